@@ -1,0 +1,1 @@
+//! The Azure Resource Manager client: pipeline, policies, credentials, lossless documents.

@@ -1,0 +1,68 @@
+//! Why membership of a pool may not be written (D2).
+
+use std::fmt;
+use std::sync::Arc;
+
+use crate::ids::PoolName;
+
+/// Why there is no proof of ownership; the event `BackendPoolNotManageable` carries it.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug, thiserror::Error)]
+pub enum NotManageable {
+    /// The pool's name is that of no managed Service.
+    #[error("the pool's name is not that of any of its Services (expected {expected})")]
+    ForeignName {
+        /// The name that it would have.
+        expected: PoolName,
+    },
+    /// Services of both families use the pool, because their names collide.
+    #[error("services of both IP families use the pool")]
+    MixedFamilies,
+    /// No load-balancing rule sends to the pool.
+    #[error("no load-balancing rule uses the pool")]
+    NoRule,
+    /// A rule of the pool belongs to nobody that we manage.
+    #[error("rule {rule} of the pool belongs to no managed Service")]
+    ForeignRule {
+        /// The rule.
+        rule: Arc<str>,
+    },
+    /// An outbound rule uses the pool.
+    #[error("an outbound rule uses the pool")]
+    OutboundRule,
+    /// An inbound NAT rule uses the pool.
+    #[error("an inbound NAT rule uses the pool")]
+    InboundNatRule,
+    /// The pool has members by network interface.
+    #[error("the pool has members by network interface")]
+    NicBacked,
+    /// Azure keeps the pool in step with a scale set by itself.
+    #[error("the pool's syncMode is Automatic")]
+    SyncAutomatic,
+}
+
+/// The reason as a closed label for metrics and the admin API.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct ReasonLabel(pub &'static str);
+
+impl fmt::Display for ReasonLabel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.0)
+    }
+}
+
+impl NotManageable {
+    /// The closed label of this reason.
+    #[must_use]
+    pub fn label(&self) -> ReasonLabel {
+        ReasonLabel(match self {
+            NotManageable::ForeignName { .. } => "foreign_name",
+            NotManageable::MixedFamilies => "mixed_families",
+            NotManageable::NoRule => "no_rule",
+            NotManageable::ForeignRule { .. } => "foreign_rule",
+            NotManageable::OutboundRule => "outbound_rule",
+            NotManageable::InboundNatRule => "inbound_nat_rule",
+            NotManageable::NicBacked => "nic_backed",
+            NotManageable::SyncAutomatic => "sync_automatic",
+        })
+    }
+}

@@ -1,0 +1,109 @@
+//! Levels: what a pool must hold, what it may hold, and whether what was seen is right (design.md 2).
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+
+use crate::ids::AddressName;
+
+/// A member that a pool must hold.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Member {
+    /// The name a new address entry gets: the node's name, or for xDS the address itself (W3, X2).
+    pub name: AddressName,
+    /// Whether the node behind it is Ready; it orders writes (Q3) and is no part of the level's equality.
+    pub node_ready: bool,
+}
+
+/// A level of a pool: `required` must be in, `tolerated` may stay but is never added, all else must go.
+#[derive(Clone, Debug, Default)]
+pub struct Level {
+    /// Members that must be in.
+    pub required: BTreeMap<IpAddr, Member>,
+    /// Members that may stay; disjoint from `required`.
+    pub tolerated: BTreeSet<IpAddr>,
+}
+
+impl Level {
+    /// Whether a pool with these members is right: required ⊆ observed ⊆ required ∪ tolerated.
+    #[must_use]
+    pub fn is_right(&self, observed: &BTreeSet<IpAddr>) -> bool {
+        self.missing(observed).next().is_none() && self.surplus(observed).next().is_none()
+    }
+
+    /// The required members that are not in the pool.
+    pub fn missing<'a>(&'a self, observed: &'a BTreeSet<IpAddr>) -> impl Iterator<Item = &'a IpAddr> + 'a {
+        self.required.keys().filter(move |ip| !observed.contains(ip))
+    }
+
+    /// The members in the pool that must go.
+    pub fn surplus<'a>(&'a self, observed: &'a BTreeSet<IpAddr>) -> impl Iterator<Item = &'a IpAddr> + 'a {
+        observed.iter().filter(move |ip| !self.allows(ip))
+    }
+
+    /// Whether a member may be in the pool.
+    #[must_use]
+    pub fn allows(&self, ip: &IpAddr) -> bool {
+        self.required.contains_key(ip) || self.tolerated.contains(ip)
+    }
+
+    /// Whether two levels ask for the same members under the same names; node readiness does not count.
+    #[must_use]
+    pub fn same_members(&self, other: &Level) -> bool {
+        self.tolerated == other.tolerated
+            && self.required.len() == other.required.len()
+            && self
+                .required
+                .iter()
+                .zip(&other.required)
+                .all(|((a, left), (b, right))| a == b && left.name == right.name)
+    }
+
+    /// Adds another level: a member required by either is required, one allowed by either is allowed.
+    pub fn unite(&mut self, other: &Level) {
+        for (ip, member) in &other.required {
+            self.tolerated.remove(ip);
+            self.required.entry(*ip).or_insert_with(|| member.clone());
+        }
+        for ip in &other.tolerated {
+            if !self.required.contains_key(ip) {
+                self.tolerated.insert(*ip);
+            }
+        }
+    }
+
+    /// Whether nothing is required and nothing tolerated.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.required.is_empty() && self.tolerated.is_empty()
+    }
+
+    /// The invariant of every level: no address is required and tolerated at once.
+    #[must_use]
+    pub fn is_disjoint(&self) -> bool {
+        self.tolerated.iter().all(|ip| !self.required.contains_key(ip))
+    }
+}
+
+/// How a fact reached us (G1). The order is that of doubt: the later variant wins when two are joined.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub enum Provenance {
+    /// A change seen on a running watch.
+    #[default]
+    Watch,
+    /// A watch that was re-established without a new list.
+    Reconnect,
+    /// A list made because a watch could not go on.
+    Relist,
+    /// The first list after the start of the process.
+    FirstList,
+}
+
+/// The one source that a pool's level comes from (A2).
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub enum Source {
+    /// Services and EndpointSlices of this cluster.
+    #[default]
+    Kubernetes,
+    /// An xDS resource, by its name in the configuration (`eds:…` or `cluster:…`).
+    Xds(std::sync::Arc<str>),
+}

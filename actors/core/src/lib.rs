@@ -1,0 +1,29 @@
+//! Every decision of azure-backend-pool-controller, as synchronous machines without input or output.
+//!
+//! Shells feed machines and act on what they say; [`route::route`] knows who hears what. Rule ids such as `Q3`
+//! are those of the product's contract.
+
+pub mod machine;
+
+pub mod arm;
+pub mod assignment;
+pub mod error;
+pub mod ids;
+pub mod level;
+pub mod object;
+pub mod proof;
+pub mod report;
+pub mod sample;
+pub mod view;
+
+pub mod board;
+pub mod directory;
+pub mod discovery;
+pub mod events;
+pub mod informer;
+pub mod queue;
+pub mod watch;
+pub mod writer;
+
+pub mod outbox;
+pub mod route;

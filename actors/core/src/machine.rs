@@ -1,0 +1,100 @@
+//! What a machine is, and the two kinds of time: `Now` for deciding, `Wall` for telling people.
+
+use std::time::Duration;
+
+/// A moment on the monotonic clock of this process, in microseconds since an arbitrary start.
+///
+/// Only shells and tests make one from a clock; machines compare and add.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub struct Now(u64);
+
+impl Now {
+    /// The start of the clock.
+    pub const ZERO: Now = Now(0);
+    /// A moment that never comes.
+    pub const NEVER: Now = Now(u64::MAX);
+
+    /// The moment `micros` microseconds after the start.
+    #[must_use]
+    pub const fn from_micros(micros: u64) -> Now {
+        Now(micros)
+    }
+
+    /// The moment `millis` milliseconds after the start.
+    #[must_use]
+    pub const fn from_millis(millis: u64) -> Now {
+        Now(millis.saturating_mul(1_000))
+    }
+
+    /// Microseconds since the start.
+    #[must_use]
+    pub const fn as_micros(self) -> u64 {
+        self.0
+    }
+
+    /// This moment plus a span; saturates at [`Now::NEVER`].
+    #[must_use]
+    pub fn plus(self, span: Duration) -> Now {
+        Now(self.0.saturating_add(u64::try_from(span.as_micros()).unwrap_or(u64::MAX)))
+    }
+
+    /// This moment less a span; saturates at [`Now::ZERO`].
+    #[must_use]
+    pub fn minus(self, span: Duration) -> Now {
+        Now(self.0.saturating_sub(u64::try_from(span.as_micros()).unwrap_or(u64::MAX)))
+    }
+
+    /// The span from `earlier` to this moment; zero when `earlier` is later.
+    #[must_use]
+    pub fn since(self, earlier: Now) -> Duration {
+        Duration::from_micros(self.0.saturating_sub(earlier.0))
+    }
+}
+
+/// A moment on the wall clock, in microseconds since 1970-01-01T00:00:00Z. It is shown, never compared
+/// with [`Now`].
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub struct Wall(i64);
+
+impl Wall {
+    /// The moment `micros` microseconds after the epoch.
+    #[must_use]
+    pub const fn from_micros(micros: i64) -> Wall {
+        Wall(micros)
+    }
+
+    /// Microseconds since the epoch.
+    #[must_use]
+    pub const fn as_micros(self) -> i64 {
+        self.0
+    }
+}
+
+/// A machine: every decision of one owner of state, synchronous and total (design.md A1).
+///
+/// It has no clock, no randomness and no input or output besides its arguments.
+pub trait Machine {
+    /// What it can be told.
+    type In;
+    /// What it can say; `route` knows who hears it.
+    type Out;
+
+    /// Takes one input and says what follows from it.
+    fn step(&mut self, now: Now, input: Self::In, out: &mut Vec<Self::Out>);
+
+    /// The next moment at which time alone changes something; `None` when nothing waits for time.
+    fn deadline(&self) -> Option<Now>;
+
+    /// Does what the deadline was for. Calling it early or late is harmless.
+    fn tick(&mut self, now: Now, out: &mut Vec<Self::Out>);
+}
+
+/// The earlier of two optional deadlines.
+#[must_use]
+pub fn earliest(one: Option<Now>, other: Option<Now>) -> Option<Now> {
+    match (one, other) {
+        (Some(a), Some(b)) => Some(a.min(b)),
+        (Some(a), None) => Some(a),
+        (None, b) => b,
+    }
+}

@@ -1,0 +1,98 @@
+//! The proof of ownership that stands before every write of membership (D2).
+
+use std::collections::BTreeMap;
+
+use crate::arm::PoolFacts;
+use crate::error::NotManageable;
+use crate::ids::{Family, RulePrefix, ServiceKey, ServiceUid};
+
+/// Proves that a pool belongs to these Services, or says why it does not (D2).
+///
+/// The name is that of one of them, every rule is of one of them and there is at least one, no outbound or
+/// inbound NAT rule uses the pool, no member is there by network interface, and Azure does not fill it by itself.
+///
+/// # Errors
+/// The first condition that does not hold.
+pub fn prove(
+    facts: &PoolFacts,
+    family: Family,
+    services: &BTreeMap<ServiceUid, ServiceKey>,
+) -> Result<(), NotManageable> {
+    let named = services.values().any(|key| key.pool_name(family) == facts.id.pool);
+    if !named {
+        let expected = services.values().next().map_or_else(|| facts.id.pool.clone(), |key| key.pool_name(family));
+        return Err(NotManageable::ForeignName { expected });
+    }
+    if facts.rules.is_empty() {
+        return Err(NotManageable::NoRule);
+    }
+    let prefixes: Vec<RulePrefix> = services.keys().map(RulePrefix::of).collect();
+    if let Some(rule) = facts.rules.iter().find(|rule| !prefixes.iter().any(|prefix| prefix.owns(rule))) {
+        return Err(NotManageable::ForeignRule { rule: rule.clone() });
+    }
+    if facts.outbound_rule {
+        return Err(NotManageable::OutboundRule);
+    }
+    if facts.inbound_nat_rule {
+        return Err(NotManageable::InboundNatRule);
+    }
+    if facts.nic_backed {
+        return Err(NotManageable::NicBacked);
+    }
+    if facts.sync_automatic {
+        return Err(NotManageable::SyncAutomatic);
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::arm::Provisioning;
+    use crate::ids::{LbName, PoolId, PoolName};
+
+    fn owned() -> (PoolFacts, BTreeMap<ServiceUid, ServiceKey>) {
+        let uid = ServiceUid::new("11111111-2222-3333-4444-555555555555");
+        let rule = format!("{}-TCP-80", RulePrefix::of(&uid).as_str());
+        let facts = PoolFacts {
+            id: PoolId::new(LbName::new("lb"), PoolName::new("shop-web")),
+            entries: Vec::new(),
+            rules: vec![rule.into()],
+            outbound_rule: false,
+            inbound_nat_rule: false,
+            nic_backed: false,
+            sync_automatic: false,
+            network: None,
+            etag: None,
+            provisioning: Provisioning::Succeeded,
+        };
+        (facts, BTreeMap::from([(uid, ServiceKey::new("shop", "web"))]))
+    }
+
+    fn verdict(change: impl FnOnce(&mut PoolFacts)) -> Result<(), NotManageable> {
+        let (mut facts, services) = owned();
+        change(&mut facts);
+        prove(&facts, Family::V4, &services)
+    }
+
+    #[test]
+    fn d2_each_missing_condition_withholds_the_proof() {
+        assert_eq!(verdict(|_| ()), Ok(()));
+        let foreign = NotManageable::ForeignName { expected: PoolName::new("shop-web") };
+        assert_eq!(verdict(|f| f.id.pool = PoolName::new("kubernetes")), Err(foreign));
+        assert_eq!(verdict(|f| f.rules.clear()), Err(NotManageable::NoRule));
+        let rule: std::sync::Arc<str> = "afffffffffffffffffffffffffffffff-TCP-80".into();
+        let added = rule.clone();
+        assert_eq!(verdict(|f| f.rules.push(added)), Err(NotManageable::ForeignRule { rule }));
+        assert_eq!(verdict(|f| f.outbound_rule = true), Err(NotManageable::OutboundRule));
+        assert_eq!(verdict(|f| f.inbound_nat_rule = true), Err(NotManageable::InboundNatRule));
+        assert_eq!(verdict(|f| f.nic_backed = true), Err(NotManageable::NicBacked));
+        assert_eq!(verdict(|f| f.sync_automatic = true), Err(NotManageable::SyncAutomatic));
+    }
+
+    #[test]
+    fn d2_a_pool_named_for_the_other_family_is_not_proven() {
+        let (facts, services) = owned();
+        assert!(prove(&facts, Family::V6, &services).is_err());
+    }
+}

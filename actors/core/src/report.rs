@@ -1,0 +1,127 @@
+//! What is told to people as Kubernetes Events: typed facts here, words in [`crate::events`] (E1).
+
+use std::sync::Arc;
+
+use crate::arm::Failure;
+use crate::assignment::HeldReason;
+use crate::error::NotManageable;
+use crate::ids::{NodeName, NodeUid, PoolId, ServiceKey, ServiceUid};
+use crate::object::Kind;
+
+/// A Service that an event is about.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct ServiceRef {
+    /// Namespace and name.
+    pub key: ServiceKey,
+    /// The UID.
+    pub uid: ServiceUid,
+}
+
+/// Whom an event is attached to.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Subject {
+    /// A Service.
+    Service(ServiceRef),
+    /// A Node.
+    Node {
+        /// Its name.
+        name: NodeName,
+        /// Its UID.
+        uid: NodeUid,
+    },
+}
+
+/// Something to be told, to one or more subjects; one event for each of them (S0 "Event Behavior").
+#[derive(Clone, PartialEq, Debug)]
+pub struct Report {
+    /// To whom; distinct.
+    pub subjects: Vec<Subject>,
+    /// What.
+    pub what: What,
+}
+
+/// What is told.
+#[derive(Clone, PartialEq, Debug)]
+pub enum What {
+    /// An attempt completed.
+    Updated {
+        /// The pool.
+        pool: PoolId,
+        /// How many members it has now.
+        members: usize,
+        /// How many were added.
+        added: usize,
+        /// How many were removed.
+        removed: usize,
+    },
+    /// An attempt failed and will be repeated.
+    Retrying {
+        /// The pool.
+        pool: PoolId,
+        /// Which retry comes next, from 1.
+        retry: u32,
+        /// The retry budget.
+        max: u32,
+        /// Why.
+        failure: Arc<Failure>,
+    },
+    /// An attempt failed for good, after no retry.
+    FailedTerminal {
+        /// The pool.
+        pool: PoolId,
+        /// Why.
+        failure: Arc<Failure>,
+        /// When it is compared again; `None`: only a slice event or a person starts it again.
+        compared_again_in: Option<std::time::Duration>,
+    },
+    /// The retry budget is used up.
+    FailedExhausted {
+        /// The pool.
+        pool: PoolId,
+        /// How many retries there were.
+        retries: u32,
+        /// Why the last one failed.
+        failure: Arc<Failure>,
+        /// When it is compared again; `None`: only a slice event or a person starts it again.
+        compared_again_in: Option<std::time::Duration>,
+    },
+    /// Membership of the pool is not written, for want of proof (D2).
+    NotManageable {
+        /// The pool.
+        pool: PoolId,
+        /// Why.
+        reason: NotManageable,
+    },
+    /// Several Services use one pool (D2).
+    Shared {
+        /// The pool.
+        pool: PoolId,
+        /// All of them.
+        services: Vec<ServiceKey>,
+    },
+    /// A removal is held back (G5, D6).
+    Held {
+        /// The pool.
+        pool: PoolId,
+        /// Why.
+        reason: HeldReason,
+        /// How many members stay for it.
+        members: usize,
+    },
+    /// Endpoints lack a node, or nodes lack an address (D6).
+    DataError {
+        /// How many endpoints.
+        endpoints: usize,
+        /// An example, in words.
+        example: Arc<str>,
+    },
+    /// An object could not be decoded; its last good state stays in force.
+    Undecodable {
+        /// Of which kind it is.
+        kind: Kind,
+        /// Its name.
+        object: Arc<str>,
+        /// What is wrong with it.
+        error: Arc<str>,
+    },
+}

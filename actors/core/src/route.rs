@@ -1,0 +1,406 @@
+//! Who hears what: the one place where a machine's words become deliveries (design.md A1).
+//!
+//! Production shells and the simulation use this same function, so that there is no wiring that only one of
+//! them has.
+
+use std::sync::Arc;
+
+use crate::arm::ArmCall;
+use crate::events::Event;
+use crate::ids::{CallId, LbName, PoolId, ServiceKey, ServiceUid};
+use crate::machine::Now;
+use crate::object::Kind;
+use crate::sample::{GateClass, Sample};
+use crate::view::Snapshot;
+use crate::watch::Ask;
+use crate::{board, directory, discovery, events, informer, queue, watch, writer};
+
+/// Something that a machine said.
+#[derive(Clone, Debug)]
+pub enum Said {
+    /// The watcher of a kind.
+    Watcher(watch::Out),
+    /// The Informer.
+    Informer(informer::Out),
+    /// Discovery.
+    Discovery(discovery::Out),
+    /// The Directory.
+    Directory(directory::Out),
+    /// A pool.
+    Pool(queue::Out),
+    /// The writer.
+    Writer(writer::Out),
+    /// The event emitter.
+    Events(events::Out),
+    /// The board.
+    Board(board::Out),
+}
+
+/// Where a delivery goes. Deliveries from one sender to one address arrive in order.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum Address {
+    /// The watcher of a kind.
+    Watcher(Kind),
+    /// The Informer.
+    Informer,
+    /// Discovery.
+    Discovery,
+    /// The Directory.
+    Directory,
+    /// A pool, started when it is first addressed.
+    Pool(PoolId),
+    /// The writer.
+    Writer,
+    /// The event emitter.
+    Events,
+    /// The board.
+    Board,
+    /// The port to ARM.
+    ArmPort,
+    /// The port to Kubernetes.
+    KubernetesPort,
+    /// The metrics recorder.
+    Metrics,
+    /// The published snapshot and the process's life.
+    Host,
+}
+
+/// One message on its way.
+#[derive(Clone, Debug)]
+pub enum Delivery {
+    /// To the watcher of a kind.
+    Watcher(Kind, watch::In),
+    /// To the Informer.
+    Informer(informer::In),
+    /// To Discovery.
+    Discovery(discovery::In),
+    /// To the Directory.
+    Directory(directory::In),
+    /// To a pool.
+    Pool(PoolId, PoolMessage),
+    /// To the writer.
+    Writer(writer::In),
+    /// To the event emitter.
+    Events(events::In),
+    /// To the board.
+    Board(board::In),
+    /// To the port to ARM.
+    Arm(ArmMessage),
+    /// To the port to Kubernetes.
+    Kubernetes(KubernetesCall),
+    /// To the metrics recorder.
+    Metrics(Sample),
+    /// To the published snapshot and the process's life.
+    Host(HostMessage),
+}
+
+/// What a pool's place in the registry can be told.
+#[derive(Clone, Debug)]
+pub enum PoolMessage {
+    /// For the machine.
+    In(queue::In),
+    /// For the registry: drop the machine.
+    Forget,
+}
+
+/// What the port to ARM can be told.
+#[derive(Clone, Debug)]
+pub enum ArmMessage {
+    /// Make this call and answer it.
+    Call(ArmCall),
+    /// Until when the gate policy refuses each verb class (W6).
+    Gates {
+        /// Reads.
+        reads_until: Option<Now>,
+        /// Writes.
+        writes_until: Option<Now>,
+    },
+}
+
+/// What the port to Kubernetes can be told.
+#[derive(Clone, Debug)]
+pub enum KubernetesCall {
+    /// Open this request for the watcher of this kind; drop that kind's request before it.
+    Open {
+        /// The id that its lines carry.
+        call: CallId,
+        /// Of which kind.
+        kind: Kind,
+        /// What to ask.
+        ask: Ask,
+    },
+    /// Create an event.
+    Post {
+        /// The id that the answer carries.
+        call: CallId,
+        /// The event.
+        event: Arc<Event>,
+    },
+}
+
+/// What the process itself can be told.
+#[derive(Clone, Debug)]
+pub enum HostMessage {
+    /// Publish this snapshot.
+    Publish(Arc<Snapshot>),
+    /// After a shutdown, the writer waits for nothing any more.
+    WriterQuiet,
+}
+
+/// What a fact is about: of two undelivered facts about the same thing on the same edge, the newer replaces
+/// the older (A3). Requests and answers have none.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum FactKey {
+    /// A Service's part of a level.
+    Service(ServiceUid),
+    /// A pool's assignment.
+    Assignment,
+    /// What was observed of a pool.
+    Observation,
+    /// A load balancer.
+    Lb(LbName),
+    /// A pool's due membership, or that it is not due.
+    Due(PoolId),
+    /// A pool's due admin state.
+    AdminDue(PoolId),
+    /// The draining set.
+    Draining,
+    /// The standing of this process.
+    Standing,
+    /// The gates.
+    Gates,
+    /// A view of a pool.
+    PoolView(PoolId),
+    /// A view of a Service.
+    ServiceView(ServiceKey),
+    /// A view of a lane.
+    LaneView(LbName),
+    /// A view of a gate.
+    GateView(GateClass),
+    /// A view of a source.
+    SourceView(Kind),
+    /// A view of a load balancer.
+    LbView(LbName),
+    /// The snapshot.
+    Snapshot,
+}
+
+/// Hands each delivery that follows from something said to `deliver`, in order.
+pub fn route(said: Said, deliver: &mut impl FnMut(Delivery)) {
+    match said {
+        Said::Watcher(said) => from_watcher(said, deliver),
+        Said::Informer(said) => from_informer(said, deliver),
+        Said::Discovery(said) => from_discovery(said, deliver),
+        Said::Directory(said) => from_directory(said, deliver),
+        Said::Pool(said) => from_pool(said, deliver),
+        Said::Writer(said) => from_writer(said, deliver),
+        Said::Events(said) => from_events(said, deliver),
+        Said::Board(board::Out::Publish(snapshot)) => deliver(Delivery::Host(HostMessage::Publish(snapshot))),
+    }
+}
+
+fn from_watcher(said: watch::Out, deliver: &mut impl FnMut(Delivery)) {
+    match said {
+        watch::Out::Open { call, kind, ask } => {
+            deliver(Delivery::Kubernetes(KubernetesCall::Open { call, kind, ask }));
+        }
+        watch::Out::Seen(kind, seen) => deliver(Delivery::Informer(informer::In::Seen(kind, seen))),
+        watch::Out::View(view) => deliver(Delivery::Board(board::In::Source(view))),
+        watch::Out::Sample(sample) => deliver(Delivery::Metrics(sample)),
+    }
+}
+
+fn from_informer(said: informer::Out, deliver: &mut impl FnMut(Delivery)) {
+    match said {
+        informer::Out::Service(uid, fact) => {
+            deliver(Delivery::Directory(directory::In::Service(uid.clone(), fact.clone())));
+            deliver(Delivery::Discovery(discovery::In::Service(uid, fact)));
+        }
+        informer::Out::Synced => {
+            deliver(Delivery::Directory(directory::In::ListsSynced));
+            deliver(Delivery::Discovery(discovery::In::ListsSynced));
+            deliver(Delivery::Board(board::In::ListsSynced));
+        }
+        informer::Out::Relist(kind, reason) => deliver(Delivery::Watcher(kind, watch::In::Relist(reason))),
+        informer::Out::Report(report) => deliver(Delivery::Events(events::In::Report(report))),
+        informer::Out::Sample(sample) => deliver(Delivery::Metrics(sample)),
+    }
+}
+
+fn from_discovery(said: discovery::Out, deliver: &mut impl FnMut(Delivery)) {
+    match said {
+        discovery::Out::Read { call, lb } => deliver(Delivery::Writer(writer::In::Read { call, lb })),
+        discovery::Out::Lb(observation) => deliver(Delivery::Directory(directory::In::Lb(observation))),
+        discovery::Out::Synced => {
+            deliver(Delivery::Directory(directory::In::DiscoverySynced));
+            deliver(Delivery::Board(board::In::DiscoverySynced));
+        }
+        discovery::Out::View(view) => deliver(Delivery::Board(board::In::Lb(view))),
+        discovery::Out::Sample(sample) => deliver(Delivery::Metrics(sample)),
+    }
+}
+
+fn from_directory(said: directory::Out, deliver: &mut impl FnMut(Delivery)) {
+    match said {
+        directory::Out::Assign(assignment) => {
+            let pool = assignment.pool.clone();
+            deliver(to_pool(pool, queue::In::Assigned(assignment)));
+        }
+        directory::Out::Observe(pool, observation) => deliver(to_pool(pool, queue::In::Observed(observation))),
+        directory::Out::Forget(pool) => deliver(Delivery::Pool(pool, PoolMessage::Forget)),
+        directory::Out::Report(report) => deliver(Delivery::Events(events::In::Report(report))),
+        directory::Out::Service(uid, key, view) => {
+            deliver(Delivery::Board(board::In::Service(uid, key, view)));
+        }
+        directory::Out::Sample(sample) => deliver(Delivery::Metrics(sample)),
+    }
+}
+
+fn from_pool(said: queue::Out, deliver: &mut impl FnMut(Delivery)) {
+    match said {
+        queue::Out::Due(pool, due) => deliver(Delivery::Writer(writer::In::Due(pool, due))),
+        queue::Out::Withdraw(pool) => deliver(Delivery::Writer(writer::In::Withdraw(pool))),
+        queue::Out::Taken(pool, attempt, taken) => {
+            deliver(Delivery::Writer(writer::In::Taken(pool, attempt, taken)));
+        }
+        queue::Out::Retired(pool) => deliver(Delivery::Directory(directory::In::Retired(pool))),
+        queue::Out::Missing(pool) => deliver(Delivery::Discovery(discovery::In::Missing(pool))),
+        queue::Out::Report(report) => deliver(Delivery::Events(events::In::Report(report))),
+        queue::Out::View(view) => deliver(Delivery::Board(board::In::Pool(view))),
+        queue::Out::Gone(pool) => deliver(Delivery::Board(board::In::PoolGone(pool))),
+        queue::Out::Sample(sample) => deliver(Delivery::Metrics(sample)),
+    }
+}
+
+fn from_writer(said: writer::Out, deliver: &mut impl FnMut(Delivery)) {
+    match said {
+        writer::Out::Take(pool, attempt) => deliver(to_pool(pool, queue::In::Take(attempt))),
+        writer::Out::Finished(pool, attempt, outcome) => {
+            deliver(to_pool(pool, queue::In::Finished(attempt, outcome)));
+        }
+        writer::Out::Verified(pool, verdict) => deliver(to_pool(pool, queue::In::Verified(verdict))),
+        writer::Out::Observed(pool, observation) => deliver(to_pool(pool, queue::In::Observed(observation))),
+        // The admin state's own machine joins with chapter 8; until then nobody posts its part of a slot.
+        writer::Out::AdminFinished { .. } => {}
+        writer::Out::Read { call, began, result } => {
+            deliver(Delivery::Discovery(discovery::In::Read { call, began, result }));
+        }
+        writer::Out::Call(call) => deliver(Delivery::Arm(ArmMessage::Call(call))),
+        writer::Out::Gates { reads_until, writes_until } => {
+            deliver(Delivery::Arm(ArmMessage::Gates { reads_until, writes_until }));
+        }
+        writer::Out::Lane(view) => deliver(Delivery::Board(board::In::Lane(view))),
+        writer::Out::Gate(class, view) => deliver(Delivery::Board(board::In::Gate(class, view))),
+        writer::Out::Sample(sample) => deliver(Delivery::Metrics(sample)),
+        writer::Out::Quiet => deliver(Delivery::Host(HostMessage::WriterQuiet)),
+    }
+}
+
+fn from_events(said: events::Out, deliver: &mut impl FnMut(Delivery)) {
+    match said {
+        events::Out::Post { call, event } => deliver(Delivery::Kubernetes(KubernetesCall::Post { call, event })),
+        events::Out::Sample(sample) => deliver(Delivery::Metrics(sample)),
+    }
+}
+
+fn to_pool(pool: PoolId, input: queue::In) -> Delivery {
+    Delivery::Pool(pool, PoolMessage::In(input))
+}
+
+impl Delivery {
+    /// Where it goes.
+    #[must_use]
+    pub fn address(&self) -> Address {
+        match self {
+            Delivery::Watcher(kind, _) => Address::Watcher(*kind),
+            Delivery::Informer(_) => Address::Informer,
+            Delivery::Discovery(_) => Address::Discovery,
+            Delivery::Directory(_) => Address::Directory,
+            Delivery::Pool(pool, _) => Address::Pool(pool.clone()),
+            Delivery::Writer(_) => Address::Writer,
+            Delivery::Events(_) => Address::Events,
+            Delivery::Board(_) => Address::Board,
+            Delivery::Arm(_) => Address::ArmPort,
+            Delivery::Kubernetes(_) => Address::KubernetesPort,
+            Delivery::Metrics(_) => Address::Metrics,
+            Delivery::Host(_) => Address::Host,
+        }
+    }
+
+    /// Takes over what must not be lost of the older fact that this one replaces: the doubt about where it came
+    /// from (G1) and the moment of its oldest trigger.
+    pub fn absorb(&mut self, older: &Delivery) {
+        let (
+            Delivery::Directory(directory::In::Service(_, Some(newer))),
+            Delivery::Directory(directory::In::Service(_, Some(older))),
+        ) = (self, older)
+        else {
+            return;
+        };
+        let triggered = [newer.triggered, older.triggered].into_iter().flatten().min();
+        let provenance = newer.provenance.max(older.provenance);
+        if newer.triggered != triggered || newer.provenance != provenance {
+            let fact = Arc::make_mut(newer);
+            fact.triggered = triggered;
+            fact.provenance = provenance;
+        }
+    }
+
+    /// What it is about, when it is a fact.
+    #[must_use]
+    pub fn fact(&self) -> Option<FactKey> {
+        match self {
+            Delivery::Directory(input) => match input {
+                directory::In::Service(uid, _) => Some(FactKey::Service(uid.clone())),
+                directory::In::Lb(observation) => Some(FactKey::Lb(observation.lb.clone())),
+                directory::In::ListsSynced
+                | directory::In::DiscoverySynced
+                | directory::In::Epoch(_)
+                | directory::In::Retired(_) => None,
+            },
+            Delivery::Discovery(input) => match input {
+                discovery::In::Service(uid, _) => Some(FactKey::Service(uid.clone())),
+                discovery::In::ListsSynced | discovery::In::Read { .. } | discovery::In::Missing(_) => None,
+            },
+            Delivery::Pool(_, PoolMessage::In(input)) => match input {
+                queue::In::Assigned(_) => Some(FactKey::Assignment),
+                queue::In::Observed(_) => Some(FactKey::Observation),
+                queue::In::Take(_) | queue::In::Finished(_, _) | queue::In::Verified(_) => None,
+            },
+            Delivery::Writer(input) => match input {
+                writer::In::Due(pool, _) | writer::In::Withdraw(pool) => Some(FactKey::Due(pool.clone())),
+                writer::In::AdminDue(pool, _) => Some(FactKey::AdminDue(pool.clone())),
+                writer::In::Draining(_) => Some(FactKey::Draining),
+                writer::In::Standing(_) => Some(FactKey::Standing),
+                writer::In::Taken(..)
+                | writer::In::Read { .. }
+                | writer::In::Answered(..)
+                | writer::In::Shutdown => None,
+            },
+            Delivery::Board(input) => board_fact(input),
+            Delivery::Arm(ArmMessage::Gates { .. }) => Some(FactKey::Gates),
+            Delivery::Host(HostMessage::Publish(_)) => Some(FactKey::Snapshot),
+            Delivery::Watcher(..)
+            | Delivery::Informer(_)
+            | Delivery::Pool(_, PoolMessage::Forget)
+            | Delivery::Events(_)
+            | Delivery::Arm(ArmMessage::Call(_))
+            | Delivery::Kubernetes(_)
+            | Delivery::Metrics(_)
+            | Delivery::Host(HostMessage::WriterQuiet) => None,
+        }
+    }
+}
+
+fn board_fact(input: &board::In) -> Option<FactKey> {
+    match input {
+        board::In::Pool(view) => Some(FactKey::PoolView(view.pool.clone())),
+        board::In::PoolGone(pool) => Some(FactKey::PoolView(pool.clone())),
+        board::In::Service(_, key, _) => Some(FactKey::ServiceView(key.clone())),
+        board::In::Lane(view) => Some(FactKey::LaneView(view.lb.clone())),
+        board::In::Gate(class, _) => Some(FactKey::GateView(*class)),
+        board::In::Source(view) => Some(FactKey::SourceView(view.kind)),
+        board::In::Lb(view) => Some(FactKey::LbView(view.lb.clone())),
+        board::In::ListsSynced | board::In::DiscoverySynced => None,
+    }
+}

@@ -1,0 +1,306 @@
+//! What is measured: one closed enum, declared as metrics once in the recorder (E2).
+
+use std::time::Duration;
+
+use crate::assignment::HeldReason;
+use crate::error::ReasonLabel;
+use crate::object::Kind;
+
+/// One observation for the metrics actor. Labels are closed sets; addresses never occur in them.
+#[derive(Clone, PartialEq, Debug)]
+pub enum Sample {
+    /// A terminal outcome of an attempt (S0 "Metrics"): duration and whether it succeeded.
+    Attempt {
+        /// From Take to the outcome.
+        took: Duration,
+        /// Whether it counts as a failure.
+        failed: bool,
+    },
+    /// Each attempt, by how it ended.
+    AttemptEnded(AttemptEnd),
+    /// Endpoint change to the end of the operation that brought it in.
+    NetworkProgramming(Duration),
+    /// One call to ARM.
+    ArmCall {
+        /// What was called.
+        verb: ArmVerb,
+        /// How long it took.
+        took: Duration,
+        /// How it was answered.
+        result: ArmResult,
+    },
+    /// How many pools are in each state.
+    PoolState {
+        /// The state the pool left; `None` when it is new.
+        from: Option<PoolState>,
+        /// The state the pool entered; `None` when it is gone.
+        to: Option<PoolState>,
+    },
+    /// A difference that appeared after a level was written.
+    Drift,
+    /// A write that ARM reported as done and that was not there afterwards (W2).
+    LostWrite,
+    /// How many pools have a removal held back for this reason.
+    Held {
+        /// The reason.
+        reason: HeldReason,
+        /// The number of pools.
+        pools: u64,
+    },
+    /// How many pools are not manageable for this reason.
+    NotManageable {
+        /// The reason.
+        reason: ReasonLabel,
+        /// The number of pools.
+        pools: u64,
+    },
+    /// The time a pool's due membership waited for its lane: S1's lock wait of `service_reconcile`.
+    LaneWait(Duration),
+    /// How many lanes are busy, and how many pools wait in lanes.
+    Lanes {
+        /// Lanes with a write under way.
+        busy: u64,
+        /// Pools that are due and not granted.
+        waiting: u64,
+    },
+    /// The throttle gate of a verb class opened or closed.
+    Gate {
+        /// Which class.
+        class: GateClass,
+        /// Whether it is closed.
+        closed: bool,
+    },
+    /// The share of the budget of a verb class that is left, 0 to 1.
+    BudgetLeft {
+        /// Which class.
+        class: GateClass,
+        /// The share.
+        share: f64,
+    },
+    /// A source of facts is connected and current, or not.
+    SourceFresh {
+        /// Which.
+        kind: Kind,
+        /// Whether it is current.
+        fresh: bool,
+    },
+    /// Objects in a cache.
+    CachedObjects {
+        /// Of which kind.
+        kind: Kind,
+        /// How many.
+        count: u64,
+    },
+    /// An object of the stream that could not be decoded.
+    UndecodableObject(Kind),
+    /// A list or an object older than what was seen already, and refused (D6).
+    StaleRefused(Kind),
+    /// A relist was made, for this reason.
+    Relist {
+        /// Of which kind.
+        kind: Kind,
+        /// Why.
+        reason: RelistReason,
+    },
+    /// An event could not be posted or was dropped.
+    EventDropped,
+    /// An event was posted.
+    EventPosted,
+    /// An answer whose id nobody waits for: lost, late or duplicated (A3).
+    UnmatchedAnswer,
+}
+
+/// How an attempt ended.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum AttemptEnd {
+    /// Written.
+    Written,
+    /// Nothing had to change.
+    Unchanged,
+    /// Shown, not written (dry run).
+    Withheld,
+    /// The pool or load balancer was not there.
+    Stale,
+    /// Will be tried again.
+    Retried,
+    /// Given up.
+    Failed,
+    /// No proof of ownership.
+    NotManageable,
+    /// A permit was refused before anything was sent.
+    NotGranted,
+    /// Ended by shutdown or lost leadership.
+    Interrupted,
+}
+
+impl AttemptEnd {
+    /// The word for metrics.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            AttemptEnd::Written => "written",
+            AttemptEnd::Unchanged => "unchanged",
+            AttemptEnd::Withheld => "withheld",
+            AttemptEnd::Stale => "stale",
+            AttemptEnd::Retried => "retried",
+            AttemptEnd::Failed => "failed",
+            AttemptEnd::NotManageable => "not_manageable",
+            AttemptEnd::NotGranted => "not_granted",
+            AttemptEnd::Interrupted => "interrupted",
+        }
+    }
+}
+
+/// The state a pool is counted under.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum PoolState {
+    /// Assigned, but never observed.
+    Unknown,
+    /// As it should be.
+    Right,
+    /// Changes wait in a window or for their interval.
+    Waiting,
+    /// Posted to its lane.
+    Due,
+    /// An attempt is under way.
+    Attempting,
+    /// Waits for `next_eligible_at`.
+    Parked,
+    /// Paused by a person.
+    Paused,
+    /// Given up after a reported failure; compared again later.
+    Failed,
+}
+
+impl PoolState {
+    /// Every state.
+    pub const ALL: [PoolState; 8] = [
+        PoolState::Unknown,
+        PoolState::Right,
+        PoolState::Waiting,
+        PoolState::Due,
+        PoolState::Attempting,
+        PoolState::Parked,
+        PoolState::Paused,
+        PoolState::Failed,
+    ];
+
+    /// The word for metrics and the admin API.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            PoolState::Unknown => "unknown",
+            PoolState::Right => "right",
+            PoolState::Waiting => "waiting",
+            PoolState::Due => "due",
+            PoolState::Attempting => "attempting",
+            PoolState::Parked => "parked",
+            PoolState::Paused => "paused",
+            PoolState::Failed => "failed",
+        }
+    }
+}
+
+/// What was called at ARM.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum ArmVerb {
+    /// GET of a load balancer.
+    GetLoadBalancer,
+    /// GET of a pool.
+    GetPool,
+    /// PUT of a pool.
+    PutPool,
+    /// GET of an operation's state.
+    Poll,
+}
+
+impl ArmVerb {
+    /// The word for metrics.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            ArmVerb::GetLoadBalancer => "get_load_balancer",
+            ArmVerb::GetPool => "get_backend_pool",
+            ArmVerb::PutPool => "put_backend_pool",
+            ArmVerb::Poll => "poll_operation",
+        }
+    }
+}
+
+/// How a call was answered.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum ArmResult {
+    /// Success.
+    Ok,
+    /// 429.
+    Throttled,
+    /// Another 4xx.
+    ClientError,
+    /// 5xx.
+    ServerError,
+    /// No answer.
+    NoAnswer,
+    /// Nothing was sent.
+    NotSent,
+}
+
+impl ArmResult {
+    /// The word for metrics.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            ArmResult::Ok => "ok",
+            ArmResult::Throttled => "throttled",
+            ArmResult::ClientError => "client_error",
+            ArmResult::ServerError => "server_error",
+            ArmResult::NoAnswer => "no_answer",
+            ArmResult::NotSent => "not_sent",
+        }
+    }
+}
+
+/// The two verb classes of the throttle gate and the budget (W6).
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum GateClass {
+    /// GET and HEAD.
+    Reads,
+    /// All else.
+    Writes,
+}
+
+impl GateClass {
+    /// Both classes.
+    pub const ALL: [GateClass; 2] = [GateClass::Reads, GateClass::Writes];
+
+    /// The word for metrics and the admin API.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            GateClass::Reads => "reads",
+            GateClass::Writes => "writes",
+        }
+    }
+}
+
+/// Why a kind was listed again.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum RelistReason {
+    /// The watch's resourceVersion was too old: 410.
+    Expired,
+    /// The list was older than what had been seen.
+    Stale,
+    /// The stream could not be followed.
+    Broken,
+}
+
+impl RelistReason {
+    /// The word for metrics.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            RelistReason::Expired => "expired",
+            RelistReason::Stale => "stale",
+            RelistReason::Broken => "broken",
+        }
+    }
+}

@@ -1,0 +1,202 @@
+//! What is shown: plain views that the machines publish and the admin API reads (A2, H3).
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use crate::assignment::Held;
+use crate::error::NotManageable;
+use crate::ids::{AttemptId, Family, LbName, PoolId, ServiceKey, ServiceUid};
+use crate::level::{Level, Provenance, Source};
+use crate::machine::Now;
+use crate::object::Kind;
+use crate::sample::{AttemptEnd, GateClass, PoolState};
+
+/// All that is shown, swapped as a whole at most every 250 ms.
+#[derive(Clone, Debug, Default)]
+pub struct Snapshot {
+    /// When it was made.
+    pub at: Now,
+    /// The pools.
+    pub pools: BTreeMap<PoolId, Arc<PoolView>>,
+    /// The Services that want or have a pool, by name.
+    pub services: BTreeMap<ServiceKey, Arc<ServiceView>>,
+    /// The lanes, one per load balancer.
+    pub lanes: BTreeMap<LbName, Arc<LaneView>>,
+    /// The sources of facts.
+    pub sources: BTreeMap<Kind, SourceView>,
+    /// The load balancers as discovery last saw them.
+    pub load_balancers: BTreeMap<LbName, Arc<LbView>>,
+    /// Gates and budgets by verb class.
+    pub gates: BTreeMap<GateClass, GateView>,
+    /// Whether the first complete lists and the first discovery are in.
+    pub synced: Synced,
+}
+
+/// What start-up still waits for (D6).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Synced {
+    /// The first complete lists of all three kinds.
+    pub lists: bool,
+    /// The first look at every managed load balancer.
+    pub discovery: bool,
+}
+
+impl Synced {
+    /// Whether nothing is waited for any more.
+    #[must_use]
+    pub fn done(self) -> bool {
+        self.lists && self.discovery
+    }
+}
+
+/// A pool.
+#[derive(Clone, Debug)]
+pub struct PoolView {
+    /// Which pool.
+    pub pool: PoolId,
+    /// The family of its members.
+    pub family: Family,
+    /// Where its level comes from.
+    pub source: Source,
+    /// Whose it is.
+    pub services: BTreeMap<ServiceUid, ServiceKey>,
+    /// Its state.
+    pub state: PoolState,
+    /// Since when it is in that state.
+    pub since: Now,
+    /// What it must and may hold.
+    pub level: Level,
+    /// How that reached us.
+    pub provenance: Provenance,
+    /// What it held when last seen; `None`: never seen.
+    pub observed: Option<BTreeSet<IpAddr>>,
+    /// When it was last seen.
+    pub observed_at: Option<Now>,
+    /// When its oldest waiting change came.
+    pub waiting_since: Option<Now>,
+    /// When it may next take part, if it waits for that.
+    pub next_at: Option<Now>,
+    /// The retry counts of the changes that wait, by Service.
+    pub retries: BTreeMap<ServiceUid, Vec<u32>>,
+    /// The attempt under way.
+    pub attempt: Option<AttemptId>,
+    /// How the last attempt ended, and when.
+    pub last_end: Option<(AttemptEnd, Now)>,
+    /// What the last failure said.
+    pub last_error: Option<Arc<str>>,
+    /// A removal that is held back.
+    pub held: Option<Held>,
+    /// What a dry run would have changed: added, removed.
+    pub withheld: Option<(BTreeSet<IpAddr>, BTreeSet<IpAddr>)>,
+    /// Writes of it that were lost since the start of the process.
+    pub lost_writes: u64,
+}
+
+/// Why a Service is, or is not, in a pool.
+#[derive(Clone, Debug)]
+pub struct ServiceView {
+    /// Namespace and name.
+    pub key: ServiceKey,
+    /// The UID.
+    pub uid: ServiceUid,
+    /// Whether it is a candidate, and if not, why (D1).
+    pub candidacy: Candidacy,
+    /// Whether a person paused it.
+    pub paused: bool,
+    /// Its EndpointSlices.
+    pub slices: usize,
+    /// Its endpoints over all slices.
+    pub endpoints: usize,
+    /// What is wrong with its data (D6), in words.
+    pub data_errors: Vec<Arc<str>>,
+    /// The pools its rules send to.
+    pub pools: Vec<PoolId>,
+    /// Pools of its that membership is not written of, and why (D2).
+    pub not_manageable: Vec<(PoolId, NotManageable)>,
+}
+
+/// Whether a Service is a candidate (D1).
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum Candidacy {
+    /// It is.
+    Candidate,
+    /// Its type is not `LoadBalancer`.
+    NotLoadBalancer,
+    /// Its `externalTrafficPolicy` is not `Local`.
+    NotLocal,
+    /// It is being deleted.
+    Deleting,
+    /// `services.selector` or `services.namespaces` leave it out.
+    NotSelected,
+}
+
+impl Candidacy {
+    /// The word for the admin API.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Candidacy::Candidate => "candidate",
+            Candidacy::NotLoadBalancer => "not_load_balancer",
+            Candidacy::NotLocal => "not_local",
+            Candidacy::Deleting => "deleting",
+            Candidacy::NotSelected => "not_selected",
+        }
+    }
+}
+
+/// A lane: the serial order of writes on one load balancer.
+#[derive(Clone, Debug)]
+pub struct LaneView {
+    /// The load balancer.
+    pub lb: LbName,
+    /// The pool that is written, its phase in one word, and since when.
+    pub writing: Option<(PoolId, &'static str, Now)>,
+    /// Pools that are due, in the order in which they would be granted, with their class and waiting time.
+    pub waiting: Vec<(PoolId, &'static str, Now)>,
+    /// Until when the lane is closed.
+    pub closed_until: Option<Now>,
+}
+
+/// A source of facts.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct SourceView {
+    /// Which kind.
+    pub kind: Kind,
+    /// What its watcher does, in one word.
+    pub phase: &'static str,
+    /// Whether a complete list has been taken in.
+    pub synced: bool,
+    /// How many objects are held.
+    pub objects: usize,
+    /// When something was last heard.
+    pub heard_at: Option<Now>,
+    /// The last failure.
+    pub last_error: Option<Arc<str>>,
+}
+
+/// A load balancer as discovery last saw it.
+#[derive(Clone, Debug)]
+pub struct LbView {
+    /// Its name.
+    pub lb: LbName,
+    /// Whether it exists; `None`: not known yet.
+    pub exists: Option<bool>,
+    /// When it was last read successfully.
+    pub read_at: Option<Now>,
+    /// How many pools it has.
+    pub pools: usize,
+    /// What the last failed read said.
+    pub last_error: Option<Arc<str>>,
+}
+
+/// A gate and its budget.
+#[derive(Clone, PartialEq, Debug)]
+pub struct GateView {
+    /// Until when it is closed.
+    pub closed_until: Option<Now>,
+    /// Calls that may be made at once.
+    pub tokens: f64,
+    /// The most that can be saved up.
+    pub capacity: f64,
+}

@@ -1,0 +1,1 @@
+//! The generic actix shell and the ports it drives.
