@@ -1,0 +1,298 @@
+//! The cloud configuration (C1): the cloud-controller-manager's own file, as much of it as this product uses, with the
+//! meaning that program gives it. Foreign keys are ignored; wrong values of keys that are read are problems.
+
+use std::time::Duration;
+
+use url::Url;
+
+mod balancers;
+mod endpoint;
+mod fields;
+mod file;
+mod reader;
+mod shown;
+
+pub use balancers::BalancerConfiguration;
+pub use endpoint::{Cloud, Login, is_loopback};
+
+pub(crate) use endpoint::parse_address;
+pub(crate) use file::CloudFile;
+pub(crate) use reader::is_segment;
+
+use crate::document::{self, Content};
+use crate::problem::{Place, Problem, WHOLE_FILE, Warning};
+use file::RateLimitFile;
+use reader::Reader;
+
+/// Q7: the retry budget where the file says nothing.
+pub const DEFAULT_MAX_RETRIES: u32 = 3;
+/// The updater's tick where the file says nothing or 0.
+pub const DEFAULT_UPDATE_INTERVAL: Duration = Duration::from_secs(30);
+/// W4: the retries of one ARM call where backoff is off or says nothing.
+pub const DEFAULT_CLIENT_RETRIES: u32 = 3;
+/// W9: reads per second are never limited below this.
+pub const MIN_READS_PER_SECOND: f64 = 10.0;
+
+/// The load balancers' SKU.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LoadBalancerSku {
+    /// Without multiple load balancers.
+    Basic,
+    /// The default.
+    Standard,
+}
+
+/// How backend pools name their members.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PoolMembers {
+    /// By network interface: `nodeIPConfiguration`, the default.
+    NodeIpConfiguration,
+    /// By node IP: `nodeIP`, what multiple load balancers need.
+    NodeIp,
+    /// By pod IP: `podIP`.
+    PodIp,
+}
+
+/// Token buckets for ARM calls, as the file asks for them (W9).
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct RateLimit {
+    /// At least [`MIN_READS_PER_SECOND`].
+    pub reads_per_second: f64,
+    /// Reads at once.
+    pub read_burst: u32,
+    /// Writes per second, more than 0.
+    pub writes_per_second: f64,
+    /// Writes at once.
+    pub write_burst: u32,
+}
+
+/// A valid cloud configuration.
+#[derive(Clone, Debug)]
+pub struct CloudConfig {
+    file: CloudFile,
+    tenant_id: String,
+    subscription_id: String,
+    resource_group: String,
+    arm_endpoint: Url,
+    cloud: Cloud,
+    sku: LoadBalancerSku,
+    pool_members: PoolMembers,
+    configurations: Vec<BalancerConfiguration>,
+    rate_limit: RateLimitFile,
+    load_balancer_rate_limit: Option<RateLimitFile>,
+}
+
+impl CloudConfig {
+    /// Reads the file from JSON or YAML bytes; `source_name` is how problems call it. All problems come at once.
+    pub fn parse(bytes: &[u8], source_name: &str) -> Result<(Self, Vec<Warning>), Vec<Problem>> {
+        let root = document::parse(source_name, bytes).map_err(|problem| vec![*problem])?;
+        let whole_file = |found: String| Problem {
+            place: Place::File(source_name.to_owned()),
+            field: WHOLE_FILE.to_owned(),
+            found,
+            expected: "a map with the cloud-controller-manager's keys".to_owned(),
+            remedy: "name the file that the cloud-controller-manager reads (azure.json)".to_owned(),
+        };
+        match root.as_ref().map(|node| (node, &node.content)) {
+            Some((_, Content::Map(entries))) => Reader::new(source_name, entries).read(),
+            Some((node, Content::Scalar { .. } | Content::List(_))) => {
+                Err(vec![whole_file(node.describe_hidden())])
+            }
+            None => Err(vec![whole_file("nothing".to_owned())]),
+        }
+    }
+
+    /// The cloud; one that nobody knows counts as public, as upstream has it.
+    pub fn cloud(&self) -> Cloud {
+        self.cloud
+    }
+
+    /// The ARM endpoint: `resourceManagerEndpoint`, else the cloud's own.
+    pub fn arm_endpoint(&self) -> &Url {
+        &self.arm_endpoint
+    }
+
+    /// Where tokens for the ARM endpoint come from.
+    pub fn login(&self) -> Login {
+        endpoint::login_of(&self.arm_endpoint)
+    }
+
+    /// The tenant that credentials belong to.
+    pub fn tenant_id(&self) -> &str {
+        &self.tenant_id
+    }
+
+    /// The cluster's subscription.
+    pub fn subscription_id(&self) -> &str {
+        &self.subscription_id
+    }
+
+    /// The subscription of load balancers and pools.
+    pub fn network_subscription(&self) -> &str {
+        self.file
+            .network_resource_subscription_id
+            .as_deref()
+            .unwrap_or(&self.subscription_id)
+    }
+
+    /// The cluster's resource group, lower-cased as upstream does on load.
+    pub fn resource_group(&self) -> &str {
+        &self.resource_group
+    }
+
+    /// The load balancers' resource group: `loadBalancerResourceGroup`, else `resourceGroup`.
+    pub fn load_balancer_resource_group(&self) -> &str {
+        self.file
+            .load_balancer_resource_group
+            .as_deref()
+            .unwrap_or(&self.resource_group)
+    }
+
+    /// The region.
+    pub fn location(&self) -> Option<&str> {
+        self.file.location.as_deref()
+    }
+
+    /// What goes into the user agent of ARM calls besides the product's own name.
+    pub fn user_agent(&self) -> Option<&str> {
+        self.file.user_agent.as_deref()
+    }
+
+    /// The id that W3 gives to a pool without virtual network; upstream's, in the cluster's subscription.
+    pub fn vnet_id(&self) -> Option<String> {
+        let vnet = self.file.vnet_name.as_deref()?;
+        let group = self
+            .file
+            .vnet_resource_group
+            .as_deref()
+            .unwrap_or(&self.resource_group);
+        let subscription = &self.subscription_id;
+        Some(format!(
+            "/subscriptions/{subscription}/resourceGroups/{group}/providers/Microsoft.Network/virtualNetworks/{vnet}"
+        ))
+    }
+
+    /// The load balancers' SKU.
+    pub fn load_balancer_sku(&self) -> LoadBalancerSku {
+        self.sku
+    }
+
+    /// How backend pools name their members.
+    pub fn pool_members(&self) -> PoolMembers {
+        self.pool_members
+    }
+
+    /// The entries of `multipleStandardLoadBalancerConfigurations`.
+    pub fn balancer_configurations(&self) -> &[BalancerConfiguration] {
+        &self.configurations
+    }
+
+    /// Whether Services have pools of their own: SKU standard and at least one configuration.
+    pub fn uses_multiple_load_balancers(&self) -> bool {
+        match self.sku {
+            LoadBalancerSku::Standard => !self.configurations.is_empty(),
+            LoadBalancerSku::Basic => false,
+        }
+    }
+
+    /// Every load balancer that may hold pools of this cluster, each also with `-internal`, spelled as configured
+    /// and without repetition; Azure compares them case-insensitively.
+    pub fn managed_load_balancers(&self, cluster_name: &str) -> Vec<String> {
+        let single = self.file.load_balancer_name.as_deref().unwrap_or(cluster_name);
+        let public: Vec<&str> = if self.uses_multiple_load_balancers() {
+            self.configurations
+                .iter()
+                .map(|entry| entry.name.as_str())
+                .collect()
+        } else {
+            vec![single]
+        };
+        let mut names: Vec<String> = Vec::new();
+        for name in public {
+            for name in [name.to_owned(), format!("{name}-internal")] {
+                if !names.iter().any(|known| known.eq_ignore_ascii_case(&name)) {
+                    names.push(name);
+                }
+            }
+        }
+        names
+    }
+
+    /// S0's tick, `loadBalancerBackendPoolUpdateIntervalInSeconds`: absent or 0 is 30 s.
+    pub fn update_interval(&self) -> Duration {
+        match self
+            .file
+            .update_interval
+            .and_then(|seconds| u64::try_from(seconds).ok())
+        {
+            None | Some(0) => DEFAULT_UPDATE_INTERVAL,
+            Some(seconds) => Duration::from_secs(seconds),
+        }
+    }
+
+    /// The retry budget of a change (Q7): absent 3, 0 none, negative none.
+    pub fn max_retries(&self) -> u32 {
+        match self.configured_max_retries() {
+            None => DEFAULT_MAX_RETRIES,
+            Some(count) => u32::try_from(count.max(0)).unwrap_or(u32::MAX),
+        }
+    }
+
+    /// The retry budget as written, under either key; `None` when absent or null (Q7).
+    pub fn configured_max_retries(&self) -> Option<i64> {
+        self.file.update_max_retries.or(self.file.update_retry_count)
+    }
+
+    /// The retries of one ARM call (W4): `cloudProviderBackoffRetries` where backoff is on and it is more than 0.
+    pub fn client_retries(&self) -> u32 {
+        match (
+            self.file.cloud_provider_backoff,
+            self.file.cloud_provider_backoff_retries,
+        ) {
+            (Some(true), Some(retries)) if retries > 0 => u32::try_from(retries).unwrap_or(u32::MAX),
+            _ => DEFAULT_CLIENT_RETRIES,
+        }
+    }
+
+    /// The limit on load balancer calls, when one is enabled (W9): `loadBalancerRateLimit`, else the general keys.
+    pub fn rate_limit(&self) -> Option<RateLimit> {
+        let general = &self.rate_limit;
+        let own = self.load_balancer_rate_limit.as_ref().unwrap_or(general);
+        if own.enabled != Some(true) {
+            return None;
+        }
+        let decimal = |value: Option<f64>| value.filter(|value| *value > 0.0);
+        let whole = |value: Option<i64>| {
+            value
+                .and_then(|value| u32::try_from(value).ok())
+                .filter(|v| *v > 0)
+        };
+        let reads = decimal(general.qps).unwrap_or(1.0);
+        let burst = whole(general.bucket).unwrap_or(5);
+        let writes = decimal(general.qps_write).unwrap_or(reads);
+        let write_burst = whole(general.bucket_write).unwrap_or(burst);
+        Some(RateLimit {
+            reads_per_second: decimal(own.qps).unwrap_or(reads).max(MIN_READS_PER_SECOND),
+            read_burst: whole(own.bucket).unwrap_or(burst),
+            writes_per_second: decimal(own.qps_write).unwrap_or(writes),
+            write_burst: whole(own.bucket_write).unwrap_or(write_burst),
+        })
+    }
+
+    /// Whether admin states are written (S1, N4).
+    pub fn admin_state_enabled(&self) -> bool {
+        self.file.enable_load_balancer_admin_state.unwrap_or(true)
+    }
+
+    /// The keys as written.
+    pub(crate) fn file(&self) -> &CloudFile {
+        &self.file
+    }
+}
+
+const MAX_RETRIES: &str = "loadBalancerBackendPoolUpdateMaxRetries";
+const RETRY_COUNT: &str = "loadBalancerBackendPoolUpdateRetryCount";
+const LOAD_BALANCER_RATE_LIMIT: &str = "loadBalancerRateLimit";
+const NODE_IP_CONFIGURATION: &str = "nodeIPConfiguration";
+const NODE_IP: &str = "nodeIP";
+const POD_IP: &str = "podIP";

@@ -1,0 +1,172 @@
+//! The Azure clouds: where ARM is, who issues tokens, and for which audience (C3).
+
+use url::{Host, Url};
+
+use crate::document::quoted;
+use crate::problem::Mismatch;
+
+/// A known cloud.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cloud {
+    /// AzurePublicCloud.
+    Public,
+    /// AzureChinaCloud.
+    China,
+    /// AzureUSGovernmentCloud.
+    UsGovernment,
+    /// AzureStackCloud; its endpoint is `resourceManagerEndpoint`.
+    Stack,
+}
+
+/// Where tokens come from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Login {
+    /// A known cloud's.
+    Known {
+        /// The authority host, with a slash at its end.
+        authority_host: Url,
+        /// The token audience, byte for byte.
+        audience: &'static str,
+    },
+    /// To be asked from the ARM endpoint's metadata document at run time.
+    Metadata {
+        /// The document's address.
+        document: Url,
+        /// The authority host that wins over the document's.
+        authority_host: Option<Url>,
+    },
+}
+
+impl Login {
+    /// The OAuth scope where it is already known: the audience with `/.default`.
+    pub fn scope(&self) -> Option<String> {
+        match self {
+            Self::Known { audience, .. } => Some(format!("{audience}/.default")),
+            Self::Metadata { .. } => None,
+        }
+    }
+}
+
+/// The well-known addresses of one cloud: ARM, authority host, audience.
+type Addresses = (&'static str, &'static str, &'static str);
+
+const PUBLIC: Addresses = (
+    "https://management.azure.com",
+    "https://login.microsoftonline.com/",
+    "https://management.core.windows.net/",
+);
+const CHINA: Addresses = (
+    "https://management.chinacloudapi.cn",
+    "https://login.chinacloudapi.cn/",
+    "https://management.core.chinacloudapi.cn",
+);
+const US_GOVERNMENT: Addresses = (
+    "https://management.usgovcloudapi.net",
+    "https://login.microsoftonline.us/",
+    "https://management.core.usgovcloudapi.net",
+);
+
+impl Cloud {
+    /// The cloud of that name, whatever its case; `None` for a name that nobody knows.
+    pub fn named(name: &str) -> Option<Self> {
+        match name.to_ascii_uppercase().as_str() {
+            "" | "AZURECLOUD" | "AZUREPUBLICCLOUD" => Some(Self::Public),
+            "AZURECHINACLOUD" => Some(Self::China),
+            "AZUREUSGOVERNMENT" | "AZUREUSGOVERNMENTCLOUD" => Some(Self::UsGovernment),
+            "AZURESTACKCLOUD" => Some(Self::Stack),
+            _ => None,
+        }
+    }
+
+    fn addresses(self) -> Option<Addresses> {
+        match self {
+            Self::Public => Some(PUBLIC),
+            Self::China => Some(CHINA),
+            Self::UsGovernment => Some(US_GOVERNMENT),
+            Self::Stack => None,
+        }
+    }
+
+    /// The cloud's own ARM endpoint; none for Azure Stack.
+    pub fn arm_endpoint(self) -> Option<Url> {
+        self.addresses().map(|(arm, _, _)| well_known(arm))
+    }
+}
+
+/// Where tokens for that ARM endpoint come from: a known cloud's authority when it is that cloud's endpoint.
+pub(crate) fn login_of(arm: &Url) -> Login {
+    let known = [PUBLIC, CHINA, US_GOVERNMENT]
+        .into_iter()
+        .find(|(address, _, _)| well_known(address) == *arm);
+    match known {
+        Some((_, authority, audience)) => Login::Known {
+            authority_host: well_known(authority),
+            audience,
+        },
+        None => {
+            let mut metadata = arm.clone();
+            let path = format!("{}/metadata/endpoints", arm.path().trim_end_matches('/'));
+            metadata.set_path(&path);
+            metadata.set_query(Some("api-version=2019-05-01"));
+            Login::Metadata {
+                document: metadata,
+                authority_host: None,
+            }
+        }
+    }
+}
+
+fn well_known(address: &str) -> Url {
+    Url::parse(address).expect("the table's addresses are valid")
+}
+
+/// Reads an absolute http(s) address; plain http only to loopback (C3). Credentials in it are not repeated.
+pub(crate) fn parse_address(text: &str) -> Result<Url, Mismatch> {
+    let expected = "an absolute https address";
+    let refuse = |found: &str, remedy: &str| {
+        let shown = if text.contains('@') {
+            "an address that is not shown here".to_owned()
+        } else {
+            quoted(text)
+        };
+        Mismatch {
+            found: Some(format!("{shown}{found}")),
+            expected: expected.to_owned(),
+            remedy: remedy.to_owned(),
+        }
+    };
+    let example = "write it like https://management.example.com";
+    let url = Url::parse(text).map_err(|error| refuse(&format!(" ({error})"), example))?;
+    if !matches!(url.scheme(), "http" | "https") || url.host().is_none() {
+        return Err(refuse(" (neither http nor https)", example));
+    }
+    if !url.username().is_empty() || url.password().is_some() {
+        return Err(refuse(
+            " (with credentials)",
+            "remove user and password from the address",
+        ));
+    }
+    if url.query().is_some() || url.fragment().is_some() {
+        return Err(refuse(
+            " (with a query or fragment)",
+            "remove everything from `?` or `#` on",
+        ));
+    }
+    if url.scheme() == "http" && !is_loopback(&url) {
+        return Err(refuse(
+            " (plain http)",
+            "use https; plain http is allowed to loopback only",
+        ));
+    }
+    Ok(url)
+}
+
+/// Whether the address can only be this machine: `localhost`, 127.0.0.0/8 or ::1.
+pub fn is_loopback(url: &Url) -> bool {
+    match url.host() {
+        Some(Host::Ipv4(address)) => address.is_loopback(),
+        Some(Host::Ipv6(address)) => address.is_loopback(),
+        Some(Host::Domain(name)) => name.eq_ignore_ascii_case("localhost"),
+        None => false,
+    }
+}

@@ -1,0 +1,213 @@
+//! Typed, case-insensitive access to one map of the cloud configuration (C1). Takes what the
+//! cloud-controller-manager's reader takes, refuses what that reader refuses or understands in another way than YAML
+//! does, and collects every problem instead of stopping at the first.
+
+use secrecy::SecretString;
+
+use crate::document::{Content, Entry, Node, as_switch, looks_numeric};
+use crate::problem::{Mismatch, Place, Problem};
+
+/// One map, the path to it, and where its problems go.
+pub(crate) struct Fields<'a> {
+    file: &'a str,
+    prefix: String,
+    entries: &'a [Entry],
+    problems: &'a mut Vec<Problem>,
+}
+
+impl<'a> Fields<'a> {
+    /// `prefix` is empty or ends with a dot.
+    pub(crate) fn new(
+        file: &'a str,
+        prefix: impl Into<String>,
+        entries: &'a [Entry],
+        problems: &'a mut Vec<Problem>,
+    ) -> Self {
+        Self {
+            file,
+            prefix: prefix.into(),
+            entries,
+            problems,
+        }
+    }
+
+    /// Text; unquoted whole numbers too, which both readers take as they stand. Empty text is absent.
+    pub(crate) fn text(&mut self, key: &str) -> Option<String> {
+        self.read(key, false, text_of)
+            .filter(|text| !text.is_empty())
+            .map(str::to_owned)
+    }
+
+    /// Text whose content no problem repeats. Empty text is absent.
+    pub(crate) fn secret(&mut self, key: &str) -> Option<SecretString> {
+        self.read(key, true, text_of)
+            .filter(|text| !text.is_empty())
+            .map(SecretString::from)
+    }
+
+    /// A switch; unquoted.
+    pub(crate) fn switch(&mut self, key: &str) -> Option<bool> {
+        self.read(key, false, |node| {
+            node.plain_text()
+                .and_then(as_switch)
+                .ok_or_else(|| Mismatch::new("true or false", "write true or false, without quotes"))
+        })
+    }
+
+    /// A whole number; unquoted, decimal.
+    pub(crate) fn whole(&mut self, key: &str) -> Option<i64> {
+        self.read(key, false, |node| {
+            node.plain_text()
+                .filter(|text| is_whole(text))
+                .and_then(|text| text.parse().ok())
+                .ok_or_else(|| {
+                    Mismatch::new(
+                        "a whole number",
+                        "write a whole number of at most 64 bits, without quotes",
+                    )
+                })
+        })
+    }
+
+    /// A finite number that is not negative; unquoted, decimal.
+    pub(crate) fn decimal(&mut self, key: &str) -> Option<f64> {
+        self.read(key, false, |node| {
+            let decimal = |text: &&str| text.starts_with(|c: char| c.is_ascii_digit());
+            node.plain_text()
+                .filter(decimal)
+                .and_then(|text| text.parse::<f64>().ok())
+                .filter(|number| number.is_finite())
+                .ok_or_else(|| Mismatch::new("a number of 0 or more", "write a number, without quotes"))
+        })
+    }
+
+    /// A map.
+    pub(crate) fn map(&mut self, key: &str) -> Option<&'a [Entry]> {
+        self.read(key, false, |node| match &node.content {
+            Content::Map(entries) => Ok(entries.as_slice()),
+            Content::List(_) | Content::Scalar { .. } => {
+                Err(Mismatch::new("a map", "write `key: value` pairs"))
+            }
+        })
+    }
+
+    /// A list.
+    pub(crate) fn list(&mut self, key: &str) -> Option<&'a [Node]> {
+        self.read(key, false, |node| match &node.content {
+            Content::List(items) => Ok(items.as_slice()),
+            Content::Map(_) | Content::Scalar { .. } => {
+                Err(Mismatch::new("a list", "write a list, also for one entry"))
+            }
+        })
+    }
+
+    /// Adds a problem with a value that was readable; what was found is what stands at `key`.
+    pub(crate) fn refuse(&mut self, key: &str, mismatch: Mismatch) {
+        let node = self.matching(key).first().map(|entry| &entry.value);
+        let problem = self.problem(key, node, false, mismatch);
+        self.problems.push(problem);
+    }
+
+    /// Whether `key` already has a problem.
+    pub(crate) fn is_refused(&self, key: &str) -> bool {
+        let path = self.path(key);
+        self.problems.iter().any(|problem| problem.field == path)
+    }
+
+    /// The path of `key`, as problems name it.
+    pub(crate) fn path(&self, key: &str) -> String {
+        format!("{}{key}", self.prefix)
+    }
+
+    /// Where `key` stands.
+    pub(crate) fn place(&self, key: &str) -> Place {
+        self.matching(key).first().map_or_else(
+            || Place::File(self.file.to_owned()),
+            |entry| Place::Line(self.file.to_owned(), entry.value.line),
+        )
+    }
+
+    fn matching(&self, key: &str) -> Vec<&'a Entry> {
+        self.entries
+            .iter()
+            .filter(|entry| entry.key.eq_ignore_ascii_case(key))
+            .collect()
+    }
+
+    fn read<T>(
+        &mut self,
+        key: &str,
+        secret: bool,
+        convert: impl FnOnce(&'a Node) -> Result<T, Mismatch>,
+    ) -> Option<T> {
+        let entry = match self.matching(key).as_slice() {
+            [] => return None,
+            [entry] => *entry,
+            several => {
+                let spelled: Vec<String> = several
+                    .iter()
+                    .map(|entry| format!("{} (line {})", entry.key, entry.line))
+                    .collect();
+                let problem = Problem {
+                    place: Place::Line(self.file.to_owned(), several[1].line),
+                    field: self.path(key),
+                    found: spelled.join(" and "),
+                    expected: "the key once".to_owned(),
+                    remedy: "remove all but one; keys are the same whatever their case".to_owned(),
+                };
+                self.problems.push(problem);
+                return None;
+            }
+        };
+        if entry.value.is_null() {
+            return None;
+        }
+        match convert(&entry.value) {
+            Ok(value) => Some(value),
+            Err(mismatch) => {
+                let problem = self.problem(key, Some(&entry.value), secret, mismatch);
+                self.problems.push(problem);
+                None
+            }
+        }
+    }
+
+    fn problem(&self, key: &str, node: Option<&Node>, secret: bool, mismatch: Mismatch) -> Problem {
+        let described = node.map_or_else(
+            || "nothing".to_owned(),
+            |node| {
+                if secret {
+                    node.describe_hidden()
+                } else {
+                    node.describe()
+                }
+            },
+        );
+        Problem {
+            place: self.place(key),
+            field: self.path(key),
+            found: mismatch.found.unwrap_or(described),
+            expected: mismatch.expected,
+            remedy: mismatch.remedy,
+        }
+    }
+}
+
+fn text_of(node: &Node) -> Result<&str, Mismatch> {
+    let text = node
+        .text()
+        .ok_or_else(|| Mismatch::new("text", "write one value in double quotes"))?;
+    let plain = node.plain_text().is_some();
+    if plain && !is_whole(text) && (as_switch(text).is_some() || looks_numeric(text)) {
+        return Err(Mismatch::new("text", "put the value in double quotes"));
+    }
+    Ok(text)
+}
+
+/// A decimal whole number in the one spelling that all readers take alike.
+fn is_whole(text: &str) -> bool {
+    let digits = text.strip_prefix('-').unwrap_or(text);
+    !digits.is_empty()
+        && digits.chars().all(|c| c.is_ascii_digit())
+        && (digits == "0" || !digits.starts_with('0'))
+}

@@ -1,0 +1,314 @@
+//! Reads and checks the cloud configuration: problems for what cannot work, warnings for what probably is not meant.
+
+use url::Url;
+
+use super::fields::Fields;
+use super::file::{CloudFile, RateLimitFile};
+use super::{
+    Cloud, CloudConfig, LOAD_BALANCER_RATE_LIMIT, LoadBalancerSku, MAX_RETRIES, MIN_READS_PER_SECOND,
+    NODE_IP, NODE_IP_CONFIGURATION, POD_IP, PoolMembers, RETRY_COUNT, balancers, endpoint,
+};
+use crate::document::{self, Entry};
+use crate::problem::{Mismatch, Problem, Warning};
+
+/// Text that becomes one segment of an ARM path.
+pub(super) fn resource_name(fields: &mut Fields<'_>, key: &str) -> Option<String> {
+    let name = fields.text(key);
+    check_segment(fields, key, name.as_deref());
+    name
+}
+
+/// Whether text can be one segment of an address.
+pub(crate) fn is_segment(text: &str) -> bool {
+    let unfit = |c: char| c.is_whitespace() || c.is_control() || "/\\?#%&<>\"'".contains(c);
+    !text.contains(unfit) && text.chars().count() <= 90 && !text.trim_matches('.').is_empty()
+}
+
+/// Refuses text that cannot be one segment of an ARM path.
+fn check_segment(fields: &mut Fields<'_>, key: &str, name: Option<&str>) {
+    if name.is_some_and(|name| !is_segment(name)) {
+        let expected = "a name without slashes, spaces and other special characters, at most 90 long";
+        fields.refuse(
+            key,
+            Mismatch::new(expected, "write the bare name, not an id or address"),
+        );
+    }
+}
+
+/// Reads one file; collects problems and warnings.
+pub(super) struct Reader<'a> {
+    file_name: &'a str,
+    entries: &'a [Entry],
+    problems: Vec<Problem>,
+    warnings: Vec<Warning>,
+}
+
+impl<'a> Reader<'a> {
+    pub(super) fn new(file_name: &'a str, entries: &'a [Entry]) -> Self {
+        Self {
+            file_name,
+            entries,
+            problems: Vec::new(),
+            warnings: Vec::new(),
+        }
+    }
+
+    fn fields(&mut self) -> Fields<'_> {
+        Fields::new(self.file_name, "", self.entries, &mut self.problems)
+    }
+
+    fn warn(&mut self, key: &str, message: String) {
+        let place = self.fields().place(key);
+        self.warnings.push(Warning {
+            place,
+            field: key.to_owned(),
+            message,
+        });
+    }
+
+    pub(super) fn read(mut self) -> Result<(CloudConfig, Vec<Warning>), Vec<Problem>> {
+        let file = CloudFile::read(&mut self.fields());
+        let rate_limit = self.rate_limit_file(None);
+        let load_balancer_rate_limit = self
+            .fields()
+            .map(LOAD_BALANCER_RATE_LIMIT)
+            .map(<[Entry]>::to_vec)
+            .map(|entries| self.rate_limit_file(Some(&entries)));
+        let items = self
+            .fields()
+            .list(balancers::KEY)
+            .map(<[document::Node]>::to_vec)
+            .unwrap_or_default();
+        let configurations = balancers::read(self.file_name, &items, &mut self.problems);
+        self.check_names(&file);
+        self.check_numbers(&file);
+        let (cloud, arm_endpoint) = self.endpoint(&file);
+        let sku = self.sku(&file);
+        let pool_members = self.pool_members(&file);
+        let config = CloudConfig {
+            tenant_id: self.required("tenantId", file.tenant_id.as_deref()),
+            subscription_id: self.required("subscriptionId", file.subscription_id.as_deref()),
+            resource_group: self
+                .required("resourceGroup", file.resource_group.as_deref())
+                .to_lowercase(),
+            file,
+            arm_endpoint,
+            cloud,
+            sku,
+            pool_members,
+            configurations,
+            rate_limit,
+            load_balancer_rate_limit,
+        };
+        self.check_modes(&config);
+        if self.problems.is_empty() {
+            Ok((config, self.warnings))
+        } else {
+            Err(self.problems)
+        }
+    }
+
+    fn required(&mut self, key: &str, value: Option<&str>) -> String {
+        let mut fields = self.fields();
+        if value.is_none() && !fields.is_refused(key) {
+            fields.refuse(
+                key,
+                Mismatch::new("a value", "add the key; there is no default for it"),
+            );
+        }
+        value.unwrap_or_default().to_owned()
+    }
+
+    fn rate_limit_file(&mut self, nested: Option<&[Entry]>) -> RateLimitFile {
+        let prefix = nested
+            .map(|_| format!("{LOAD_BALANCER_RATE_LIMIT}."))
+            .unwrap_or_default();
+        let entries = nested.unwrap_or(self.entries);
+        let mut fields = Fields::new(self.file_name, prefix, entries, &mut self.problems);
+        let limit = RateLimitFile::read(&mut fields);
+        let buckets = [
+            ("cloudProviderRateLimitBucket", limit.bucket),
+            ("cloudProviderRateLimitBucketWrite", limit.bucket_write),
+        ];
+        for (key, value) in buckets {
+            if value.is_some_and(|value| u32::try_from(value).is_err()) {
+                let expected = format!("a number between 0 and {}", u32::MAX);
+                fields.refuse(
+                    key,
+                    Mismatch::new(
+                        expected,
+                        "write how many calls may go out at once, 0 for the default",
+                    ),
+                );
+            }
+        }
+        limit
+    }
+
+    fn check_names(&mut self, file: &CloudFile) {
+        let names = [
+            ("tenantId", &file.tenant_id),
+            ("subscriptionId", &file.subscription_id),
+            (
+                "networkResourceSubscriptionID",
+                &file.network_resource_subscription_id,
+            ),
+            ("resourceGroup", &file.resource_group),
+            ("vnetName", &file.vnet_name),
+            ("vnetResourceGroup", &file.vnet_resource_group),
+            ("loadBalancerName", &file.load_balancer_name),
+            ("loadBalancerResourceGroup", &file.load_balancer_resource_group),
+        ];
+        for (key, name) in names {
+            check_segment(&mut self.fields(), key, name.as_deref());
+        }
+        let printable = |text: &String| text.chars().all(|c| c.is_ascii_graphic() || c == ' ');
+        if !file.user_agent.as_ref().is_none_or(printable) {
+            let mismatch = Mismatch::new("printable ASCII text", "remove all other characters");
+            self.fields().refuse("userAgent", mismatch);
+        }
+    }
+
+    fn check_numbers(&mut self, file: &CloudFile) {
+        if file.update_interval.is_some_and(|seconds| seconds < 0) {
+            let mismatch = Mismatch::new("0 or more seconds", "write 0 for the default of 30 seconds");
+            self.fields()
+                .refuse("loadBalancerBackendPoolUpdateIntervalInSeconds", mismatch);
+        }
+        let counts = [
+            (MAX_RETRIES, file.update_max_retries),
+            (RETRY_COUNT, file.update_retry_count),
+        ];
+        for (key, count) in counts {
+            if count.is_some_and(|count| count > u32::MAX.into()) {
+                let mismatch = Mismatch::new(format!("at most {}", u32::MAX), "write a smaller number");
+                self.fields().refuse(key, mismatch);
+            }
+            if count.is_some_and(|count| count < 0) {
+                self.warn(
+                    key,
+                    "a negative count means 0: failed changes are not retried".to_owned(),
+                );
+            }
+        }
+        if file.update_retry_count.is_some() {
+            let message = match file.update_max_retries {
+                Some(_) => format!("ignored, because {MAX_RETRIES} is given too; remove this older name"),
+                None => format!("this is an older name; write {MAX_RETRIES}"),
+            };
+            self.warn(RETRY_COUNT, message);
+        }
+    }
+
+    fn endpoint(&mut self, file: &CloudFile) -> (Cloud, Url) {
+        let name = file.cloud.as_deref().unwrap_or_default();
+        let cloud = Cloud::named(name).unwrap_or_else(|| {
+            let message = format!(
+                "{} is no known cloud and counts as AzurePublicCloud",
+                document::quoted(name)
+            );
+            self.warn("cloud", message);
+            Cloud::Public
+        });
+        let public = Cloud::Public
+            .arm_endpoint()
+            .expect("the public cloud has an endpoint");
+        let key = "resourceManagerEndpoint";
+        let own = file
+            .resource_manager_endpoint
+            .as_deref()
+            .map(endpoint::parse_address);
+        match (own, cloud.arm_endpoint()) {
+            (Some(Ok(url)), _) => (cloud, url),
+            (Some(Err(mismatch)), _) => {
+                self.fields().refuse(key, mismatch);
+                (cloud, public)
+            }
+            (None, Some(url)) => (cloud, url),
+            (None, None) => {
+                if !self.fields().is_refused(key) {
+                    let mismatch = Mismatch::new(
+                        "the ARM endpoint of this Azure Stack",
+                        "add the key, for example https://management.region.example.com",
+                    );
+                    self.fields().refuse(key, mismatch);
+                }
+                (cloud, public)
+            }
+        }
+    }
+
+    fn sku(&mut self, file: &CloudFile) -> LoadBalancerSku {
+        match file
+            .load_balancer_sku
+            .as_deref()
+            .map(str::to_ascii_lowercase)
+            .as_deref()
+        {
+            None | Some("standard") => LoadBalancerSku::Standard,
+            Some("basic") => LoadBalancerSku::Basic,
+            Some(_) => {
+                let mismatch = Mismatch::new("standard or basic", "write standard");
+                self.fields().refuse("loadBalancerSku", mismatch);
+                LoadBalancerSku::Standard
+            }
+        }
+    }
+
+    fn pool_members(&mut self, file: &CloudFile) -> PoolMembers {
+        let written = file
+            .load_balancer_backend_pool_configuration_type
+            .as_deref()
+            .unwrap_or(NODE_IP_CONFIGURATION);
+        let known = [
+            (NODE_IP_CONFIGURATION, PoolMembers::NodeIpConfiguration),
+            (NODE_IP, PoolMembers::NodeIp),
+            (POD_IP, PoolMembers::PodIp),
+        ];
+        match known.iter().find(|(name, _)| name.eq_ignore_ascii_case(written)) {
+            Some((_, members)) => *members,
+            None => {
+                let expected = format!("{NODE_IP_CONFIGURATION}, {NODE_IP} or {POD_IP}");
+                let mismatch = Mismatch::new(expected, format!("write {NODE_IP}"));
+                self.fields()
+                    .refuse("loadBalancerBackendPoolConfigurationType", mismatch);
+                PoolMembers::NodeIp
+            }
+        }
+    }
+
+    /// What only several keys together can get wrong.
+    fn check_modes(&mut self, config: &CloudConfig) {
+        let pool_type = "loadBalancerBackendPoolConfigurationType";
+        match config.pool_members {
+            PoolMembers::NodeIpConfiguration | PoolMembers::PodIp
+                if config.uses_multiple_load_balancers() =>
+            {
+                let expected = format!("{NODE_IP}, because {} is given", balancers::KEY);
+                let mismatch = Mismatch::new(expected, format!("write {NODE_IP}"));
+                self.fields().refuse(pool_type, mismatch);
+            }
+            PoolMembers::NodeIpConfiguration | PoolMembers::PodIp | PoolMembers::NodeIp => {}
+        }
+        if !config.configurations.is_empty() && !config.uses_multiple_load_balancers() {
+            self.warn(
+                "loadBalancerSku",
+                format!("{} counts with SKU standard only", balancers::KEY),
+            );
+        }
+        if !config.uses_multiple_load_balancers() {
+            let message = "without it and SKU standard no Service has a backend pool of its own, and there is nothing to do";
+            self.warn(balancers::KEY, message.to_owned());
+        }
+        if config.rate_limit().is_some() {
+            let message = format!(
+                "the limit applies to this service too, as waiting time, but never below {MIN_READS_PER_SECOND} reads per second"
+            );
+            self.warn("cloudProviderRateLimit", message);
+        }
+        if config.vnet_id().is_none() {
+            let message = "absent: a pool without a virtual network of its own cannot be given members";
+            self.warn("vnetName", message.to_owned());
+        }
+    }
+}

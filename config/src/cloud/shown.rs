@@ -1,0 +1,144 @@
+//! What of the cloud configuration may be shown: its re-serialisation and its effective values, secrets redacted.
+
+use super::file::RateLimitFile;
+use super::{
+    BalancerConfiguration, CloudConfig, LOAD_BALANCER_RATE_LIMIT, LoadBalancerSku, MAX_RETRIES, NODE_IP,
+    NODE_IP_CONFIGURATION, POD_IP, PoolMembers, balancers,
+};
+use crate::value::{EffectiveValue, Origin, REDACTED, Value};
+
+impl CloudConfig {
+    /// The configuration as JSON: keys that were absent or null stay absent (Q7), foreign keys and selectors are
+    /// gone, and secrets are [`REDACTED`], so that the text may be shown.
+    pub fn to_json(&self) -> String {
+        let mut root = json_of(self.file.shown());
+        root.extend(json_of(self.rate_limit.shown()));
+        if let Some(limit) = &self.load_balancer_rate_limit {
+            root.insert(LOAD_BALANCER_RATE_LIMIT.to_owned(), json_of(limit.shown()).into());
+        }
+        if !self.configurations.is_empty() {
+            let entries: Vec<_> = self.configurations.iter().map(balancer_json).collect();
+            root.insert(balancers::KEY.to_owned(), entries.into());
+        }
+        serde_json::to_string_pretty(&root).expect("a JSON map with text keys always serialises")
+    }
+
+    /// Every key with the value in force.
+    pub(crate) fn effective(&self) -> Vec<EffectiveValue> {
+        let resolved = self.resolved();
+        let mut values = Vec::new();
+        for (key, written) in self.file.shown() {
+            let origin = if written.is_some() {
+                Origin::File
+            } else {
+                Origin::Default
+            };
+            let in_force = resolved
+                .iter()
+                .find(|(name, _)| *name == key)
+                .map(|(_, value)| value.clone());
+            values.push(EffectiveValue::new(
+                key,
+                in_force.or(written).unwrap_or(Value::Absent),
+                origin,
+            ));
+        }
+        let names = self
+            .configurations
+            .iter()
+            .map(|entry| entry.name.clone())
+            .collect::<Vec<_>>();
+        let origin = if names.is_empty() {
+            Origin::Default
+        } else {
+            Origin::File
+        };
+        values.push(EffectiveValue::new(balancers::KEY, Value::List(names), origin));
+        let nested = self
+            .load_balancer_rate_limit
+            .iter()
+            .flat_map(RateLimitFile::shown);
+        let nested = nested.map(|(key, value)| (format!("{LOAD_BALANCER_RATE_LIMIT}.{key}"), value));
+        let general = self
+            .rate_limit
+            .shown()
+            .into_iter()
+            .map(|(key, value)| (key.to_owned(), value));
+        for (path, written) in general.chain(nested) {
+            let origin = if written.is_some() {
+                Origin::File
+            } else {
+                Origin::Default
+            };
+            values.push(EffectiveValue::new(
+                path,
+                written.unwrap_or(Value::Absent),
+                origin,
+            ));
+        }
+        values
+    }
+
+    /// The values in force of the keys that have a default or are normalised.
+    fn resolved(&self) -> Vec<(&'static str, Value)> {
+        let text = |text: &str| Value::Text(text.to_owned());
+        let sku = match self.sku {
+            LoadBalancerSku::Basic => "basic",
+            LoadBalancerSku::Standard => "standard",
+        };
+        let pool_members = match self.pool_members {
+            PoolMembers::NodeIpConfiguration => NODE_IP_CONFIGURATION,
+            PoolMembers::NodeIp => NODE_IP,
+            PoolMembers::PodIp => POD_IP,
+        };
+        let interval = i64::try_from(self.update_interval().as_secs()).unwrap_or(i64::MAX);
+        vec![
+            ("resourceManagerEndpoint", text(self.arm_endpoint.as_str())),
+            ("networkResourceSubscriptionID", text(self.network_subscription())),
+            ("resourceGroup", text(&self.resource_group)),
+            (
+                "loadBalancerResourceGroup",
+                text(self.load_balancer_resource_group()),
+            ),
+            ("loadBalancerSku", text(sku)),
+            ("loadBalancerBackendPoolConfigurationType", text(pool_members)),
+            (
+                "loadBalancerBackendPoolUpdateIntervalInSeconds",
+                Value::Whole(interval),
+            ),
+            (MAX_RETRIES, Value::Whole(self.max_retries().into())),
+            (
+                "enableLoadBalancerAdminState",
+                Value::Switch(self.admin_state_enabled()),
+            ),
+        ]
+    }
+}
+
+fn json_of(shown: Vec<(&'static str, Option<Value>)>) -> serde_json::Map<String, serde_json::Value> {
+    let mut map = serde_json::Map::new();
+    for (key, value) in shown {
+        let json: serde_json::Value = match value {
+            None | Some(Value::Absent) => continue,
+            Some(Value::Text(text)) => text.into(),
+            Some(Value::Whole(number)) => number.into(),
+            Some(Value::Decimal(number)) => number.into(),
+            Some(Value::Switch(on)) => on.into(),
+            Some(Value::Duration(length)) => crate::duration::render(length).into(),
+            Some(Value::List(items)) => items.into(),
+            Some(Value::Secret) => REDACTED.into(),
+        };
+        map.insert(key.to_owned(), json);
+    }
+    map
+}
+
+fn balancer_json(entry: &BalancerConfiguration) -> serde_json::Value {
+    let mut map = serde_json::Map::new();
+    map.insert("name".to_owned(), entry.name.clone().into());
+    map.insert("primaryVMSet".to_owned(), entry.primary_vm_set.clone().into());
+    if let Some(allowed) = entry.allow_service_placement {
+        map.insert("allowServicePlacement".to_owned(), allowed.into());
+    }
+    map.into()
+}

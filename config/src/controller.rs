@@ -1,0 +1,186 @@
+//! controller.yaml (C1): this product's own settings. Each key is declared once, in the table below; reading, defaults,
+//! range checks, environment overrides, suggestions for misspelt keys, the effective configuration and the reference
+//! configuration follow from it.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+mod key;
+mod reader;
+mod reference;
+mod setting;
+
+pub use key::{DefaultValue, Key, Section, environment_name};
+pub use reference::reference;
+pub use setting::{IdentityMode, LogFormat, LogLevel, MembersAdd};
+
+pub(crate) use reader::{MAX_RETRY_INTERVAL, Reader};
+
+use crate::selector::LabelSelector;
+use setting::{AnyValue, Listen, Setting};
+
+/// Declares the configuration's structs and the table of its keys.
+macro_rules! settings {
+    (
+        $(#[doc = $about:literal])+
+        $root:ident {
+            $(
+                $(#[doc = $doc:literal])+
+                $field:ident: $ty:ty = $path:literal, $rule:expr, $default:expr, since $since:literal;
+            )+
+        }
+        $(
+            $(#[doc = $section_doc:literal])+
+            $section:ident: $struct:ident = $section_path:literal {
+                $(
+                    $(#[doc = $inner_doc:literal])+
+                    $inner:ident: $inner_ty:ty =
+                        $inner_path:literal, $inner_rule:expr, $inner_default:expr, since $inner_since:literal;
+                )+
+            }
+        )+
+    ) => {
+        $(#[doc = $about])+
+        #[derive(Clone, Debug, PartialEq)]
+        pub struct $root {
+            $( $(#[doc = $doc])+ pub $field: $ty, )+
+            $( $(#[doc = $section_doc])+ pub $section: $struct, )+
+        }
+
+        $(
+            $(#[doc = $section_doc])+
+            #[derive(Clone, Debug, PartialEq)]
+            pub struct $struct {
+                $( $(#[doc = $inner_doc])+ pub $inner: $inner_ty, )+
+            }
+        )+
+
+        /// Every key of controller.yaml, in the order of the reference configuration.
+        pub const KEYS: &[Key] = &[
+            $( Key {
+                path: $path,
+                doc: &[$($doc),+],
+                expected: || <$ty as Setting>::expected(&$rule),
+                default: $default,
+                since: $since,
+            }, )+
+            $($( Key {
+                path: concat!($section_path, ".", $inner_path),
+                doc: &[$($inner_doc),+],
+                expected: || <$inner_ty as Setting>::expected(&$inner_rule),
+                default: $inner_default,
+                since: $inner_since,
+            }, )+)+
+        ];
+
+        /// Every section of controller.yaml, in the order of the reference configuration.
+        pub const SECTIONS: &[Section] = &[
+            $( Section { path: $section_path, doc: &[$($section_doc),+] }, )+
+        ];
+
+        impl $root {
+            /// Reads every key once, in the order of the table.
+            pub(crate) fn read(reader: &mut Reader<'_>) -> Self {
+                Self {
+                    $( $field: reader.setting($path, &$rule), )+
+                    $( $section: $struct {
+                        $( $inner: reader.setting(concat!($section_path, ".", $inner_path), &$inner_rule), )+
+                    }, )+
+                }
+            }
+        }
+    };
+}
+
+use DefaultValue::{Fixed, UpdateInterval};
+
+const fn ms(millis: u64) -> Duration {
+    Duration::from_millis(millis)
+}
+
+const fn secs(seconds: u64) -> Duration {
+    Duration::from_secs(seconds)
+}
+
+settings! {
+    /// The settings of controller.yaml, all present and in range.
+    ControllerConfig {
+        /// The cluster's name, as the cloud-controller-manager has it (`--cluster-name`). It names the cluster's own
+        /// backend pools, which are never written, and the load balancer where there is only one.
+        cluster_name: String = "clusterName", 80, Fixed("kubernetes"), since "0.1.0";
+        /// How to sign in at ARM: as the cloud configuration and the environment say (auto), not at all (anonymous,
+        /// only to a loopback endpoint), or with the projected service account token (workloadIdentity).
+        identity: IdentityMode = "identity", AnyValue, Fixed("auto"), since "0.1.0";
+    }
+    /// Which Services take part.
+    services: Services = "services" {
+        /// Only Services with these labels; "" is all.
+        selector: LabelSelector = "selector", AnyValue, Fixed(""), since "0.1.0";
+        /// Only Services in these namespaces; [] is all.
+        namespaces: Vec<String> = "namespaces", AnyValue, Fixed("[]"), since "0.1.0";
+    }
+    /// Finding out which load balancer and pools each Service uses.
+    discovery: Discovery = "discovery" {
+        /// How often every load balancer is read, which is also the check for drift.
+        interval: Duration = "interval", secs(5)..=secs(3_600), Fixed("60s"), since "0.1.0";
+    }
+    /// Which nodes are members of a pool.
+    members: Members = "members" {
+        /// Which endpoints add their node: all that are not terminating (hosted), or those that are serving or ready.
+        add: MembersAdd = "add", AnyValue, Fixed("hosted"), since "0.1.0";
+        /// How long a node stays a member after its last endpoint has gone, so that connections drain.
+        removal_delay: Duration = "removalDelay", secs(0)..=secs(600), Fixed("30s"), since "0.1.0";
+    }
+    /// When the changes of a pool are written.
+    batching: Batching = "batching" {
+        /// A change waits until nothing more has changed for this long.
+        quiet_period: Duration = "quietPeriod", ms(0)..=secs(60), Fixed("500ms"), since "0.1.0";
+        /// A change does not wait longer than this for quiet.
+        max_delay: Duration = "maxDelay", ms(0)..=secs(300), Fixed("2s"), since "0.1.0";
+        /// The least time between two writes of one pool; stretched up to 60s when the write budget is short.
+        min_interval: Duration = "minInterval", ms(0)..=secs(60), Fixed("5s"), since "0.1.0";
+        /// The least time between a failed write of a pool and the next.
+        retry_interval: Duration = "retryInterval", ms(100)..=secs(60), UpdateInterval, since "0.1.0";
+    }
+    /// Comparing pools again.
+    resync: Resync = "resync" {
+        /// How long after a reported failure a pool is compared again, doubling up to 10m; 0s never.
+        after_failure: Duration = "afterFailure", secs(0)..=secs(600), Fixed("1m"), since "0.1.0";
+    }
+    /// Protection against sources that lose data.
+    guards: Guards = "guards" {
+        /// How long the source has to say that a Service has no endpoints before its last member is removed.
+        empty_confirm: Duration = "emptyConfirm", secs(0)..=secs(3_600), Fixed("60s"), since "0.1.0";
+    }
+    /// Writing to Azure.
+    writer: Writer = "writer" {
+        /// How many load balancers are written at the same time; the writes of one are always serial.
+        max_concurrent_load_balancers: u32 = "maxConcurrentLoadBalancers", 1..=1_024, Fixed("64"), since "0.1.0";
+        /// Whether a write fails when somebody else has changed the load balancer since it was read.
+        if_match: bool = "ifMatch", AnyValue, Fixed("true"), since "0.1.0";
+        /// How often one write reads again and starts anew after such a failure.
+        etag_rounds: u32 = "etagRounds", 1..=10, Fixed("3"), since "0.1.0";
+    }
+    /// How many ARM calls this service may make. Azure allows 1000 writes and 10000 reads in 5 minutes to everything
+    /// in a subscription and region together.
+    budget: Budget = "budget" {
+        /// Writes in 5 minutes.
+        writes_per_5_minutes: u32 = "writesPer5Minutes", 10..=1_000_000, Fixed("500"), since "0.1.0";
+        /// Reads in 5 minutes.
+        reads_per_5_minutes: u32 = "readsPer5Minutes", 10..=10_000_000, Fixed("5000"), since "0.1.0";
+    }
+    /// Listeners.
+    http: Http = "http" {
+        /// Health and metrics, without authentication.
+        health_listen: SocketAddr = "healthListen", Listen::Anywhere, Fixed("0.0.0.0:8080"), since "0.1.0";
+        /// The admin API for people on this machine or with a port-forward; reading is open there.
+        admin_listen: SocketAddr = "adminListen", Listen::Loopback, Fixed("127.0.0.1:8081"), since "0.1.0";
+    }
+    /// Logging.
+    log: Log = "log" {
+        /// One JSON object per line (json), or lines for people (text).
+        format: LogFormat = "format", AnyValue, Fixed("json"), since "0.1.0";
+        /// The least important lines that are written.
+        level: LogLevel = "level", AnyValue, Fixed("info"), since "0.1.0";
+    }
+}

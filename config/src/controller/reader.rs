@@ -1,0 +1,223 @@
+//! Reads one controller.yaml and its environment overrides against the key table. A key's value is, in this order, the
+//! environment variable's, the file's (null counts as absent), the default.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use super::setting::Setting;
+use super::{DefaultValue, KEYS, Key, SECTIONS, environment_name};
+use crate::document::{Content, Entry, Node, quoted};
+use crate::duration;
+use crate::nearest::{distance, nearest};
+use crate::problem::{Mismatch, Place, Problem, WHOLE_FILE, Warning};
+use crate::value::{EffectiveValue, Origin};
+
+/// The most unknown keys that are reported one by one.
+const MAX_UNKNOWN: usize = 20;
+
+/// The longest `retryInterval` that follows from the cloud configuration (Q2).
+pub(crate) const MAX_RETRY_INTERVAL: Duration = Duration::from_secs(60);
+
+/// What was set, what is wrong with it, and what is in force.
+pub(crate) struct Reader<'a> {
+    file: &'a str,
+    env: &'a BTreeMap<String, String>,
+    update_interval: Duration,
+    leaves: BTreeMap<String, Node>,
+    unknown: usize,
+    /// Everything that was refused.
+    pub(crate) problems: Vec<Problem>,
+    /// The values in force, in the order of the table.
+    pub(crate) effective: Vec<EffectiveValue>,
+}
+
+impl<'a> Reader<'a> {
+    /// Sorts the document's values by key and reports unknown and repeated keys; `update_interval` is the cloud
+    /// configuration's tick.
+    pub(crate) fn new(
+        file: &'a str,
+        root: Option<&Node>,
+        env: &'a BTreeMap<String, String>,
+        update_interval: Duration,
+    ) -> Self {
+        let mut reader = Self {
+            file,
+            env,
+            update_interval,
+            leaves: BTreeMap::new(),
+            unknown: 0,
+            problems: Vec::new(),
+            effective: Vec::new(),
+        };
+        match root.map(|node| (node, &node.content)) {
+            None => {}
+            Some((_, Content::Map(entries))) => reader.collect("", entries),
+            Some((node, Content::List(_) | Content::Scalar { .. })) => {
+                let mismatch =
+                    Mismatch::new("a map of settings", "write `key: value` pairs; see the reference");
+                reader.refuse(reader.line(node.line), WHOLE_FILE, node.describe(), mismatch);
+            }
+        }
+        if let Some(more) = reader.unknown.checked_sub(MAX_UNKNOWN).filter(|more| *more > 0) {
+            let mismatch = Mismatch::new("known keys", "check that this is the right file");
+            let place = Place::File(file.to_owned());
+            reader.refuse(place, WHOLE_FILE, format!("{more} more unknown keys"), mismatch);
+        }
+        reader
+    }
+
+    /// The value of one key; when it is refused, a problem is noted and the default stands in.
+    pub(crate) fn setting<T: Setting>(&mut self, path: &'static str, rule: &T::Rule) -> T {
+        let key = KEYS
+            .iter()
+            .find(|key| key.path == path)
+            .expect("the macro declares every key it reads");
+        let (value, origin) = self
+            .overridden(key, rule)
+            .or_else(|| self.written(key, rule))
+            .unwrap_or_else(|| {
+                let text = match key.default {
+                    DefaultValue::Fixed(text) => text.to_owned(),
+                    DefaultValue::UpdateInterval => {
+                        duration::render(self.update_interval.min(MAX_RETRY_INTERVAL))
+                    }
+                };
+                let value = T::read(&Self::default_node::<T>(&text), rule);
+                (
+                    value.expect("the defaults of the table are valid"),
+                    Origin::Default,
+                )
+            });
+        self.effective
+            .push(EffectiveValue::new(path, value.show(), origin));
+        value
+    }
+
+    /// Environment variables that are probably meant for a key but are not its name.
+    pub(crate) fn near_misses(&self) -> Vec<Warning> {
+        let names: Vec<String> = KEYS.iter().map(Key::environment).collect();
+        let unknown = self.env.keys().filter(|name| !names.contains(name));
+        let prefix = environment_name("");
+        unknown
+            .filter(|name| name.starts_with(&prefix))
+            .filter_map(|name| nearest(name, names.iter().map(String::as_str)).map(|meant| (name, meant)))
+            .filter(|(name, meant)| distance(name, meant) <= 3)
+            .map(|(name, meant)| Warning {
+                place: Place::Environment(name.clone()),
+                field: name.clone(),
+                message: format!("no key has this name and it is ignored; did you mean {meant}"),
+            })
+            .collect()
+    }
+
+    fn default_node<T: Setting>(text: &str) -> Node {
+        match T::from_text(text) {
+            Node {
+                content: Content::Scalar { .. },
+                line,
+            } => Node {
+                line,
+                content: Content::Scalar {
+                    text: text.to_owned(),
+                    plain: !text.is_empty(),
+                },
+            },
+            node => node,
+        }
+    }
+
+    fn overridden<T: Setting>(&mut self, key: &Key, rule: &T::Rule) -> Option<(T, Origin)> {
+        let name = key.environment();
+        let text = self.env.get(&name)?;
+        let node = Self::default_node::<T>(text);
+        match T::read(&node, rule) {
+            Ok(value) => Some((value, Origin::Environment(name))),
+            Err(mismatch) => {
+                self.refuse(Place::Environment(name), key.path, node.describe(), mismatch);
+                None
+            }
+        }
+    }
+
+    fn written<T: Setting>(&mut self, key: &Key, rule: &T::Rule) -> Option<(T, Origin)> {
+        let node = self.leaves.remove(key.path).filter(|node| !node.is_null())?;
+        match T::read(&node, rule) {
+            Ok(value) => Some((value, Origin::File)),
+            Err(mismatch) => {
+                self.refuse(self.line(node.line), key.path, node.describe(), mismatch);
+                None
+            }
+        }
+    }
+
+    fn collect(&mut self, prefix: &str, entries: &[Entry]) {
+        for (index, entry) in entries.iter().enumerate() {
+            let path = format!("{prefix}{}", entry.key);
+            let line = self.line(entry.line);
+            if let Some(first) = entries[..index].iter().find(|other| other.key == entry.key) {
+                let found = format!("the key on line {} and on line {}", first.line, entry.line);
+                self.refuse(
+                    line,
+                    &path,
+                    found,
+                    Mismatch::new("the key once", "remove one of them"),
+                );
+                continue;
+            }
+            let nested = entry.key.contains('.');
+            if !nested && KEYS.iter().any(|key| key.path == path) {
+                self.leaves.insert(path, entry.value.clone());
+            } else if !nested && SECTIONS.iter().any(|section| section.path == path) {
+                match &entry.value.content {
+                    Content::Map(entries) => self.collect(&format!("{path}."), entries),
+                    Content::Scalar { .. } if entry.value.is_null() => {}
+                    Content::Scalar { .. } | Content::List(_) => {
+                        let mismatch =
+                            Mismatch::new("a map of settings", "indent the section's keys below it");
+                        self.refuse(line, &path, entry.value.describe(), mismatch);
+                    }
+                }
+            } else {
+                self.unknown_key(line, &path);
+            }
+        }
+    }
+
+    fn unknown_key(&mut self, line: Place, path: &str) {
+        self.unknown += 1;
+        if self.unknown > MAX_UNKNOWN {
+            return;
+        }
+        let known = KEYS
+            .iter()
+            .map(|key| key.path)
+            .chain(SECTIONS.iter().map(|section| section.path));
+        let meant = nearest(path, known).unwrap_or_default();
+        let remedy = match meant.split_once('.') {
+            Some((section, key)) => format!("the nearest is {meant}: write `{key}` below `{section}:`"),
+            None => format!("the nearest is {meant}"),
+        };
+        let found = format!("the unknown key {}", quoted(path));
+        self.refuse(line, path, found, Mismatch::new("a known key", remedy));
+    }
+
+    fn line(&self, line: usize) -> Place {
+        Place::Line(self.file.to_owned(), line)
+    }
+
+    fn refuse(&mut self, place: Place, field: &str, found: String, mismatch: Mismatch) {
+        let Mismatch {
+            found: special,
+            expected,
+            remedy,
+        } = mismatch;
+        let found = special.unwrap_or(found);
+        self.problems.push(Problem {
+            place,
+            field: field.to_owned(),
+            found,
+            expected,
+            remedy,
+        });
+    }
+}

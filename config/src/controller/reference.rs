@@ -1,0 +1,75 @@
+//! The commented reference configuration: every key with its documentation, range, environment override and default.
+
+use super::{DefaultValue, KEYS, Key, SECTIONS};
+use crate::cloud::DEFAULT_UPDATE_INTERVAL;
+use crate::{duration, value};
+
+/// The text of `reference.yaml`. Read as controller.yaml it gives exactly the defaults.
+pub fn reference() -> String {
+    let mut out = String::from(
+        "# Reference configuration of azure-backend-pool-controller: every key with its default.\n\
+         # Write only the keys that you change. An environment variable wins over the file.\n\
+         # Generated from the key table in config/src/controller.rs.\n",
+    );
+    for key in KEYS.iter().filter(|key| !key.path.contains('.')) {
+        out.push('\n');
+        out.push_str(&entry(key, key.path, ""));
+    }
+    for section in SECTIONS {
+        out.push('\n');
+        section
+            .doc
+            .iter()
+            .for_each(|line| out.push_str(&format!("#{line}\n")));
+        out.push_str(&format!("{}:\n", section.path));
+        for key in KEYS {
+            if let Some(name) = key
+                .path
+                .strip_prefix(section.path)
+                .and_then(|rest| rest.strip_prefix('.'))
+            {
+                out.push_str(&entry(key, name, "  "));
+            }
+        }
+    }
+    out
+}
+
+fn entry(key: &Key, name: &str, indent: &str) -> String {
+    let mut out = String::new();
+    key.doc
+        .iter()
+        .for_each(|line| out.push_str(&format!("{indent}#{line}\n")));
+    let expected = (key.expected)();
+    out.push_str(&format!("{indent}# Value: {expected}.\n"));
+    match key.default {
+        DefaultValue::Fixed(_) => {}
+        DefaultValue::UpdateInterval => out.push_str(&format!(
+            "{indent}# Default: loadBalancerBackendPoolUpdateIntervalInSeconds of the cloud configuration, at most 60s.\n"
+        )),
+    }
+    out.push_str(&format!(
+        "{indent}# Since {}. Environment: {}.\n",
+        key.since,
+        key.environment()
+    ));
+    match key.default {
+        DefaultValue::Fixed(text) => out.push_str(&format!("{indent}{name}: {}\n", written(text))),
+        DefaultValue::UpdateInterval => {
+            out.push_str(&format!(
+                "{indent}# {name}: {}\n",
+                duration::render(DEFAULT_UPDATE_INTERVAL)
+            ));
+        }
+    }
+    out
+}
+
+/// The default as YAML; what begins with a digit or a bracket is a number, duration, address or list and stays plain.
+fn written(text: &str) -> String {
+    if text.starts_with(|c: char| c.is_ascii_digit() || c == '[') || matches!(text, "true" | "false") {
+        text.to_owned()
+    } else {
+        value::yaml_text(text)
+    }
+}

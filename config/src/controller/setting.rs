@@ -1,0 +1,334 @@
+//! The kinds of values that controller.yaml knows: how each is read, checked, described and shown. One implementation
+//! of [`Setting`] per Rust type; the key table's types select them.
+
+use std::net::SocketAddr;
+use std::ops::RangeInclusive;
+use std::time::Duration;
+
+use crate::document::{Content, Node, as_switch};
+use crate::duration;
+use crate::problem::Mismatch;
+use crate::selector::{LabelSelector, is_namespace};
+use crate::value::Value;
+
+/// A type that a key of controller.yaml may have.
+pub(crate) trait Setting: Sized {
+    /// What else than the type bounds the value.
+    type Rule;
+
+    /// Reads a value and checks it against the rule.
+    fn read(node: &Node, rule: &Self::Rule) -> Result<Self, Mismatch>;
+
+    /// What belongs there, for problems and the reference configuration.
+    fn expected(rule: &Self::Rule) -> String;
+
+    /// The value as it is shown.
+    fn show(&self) -> Value;
+
+    /// The node that an environment variable's text stands for.
+    fn from_text(text: &str) -> Node {
+        Node::plain(text)
+    }
+}
+
+/// A type without further rule.
+pub(crate) struct AnyValue;
+
+impl Setting for Duration {
+    type Rule = RangeInclusive<Duration>;
+
+    fn read(node: &Node, rule: &Self::Rule) -> Result<Self, Mismatch> {
+        let mismatch = |remedy: String| Mismatch::new(Self::expected(rule), remedy);
+        let text = node.text().unwrap_or_default();
+        if !text.is_empty() && text.chars().all(|c| c.is_ascii_digit()) && text.len() < 10 {
+            return Err(mismatch(format!(
+                "add the unit: {text}s for seconds, {text}ms for milliseconds"
+            )));
+        }
+        let value = duration::parse(text)
+            .ok_or_else(|| mismatch("write whole numbers with units, such as 500ms, 2s or 10m".to_owned()))?;
+        if rule.contains(&value) {
+            Ok(value)
+        } else {
+            Err(mismatch(format!("write {}", Self::expected(rule))))
+        }
+    }
+
+    fn expected(rule: &Self::Rule) -> String {
+        format!(
+            "a duration from {} to {}",
+            duration::render(*rule.start()),
+            duration::render(*rule.end())
+        )
+    }
+
+    fn show(&self) -> Value {
+        Value::Duration(*self)
+    }
+}
+
+impl Setting for u32 {
+    type Rule = RangeInclusive<u32>;
+
+    fn read(node: &Node, rule: &Self::Rule) -> Result<Self, Mismatch> {
+        node.plain_text()
+            .filter(|text| !text.is_empty() && text.chars().all(|c| c.is_ascii_digit()))
+            .and_then(|text| text.parse().ok())
+            .filter(|number| rule.contains(number))
+            .ok_or_else(|| {
+                Mismatch::new(
+                    Self::expected(rule),
+                    format!("write {}, without quotes", Self::expected(rule)),
+                )
+            })
+    }
+
+    fn expected(rule: &Self::Rule) -> String {
+        format!("a whole number from {} to {}", rule.start(), rule.end())
+    }
+
+    fn show(&self) -> Value {
+        Value::Whole((*self).into())
+    }
+}
+
+impl Setting for bool {
+    type Rule = AnyValue;
+
+    fn read(node: &Node, rule: &Self::Rule) -> Result<Self, Mismatch> {
+        node.plain_text()
+            .and_then(as_switch)
+            .ok_or_else(|| Mismatch::new(Self::expected(rule), "write true or false, without quotes"))
+    }
+
+    fn expected(_rule: &Self::Rule) -> String {
+        "true or false".to_owned()
+    }
+
+    fn show(&self) -> Value {
+        Value::Switch(*self)
+    }
+}
+
+impl Setting for String {
+    /// The longest text, in characters.
+    type Rule = usize;
+
+    fn read(node: &Node, rule: &Self::Rule) -> Result<Self, Mismatch> {
+        let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
+        node.text()
+            .filter(|text| !text.is_empty() && text.chars().count() <= *rule && text.chars().all(fits))
+            .map(str::to_owned)
+            .ok_or_else(|| Mismatch::new(Self::expected(rule), "write the bare name"))
+    }
+
+    fn expected(rule: &Self::Rule) -> String {
+        format!("a name of 1 to {rule} letters, digits, `-`, `_` and `.`")
+    }
+
+    fn show(&self) -> Value {
+        Value::Text(self.clone())
+    }
+}
+
+impl Setting for LabelSelector {
+    type Rule = AnyValue;
+
+    fn read(node: &Node, rule: &Self::Rule) -> Result<Self, Mismatch> {
+        let example = "write it like app=web,tier!=cache,zone in (a,b), or \"\" for all";
+        let text = node
+            .text()
+            .ok_or_else(|| Mismatch::new(Self::expected(rule), example))?;
+        Self::parse(text)
+            .map_err(|wrong| Mismatch::new(Self::expected(rule), format!("correct {wrong}; {example}")))
+    }
+
+    fn expected(_rule: &Self::Rule) -> String {
+        "a label selector".to_owned()
+    }
+
+    fn show(&self) -> Value {
+        Value::Text(self.to_string())
+    }
+}
+
+/// Namespaces in the order of the file, each once.
+impl Setting for Vec<String> {
+    type Rule = AnyValue;
+
+    fn read(node: &Node, rule: &Self::Rule) -> Result<Self, Mismatch> {
+        let mismatch = |remedy: String| Mismatch::new(Self::expected(rule), remedy);
+        let Content::List(items) = &node.content else {
+            return Err(mismatch(
+                "write a list such as [default, web], or [] for all".to_owned(),
+            ));
+        };
+        let mut names: Vec<String> = Vec::new();
+        for item in items {
+            let name = item
+                .text()
+                .filter(|name| is_namespace(name))
+                .ok_or_else(|| Mismatch {
+                    found: Some(format!("{} in the list", item.describe())),
+                    ..mismatch("write namespaces by name: lower-case letters, digits and `-`".to_owned())
+                })?;
+            if !names.iter().any(|known| known == name) {
+                names.push(name.to_owned());
+            }
+        }
+        Ok(names)
+    }
+
+    fn expected(_rule: &Self::Rule) -> String {
+        "a list of namespaces".to_owned()
+    }
+
+    fn show(&self) -> Value {
+        Value::List(self.clone())
+    }
+
+    fn from_text(text: &str) -> Node {
+        let items = text.trim().trim_start_matches('[').trim_end_matches(']');
+        let items = items
+            .split(',')
+            .map(str::trim)
+            .filter(|item| !item.is_empty())
+            .map(Node::plain)
+            .collect();
+        Node {
+            line: 1,
+            content: Content::List(items),
+        }
+    }
+}
+
+/// Which addresses a listener may have.
+pub(crate) enum Listen {
+    /// Any.
+    Anywhere,
+    /// This machine only (H2).
+    Loopback,
+}
+
+impl Setting for SocketAddr {
+    type Rule = Listen;
+
+    fn read(node: &Node, rule: &Self::Rule) -> Result<Self, Mismatch> {
+        let address: Self = node.text().and_then(|text| text.parse().ok()).ok_or_else(|| {
+            Mismatch::new(
+                Self::expected(rule),
+                "write IP and port, such as 127.0.0.1:8081 or \"[::1]:8081\"",
+            )
+        })?;
+        match rule {
+            Listen::Loopback if !address.ip().is_loopback() => {
+                let remedy = format!(
+                    "write 127.0.0.1:{}; reading is open to everybody who reaches it",
+                    address.port()
+                );
+                Err(Mismatch::new(Self::expected(rule), remedy))
+            }
+            Listen::Loopback | Listen::Anywhere => Ok(address),
+        }
+    }
+
+    fn expected(rule: &Self::Rule) -> String {
+        match rule {
+            Listen::Anywhere => "an IP address with a port".to_owned(),
+            Listen::Loopback => "a loopback IP address with a port".to_owned(),
+        }
+    }
+
+    fn show(&self) -> Value {
+        Value::Text(self.to_string())
+    }
+}
+
+/// Declares an enum whose variants are words in the file.
+macro_rules! choice {
+    ($(#[doc = $about:literal])+ $name:ident { $( $(#[doc = $doc:literal])+ $variant:ident = $word:literal, )+ }) => {
+        $(#[doc = $about])+
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub enum $name { $( $(#[doc = $doc])+ $variant, )+ }
+
+        impl $name {
+            /// The word that the file has for it.
+            pub fn as_str(self) -> &'static str {
+                match self { $( Self::$variant => $word, )+ }
+            }
+        }
+
+        impl Setting for $name {
+            type Rule = AnyValue;
+
+            fn read(node: &Node, rule: &Self::Rule) -> Result<Self, Mismatch> {
+                let words = [$($word),+];
+                match node.text() {
+                    $( Some($word) => Ok(Self::$variant), )+
+                    other => {
+                        let nearest = crate::nearest::nearest(other.unwrap_or_default(), words).unwrap_or_default();
+                        Err(Mismatch::new(Self::expected(rule), format!("write {nearest}")))
+                    }
+                }
+            }
+
+            fn expected(_rule: &Self::Rule) -> String {
+                format!("one of {}", [$($word),+].join(", "))
+            }
+
+            fn show(&self) -> Value {
+                Value::Text(self.as_str().to_owned())
+            }
+        }
+    };
+}
+
+choice! {
+    /// D4: which endpoints make their node a required member.
+    MembersAdd {
+        /// Every endpoint that is not terminating.
+        Hosted = "hosted",
+        /// Endpoints with the condition `serving`.
+        Serving = "serving",
+        /// Endpoints with the condition `ready`.
+        Ready = "ready",
+    }
+}
+
+choice! {
+    /// C3: how to sign in at ARM.
+    IdentityMode {
+        /// As the cloud configuration and the environment say, in upstream's order.
+        Auto = "auto",
+        /// Not at all; only to a loopback endpoint.
+        Anonymous = "anonymous",
+        /// With the projected service account token, whatever the cloud configuration says.
+        WorkloadIdentity = "workloadIdentity",
+    }
+}
+
+choice! {
+    /// How log lines are written.
+    LogFormat {
+        /// One JSON object per line.
+        Json = "json",
+        /// For people.
+        Text = "text",
+    }
+}
+
+choice! {
+    /// The least important log lines that are written.
+    LogLevel {
+        /// What wakes somebody.
+        Error = "error",
+        /// What somebody should look at in the morning.
+        Warn = "warn",
+        /// What happened.
+        Info = "info",
+        /// Why it happened.
+        Debug = "debug",
+        /// Everything.
+        Trace = "trace",
+    }
+}

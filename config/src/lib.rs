@@ -1,0 +1,33 @@
+//! Configuration files to a validated configuration (C1-C4): the cloud-controller-manager's cloud configuration and this
+//! product's controller.yaml, with environment overrides. All problems are reported at once, each with its remedy;
+//! secrets appear in no problem, no `Debug` and no effective configuration. The only IO is [`read`]. Machines never see
+//! [`Config`]; the wiring maps it to their parameters.
+
+mod cloud;
+mod controller;
+mod document;
+mod duration;
+mod identity;
+mod load;
+mod nearest;
+mod problem;
+mod selector;
+mod source;
+mod value;
+
+pub use cloud::{
+    BalancerConfiguration, Cloud, CloudConfig, DEFAULT_CLIENT_RETRIES, DEFAULT_MAX_RETRIES,
+    DEFAULT_UPDATE_INTERVAL, LoadBalancerSku, Login, MIN_READS_PER_SECOND, PoolMembers, RateLimit,
+    is_loopback,
+};
+pub use controller::{
+    Batching, Budget, ControllerConfig, DefaultValue, Discovery, Guards, Http, IdentityMode, KEYS, Key, Log,
+    LogFormat, LogLevel, Members, MembersAdd, Resync, SECTIONS, Section, Services, Writer, environment_name,
+    reference,
+};
+pub use identity::{Identity, ManagedIdentity};
+pub use load::{Config, Loaded};
+pub use problem::{Place, Problem, Report, WHOLE_FILE, Warning};
+pub use selector::{LabelSelector, Requirement};
+pub use source::{MAX_FILE_BYTES, Source, read};
+pub use value::{EffectiveValue, Origin, REDACTED, Value};

@@ -1,0 +1,268 @@
+//! Both files and the environment together: what only they together can get wrong (C3), and the effective configuration.
+
+use std::collections::BTreeMap;
+
+use crate::cloud::{CloudConfig, DEFAULT_UPDATE_INTERVAL, Login};
+use crate::controller::{ControllerConfig, MAX_RETRY_INTERVAL, Reader};
+use crate::document;
+use crate::duration;
+use crate::identity::{self, Decision, Identity};
+use crate::problem::{Place, Problem, Report, WHOLE_FILE, Warning};
+use crate::source::Source;
+use crate::value::{EffectiveValue, Origin, Show, render_section};
+
+/// A valid configuration.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// The cloud configuration.
+    pub cloud: CloudConfig,
+    /// The settings of controller.yaml.
+    pub controller: ControllerConfig,
+    /// How to sign in at ARM.
+    pub identity: Identity,
+    /// Where tokens come from, with `AZURE_AUTHORITY_HOST` taken into account.
+    pub login: Login,
+    effective: Effective,
+}
+
+/// A valid configuration with what is worth telling about it.
+#[derive(Clone, Debug)]
+pub struct Loaded {
+    /// The configuration.
+    pub config: Config,
+    /// What works, but probably not as meant.
+    pub warnings: Vec<Warning>,
+}
+
+#[derive(Clone, Debug)]
+struct Effective {
+    cloud_source: String,
+    controller_source: String,
+    cloud: Vec<EffectiveValue>,
+    controller: Vec<EffectiveValue>,
+    identity: Vec<EffectiveValue>,
+}
+
+impl Config {
+    /// Reads both files with the environment's overrides. Reports the problems of both files at once; what needs both
+    /// to be valid is checked when they are.
+    pub fn load(cloud: Source, controller: Source, env: &BTreeMap<String, String>) -> Result<Loaded, Report> {
+        let (cloud_config, mut warnings, mut problems) = match read_cloud(&cloud) {
+            Ok((config, warnings)) => (Some(config), warnings, Vec::new()),
+            Err(problems) => (None, Vec::new(), problems),
+        };
+        let root = document::parse(controller.name(), controller.content().unwrap_or_default());
+        let root = root.unwrap_or_else(|problem| {
+            problems.push(*problem);
+            None
+        });
+        let tick = cloud_config
+            .as_ref()
+            .map_or(DEFAULT_UPDATE_INTERVAL, CloudConfig::update_interval);
+        let mut reader = Reader::new(controller.name(), root.as_ref(), env, tick);
+        let settings = ControllerConfig::read(&mut reader);
+        warnings.extend(reader.near_misses());
+        problems.append(&mut reader.problems);
+        let mut checks = Checks {
+            file: controller.name(),
+            values: reader.effective,
+            problems,
+            warnings,
+        };
+        checks.settings(&settings);
+        let decision = cloud_config
+            .as_ref()
+            .map(|config| checks.identity(&settings, config, cloud.name(), env));
+        if let Some(cloud) = &cloud_config {
+            checks.both(&settings, cloud);
+        }
+        let Checks {
+            values,
+            problems,
+            warnings,
+            ..
+        } = checks;
+        match (Report::of(problems), cloud_config, decision) {
+            (Some(report), _, _) => Err(report),
+            (None, Some(cloud_config), Some(decision)) => {
+                let effective = Effective {
+                    cloud_source: cloud.name().to_owned(),
+                    controller_source: controller.name().to_owned(),
+                    cloud: cloud_config.effective(),
+                    controller: values,
+                    identity: decision.effective,
+                };
+                let Decision { identity, login, .. } = decision;
+                let config = Self {
+                    cloud: cloud_config,
+                    controller: settings,
+                    identity,
+                    login,
+                    effective,
+                };
+                Ok(Loaded { config, warnings })
+            }
+            (None, None, _) | (None, Some(_), None) => {
+                unreachable!("a cloud configuration that is not there has problems")
+            }
+        }
+    }
+
+    /// Every load balancer that may hold pools of this cluster, each also with `-internal`.
+    pub fn managed_load_balancers(&self) -> Vec<String> {
+        self.cloud.managed_load_balancers(&self.controller.cluster_name)
+    }
+
+    /// The values in force of both files and of the identity, secrets redacted, as YAML; each line says where its value
+    /// came from.
+    pub fn effective(&self) -> String {
+        let Effective {
+            cloud_source,
+            controller_source,
+            cloud,
+            controller,
+            identity,
+        } = &self.effective;
+        let title = |text: &str| text.replace(char::is_control, " ");
+        format!(
+            "# {}\n{}\n# {}\n{}\n# from both and the environment\n{}",
+            title(cloud_source),
+            render_section("cloudConfig", cloud),
+            title(controller_source),
+            render_section("controllerConfig", controller),
+            render_section("identity", identity),
+        )
+    }
+
+    /// The values of the cloud configuration that are in force.
+    pub fn effective_cloud(&self) -> &[EffectiveValue] {
+        &self.effective.cloud
+    }
+
+    /// The values of controller.yaml that are in force.
+    pub fn effective_controller(&self) -> &[EffectiveValue] {
+        &self.effective.controller
+    }
+
+    /// What signing in uses.
+    pub fn effective_identity(&self) -> &[EffectiveValue] {
+        &self.effective.identity
+    }
+}
+
+fn read_cloud(source: &Source) -> Result<(CloudConfig, Vec<Warning>), Vec<Problem>> {
+    match source.content() {
+        Some(bytes) => CloudConfig::parse(bytes, source.name()),
+        None => Err(vec![Problem {
+            place: Place::File(source.name().to_owned()),
+            field: WHOLE_FILE.to_owned(),
+            found: "nothing".to_owned(),
+            expected: "the cloud-controller-manager's configuration".to_owned(),
+            remedy: "give the file with --cloud-config".to_owned(),
+        }]),
+    }
+}
+
+struct Checks<'a> {
+    file: &'a str,
+    values: Vec<EffectiveValue>,
+    problems: Vec<Problem>,
+    warnings: Vec<Warning>,
+}
+
+impl Checks<'_> {
+    /// What several keys of controller.yaml together can get wrong.
+    fn settings(&mut self, settings: &ControllerConfig) {
+        let batching = &settings.batching;
+        if batching.quiet_period > batching.max_delay {
+            let longest = duration::render(batching.max_delay);
+            self.problems.push(Problem {
+                place: self.place("batching.quietPeriod"),
+                field: "batching.quietPeriod".to_owned(),
+                found: duration::render(batching.quiet_period),
+                expected: format!("at most batching.maxDelay, which is {longest}"),
+                remedy: "shorten quietPeriod or lengthen maxDelay".to_owned(),
+            });
+        }
+        let http = &settings.http;
+        if http.admin_listen.port() != 0 && overlap(http.health_listen, http.admin_listen) {
+            self.problems.push(Problem {
+                place: self.place("http.adminListen"),
+                field: "http.adminListen".to_owned(),
+                found: http.admin_listen.to_string(),
+                expected: format!(
+                    "another port than http.healthListen, which is {}",
+                    http.health_listen
+                ),
+                remedy: "give each listener a port of its own".to_owned(),
+            });
+        }
+    }
+
+    fn identity(
+        &mut self,
+        settings: &ControllerConfig,
+        cloud: &CloudConfig,
+        cloud_file: &str,
+        env: &BTreeMap<String, String>,
+    ) -> Decision {
+        let place = self.place("identity");
+        let mut decision = identity::decide(settings.identity, &place, cloud_file, cloud, env);
+        let origin = self.origin("identity");
+        decision.effective.insert(
+            0,
+            EffectiveValue::new("kind", decision.identity.name().to_owned().show(), origin),
+        );
+        self.problems.append(&mut decision.problems);
+        decision
+    }
+
+    /// What both files together make questionable.
+    fn both(&mut self, settings: &ControllerConfig, cloud: &CloudConfig) {
+        let is_default = self.origin("batching.retryInterval") == Origin::Default;
+        if is_default && cloud.update_interval() > MAX_RETRY_INTERVAL {
+            self.warn(
+                "batching.retryInterval",
+                "loadBalancerBackendPoolUpdateIntervalInSeconds of the cloud configuration is more than 60s; 60s is used",
+            );
+        }
+        let cluster = &settings.cluster_name;
+        let names = |name: &str| name.eq_ignore_ascii_case(cluster);
+        let configurations = cloud.balancer_configurations();
+        if cloud.uses_multiple_load_balancers() && !configurations.iter().any(|entry| names(&entry.name)) {
+            let message = format!(
+                "no entry of multipleStandardLoadBalancerConfigurations is named {cluster}, which the \
+                 cloud-controller-manager requires; write its --cluster-name here"
+            );
+            self.warn("clusterName", &message);
+        }
+    }
+
+    fn warn(&mut self, field: &str, message: &str) {
+        let place = self.place(field);
+        self.warnings.push(Warning {
+            place,
+            field: field.to_owned(),
+            message: message.to_owned(),
+        });
+    }
+
+    fn origin(&self, path: &str) -> Origin {
+        let entry = self.values.iter().find(|entry| entry.path == path);
+        entry.map_or(Origin::Default, |entry| entry.origin.clone())
+    }
+
+    /// The environment variable that set the key, else the file.
+    fn place(&self, path: &str) -> Place {
+        match self.origin(path) {
+            Origin::Environment(name) => Place::Environment(name),
+            Origin::File | Origin::Default => Place::File(self.file.to_owned()),
+        }
+    }
+}
+
+/// Whether two listeners cannot be open at the same time.
+fn overlap(left: std::net::SocketAddr, right: std::net::SocketAddr) -> bool {
+    let everywhere = |address: std::net::SocketAddr| address.ip().is_unspecified();
+    left.port() == right.port() && (left.ip() == right.ip() || everywhere(left) || everywhere(right))
+}

@@ -1,0 +1,340 @@
+//! controller.yaml (C1): defaults, the reference file, environment overrides, and the text of every refusal.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::time::Duration;
+
+use config::{
+    Config, ControllerConfig, DefaultValue, KEYS, LogFormat, MembersAdd, Report, Source, environment_name,
+    reference,
+};
+
+use crate::load::{CLOUD, env};
+
+fn load(text: &str, env: &BTreeMap<String, String>) -> Result<ControllerConfig, Report> {
+    let cloud = Source::new("azure.json", CLOUD);
+    Config::load(cloud, Source::new("controller.yaml", text), env).map(|loaded| loaded.config.controller)
+}
+
+fn valid(text: &str) -> ControllerConfig {
+    load(text, &env(&[])).expect("valid")
+}
+
+fn refused(text: &str, variables: &[(&str, &str)]) -> Vec<String> {
+    let report = load(text, &env(variables)).expect_err("must be refused");
+    report.problems().iter().map(ToString::to_string).collect()
+}
+
+#[test]
+fn c1_every_key_has_a_default() {
+    let config = valid("");
+    assert_eq!(config.cluster_name, "kubernetes");
+    assert_eq!(config.batching.quiet_period, Duration::from_millis(500));
+    assert_eq!(config.batching.max_delay, Duration::from_secs(2));
+    assert_eq!(config.batching.min_interval, Duration::from_secs(5));
+    assert_eq!(config.members.add, MembersAdd::Hosted);
+    assert_eq!(config.members.removal_delay, Duration::from_secs(30));
+    assert_eq!(config.writer.max_concurrent_load_balancers, 64);
+    assert!(config.writer.if_match);
+    assert_eq!(config.writer.etag_rounds, 3);
+    assert_eq!(
+        (
+            config.budget.writes_per_5_minutes,
+            config.budget.reads_per_5_minutes
+        ),
+        (500, 5_000)
+    );
+    assert_eq!(config.http.admin_listen.to_string(), "127.0.0.1:8081");
+    assert_eq!(config.log.format, LogFormat::Json);
+    assert!(config.services.selector.requirements().is_empty() && config.services.namespaces.is_empty());
+}
+
+#[test]
+fn c1_a_file_without_settings_gives_the_defaults() {
+    for text in [
+        "# nothing\n",
+        "---\n",
+        "services:\n",
+        "batching:\n  quietPeriod:\n",
+        "{}",
+    ] {
+        assert_eq!(valid(text), valid(""), "{text:?}");
+    }
+}
+
+#[test]
+fn c1_the_reference_file_is_in_step_with_the_key_table() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("reference.yaml");
+    if std::env::var_os("UPDATE_REFERENCE").is_some() {
+        std::fs::write(&path, reference()).expect("the reference file is writable");
+    }
+    let committed = std::fs::read_to_string(&path).expect("the reference file is committed");
+    assert!(
+        committed == reference(),
+        "config/reference.yaml is not what the key table gives; run this test with UPDATE_REFERENCE=1 and commit"
+    );
+}
+
+#[test]
+fn c1_the_reference_file_gives_exactly_the_defaults_and_holds_every_key() {
+    assert_eq!(valid(&reference()), valid(""));
+    for key in KEYS {
+        let name = key.path.rsplit('.').next().unwrap_or_default();
+        let line = match key.default {
+            DefaultValue::Fixed(_) => format!("{name}: "),
+            DefaultValue::UpdateInterval => format!("# {name}: "),
+        };
+        let written = reference()
+            .lines()
+            .filter(|text| text.trim_start().starts_with(&line))
+            .count();
+        assert_eq!(written, 1, "{}", key.path);
+        assert!(reference().contains(&key.environment()), "{}", key.path);
+        assert!(!key.doc.is_empty() && !key.since.is_empty(), "{}", key.path);
+    }
+}
+
+#[test]
+fn c1_environment_names_follow_the_path() {
+    let rows = [
+        ("batching.quietPeriod", "POOL_CONTROLLER_BATCHING_QUIET_PERIOD"),
+        ("clusterName", "POOL_CONTROLLER_CLUSTER_NAME"),
+        (
+            "budget.writesPer5Minutes",
+            "POOL_CONTROLLER_BUDGET_WRITES_PER_5_MINUTES",
+        ),
+        ("log.level", "POOL_CONTROLLER_LOG_LEVEL"),
+    ];
+    for (path, name) in rows {
+        assert_eq!(environment_name(path), name);
+    }
+    let names: std::collections::BTreeSet<String> = KEYS.iter().map(config::Key::environment).collect();
+    assert_eq!(names.len(), KEYS.len(), "no two keys share a variable");
+}
+
+#[test]
+fn c1_the_environment_wins_over_the_file_and_the_file_over_the_default() {
+    let text = "batching: {quietPeriod: 100ms, maxDelay: 1s}\nservices: {namespaces: [y, \"on\"]}\n";
+    let variables = [
+        ("POOL_CONTROLLER_BATCHING_QUIET_PERIOD", "200ms"),
+        ("POOL_CONTROLLER_SERVICES_SELECTOR", "app=web,!internal"),
+    ];
+    let config = load(text, &env(&variables)).expect("valid");
+    assert_eq!(config.batching.quiet_period, Duration::from_millis(200));
+    assert_eq!(config.batching.max_delay, Duration::from_secs(1));
+    assert_eq!(config.services.selector.to_string(), "app=web,!internal");
+    assert_eq!(
+        config.services.namespaces,
+        ["y", "on"],
+        "unquoted y is the namespace y"
+    );
+    let config = load(text, &env(&[("POOL_CONTROLLER_SERVICES_NAMESPACES", "a, b,a")])).expect("valid");
+    assert_eq!(config.services.namespaces, ["a", "b"]);
+    let config = load(text, &env(&[("POOL_CONTROLLER_SERVICES_NAMESPACES", "")])).expect("valid");
+    assert!(
+        config.services.namespaces.is_empty(),
+        "an empty list is written as empty text"
+    );
+}
+
+#[test]
+fn c1_wrong_settings_are_refused_with_field_finding_and_remedy() {
+    let rows = [
+        (
+            "batching: {quietPeriod: 500}",
+            "controller.yaml:1: batching.quietPeriod: found the number 500, expected a duration from 0s to 1m; \
+             add the unit: 500s for seconds, 500ms for milliseconds",
+        ),
+        (
+            "batching: {maxDelay: fast}",
+            "controller.yaml:1: batching.maxDelay: found the text \"fast\", expected a duration from 0s to 5m; \
+             write whole numbers with units, such as 500ms, 2s or 10m",
+        ),
+        (
+            "batching: {retryInterval: 61s}",
+            "controller.yaml:1: batching.retryInterval: found the text \"61s\", expected a duration from 100ms to 1m; \
+             write a duration from 100ms to 1m",
+        ),
+        (
+            "writer:\n  etagRounds: 0",
+            "controller.yaml:2: writer.etagRounds: found the number 0, expected a whole number from 1 to 10; \
+             write a whole number from 1 to 10, without quotes",
+        ),
+        (
+            "writer: {ifMatch: 1}",
+            "controller.yaml:1: writer.ifMatch: found the number 1, expected true or false; \
+             write true or false, without quotes",
+        ),
+        (
+            "members: {add: redy}",
+            "controller.yaml:1: members.add: found the text \"redy\", expected one of hosted, serving, ready; write ready",
+        ),
+        (
+            "clusterName: a/b",
+            "controller.yaml:1: clusterName: found the text \"a/b\", expected a name of 1 to 80 letters, digits, `-`, \
+             `_` and `.`; write the bare name",
+        ),
+    ];
+    for (text, problem) in rows {
+        assert_eq!(refused(text, &[]), [problem], "{text}");
+    }
+}
+
+#[test]
+fn c1_wrong_lists_selectors_and_addresses_are_refused_with_field_finding_and_remedy() {
+    let rows = [
+        (
+            "services: {namespaces: web}",
+            "controller.yaml:1: services.namespaces: found the text \"web\", expected a list of namespaces; \
+             write a list such as [default, web], or [] for all",
+        ),
+        (
+            "services: {namespaces: [Web]}",
+            "controller.yaml:1: services.namespaces: found the text \"Web\" in the list, expected a list of namespaces; \
+             write namespaces by name: lower-case letters, digits and `-`",
+        ),
+        (
+            "services: {selector: \"a in (b\"}",
+            "controller.yaml:1: services.selector: found the text \"a in (b\", expected a label selector; correct a `(` \
+             without `)`; write it like app=web,tier!=cache,zone in (a,b), or \"\" for all",
+        ),
+        (
+            "http: {adminListen: \"0.0.0.0:8081\"}",
+            "controller.yaml:1: http.adminListen: found the text \"0.0.0.0:8081\", expected a loopback IP address with a \
+             port; write 127.0.0.1:8081; reading is open to everybody who reaches it",
+        ),
+        (
+            "http: {healthListen: 8080}",
+            "controller.yaml:1: http.healthListen: found the number 8080, expected an IP address with a port; \
+             write IP and port, such as 127.0.0.1:8081 or \"[::1]:8081\"",
+        ),
+    ];
+    for (text, problem) in rows {
+        assert_eq!(refused(text, &[]), [problem], "{text}");
+    }
+}
+
+#[test]
+fn c1_wrong_shapes_and_combinations_are_refused_with_field_finding_and_remedy() {
+    let rows = [
+        (
+            "batching: 5s",
+            "controller.yaml:1: batching: found the text \"5s\", expected a map of settings; \
+             indent the section's keys below it",
+        ),
+        (
+            "[a]",
+            "controller.yaml:1: whole file: found a list, expected a map of settings; \
+             write `key: value` pairs; see the reference",
+        ),
+        (
+            "log: {level: info}\nlog: {level: warn}",
+            "controller.yaml:2: log: found the key on line 1 and on line 2, expected the key once; remove one of them",
+        ),
+        (
+            "batching: {quietPeriod: 3s}",
+            "controller.yaml: batching.quietPeriod: found 3s, expected at most batching.maxDelay, which is 2s; \
+             shorten quietPeriod or lengthen maxDelay",
+        ),
+        (
+            "http: {healthListen: \"0.0.0.0:8081\"}",
+            "controller.yaml: http.adminListen: found 127.0.0.1:8081, expected another port than http.healthListen, \
+             which is 0.0.0.0:8081; give each listener a port of its own",
+        ),
+    ];
+    for (text, problem) in rows {
+        assert_eq!(refused(text, &[]), [problem], "{text}");
+    }
+}
+
+#[test]
+fn c1_unknown_keys_name_the_full_path_and_the_nearest_valid_key() {
+    let rows = [
+        (
+            "batching:\n  quitePeriod: 1s",
+            "controller.yaml:2: batching.quitePeriod: found the unknown key \"batching.quitePeriod\", expected a known \
+             key; the nearest is batching.quietPeriod: write `quietPeriod` below `batching:`",
+        ),
+        (
+            "quietPeriod: 1s",
+            "controller.yaml:1: quietPeriod: found the unknown key \"quietPeriod\", expected a known key; \
+             the nearest is batching.quietPeriod: write `quietPeriod` below `batching:`",
+        ),
+        (
+            "batching.quietPeriod: 1s",
+            "controller.yaml:1: batching.quietPeriod: found the unknown key \"batching.quietPeriod\", expected a known \
+             key; the nearest is batching.quietPeriod: write `quietPeriod` below `batching:`",
+        ),
+        (
+            "ClusterName: x",
+            "controller.yaml:1: ClusterName: found the unknown key \"ClusterName\", expected a known key; \
+             the nearest is clusterName",
+        ),
+        (
+            "servises: {}",
+            "controller.yaml:1: servises: found the unknown key \"servises\", expected a known key; \
+             the nearest is services",
+        ),
+    ];
+    for (text, problem) in rows {
+        assert_eq!(refused(text, &[]), [problem], "{text}");
+    }
+}
+
+#[test]
+fn c1_many_unknown_keys_are_reported_in_bounds() {
+    let text: String = (0..500).map(|n| format!("k{n}: 1\n")).collect();
+    let problems = refused(&text, &[]);
+    assert_eq!(problems.len(), 21);
+    assert_eq!(
+        problems[20],
+        "controller.yaml: whole file: found 480 more unknown keys, expected known keys; \
+         check that this is the right file"
+    );
+}
+
+#[test]
+fn c1_a_wrong_override_names_the_variable_and_the_key() {
+    assert_eq!(
+        refused("", &[("POOL_CONTROLLER_DISCOVERY_INTERVAL", "60")]),
+        [
+            "environment variable POOL_CONTROLLER_DISCOVERY_INTERVAL: discovery.interval: found the number 60, expected \
+          a duration from 5s to 1h; add the unit: 60s for seconds, 60ms for milliseconds"
+        ]
+    );
+}
+
+#[test]
+fn q2_the_retry_interval_follows_the_cloud_configuration_up_to_60_seconds() {
+    let rows = [
+        ("", 30),
+        ("0", 30),
+        ("7", 7),
+        ("60", 60),
+        ("61", 60),
+        ("86400", 60),
+    ];
+    for (interval, seconds) in rows {
+        let cloud = format!("{CLOUD}loadBalancerBackendPoolUpdateIntervalInSeconds: {interval}\n");
+        let loaded = Config::load(
+            Source::new("azure.json", cloud),
+            Source::none("controller.yaml"),
+            &env(&[]),
+        );
+        let loaded = loaded.expect("valid");
+        assert_eq!(
+            loaded.config.controller.batching.retry_interval,
+            Duration::from_secs(seconds),
+            "{interval}"
+        );
+        let warned = loaded
+            .warnings
+            .iter()
+            .any(|warning| warning.field == "batching.retryInterval");
+        assert_eq!(warned, interval.parse().is_ok_and(|n: u64| n > 60), "{interval}");
+    }
+    assert_eq!(
+        valid("batching: {retryInterval: 3s}").batching.retry_interval,
+        Duration::from_secs(3)
+    );
+}
