@@ -1,0 +1,465 @@
+//! A deterministic, sans-IO model of Azure Resource Manager for load balancers and their backend pools
+//! (design.md Z1).
+//!
+//! The model owns the load balancers, the operations that run on them, the quotas and the planned faults. A
+//! caller hands it requests together with the time, and gets back what Azure would answer and how long the
+//! answer takes; waiting and HTTP are left to the caller. All time is a number of microseconds and must not go
+//! backwards; all randomness comes from [`Settings::seed`].
+//!
+//! Left out: creating load balancers over HTTP (use [`ArmModel::add_load_balancer`]), every other resource type,
+//! dates in headers (the HTTP wrapper owns the wall clock).
+
+mod answer;
+mod build;
+mod fault;
+mod inspect;
+mod journal;
+mod lock;
+mod operation;
+mod path;
+mod random;
+mod read;
+mod render;
+mod settings;
+mod store;
+mod throttle;
+mod validate;
+mod write;
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use answer::Answer;
+use fault::{After, Before, Faults};
+use operation::Operations;
+use path::{Route, Target};
+use random::Random;
+use store::LoadBalancer;
+use throttle::{Throttle, Verb};
+
+pub use build::{PoolSpec, SyncMode, VirtualNetwork};
+pub use inspect::Member;
+pub use journal::{Counters, Kind, LogEntry};
+pub use settings::{
+    BadEnd, ConcurrentWrite, Fault, FaultAnswer, FaultBody, FaultEffect, FaultTarget, Latency, Quotas,
+    Settings, UnfinishedWrite, Visibility,
+};
+
+/// An HTTP method.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Method {
+    /// GET.
+    Get,
+    /// HEAD.
+    Head,
+    /// PUT.
+    Put,
+    /// POST.
+    Post,
+    /// PATCH.
+    Patch,
+    /// DELETE.
+    Delete,
+    /// Any other method.
+    Other,
+}
+
+impl Method {
+    /// The method of a request line; unknown words become [`Method::Other`].
+    pub fn parse(word: &str) -> Self {
+        match word {
+            "GET" => Self::Get,
+            "HEAD" => Self::Head,
+            "PUT" => Self::Put,
+            "POST" => Self::Post,
+            "PATCH" => Self::Patch,
+            "DELETE" => Self::Delete,
+            _ => Self::Other,
+        }
+    }
+
+    fn verb(self) -> Verb {
+        match self {
+            Self::Get | Self::Head => Verb::Read,
+            Self::Delete => Verb::Delete,
+            Self::Put | Self::Post | Self::Patch | Self::Other => Verb::Write,
+        }
+    }
+}
+
+/// One request.
+#[derive(Clone, Debug)]
+pub struct Request {
+    /// Its method.
+    pub method: Method,
+    /// Path and query as on the request line; the absolute form is understood too.
+    pub path_and_query: String,
+    /// Its headers; names compare without case.
+    pub headers: Vec<(String, String)>,
+    /// Its body.
+    pub body: Vec<u8>,
+}
+
+impl Request {
+    fn header(&self, name: &str) -> Option<&str> {
+        let found = self
+            .headers
+            .iter()
+            .find(|(key, _)| key.eq_ignore_ascii_case(name));
+        found.map(|(_, value)| value.as_str())
+    }
+}
+
+/// One answer.
+#[derive(Clone, Debug)]
+pub struct Response {
+    /// HTTP status.
+    pub status: u16,
+    /// Headers; `Content-Length` and `Date` are left to the HTTP wrapper.
+    pub headers: Vec<(&'static str, Cow<'static, str>)>,
+    /// The body.
+    pub body: Vec<u8>,
+    /// How long the caller must wait before it hands out the answer, in microseconds.
+    pub latency_us: u64,
+}
+
+impl Response {
+    /// The value of a header; names compare without case.
+    pub fn header(&self, name: &str) -> Option<&str> {
+        let found = self
+            .headers
+            .iter()
+            .find(|(key, _)| key.eq_ignore_ascii_case(name));
+        found.map(|(_, value)| value.as_ref())
+    }
+}
+
+/// What the client gets to see.
+#[derive(Clone, Debug)]
+pub enum Reply {
+    /// An answer.
+    Answer(Response),
+    /// The request was applied; the connection is dropped without an answer.
+    Lost {
+        /// How long until it is dropped, in microseconds.
+        latency_us: u64,
+    },
+    /// Nothing was applied; the connection is dropped at once.
+    Refused,
+}
+
+/// The model. One value is one subscription in one region.
+#[derive(Clone, Debug)]
+pub struct ArmModel {
+    settings: Settings,
+    balancers: BTreeMap<String, LoadBalancer>,
+    operations: Operations,
+    throttle: Throttle,
+    faults: Faults,
+    journal: journal::Journal,
+    /// Streams of their own, so that a knob for one sort of randomness leaves the others as they were.
+    latencies: Random,
+    identities: Random,
+    outcomes: Random,
+    now: u64,
+}
+
+/// One request with all that is known about it before it is answered.
+struct Call<'a> {
+    request: &'a Request,
+    target: Target,
+    kind: Kind,
+    now: u64,
+    answered_at: u64,
+}
+
+enum Fate {
+    Answered(Answer),
+    Lost,
+    Refused,
+}
+
+impl ArmModel {
+    /// An empty subscription at time 0.
+    pub fn new(settings: Settings) -> Self {
+        let mut seeds = Random::new(settings.seed);
+        Self {
+            balancers: BTreeMap::new(),
+            operations: Operations::default(),
+            throttle: Throttle::new(settings.quotas),
+            faults: Faults::new(&settings),
+            journal: journal::Journal::new(settings.log_capacity),
+            latencies: Random::new(seeds.next_u64()),
+            identities: Random::new(seeds.next_u64()),
+            outcomes: Random::new(seeds.next_u64()),
+            now: 0,
+            settings,
+        }
+    }
+
+    /// Answers one request that arrives at `now_us`. Its effect is there at once; its answer is due later.
+    pub fn handle(&mut self, request: &Request, now_us: u64) -> Reply {
+        self.tick(now_us);
+        let target = Target::parse(&request.path_and_query);
+        let kind = Kind::of(request.method, &target.route);
+        let verb = request.method.verb();
+        let latency = match verb {
+            Verb::Read => self.settings.get_latency,
+            Verb::Write | Verb::Delete => self.settings.put_latency,
+        };
+        let now = self.now;
+        let answered_at = now.saturating_add(latency.draw(&mut self.latencies));
+        let mut call = Call {
+            request,
+            target,
+            kind,
+            now,
+            answered_at,
+        };
+        let fate = match self.admit(&call, verb) {
+            Err(refusal) => Fate::Answered(refusal),
+            Ok(remaining) => self.answer(&mut call, verb, remaining),
+        };
+        self.conclude(&call, fate)
+    }
+
+    /// The next moment at which time alone changes something, in microseconds.
+    pub fn deadline(&self) -> Option<u64> {
+        self.operations.next_end()
+    }
+
+    /// Lets time pass; operations whose end has come are ended, in the order of their ends.
+    pub fn tick(&mut self, now_us: u64) {
+        self.now = self.now.max(now_us);
+        while let Some((id, operation)) = self.operations.end_due(self.now) {
+            let key = operation.load_balancer.clone();
+            let end = operation.planned.clone();
+            self.complete(&key, id, &end);
+        }
+    }
+
+    /// What the gateway checks before the resource provider sees a request.
+    fn admit(&mut self, call: &Call, verb: Verb) -> Result<u64, Answer> {
+        let bearer = call
+            .request
+            .header("Authorization")
+            .and_then(|value| value.get(..7));
+        if self.settings.require_bearer && !bearer.is_some_and(|word| word.eq_ignore_ascii_case("Bearer ")) {
+            let message = "Authentication failed. The 'Authorization' header is missing.";
+            return Err(Answer::gateway(401, "AuthenticationFailed", message));
+        }
+        match call.target.query("api-version") {
+            None | Some("") => {
+                let message = "The api-version query parameter (?api-version=) is required for all requests.";
+                return Err(Answer::gateway(400, "MissingApiVersionParameter", message));
+            }
+            Some(version) if !is_api_version(version) => {
+                let message = format!("The api-version '{version}' is invalid.");
+                return Err(Answer::gateway(400, "InvalidApiVersionParameter", &message));
+            }
+            Some(_) => {}
+        }
+        match &call.target.subscription {
+            Some(name) if name.eq_ignore_ascii_case(&self.settings.subscription) => {}
+            Some(name) => {
+                let message = format!("The subscription '{name}' could not be found.");
+                return Err(Answer::gateway(404, "SubscriptionNotFound", &message));
+            }
+            None => {
+                return Err(Answer::gateway(
+                    404,
+                    "InvalidResourceType",
+                    "The resource type could not be found.",
+                ));
+            }
+        }
+        if let Some(name) = &call.target.resource_group
+            && !name.eq_ignore_ascii_case(&self.settings.resource_group)
+        {
+            let message = format!("Resource group '{name}' could not be found.");
+            return Err(Answer::gateway(404, "ResourceGroupNotFound", &message));
+        }
+        let admitted = self.throttle.admit(verb, call.now, &self.settings.subscription);
+        if admitted.is_err() {
+            self.journal.counters.throttled += 1;
+        }
+        admitted
+    }
+
+    fn answer(&mut self, call: &mut Call, verb: Verb, remaining: u64) -> Fate {
+        let strike = self.faults.strike(call.kind, call.target.route.load_balancer());
+        call.answered_at = call.answered_at.saturating_add(strike.delay_us);
+        let answer = match strike.before {
+            Some(Before::Refuse) => return Fate::Refused,
+            Some(Before::Answer(fault)) => Answer::fault(&fault),
+            None => {
+                let answer = self.provide(call, strike.bad_end);
+                match strike.after {
+                    Some(After::Lose) => return Fate::Lost,
+                    Some(After::Answer(fault)) => Answer::fault(&fault),
+                    None => answer,
+                }
+            }
+        };
+        let from_gateway = answer
+            .headers
+            .iter()
+            .any(|(name, _)| *name == "x-ms-failure-cause");
+        if from_gateway {
+            return Fate::Answered(answer);
+        }
+        let left = remaining.to_string();
+        Fate::Answered(
+            answer
+                .with(verb.remaining_header(), left.clone())
+                .with(verb.global_header(), left),
+        )
+    }
+
+    /// What the resource provider does.
+    fn provide(&mut self, call: &Call, bad_end: Option<(BadEnd, String, String)>) -> Answer {
+        match (call.request.method, &call.target.route) {
+            (Method::Get, Route::LoadBalancers) => self.list_load_balancers(call),
+            (Method::Get, Route::LoadBalancer { name }) => self.read_load_balancer(name),
+            (Method::Get, Route::Pools { load_balancer }) => self.list_pools(call, load_balancer),
+            (Method::Get, Route::Pool { load_balancer, pool }) => self.read_pool(load_balancer, pool),
+            (Method::Get, Route::Operation { id }) => self.poll(call, *id),
+            (Method::Get, Route::OperationResult { id }) => self.operation_result(call, *id),
+            (Method::Put, Route::Pool { load_balancer, pool }) => {
+                self.put_pool(call, load_balancer, pool, bad_end)
+            }
+            (Method::Delete, Route::Pool { load_balancer, pool }) => {
+                self.delete_pool(call, load_balancer, pool, bad_end)
+            }
+            (
+                Method::Get
+                | Method::Head
+                | Method::Put
+                | Method::Post
+                | Method::Patch
+                | Method::Delete
+                | Method::Other,
+                Route::Elsewhere,
+            ) => {
+                let message = "The resource type could not be found in the namespace 'Microsoft.Network'.";
+                Answer::gateway(404, "InvalidResourceType", message)
+            }
+            (
+                Method::Head | Method::Put | Method::Post | Method::Patch | Method::Delete | Method::Other,
+                Route::LoadBalancers
+                | Route::LoadBalancer { .. }
+                | Route::Pools { .. }
+                | Route::Pool { .. }
+                | Route::Operation { .. }
+                | Route::OperationResult { .. },
+            ) => Answer::gateway(
+                405,
+                "HttpMethodNotSupported",
+                "The requested resource does not support this method.",
+            ),
+        }
+    }
+
+    fn conclude(&mut self, call: &Call, fate: Fate) -> Reply {
+        let route = &call.target.route;
+        let load_balancer = route.load_balancer().map(|name| self.interned(name));
+        let (status, code) = match &fate {
+            Fate::Answered(answer) => (answer.status, answer.code.clone()),
+            Fate::Lost | Fate::Refused => (0, None),
+        };
+        let latency_us = call.answered_at - call.now;
+        let entry = LogEntry {
+            started_us: call.now,
+            ended_us: call.answered_at,
+            method: call.request.method,
+            kind: call.kind,
+            load_balancer,
+            pool: route.pool().map(Arc::from),
+            status,
+            code,
+        };
+        self.journal.record(entry);
+        match fate {
+            Fate::Answered(answer) => Reply::Answer(self.finish(call, answer, latency_us)),
+            Fate::Lost => {
+                self.journal.counters.dropped += 1;
+                Reply::Lost { latency_us }
+            }
+            Fate::Refused => {
+                self.journal.counters.dropped += 1;
+                Reply::Refused
+            }
+        }
+    }
+
+    /// The name as the load balancer has it, shared with the store where it is there.
+    fn interned(&self, name: &str) -> Arc<str> {
+        self.balancers
+            .get(&store::key(name))
+            .map_or_else(|| name.into(), |lb| lb.name.clone())
+    }
+
+    /// Adds the headers that every answer has.
+    fn finish(&mut self, call: &Call, answer: Answer, latency_us: u64) -> Response {
+        let Answer {
+            status,
+            mut headers,
+            body,
+            content_type,
+            operation,
+            ..
+        } = answer;
+        let request_id = operation.unwrap_or_else(|| self.identities.guid()).to_string();
+        let given = call
+            .request
+            .header("x-ms-correlation-request-id")
+            .and_then(random::Guid::parse);
+        let correlation = given.unwrap_or_else(|| self.identities.guid());
+        headers.extend([
+            ("Cache-Control", Cow::from("no-cache")),
+            ("Pragma", Cow::from("no-cache")),
+            ("Expires", Cow::from("-1")),
+            ("Content-Type", Cow::from(content_type)),
+            (
+                "Strict-Transport-Security",
+                Cow::from("max-age=31536000; includeSubDomains"),
+            ),
+            ("X-Content-Type-Options", Cow::from("nosniff")),
+            ("X-Cache", Cow::from("CONFIG_NOCACHE")),
+            ("x-ms-request-id", Cow::from(request_id)),
+            ("x-ms-correlation-request-id", Cow::from(correlation.to_string())),
+        ]);
+        let wants_echo = call.request.header("x-ms-return-client-request-id") == Some("true");
+        if let Some(id) = call
+            .request
+            .header("x-ms-client-request-id")
+            .filter(|_| wants_echo)
+        {
+            headers.push(("x-ms-client-request-id", id.to_owned().into()));
+        }
+        Response {
+            status,
+            headers,
+            body,
+            latency_us,
+        }
+    }
+}
+
+/// `yyyy-mm-dd`, with an optional suffix as in `2024-01-01-preview`.
+fn is_api_version(text: &str) -> bool {
+    let date = text.as_bytes().get(..10);
+    let shaped = date.is_some_and(|date| {
+        date.iter().enumerate().all(|(at, b)| {
+            if at == 4 || at == 7 {
+                *b == b'-'
+            } else {
+                b.is_ascii_digit()
+            }
+        })
+    });
+    shaped && (text.len() == 10 || text.as_bytes()[10] == b'-')
+}

@@ -1,0 +1,351 @@
+//! Fills the model: load balancers, pools, rules, unknown fields, and the writes of somebody else.
+
+use std::sync::Arc;
+
+use serde_json::{Map, Value, json};
+
+use super::journal::{Kind, LogEntry};
+use super::operation::OperationName;
+use super::store::{Address, Content, LoadBalancer, Pool, Reference, Rule, key};
+use super::write::PoolWrite;
+use super::{ArmModel, Method};
+
+/// A pool to be added.
+#[derive(Clone, Debug, Default)]
+pub struct PoolSpec {
+    /// Where the virtual network stands.
+    pub virtual_network: VirtualNetwork,
+    /// Name and IP of each member. In a pool that network interfaces fill, name and instance.
+    pub members: Vec<(String, String)>,
+    /// Whether network interfaces own the membership; such addresses have GUIDs as names and no IP.
+    pub nic_backed: bool,
+    /// The pool's `syncMode`. None: absent.
+    pub sync_mode: Option<SyncMode>,
+    /// Further properties, known to the API or not.
+    pub properties: Map<String, Value>,
+}
+
+/// Where a pool names its virtual network, by resource id.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum VirtualNetwork {
+    /// Nowhere.
+    #[default]
+    Absent,
+    /// At pool level.
+    Pool(String),
+    /// In each address.
+    Address(String),
+}
+
+/// Values of `syncMode`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SyncMode {
+    /// Azure keeps the pool itself.
+    Automatic,
+    /// The members are written by clients.
+    Manual,
+}
+
+impl ArmModel {
+    /// Adds a load balancer; one that exists stays as it is.
+    pub fn add_load_balancer(&mut self, name: &str) {
+        self.load_balancer_mut(name);
+    }
+
+    /// Adds or replaces a pool; its load balancer is added when it is not there.
+    pub fn add_pool(&mut self, load_balancer: &str, pool: &str, spec: &PoolSpec) {
+        let mut properties = Map::new();
+        if let VirtualNetwork::Pool(id) = &spec.virtual_network {
+            properties.insert("virtualNetwork".to_owned(), json!({ "id": id }));
+        }
+        if let Some(mode) = spec.sync_mode {
+            let mode = match mode {
+                SyncMode::Automatic => "Automatic",
+                SyncMode::Manual => "Manual",
+            };
+            properties.insert("syncMode".to_owned(), mode.into());
+        }
+        properties.extend(spec.properties.clone());
+        let members = spec.members.iter();
+        let addresses = if spec.nic_backed {
+            members
+                .map(|(_, instance)| self.interface_address(instance))
+                .collect()
+        } else {
+            members
+                .map(|(name, ip)| ip_address(name, ip, &spec.virtual_network))
+                .collect()
+        };
+        let content = Content {
+            top: Map::new(),
+            properties,
+            addresses,
+        };
+        let nic_backed = spec.nic_backed;
+        self.change(load_balancer, |lb| {
+            let entry = lb
+                .pools
+                .entry(key(pool))
+                .or_insert_with(|| Pool::new(pool, Content::default()));
+            entry.content = content;
+            entry.nic_backed = nic_backed;
+        });
+    }
+
+    /// Removes a pool as a finished DELETE would; rules that name it stay.
+    pub fn remove_pool(&mut self, load_balancer: &str, pool: &str) {
+        self.change(load_balancer, |lb| lb.pools.remove(&key(pool)));
+    }
+
+    /// Removes a load balancer with all its children.
+    pub fn remove_load_balancer(&mut self, load_balancer: &str) {
+        self.balancers.remove(&key(load_balancer));
+    }
+
+    /// Adds a load-balancing rule, its frontend, and a probe where asked; a missing pool is added empty.
+    pub fn add_rule(&mut self, load_balancer: &str, rule: &str, pool: &str, with_probe: bool) {
+        self.change(load_balancer, |lb| {
+            let (name, pool) = lb.refer(rule, pool, |pool| &mut pool.rules);
+            lb.rules.retain(|rule| rule.name != name);
+            lb.rules.push(Rule {
+                name,
+                pool,
+                with_probe,
+            });
+        });
+    }
+
+    /// Removes a load-balancing rule.
+    pub fn remove_rule(&mut self, load_balancer: &str, rule: &str) {
+        self.change(load_balancer, |lb| {
+            lb.rules.retain(|known| &*known.name != rule);
+            for pool in lb.pools.values_mut() {
+                pool.rules.retain(|known| &**known != rule);
+            }
+        });
+    }
+
+    /// Adds an outbound rule that uses the pool.
+    pub fn add_outbound_rule(&mut self, load_balancer: &str, rule: &str, pool: &str) {
+        self.change(load_balancer, |lb| {
+            let (name, pool) = lb.refer(rule, pool, |pool| &mut pool.outbound_rules);
+            lb.outbound_rules.push(Reference { name, pool });
+        });
+    }
+
+    /// Adds an inbound NAT rule that uses the pool.
+    pub fn add_inbound_nat_rule(&mut self, load_balancer: &str, rule: &str, pool: &str) {
+        self.change(load_balancer, |lb| {
+            let (name, pool) = lb.refer(rule, pool, |pool| &mut pool.inbound_nat_rules);
+            lb.inbound_nat_rules.push(Reference { name, pool });
+        });
+    }
+
+    /// Plants fields that no API version knows into each load balancer, pool and address, at every level.
+    pub fn plant_unknown_fields(&mut self) {
+        for lb in self.balancers.values_mut() {
+            lb.etag = self.identities.guid();
+            plant(&mut lb.top, "loadBalancer");
+            plant(&mut lb.properties, "loadBalancerProperties");
+            for pool in lb.pools.values_mut() {
+                plant(&mut pool.content.top, "pool");
+                plant(&mut pool.content.properties, "poolProperties");
+                for address in &mut pool.content.addresses {
+                    plant(&mut address.top, "address");
+                    plant(&mut address.properties, "addressProperties");
+                }
+            }
+        }
+    }
+
+    /// Writes the members of a pool as another controller would: addresses that stay are kept as they are, new
+    /// ones get name and IP. Follows the lock and starts operations as a PUT does; answers with its status.
+    pub fn foreign_put(
+        &mut self,
+        load_balancer: &str,
+        pool: &str,
+        members: &[(&str, &str)],
+        now_us: u64,
+    ) -> u16 {
+        self.tick(now_us);
+        let now = self.now;
+        let answered_at = now.saturating_add(self.settings.put_latency.draw(&mut self.latencies));
+        let lb_key = key(load_balancer);
+        let found = self
+            .balancers
+            .get(&lb_key)
+            .and_then(|lb| lb.pools.get(&key(pool)));
+        let mut content = found.map_or_else(Content::default, |pool| pool.content.clone());
+        content
+            .addresses
+            .retain(|known| members.iter().any(|(_, ip)| known.text("ipAddress") == Some(*ip)));
+        for (name, ip) in members {
+            if !content
+                .addresses
+                .iter()
+                .any(|known| known.text("ipAddress") == Some(*ip))
+            {
+                content
+                    .addresses
+                    .push(ip_address(name, ip, &VirtualNetwork::Absent));
+            }
+        }
+        let answer = self.write_pool(PoolWrite {
+            load_balancer: &lb_key,
+            pool,
+            content,
+            now,
+            answered_at,
+            bad_end: None,
+            api_version: "2025-05-01",
+        });
+        let entry = LogEntry {
+            started_us: now,
+            ended_us: answered_at,
+            method: Method::Put,
+            kind: Kind::ForeignPoolPut,
+            load_balancer: Some(self.interned(load_balancer)),
+            pool: Some(pool.into()),
+            status: answer.status,
+            code: answer.code,
+        };
+        self.journal.record(entry);
+        answer.status
+    }
+
+    /// Writes the load balancer as a whole, as a service reconcile does: running operations of its pools are
+    /// canceled and superseded, the etag changes, an operation starts where writes are asynchronous.
+    pub fn foreign_load_balancer_put(&mut self, load_balancer: &str, now_us: u64) -> u16 {
+        self.tick(now_us);
+        let now = self.now;
+        let answered_at = now.saturating_add(self.settings.put_latency.draw(&mut self.latencies));
+        let lb_key = key(load_balancer);
+        let status = if self.balancers.contains_key(&lb_key) {
+            let id = self.identities.guid();
+            self.supersede(&lb_key, (OperationName::PutLoadBalancer, id));
+            let etag = self.identities.guid();
+            if let Some(lb) = self.balancers.get_mut(&lb_key) {
+                lb.etag = etag;
+                lb.busy_until = answered_at;
+            }
+            if let Some(duration) = self.settings.operation {
+                let ends_at = self.operation_end(answered_at, duration);
+                self.start_on_load_balancer(&lb_key, id, ends_at, now);
+            }
+            self.journal.counters.applied += 1;
+            200
+        } else {
+            404
+        };
+        self.journal.record(LogEntry {
+            started_us: now,
+            ended_us: answered_at,
+            method: Method::Put,
+            kind: Kind::ForeignLoadBalancerPut,
+            load_balancer: Some(self.interned(load_balancer)),
+            pool: None,
+            status,
+            code: None,
+        });
+        status
+    }
+
+    fn load_balancer_mut(&mut self, name: &str) -> &mut LoadBalancer {
+        let super::Settings {
+            subscription,
+            resource_group,
+            ..
+        } = &self.settings;
+        let identities = &mut self.identities;
+        self.balancers.entry(key(name)).or_insert_with(|| {
+            let group = format!("/subscriptions/{subscription}/resourceGroups/{resource_group}");
+            let id = format!("{group}/providers/Microsoft.Network/loadBalancers/{name}");
+            LoadBalancer::new(name, id, identities.guid(), identities.guid())
+        })
+    }
+
+    /// Changes a load balancer outside any request; its etag changes with it.
+    fn change<T>(&mut self, name: &str, change: impl FnOnce(&mut LoadBalancer) -> T) {
+        let etag = self.identities.guid();
+        let lb = self.load_balancer_mut(name);
+        lb.etag = etag;
+        change(lb);
+    }
+
+    fn interface_address(&self, instance: &str) -> Address {
+        let super::Settings {
+            subscription,
+            resource_group,
+            ..
+        } = &self.settings;
+        let machine = if instance.starts_with('/') {
+            instance.to_owned()
+        } else {
+            let group = format!("/subscriptions/{subscription}/resourceGroups/{resource_group}");
+            format!(
+                "{group}/providers/Microsoft.Compute/virtualMachineScaleSets/vmss/virtualMachines/{instance}"
+            )
+        };
+        let id = format!("{machine}/networkInterfaces/primary/ipConfigurations/primary");
+        let seed = instance.bytes().fold(self.settings.seed, |seed, byte| {
+            seed.wrapping_mul(0x0100_0000_01B3).wrapping_add(u64::from(byte))
+        });
+        let name = super::random::Random::new(seed).guid().to_string();
+        let mut properties = Map::new();
+        properties.insert("networkInterfaceIPConfiguration".to_owned(), json!({ "id": id }));
+        Address {
+            name,
+            top: Map::new(),
+            properties,
+        }
+    }
+}
+
+impl LoadBalancer {
+    /// Notes in a pool that a rule uses it; answers with both names as they are stored.
+    fn refer(
+        &mut self,
+        rule: &str,
+        pool: &str,
+        list: impl FnOnce(&mut Pool) -> &mut Vec<Arc<str>>,
+    ) -> (Arc<str>, Arc<str>) {
+        let entry = self
+            .pools
+            .entry(key(pool))
+            .or_insert_with(|| Pool::new(pool, Content::default()));
+        let names = (Arc::from(rule), entry.name.clone());
+        let list = list(entry);
+        list.retain(|known| *known != names.0);
+        list.push(names.0.clone());
+        names
+    }
+}
+
+fn ip_address(name: &str, ip: &str, network: &VirtualNetwork) -> Address {
+    let mut properties = Map::new();
+    properties.insert("ipAddress".to_owned(), ip.into());
+    match network {
+        VirtualNetwork::Address(id) => {
+            properties.insert("virtualNetwork".to_owned(), json!({ "id": id }));
+        }
+        VirtualNetwork::Absent | VirtualNetwork::Pool(_) => {}
+    }
+    Address {
+        name: name.to_owned(),
+        top: Map::new(),
+        properties,
+    }
+}
+
+fn plant(into: &mut Map<String, Value>, level: &str) {
+    let planted = json!({
+        "level": level,
+        "largest": u64::MAX,
+        "smallest": i64::MIN,
+        "fraction": 0.1,
+        "nothing": null,
+        "text": "quote \" backslash \\ newline \n snowman \u{2603} bell \u{7}",
+        "nested": [[], {}, [1, "2", {"three": [true, false, null]}]],
+    });
+    into.insert("fieldOfTheFuture".to_owned(), planted);
+}

@@ -1,0 +1,186 @@
+//! What was asked and answered, for tests and reports.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::Method;
+use super::path::Route;
+use super::store::key;
+
+/// What a request was about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Kind {
+    /// GET of a load balancer.
+    LoadBalancerGet,
+    /// GET of a list of load balancers.
+    LoadBalancerList,
+    /// GET of a pool.
+    PoolGet,
+    /// GET of a list of pools.
+    PoolList,
+    /// PUT of a pool.
+    PoolPut,
+    /// DELETE of a pool.
+    PoolDelete,
+    /// GET of an operation or of its result.
+    Poll,
+    /// A pool write of somebody else, made through [`super::ArmModel::foreign_put`].
+    ForeignPoolPut,
+    /// A load balancer write of somebody else.
+    ForeignLoadBalancerPut,
+    /// Anything else.
+    Other,
+}
+
+impl Kind {
+    pub(crate) fn of(method: Method, route: &Route) -> Self {
+        match (method, route) {
+            (Method::Get, Route::LoadBalancers) => Self::LoadBalancerList,
+            (Method::Get, Route::LoadBalancer { .. }) => Self::LoadBalancerGet,
+            (Method::Get, Route::Pools { .. }) => Self::PoolList,
+            (Method::Get, Route::Pool { .. }) => Self::PoolGet,
+            (Method::Get, Route::Operation { .. } | Route::OperationResult { .. }) => Self::Poll,
+            (Method::Put, Route::Pool { .. }) => Self::PoolPut,
+            (Method::Delete, Route::Pool { .. }) => Self::PoolDelete,
+            (
+                Method::Get
+                | Method::Head
+                | Method::Put
+                | Method::Post
+                | Method::Patch
+                | Method::Delete
+                | Method::Other,
+                Route::LoadBalancers
+                | Route::LoadBalancer { .. }
+                | Route::Pools { .. }
+                | Route::Pool { .. }
+                | Route::Operation { .. }
+                | Route::OperationResult { .. }
+                | Route::Elsewhere,
+            ) => Self::Other,
+        }
+    }
+}
+
+/// One request and its answer.
+#[derive(Clone, Debug)]
+pub struct LogEntry {
+    /// When it arrived, in microseconds.
+    pub started_us: u64,
+    /// When its answer is due, in microseconds.
+    pub ended_us: u64,
+    /// Its method.
+    pub method: Method,
+    /// What it was about.
+    pub kind: Kind,
+    /// The load balancer it names.
+    pub load_balancer: Option<Arc<str>>,
+    /// The pool it names.
+    pub pool: Option<Arc<str>>,
+    /// Status of the answer; 0 when the connection was dropped.
+    pub status: u16,
+    /// Error code of the answer.
+    pub code: Option<Cow<'static, str>>,
+}
+
+/// Sums over all requests since the model began.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// GETs of load balancers and of lists of them.
+    pub load_balancer_gets: u64,
+    /// GETs of pools and of lists of them.
+    pub pool_gets: u64,
+    /// PUTs of pools, whatever their answer.
+    pub pool_puts: u64,
+    /// DELETEs of pools.
+    pub pool_deletes: u64,
+    /// GETs of operations.
+    pub polls: u64,
+    /// Writes of somebody else.
+    pub foreign_writes: u64,
+    /// Writes that changed something (foreign ones too).
+    pub applied: u64,
+    /// Writes that asked for what was there.
+    pub unchanged: u64,
+    /// Writes that reported success and were lost.
+    pub silently_lost: u64,
+    /// Writes refused because another one held the load balancer.
+    pub refused_by_lock: u64,
+    /// Operations canceled by a later write.
+    pub superseded: u64,
+    /// Requests refused for a quota.
+    pub throttled: u64,
+    /// Writes refused for their etag.
+    pub etag_mismatches: u64,
+    /// Writes answered from memory because of their client request id.
+    pub replayed: u64,
+    /// Connections dropped, before or after applying.
+    pub dropped: u64,
+    /// Most pool PUTs that waited for their answer on one load balancer at the same time.
+    pub max_concurrent_puts: u64,
+    /// Log entries not kept because the log was full.
+    pub log_overflow: u64,
+}
+
+/// The log and its sums.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Journal {
+    pub(crate) entries: Vec<LogEntry>,
+    pub(crate) counters: Counters,
+    in_flight: BTreeMap<String, InFlight>,
+    capacity: usize,
+}
+
+#[derive(Clone, Debug, Default)]
+struct InFlight {
+    ends: Vec<u64>,
+    most: u64,
+}
+
+impl Journal {
+    pub(crate) fn new(capacity: usize) -> Self {
+        Self {
+            capacity,
+            ..Self::default()
+        }
+    }
+
+    pub(crate) fn record(&mut self, entry: LogEntry) {
+        let counters = &mut self.counters;
+        match entry.kind {
+            Kind::LoadBalancerGet | Kind::LoadBalancerList => counters.load_balancer_gets += 1,
+            Kind::PoolGet | Kind::PoolList => counters.pool_gets += 1,
+            Kind::PoolPut => {
+                counters.pool_puts += 1;
+                self.overlap(&entry);
+            }
+            Kind::PoolDelete => counters.pool_deletes += 1,
+            Kind::Poll => counters.polls += 1,
+            Kind::ForeignPoolPut | Kind::ForeignLoadBalancerPut => counters.foreign_writes += 1,
+            Kind::Other => {}
+        }
+        if self.entries.len() < self.capacity {
+            self.entries.push(entry);
+        } else {
+            self.counters.log_overflow += 1;
+        }
+    }
+
+    fn overlap(&mut self, entry: &LogEntry) {
+        let Some(name) = entry.load_balancer.as_deref() else {
+            return;
+        };
+        let in_flight = self.in_flight.entry(key(name)).or_default();
+        in_flight.ends.retain(|end| *end > entry.started_us);
+        in_flight.ends.push(entry.ended_us);
+        in_flight.most = in_flight.most.max(in_flight.ends.len() as u64);
+        self.counters.max_concurrent_puts = self.counters.max_concurrent_puts.max(in_flight.most);
+    }
+
+    pub(crate) fn max_concurrent_puts(&self, load_balancer: &str) -> u64 {
+        self.in_flight
+            .get(&key(load_balancer))
+            .map_or(0, |in_flight| in_flight.most)
+    }
+}

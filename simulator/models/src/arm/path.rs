@@ -1,0 +1,165 @@
+//! What a request's path and query mean. Names are decoded; key words compare without case, as ARM's do.
+
+use super::random::Guid;
+
+/// A parsed path and query. Nothing here is checked against the store.
+#[derive(Debug)]
+pub(crate) struct Target {
+    pub(crate) subscription: Option<String>,
+    pub(crate) resource_group: Option<String>,
+    pub(crate) route: Route,
+    query: Vec<(String, String)>,
+}
+
+/// The resource that a path names.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Route {
+    LoadBalancers,
+    LoadBalancer { name: String },
+    Pools { load_balancer: String },
+    Pool { load_balancer: String, pool: String },
+    Operation { id: Option<Guid> },
+    OperationResult { id: Option<Guid> },
+    Elsewhere,
+}
+
+impl Route {
+    pub(crate) fn load_balancer(&self) -> Option<&str> {
+        match self {
+            Self::LoadBalancer { name } => Some(name),
+            Self::Pools { load_balancer } | Self::Pool { load_balancer, .. } => Some(load_balancer),
+            Self::LoadBalancers | Self::Operation { .. } | Self::OperationResult { .. } | Self::Elsewhere => {
+                None
+            }
+        }
+    }
+
+    pub(crate) fn pool(&self) -> Option<&str> {
+        match self {
+            Self::Pool { pool, .. } => Some(pool),
+            Self::LoadBalancers
+            | Self::LoadBalancer { .. }
+            | Self::Pools { .. }
+            | Self::Operation { .. }
+            | Self::OperationResult { .. }
+            | Self::Elsewhere => None,
+        }
+    }
+}
+
+impl Target {
+    pub(crate) fn parse(path_and_query: &str) -> Self {
+        let without_authority = after_authority(path_and_query);
+        let (path, query) = without_authority
+            .split_once('?')
+            .unwrap_or((without_authority, ""));
+        let segments: Vec<String> = path.split('/').filter(|s| !s.is_empty()).map(decode).collect();
+        let words: Vec<&str> = segments.iter().map(String::as_str).collect();
+        let query = query
+            .split('&')
+            .filter(|pair| !pair.is_empty())
+            .map(pair)
+            .collect();
+        let (subscription, rest) = match words.as_slice() {
+            [key, name, rest @ ..] if is(key, "subscriptions") => (Some((*name).to_owned()), rest),
+            other => (None, other),
+        };
+        let (resource_group, rest) = match rest {
+            [key, name, rest @ ..] if is(key, "resourceGroups") => (Some((*name).to_owned()), rest),
+            other => (None, other),
+        };
+        Self {
+            subscription,
+            route: route(rest, resource_group.is_some()),
+            resource_group,
+            query,
+        }
+    }
+
+    /// The first value of a query parameter; parameter names compare without case.
+    pub(crate) fn query(&self, name: &str) -> Option<&str> {
+        self.query
+            .iter()
+            .find(|(key, _)| is(key, name))
+            .map(|(_, value)| value.as_str())
+    }
+}
+
+fn route(rest: &[&str], in_group: bool) -> Route {
+    let [providers, network, rest @ ..] = rest else {
+        return Route::Elsewhere;
+    };
+    if !is(providers, "providers") || !is(network, "Microsoft.Network") {
+        return Route::Elsewhere;
+    }
+    match rest {
+        [kind] if is(kind, "loadBalancers") => Route::LoadBalancers,
+        [kind, name] if in_group && is(kind, "loadBalancers") => Route::LoadBalancer {
+            name: (*name).to_owned(),
+        },
+        [kind, name, child] if in_group && is(kind, "loadBalancers") && is(child, "backendAddressPools") => {
+            Route::Pools {
+                load_balancer: (*name).to_owned(),
+            }
+        }
+        [kind, name, child, pool]
+            if in_group && is(kind, "loadBalancers") && is(child, "backendAddressPools") =>
+        {
+            Route::Pool {
+                load_balancer: (*name).to_owned(),
+                pool: (*pool).to_owned(),
+            }
+        }
+        [kind, _, child, id] if is(kind, "locations") && is(child, "operations") => {
+            Route::Operation { id: Guid::parse(id) }
+        }
+        [kind, _, child, id] if is(kind, "locations") && is(child, "operationResults") => {
+            Route::OperationResult { id: Guid::parse(id) }
+        }
+        _ => Route::Elsewhere,
+    }
+}
+
+fn is(word: &str, expected: &str) -> bool {
+    word.eq_ignore_ascii_case(expected)
+}
+
+/// The absolute form of a request line carries scheme and authority before the path.
+fn after_authority(text: &str) -> &str {
+    match text.split_once("://") {
+        Some((scheme, rest)) if !scheme.contains(['/', '?']) => {
+            rest.find('/').map_or("", |start| &rest[start..])
+        }
+        Some(_) | None => text,
+    }
+}
+
+fn pair(text: &str) -> (String, String) {
+    let (key, value) = text.split_once('=').unwrap_or((text, ""));
+    (decode(key), decode(value))
+}
+
+fn decode(text: &str) -> String {
+    if !text.contains('%') {
+        return text.to_owned();
+    }
+    let bytes = text.as_bytes();
+    let mut decoded = Vec::with_capacity(bytes.len());
+    let mut at = 0;
+    while at < bytes.len() {
+        let code = bytes
+            .get(at + 1..at + 3)
+            .and_then(|hex| std::str::from_utf8(hex).ok());
+        match code.and_then(|hex| u8::from_str_radix(hex, 16).ok()) {
+            Some(byte) if bytes[at] == b'%' => {
+                decoded.push(byte);
+                at += 3;
+            }
+            Some(_) | None => {
+                decoded.push(bytes[at]);
+                at += 1;
+            }
+        }
+    }
+    String::from_utf8_lossy(&decoded).into_owned()
+}

@@ -1,0 +1,414 @@
+//! JSON of load balancers, pools and their children, written from borrowed parts without building a tree.
+
+use serde::ser::{Serialize, SerializeMap, Serializer};
+use serde_json::{Map, Value};
+
+use super::operation::OperationName;
+use super::random::Guid;
+use super::settings::Settings;
+use super::store::{Address, Content, LastWrite, LoadBalancer, Pool, Reference, Rule};
+
+const TYPE: &str = "Microsoft.Network/loadBalancers";
+
+/// The JSON text of a view.
+pub(crate) fn text(view: &impl Serialize) -> Vec<u8> {
+    serde_json::to_vec(view).expect("string keys and plain data always serialise")
+}
+
+/// The id of a child of a load balancer.
+pub(crate) fn child_id(load_balancer: &str, kind: &str, name: &str) -> String {
+    format!("{load_balancer}/{kind}/{name}")
+}
+
+/// What a body says of its own state.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum State {
+    Succeeded,
+    Updating,
+    Deleting,
+    Failed,
+}
+
+impl State {
+    pub(crate) fn text(self) -> &'static str {
+        match self {
+            Self::Succeeded => "Succeeded",
+            Self::Updating => "Updating",
+            Self::Deleting => "Deleting",
+            Self::Failed => "Failed",
+        }
+    }
+
+    fn idle(last: LastWrite) -> Self {
+        match last {
+            LastWrite::Succeeded => Self::Succeeded,
+            LastWrite::Failed => Self::Failed,
+        }
+    }
+}
+
+/// The state of a load balancer.
+pub(crate) fn state(lb: &LoadBalancer) -> State {
+    if lb.running.is_some() {
+        State::Updating
+    } else {
+        State::idle(lb.last_write)
+    }
+}
+
+/// The state of one pool.
+pub(crate) fn pool_state(lb: &LoadBalancer, key: &str, pool: &Pool) -> State {
+    match &lb.running {
+        Some(running) if running.pool.as_deref() == Some(key) => match running.name {
+            OperationName::DeletePool => State::Deleting,
+            OperationName::PutPool | OperationName::PutLoadBalancer => State::Updating,
+        },
+        Some(_) | None => State::idle(pool.last_write),
+    }
+}
+
+struct Tag(Guid);
+
+impl Serialize for Tag {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        to.collect_str(&format_args!("W/\"{}\"", self.0))
+    }
+}
+
+struct ChildId<'a>(&'a LoadBalancer, &'a str, &'a str);
+
+impl Serialize for ChildId<'_> {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        to.collect_str(&format_args!("{}/{}/{}", self.0.id, self.1, self.2))
+    }
+}
+
+/// `{"id": …}` of a child.
+struct Link<'a>(ChildId<'a>);
+
+impl Serialize for Link<'_> {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        let mut map = to.serialize_map(Some(1))?;
+        map.serialize_entry("id", &self.0)?;
+        map.end()
+    }
+}
+
+struct Links<'a, N>(&'a LoadBalancer, &'static str, &'a [N]);
+
+impl<N: AsRef<str>> Serialize for Links<'_, N> {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        to.collect_seq(
+            self.2
+                .iter()
+                .map(|name| Link(ChildId(self.0, self.1, name.as_ref()))),
+        )
+    }
+}
+
+/// A sequence made by a closure.
+struct Sequence<F>(F);
+
+impl<I: Iterator<Item: Serialize>, F: Fn() -> I> Serialize for Sequence<F> {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        to.collect_seq((self.0)())
+    }
+}
+
+/// A map made by a closure.
+struct Properties<F>(F);
+
+trait WriteEntries {
+    fn write<M: SerializeMap>(&self, map: &mut M) -> Result<(), M::Error>;
+}
+
+impl<W: WriteEntries> Serialize for Properties<&W> {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        let mut map = to.serialize_map(None)?;
+        self.0.write(&mut map)?;
+        map.end()
+    }
+}
+
+fn entries<M: SerializeMap>(map: &mut M, more: &Map<String, Value>) -> Result<(), M::Error> {
+    more.iter()
+        .try_for_each(|(name, value)| map.serialize_entry(name, value))
+}
+
+/// A list page.
+pub(crate) struct Page<'a, T> {
+    pub(crate) value: &'a [T],
+    pub(crate) next_link: Option<String>,
+}
+
+impl<T: Serialize> Serialize for Page<'_, T> {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        let mut map = to.serialize_map(None)?;
+        map.serialize_entry("value", self.value)?;
+        if let Some(link) = &self.next_link {
+            map.serialize_entry("nextLink", link)?;
+        }
+        map.end()
+    }
+}
+
+/// A pool as a GET or a PUT answers it. The content stands apart: a PUT answers what reads may not show yet.
+pub(crate) struct PoolView<'a> {
+    pub(crate) lb: &'a LoadBalancer,
+    pub(crate) pool: &'a Pool,
+    pub(crate) content: &'a Content,
+    pub(crate) state: State,
+    pub(crate) settings: &'a Settings,
+}
+
+impl<'a> PoolView<'a> {
+    pub(crate) fn of(lb: &'a LoadBalancer, key: &str, pool: &'a Pool, settings: &'a Settings) -> Self {
+        Self {
+            lb,
+            pool,
+            content: &pool.content,
+            state: pool_state(lb, key, pool),
+            settings,
+        }
+    }
+}
+
+impl Serialize for PoolView<'_> {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        let mut map = to.serialize_map(None)?;
+        map.serialize_entry("name", &*self.pool.name)?;
+        map.serialize_entry("id", &ChildId(self.lb, "backendAddressPools", &self.pool.name))?;
+        map.serialize_entry("etag", &Tag(self.lb.etag))?;
+        map.serialize_entry("properties", &Properties(self))?;
+        map.serialize_entry("type", "Microsoft.Network/loadBalancers/backendAddressPools")?;
+        entries(&mut map, &self.content.top)?;
+        map.end()
+    }
+}
+
+impl WriteEntries for PoolView<'_> {
+    fn write<M: SerializeMap>(&self, map: &mut M) -> Result<(), M::Error> {
+        let Self {
+            lb, pool, content, ..
+        } = self;
+        map.serialize_entry("provisioningState", self.state.text())?;
+        entries(map, &content.properties)?;
+        let addresses = || {
+            content
+                .addresses
+                .iter()
+                .map(|address| AddressView { pool: self, address })
+        };
+        map.serialize_entry("loadBalancerBackendAddresses", &Sequence(addresses))?;
+        if pool.nic_backed {
+            let interfaces = content.addresses.iter().filter_map(Address::network_interface);
+            let configurations: Vec<Value> = interfaces.map(|id| serde_json::json!({ "id": id })).collect();
+            map.serialize_entry("backendIPConfigurations", &configurations)?;
+        }
+        if !pool.rules.is_empty() {
+            map.serialize_entry(
+                "loadBalancingRules",
+                &Links(lb, "loadBalancingRules", &pool.rules),
+            )?;
+        }
+        if let Some(first) = pool.outbound_rules.first() {
+            map.serialize_entry("outboundRule", &Link(ChildId(lb, "outboundRules", first)))?;
+            map.serialize_entry("outboundRules", &Links(lb, "outboundRules", &pool.outbound_rules))?;
+        }
+        if !pool.inbound_nat_rules.is_empty() {
+            map.serialize_entry(
+                "inboundNatRules",
+                &Links(lb, "inboundNatRules", &pool.inbound_nat_rules),
+            )?;
+        }
+        Ok(())
+    }
+}
+
+struct AddressView<'a> {
+    pool: &'a PoolView<'a>,
+    address: &'a Address,
+}
+
+impl Serialize for AddressView<'_> {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        const TYPE: &str = "Microsoft.Network/loadBalancers/backendAddressPools/loadBalancerBackendAddresses";
+        let PoolView {
+            lb, pool, settings, ..
+        } = self.pool;
+        let mut map = to.serialize_map(None)?;
+        map.serialize_entry("name", &self.address.name)?;
+        if settings.address_resource_fields {
+            struct Id<'a>(&'a str, &'a str, &'a str);
+            impl Serialize for Id<'_> {
+                fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+                    let Self(lb, pool, name) = self;
+                    let parent = format_args!("{lb}/backendAddressPools/{pool}");
+                    to.collect_str(&format_args!("{parent}/loadBalancerBackendAddresses/{name}"))
+                }
+            }
+            map.serialize_entry("id", &Id(&lb.id, &pool.name, &self.address.name))?;
+            map.serialize_entry("etag", &Tag(lb.etag))?;
+        }
+        map.serialize_entry("properties", &Properties(self))?;
+        if settings.address_resource_fields {
+            map.serialize_entry("type", TYPE)?;
+        }
+        entries(&mut map, &self.address.top)?;
+        map.end()
+    }
+}
+
+impl WriteEntries for AddressView<'_> {
+    fn write<M: SerializeMap>(&self, map: &mut M) -> Result<(), M::Error> {
+        if self.pool.settings.address_resource_fields {
+            map.serialize_entry("provisioningState", self.pool.state.text())?;
+        }
+        entries(map, &self.address.properties)
+    }
+}
+
+/// A load balancer with all its children.
+pub(crate) struct LoadBalancerView<'a> {
+    pub(crate) lb: &'a LoadBalancer,
+    pub(crate) settings: &'a Settings,
+}
+
+impl Serialize for LoadBalancerView<'_> {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        let mut map = to.serialize_map(None)?;
+        map.serialize_entry("name", &*self.lb.name)?;
+        map.serialize_entry("id", &*self.lb.id)?;
+        map.serialize_entry("etag", &Tag(self.lb.etag))?;
+        map.serialize_entry("type", TYPE)?;
+        map.serialize_entry("location", &self.settings.location)?;
+        map.serialize_entry("properties", &Properties(self))?;
+        map.serialize_entry(
+            "sku",
+            &serde_json::json!({"name": "Standard", "tier": "Regional"}),
+        )?;
+        entries(&mut map, &self.lb.top)?;
+        map.end()
+    }
+}
+
+impl WriteEntries for LoadBalancerView<'_> {
+    fn write<M: SerializeMap>(&self, map: &mut M) -> Result<(), M::Error> {
+        let Self { lb, settings } = self;
+        map.serialize_entry("provisioningState", state(lb).text())?;
+        map.serialize_entry("resourceGuid", &lb.resource_guid.to_string())?;
+        entries(map, &lb.properties)?;
+        let frontends = lb.frontends();
+        let child = |kind, name, content| ChildView {
+            lb,
+            kind,
+            name,
+            content,
+        };
+        let frontend = |name| child("frontendIPConfigurations", name, Child::Frontend);
+        map.serialize_entry(
+            "frontendIPConfigurations",
+            &Sequence(|| frontends.iter().map(|name| frontend(name))),
+        )?;
+        let pools = || {
+            lb.pools
+                .iter()
+                .map(|(key, pool)| PoolView::of(lb, key, pool, settings))
+        };
+        map.serialize_entry("backendAddressPools", &Sequence(pools))?;
+        let rules = || {
+            lb.rules
+                .iter()
+                .map(|rule| child("loadBalancingRules", &rule.name, Child::Rule(rule)))
+        };
+        map.serialize_entry("loadBalancingRules", &Sequence(rules))?;
+        let probed = || lb.rules.iter().filter(|rule| rule.with_probe);
+        let probes = || probed().map(|rule| child("probes", &rule.name, Child::Probe(rule)));
+        map.serialize_entry("probes", &Sequence(probes))?;
+        let nat = || {
+            let rules = lb.inbound_nat_rules.iter();
+            rules.map(|rule| child("inboundNatRules", &rule.name, Child::Uses(rule)))
+        };
+        map.serialize_entry("inboundNatRules", &Sequence(nat))?;
+        let outbound = || {
+            let rules = lb.outbound_rules.iter();
+            rules.map(|rule| child("outboundRules", &rule.name, Child::Uses(rule)))
+        };
+        map.serialize_entry("outboundRules", &Sequence(outbound))?;
+        map.serialize_entry("inboundNatPools", &[(); 0])
+    }
+}
+
+/// A child that is not a pool.
+struct ChildView<'a> {
+    lb: &'a LoadBalancer,
+    kind: &'static str,
+    name: &'a str,
+    content: Child<'a>,
+}
+
+#[derive(Clone, Copy)]
+enum Child<'a> {
+    Frontend,
+    Rule(&'a Rule),
+    Probe(&'a Rule),
+    Uses(&'a Reference),
+}
+
+impl Serialize for ChildView<'_> {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        let mut map = to.serialize_map(None)?;
+        map.serialize_entry("name", self.name)?;
+        map.serialize_entry("id", &ChildId(self.lb, self.kind, self.name))?;
+        map.serialize_entry("etag", &Tag(self.lb.etag))?;
+        map.serialize_entry("properties", &Properties(self))?;
+        struct Type(&'static str);
+        impl Serialize for Type {
+            fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+                to.collect_str(&format_args!("{TYPE}/{}", self.0))
+            }
+        }
+        map.serialize_entry("type", &Type(self.kind))?;
+        map.end()
+    }
+}
+
+impl WriteEntries for ChildView<'_> {
+    fn write<M: SerializeMap>(&self, map: &mut M) -> Result<(), M::Error> {
+        let pool = |name| Link(ChildId(self.lb, "backendAddressPools", name));
+        map.serialize_entry("provisioningState", "Succeeded")?;
+        match self.content {
+            Child::Frontend => map.serialize_entry("privateIPAllocationMethod", "Dynamic"),
+            Child::Rule(rule) => {
+                let frontend = Link(ChildId(self.lb, "frontendIPConfigurations", rule.frontend()));
+                map.serialize_entry("backendAddressPool", &pool(&rule.pool))?;
+                map.serialize_entry("frontendIPConfiguration", &frontend)?;
+                if rule.with_probe {
+                    map.serialize_entry("probe", &Link(ChildId(self.lb, "probes", &rule.name)))?;
+                }
+                map.serialize_entry("protocol", "Tcp")?;
+                map.serialize_entry("frontendPort", &80)?;
+                map.serialize_entry("backendPort", &80)?;
+                map.serialize_entry("enableFloatingIP", &true)?;
+                map.serialize_entry("idleTimeoutInMinutes", &4)?;
+                map.serialize_entry("loadDistribution", "Default")
+            }
+            Child::Probe(rule) => {
+                map.serialize_entry("protocol", "Http")?;
+                map.serialize_entry("port", &10_256)?;
+                map.serialize_entry("requestPath", "/healthz")?;
+                map.serialize_entry("intervalInSeconds", &5)?;
+                map.serialize_entry("numberOfProbes", &2)?;
+                let rules = [rule.name.as_ref()];
+                map.serialize_entry(
+                    "loadBalancingRules",
+                    &Links(self.lb, "loadBalancingRules", &rules),
+                )
+            }
+            Child::Uses(rule) => {
+                map.serialize_entry("backendAddressPool", &pool(&rule.pool))?;
+                map.serialize_entry("protocol", "All")
+            }
+        }
+    }
+}

@@ -1,0 +1,341 @@
+//! The knobs of the model, each with its unit and its default; plain data that a scenario file can hold.
+
+use serde::{Deserialize, Serialize};
+
+use super::random::Random;
+
+/// How the modelled ARM behaves. Times are microseconds where the name ends in `_us`, seconds where in `_s`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields, rename_all = "camelCase")]
+pub struct Settings {
+    /// Seed of all randomness: latencies, GUIDs, outcomes. Default 1.
+    pub seed: u64,
+    /// The only subscription that exists. Default all zeros.
+    pub subscription: String,
+    /// The only resource group that exists. Default `rg`.
+    pub resource_group: String,
+    /// Azure region, part of operation URLs and LB bodies. Default `eastus`.
+    pub location: String,
+    /// Scheme and authority of absolute URLs in answers. Default `https://management.azure.com`.
+    pub endpoint: String,
+    /// Waiting time of reads and polls before their answer. Default 20 ms.
+    pub get_latency: Latency,
+    /// Waiting time of PUT and DELETE before their answer. Default 100 ms.
+    pub put_latency: Latency,
+    /// How long an operation runs after its answer. None: writes are finished when answered. Default None.
+    pub operation: Option<Latency>,
+    /// `Retry-After` of asynchronous answers and running polls, in seconds. None: no header. Default 10.
+    pub operation_retry_after_s: Option<u32>,
+    /// When a GET shows what a running operation writes. Default at once.
+    pub visibility: Visibility,
+    /// What a canceled or failed operation leaves behind. Default reverted.
+    pub unfinished_write: UnfinishedWrite,
+    /// Whether the end of an operation changes the etag once more, as recordings of Azure show. Default true.
+    pub etag_changes_at_end: bool,
+    /// Status of a PUT that changes an existing pool asynchronously (a new pool always answers 201). Default 200.
+    pub update_status: u16,
+    /// What happens to a write while another one runs on the same LB. Default `refuse`.
+    pub concurrent_write: ConcurrentWrite,
+    /// Seconds named by a lock refusal, in its message and header. Default 11.
+    pub lock_retry_after_s: u32,
+    /// Whether a lock refusal carries the `Retry-After` header. Default true.
+    pub lock_retry_after_header: bool,
+    /// Probability in `[0, 1]` that a write reports success and is lost. Default 0.
+    pub silent_loss: f64,
+    /// Request quotas. None: unlimited. Default None.
+    pub quotas: Option<Quotas>,
+    /// Faults, each with its own count of matching requests. Default none.
+    pub faults: Vec<Fault>,
+    /// Whether `If-Match` is compared. Default true.
+    pub enforce_if_match: bool,
+    /// Whether a request without a bearer token is answered 401. Default false.
+    pub require_bearer: bool,
+    /// Most addresses in one pool. Default 1000.
+    pub max_addresses_per_pool: usize,
+    /// Most items in one page of a list. Default 50.
+    pub page_size: usize,
+    /// Whether addresses carry `id`, `etag`, `type` and `provisioningState`, as in recordings. Default true.
+    pub address_resource_fields: bool,
+    /// Most entries that the log keeps; later ones are only counted. Default 1,000,000.
+    pub log_capacity: usize,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            seed: 1,
+            subscription: "00000000-0000-0000-0000-000000000000".to_owned(),
+            resource_group: "rg".to_owned(),
+            location: "eastus".to_owned(),
+            endpoint: "https://management.azure.com".to_owned(),
+            get_latency: Latency::Fixed { us: 20_000 },
+            put_latency: Latency::Fixed { us: 100_000 },
+            operation: None,
+            operation_retry_after_s: Some(10),
+            visibility: Visibility::AtOnce,
+            unfinished_write: UnfinishedWrite::Reverted,
+            etag_changes_at_end: true,
+            update_status: 200,
+            concurrent_write: ConcurrentWrite::Refuse,
+            lock_retry_after_s: 11,
+            lock_retry_after_header: true,
+            silent_loss: 0.0,
+            quotas: None,
+            faults: Vec::new(),
+            enforce_if_match: true,
+            require_bearer: false,
+            max_addresses_per_pool: 1000,
+            page_size: 50,
+            address_resource_fields: true,
+            log_capacity: 1_000_000,
+        }
+    }
+}
+
+/// A distribution of waiting times.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(
+    deny_unknown_fields,
+    rename_all = "camelCase",
+    rename_all_fields = "camelCase"
+)]
+pub enum Latency {
+    /// Always the same.
+    Fixed {
+        /// Microseconds.
+        us: u64,
+    },
+    /// Lognormal, given by two of its quantiles; draws end at ten times the 95th percentile.
+    LogNormal {
+        /// Median in microseconds.
+        median_us: u64,
+        /// 95th percentile in microseconds.
+        p95_us: u64,
+    },
+}
+
+impl Latency {
+    pub(crate) fn draw(self, random: &mut Random) -> u64 {
+        match self {
+            Self::Fixed { us } => us,
+            Self::LogNormal { median_us, p95_us } => {
+                let median = median_us.max(1) as f64;
+                let p95 = p95_us.max(median_us).max(1);
+                let sigma = (p95 as f64 / median).ln() / 1.644_853_6;
+                let drawn = median * (sigma * random.normal()).exp();
+                (drawn as u64).min(p95.saturating_mul(10))
+            }
+        }
+    }
+}
+
+/// When reads show what a running operation writes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Visibility {
+    /// The new members are read while the pool still says Updating.
+    AtOnce,
+    /// The old members are read until the operation ends.
+    AtEnd,
+}
+
+/// What a canceled or failed operation leaves in the pool.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum UnfinishedWrite {
+    /// The pool as it was before the write.
+    Reverted,
+    /// The pool as the write wanted it.
+    Kept,
+}
+
+/// What happens to a write while another one runs on the same load balancer.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(
+    deny_unknown_fields,
+    rename_all = "camelCase",
+    rename_all_fields = "camelCase"
+)]
+pub enum ConcurrentWrite {
+    /// The later write is answered 429 RetryableError.
+    Refuse,
+    /// The later write goes through; the earlier operation ends Canceled.
+    Supersede,
+    /// Either of the two.
+    Mixed {
+        /// Probability in `[0, 1]` of superseding.
+        supersede: f64,
+    },
+}
+
+/// Request quotas: ARM's token buckets and the network resource provider's windows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields, rename_all = "camelCase")]
+pub struct Quotas {
+    /// Bucket of GETs, in requests. Default 250.
+    pub read_bucket: u64,
+    /// Refill of the bucket of GETs, in requests per second. Default 25.
+    pub read_refill_per_s: u64,
+    /// Bucket of PUTs. Default 200.
+    pub write_bucket: u64,
+    /// Refill of the bucket of PUTs, per second. Default 10.
+    pub write_refill_per_s: u64,
+    /// Bucket of DELETEs. Default 200.
+    pub delete_bucket: u64,
+    /// Refill of the bucket of DELETEs, per second. Default 10.
+    pub delete_refill_per_s: u64,
+    /// Most reads in one window of the network resource provider. Default 10,000.
+    pub provider_reads: u64,
+    /// Most writes and deletes in one such window. Default 1,000.
+    pub provider_writes: u64,
+    /// Length of such a window in seconds. Default 300.
+    pub provider_window_s: u64,
+}
+
+impl Default for Quotas {
+    fn default() -> Self {
+        Self {
+            read_bucket: 250,
+            read_refill_per_s: 25,
+            write_bucket: 200,
+            write_refill_per_s: 10,
+            delete_bucket: 200,
+            delete_refill_per_s: 10,
+            provider_reads: 10_000,
+            provider_writes: 1_000,
+            provider_window_s: 300,
+        }
+    }
+}
+
+/// One planned misbehaviour.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+pub struct Fault {
+    /// Which requests it counts.
+    pub target: FaultTarget,
+    /// It strikes each n-th of them (1 = all; 0 = never).
+    pub every: u64,
+    /// It strikes at most so often. None: without end.
+    #[serde(default)]
+    pub limit: Option<u64>,
+    /// It counts only requests about this load balancer. None: all.
+    #[serde(default)]
+    pub load_balancer: Option<String>,
+    /// What it does.
+    pub effect: FaultEffect,
+}
+
+impl Fault {
+    /// A fault that answers every n-th pool PUT with an error, before applying it.
+    pub fn every_nth_put(every: u64, status: u16, code: &str, retry_after: Option<&str>) -> Self {
+        let answer = FaultAnswer {
+            status,
+            code: code.to_owned(),
+            message: "A planned fault.".to_owned(),
+            retry_after: retry_after.map(str::to_owned),
+            body: FaultBody::Standard,
+        };
+        let effect = FaultEffect::Answer(answer);
+        Self {
+            target: FaultTarget::PoolPut,
+            every,
+            limit: None,
+            load_balancer: None,
+            effect,
+        }
+    }
+}
+
+/// Which requests a fault counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum FaultTarget {
+    /// PUT of a pool.
+    PoolPut,
+    /// DELETE of a pool.
+    PoolDelete,
+    /// GET of a pool or of a list of pools.
+    PoolGet,
+    /// GET of a load balancer or of a list of them.
+    LoadBalancerGet,
+    /// GET of an operation.
+    Poll,
+    /// Every request.
+    Any,
+}
+
+/// What a fault does to the request that it strikes.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(
+    deny_unknown_fields,
+    rename_all = "camelCase",
+    rename_all_fields = "camelCase"
+)]
+pub enum FaultEffect {
+    /// Answers with an error; nothing is applied.
+    Answer(FaultAnswer),
+    /// Applies the request and then answers with an error.
+    AnswerAfterApplying(FaultAnswer),
+    /// Applies the request and drops the connection without an answer.
+    LoseAnswer,
+    /// Drops the connection; nothing is applied.
+    Refuse,
+    /// Adds to the waiting time.
+    Delay {
+        /// Microseconds.
+        us: u64,
+    },
+    /// Lets the operation that the write starts end badly. Without effect where writes are synchronous.
+    FailOperation {
+        /// How its poll ends.
+        end: BadEnd,
+        /// The error code in the poll.
+        code: String,
+        /// The error message in the poll.
+        message: String,
+    },
+}
+
+/// How an operation ends that does not succeed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum BadEnd {
+    /// Status `Failed`.
+    Failed,
+    /// Status `Canceled`.
+    Canceled,
+}
+
+/// The answer of a fault.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+pub struct FaultAnswer {
+    /// HTTP status.
+    pub status: u16,
+    /// Error code in the body.
+    pub code: String,
+    /// Error message in the body.
+    pub message: String,
+    /// The text of `Retry-After`: seconds, an HTTP date, or nonsense. None: no header.
+    #[serde(default)]
+    pub retry_after: Option<String>,
+    /// The shape of the body.
+    pub body: FaultBody,
+}
+
+/// The shape of an error body.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum FaultBody {
+    /// `{"error":{"code","message"}}`.
+    Standard,
+    /// `{"Error":{"Code","Message","Details":[…],"InnerError"}}`, as the network gateway writes it.
+    PascalCase,
+    /// `{"code","message"}` without an envelope.
+    Bare,
+    /// A web page.
+    Html,
+    /// Nothing.
+    Empty,
+}

@@ -1,0 +1,172 @@
+//! What exists: load balancers, their pools and what refers to them. It knows no HTTP and no time.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+use serde_json::{Map, Value};
+
+use super::answer::Answer;
+use super::operation::Running;
+use super::random::Guid;
+
+/// How many answers a load balancer remembers by client request id.
+const REMEMBERED_ANSWERS: usize = 32;
+
+/// A load balancer and everything below it. Its etag is also the etag of each child.
+#[derive(Clone, Debug)]
+pub(crate) struct LoadBalancer {
+    pub(crate) name: Arc<str>,
+    pub(crate) id: Arc<str>,
+    pub(crate) etag: Guid,
+    pub(crate) resource_guid: Guid,
+    pub(crate) top: Map<String, Value>,
+    pub(crate) properties: Map<String, Value>,
+    pub(crate) pools: BTreeMap<String, Pool>,
+    pub(crate) rules: Vec<Rule>,
+    pub(crate) outbound_rules: Vec<Reference>,
+    pub(crate) inbound_nat_rules: Vec<Reference>,
+    pub(crate) running: Option<Running>,
+    /// Until when a synchronous write holds the lock, in microseconds.
+    pub(crate) busy_until: u64,
+    pub(crate) last_write: LastWrite,
+    remembered: VecDeque<(String, Answer)>,
+}
+
+/// How the last write of a resource ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum LastWrite {
+    Succeeded,
+    Failed,
+}
+
+/// A load-balancing rule with its frontend, and its probe where it has one.
+#[derive(Clone, Debug)]
+pub(crate) struct Rule {
+    pub(crate) name: Arc<str>,
+    pub(crate) pool: Arc<str>,
+    pub(crate) with_probe: bool,
+}
+
+impl Rule {
+    /// The frontend, named as the cloud-controller-manager does: by what stands before the first dash.
+    pub(crate) fn frontend(&self) -> &str {
+        self.name.split('-').next().unwrap_or(&self.name)
+    }
+}
+
+/// An outbound or inbound NAT rule that uses a pool.
+#[derive(Clone, Debug)]
+pub(crate) struct Reference {
+    pub(crate) name: Arc<str>,
+    pub(crate) pool: Arc<str>,
+}
+
+/// A backend address pool.
+#[derive(Clone, Debug)]
+pub(crate) struct Pool {
+    pub(crate) name: Arc<str>,
+    pub(crate) content: Content,
+    pub(crate) last_write: LastWrite,
+    /// Whether network interfaces own the membership.
+    pub(crate) nic_backed: bool,
+    pub(crate) rules: Vec<Arc<str>>,
+    pub(crate) outbound_rules: Vec<Arc<str>>,
+    pub(crate) inbound_nat_rules: Vec<Arc<str>>,
+}
+
+impl Pool {
+    pub(crate) fn new(name: &str, content: Content) -> Self {
+        Self {
+            name: name.into(),
+            content,
+            last_write: LastWrite::Succeeded,
+            nic_backed: false,
+            rules: Vec::new(),
+            outbound_rules: Vec::new(),
+            inbound_nat_rules: Vec::new(),
+        }
+    }
+}
+
+/// The part of a pool that a PUT replaces as a whole: all but names, ids, states and references.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Content {
+    pub(crate) top: Map<String, Value>,
+    pub(crate) properties: Map<String, Value>,
+    pub(crate) addresses: Vec<Address>,
+}
+
+impl Content {
+    pub(crate) fn synchronises_itself(&self) -> bool {
+        let mode = self.properties.get("syncMode").and_then(Value::as_str);
+        mode.is_some_and(|mode| mode.eq_ignore_ascii_case("Automatic"))
+    }
+}
+
+/// One backend address.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Address {
+    pub(crate) name: String,
+    pub(crate) top: Map<String, Value>,
+    pub(crate) properties: Map<String, Value>,
+}
+
+impl Address {
+    pub(crate) fn text(&self, property: &str) -> Option<&str> {
+        self.properties.get(property).and_then(Value::as_str)
+    }
+
+    pub(crate) fn network_interface(&self) -> Option<&str> {
+        self.properties
+            .get("networkInterfaceIPConfiguration")?
+            .get("id")?
+            .as_str()
+    }
+}
+
+/// Azure's names are equal without case; they keep the case they were created with.
+pub(crate) fn key(name: &str) -> String {
+    name.to_lowercase()
+}
+
+impl LoadBalancer {
+    pub(crate) fn new(name: &str, id: String, etag: Guid, resource_guid: Guid) -> Self {
+        Self {
+            name: name.into(),
+            id: id.into(),
+            etag,
+            resource_guid,
+            top: Map::new(),
+            properties: Map::new(),
+            pools: BTreeMap::new(),
+            rules: Vec::new(),
+            outbound_rules: Vec::new(),
+            inbound_nat_rules: Vec::new(),
+            running: None,
+            busy_until: 0,
+            last_write: LastWrite::Succeeded,
+            remembered: VecDeque::new(),
+        }
+    }
+
+    pub(crate) fn remembered(&self, client_request_id: &str) -> Option<&Answer> {
+        self.remembered
+            .iter()
+            .find(|(id, _)| id == client_request_id)
+            .map(|(_, answer)| answer)
+    }
+
+    pub(crate) fn remember(&mut self, client_request_id: &str, answer: Answer) {
+        if self.remembered.len() == REMEMBERED_ANSWERS {
+            self.remembered.pop_front();
+        }
+        self.remembered.push_back((client_request_id.to_owned(), answer));
+    }
+
+    pub(crate) fn frontends(&self) -> Vec<&str> {
+        let mut names: Vec<&str> = self.rules.iter().map(Rule::frontend).collect();
+        names.sort_unstable();
+        names.dedup();
+        names
+    }
+}

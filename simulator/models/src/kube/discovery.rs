@@ -1,0 +1,140 @@
+//! Health, version and API discovery, and the two kinds of review that need no storage.
+
+use serde_json::{Value, json};
+
+use super::KubeModel;
+use super::request::{Reply, Request};
+use super::resource::Resource;
+
+impl KubeModel {
+    /// Answers paths that are not about stored objects; `None` is a path of somebody else.
+    pub(super) fn answer_fixed(&self, request: &Request, segments: &[String]) -> Option<Reply> {
+        let segments: Vec<&str> = segments.iter().map(String::as_str).collect();
+        if request.method == "POST" {
+            let review: Value = serde_json::from_slice(&request.body).unwrap_or(Value::Null);
+            let status = match segments.as_slice() {
+                [
+                    "apis",
+                    "authorization.k8s.io",
+                    "v1",
+                    "selfsubjectaccessreviews" | "subjectaccessreviews",
+                ] => self.access(&review),
+                ["apis", "authentication.k8s.io", "v1", "tokenreviews"] => authenticated(&review),
+                _ => return None,
+            };
+            let Value::Object(mut answer) = review else {
+                return Some(Reply::failure(&super::status::Failure::bad_request(
+                    "the review is not an object",
+                )));
+            };
+            answer.insert("status".to_owned(), status);
+            return Some(ok(201, &Value::Object(answer)));
+        }
+        if request.method != "GET" {
+            return None;
+        }
+        let body = match segments.as_slice() {
+            ["readyz" | "livez" | "healthz"] => return Some(Reply::text(200, "ok")),
+            ["version"] => version(&self.settings.git_version),
+            ["api"] => json!({"kind": "APIVersions", "versions": ["v1"], "serverAddressByClientCIDRs": []}),
+            ["apis"] => {
+                let groups: Vec<Value> = GROUPS.iter().map(|group| api_group(group)).collect();
+                json!({"kind": "APIGroupList", "apiVersion": "v1", "groups": groups})
+            }
+            ["apis", group] if GROUPS.contains(group) => {
+                let mut answer = json!({"kind": "APIGroup", "apiVersion": "v1"});
+                for key in ["name", "versions", "preferredVersion"] {
+                    answer[key] = api_group(group)[key].clone();
+                }
+                answer
+            }
+            ["api", "v1"] => resource_list("", "v1"),
+            ["apis", group, "v1"] if GROUPS.contains(group) => resource_list(group, &format!("{group}/v1")),
+            _ => return None,
+        };
+        Some(ok(200, &body))
+    }
+
+    /// Everything is allowed except what `forbid` names: the model does not know RBAC.
+    fn access(&self, review: &Value) -> Value {
+        let attributes = &review["spec"]["resourceAttributes"];
+        let text = |key: &str| attributes[key].as_str().unwrap_or_default();
+        let forbidden = self.faults.forbidden.iter().any(|resource| {
+            let facts = resource.facts();
+            facts.group == text("group") && facts.plural == text("resource")
+        });
+        if forbidden {
+            json!({"allowed": false, "reason": "forbidden by the model"})
+        } else {
+            json!({"allowed": true})
+        }
+    }
+}
+
+const GROUPS: [&str; 5] = [
+    "authentication.k8s.io",
+    "authorization.k8s.io",
+    "coordination.k8s.io",
+    "discovery.k8s.io",
+    "events.k8s.io",
+];
+
+/// Any token that is not empty belongs to one user; the model knows no passwords.
+fn authenticated(review: &Value) -> Value {
+    match review["spec"]["token"].as_str() {
+        None | Some("") => json!({"authenticated": false, "error": "token is empty"}),
+        Some(_) => json!({"authenticated": true,
+            "user": {"username": "system:serviceaccount:default:client", "groups": ["system:authenticated"]}}),
+    }
+}
+
+fn ok(status: u16, body: &Value) -> Reply {
+    Reply::json(status, body.to_string().into_bytes())
+}
+
+fn version(git_version: &str) -> Value {
+    let mut numbers = git_version.trim_start_matches('v').split('.');
+    let major = numbers.next().unwrap_or_default();
+    let minor = numbers.next().unwrap_or_default();
+    json!({"major": major, "minor": minor, "gitVersion": git_version, "gitTreeState": "clean",
+        "platform": "linux/amd64"})
+}
+
+fn api_group(group: &str) -> Value {
+    let version = json!({"groupVersion": format!("{group}/v1"), "version": "v1"});
+    json!({"name": group, "versions": [version.clone()], "preferredVersion": version})
+}
+
+fn resource_list(group: &str, group_version: &str) -> Value {
+    let verbs = json!(["create", "delete", "get", "list", "patch", "update", "watch"]);
+    let mut resources = Vec::new();
+    for resource in Resource::ALL {
+        let facts = resource.facts();
+        if facts.group != group {
+            continue;
+        }
+        resources.push(json!({"name": facts.plural, "singularName": facts.singular,
+            "namespaced": facts.namespaced, "kind": facts.kind, "verbs": verbs}));
+        if facts.has_status {
+            resources.push(
+                json!({"name": format!("{}/status", facts.plural), "singularName": "",
+                "namespaced": facts.namespaced, "kind": facts.kind, "verbs": ["get", "patch", "update"]}),
+            );
+        }
+    }
+    let reviews: &[(&str, &str)] = match group {
+        "authentication.k8s.io" => &[("tokenreviews", "TokenReview")],
+        "authorization.k8s.io" => &[
+            ("selfsubjectaccessreviews", "SelfSubjectAccessReview"),
+            ("subjectaccessreviews", "SubjectAccessReview"),
+        ],
+        _ => &[],
+    };
+    for (name, kind) in reviews {
+        resources.push(
+            json!({"name": name, "singularName": kind.to_lowercase(), "namespaced": false,
+            "kind": kind, "verbs": ["create"]}),
+        );
+    }
+    json!({"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": group_version, "resources": resources})
+}

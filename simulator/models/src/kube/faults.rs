@@ -1,0 +1,125 @@
+//! What can go wrong with an API server, as knobs of the model.
+
+use std::collections::BTreeSet;
+
+use super::KubeModel;
+use super::request::WatchId;
+use super::resource::Resource;
+
+/// How the server answers a streaming list (`sendInitialEvents=true`).
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum StreamingLists {
+    /// As Kubernetes 1.36 with a recent etcd.
+    #[default]
+    Served,
+    /// HTTP 200 and one ERROR event, as with an etcd before 3.4.25 or 3.5.8 (no progress requests).
+    RefusedByErrorEvent,
+    /// HTTP 422 Invalid, as a server without the WatchList feature.
+    RefusedAsInvalid,
+    /// HTTP 400 BadRequest, as a proxy or a server that does not know the options.
+    RefusedAsBadRequest,
+}
+
+#[derive(Debug, Clone)]
+pub(super) struct Throttle {
+    pub left: u64,
+    pub retry_after_s: u64,
+}
+
+#[derive(Debug, Clone, Default)]
+pub(super) struct Faults {
+    pub streaming: StreamingLists,
+    pub throttle: Option<Throttle>,
+    pub forbidden: BTreeSet<Resource>,
+    pub down: bool,
+    pub lag_us: u64,
+    pub slow_us: u64,
+}
+
+impl KubeModel {
+    /// The server is killed and started again: all watches end at once, and its history is gone, so that a
+    /// watch from any earlier resourceVersion is answered 410.
+    pub fn restart(&mut self) {
+        self.end_all_watches();
+        self.compact();
+    }
+
+    /// History up to now is forgotten for whoever asks anew; running watches go on. (Stands for etcd's
+    /// compaction together with a cold watch cache: compaction alone is not enough in 1.36.)
+    pub fn compact(&mut self) {
+        self.store.horizon = self.store.rv;
+        self.changed();
+    }
+
+    /// How streaming lists are answered from now on.
+    pub fn refuse_streaming_lists(&mut self, how: StreamingLists) {
+        self.faults.streaming = how;
+        self.changed();
+    }
+
+    /// The next `requests` requests are answered 429 with `retry-after` in seconds and a text/plain body.
+    /// Health checks are exempt.
+    pub fn answer_429(&mut self, requests: u64, retry_after_s: u64) {
+        self.faults.throttle = (requests > 0).then_some(Throttle {
+            left: requests,
+            retry_after_s,
+        });
+        self.changed();
+    }
+
+    /// Every request for this kind is answered 403; access reviews say so too. Running watches go on.
+    pub fn forbid(&mut self, resource: Resource) {
+        self.faults.forbidden.insert(resource);
+        self.changed();
+    }
+
+    /// Takes back `forbid`.
+    pub fn permit(&mut self, resource: Resource) {
+        self.faults.forbidden.remove(&resource);
+        self.changed();
+    }
+
+    /// While down, connections are refused; open watches break. History survives (see `restart`).
+    pub fn down(&mut self, down: bool) {
+        self.faults.down = down;
+        if down {
+            self.end_all_watches();
+        }
+        self.changed();
+    }
+
+    /// Whether connections are to be refused.
+    pub fn is_down(&self) -> bool {
+        self.faults.down
+    }
+
+    /// Watch events arrive this many microseconds late, and reads with resourceVersion 0 are as stale.
+    pub fn lag(&mut self, lag_us: u64) {
+        self.faults.lag_us = lag_us;
+        self.changed();
+    }
+
+    /// Each answer takes this many microseconds (told to the wrapper in `Reply::Answer::after_us`).
+    pub fn slow(&mut self, slow_us: u64) {
+        self.faults.slow_us = slow_us;
+        self.changed();
+    }
+
+    /// Puts bytes of the caller's into a running watch, after what has been queued before.
+    pub fn raw_line(&mut self, watch: WatchId, bytes: &[u8]) {
+        if let Some(watch) = self.watches.get_mut(&watch) {
+            watch.queue_raw(bytes);
+        }
+        self.changed();
+    }
+
+    /// etcd is restored to what it was at resourceVersion `to`, which becomes the newest again, and the server
+    /// restarts. False, and nothing happens, when that state is no longer (or not yet) known.
+    pub fn rollback(&mut self, to: u64) -> bool {
+        let done = self.store.rollback(to);
+        if done {
+            self.restart();
+        }
+        done
+    }
+}

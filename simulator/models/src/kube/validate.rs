@@ -1,0 +1,118 @@
+//! The validations of the real server that a client of this product can trip over.
+
+use serde_json::Value;
+
+use super::object::meta;
+use super::resource::Resource;
+use super::status::Failure;
+
+/// Checks an object that is about to be stored by a client.
+pub(super) fn check(resource: Resource, object: &Value) -> Result<(), Failure> {
+    let facts = resource.facts();
+    let name = meta(object, "name");
+    let invalid = |field: &str, why: &str| Err(Failure::invalid(facts, name, field, why));
+    let dns = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-' || byte == b'.';
+    let ends = |byte: Option<&u8>| byte.is_some_and(u8::is_ascii_alphanumeric);
+    let bytes = name.as_bytes();
+    if bytes.len() > 253
+        || !bytes.iter().all(|byte| dns(*byte))
+        || !ends(bytes.first())
+        || !ends(bytes.last())
+    {
+        return invalid(
+            "metadata.name",
+            "Invalid value: a lowercase RFC 1123 subdomain is required",
+        );
+    }
+    match resource {
+        Resource::Leases => {
+            let number = |key: &str| object["spec"][key].as_i64();
+            if number("leaseDurationSeconds").is_some_and(|seconds| seconds <= 0) {
+                return invalid(
+                    "spec.leaseDurationSeconds",
+                    "Invalid value: must be greater than 0",
+                );
+            }
+            if number("leaseTransitions").is_some_and(|transitions| transitions < 0) {
+                return invalid(
+                    "spec.leaseTransitions",
+                    "Invalid value: must be greater than or equal to 0",
+                );
+            }
+            Ok(())
+        }
+        Resource::Events => check_event(
+            resource,
+            object,
+            "involvedObject",
+            "message",
+            "reportingComponent",
+        ),
+        Resource::EventsV1 => check_event(resource, object, "regarding", "note", "reportingController"),
+        Resource::EndpointSlices => match object["addressType"].as_str() {
+            Some("IPv4" | "IPv6" | "FQDN") => Ok(()),
+            Some(_) | None => invalid(
+                "addressType",
+                "Required value: address type must be one of IPv4, IPv6, FQDN",
+            ),
+        },
+        Resource::Services
+        | Resource::Nodes
+        | Resource::Namespaces
+        | Resource::ConfigMaps
+        | Resource::Secrets => Ok(()),
+    }
+}
+
+/// Events with `eventTime` are held to the stricter rules; `events.k8s.io` requires it.
+fn check_event(
+    resource: Resource,
+    event: &Value,
+    about: &str,
+    note: &str,
+    reporter: &str,
+) -> Result<(), Failure> {
+    let facts = resource.facts();
+    let invalid = |field: &str, why: &str| Err(Failure::invalid(facts, meta(event, "name"), field, why));
+    let text = |key: &str| event[key].as_str().unwrap_or_default();
+    let timed = !text("eventTime").is_empty();
+    let home = meta(event, "namespace");
+    let agrees = match event[about]["namespace"].as_str().unwrap_or_default() {
+        "" => home == "default" || (timed && home == "kube-system"),
+        other => other == home,
+    };
+    if !agrees {
+        return invalid(
+            &format!("{about}.namespace"),
+            "Invalid value: does not match event.namespace",
+        );
+    }
+    if !timed {
+        return match resource {
+            Resource::EventsV1 => invalid("eventTime", "Required value"),
+            Resource::Services
+            | Resource::Nodes
+            | Resource::Events
+            | Resource::Namespaces
+            | Resource::ConfigMaps
+            | Resource::Secrets
+            | Resource::EndpointSlices
+            | Resource::Leases => Ok(()),
+        };
+    }
+    for field in [reporter, "reportingInstance", "action", "reason"] {
+        if text(field).is_empty() {
+            return invalid(field, "Required value");
+        }
+        if text(field).len() > 128 {
+            return invalid(field, "Invalid value: can have at most 128 characters");
+        }
+    }
+    if text(note).len() > 1024 {
+        return invalid(note, "Invalid value: can have at most 1024 characters");
+    }
+    if !matches!(text("type"), "Normal" | "Warning") {
+        return invalid("type", "Invalid value: has invalid value");
+    }
+    Ok(())
+}

@@ -1,0 +1,12 @@
+//! ArmModel answers as recordings and reports of Azure do (design.md Z1).
+
+mod conflicts;
+mod errors;
+mod faults;
+mod operations;
+mod properties;
+mod quotas;
+mod reads;
+mod recordings;
+mod support;
+mod writes;
