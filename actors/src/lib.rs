@@ -1,1 +1,14 @@
-//! The generic actix shell and the ports it drives.
+//! The generic actix shell that runs every machine, and the ports that the machines drive.
+//!
+//! Nothing is decided here: machines decide (crate `pool-core`), shells act.
+
+pub mod clock;
+pub mod edges;
+pub mod shell;
+pub mod switchboard;
+
+pub mod azure;
+pub mod host;
+pub mod kubernetes;
+pub mod pools;
+pub mod recorder;

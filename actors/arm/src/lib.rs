@@ -1,1 +1,30 @@
 //! The Azure Resource Manager client: pipeline, policies, credentials, lossless documents.
+//!
+//! It owns everything between a [`pool_core::arm::ArmRequest`] and its [`pool_core::arm::ArmAnswer`]: the address,
+//! the token, the per-try gates and permits, the connection, the reading of whatever comes back, and the JSON
+//! document that a PUT edits without losing a field (W3). It decides nothing: what follows from an answer is the
+//! writer's, in the core. It tries nothing twice, except once with a fresh token after a 401 (W5).
+//!
+//! The generated models of `azure_mgmt_network` are used for their types alone, in one module; no request,
+//! header or credential of their generation is ever built.
+
+mod answer;
+mod client;
+mod credential;
+mod document;
+mod entry;
+mod failure;
+mod object;
+mod pipeline;
+mod policy;
+mod read;
+mod settings;
+mod stop;
+mod transport;
+mod url;
+
+pub use client::Client;
+pub use settings::{Identity, SetUpError, Settings, Timeouts};
+
+#[cfg(test)]
+mod tests;

@@ -205,7 +205,7 @@ pub struct LbFacts {
     /// Whether an operation runs on it.
     pub provisioning: Provisioning,
     /// Its pools.
-    pub pools: Vec<PoolFacts>,
+    pub pools: Vec<Arc<PoolFacts>>,
     /// Its load-balancing rules.
     pub rules: Vec<RuleFacts>,
 }

@@ -1,10 +1,20 @@
 //! Collects the machines' views into one snapshot, published at most every 250 ms (design.md A2).
+//!
+//! It decides nothing about what it shows.
+
+#[cfg(test)]
+mod tests;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::ids::{PoolId, ServiceKey, ServiceUid};
+use crate::machine::{Machine, Now};
 use crate::sample::GateClass;
 use crate::view::{GateView, LaneView, LbView, PoolView, ServiceView, Snapshot, SourceView};
+
+/// The shortest time between two snapshots.
+const INTERVAL: Duration = Duration::from_millis(250);
 
 /// What the board can be told.
 #[derive(Clone, Debug)]
@@ -34,4 +44,95 @@ pub enum In {
 pub enum Out {
     /// To the published cell.
     Publish(Arc<Snapshot>),
+}
+
+/// The newest view of everything, and when it was last published.
+#[derive(Debug, Default)]
+pub struct Board {
+    newest: Snapshot,
+    /// Whether something changed since the last publication.
+    dirty: bool,
+    /// When that was.
+    published: Option<Now>,
+}
+
+impl Board {
+    /// An empty board.
+    #[must_use]
+    pub fn new() -> Board {
+        Board::default()
+    }
+
+    /// Takes a view in; says whether something visible changed.
+    fn take_in(&mut self, input: In) -> bool {
+        let newest = &mut self.newest;
+        match input {
+            In::Pool(view) => {
+                newest.pools.insert(view.pool.clone(), view);
+                true
+            }
+            In::PoolGone(pool) => newest.pools.remove(&pool).is_some(),
+            In::Service(_, key, Some(view)) => {
+                newest.services.insert(key, view);
+                true
+            }
+            In::Service(uid, key, None) => {
+                let same = newest.services.get(&key).is_some_and(|view| view.uid == uid);
+                same && newest.services.remove(&key).is_some()
+            }
+            In::Lane(view) => {
+                newest.lanes.insert(view.lb.clone(), Arc::new(view));
+                true
+            }
+            In::Gate(class, view) => {
+                let same = newest.gates.get(&class) == Some(&view);
+                newest.gates.insert(class, view);
+                !same
+            }
+            In::Source(view) => {
+                let same = newest.sources.get(&view.kind) == Some(&view);
+                newest.sources.insert(view.kind, view);
+                !same
+            }
+            In::Lb(view) => {
+                newest.load_balancers.insert(view.lb.clone(), Arc::new(view));
+                true
+            }
+            In::ListsSynced => !std::mem::replace(&mut newest.synced.lists, true),
+            In::DiscoverySynced => !std::mem::replace(&mut newest.synced.discovery, true),
+        }
+    }
+
+    fn next_publication(&self) -> Now {
+        self.published
+            .map_or(Now::ZERO, |published| published.plus(INTERVAL))
+    }
+
+    /// Publishes what is new when the interval has passed. Only this copies the maps, and those hold `Arc`s.
+    fn publish(&mut self, now: Now, out: &mut Vec<Out>) {
+        if self.dirty && self.next_publication() <= now {
+            self.dirty = false;
+            self.published = Some(now);
+            self.newest.at = now;
+            out.push(Out::Publish(Arc::new(self.newest.clone())));
+        }
+    }
+}
+
+impl Machine for Board {
+    type In = In;
+    type Out = Out;
+
+    fn step(&mut self, now: Now, input: In, out: &mut Vec<Out>) {
+        self.dirty |= self.take_in(input);
+        self.publish(now, out);
+    }
+
+    fn deadline(&self) -> Option<Now> {
+        self.dirty.then(|| self.next_publication())
+    }
+
+    fn tick(&mut self, now: Now, out: &mut Vec<Out>) {
+        self.publish(now, out);
+    }
 }

@@ -1,16 +1,30 @@
 //! Joins levels, mapping and the one active source of each pool, judges removals by the guards, and assigns
 //! each pool its level (design.md A2, D1, D2, D4, D6, G2). When a level is written is the pool's business.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
 use crate::assignment::{Assignment, Observation};
 use crate::discovery::LbObservation;
-use crate::ids::{Epoch, PoolId, ServiceUid};
+use crate::discovery::rules::{RuleIndex, folded};
+use crate::ids::{Epoch, LbName, PoolId, PoolName, ServiceUid};
 use crate::informer::ServiceFact;
+use crate::machine::{Machine, Now, earliest};
 use crate::report::Report;
 use crate::sample::Sample;
-use crate::view::ServiceView;
+use crate::view::{Candidacy, ServiceView};
+
+mod gauges;
+mod mapping;
+mod memory;
+mod pool;
+#[cfg(test)]
+mod tests;
+
+use gauges::Gauges;
+use mapping::{Balancer, Services};
+use pool::{Given, Pool, Verdict};
 
 /// What the Directory is told once, at start.
 #[derive(Clone, Debug)]
@@ -55,4 +69,368 @@ pub enum Out {
     Service(ServiceUid, crate::ids::ServiceKey, Option<Arc<ServiceView>>),
     /// To the metrics.
     Sample(Sample),
+}
+
+/// Assigns each pool of a managed Service its level (design.md A2).
+pub struct Directory {
+    params: Params,
+    /// The cluster's own pools, of both families: never written for membership (D2).
+    cluster_pools: [PoolName; 2],
+    phase: Phase,
+    epoch: Epoch,
+    services: Services,
+    balancers: BTreeMap<LbName, Balancer>,
+    rules: RuleIndex,
+    /// Every pool that is assigned, retires, or is refused.
+    pools: BTreeMap<PoolId, Pool>,
+    /// When each pool's level changes by time alone.
+    timers: BTreeSet<(Now, PoolId)>,
+    dirty: Dirty,
+    gauges: Gauges,
+    /// How many levels were worked out since the start.
+    #[cfg(test)]
+    worked_out: usize,
+}
+
+/// Whether everything that must be known before the first assignment is known (D6).
+#[derive(Clone, Copy)]
+enum Phase {
+    /// Neither the first lists nor the first discovery.
+    Waiting,
+    /// The lists, not the discovery.
+    Listed,
+    /// The discovery, not the lists.
+    Discovered,
+    /// Both.
+    Running,
+}
+
+/// What is to be worked out at the end of this turn.
+#[derive(Default)]
+struct Dirty {
+    pools: BTreeSet<PoolId>,
+    services: BTreeSet<ServiceUid>,
+    /// Pools whose newest observation was not passed on.
+    unseen: BTreeSet<PoolId>,
+    /// When the first of them became so.
+    since: Option<Now>,
+}
+
+impl Dirty {
+    fn pool(&mut self, now: Now, pool: PoolId) {
+        self.pools.insert(pool);
+        self.since.get_or_insert(now);
+    }
+
+    fn service(&mut self, now: Now, uid: ServiceUid) {
+        self.services.insert(uid);
+        self.since.get_or_insert(now);
+    }
+}
+
+impl Directory {
+    /// Knows nothing yet, and assigns nothing before it does.
+    #[must_use]
+    pub fn new(params: Params) -> Directory {
+        let second = format!("{}-IPv6", params.cluster_name);
+        Directory {
+            cluster_pools: [PoolName::new(Arc::clone(&params.cluster_name)), PoolName::new(second)],
+            params,
+            phase: Phase::Waiting,
+            epoch: Epoch::default(),
+            services: Services::default(),
+            balancers: BTreeMap::new(),
+            rules: RuleIndex::default(),
+            pools: BTreeMap::new(),
+            timers: BTreeSet::new(),
+            dirty: Dirty::default(),
+            gauges: Gauges::new(),
+            #[cfg(test)]
+            worked_out: 0,
+        }
+    }
+
+    fn is_running(&self) -> bool {
+        match self.phase {
+            Phase::Waiting | Phase::Listed | Phase::Discovered => false,
+            Phase::Running => true,
+        }
+    }
+
+    fn on_synced(&mut self, now: Now, phase: Phase) {
+        let was = self.is_running();
+        self.phase = phase;
+        if was || !self.is_running() {
+            return;
+        }
+        for (lb, balancer) in &self.balancers {
+            for (name, seen) in &balancer.pools {
+                if !seen.rules.is_empty() {
+                    self.dirty.pool(now, PoolId::new(lb.clone(), name.clone()));
+                }
+            }
+        }
+        let everybody: Vec<ServiceUid> = self.services.uids().cloned().collect();
+        everybody.into_iter().for_each(|uid| self.dirty.service(now, uid));
+        self.dirty.since.get_or_insert(now);
+    }
+
+    fn on_service(&mut self, now: Now, uid: ServiceUid, fact: Option<Arc<ServiceFact>>, out: &mut Vec<Out>) {
+        let was = self.is_candidate(&uid);
+        if let Some(fact) = fact {
+            self.services.insert(&uid, fact);
+            if was || self.is_candidate(&uid) {
+                self.touch_pools_of(now, &uid);
+            }
+            self.dirty.service(now, uid);
+            return;
+        }
+        if was {
+            self.touch_pools_of(now, &uid);
+        }
+        self.dirty.services.remove(&uid);
+        if let Some(entry) = self.services.remove(&uid)
+            && entry.shown.is_some()
+        {
+            out.push(Out::Service(uid, entry.fact.key.clone(), None));
+        }
+    }
+
+    fn is_candidate(&self, uid: &ServiceUid) -> bool {
+        self.services.get(uid).is_some_and(|entry| entry.fact.candidacy == Candidacy::Candidate)
+    }
+
+    /// The pools that the rules of a Service send to.
+    fn pools_of(&self, uid: &ServiceUid) -> BTreeSet<PoolId> {
+        let Some(entry) = self.services.get(uid) else {
+            return BTreeSet::new();
+        };
+        self.rules
+            .of(&entry.prefix)
+            .filter_map(|(lb, pool)| Some(PoolId::new(lb.clone(), pool?.clone())))
+            .collect()
+    }
+
+    fn touch_pools_of(&mut self, now: Now, uid: &ServiceUid) {
+        if self.is_running() {
+            for pool in self.pools_of(uid) {
+                self.dirty.pool(now, pool);
+            }
+        }
+    }
+
+    fn on_balancer(&mut self, now: Now, observation: LbObservation) {
+        let LbObservation { lb, began, facts } = observation;
+        let old = self.balancers.get(&lb);
+        if old.is_some_and(|old| began < old.began) {
+            return;
+        }
+        let old_facts = old.and_then(|old| old.facts.clone());
+        if self.rules.replace(&lb, old_facts.as_deref(), facts.as_deref()) {
+            for rule in [&old_facts, &facts].into_iter().flatten().flat_map(|facts| &facts.rules) {
+                for uid in self.services.owners(&folded(&rule.name)) {
+                    self.dirty.service(now, uid.clone());
+                }
+            }
+        }
+        let balancer = Balancer::seen(began, facts);
+        if self.is_running() {
+            for name in balancer.pools.iter().filter(|(_, seen)| !seen.rules.is_empty()).map(|(name, _)| name)
+            {
+                let id = PoolId::new(lb.clone(), name.clone());
+                self.dirty.unseen.insert(id.clone());
+                self.dirty.pool(now, id);
+            }
+            let first = PoolId::new(lb.clone(), PoolName::new(""));
+            for id in self.pools.range(first..).map(|(id, _)| id).take_while(|id| id.lb == lb) {
+                self.dirty.pool(now, id.clone());
+            }
+        }
+        self.balancers.insert(lb, balancer);
+    }
+
+    fn on_epoch(&mut self, now: Now, epoch: Epoch) {
+        if self.epoch == epoch {
+            return;
+        }
+        self.epoch = epoch;
+        for (id, pool) in &self.pools {
+            if pool.said().is_some() {
+                self.dirty.pool(now, id.clone());
+            }
+        }
+    }
+
+    fn on_retired(&mut self, id: &PoolId, out: &mut Vec<Out>) {
+        let unexpected = match self.pools.get_mut(id) {
+            Some(pool) => pool.retired(id, out),
+            None => true,
+        };
+        if unexpected {
+            out.push(Out::Sample(Sample::UnmatchedAnswer));
+        }
+        if self.pools.get(id).is_some_and(Pool::is_over) {
+            self.pools.remove(id);
+        }
+    }
+
+    /// Works out one pool again.
+    fn settle_pool(&mut self, now: Now, id: &PoolId, out: &mut Vec<Out>) {
+        #[cfg(test)]
+        {
+            self.worked_out += 1;
+        }
+        let unseen = self.dirty.unseen.remove(id);
+        let balancer = self.balancers.get(&id.lb);
+        let found = balancer.and_then(|balancer| Some((balancer.pools.get(&id.pool)?, balancer.began)));
+        let found = found.filter(|_| !self.cluster_pools.contains(&id.pool));
+        let verdict = match found {
+            None => Verdict::Nobody,
+            Some((seen, _)) => pool::judge(&id.pool, seen, self.services.claims(&seen.rules)),
+        };
+        let pool = match verdict {
+            Verdict::Nobody if !self.pools.contains_key(id) => return,
+            Verdict::Nobody | Verdict::Refused(..) | Verdict::Proven(..) => {
+                self.pools.entry(id.clone()).or_default()
+            }
+        };
+        let before = pool.counted();
+        let refusal = pool.refused().cloned();
+        let timer = pool.deadline;
+        match (verdict, found) {
+            (Verdict::Nobody, _) | (_, None) => pool.release(out),
+            (Verdict::Refused(reason, claims), Some(_)) => {
+                pool.refuse(id, reason, &claims, out);
+            }
+            (Verdict::Proven(family, claims), Some((seen, observed_at))) => {
+                let (epoch, params) = (self.epoch, &self.params);
+                let first =
+                    pool.assign(id, Given { now, epoch, params, seen, observed_at, family, claims }, out);
+                if first || unseen {
+                    let facts = Arc::clone(&seen.facts);
+                    out.push(Out::Observe(id.clone(), Observation { began: observed_at, facts }));
+                }
+            }
+        }
+        if timer != pool.deadline {
+            if let Some(at) = timer {
+                self.timers.remove(&(at, id.clone()));
+            }
+            if let Some(at) = pool.deadline {
+                self.timers.insert((at, id.clone()));
+            }
+        }
+        if refusal.as_ref() != pool.refused() {
+            let concerned = refusal.iter().chain(pool.refused()).flat_map(|refusal| &refusal.services);
+            concerned.for_each(|uid| self.dirty.service(now, uid.clone()));
+        }
+        self.gauges.moved(before, pool.counted());
+        if pool.is_over() {
+            self.pools.remove(id);
+        }
+    }
+
+    /// Shows one Service when something in its view changed.
+    fn settle_service(&mut self, uid: ServiceUid, out: &mut Vec<Out>) {
+        let pools = self.pools_of(&uid);
+        let running = self.is_running();
+        let Some(entry) = self.services.get_mut(&uid) else {
+            return;
+        };
+        entry.fresh &= !running;
+        let fact = &entry.fact;
+        let refused = |id: PoolId| {
+            let reason = self.pools.get(&id)?.refused()?.reason.clone();
+            Some((id, reason))
+        };
+        let candidate = fact.candidacy == Candidacy::Candidate;
+        let wanted = fact.candidacy != Candidacy::NotLoadBalancer || !pools.is_empty();
+        let view = wanted.then(|| {
+            Arc::new(ServiceView {
+                key: fact.key.clone(),
+                uid: uid.clone(),
+                candidacy: fact.candidacy,
+                paused: fact.paused,
+                slices: fact.slices,
+                endpoints: fact.endpoints,
+                data_errors: fact.data_errors.clone(),
+                pools: pools.iter().cloned().collect(),
+                not_manageable: pools.into_iter().filter(|_| candidate).filter_map(refused).collect(),
+            })
+        });
+        if entry.shown != view {
+            entry.shown.clone_from(&view);
+            let key = fact.key.clone();
+            out.push(Out::Service(uid, key, view));
+        }
+    }
+
+    #[cfg(test)]
+    fn check(&self) -> bool {
+        let timers = self.pools.iter().filter_map(|(id, pool)| Some((pool.deadline?, id.clone())));
+        let mut counted = Gauges::new();
+        for pool in self.pools.values() {
+            counted.moved(gauges::Counted::default(), pool.counted());
+        }
+        let ((held, refused), (all_held, mut all_refused)) = (counted.counted(), self.gauges.counted());
+        all_refused.retain(|_, pools| *pools > 0);
+        timers.collect::<BTreeSet<_>>() == self.timers
+            && (held, refused) == (all_held, all_refused)
+            && self.pools.values().all(|pool| !pool.is_over())
+    }
+}
+
+impl Machine for Directory {
+    type In = In;
+    type Out = Out;
+
+    fn step(&mut self, now: Now, input: In, out: &mut Vec<Out>) {
+        match input {
+            In::ListsSynced => {
+                let phase = match self.phase {
+                    Phase::Waiting | Phase::Listed => Phase::Listed,
+                    Phase::Discovered | Phase::Running => Phase::Running,
+                };
+                self.on_synced(now, phase);
+            }
+            In::DiscoverySynced => {
+                let phase = match self.phase {
+                    Phase::Waiting | Phase::Discovered => Phase::Discovered,
+                    Phase::Listed | Phase::Running => Phase::Running,
+                };
+                self.on_synced(now, phase);
+            }
+            In::Service(uid, fact) => self.on_service(now, uid, fact, out),
+            In::Lb(observation) => self.on_balancer(now, observation),
+            In::Epoch(epoch) => self.on_epoch(now, epoch),
+            In::Retired(pool) => self.on_retired(&pool, out),
+        }
+    }
+
+    fn deadline(&self) -> Option<Now> {
+        earliest(self.dirty.since, self.timers.first().map(|(at, _)| *at))
+    }
+
+    fn tick(&mut self, now: Now, out: &mut Vec<Out>) {
+        while let Some((at, id)) = self.timers.pop_first() {
+            if at > now {
+                self.timers.insert((at, id));
+                break;
+            }
+            if let Some(pool) = self.pools.get_mut(&id) {
+                pool.deadline = None;
+            }
+            self.dirty.pool(now, id);
+        }
+        for id in std::mem::take(&mut self.dirty.pools) {
+            self.settle_pool(now, &id, out);
+        }
+        for uid in std::mem::take(&mut self.dirty.services) {
+            self.settle_service(uid, out);
+        }
+        self.dirty.since = None;
+        if self.is_running() {
+            self.gauges.say(out);
+        }
+    }
 }

@@ -1,15 +1,26 @@
 //! Owns what is known of the managed load balancers: reads them one at a time, at start, at an interval, after
 //! changes of candidates and after a 404 (design.md D1, D3). Whose pools they are is the Directory's business.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::arm::{Failure, LbFacts};
-use crate::ids::{CallId, LbName, PoolId, ServiceUid};
+use crate::arm::{Failure, FailureKind, LbFacts};
+use crate::ids::{CallId, LbName, PoolId, ServiceKey, ServiceUid};
 use crate::informer::ServiceFact;
-use crate::machine::Now;
-use crate::sample::Sample;
-use crate::view::LbView;
+use crate::machine::{Machine, Now, earliest};
+use crate::sample::{ArmResult, ArmVerb, Sample};
+use crate::view::{Candidacy, LbView};
+
+mod balancer;
+mod followup;
+pub(crate) mod rules;
+#[cfg(test)]
+mod tests;
+
+use balancer::Balancer;
+use followup::{Followups, Wanted};
+use rules::RuleIndex;
 
 /// What Discovery is told once, at start.
 #[derive(Clone, Debug)]
@@ -69,4 +80,300 @@ pub struct LbObservation {
     pub began: Now,
     /// What it saw; `None`: it does not exist.
     pub facts: Option<Arc<LbFacts>>,
+}
+
+/// After how long an answer to a read is no longer waited for.
+const ANSWER_WITHIN: Duration = Duration::from_secs(90);
+/// The least time between two extra rounds.
+const ROUND_EVERY: Duration = Duration::from_secs(2);
+
+/// Reads the managed load balancers, one GET at a time (design.md A2, D3).
+pub struct Discovery {
+    interval: Duration,
+    phase: Phase,
+    /// In the order of the configuration; the other fields name them by their place here.
+    balancers: Vec<Balancer>,
+    by_name: BTreeMap<LbName, usize>,
+    /// When each load balancer is read next; the one being read is not in it.
+    due: BTreeSet<(Now, usize)>,
+    reading: Option<Reading>,
+    /// The next request's number.
+    calls: u64,
+    candidates: BTreeMap<ServiceUid, Candidate>,
+    rules: RuleIndex,
+    followups: Followups,
+    /// When the next extra round begins, and when the last one did.
+    round_at: Option<Now>,
+    last_round: Option<Now>,
+}
+
+/// How far start-up has come.
+enum Phase {
+    /// The first complete lists are not in; nothing is read.
+    Waiting,
+    /// Not every load balancer has been looked at yet.
+    FirstLook {
+        /// Those that were neither read nor found absent.
+        unseen: BTreeSet<usize>,
+        /// Those of them of which no read has ended, not even in failure.
+        untried: BTreeSet<usize>,
+    },
+    /// Each has been looked at once.
+    Synced,
+}
+
+/// The one read under way.
+struct Reading {
+    call: CallId,
+    balancer: usize,
+    asked: Now,
+}
+
+/// What is known of a candidate.
+struct Candidate {
+    key: ServiceKey,
+    exposure: u64,
+}
+
+impl Discovery {
+    /// Knows which load balancers to read; reads none before the first complete lists are in.
+    #[must_use]
+    pub fn new(params: Params) -> Discovery {
+        let mut balancers = Vec::new();
+        let mut by_name = BTreeMap::new();
+        for name in params.load_balancers {
+            if !by_name.contains_key(&name) {
+                by_name.insert(name.clone(), balancers.len());
+                balancers.push(Balancer::new(name));
+            }
+        }
+        Discovery {
+            interval: params.interval.max(Duration::from_secs(1)),
+            phase: Phase::Waiting,
+            balancers,
+            by_name,
+            due: BTreeSet::new(),
+            reading: None,
+            calls: 0,
+            candidates: BTreeMap::new(),
+            rules: RuleIndex::default(),
+            followups: Followups::default(),
+            round_at: None,
+            last_round: None,
+        }
+    }
+
+    fn on_lists(&mut self, now: Now, out: &mut Vec<Out>) {
+        match self.phase {
+            Phase::Waiting => {}
+            Phase::FirstLook { .. } | Phase::Synced => return,
+        }
+        let all: BTreeSet<usize> = (0..self.balancers.len()).collect();
+        let count = u32::try_from(self.balancers.len()).unwrap_or(u32::MAX).max(1);
+        let step = self.interval / count;
+        let mut regular = now;
+        for (place, balancer) in self.balancers.iter_mut().enumerate() {
+            regular = regular.plus(step);
+            balancer.place(regular);
+            balancer.want(now);
+            self.due.insert((balancer.next_at(), place));
+            out.push(Out::View(balancer.view()));
+        }
+        for (uid, candidate) in &self.candidates {
+            self.followups.found_at_start(uid, &candidate.key, now);
+        }
+        self.phase = Phase::FirstLook { unseen: all.clone(), untried: all };
+        self.settle_phase(out);
+    }
+
+    fn on_service(&mut self, now: Now, uid: &ServiceUid, fact: Option<&ServiceFact>) {
+        let fact = fact.filter(|fact| fact.candidacy == Candidacy::Candidate);
+        let before = self.candidates.get(uid);
+        let change = match (before, fact) {
+            (Some(before), Some(fact)) if before.exposure == fact.exposure => None,
+            (Some(_) | None, Some(fact)) => Some((fact.key.clone(), Wanted::OwnPool)),
+            (Some(before), None) => Some((before.key.clone(), Wanted::NoOwnPool)),
+            (None, None) => None,
+        };
+        let Some((key, wanted)) = change else { return };
+        match fact {
+            Some(fact) => {
+                self.candidates.insert(uid.clone(), Candidate { key: key.clone(), exposure: fact.exposure });
+            }
+            None => {
+                self.candidates.remove(uid);
+            }
+        }
+        match self.phase {
+            Phase::Waiting => {}
+            Phase::FirstLook { .. } | Phase::Synced => self.followups.changed(uid, &key, wanted, now),
+        }
+    }
+
+    fn on_missing(&mut self, now: Now, lb: &LbName) {
+        if let Some(&place) = self.by_name.get(lb) {
+            self.reschedule(place, |balancer| balancer.missing(now));
+        }
+    }
+
+    /// Changes when a load balancer is read, and keeps the order of reads in step.
+    fn reschedule(&mut self, place: usize, change: impl FnOnce(&mut Balancer)) {
+        let balancer = &mut self.balancers[place];
+        let listed = self.due.remove(&(balancer.next_at(), place));
+        change(balancer);
+        if listed {
+            self.due.insert((balancer.next_at(), place));
+        }
+    }
+
+    fn on_read(
+        &mut self,
+        now: Now,
+        call: CallId,
+        began: Now,
+        result: Result<Arc<LbFacts>, Arc<Failure>>,
+        out: &mut Vec<Out>,
+    ) {
+        let Some(reading) = self.reading.take_if(|reading| reading.call == call) else {
+            out.push(Out::Sample(Sample::UnmatchedAnswer));
+            return;
+        };
+        match result {
+            Ok(facts) => self.seen(now, reading.balancer, began, Some(facts), out),
+            Err(failure) if failure.kind == FailureKind::Status(404) => {
+                self.seen(now, reading.balancer, began, None, out);
+            }
+            Err(failure) => self.failed(now, reading.balancer, Arc::from(failure.to_string()), out),
+        }
+    }
+
+    fn seen(&mut self, now: Now, place: usize, began: Now, facts: Option<Arc<LbFacts>>, out: &mut Vec<Out>) {
+        let balancer = &mut self.balancers[place];
+        self.rules.replace(&balancer.name, balancer.facts.as_deref(), facts.as_deref());
+        balancer.seen(now, facts.clone());
+        out.push(Out::Lb(LbObservation { lb: balancer.name.clone(), began, facts }));
+        self.read_ended(place, true, out);
+    }
+
+    fn failed(&mut self, now: Now, place: usize, error: Arc<str>, out: &mut Vec<Out>) {
+        self.balancers[place].failed(now, error);
+        self.read_ended(place, false, out);
+    }
+
+    fn read_ended(&mut self, place: usize, seen: bool, out: &mut Vec<Out>) {
+        let balancer = &self.balancers[place];
+        self.due.insert((balancer.next_at(), place));
+        out.push(Out::View(balancer.view()));
+        match &mut self.phase {
+            Phase::Waiting | Phase::Synced => {}
+            Phase::FirstLook { unseen, untried } => {
+                untried.remove(&place);
+                if seen {
+                    unseen.remove(&place);
+                }
+            }
+        }
+        self.settle_phase(out);
+    }
+
+    fn settle_phase(&mut self, out: &mut Vec<Out>) {
+        match &self.phase {
+            Phase::FirstLook { unseen, .. } if unseen.is_empty() => {
+                self.phase = Phase::Synced;
+                out.push(Out::Synced);
+            }
+            Phase::Waiting | Phase::FirstLook { .. } | Phase::Synced => {}
+        }
+    }
+
+    /// Whether changes of Services may ask for rounds: the first look serves all who ask during it.
+    fn follows(&self) -> bool {
+        match &self.phase {
+            Phase::Waiting => false,
+            Phase::FirstLook { untried, .. } => untried.is_empty(),
+            Phase::Synced => true,
+        }
+    }
+
+    /// Does all that this moment allows; the end of every step and tick.
+    fn advance(&mut self, now: Now, out: &mut Vec<Out>) {
+        let overdue = self.reading.take_if(|reading| reading.asked.plus(ANSWER_WITHIN) <= now);
+        if let Some(reading) = overdue {
+            let (verb, result) = (ArmVerb::GetLoadBalancer, ArmResult::NoAnswer);
+            out.push(Out::Sample(Sample::ArmCall { verb, took: now.since(reading.asked), result }));
+            self.failed(now, reading.balancer, Arc::from("no answer within 90 s"), out);
+        }
+        if self.follows() && self.followups.ask(now, &self.rules) && self.round_at.is_none() {
+            self.round_at = Some(self.last_round.map_or(now, |last| now.max(last.plus(ROUND_EVERY))));
+        }
+        if self.round_at.is_some_and(|at| at <= now) {
+            self.round_at = None;
+            self.last_round = Some(now);
+            for place in 0..self.balancers.len() {
+                self.reschedule(place, |balancer| balancer.want(now));
+            }
+        }
+        self.read_next(now, out);
+        debug_assert!(self.check(), "discovery's order of reads is consistent");
+    }
+
+    fn read_next(&mut self, now: Now, out: &mut Vec<Out>) {
+        if self.reading.is_some() || self.due.first().is_none_or(|(at, _)| *at > now) {
+            return;
+        }
+        let Some((_, place)) = self.due.pop_first() else {
+            return;
+        };
+        let balancer = &mut self.balancers[place];
+        balancer.begin(now, self.interval);
+        self.calls += 1;
+        let call = CallId(self.calls);
+        self.reading = Some(Reading { call, balancer: place, asked: now });
+        out.push(Out::Read { call, lb: balancer.name.clone() });
+    }
+
+    /// The invariants: each load balancer is either being read or waits for exactly one moment, none before
+    /// the lists are in; and each followed Service waits for exactly one moment.
+    fn check(&self) -> bool {
+        let reading = self.reading.as_ref().map(|reading| reading.balancer);
+        let started = match self.phase {
+            Phase::Waiting => false,
+            Phase::FirstLook { .. } | Phase::Synced => true,
+        };
+        let waiting = self.due.len() + usize::from(reading.is_some());
+        waiting == if started { self.balancers.len() } else { 0 }
+            && self.followups.check()
+            && self
+                .due
+                .iter()
+                .all(|(at, place)| *at == self.balancers[*place].next_at() && Some(*place) != reading)
+    }
+}
+
+impl Machine for Discovery {
+    type In = In;
+    type Out = Out;
+
+    fn step(&mut self, now: Now, input: In, out: &mut Vec<Out>) {
+        match input {
+            In::ListsSynced => self.on_lists(now, out),
+            In::Service(uid, fact) => self.on_service(now, &uid, fact.as_deref()),
+            In::Read { call, began, result } => self.on_read(now, call, began, result, out),
+            In::Missing(pool) => self.on_missing(now, &pool.lb),
+        }
+        self.advance(now, out);
+    }
+
+    fn deadline(&self) -> Option<Now> {
+        let read = match &self.reading {
+            Some(reading) => Some(reading.asked.plus(ANSWER_WITHIN)),
+            None => self.due.first().map(|(at, _)| *at),
+        };
+        let asked = if self.follows() { self.followups.next_at() } else { None };
+        earliest(read, earliest(self.round_at, asked))
+    }
+
+    fn tick(&mut self, now: Now, out: &mut Vec<Out>) {
+        self.advance(now, out);
+    }
 }

@@ -1,5 +1,18 @@
 //! Owns slim caches of Services, EndpointSlices and Nodes with their indexes, and works out each Service's
 //! part of a level (design.md A2, D1, D4-D6). Which pools that part goes to is the Directory's business.
+//!
+//! A list is collected aside and put in force as a whole when it is complete. Inputs only mark Services; `tick`
+//! works each of them out once, so that a batch of inputs costs one recomputation per Service.
+
+mod cache;
+mod intern;
+mod node;
+mod part;
+mod selection;
+mod staging;
+#[cfg(test)]
+mod tests;
+mod undecodable;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -8,12 +21,17 @@ use std::time::Duration;
 
 use crate::ids::{Family, NodeName, ServiceKey, ServiceUid};
 use crate::level::Provenance;
-use crate::machine::Now;
-use crate::object::Kind;
-use crate::report::Report;
+use crate::machine::{Machine, Now};
+use crate::object::{Kind, Object, ObjectKey, ServiceObject};
+use crate::report::{Report, ServiceRef, Subject, What};
 use crate::sample::{RelistReason, Sample};
 use crate::view::Candidacy;
 use crate::watch::Seen;
+use cache::{Applied, Arrival, Cache, kind_of};
+use part::Worked;
+use selection::Selection;
+use staging::{Staging, Stream};
+use undecodable::Undecodables;
 
 /// Which endpoints make their node a required member (D4).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -71,6 +89,8 @@ pub enum Out {
     Service(ServiceUid, Option<Arc<ServiceFact>>),
     /// To the Directory, Discovery and the board: the first complete lists of all three kinds are in.
     Synced,
+    /// To the watcher of this kind, which shows it: how many objects are held.
+    Cached(Kind, usize),
     /// To the watcher of this kind: what came is refused; list most recent data again.
     Relist(Kind, RelistReason),
     /// To the event emitter.
@@ -92,11 +112,11 @@ pub struct ServiceFact {
     pub paused: bool,
     /// A number that changes when ports or ingress change: a reason to discover again (D3).
     pub exposure: u64,
-    /// What its endpoints ask, by family; both families are always present.
+    /// What its endpoints ask, by family; both families are always present, and empty unless it is a candidate.
     pub parts: BTreeMap<Family, Part>,
-    /// How many EndpointSlices it has.
+    /// How many EndpointSlices it has; counted for candidates only.
     pub slices: usize,
-    /// How many endpoints they hold.
+    /// How many endpoints they hold; counted for candidates only.
     pub endpoints: usize,
     /// What is wrong with its data (D6), in words; at most 10.
     pub data_errors: Vec<Arc<str>>,
@@ -104,8 +124,25 @@ pub struct ServiceFact {
     pub revision: u64,
     /// The most doubtful way in which a part of it reached us since it was last told.
     pub provenance: Provenance,
-    /// When the oldest endpoint change behind this fact was triggered; `None` when no endpoint changed.
+    /// When the oldest endpoint change since it was last told was triggered; `None` when no endpoint changed,
+    /// and after a first list, which tells of old changes.
     pub triggered: Option<Now>,
+}
+
+impl ServiceFact {
+    /// Whether it says the same, how and when it came apart.
+    fn same_as(&self, other: &ServiceFact) -> bool {
+        self.key == other.key
+            && self.uid == other.uid
+            && self.candidacy == other.candidacy
+            && self.paused == other.paused
+            && self.exposure == other.exposure
+            && self.parts == other.parts
+            && self.slices == other.slices
+            && self.endpoints == other.endpoints
+            && self.data_errors == other.data_errors
+            && self.revision == other.revision
+    }
 }
 
 /// What one Service's endpoints ask of its pool of one family.
@@ -126,4 +163,319 @@ pub struct RequiredNode {
     pub name: NodeName,
     /// Whether it is Ready.
     pub ready: bool,
+}
+
+/// The caches and what was last said of them.
+#[derive(Debug)]
+pub struct Informer {
+    counts: Counts,
+    streams: BTreeMap<Kind, Stream>,
+    cache: Cache,
+    undecodables: Undecodables,
+    /// Whether [`Out::Synced`] has been said.
+    said_synced: bool,
+    /// The last [`Out::Cached`].
+    said_cached: BTreeMap<Kind, usize>,
+}
+
+impl Machine for Informer {
+    type In = In;
+    type Out = Out;
+
+    fn step(&mut self, now: Now, input: In, out: &mut Vec<Out>) {
+        let In::Seen(kind, seen) = input;
+        self.on_seen(now, kind, seen, out);
+        let held = self.cache.held(kind);
+        if self.said_cached.insert(kind, held) != Some(held) {
+            out.push(Out::Cached(kind, held));
+            let count = u64::try_from(held).unwrap_or(u64::MAX);
+            out.push(Out::Sample(Sample::CachedObjects { kind, count }));
+        }
+    }
+
+    fn deadline(&self) -> Option<Now> {
+        self.cache.deadline().filter(|_| self.is_synced())
+    }
+
+    fn tick(&mut self, now: Now, out: &mut Vec<Out>) {
+        if !self.is_synced() {
+            return;
+        }
+        self.cache.expire(now);
+        self.cache.due = None;
+        for key in std::mem::take(&mut self.cache.dirty) {
+            self.settle(now, &key, out);
+        }
+        out.extend(
+            self.undecodables
+                .reports(&self.cache)
+                .into_iter()
+                .map(Out::Report),
+        );
+        if !std::mem::replace(&mut self.said_synced, true) {
+            out.push(Out::Synced);
+        }
+    }
+}
+
+impl Informer {
+    /// An Informer that knows nothing.
+    #[must_use]
+    pub fn new(params: Params) -> Informer {
+        let Params {
+            counts,
+            namespaces,
+            selector,
+            last_known_for,
+        } = params;
+        Informer {
+            counts,
+            streams: Kind::ALL
+                .into_iter()
+                .map(|kind| (kind, Stream::default()))
+                .collect(),
+            cache: Cache::new(Selection { namespaces, selector }, last_known_for),
+            undecodables: Undecodables::default(),
+            said_synced: false,
+            said_cached: BTreeMap::new(),
+        }
+    }
+
+    /// Whether the first lists of all kinds are complete: until then nothing is known (D6).
+    fn is_synced(&self) -> bool {
+        self.streams.values().all(|stream| stream.synced)
+    }
+
+    fn on_seen(&mut self, now: Now, kind: Kind, seen: Seen, out: &mut Vec<Out>) {
+        let stream = self.streams.entry(kind).or_default();
+        match seen {
+            Seen::ListBegan(provenance) => stream.staging = Some(Staging::new(provenance)),
+            Seen::ListAborted => stream.staging = None,
+            Seen::Bookmark(version) => {
+                stream.reach(&version);
+                stream.caught_up = None;
+            }
+            Seen::Reconnected => stream.reconnected(now),
+            Seen::ListDone(version) => {
+                if let Some(staging) = stream.staging.take() {
+                    if stream.version.0.is_empty() || !version.is_older_than(&stream.version) {
+                        stream.reach(&version);
+                        self.commit(now, kind, staging, out);
+                    } else {
+                        out.push(Out::Sample(Sample::StaleRefused(kind)));
+                        out.push(Out::Relist(kind, RelistReason::Stale));
+                    }
+                }
+            }
+            Seen::Object(object) => self.on_object(now, kind, object, out),
+            Seen::Deleted {
+                key,
+                resource_version,
+            } => {
+                if kind_of(&key) != kind {
+                    return;
+                }
+                match &mut stream.staging {
+                    Some(staging) => staging.remove(&key),
+                    None => {
+                        stream.reach(&resource_version);
+                        let arrival = stream.arrival(now);
+                        match self.cache.remove(arrival, &key, Some(&resource_version)) {
+                            Applied::Taken | Applied::Known => self.undecodables.forget(&key),
+                            Applied::Stale => out.push(Out::Sample(Sample::StaleRefused(kind))),
+                        }
+                    }
+                }
+            }
+            Seen::Undecodable { key, error } => self.on_undecodable(now, kind, key, error),
+        }
+    }
+
+    fn on_object(&mut self, now: Now, kind: Kind, object: Object, out: &mut Vec<Out>) {
+        let key = object.key();
+        if kind_of(&key) != kind {
+            return;
+        }
+        let object = self.cache.compact(object);
+        let stream = self.streams.entry(kind).or_default();
+        match &mut stream.staging {
+            Some(staging) => staging.add(key, object),
+            None => {
+                stream.reach(object.resource_version());
+                let arrival = stream.arrival(now);
+                self.apply(arrival, &key, object, out);
+            }
+        }
+    }
+
+    fn apply(&mut self, arrival: Arrival, key: &ObjectKey, object: Object, out: &mut Vec<Out>) {
+        match self.cache.put(arrival, object) {
+            Applied::Taken | Applied::Known => self.undecodables.forget(key),
+            Applied::Stale => out.push(Out::Sample(Sample::StaleRefused(kind_of(key)))),
+        }
+    }
+
+    /// The last good state of an object that cannot be decoded stays in force. One without a name may be any
+    /// object: a list that holds one proves no absence.
+    fn on_undecodable(&mut self, now: Now, kind: Kind, key: Option<ObjectKey>, error: Arc<str>) {
+        let staging = self.streams.entry(kind).or_default().staging.as_mut();
+        match key.filter(|key| kind_of(key) == kind) {
+            Some(key) => {
+                if let Some(staging) = staging {
+                    staging.add_undecodable(key.clone());
+                }
+                if self.undecodables.note(key, error) {
+                    self.cache.due.get_or_insert(now);
+                }
+            }
+            None => {
+                if let Some(staging) = staging {
+                    staging.blind = true;
+                }
+            }
+        }
+    }
+
+    /// Puts a complete list in force: objects that it lacks are gone, unless one of them may be among those
+    /// that could not be decoded.
+    fn commit(&mut self, now: Now, kind: Kind, staging: Staging, out: &mut Vec<Out>) {
+        let arrival = Arrival {
+            now,
+            provenance: staging.provenance,
+        };
+        let was_synced = self.is_synced();
+        self.undecodables.keep_listed(kind, staging.undecodable());
+        let missing: Vec<ObjectKey> = if staging.blind {
+            Vec::new()
+        } else {
+            self.cache
+                .keys(kind)
+                .into_iter()
+                .filter(|key| !staging.holds(key))
+                .collect()
+        };
+        for (key, object) in staging.into_objects() {
+            self.apply(arrival, &key, object, out);
+        }
+        for key in missing {
+            self.cache.remove(arrival, &key, None);
+        }
+        let stream = self.streams.entry(kind).or_default();
+        stream.synced = true;
+        stream.caught_up = None;
+        if !was_synced && self.is_synced() {
+            // Even a cluster without Services has to be told of.
+            self.cache.due.get_or_insert(now);
+        }
+        debug_assert!(self.check());
+    }
+
+    /// Works out one Service and says what is new about it.
+    fn settle(&mut self, now: Now, key: &ServiceKey, out: &mut Vec<Out>) {
+        let Some(entry) = self.cache.entries.get_mut(key) else {
+            return;
+        };
+        entry.drop_orphans(now);
+        let service = entry
+            .service
+            .clone()
+            .filter(|(_, candidacy)| *candidacy != Candidacy::NotLoadBalancer);
+        let mut worked = match &service {
+            Some((service, Candidacy::Candidate)) => {
+                let entry = &self.cache.entries[key];
+                let used = part::used_families(service);
+                part::work_out(entry, &self.cache.nodes, used, self.counts, now)
+            }
+            Some((
+                _,
+                Candidacy::NotLoadBalancer
+                | Candidacy::NotLocal
+                | Candidacy::Deleting
+                | Candidacy::NotSelected,
+            ))
+            | None => Worked::nothing(),
+        };
+        self.cache.reindex(key, std::mem::take(&mut worked.nodes));
+        if let Some((service, candidacy)) = service {
+            self.report_data_errors(&service, &worked, out);
+            self.say(&service, candidacy, worked, out);
+        } else {
+            self.say_gone(key, out);
+        }
+        self.cache.drop_void_entry(key);
+    }
+
+    /// Says a Service's fact unless it is what was said last.
+    fn say(&mut self, service: &ServiceObject, candidacy: Candidacy, worked: Worked, out: &mut Vec<Out>) {
+        let Some(entry) = self.cache.entries.get_mut(&service.key) else {
+            return;
+        };
+        let fact = ServiceFact {
+            key: service.key.clone(),
+            uid: service.uid.clone(),
+            candidacy,
+            paused: service.paused,
+            exposure: service.exposure,
+            parts: worked.parts,
+            slices: worked.slices,
+            endpoints: worked.endpoints,
+            data_errors: worked.errors,
+            revision: entry.revision,
+            provenance: std::mem::take(&mut entry.provenance),
+            triggered: entry.triggered.take(),
+        };
+        if let Some(before) = &entry.said {
+            if before.same_as(&fact) {
+                return;
+            }
+            if before.uid != fact.uid {
+                out.push(Out::Service(before.uid.clone(), None));
+            }
+        }
+        let fact = Arc::new(fact);
+        entry.said = Some(Arc::clone(&fact));
+        out.push(Out::Service(fact.uid.clone(), Some(fact)));
+    }
+
+    /// Says that a Service is gone, if anything was said of it.
+    fn say_gone(&mut self, key: &ServiceKey, out: &mut Vec<Out>) {
+        let Some(entry) = self.cache.entries.get_mut(key) else {
+            return;
+        };
+        entry.erring = false;
+        entry.provenance = Provenance::Watch;
+        entry.triggered = None;
+        if let Some(before) = entry.said.take() {
+            out.push(Out::Service(before.uid.clone(), None));
+        }
+    }
+
+    /// Reports data errors when they begin; while they last they are not repeated.
+    fn report_data_errors(&mut self, service: &ServiceObject, worked: &Worked, out: &mut Vec<Out>) {
+        let Some(entry) = self.cache.entries.get_mut(&service.key) else {
+            return;
+        };
+        let began = !std::mem::replace(&mut entry.erring, !worked.errors.is_empty());
+        if let Some(example) = worked.errors.first().filter(|_| began) {
+            let service = ServiceRef {
+                key: service.key.clone(),
+                uid: service.uid.clone(),
+            };
+            let what = What::DataError {
+                endpoints: worked.affected,
+                example: Arc::clone(example),
+            };
+            out.push(Out::Report(Report {
+                subjects: vec![Subject::Service(service)],
+                what,
+            }));
+        }
+    }
+
+    /// The invariants of the caches, and that nothing is said before all is known. Costs as much as there is
+    /// to know, so it is called after lists and by tests.
+    fn check(&self) -> bool {
+        let said = self.cache.entries.values().any(|entry| entry.said.is_some());
+        self.cache.check() && (self.is_synced() || (!said && !self.said_synced))
+    }
 }

@@ -1,4 +1,18 @@
 //! One pool's waiting changes, their retry budgets, and when the pool may next take part (design.md Q1-Q8).
+//!
+//! It decides when membership is due and what each outcome means for the changes. Whose turn it is in a lane, and
+//! how a level is written, is the writer's business; what the level is, the Directory's.
+
+mod assigned;
+mod attempt;
+mod changes;
+mod content;
+mod observed;
+mod outcome;
+mod rest;
+mod show;
+#[cfg(test)]
+mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -7,10 +21,14 @@ use std::time::Duration;
 
 use crate::arm::{Failure, PoolFacts};
 use crate::assignment::{Assignment, Observation};
-use crate::error::NotManageable;
+use crate::error::{NotManageable, ReasonLabel};
 use crate::ids::{AttemptId, Family, PoolId, ServiceKey, ServiceUid};
 use crate::level::Level;
-use crate::machine::Now;
+use crate::machine::{Machine, Now, earliest};
+use crate::queue::changes::{Changes, Owner, Waiting};
+use crate::queue::content::Content;
+use crate::queue::rest::{Losses, Rest};
+use crate::queue::show::Shown;
 use crate::report::Report;
 use crate::sample::Sample;
 use crate::view::PoolView;
@@ -184,4 +202,259 @@ pub enum Verdict {
         /// When that read began.
         began: Now,
     },
+}
+
+/// One pool's waiting changes, their retry budgets, and when the pool may next take part (Q1-Q8).
+#[derive(Debug)]
+pub struct PoolQueue {
+    pool: PoolId,
+    params: Params,
+    phase: Phase,
+    /// The newest accepted one; without Services while the pool retires, `None` while it is nobody's.
+    assignment: Option<Arc<Assignment>>,
+    /// `None`: not known yet.
+    content: Option<Content>,
+    waiting: Waiting,
+    rest: Rest,
+    /// The last outcome; what was seen before it is out of date (D3).
+    ended: Option<Now>,
+    /// The end of the interval since the last outcome, or of a back-off (Q2).
+    not_before: Now,
+    /// The last write, which verification is about.
+    written: Option<AttemptId>,
+    losses: Losses,
+    /// Reasons of missing proof that were reported and not overcome since.
+    told_not_manageable: BTreeSet<ReasonLabel>,
+    /// The newest endpoint change of each Service whose way into the pool was measured, or not needed.
+    programmed: BTreeMap<ServiceUid, Now>,
+    shown: Shown,
+}
+
+#[derive(Debug)]
+enum Phase {
+    /// Nothing waits.
+    Quiet,
+    /// Changes wait: in their window, for an interval, parked, paused, or for the first observation.
+    Open,
+    /// Posted to the lane, nothing taken.
+    Due(Due),
+    /// An attempt is under way.
+    Attempting(Attempt),
+    /// An attempt is under way and the pool is nobody's any more.
+    Retiring(Attempt),
+}
+
+#[derive(Debug)]
+struct Attempt {
+    id: AttemptId,
+    /// When it was taken.
+    began: Now,
+    /// Since when it had been due.
+    due_since: Now,
+    /// The changes that share its outcome.
+    changes: Changes,
+    /// What it took.
+    assignment: Arc<Assignment>,
+}
+
+impl PoolQueue {
+    /// The queue of a pool that nobody is assigned yet.
+    #[must_use]
+    pub fn new(pool: PoolId, params: Params) -> PoolQueue {
+        PoolQueue {
+            pool,
+            params,
+            phase: Phase::Quiet,
+            assignment: None,
+            content: None,
+            waiting: Waiting::default(),
+            rest: Rest::Unknown,
+            ended: None,
+            not_before: Now::ZERO,
+            written: None,
+            losses: Losses::default(),
+            told_not_manageable: BTreeSet::new(),
+            programmed: BTreeMap::new(),
+            shown: Shown::default(),
+        }
+    }
+
+    fn in_flight(&self) -> bool {
+        match &self.phase {
+            Phase::Attempting(_) | Phase::Retiring(_) => true,
+            Phase::Quiet | Phase::Open | Phase::Due(_) => false,
+        }
+    }
+
+    /// Brings the phase in line with what waits and what the time is, and says what changed by that.
+    fn advance(&mut self, now: Now, out: &mut Vec<Out>) {
+        self.settle_if_right();
+        match self.phase {
+            Phase::Attempting(_) | Phase::Retiring(_) => {}
+            Phase::Due(due) => {
+                if self.ready_at().is_none_or(|at| at > now) {
+                    self.phase = if self.waiting.changes.is_empty() {
+                        Phase::Quiet
+                    } else {
+                        Phase::Open
+                    };
+                    out.push(Out::Withdraw(self.pool.clone()));
+                } else if let Some(class) = self.class().filter(|class| *class != due.class) {
+                    self.post(due.since, class, out);
+                }
+            }
+            Phase::Quiet | Phase::Open => {
+                self.phase = if self.waiting.changes.is_empty() {
+                    Phase::Quiet
+                } else {
+                    Phase::Open
+                };
+                if let Some(since) = self.due_at().filter(|at| *at <= now)
+                    && let Some(class) = self.class()
+                {
+                    self.post(since, class, out);
+                }
+            }
+        }
+        self.publish(now, out);
+        debug_assert!(self.check().is_ok(), "{:?}", self.check());
+    }
+
+    fn post(&mut self, since: Now, class: Class, out: &mut Vec<Out>) {
+        let due = Due { since, class };
+        self.phase = Phase::Due(due);
+        self.shown.dirty = true;
+        out.push(Out::Due(self.pool.clone(), due));
+    }
+
+    fn class(&self) -> Option<Class> {
+        let level = &self.assignment.as_ref()?.level;
+        self.content.as_ref().map(|content| content.class(level))
+    }
+
+    /// A level that the verified content satisfies needs no write: untried changes vanish, and it counts as right
+    /// (Q2). A change that was tried goes on, so that people hear how it ended.
+    fn settle_if_right(&mut self) {
+        let (Some(assignment), Some(content)) = (&self.assignment, &self.content) else {
+            return;
+        };
+        if self.in_flight() || !self.waiting.changes.all_fresh() || !content.is_right(&assignment.level) {
+            return;
+        }
+        if !self.waiting.take().is_empty() || !matches!(self.rest, Rest::Right) {
+            self.shown.dirty = true;
+        }
+        self.rest = Rest::Right;
+        self.shown.withheld = None;
+        for (uid, share) in &assignment.services {
+            if let Some(triggered) = share.triggered {
+                self.programmed.insert(uid.clone(), triggered);
+            }
+        }
+    }
+
+    /// When what waits may take part, windows apart; `None`: no moment is known (Q2, Q5, D1, D6).
+    fn ready_at(&self) -> Option<Now> {
+        let assignment = self.assignment.as_ref().filter(|assignment| !assignment.paused)?;
+        if self.content.is_none() || assignment.services.is_empty() || self.waiting.changes.is_empty() {
+            return None;
+        }
+        Some(
+            self.not_before
+                .max(self.waiting.changes.eligible_at().unwrap_or(Now::ZERO)),
+        )
+    }
+
+    /// When what waits becomes due.
+    fn due_at(&self) -> Option<Now> {
+        let closes = self
+            .waiting
+            .closes(self.params.quiet_period, self.params.max_delay);
+        self.ready_at().map(|at| {
+            at.max(closes)
+                .max(self.waiting.changes.since().unwrap_or(Now::ZERO))
+        })
+    }
+
+    /// When a pool at rest is compared by the clock (Q6, Q8).
+    fn compare_at(&self) -> Option<Now> {
+        if !matches!(self.phase, Phase::Quiet) {
+            return None;
+        }
+        match &self.rest {
+            Rest::Failed(failed) => failed.compare_at,
+            Rest::Backoff(backoff) => {
+                let content = self.content.as_ref().filter(|content| content.certain)?;
+                let wrong = !content.is_right(&self.assignment.as_ref()?.level);
+                wrong.then_some(backoff.until)
+            }
+            Rest::Unknown | Rest::Right | Rest::Withheld { .. } => None,
+        }
+    }
+
+    /// The invariants of a pool (Q1, Q3, Q4).
+    fn check(&self) -> Result<(), &'static str> {
+        let changes = &self.waiting.changes;
+        let all = |test: bool, broken: &'static str| if test { Ok(()) } else { Err(broken) };
+        all(
+            changes.within(self.params.max_retries),
+            "a waiting change is beyond its budget",
+        )?;
+        let named = |owner: &Owner| match owner {
+            Owner::Pool => self.assignment.is_some(),
+            Owner::Service(uid) => self
+                .assignment
+                .as_ref()
+                .is_some_and(|a| a.services.contains_key(uid)),
+        };
+        all(changes.owners().all(named), "a change of nobody waits")?;
+        match &self.phase {
+            Phase::Quiet => all(changes.is_empty(), "changes wait in a quiet pool"),
+            Phase::Open => all(!changes.is_empty(), "a window is open for nothing"),
+            Phase::Due(_) => all(self.ready_at().is_some(), "a pool is due that may not take part"),
+            Phase::Attempting(attempt) => {
+                all(
+                    attempt.changes.within(self.params.max_retries),
+                    "a running change is beyond its budget",
+                )?;
+                all(attempt.changes.owners().all(named), "a change of nobody runs")
+            }
+            Phase::Retiring(attempt) => all(
+                attempt.changes.is_empty() && changes.is_empty(),
+                "a retiring pool has changes",
+            ),
+        }
+    }
+}
+
+impl Machine for PoolQueue {
+    type In = In;
+    type Out = Out;
+
+    fn step(&mut self, now: Now, input: In, out: &mut Vec<Out>) {
+        match input {
+            In::Assigned(assignment) => self.on_assigned(now, assignment, out),
+            In::Observed(seen) => self.on_observed(now, &seen.facts, seen.began, out),
+            In::Take(id) => self.on_take(now, id, out),
+            In::Finished(id, outcome) => self.on_finished(now, id, outcome, out),
+            In::Verified(verdict) => self.on_verified(now, verdict, out),
+        }
+        self.advance(now, out);
+    }
+
+    fn deadline(&self) -> Option<Now> {
+        let due_at = if let Phase::Open = self.phase {
+            self.due_at()
+        } else {
+            None
+        };
+        earliest(earliest(due_at, self.compare_at()), self.shown_parked_until())
+    }
+
+    fn tick(&mut self, now: Now, out: &mut Vec<Out>) {
+        if self.compare_at().is_some_and(|at| at <= now) {
+            self.compare(now, out);
+        }
+        self.advance(now, out);
+    }
 }

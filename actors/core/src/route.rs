@@ -154,9 +154,9 @@ pub enum FactKey {
     /// A Service's part of a level.
     Service(ServiceUid),
     /// A pool's assignment.
-    Assignment,
+    Assignment(PoolId),
     /// What was observed of a pool.
-    Observation,
+    Observation(PoolId),
     /// A load balancer.
     Lb(LbName),
     /// A pool's due membership, or that it is not due.
@@ -221,6 +221,7 @@ fn from_informer(said: informer::Out, deliver: &mut impl FnMut(Delivery)) {
             deliver(Delivery::Discovery(discovery::In::ListsSynced));
             deliver(Delivery::Board(board::In::ListsSynced));
         }
+        informer::Out::Cached(kind, count) => deliver(Delivery::Watcher(kind, watch::In::Cached(count))),
         informer::Out::Relist(kind, reason) => deliver(Delivery::Watcher(kind, watch::In::Relist(reason))),
         informer::Out::Report(report) => deliver(Delivery::Events(events::In::Report(report))),
         informer::Out::Sample(sample) => deliver(Delivery::Metrics(sample)),
@@ -362,9 +363,9 @@ impl Delivery {
                 discovery::In::Service(uid, _) => Some(FactKey::Service(uid.clone())),
                 discovery::In::ListsSynced | discovery::In::Read { .. } | discovery::In::Missing(_) => None,
             },
-            Delivery::Pool(_, PoolMessage::In(input)) => match input {
-                queue::In::Assigned(_) => Some(FactKey::Assignment),
-                queue::In::Observed(_) => Some(FactKey::Observation),
+            Delivery::Pool(pool, PoolMessage::In(input)) => match input {
+                queue::In::Assigned(_) => Some(FactKey::Assignment(pool.clone())),
+                queue::In::Observed(_) => Some(FactKey::Observation(pool.clone())),
                 queue::In::Take(_) | queue::In::Finished(_, _) | queue::In::Verified(_) => None,
             },
             Delivery::Writer(input) => match input {

@@ -94,7 +94,7 @@ pub struct PoolView {
 }
 
 /// Why a Service is, or is not, in a pool.
-#[derive(Clone, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ServiceView {
     /// Namespace and name.
     pub key: ServiceKey,

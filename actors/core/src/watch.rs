@@ -3,19 +3,45 @@
 //! It owns the resourceVersion to go on from, the choice between a streaming list and a plain one, and the
 //! waiting after failures. The kubernetes port opens the requests and decodes the lines; the Informer owns the
 //! objects.
+//!
+//! The port sets `timeoutSeconds` of a watch to 240 to 300 s and asks for bookmarks, so that a healthy watch is
+//! never silent for as long as [`SILENCE_LIMIT`].
+
+mod backoff;
+mod stream;
+#[cfg(test)]
+mod tests;
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use crate::ids::CallId;
+use crate::level::Provenance;
+use crate::machine::{Machine, Now};
 use crate::object::{Kind, Object, ObjectKey, ResourceVersion};
-use crate::sample::Sample;
+use crate::sample::{RelistReason, Sample};
 use crate::view::SourceView;
+use backoff::Backoff;
+
+/// How long a request may go without any answer.
+const ANSWER_LIMIT: Duration = Duration::from_secs(60);
+/// How long a streaming list may take from its acceptance to its end.
+const LIST_LIMIT: Duration = Duration::from_secs(60);
+/// How long a watch may go without a line before it counts as broken.
+pub const SILENCE_LIMIT: Duration = Duration::from_secs(330);
+/// How long a refused streaming list is not asked for again.
+const PLAIN_FOR: Duration = Duration::from_secs(600);
+/// How long to wait after 401 or 403.
+const DENIED_WAIT: Duration = Duration::from_secs(30);
+/// A watch that ends sooner than this without a line is no progress.
+const SHORT_WATCH: Duration = Duration::from_secs(1);
+/// The bounds within which `Retry-After` is honoured.
+const RETRY_AFTER: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
 
 /// What a watcher can be told. Inputs of a request carry its id; those of an older request are dropped.
 #[derive(Clone, Debug)]
 pub enum In {
-    /// Begin; jitter as in [`In::Ended`].
+    /// Begin; after the first time it does nothing.
     Start,
     /// The server accepted the watch; lines follow.
     Opened(CallId),
@@ -42,7 +68,9 @@ pub enum In {
         jitter: u16,
     },
     /// The Informer refuses what it was given and wants a list of most recent data.
-    Relist(crate::sample::RelistReason),
+    Relist(RelistReason),
+    /// How many objects of this kind the Informer holds; it is shown.
+    Cached(usize),
 }
 
 /// One line of a stream, or one item of a list, decoded.
@@ -133,7 +161,7 @@ pub enum Ask {
 #[derive(Clone, Debug)]
 pub enum Seen {
     /// A list begins; what follows until [`Seen::ListDone`] is the whole of it.
-    ListBegan(crate::level::Provenance),
+    ListBegan(Provenance),
     /// An object: of the list while one is under way, else a change.
     Object(Object),
     /// An object is gone.
@@ -158,4 +186,403 @@ pub enum Seen {
     Bookmark(ResourceVersion),
     /// The watch was re-established without a new list.
     Reconnected,
+}
+
+/// Follows one kind of object.
+#[derive(Debug)]
+pub struct Watcher {
+    kind: Kind,
+    phase: Phase,
+    calls: u64,
+    /// The request that was over before the port said so: its `Ended` is expected.
+    over: Option<CallId>,
+    /// Until when lists are plain, after a streaming list was refused.
+    plain_until: Option<Now>,
+    backoff: Backoff,
+    /// Whether a list has been completed.
+    listed: bool,
+    fresh: Option<bool>,
+    cached: usize,
+    heard_at: Option<Now>,
+    last_error: Option<Arc<str>>,
+    shown: Option<SourceView>,
+}
+
+#[derive(Debug)]
+enum Phase {
+    /// Not started.
+    Idle,
+    /// No request is open.
+    Waiting { until: Now, next: Next },
+    /// A request was sent and nothing has come back.
+    Asked { call: CallId, sent: Now, work: Work },
+    /// A stream is followed.
+    Following {
+        call: CallId,
+        opened: Now,
+        heard: Now,
+        lines: bool,
+        work: Work,
+    },
+}
+
+/// What comes after waiting.
+#[derive(Clone, PartialEq, Eq, Debug)]
+enum Next {
+    List,
+    Watch { from: ResourceVersion },
+}
+
+/// What the open request is for.
+#[derive(Clone, PartialEq, Eq, Debug)]
+enum Work {
+    /// `began`: the Informer was told so, and must be told how it ends.
+    StreamingList { began: bool },
+    /// One page of a plain list; `began` as above.
+    List { page: Option<Arc<str>>, began: bool },
+    /// A watch that is complete up to `from`; `again`: the Informer has yet to hear of the new connection.
+    Watch { from: ResourceVersion, again: bool },
+}
+
+impl Work {
+    fn began(&self) -> bool {
+        match self {
+            Work::StreamingList { began } | Work::List { page: _, began } => *began,
+            Work::Watch { .. } => false,
+        }
+    }
+}
+
+impl Machine for Watcher {
+    type In = In;
+    type Out = Out;
+
+    fn step(&mut self, now: Now, input: In, out: &mut Vec<Out>) {
+        let mut bookmarked = false;
+        match input {
+            In::Start => match self.phase {
+                Phase::Idle => {
+                    self.set_fresh(false, out);
+                    self.begin_list(now, out);
+                }
+                Phase::Waiting { .. } | Phase::Asked { .. } | Phase::Following { .. } => {}
+            },
+            In::Opened(call) => self.on_opened(now, call, out),
+            In::Lines(call, lines) => bookmarked = self.on_lines(now, call, lines, out),
+            In::Page {
+                call,
+                items,
+                resource_version,
+                next,
+            } => {
+                self.on_page(now, call, (items, resource_version, next), out);
+            }
+            In::Ended {
+                call,
+                failure,
+                jitter,
+            } => self.on_ended(now, call, failure, jitter, out),
+            In::Relist(reason) => self.on_relist(now, reason, out),
+            In::Cached(count) => self.cached = count,
+        }
+        self.show(bookmarked, out);
+        debug_assert!(self.check());
+    }
+
+    fn deadline(&self) -> Option<Now> {
+        match &self.phase {
+            Phase::Idle => None,
+            Phase::Waiting { until, .. } => Some(*until),
+            Phase::Asked { sent, .. } => Some(sent.plus(ANSWER_LIMIT)),
+            Phase::Following {
+                opened, heard, work, ..
+            } => Some(match work {
+                Work::StreamingList { .. } => opened.plus(LIST_LIMIT),
+                Work::List { .. } | Work::Watch { .. } => heard.plus(SILENCE_LIMIT),
+            }),
+        }
+    }
+
+    fn tick(&mut self, now: Now, out: &mut Vec<Out>) {
+        if self.deadline().is_none_or(|at| now < at) {
+            return;
+        }
+        match &self.phase {
+            Phase::Idle => {}
+            Phase::Waiting { next, .. } => match next.clone() {
+                Next::List => self.begin_list(now, out),
+                Next::Watch { from } => self.open(now, Work::Watch { from, again: true }, out),
+            },
+            Phase::Asked { .. } => self.fail(now, WatchFailure::Other("no answer for 60 s".into()), out),
+            Phase::Following { work, .. } => match work {
+                Work::StreamingList { .. } => {
+                    let why = "a streaming list did not end within 60 s";
+                    self.fail(now, WatchFailure::StreamingRefused(why.into()), out);
+                }
+                // A watch from a version that the server has not reached, say after its storage was restored,
+                // is silent too: only a list helps there.
+                Work::List { .. } | Work::Watch { .. } => {
+                    self.last_error = Some("the watch was silent for 330 s".into());
+                    self.relist(now, RelistReason::Broken, out);
+                }
+            },
+        }
+        self.show(false, out);
+        debug_assert!(self.check());
+    }
+}
+
+impl Watcher {
+    /// A watcher of this kind that has not started.
+    #[must_use]
+    pub fn new(kind: Kind) -> Watcher {
+        Watcher {
+            kind,
+            phase: Phase::Idle,
+            calls: 0,
+            over: None,
+            plain_until: None,
+            backoff: Backoff::default(),
+            listed: false,
+            fresh: None,
+            cached: 0,
+            heard_at: None,
+            last_error: None,
+            shown: None,
+        }
+    }
+
+    /// The invariant: once started, something is always waited for, with a limit; a stream is followed only by
+    /// a kind of request that streams, and only a connected watcher is fresh.
+    fn check(&self) -> bool {
+        let streams = match &self.phase {
+            Phase::Idle | Phase::Waiting { .. } | Phase::Asked { .. } => true,
+            Phase::Following { work, .. } => !matches!(work, Work::List { .. }),
+        };
+        let waits = matches!(self.phase, Phase::Idle) != self.deadline().is_some();
+        let fresh = self.fresh != Some(true)
+            || match &self.phase {
+                Phase::Idle | Phase::Waiting { .. } => false,
+                Phase::Asked { work, .. } | Phase::Following { work, .. } => {
+                    matches!(work, Work::Watch { .. })
+                }
+            };
+        streams && waits && fresh
+    }
+
+    fn current(&self) -> Option<CallId> {
+        match &self.phase {
+            Phase::Idle | Phase::Waiting { .. } => None,
+            Phase::Asked { call, .. } | Phase::Following { call, .. } => Some(*call),
+        }
+    }
+
+    fn work_mut(&mut self) -> Option<&mut Work> {
+        match &mut self.phase {
+            Phase::Idle | Phase::Waiting { .. } => None,
+            Phase::Asked { work, .. } | Phase::Following { work, .. } => Some(work),
+        }
+    }
+
+    fn open(&mut self, now: Now, work: Work, out: &mut Vec<Out>) {
+        self.over = self.current();
+        self.calls += 1;
+        let call = CallId(self.calls);
+        let ask = match &work {
+            Work::StreamingList { .. } => Ask::StreamingList,
+            Work::List { page, .. } => Ask::List { page: page.clone() },
+            Work::Watch { from, .. } => Ask::Watch { from: from.clone() },
+        };
+        out.push(Out::Open {
+            call,
+            kind: self.kind,
+            ask,
+        });
+        self.phase = Phase::Asked {
+            call,
+            sent: now,
+            work,
+        };
+    }
+
+    fn wait(&mut self, until: Now, next: Next, out: &mut Vec<Out>) {
+        self.over = self.current();
+        self.set_fresh(false, out);
+        self.phase = Phase::Waiting { until, next };
+    }
+
+    fn begin_list(&mut self, now: Now, out: &mut Vec<Out>) {
+        self.set_fresh(false, out);
+        let work = if self.plain_until.is_some_and(|until| now < until) {
+            Work::List {
+                page: None,
+                began: false,
+            }
+        } else {
+            self.plain_until = None;
+            Work::StreamingList { began: false }
+        };
+        self.open(now, work, out);
+    }
+
+    fn on_ended(
+        &mut self,
+        now: Now,
+        call: CallId,
+        failure: Option<WatchFailure>,
+        jitter: u16,
+        out: &mut Vec<Out>,
+    ) {
+        self.backoff.stir(jitter);
+        if self.current() != Some(call) {
+            if self.over.take_if(|over| *over == call).is_none() {
+                out.push(Out::Sample(Sample::UnmatchedAnswer));
+            }
+            return;
+        }
+        if let Some(failure) = failure {
+            return self.fail(now, failure, out);
+        }
+        let (since, lines, work) = match &self.phase {
+            Phase::Idle | Phase::Waiting { .. } => return,
+            Phase::Asked { sent, work, .. } => (*sent, false, work.clone()),
+            Phase::Following {
+                opened, lines, work, ..
+            } => (*opened, *lines, work.clone()),
+        };
+        match work {
+            Work::Watch { from, .. } if !lines && now.since(since) < SHORT_WATCH => {
+                let until = now.plus(self.backoff.after_failure());
+                self.wait(until, Next::Watch { from }, out);
+            }
+            Work::Watch { from, .. } => self.open(now, Work::Watch { from, again: true }, out),
+            Work::StreamingList { .. } => {
+                let why = "a streaming list ended before all was sent";
+                self.fail(now, WatchFailure::StreamingRefused(why.into()), out);
+            }
+            Work::List { .. } => self.fail(now, WatchFailure::Other("no page came".into()), out),
+        }
+    }
+
+    /// What follows from a failure of the open request.
+    fn fail(&mut self, now: Now, failure: WatchFailure, out: &mut Vec<Out>) {
+        let work = match &self.phase {
+            Phase::Idle | Phase::Waiting { .. } => return,
+            Phase::Asked { work, .. } | Phase::Following { work, .. } => work.clone(),
+        };
+        self.last_error = Some(words(&failure));
+        let delay = match failure {
+            WatchFailure::Expired => return self.relist(now, RelistReason::Expired, out),
+            WatchFailure::StreamingRefused(_) => match work {
+                Work::StreamingList { began } => {
+                    self.abort_list(began, out);
+                    self.plain_until = Some(now.plus(PLAIN_FOR));
+                    return self.begin_list(now, out);
+                }
+                Work::Watch { .. } => return self.relist(now, RelistReason::Broken, out),
+                Work::List { .. } => self.backoff.after_failure(),
+            },
+            WatchFailure::TooManyRequests(Some(after)) => after.clamp(RETRY_AFTER.0, RETRY_AFTER.1),
+            WatchFailure::Denied(_) => DENIED_WAIT,
+            WatchFailure::TooManyRequests(None) | WatchFailure::Other(_) => self.backoff.after_failure(),
+        };
+        self.abort_list(work.began(), out);
+        let next = match work {
+            Work::Watch { from, .. } => Next::Watch { from },
+            Work::StreamingList { .. } | Work::List { .. } => Next::List,
+        };
+        self.wait(now.plus(delay), next, out);
+    }
+
+    fn abort_list(&mut self, began: bool, out: &mut Vec<Out>) {
+        if began {
+            out.push(Out::Seen(self.kind, Seen::ListAborted));
+        }
+    }
+
+    fn on_relist(&mut self, now: Now, reason: RelistReason, out: &mut Vec<Out>) {
+        let bound = match &self.phase {
+            // A list comes anyway.
+            Phase::Idle | Phase::Waiting { next: Next::List, .. } => return,
+            Phase::Waiting {
+                until,
+                next: Next::Watch { .. },
+            } => Some(*until),
+            Phase::Asked { .. } | Phase::Following { .. } => None,
+        };
+        self.relist(now, reason, out);
+        if let (Phase::Waiting { until, .. }, Some(bound)) = (&mut self.phase, bound) {
+            *until = bound.max(*until);
+        }
+    }
+
+    /// Gives up what is under way and lists again: at once after the first expiry in a while, else after a
+    /// wait that grows while lists do not lead to a lasting watch, so that a stale server is not hammered.
+    fn relist(&mut self, now: Now, reason: RelistReason, out: &mut Vec<Out>) {
+        let began = self.work_mut().is_some_and(|work| work.began());
+        self.abort_list(began, out);
+        out.push(Out::Sample(Sample::Relist {
+            kind: self.kind,
+            reason,
+        }));
+        let delay = self.backoff.before_relist(now, reason);
+        if delay.is_zero() {
+            self.begin_list(now, out);
+        } else {
+            self.wait(now.plus(delay), Next::List, out);
+        }
+    }
+
+    fn set_fresh(&mut self, fresh: bool, out: &mut Vec<Out>) {
+        if self.fresh.replace(fresh) != Some(fresh) {
+            out.push(Out::Sample(Sample::SourceFresh {
+                kind: self.kind,
+                fresh,
+            }));
+        }
+    }
+
+    /// Shows what changed; the time of the last word alone is worth it only `anyway`.
+    fn show(&mut self, anyway: bool, out: &mut Vec<Out>) {
+        let phase = match &self.phase {
+            Phase::Idle => return,
+            Phase::Waiting { .. } => "waiting",
+            Phase::Asked { work, .. } | Phase::Following { work, .. } => match work {
+                Work::StreamingList { .. } | Work::List { .. } => "listing",
+                Work::Watch { .. } => "watching",
+            },
+        };
+        let view = SourceView {
+            kind: self.kind,
+            phase,
+            synced: self.listed,
+            objects: self.cached,
+            heard_at: self.heard_at,
+            last_error: self.last_error.clone(),
+        };
+        let known = self.shown.as_ref().is_some_and(|shown| {
+            shown.phase == view.phase
+                && shown.synced == view.synced
+                && shown.objects == view.objects
+                && shown.last_error == view.last_error
+        });
+        if anyway || !known {
+            self.shown = Some(view.clone());
+            out.push(Out::View(view));
+        }
+    }
+}
+
+/// A failure in words, for people.
+fn words(failure: &WatchFailure) -> Arc<str> {
+    match failure {
+        WatchFailure::Expired => "the resourceVersion is too old".into(),
+        WatchFailure::StreamingRefused(why) => format!("streaming list refused: {why}").into(),
+        WatchFailure::TooManyRequests(Some(after)) => {
+            format!("too many requests, retry after {} s", after.as_secs()).into()
+        }
+        WatchFailure::TooManyRequests(None) => "too many requests".into(),
+        WatchFailure::Denied(why) => format!("denied: {why}").into(),
+        WatchFailure::Other(why) => Arc::clone(why),
+    }
 }

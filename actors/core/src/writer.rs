@@ -1,16 +1,42 @@
 //! The one owner of writes to Azure: lanes, slots, gates, budget, and each write from its GET to its outcome
 //! (design.md W1-W9). What a pool must hold, and whether a failure is tried again, is the pool's business.
+//!
+//! This file holds the machine and what it is told; a grant and the way of a write stand in [`progress`], its end
+//! in [`ending`], the sending of calls in [`traffic`].
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::time::Duration;
 
-use crate::arm::{ArmAnswer, ArmCall, Failure, LbFacts};
+use crate::arm::{ArmAnswer, ArmCall, Failure, FailureKind, LbFacts, RetryAfter};
 use crate::assignment::Observation;
 use crate::ids::{AttemptId, CallId, Epoch, LbName, NetworkId, NodeUid, PoolId};
-use crate::machine::Now;
+use crate::machine::{Machine, Now, earliest};
 use crate::queue::{Due, Outcome, Taken, Verdict};
 use crate::sample::{GateClass, Sample};
 use crate::view::{GateView, LaneView};
+
+mod budget;
+mod calls;
+pub mod classify;
+mod ending;
+mod gate;
+mod lane;
+pub mod plan;
+mod progress;
+mod shown;
+mod slot;
+mod traffic;
+mod verify;
+mod write;
+
+use budget::Budget;
+use calls::{Calls, Purpose};
+use gate::Gates;
+use lane::{Closed, Lane, Noted};
+use shown::Shown;
+use verify::Verifications;
+use write::{Phase, PollStep};
 
 /// What the writer is told once, at start.
 #[derive(Clone, Debug)]
@@ -149,3 +175,270 @@ pub enum Out {
     /// To the wiring: after [`In::Shutdown`], nothing that was sent is unanswered any more.
     Quiet,
 }
+
+/// How much of leadership must be left when a PUT is sent (W8).
+const PERMIT_MARGIN: Duration = Duration::from_secs(25);
+
+/// The machine that writes to Azure.
+pub struct Writer {
+    params: Params,
+    standing: Standing,
+    life: Life,
+    draining: Arc<Draining>,
+    lanes: BTreeMap<LbName, Lane>,
+    /// The lanes that could be granted, and the one that was granted last: turns go round (W1).
+    ready: BTreeSet<LbName>,
+    granted_last: Option<LbName>,
+    /// The deadlines of the lanes.
+    timers: BTreeSet<(Now, LbName)>,
+    /// Lanes with a write under way.
+    busy: usize,
+    /// Slots of all lanes.
+    waiting: usize,
+    /// The number of the last attempt.
+    attempts: u64,
+    calls: Calls,
+    gates: Gates,
+    budget: Budget,
+    verifications: Verifications,
+    /// When a token lets the next grant or read go.
+    refill: Option<Now>,
+    shown: Shown,
+}
+
+/// Whether the process goes on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Life {
+    Running,
+    /// Nothing new is started; sent PUTs are waited for.
+    Ending,
+    /// Nothing is waited for any more, and that was said.
+    Quiet,
+}
+
+impl Writer {
+    /// A writer that may not write yet.
+    #[must_use]
+    pub fn new(params: Params) -> Writer {
+        let budget = Budget::new(params.reads_per_5_minutes, params.writes_per_5_minutes);
+        Writer {
+            params,
+            standing: Standing::Standby,
+            life: Life::Running,
+            draining: Arc::default(),
+            lanes: BTreeMap::new(),
+            ready: BTreeSet::new(),
+            granted_last: None,
+            timers: BTreeSet::new(),
+            busy: 0,
+            waiting: 0,
+            attempts: 0,
+            calls: Calls::default(),
+            gates: Gates::default(),
+            budget,
+            verifications: Verifications::default(),
+            refill: None,
+            shown: Shown::default(),
+        }
+    }
+
+    fn on_standing(&mut self, now: Now, standing: Standing, out: &mut Vec<Out>) {
+        let goes_on = match (self.standing, standing) {
+            (Standing::Standby, Standing::Standby) => true,
+            (Standing::Leading { epoch: old, .. }, Standing::Leading { epoch: new, .. }) => old == new,
+            (Standing::Standby, Standing::Leading { .. }) | (Standing::Leading { .. }, Standing::Standby) => {
+                false
+            }
+        };
+        self.standing = standing;
+        if !goes_on {
+            self.interrupt_all(now, out);
+            self.verifications.clear();
+        }
+    }
+
+    fn on_shutdown(&mut self, now: Now, out: &mut Vec<Out>) {
+        if self.life != Life::Running {
+            return;
+        }
+        self.life = Life::Ending;
+        self.abandon_lanes(now, out);
+        self.verifications.clear();
+        for purpose in self.calls.take_out(|_| true) {
+            self.answer_unsent_read(now, purpose, out);
+        }
+    }
+
+    /// Until when this process may send a PUT; `None`: it may not write (W8).
+    fn send_before(&self) -> Option<Now> {
+        match self.standing {
+            Standing::Standby => None,
+            Standing::Leading { until: Now::NEVER, .. } => Some(Now::NEVER),
+            Standing::Leading { until, .. } => Some(until.minus(PERMIT_MARGIN)),
+        }
+    }
+
+    /// Whether an attempt belongs to the present term of a process that goes on.
+    fn is_current(&self, attempt: AttemptId) -> bool {
+        self.life == Life::Running
+            && match self.standing {
+                Standing::Standby => false,
+                Standing::Leading { epoch, .. } => epoch == attempt.epoch,
+            }
+    }
+
+    /// Brings timers, totals and the set of ready lanes up to a lane's state, and drops a lane with nothing in it.
+    fn touch(&mut self, lb: &LbName) {
+        let Some(lane) = self.lanes.get_mut(lb) else { return };
+        debug_assert!(lane.is_consistent(), "a lane lost a slot");
+        let noted = Noted { busy: lane.write.is_some(), waiting: lane.waiting(), deadline: lane.deadline() };
+        let before = std::mem::replace(&mut lane.noted, noted);
+        self.busy = self.busy + usize::from(noted.busy) - usize::from(before.busy);
+        self.waiting = self.waiting + noted.waiting - before.waiting;
+        if before.deadline != noted.deadline {
+            if let Some(at) = before.deadline {
+                self.timers.remove(&(at, lb.clone()));
+            }
+            if let Some(at) = noted.deadline {
+                self.timers.insert((at, lb.clone()));
+            }
+        }
+        if lane.is_ready() {
+            self.ready.insert(lb.clone());
+        } else {
+            self.ready.remove(lb);
+        }
+        if lane.is_idle() {
+            self.lanes.remove(lb);
+        }
+        self.shown.lane_changed(lb);
+    }
+
+    /// Does what the deadline of a lane was for.
+    fn wake_lane(&mut self, now: Now, lb: &LbName, out: &mut Vec<Out>) {
+        let Some(lane) = self.lanes.get_mut(lb) else { return };
+        lane.wake(now);
+        if let Closed::InDoubt { pool, next, .. } = &mut lane.closed
+            && next.is_some_and(|at| at <= now)
+        {
+            *next = None;
+            self.calls.queue(Purpose::Probe(pool.clone()));
+        }
+        let mut take_over = false;
+        if let Some(write) = lane.write.as_mut().filter(|write| write.deadline().is_some_and(|at| at <= now)) {
+            match &mut write.phase {
+                Phase::Taking => take_over = true,
+                Phase::Polling(polling) => {
+                    if polling.is_overdue(now) {
+                        polling.operation = None;
+                        polling.step = PollStep::LastLook;
+                    } else {
+                        polling.step = PollStep::Asked;
+                    }
+                    let operation = polling.operation.clone();
+                    self.calls.queue(Purpose::Poll(write.pool.clone(), write.attempt, operation));
+                }
+                Phase::Reading | Phase::Putting(_) => {}
+            }
+        }
+        if take_over {
+            self.on_take_unanswered(now, lb, out);
+        }
+        self.touch(lb);
+    }
+
+    /// Starts whatever may start now, and says what has changed for those who look on.
+    fn settle(&mut self, now: Now, out: &mut Vec<Out>) {
+        self.send_reads(now, out);
+        self.grant_all(now, out);
+        self.send_reads(now, out);
+        self.refill = earliest(self.grant_refill(now), self.read_refill(now));
+        if self.life == Life::Ending && self.calls.puts() == 0 {
+            self.life = Life::Quiet;
+            out.push(Out::Quiet);
+        }
+        self.publish(now, out);
+        debug_assert!(self.check().is_ok(), "{:?}", self.check());
+    }
+
+    /// The invariants that hold between any two steps.
+    ///
+    /// # Errors
+    /// The one that does not hold.
+    pub fn check(&self) -> Result<(), &'static str> {
+        let rule = |holds: bool, what: &'static str| if holds { Ok(()) } else { Err(what) };
+        let busy = self.lanes.values().filter(|lane| lane.write.is_some()).count();
+        rule(busy == self.busy, "the count of busy lanes is wrong")?;
+        rule(busy <= self.params.turns, "more lanes are busy than there are turns")?;
+        let waiting: usize = self.lanes.values().map(Lane::waiting).sum();
+        rule(waiting == self.waiting, "the count of waiting slots is wrong")?;
+        rule(self.lanes.values().all(|lane| !lane.is_idle()), "an idle lane was kept")?;
+        let timers = self.lanes.values().filter(|lane| lane.deadline().is_some()).count();
+        rule(timers == self.timers.len(), "a lane's deadline is not armed")?;
+        let ready = self.lanes.iter().filter(|(_, lane)| lane.is_ready()).map(|(lb, _)| lb);
+        rule(ready.eq(&self.ready), "the set of ready lanes is wrong")?;
+        rule(self.verifications.is_consistent(), "verifications lost their order")?;
+        let mut puts = BTreeSet::new();
+        let single = self.calls.open_puts().all(|pool| puts.insert(&pool.lb));
+        rule(single, "two PUTs are under way on one load balancer")
+    }
+}
+
+impl Machine for Writer {
+    type In = In;
+    type Out = Out;
+
+    fn step(&mut self, now: Now, input: In, out: &mut Vec<Out>) {
+        match input {
+            In::Standing(standing) => self.on_standing(now, standing, out),
+            In::Due(pool, due) => self.on_due(&pool, due),
+            In::Withdraw(pool) => self.on_withdraw(&pool),
+            In::Taken(pool, attempt, taken) => self.on_taken(now, &pool, attempt, taken, out),
+            In::AdminDue(pool, due) => self.on_admin_due(&pool, due),
+            In::Draining(draining) => self.draining = draining,
+            In::Read { call, lb } => self.on_discovery_read(now, call, lb, out),
+            In::Answered(call, answer) => self.on_answered(now, call, answer, out),
+            In::Shutdown => self.on_shutdown(now, out),
+        }
+        self.settle(now, out);
+    }
+
+    fn deadline(&self) -> Option<Now> {
+        let lanes = self.timers.first().map(|(at, _)| *at);
+        let calls = earliest(self.calls.deadline(), self.verifications.deadline());
+        earliest(earliest(lanes, calls), earliest(self.refill, self.shown.deadline()))
+    }
+
+    fn tick(&mut self, now: Now, out: &mut Vec<Out>) {
+        while let Some(call) = self.calls.overdue(now) {
+            let failure = our_failure(FailureKind::Timeout, "the call was given up after 90 seconds");
+            self.on_answered(now, call, ArmAnswer::Failed(failure), out);
+        }
+        while let Some((_, lb)) = self.timers.first().filter(|(at, _)| *at <= now).cloned() {
+            self.wake_lane(now, &lb, out);
+        }
+        for (pool, attempt) in self.verifications.due(now) {
+            self.calls.queue(Purpose::Verify(pool, attempt));
+        }
+        self.settle(now, out);
+    }
+}
+
+/// A failure that we found ourselves.
+fn our_failure(kind: FailureKind, message: &str) -> Arc<Failure> {
+    Arc::new(Failure {
+        kind,
+        code: None,
+        inner_codes: Vec::new(),
+        message: Arc::from(message),
+        retry_after: RetryAfter::Absent,
+        correlation_id: None,
+    })
+}
+
+#[cfg(test)]
+mod fake;
+#[cfg(test)]
+mod properties;
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,141 @@
+//! The client: one request of the core, one try, one answer.
+
+use std::fmt;
+use std::sync::Arc;
+
+use azure_core::http::headers::{ACCEPT, CONTENT_TYPE, IF_MATCH};
+use azure_core::http::{
+    Context, Method, Pipeline, PipelineSendOptions, RawResponse, Request, Transport,
+};
+use pool_core::arm::{ArmAnswer, ArmRequest, Document, Edit, Failure, Permit};
+use pool_core::ids::{Etag, PoolId};
+use pool_core::machine::Now;
+use url::Url;
+
+use crate::document::PoolDocument;
+use crate::policy::Gates;
+use crate::settings::{SetUpError, Settings};
+use crate::transport::HttpTransport;
+use crate::url::{Addresses, answers_with_resource};
+use crate::{answer, failure, pipeline};
+
+const JSON: &str = "application/json";
+
+/// The client of Azure Resource Manager.
+///
+/// It is made once and shared; its connections, its token and its gates are common to all calls.
+pub struct Client {
+    addresses: Addresses,
+    pipeline: Pipeline,
+    gates: Arc<Gates>,
+}
+
+impl fmt::Debug for Client {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Client").field("addresses", &self.addresses).finish_non_exhaustive()
+    }
+}
+
+/// The document of a PUT came from another port.
+#[derive(Debug, thiserror::Error)]
+#[error("the document of the pool was not read by this client")]
+struct ForeignDocument;
+
+impl Client {
+    /// A client with these settings.
+    ///
+    /// # Errors
+    /// When a setting cannot be used; the error names it and the remedy.
+    pub fn new(settings: Settings) -> Result<Client, SetUpError> {
+        settings.check()?;
+        let transport = Transport::new(Arc::new(HttpTransport::new(&settings)?));
+        Client::with_transport(settings, transport)
+    }
+
+    /// A client that sends through this transport.
+    pub(crate) fn with_transport(settings: Settings, transport: Transport) -> Result<Client, SetUpError> {
+        settings.check()?;
+        let gates = Arc::new(Gates::default());
+        let pipeline = pipeline::build(&settings, &gates, transport)?;
+        let addresses = Addresses::new(settings.endpoint, settings.subscription, settings.resource_group);
+        Ok(Client { addresses, pipeline, gates })
+    }
+
+    /// Shuts the gates of reads and of writes until these moments; `None` opens (W6). Later tries fail with
+    /// [`pool_core::arm::FailureKind::GateClosed`] until then, tries that are under way do not.
+    pub fn set_gates(&self, reads_until: Option<Now>, writes_until: Option<Now>) {
+        self.gates.set(reads_until, writes_until);
+    }
+
+    /// Carries out one request with one try, and answers; every failure is an answer too.
+    ///
+    /// A PUT is sent only while its permit lasts (W8), and with the entity tag as `If-Match` when there is one.
+    pub async fn execute(&self, request: ArmRequest) -> ArmAnswer {
+        let answer = match self.try_execute(request).await {
+            Ok(answer) => answer,
+            Err(failure) => answer::failed(failure),
+        };
+        if let ArmAnswer::Failed(failure) = &answer {
+            tracing::debug!(%failure, "failed to call Azure Resource Manager");
+        }
+        answer
+    }
+
+    async fn try_execute(&self, request: ArmRequest) -> Result<ArmAnswer, Failure> {
+        match request {
+            ArmRequest::GetLoadBalancer(lb) => {
+                let url = self.addresses.load_balancer(&lb).map_err(|why| failure::refused(&why))?;
+                Ok(answer::load_balancer(&lb, &self.get(url).await?))
+            }
+            ArmRequest::GetPool(pool) => {
+                let url = self.addresses.pool(&pool).map_err(|why| failure::refused(&why))?;
+                Ok(answer::pool(&pool, &self.get(url).await?))
+            }
+            ArmRequest::PutPool { pool, base, edit, if_match, permit } => {
+                let request = self.put(&pool, &base, &edit, if_match.as_ref())?;
+                Ok(answer::put(&self.send(request, Some(permit)).await?))
+            }
+            ArmRequest::Poll(operation) => {
+                let url = self.addresses.operation(&operation).map_err(|why| failure::refused(&why))?;
+                let resource = answers_with_resource(&url);
+                Ok(answer::operation(resource, &self.get(url).await?))
+            }
+        }
+    }
+
+    fn put(
+        &self,
+        pool: &PoolId,
+        base: &Document,
+        edit: &Edit,
+        if_match: Option<&Etag>,
+    ) -> Result<Request, Failure> {
+        let url = self.addresses.pool(pool).map_err(|why| failure::refused(&why))?;
+        let document = base.get::<PoolDocument>().ok_or_else(|| failure::refused(&ForeignDocument))?;
+        let body = document.apply(edit).map_err(|why| failure::refused(&why))?;
+        let mut request = Request::new(url, Method::Put);
+        request.insert_header(ACCEPT, JSON);
+        request.insert_header(CONTENT_TYPE, JSON);
+        if let Some(etag) = if_match {
+            request.insert_header(IF_MATCH, etag.as_str().to_owned());
+        }
+        request.set_body(body);
+        Ok(request)
+    }
+
+    async fn get(&self, url: Url) -> Result<RawResponse, Failure> {
+        let mut request = Request::new(url, Method::Get);
+        request.insert_header(ACCEPT, JSON);
+        self.send(request, None).await
+    }
+
+    async fn send(&self, mut request: Request, permit: Option<Permit>) -> Result<RawResponse, Failure> {
+        let mut context = Context::new();
+        if let Some(permit) = permit {
+            context.insert(permit);
+        }
+        let options = PipelineSendOptions { skip_checks: true, ..PipelineSendOptions::default() };
+        let sent = self.pipeline.send(&context, &mut request, Some(options)).await;
+        sent.map_err(|error| failure::of_error(&error))
+    }
+}

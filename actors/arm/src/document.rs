@@ -1,0 +1,100 @@
+//! The document of a pool between the GET and the PUT that edits it (W3).
+//!
+//! It is taken apart only along the way to the addresses; everything beside that way is carried as the very text
+//! that Azure sent, so that nothing can be lost, not even the digits of a number.
+
+use pool_core::arm::Edit;
+use serde_json::value::{RawValue, to_raw_value};
+
+use crate::entry;
+use crate::object::Object;
+
+const PROPERTIES: &str = "properties";
+const ADDRESSES: &str = "loadBalancerBackendAddresses";
+const NETWORK: &str = "virtualNetwork";
+const ADMIN_STATE: &str = "adminState";
+
+/// A pool as Azure sent it.
+pub(crate) struct PoolDocument(Object);
+
+/// Why an edit does not fit a document.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Unfit {
+    /// The document is no pool.
+    #[error("the document of the pool cannot be taken apart")]
+    NoPool {
+        /// What the parser said.
+        source: serde_json::Error,
+    },
+    /// The document has no properties.
+    #[error("the document of the pool has no properties")]
+    NoProperties,
+    /// An entry that is not there.
+    #[error("the pool has no entry at position {position}, only {length}")]
+    NoSuchEntry {
+        /// The position that the edit names.
+        position: usize,
+        /// How many entries there are.
+        length: usize,
+    },
+}
+
+impl From<serde_json::Error> for Unfit {
+    fn from(source: serde_json::Error) -> Unfit {
+        Unfit::NoPool { source }
+    }
+}
+
+impl PoolDocument {
+    /// Takes the document of a GET.
+    pub(crate) fn parse(text: &str) -> Result<PoolDocument, serde_json::Error> {
+        serde_json::from_str(text).map(PoolDocument)
+    }
+
+    /// The document with the edit applied, for the body of a PUT. The address array is always written, even
+    /// empty; a virtual network that is there is never changed.
+    pub(crate) fn apply(&self, edit: &Edit) -> Result<Vec<u8>, Unfit> {
+        let mut properties = Object::within(self.0.get(PROPERTIES).ok_or(Unfit::NoProperties)?)?;
+        let old: Vec<Box<RawValue>> = match properties.get(ADDRESSES) {
+            Some(raw) => serde_json::from_str(raw.get())?,
+            None => Vec::new(),
+        };
+        let length = old.len();
+        for &position in edit.remove.iter().chain(edit.set_admin.keys()) {
+            if position >= length {
+                return Err(Unfit::NoSuchEntry { position, length });
+            }
+        }
+        let mut addresses = Vec::with_capacity(length + edit.add.len());
+        for (position, raw) in old.into_iter().enumerate() {
+            if edit.remove.contains(&position) {
+                continue;
+            }
+            addresses.push(match edit.set_admin.get(&position).and_then(|state| entry::spelling(*state)) {
+                Some(state) => with_admin_state(&raw, state)?,
+                None => raw,
+            });
+        }
+        for new in &edit.add {
+            addresses.push(to_raw_value(&entry::build(new))?);
+        }
+        properties.set(ADDRESSES, to_raw_value(&addresses)?);
+        if let (Some(network), None) = (&edit.pool_network, properties.get(NETWORK)) {
+            properties.set(NETWORK, to_raw_value(&entry::reference(network))?);
+        }
+        let mut whole = self.0.clone();
+        whole.set(PROPERTIES, properties.to_raw()?);
+        Ok(serde_json::to_vec(&whole)?)
+    }
+}
+
+fn with_admin_state(entry: &RawValue, state: &'static str) -> Result<Box<RawValue>, serde_json::Error> {
+    let mut whole = Object::within(entry)?;
+    let mut properties = match whole.get(PROPERTIES) {
+        Some(raw) => Object::within(raw)?,
+        None => Object::default(),
+    };
+    properties.set(ADMIN_STATE, to_raw_value(state)?);
+    whole.set(PROPERTIES, properties.to_raw()?);
+    whole.to_raw()
+}

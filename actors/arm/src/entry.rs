@@ -1,0 +1,130 @@
+//! One address entry of a pool, read and built through the generated models of `azure_mgmt_network`: the only
+//! module that knows them.
+//!
+//! An entry that the models cannot read is read as plain JSON: a changed type in the service must not stop us.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use azure_mgmt_network::package_2024_03::models::load_balancer_backend_address_properties_format::AdminState as ModelState;
+use azure_mgmt_network::package_2024_03::models::{
+    LoadBalancerBackendAddress, LoadBalancerBackendAddressPropertiesFormat, SubResource,
+};
+use pool_core::arm::{AdminState, Entry, NewEntry};
+use pool_core::ids::NetworkId;
+use serde::Deserialize;
+use serde_json::Value;
+
+/// What an entry says.
+pub(crate) struct Reading {
+    /// The entry itself.
+    pub(crate) entry: Entry,
+    /// Whether it is a member by network interface.
+    pub(crate) by_interface: bool,
+    /// Whether inbound NAT rules send to it.
+    pub(crate) by_nat_rule: bool,
+}
+
+/// Reads an entry.
+pub(crate) fn read(value: &Value) -> Reading {
+    match LoadBalancerBackendAddress::deserialize(value) {
+        Ok(model) => of_model(model),
+        Err(_) => of_json(value),
+    }
+}
+
+fn of_model(model: LoadBalancerBackendAddress) -> Reading {
+    let properties = model.properties.unwrap_or_default();
+    let network = properties.virtual_network.and_then(|network| network.id);
+    let admin_state = match properties.admin_state {
+        None | Some(ModelState::None) => AdminState::None,
+        Some(ModelState::Up) => AdminState::Up,
+        Some(ModelState::Down) => AdminState::Down,
+        Some(ModelState::UnknownValue(text)) => state_of(&text),
+    };
+    Reading {
+        entry: Entry {
+            name: Arc::from(model.name.unwrap_or_default()),
+            ip: properties.ip_address.as_deref().and_then(address),
+            admin_state,
+            network: network.as_deref().and_then(network_id),
+        },
+        by_interface: properties.network_interface_ip_configuration.is_some(),
+        by_nat_rule: !properties.inbound_nat_rules_port_mapping.is_empty(),
+    }
+}
+
+fn of_json(value: &Value) -> Reading {
+    let properties = &value["properties"];
+    let admin_state = match &properties["adminState"] {
+        Value::Null => AdminState::None,
+        Value::String(text) => state_of(text),
+        Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_) => AdminState::Unknown,
+    };
+    Reading {
+        entry: Entry {
+            name: Arc::from(value["name"].as_str().unwrap_or_default()),
+            ip: properties["ipAddress"].as_str().and_then(address),
+            admin_state,
+            network: properties["virtualNetwork"]["id"].as_str().and_then(network_id),
+        },
+        by_interface: !properties["networkInterfaceIPConfiguration"].is_null(),
+        by_nat_rule: match &properties["inboundNatRulesPortMapping"] {
+            Value::Null => false,
+            Value::Array(rules) => !rules.is_empty(),
+            Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Object(_) => true,
+        },
+    }
+}
+
+fn address(text: &str) -> Option<IpAddr> {
+    text.trim().parse().ok()
+}
+
+fn network_id(text: &str) -> Option<NetworkId> {
+    (!text.is_empty()).then(|| NetworkId::new(text))
+}
+
+/// The admin state in any spelling; the models know one only.
+fn state_of(text: &str) -> AdminState {
+    let known = [("None", AdminState::None), ("Up", AdminState::Up), ("Down", AdminState::Down)];
+    let found = known.iter().find(|(spelling, _)| spelling.eq_ignore_ascii_case(text));
+    found.map_or(AdminState::Unknown, |(_, state)| *state)
+}
+
+/// How Azure spells an admin state; nothing is written for one that we do not know.
+pub(crate) fn spelling(state: AdminState) -> Option<&'static str> {
+    match state {
+        AdminState::None => Some("None"),
+        AdminState::Up => Some("Up"),
+        AdminState::Down => Some("Down"),
+        AdminState::Unknown => None,
+    }
+}
+
+/// Builds a new entry.
+pub(crate) fn build(new: &NewEntry) -> LoadBalancerBackendAddress {
+    LoadBalancerBackendAddress {
+        name: Some(new.name.as_str().to_owned()),
+        properties: Some(LoadBalancerBackendAddressPropertiesFormat {
+            ip_address: Some(new.ip.to_string()),
+            virtual_network: new.network.as_ref().map(reference),
+            admin_state: new.admin_state.and_then(model_state),
+            ..LoadBalancerBackendAddressPropertiesFormat::default()
+        }),
+    }
+}
+
+fn model_state(state: AdminState) -> Option<ModelState> {
+    match state {
+        AdminState::None => Some(ModelState::None),
+        AdminState::Up => Some(ModelState::Up),
+        AdminState::Down => Some(ModelState::Down),
+        AdminState::Unknown => None,
+    }
+}
+
+/// A reference to a virtual network.
+pub(crate) fn reference(network: &NetworkId) -> SubResource {
+    SubResource { id: Some(network.as_str().to_owned()) }
+}

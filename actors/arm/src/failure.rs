@@ -1,0 +1,124 @@
+//! What went wrong, as facts, from an answer of ARM or from an error on the way. The SDK's own error parser is not
+//! used: it loses the code of a message with an escape in it (W5).
+
+mod body;
+mod retry_after;
+
+use std::sync::Arc;
+
+use azure_core::error::{Error, ErrorKind};
+use azure_core::http::RawResponse;
+use azure_core::http::headers::{HeaderName, Headers};
+use pool_core::arm::{Failure, FailureKind, RetryAfter};
+use serde_json::Value;
+
+use crate::stop::Stop;
+use body::ErrorBody;
+pub(crate) use retry_after::retry_after;
+
+/// The longest message, in bytes.
+pub(crate) const LONGEST_MESSAGE: usize = 1024;
+
+const CORRELATION_ID: HeaderName = HeaderName::from_static("x-ms-correlation-request-id");
+
+/// ARM answered with a status that is no success.
+pub(crate) fn of_response(response: &RawResponse) -> Failure {
+    let status = u16::from(response.status());
+    with_body(FailureKind::Status(status), response.headers(), ErrorBody::parse(response.body()))
+}
+
+/// ARM answered with a success that cannot be read.
+pub(crate) fn undecodable(response: &RawResponse, why: &str) -> Failure {
+    let status = u16::from(response.status());
+    let body = ErrorBody { codes: Vec::new(), message: why.to_owned() };
+    with_body(FailureKind::Undecodable(status), response.headers(), body)
+}
+
+/// An operation ended without success; the poll's body says why.
+pub(crate) fn of_operation(response: &RawResponse, body: &Value) -> Failure {
+    with_body(FailureKind::Operation, response.headers(), ErrorBody::of_operation(body))
+}
+
+/// Nothing was sent, because we refused to build the request.
+pub(crate) fn refused(why: &dyn std::error::Error) -> Failure {
+    without_answer(FailureKind::Refused, RetryAfter::Absent, &chain(why))
+}
+
+/// The pipeline gave an error and no answer.
+pub(crate) fn of_error(error: &Error) -> Failure {
+    let (kind, retry_after) = match (error.kind(), Stop::within(error)) {
+        (ErrorKind::Credential, _) => (FailureKind::Credential, RetryAfter::Absent),
+        (_, Some(Stop::GateClosed { remaining })) => (FailureKind::GateClosed, RetryAfter::In(remaining)),
+        (_, Some(Stop::PermitExpired)) => (FailureKind::PermitExpired, RetryAfter::Absent),
+        (_, Some(Stop::Timeout)) => (FailureKind::Timeout, RetryAfter::Absent),
+        (_, Some(Stop::TooLarge { status, .. })) => (FailureKind::Undecodable(status), RetryAfter::Absent),
+        (ErrorKind::Connection | ErrorKind::Io, None) => (FailureKind::Connection, RetryAfter::Absent),
+        (ErrorKind::HttpResponse { status, .. }, None) => {
+            (FailureKind::Status(u16::from(*status)), RetryAfter::Absent)
+        }
+        (ErrorKind::DataConversion | ErrorKind::Other, None) => (FailureKind::Refused, RetryAfter::Absent),
+    };
+    without_answer(kind, retry_after, &chain(error))
+}
+
+/// ARM's correlation id, for people.
+pub(crate) fn correlation_id(headers: &Headers) -> Option<Arc<str>> {
+    let id = headers.get_optional_str(&CORRELATION_ID)?.trim();
+    (!id.is_empty()).then(|| Arc::from(shorten(id).as_str()))
+}
+
+fn with_body(kind: FailureKind, headers: &Headers, body: ErrorBody) -> Failure {
+    let mut codes = body.codes.into_iter().map(|code| Arc::from(shorten(&code).as_str()));
+    Failure {
+        kind,
+        code: codes.next(),
+        inner_codes: codes.collect(),
+        message: Arc::from(shorten(&body.message).as_str()),
+        retry_after: retry_after(headers),
+        correlation_id: correlation_id(headers),
+    }
+}
+
+fn without_answer(kind: FailureKind, retry_after: RetryAfter, message: &str) -> Failure {
+    Failure {
+        kind,
+        code: None,
+        inner_codes: Vec::new(),
+        message: Arc::from(shorten(message).as_str()),
+        retry_after,
+        correlation_id: None,
+    }
+}
+
+/// An error and what caused it, without what is said twice.
+fn chain(error: &dyn std::error::Error) -> String {
+    let mut said = error.to_string();
+    let mut cause = error.source();
+    while let Some(one) = cause {
+        let text = one.to_string();
+        if !said.ends_with(&text) {
+            said.push_str(": ");
+            said.push_str(&text);
+        }
+        cause = one.source();
+    }
+    said
+}
+
+/// One line of at most [`LONGEST_MESSAGE`] bytes.
+fn shorten(text: &str) -> String {
+    const CUT: &str = "\u{2026}";
+    let mut line = String::new();
+    for word in text.split_whitespace() {
+        if !line.is_empty() {
+            line.push(' ');
+        }
+        line.push_str(word);
+        if line.len() > LONGEST_MESSAGE {
+            line.truncate(line.floor_char_boundary(LONGEST_MESSAGE - CUT.len()));
+            line.push_str(CUT);
+            break;
+        }
+    }
+    line
+}

@@ -1,0 +1,73 @@
+//! A JSON object whose members stay as they were written: number formats, order, unknown fields and all.
+
+use std::fmt;
+
+use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
+use serde::ser::{Serialize, SerializeMap, Serializer};
+use serde_json::value::RawValue;
+
+/// A JSON object with unread members, in their order.
+///
+/// Of a key that stands twice the last value counts, as everywhere in JSON, and only it is kept.
+#[derive(Clone, Default)]
+pub(crate) struct Object(Vec<(String, Box<RawValue>)>);
+
+impl Object {
+    /// Reads the object in a raw value; `null` is no object.
+    pub(crate) fn within(raw: &RawValue) -> Result<Object, serde_json::Error> {
+        serde_json::from_str(raw.get())
+    }
+
+    /// The value of a key; a `null` counts as absent.
+    pub(crate) fn get(&self, key: &str) -> Option<&RawValue> {
+        let (_, value) = self.0.iter().find(|(name, _)| name == key)?;
+        (value.get() != "null").then_some(&**value)
+    }
+
+    /// Replaces the value of a key in its place, or adds it at the end.
+    pub(crate) fn set(&mut self, key: &str, value: Box<RawValue>) {
+        match self.0.iter_mut().find(|(name, _)| name == key) {
+            Some((_, old)) => *old = value,
+            None => self.0.push((key.to_owned(), value)),
+        }
+    }
+
+    /// The object as a raw value.
+    pub(crate) fn to_raw(&self) -> Result<Box<RawValue>, serde_json::Error> {
+        serde_json::value::to_raw_value(self)
+    }
+}
+
+impl Serialize for Object {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut map = serializer.serialize_map(Some(self.0.len()))?;
+        for (key, value) in &self.0 {
+            map.serialize_entry(key, value)?;
+        }
+        map.end()
+    }
+}
+
+impl<'de> Deserialize<'de> for Object {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Object, D::Error> {
+        deserializer.deserialize_map(Members)
+    }
+}
+
+struct Members;
+
+impl<'de> Visitor<'de> for Members {
+    type Value = Object;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Object, A::Error> {
+        let mut object = Object::default();
+        while let Some((key, value)) = map.next_entry::<String, Box<RawValue>>()? {
+            object.set(&key, value);
+        }
+        Ok(object)
+    }
+}

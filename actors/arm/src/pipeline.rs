@@ -1,0 +1,50 @@
+//! The pipeline of the SDK with our policies in it, and without its retries: those are the writer's (W4).
+
+use std::sync::Arc;
+
+use azure_core::credentials::TokenCredential;
+use azure_core::http::policies::Policy;
+use azure_core::http::policies::auth::BearerTokenAuthorizationPolicy;
+use azure_core::http::{ClientOptions, Pipeline, RetryOptions, Transport};
+
+use crate::credential::Renewable;
+use crate::policy::{
+    GatePolicy, Gates, PermitPolicy, RenewOnChallenge, RequestIdPolicy, UserAgentPolicy,
+};
+use crate::settings::{SetUpError, Settings};
+
+/// Puts the pipeline together.
+pub(crate) fn build(
+    settings: &Settings,
+    gates: &Arc<Gates>,
+    transport: Transport,
+) -> Result<Pipeline, SetUpError> {
+    let credential = Renewable::new(&settings.identity, &transport)
+        .map_err(|source| SetUpError::Credential { source })?;
+    let permit: Arc<dyn Policy> = Arc::new(PermitPolicy::new(Arc::clone(&settings.now)));
+    let gate = GatePolicy::new(Arc::clone(gates), Arc::clone(&settings.now));
+    let mut per_try: Vec<Arc<dyn Policy>> = vec![Arc::new(gate), Arc::clone(&permit)];
+    if let Some(credential) = credential {
+        let scope = format!("{}/.default", settings.audience);
+        let challenge = RenewOnChallenge::new(Arc::clone(&credential), scope.clone());
+        let credential: Arc<dyn TokenCredential> = credential;
+        let bearer =
+            BearerTokenAuthorizationPolicy::new(credential, [scope]).with_on_challenge(Arc::new(challenge));
+        per_try.push(Arc::new(bearer));
+        per_try.push(permit);
+    }
+    let options = ClientOptions {
+        per_call_policies: vec![Arc::new(UserAgentPolicy(settings.user_agent.clone()))],
+        retry: RetryOptions::none(),
+        transport: Some(transport),
+        ..ClientOptions::default()
+    };
+    Ok(Pipeline::new(
+        option_env!("CARGO_PKG_NAME"),
+        option_env!("CARGO_PKG_VERSION"),
+        options,
+        vec![Arc::new(RequestIdPolicy)],
+        per_try,
+        None,
+    ))
+}

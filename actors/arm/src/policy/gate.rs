@@ -1,0 +1,67 @@
+//! The throttle gates as each try meets them (W6). When they open is the writer's business; here they are only
+//! kept, one number per verb class, and enforced.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use azure_core::http::policies::{Policy, PolicyResult};
+use azure_core::http::{Context, Method, Request};
+use pool_core::machine::Now;
+
+use crate::stop::Stop;
+
+/// Until when each verb class is shut; zero is open.
+#[derive(Default, Debug)]
+pub(crate) struct Gates {
+    reads_until: AtomicU64,
+    writes_until: AtomicU64,
+}
+
+impl Gates {
+    /// Replaces both; `None` opens.
+    pub(crate) fn set(&self, reads_until: Option<Now>, writes_until: Option<Now>) {
+        self.reads_until.store(reads_until.unwrap_or(Now::ZERO).as_micros(), Ordering::Release);
+        self.writes_until.store(writes_until.unwrap_or(Now::ZERO).as_micros(), Ordering::Release);
+    }
+
+    fn until(&self, method: Method) -> Now {
+        let gate =
+            if matches!(method, Method::Get | Method::Head) { &self.reads_until } else { &self.writes_until };
+        Now::from_micros(gate.load(Ordering::Acquire))
+    }
+}
+
+/// Stops a try while the gate of its verb is shut, before a token is fetched for it.
+pub(crate) struct GatePolicy {
+    gates: Arc<Gates>,
+    now: Arc<dyn Fn() -> Now + Send + Sync>,
+}
+
+impl GatePolicy {
+    pub(crate) fn new(gates: Arc<Gates>, now: Arc<dyn Fn() -> Now + Send + Sync>) -> GatePolicy {
+        GatePolicy { gates, now }
+    }
+}
+
+impl fmt::Debug for GatePolicy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("GatePolicy").field("gates", &self.gates).finish_non_exhaustive()
+    }
+}
+
+#[async_trait::async_trait]
+impl Policy for GatePolicy {
+    async fn send(
+        &self,
+        context: &Context,
+        request: &mut Request,
+        next: &[Arc<dyn Policy>],
+    ) -> PolicyResult {
+        let (now, until) = ((self.now)(), self.gates.until(request.method()));
+        if now < until {
+            return Err(Stop::GateClosed { remaining: until.since(now) }.into_error());
+        }
+        next[0].send(context, request, &next[1..]).await
+    }
+}

@@ -1,0 +1,48 @@
+//! The permit of a PUT as each try meets it (W8).
+
+use std::fmt;
+use std::sync::Arc;
+
+use azure_core::http::policies::{Policy, PolicyResult};
+use azure_core::http::{Context, Method, Request};
+use pool_core::arm::Permit;
+use pool_core::machine::Now;
+
+use crate::stop::Stop;
+
+/// Stops a try that would change something and has no permit, or one that has run out.
+///
+/// The permit travels in the context of the call.
+pub(crate) struct PermitPolicy {
+    now: Arc<dyn Fn() -> Now + Send + Sync>,
+}
+
+impl PermitPolicy {
+    pub(crate) fn new(now: Arc<dyn Fn() -> Now + Send + Sync>) -> PermitPolicy {
+        PermitPolicy { now }
+    }
+}
+
+impl fmt::Debug for PermitPolicy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("PermitPolicy")
+    }
+}
+
+#[async_trait::async_trait]
+impl Policy for PermitPolicy {
+    async fn send(
+        &self,
+        context: &Context,
+        request: &mut Request,
+        next: &[Arc<dyn Policy>],
+    ) -> PolicyResult {
+        let reads = matches!(request.method(), Method::Get | Method::Head);
+        let permitted = reads
+            || context.value::<Permit>().is_some_and(|permit| (self.now)() <= permit.send_before);
+        if !permitted {
+            return Err(Stop::PermitExpired.into_error());
+        }
+        next[0].send(context, request, &next[1..]).await
+    }
+}

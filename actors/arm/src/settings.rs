@@ -1,0 +1,212 @@
+//! What a client is made of, and what may be wrong with it (C1, C3).
+
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use pool_core::machine::Now;
+use url::{Host, Url};
+
+/// What a client is made of.
+#[derive(Clone)]
+pub struct Settings {
+    /// Where Resource Manager answers, such as `https://management.azure.com`. Plain http to loopback only.
+    pub endpoint: Url,
+    /// The subscription of the load balancers.
+    pub subscription: String,
+    /// The resource group of the load balancers.
+    pub resource_group: String,
+    /// As whom we call.
+    pub identity: Identity,
+    /// What tokens are asked for, such as `https://management.azure.com`; `/.default` is put after it as it stands.
+    pub audience: String,
+    /// The `User-Agent` of every request.
+    pub user_agent: String,
+    /// How long the parts of a try may take.
+    pub timeouts: Timeouts,
+    /// The clock on which permits and gates are compared.
+    pub now: Arc<dyn Fn() -> Now + Send + Sync>,
+}
+
+impl fmt::Debug for Settings {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Settings")
+            .field("endpoint", &self.endpoint.as_str())
+            .field("subscription", &self.subscription)
+            .field("resource_group", &self.resource_group)
+            .field("identity", &self.identity)
+            .field("audience", &self.audience)
+            .field("user_agent", &self.user_agent)
+            .field("timeouts", &self.timeouts)
+            .finish_non_exhaustive()
+    }
+}
+
+/// As whom we call.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Identity {
+    /// Without a token; to loopback only.
+    Anonymous,
+    /// With a token had for the Kubernetes service account token in a file.
+    WorkloadIdentity {
+        /// The tenant (directory) id.
+        tenant: String,
+        /// The client (application) id.
+        client_id: String,
+        /// Where the service account token is kept; it is read again every 10 minutes.
+        token_file: PathBuf,
+        /// Who gives the tokens, such as `https://login.microsoftonline.com`.
+        authority_host: String,
+    },
+}
+
+/// How long the parts of a try may take.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Timeouts {
+    /// Until a connection stands.
+    pub connect: Duration,
+    /// A PUT from its start to the last byte of its answer (W8).
+    pub put: Duration,
+    /// Any other request from its start to the last byte of its answer.
+    pub get: Duration,
+}
+
+impl Default for Timeouts {
+    fn default() -> Timeouts {
+        Timeouts {
+            connect: Duration::from_secs(10),
+            put: Duration::from_secs(20),
+            get: Duration::from_secs(30),
+        }
+    }
+}
+
+/// Why no client could be made: the field and the remedy.
+#[derive(Debug, thiserror::Error)]
+pub enum SetUpError {
+    /// The endpoint is no address of a server.
+    #[error("endpoint {endpoint} is not a plain http or https address: give scheme, host and port alone")]
+    Endpoint {
+        /// The endpoint as it was given, without credentials.
+        endpoint: String,
+    },
+    /// Plain http across a network.
+    #[error("endpoint {endpoint} uses plain http, which is for loopback only: use https")]
+    PlainHttp {
+        /// The endpoint.
+        endpoint: String,
+    },
+    /// No token across a network.
+    #[error("identity is anonymous, which is for loopback only, and the endpoint is {endpoint}: configure workload identity")]
+    Anonymous {
+        /// The endpoint.
+        endpoint: String,
+    },
+    /// A token over plain http.
+    #[error("identity sends tokens, and the endpoint {endpoint} uses plain http: use https, or identity anonymous")]
+    TokenOverPlainHttp {
+        /// The endpoint.
+        endpoint: String,
+    },
+    /// A name that cannot stand in an address.
+    #[error("{field} {value:?} cannot stand in an address: give its plain name")]
+    Name {
+        /// Which one.
+        field: &'static str,
+        /// The name as it was given.
+        value: String,
+    },
+    /// A user agent that cannot stand in a header.
+    #[error("user agent {value:?} cannot stand in a header: use visible ASCII characters")]
+    UserAgent {
+        /// The user agent as it was given.
+        value: String,
+    },
+    /// The authority is no https address.
+    #[error("authority host {value} is not an https address: give one such as https://login.microsoftonline.com")]
+    Authority {
+        /// The authority as it was given.
+        value: String,
+    },
+    /// The credential refused its parts.
+    #[error("identity could not be set up: check tenant, client id and that the token file exists")]
+    Credential {
+        /// What it said.
+        source: azure_core::Error,
+    },
+    /// No HTTP client.
+    #[error("the HTTP client could not be set up: check the certificate store and the proxy variables")]
+    HttpClient {
+        /// What it said.
+        source: reqwest::Error,
+    },
+}
+
+impl Settings {
+    /// Says what is wrong with them, if anything.
+    pub(crate) fn check(&self) -> Result<(), SetUpError> {
+        self.check_endpoint()?;
+        for (field, value) in
+            [("subscription", &self.subscription), ("resource group", &self.resource_group)]
+        {
+            if !crate::url::is_segment(value) {
+                return Err(SetUpError::Name { field, value: value.clone() });
+            }
+        }
+        if self.user_agent.is_empty() || !self.user_agent.bytes().all(|byte| matches!(byte, b' '..=b'~')) {
+            return Err(SetUpError::UserAgent { value: self.user_agent.clone() });
+        }
+        match &self.identity {
+            Identity::Anonymous => Ok(()),
+            Identity::WorkloadIdentity { authority_host, .. } => {
+                let sound = Url::parse(authority_host).is_ok_and(|url| url.scheme() == "https");
+                if sound { Ok(()) } else { Err(SetUpError::Authority { value: authority_host.clone() }) }
+            }
+        }
+    }
+
+    fn check_endpoint(&self) -> Result<(), SetUpError> {
+        let endpoint = self.shown_endpoint();
+        let plain = match self.endpoint.scheme() {
+            "https" => false,
+            "http" => true,
+            _ => return Err(SetUpError::Endpoint { endpoint }),
+        };
+        let bare = self.endpoint.username().is_empty()
+            && self.endpoint.password().is_none()
+            && self.endpoint.query().is_none()
+            && self.endpoint.fragment().is_none();
+        if !bare {
+            return Err(SetUpError::Endpoint { endpoint });
+        }
+        match (&self.identity, self.is_loopback()) {
+            (Identity::Anonymous, true) => Ok(()),
+            (Identity::Anonymous, false) if !plain => Err(SetUpError::Anonymous { endpoint }),
+            (Identity::Anonymous | Identity::WorkloadIdentity { .. }, false) if plain => {
+                Err(SetUpError::PlainHttp { endpoint })
+            }
+            (Identity::WorkloadIdentity { .. }, true) if plain => {
+                Err(SetUpError::TokenOverPlainHttp { endpoint })
+            }
+            (Identity::Anonymous | Identity::WorkloadIdentity { .. }, _) => Ok(()),
+        }
+    }
+
+    /// The endpoint without what must not be shown.
+    fn shown_endpoint(&self) -> String {
+        let host = self.endpoint.host_str().unwrap_or("");
+        let port = self.endpoint.port().map(|port| format!(":{port}")).unwrap_or_default();
+        format!("{}://{host}{port}", self.endpoint.scheme())
+    }
+
+    /// Whether the endpoint is on this machine.
+    pub(crate) fn is_loopback(&self) -> bool {
+        match self.endpoint.host() {
+            Some(Host::Domain(name)) => name.eq_ignore_ascii_case("localhost"),
+            Some(Host::Ipv4(ip)) => ip.is_loopback(),
+            Some(Host::Ipv6(ip)) => ip.is_loopback(),
+            None => false,
+        }
+    }
+}

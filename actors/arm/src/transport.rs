@@ -1,0 +1,112 @@
+//! The way to the server: one `reqwest` client with our own timeouts, sizes and errors.
+
+use std::fmt;
+use std::time::Duration;
+
+use azure_core::error::{Error, ErrorKind};
+use azure_core::http::headers::{AUTHORIZATION, HeaderName, HeaderValue, Headers};
+use azure_core::http::{AsyncRawResponse, Body, HttpClient, Method, Request};
+use reqwest::redirect;
+
+use crate::settings::{SetUpError, Settings, Timeouts};
+use crate::stop::Stop;
+
+/// The largest answer that is read, in bytes. A load balancer with everything that Azure allows is below it.
+pub(crate) const LARGEST_ANSWER: usize = 64 << 20;
+
+/// The way to the server.
+///
+/// It follows no redirect, so that no token goes where it was not meant to. Proxies are taken from the
+/// environment, except to loopback.
+pub(crate) struct HttpTransport {
+    client: reqwest::Client,
+    timeouts: Timeouts,
+}
+
+impl HttpTransport {
+    /// A way to the server of these settings.
+    pub(crate) fn new(settings: &Settings) -> Result<HttpTransport, SetUpError> {
+        let loopback = settings.is_loopback();
+        let mut builder = reqwest::Client::builder()
+            .redirect(redirect::Policy::none())
+            .referer(false)
+            .connect_timeout(settings.timeouts.connect)
+            .pool_idle_timeout(Duration::from_secs(90))
+            .pool_max_idle_per_host(64)
+            .tcp_keepalive(Duration::from_secs(30))
+            .http2_keep_alive_interval(Duration::from_secs(20))
+            .http2_keep_alive_timeout(Duration::from_secs(10))
+            .https_only(!loopback);
+        if loopback {
+            builder = builder.no_proxy();
+        }
+        let client = builder.build().map_err(|source| SetUpError::HttpClient { source })?;
+        Ok(HttpTransport { client, timeouts: settings.timeouts })
+    }
+
+    fn prepare(&self, request: &Request) -> azure_core::Result<reqwest::Request> {
+        let method = request.method();
+        let timeout = if method == Method::Put { self.timeouts.put } else { self.timeouts.get };
+        let method = reqwest::Method::from_bytes(method.as_str().as_bytes())
+            .map_err(|error| Error::with_error(ErrorKind::DataConversion, error, "invalid method"))?;
+        let mut prepared = self.client.request(method, request.url().clone()).timeout(timeout);
+        for (name, value) in request.headers().iter() {
+            let mut value = reqwest::header::HeaderValue::try_from(value.as_str())
+                .map_err(|error| Error::with_error(ErrorKind::DataConversion, error, "invalid header"))?;
+            value.set_sensitive(*name == AUTHORIZATION);
+            prepared = prepared.header(name.as_str(), value);
+        }
+        match request.body() {
+            Body::Bytes(bytes) => prepared = prepared.body(bytes.clone()),
+            Body::SeekableStream(_) => {
+                return Err(Error::with_message(ErrorKind::DataConversion, "a streamed body is never sent"));
+            }
+        }
+        prepared.build().map_err(|error| {
+            Error::with_error(ErrorKind::DataConversion, error.without_url(), "request cannot be built")
+        })
+    }
+}
+
+impl fmt::Debug for HttpTransport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("HttpTransport").field("timeouts", &self.timeouts).finish_non_exhaustive()
+    }
+}
+
+#[async_trait::async_trait]
+impl HttpClient for HttpTransport {
+    async fn execute_request(&self, request: &Request) -> azure_core::Result<AsyncRawResponse> {
+        let prepared = self.prepare(request)?;
+        let mut response = self.client.execute(prepared).await.map_err(broken)?;
+        let status = response.status().as_u16();
+        let headers = headers(response.headers());
+        let mut body = Vec::new();
+        while let Some(chunk) = response.chunk().await.map_err(broken)? {
+            if body.len() + chunk.len() > LARGEST_ANSWER {
+                return Err(Stop::TooLarge { status, limit: LARGEST_ANSWER }.into_error());
+            }
+            body.extend_from_slice(&chunk);
+        }
+        Ok(AsyncRawResponse::from_bytes(status.into(), headers, body))
+    }
+}
+
+/// An error on the way. The address is taken out of it: a poll's is signed.
+fn broken(error: reqwest::Error) -> Error {
+    if error.is_timeout() {
+        return Error::new(ErrorKind::Io, Stop::Timeout);
+    }
+    let kind = if error.is_connect() { ErrorKind::Connection } else { ErrorKind::Io };
+    Error::new(kind, error.without_url())
+}
+
+/// The headers of an answer; a value that is no text is read with its foreign bytes replaced.
+fn headers(map: &reqwest::header::HeaderMap) -> Headers {
+    let mut headers = Headers::new();
+    for (name, value) in map {
+        let text = String::from_utf8_lossy(value.as_bytes()).into_owned();
+        headers.insert(HeaderName::from(name.as_str().to_owned()), HeaderValue::from(text));
+    }
+    headers
+}

@@ -1,0 +1,92 @@
+//! The addresses of what we ask for. Each name is one path segment, whatever is in it; the address of an
+//! operation is taken as it stands, when it is on our endpoint (A token goes nowhere else).
+
+use pool_core::ids::{LbName, Operation, PoolId};
+use url::Url;
+
+/// The version of the network API that we speak.
+pub(crate) const API_VERSION: &str = "2025-05-01";
+
+/// Why there is no address.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub(crate) enum AddressError {
+    /// A name that would not be one segment of a path.
+    #[error("the name {0:?} cannot stand in an address")]
+    Name(String),
+    /// An operation's address that is none.
+    #[error("the operation's address is not readable")]
+    Unreadable,
+    /// An operation's address elsewhere.
+    #[error("the operation's address is not on the endpoint")]
+    Foreign,
+}
+
+/// Makes addresses below one endpoint, subscription and resource group.
+#[derive(Clone, Debug)]
+pub(crate) struct Addresses {
+    endpoint: Url,
+    subscription: String,
+    resource_group: String,
+}
+
+impl Addresses {
+    pub(crate) fn new(endpoint: Url, subscription: String, resource_group: String) -> Addresses {
+        Addresses { endpoint, subscription, resource_group }
+    }
+
+    /// The address of a load balancer.
+    pub(crate) fn load_balancer(&self, lb: &LbName) -> Result<Url, AddressError> {
+        self.below(&[lb.as_str()])
+    }
+
+    /// The address of a pool.
+    pub(crate) fn pool(&self, pool: &PoolId) -> Result<Url, AddressError> {
+        self.below(&[pool.lb.as_str(), "backendAddressPools", pool.pool.as_str()])
+    }
+
+    /// The address of an operation, refused unless it is on the endpoint.
+    pub(crate) fn operation(&self, operation: &Operation) -> Result<Url, AddressError> {
+        let url = Url::parse(operation.as_str()).map_err(|_| AddressError::Unreadable)?;
+        let same = url.scheme() == self.endpoint.scheme()
+            && url.host() == self.endpoint.host()
+            && url.port_or_known_default() == self.endpoint.port_or_known_default();
+        let bare = url.username().is_empty() && url.password().is_none();
+        if same && bare { Ok(url) } else { Err(AddressError::Foreign) }
+    }
+
+    fn below(&self, names: &[&str]) -> Result<Url, AddressError> {
+        let head = [
+            "subscriptions",
+            &self.subscription,
+            "resourceGroups",
+            &self.resource_group,
+            "providers",
+            "Microsoft.Network",
+            "loadBalancers",
+        ];
+        let mut url = self.endpoint.clone();
+        {
+            let mut path = url.path_segments_mut().map_err(|()| AddressError::Unreadable)?;
+            path.pop_if_empty();
+            for segment in head.iter().chain(names) {
+                if !is_segment(segment) {
+                    return Err(AddressError::Name((*segment).to_owned()));
+                }
+                path.push(segment);
+            }
+        }
+        url.query_pairs_mut().append_pair("api-version", API_VERSION);
+        Ok(url)
+    }
+}
+
+/// Whether a name stays one segment of a path: dots alone walk up, and control characters vanish.
+pub(crate) fn is_segment(name: &str) -> bool {
+    !name.is_empty() && name != "." && name != ".." && !name.chars().any(char::is_control)
+}
+
+/// Whether an operation's address is one that answers with the resource and not with a status
+/// (`Location` instead of `Azure-AsyncOperation`).
+pub(crate) fn answers_with_resource(url: &Url) -> bool {
+    url.path_segments().is_some_and(|mut path| path.any(|it| it.eq_ignore_ascii_case("operationResults")))
+}

@@ -1,0 +1,141 @@
+//! Drives the board on the test's clock.
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::ids::LbName;
+use crate::object::Kind;
+use crate::view::Candidacy;
+
+fn service(name: &str, uid: &str) -> In {
+    let key = ServiceKey::new("shop", name);
+    let view = ServiceView {
+        key: key.clone(),
+        uid: ServiceUid::new(uid),
+        candidacy: Candidacy::Candidate,
+        paused: false,
+        slices: 1,
+        endpoints: 1,
+        data_errors: Vec::new(),
+        pools: Vec::new(),
+        not_manageable: Vec::new(),
+    };
+    In::Service(ServiceUid::new(uid), key, Some(Arc::new(view)))
+}
+
+fn no_service(name: &str, uid: &str) -> In {
+    In::Service(ServiceUid::new(uid), ServiceKey::new("shop", name), None)
+}
+
+fn source(objects: usize) -> In {
+    let kind = Kind::Nodes;
+    In::Source(SourceView {
+        kind,
+        phase: "watching",
+        synced: true,
+        objects,
+        heard_at: None,
+        last_error: None,
+    })
+}
+
+fn lane(name: &str) -> In {
+    In::Lane(LaneView {
+        lb: LbName::new(name),
+        writing: None,
+        waiting: Vec::new(),
+        closed_until: None,
+    })
+}
+
+fn at(board: &mut Board, ms: u64, input: In) -> Option<Arc<Snapshot>> {
+    let mut out = Vec::new();
+    board.step(Now::from_millis(ms), input, &mut out);
+    out.pop().map(|Out::Publish(snapshot)| snapshot)
+}
+
+#[test]
+fn a2_the_first_snapshot_comes_at_once_and_the_next_after_a_quarter_of_a_second() {
+    let mut board = Board::new();
+    assert!(at(&mut board, 7, lane("a")).is_some());
+    assert_eq!(board.deadline(), None, "nothing new");
+    assert!(at(&mut board, 100, lane("b")).is_none());
+    assert!(at(&mut board, 200, lane("c")).is_none());
+    assert_eq!(board.deadline(), Some(Now::from_millis(257)));
+    let mut out = Vec::new();
+    board.tick(Now::from_millis(256), &mut out);
+    assert!(out.is_empty());
+    board.tick(Now::from_millis(257), &mut out);
+    let Out::Publish(snapshot) = &out[0];
+    assert_eq!((snapshot.lanes.len(), snapshot.at), (3, Now::from_millis(257)));
+    assert_eq!(board.deadline(), None);
+}
+
+#[test]
+fn a2_what_changes_nothing_publishes_nothing() {
+    let mut board = Board::new();
+    assert!(at(&mut board, 0, source(3)).is_some());
+    assert!(at(&mut board, 1_000, source(3)).is_none());
+    assert!(at(&mut board, 2_000, source(4)).is_some());
+    assert!(at(&mut board, 3_000, In::ListsSynced).is_some());
+    assert!(at(&mut board, 4_000, In::ListsSynced).is_none());
+    assert!(at(&mut board, 5_000, no_service("web", "1")).is_none());
+    assert_eq!(board.deadline(), None);
+}
+
+#[test]
+fn a2_the_removal_of_a_predecessor_does_not_remove_its_successor() {
+    let mut board = Board::new();
+    at(&mut board, 0, service("web", "old"));
+    at(&mut board, 1_000, service("web", "new"));
+    assert!(at(&mut board, 2_000, no_service("web", "old")).is_none());
+    let snapshot = at(&mut board, 3_000, lane("a")).expect("a snapshot");
+    let view = &snapshot.services[&ServiceKey::new("shop", "web")];
+    assert_eq!(view.uid, ServiceUid::new("new"));
+    let snapshot = at(&mut board, 4_000, no_service("web", "new")).expect("a snapshot");
+    assert!(snapshot.services.is_empty());
+}
+
+#[test]
+fn a2_a_published_snapshot_does_not_change() {
+    let mut board = Board::new();
+    let first = at(&mut board, 0, service("web", "1")).expect("a snapshot");
+    at(&mut board, 1_000, no_service("web", "1"));
+    assert_eq!(first.services.len(), 1);
+}
+
+proptest! {
+    /// Safety: never two snapshots within the interval. Liveness: at the end the newest is published.
+    #[test]
+    fn a2_snapshots_are_paced_and_end_with_the_newest(
+        steps in prop::collection::vec((0..5_usize, 0..400_u64), 1..60),
+    ) {
+        let mut board = Board::new();
+        let (mut now, mut last, mut objects, mut shown) = (Now::ZERO, None::<Now>, None, None);
+        let mut out = Vec::new();
+        for (count, pause) in steps {
+            let end = now.plus(Duration::from_millis(pause));
+            if let Some(at) = board.deadline().filter(|at| *at <= end) {
+                now = now.max(at);
+                board.tick(now, &mut out);
+            } else {
+                now = end;
+                board.step(now, source(count), &mut out);
+                objects = Some(count);
+            }
+            for Out::Publish(snapshot) in out.drain(..) {
+                prop_assert!(last.is_none_or(|last| now.since(last) >= INTERVAL));
+                last = Some(now);
+                shown = snapshot.sources.get(&Kind::Nodes).map(|view| view.objects);
+            }
+        }
+        if let Some(at) = board.deadline() {
+            board.tick(at, &mut out);
+            for Out::Publish(snapshot) in out.drain(..) {
+                shown = snapshot.sources.get(&Kind::Nodes).map(|view| view.objects);
+            }
+        }
+        prop_assert_eq!(shown, objects);
+        prop_assert_eq!(board.deadline(), None);
+    }
+}

@@ -1,0 +1,168 @@
+//! What is remembered of the members of one assigned pool: who left it and when (D4), and whether its emptiness
+//! is held back (D6, G2).
+//!
+//! The removal delay and the confirmation of emptiness run at the same time: both count from the moment at
+//! which the Services' own parts let go.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::assignment::{Held, HeldReason};
+use crate::ids::{Family, ServiceUid};
+use crate::informer::{Part, ServiceFact};
+use crate::machine::{Now, earliest};
+
+/// The Services of a pool and what they ask.
+pub(super) type Claims = BTreeMap<ServiceUid, Arc<ServiceFact>>;
+
+/// What a Service asks of its pool of this family.
+pub(super) fn part(fact: &ServiceFact, family: Family) -> Option<&Part> {
+    fact.parts.get(&family)
+}
+
+fn addresses(fact: &ServiceFact, family: Family) -> impl Iterator<Item = &IpAddr> {
+    part(fact, family).into_iter().flat_map(|part| part.required.keys().chain(&part.tolerated))
+}
+
+/// One look at a pool: all that the memory judges by.
+pub(super) struct Look<'a> {
+    /// When.
+    pub(super) now: Now,
+    /// The family of its members.
+    pub(super) family: Family,
+    /// Its Services.
+    pub(super) claims: &'a Claims,
+    /// What it was last seen with.
+    pub(super) observed: &'a BTreeSet<IpAddr>,
+    /// When the GET that saw it began.
+    pub(super) observed_at: Now,
+    /// The removal delay of this pool.
+    pub(super) delay: Duration,
+    /// The time that emptiness must last.
+    pub(super) confirm: Duration,
+}
+
+/// What is remembered of one assigned pool's members.
+#[derive(Default)]
+pub(super) struct Memory {
+    /// What its Services asked at the last look.
+    claims: Claims,
+    /// Addresses that no Service asks for: those that one once did, and those that were found in the pool.
+    left: BTreeMap<IpAddr, Left>,
+    guard: Guard,
+}
+
+/// An address that nobody asks for any more.
+struct Left {
+    /// When that began; for an address that nobody ever asked for, when it was first seen.
+    at: Now,
+    /// Whose it was; empty when unknown.
+    owners: BTreeSet<ServiceUid>,
+}
+
+/// Whether members are held back although nobody asks for them.
+#[derive(Default)]
+enum Guard {
+    /// Something is asked for.
+    #[default]
+    Open,
+    /// Nothing is asked for, since then; what the pool had stays until that has lasted (G2).
+    Empty { since: Now, members: BTreeSet<IpAddr> },
+    /// It has lasted.
+    Confirmed,
+    /// There are endpoints, but no usable node behind any of them (D6).
+    Unusable { since: Now, members: BTreeSet<IpAddr> },
+}
+
+impl Memory {
+    /// Takes in a new look at the pool. `had` tells the members that it was allowed before, or else was seen
+    /// with; it is asked only when they are to be held back.
+    pub(super) fn look(&mut self, look: &Look<'_>, had: impl Fn() -> BTreeSet<IpAddr>) {
+        let asked: BTreeSet<IpAddr> =
+            look.claims.values().flat_map(|fact| addresses(fact, look.family)).copied().collect();
+        self.note_leaving(look, &asked);
+        let unusable = look.claims.values().any(|fact| part(fact, look.family).is_some_and(|p| p.unusable));
+        self.guard(look, unusable, asked.is_empty(), had);
+        self.claims = look.claims.clone();
+    }
+
+    fn note_leaving(&mut self, look: &Look<'_>, asked: &BTreeSet<IpAddr>) {
+        for (uid, fact) in &self.claims {
+            for ip in addresses(fact, look.family).filter(|ip| !asked.contains(ip)) {
+                let left =
+                    self.left.entry(*ip).or_insert_with(|| Left { at: look.now, owners: BTreeSet::new() });
+                left.owners.insert(uid.clone());
+            }
+        }
+        for ip in look.observed.iter().filter(|ip| !asked.contains(ip)) {
+            self.left.entry(*ip).or_insert_with(|| Left { at: look.now, owners: BTreeSet::new() });
+        }
+        // An address is forgotten once it was due to go and was then not found: should somebody put it back
+        // later, it counts as first seen.
+        self.left.retain(|ip, left| {
+            let gone = look.observed_at > left.at.plus(look.delay) && !look.observed.contains(ip);
+            !asked.contains(ip) && !gone
+        });
+    }
+
+    fn guard(&mut self, look: &Look<'_>, unusable: bool, empty: bool, had: impl Fn() -> BTreeSet<IpAddr>) {
+        let now = look.now;
+        let again = |members: BTreeSet<IpAddr>| if members.is_empty() { had() } else { members };
+        self.guard = match (std::mem::take(&mut self.guard), unusable, empty) {
+            (Guard::Unusable { since, members }, true, _) => {
+                Guard::Unusable { since, members: again(members) }
+            }
+            (Guard::Open | Guard::Empty { .. } | Guard::Confirmed, true, _) => {
+                Guard::Unusable { since: now, members: had() }
+            }
+            (_, false, false) => Guard::Open,
+            (Guard::Confirmed, false, true) => Guard::Confirmed,
+            (Guard::Empty { since, members }, false, true) => Guard::Empty { since, members: again(members) },
+            (Guard::Open | Guard::Unusable { .. }, false, true) => {
+                Guard::Empty { since: now, members: had() }
+            }
+        };
+        match &self.guard {
+            Guard::Empty { since, .. } if since.plus(look.confirm) <= now => self.guard = Guard::Confirmed,
+            Guard::Open | Guard::Empty { .. } | Guard::Confirmed | Guard::Unusable { .. } => {}
+        }
+    }
+
+    /// The removal that is held back now, if any; there may be no member that it concerns.
+    pub(super) fn held(&self, confirm: Duration) -> Option<Held> {
+        let (reason, since, until, members) = match &self.guard {
+            Guard::Open | Guard::Confirmed => return None,
+            Guard::Empty { since, members } => {
+                (HeldReason::EmptyConfirm, *since, Some(since.plus(confirm)), members)
+            }
+            Guard::Unusable { since, members } => (HeldReason::NoUsableNode, *since, None, members),
+        };
+        Some(Held { reason, since, until, members: members.clone() })
+    }
+
+    /// The addresses that stay although nobody asks for them, each with the Services whose they were; none:
+    /// they count for all.
+    pub(super) fn staying(&self, now: Now, delay: Duration) -> BTreeMap<IpAddr, BTreeSet<ServiceUid>> {
+        let held = match &self.guard {
+            Guard::Open | Guard::Confirmed => None,
+            Guard::Empty { members, .. } | Guard::Unusable { members, .. } => Some(members),
+        };
+        let delayed = self.left.iter().filter(|(_, left)| left.at.plus(delay) > now).map(|(ip, _)| ip);
+        delayed
+            .chain(held.into_iter().flatten())
+            .map(|ip| (*ip, self.left.get(ip).map(|left| left.owners.clone()).unwrap_or_default()))
+            .collect()
+    }
+
+    /// The next moment at which time alone changes what stays.
+    pub(super) fn deadline(&self, now: Now, delay: Duration, confirm: Duration) -> Option<Now> {
+        let left = self.left.values().map(|left| left.at.plus(delay)).filter(|at| *at > now).min();
+        let guard = match &self.guard {
+            Guard::Open | Guard::Confirmed | Guard::Unusable { .. } => None,
+            Guard::Empty { since, .. } => Some(since.plus(confirm)),
+        };
+        earliest(left, guard)
+    }
+}

@@ -1,0 +1,326 @@
+//! One pool: whether it is assigned, the level that its Services, the removal delay and the guards make, and
+//! what was last said of it (D2, D4, D6, G2).
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::gauges::Counted;
+use super::mapping::SeenPool;
+use super::memory::{Claims, Look, Memory, part};
+use super::{Out, Params};
+use crate::assignment::{Assignment, HeldReason, Share};
+use crate::error::NotManageable;
+use crate::ids::{AddressName, Epoch, Family, PoolId, PoolName, ServiceKey, ServiceUid};
+use crate::level::{Level, Member, Source};
+use crate::machine::Now;
+use crate::proof;
+use crate::report::{Report, ServiceRef, Subject, What};
+
+/// One pool that a candidate's rule sends to, or that has not yet let go.
+#[derive(Default)]
+pub(super) struct Pool {
+    phase: Phase,
+    /// Why it is not manageable, as reported.
+    refused: Option<Refusal>,
+    /// The Services of which it was last reported that they share it.
+    sharing: BTreeSet<ServiceUid>,
+    memory: Memory,
+    /// When time alone changes its level.
+    pub(super) deadline: Option<Now>,
+}
+
+/// Why a pool is not written, and whose it would be.
+#[derive(Clone, PartialEq, Eq)]
+pub(super) struct Refusal {
+    /// Why.
+    pub(super) reason: NotManageable,
+    /// Whose it would be.
+    pub(super) services: BTreeSet<ServiceUid>,
+}
+
+#[derive(Default)]
+enum Phase {
+    /// It has no assignment.
+    #[default]
+    Unassigned,
+    /// Its level was said.
+    Assigned {
+        said: Arc<Assignment>,
+        /// Whether it may still answer an earlier assignment to nobody.
+        answer_due: bool,
+    },
+    /// It was assigned to nobody and has not answered.
+    Retiring {
+        said: Arc<Assignment>,
+        /// Whether its next answer may be one to an earlier such assignment, so that it must be asked again.
+        ask_again: bool,
+    },
+}
+
+/// Whose a pool is.
+pub(super) enum Verdict {
+    /// No candidate's rule sends to it, or it is a cluster pool.
+    Nobody,
+    /// Its Services', without proof of ownership.
+    Refused(NotManageable, Claims),
+    /// Its Services', with proof.
+    Proven(Family, Claims),
+}
+
+/// Judges whose a pool is (D2).
+pub(super) fn judge(pool: &PoolName, seen: &SeenPool, claims: Claims) -> Verdict {
+    if claims.is_empty() {
+        return Verdict::Nobody;
+    }
+    let named = |family| claims.values().any(|fact| fact.key.pool_name(family) == *pool);
+    let family = match (named(Family::V4), named(Family::V6)) {
+        (true, true) => return Verdict::Refused(NotManageable::MixedFamilies, claims),
+        (false, true) => Family::V6,
+        (true | false, false) => Family::V4,
+    };
+    let keys: BTreeMap<ServiceUid, ServiceKey> =
+        claims.iter().map(|(uid, fact)| (uid.clone(), fact.key.clone())).collect();
+    match proof::prove(&seen.facts, family, &keys) {
+        Ok(()) => Verdict::Proven(family, claims),
+        Err(reason) => Verdict::Refused(reason, claims),
+    }
+}
+
+/// All that a pool's new assignment is made of besides the pool's own memory.
+pub(super) struct Given<'a> {
+    pub(super) now: Now,
+    pub(super) epoch: Epoch,
+    pub(super) params: &'a Params,
+    pub(super) seen: &'a SeenPool,
+    pub(super) observed_at: Now,
+    pub(super) family: Family,
+    pub(super) claims: Claims,
+}
+
+impl Pool {
+    /// What it counts under.
+    pub(super) fn counted(&self) -> Counted {
+        let held = self.said().and_then(|said| said.held.as_ref()).map(|held| held.reason);
+        Counted { held, refused: self.refused.as_ref().map(|refusal| refusal.reason.label()) }
+    }
+
+    /// Why it is not manageable.
+    pub(super) fn refused(&self) -> Option<&Refusal> {
+        self.refused.as_ref()
+    }
+
+    /// The assignment in force; `None` when it is nobody's.
+    pub(super) fn said(&self) -> Option<&Arc<Assignment>> {
+        match &self.phase {
+            Phase::Unassigned | Phase::Retiring { .. } => None,
+            Phase::Assigned { said, .. } => Some(said),
+        }
+    }
+
+    /// Whether nothing needs to be known of it any more.
+    pub(super) fn is_over(&self) -> bool {
+        match &self.phase {
+            Phase::Unassigned => self.refused.is_none(),
+            Phase::Assigned { .. } | Phase::Retiring { .. } => false,
+        }
+    }
+
+    /// It is not to be written: reports why, once for each reason, and lets go of it.
+    pub(super) fn refuse(&mut self, id: &PoolId, reason: NotManageable, claims: &Claims, out: &mut Vec<Out>) {
+        if self.refused.as_ref().is_none_or(|refusal| refusal.reason != reason) {
+            let what = What::NotManageable { pool: id.clone(), reason: reason.clone() };
+            out.push(Out::Report(Report { subjects: subjects(claims), what }));
+        }
+        self.release_assignment(out);
+        self.refused = Some(Refusal { reason, services: claims.keys().cloned().collect() });
+    }
+
+    /// It is nobody's.
+    pub(super) fn release(&mut self, out: &mut Vec<Out>) {
+        self.release_assignment(out);
+        self.refused = None;
+    }
+
+    fn release_assignment(&mut self, out: &mut Vec<Out>) {
+        let (said, ask_again) = match &self.phase {
+            Phase::Unassigned | Phase::Retiring { .. } => return,
+            Phase::Assigned { said, answer_due } => (said, *answer_due),
+        };
+        let empty = Arc::new(Assignment {
+            services: BTreeMap::new(),
+            level: Level::default(),
+            paused: false,
+            held: None,
+            ..Assignment::clone(said)
+        });
+        out.push(Out::Assign(Arc::clone(&empty)));
+        self.phase = Phase::Retiring { said: empty, ask_again };
+        self.memory = Memory::default();
+        self.sharing.clear();
+        self.deadline = None;
+    }
+
+    /// Works out its level and says it when it differs from what was last said. Tells whether the pool had no
+    /// assignment before.
+    pub(super) fn assign(&mut self, id: &PoolId, given: Given<'_>, out: &mut Vec<Out>) -> bool {
+        self.refused = None;
+        let new = Arc::new(self.work_out(id, &given));
+        debug_assert!(is_sound(&new), "a level is the union of its shares");
+        let before = self.said().cloned();
+        self.report(id, &given.claims, before.as_deref(), &new, out);
+        if before.as_ref().is_some_and(|before| same(before, &new)) {
+            return false;
+        }
+        out.push(Out::Assign(Arc::clone(&new)));
+        let answer_due = match &self.phase {
+            Phase::Unassigned => false,
+            Phase::Assigned { answer_due, .. } => *answer_due,
+            Phase::Retiring { .. } => true,
+        };
+        self.phase = Phase::Assigned { said: new, answer_due };
+        before.is_none()
+    }
+
+    fn work_out(&mut self, id: &PoolId, given: &Given<'_>) -> Assignment {
+        let Given { now, epoch, params, seen, observed_at, family, claims } = given;
+        let (now, family, confirm) = (*now, *family, params.empty_confirm);
+        let delay = if seen.unprobed { Duration::ZERO } else { params.removal_delay };
+        let last = self.said().cloned();
+        let observed = &seen.members;
+        let look = Look { now, family, claims, observed, observed_at: *observed_at, delay, confirm };
+        self.memory.look(&look, || match &last {
+            Some(last) if !last.level.is_empty() => {
+                last.level.required.keys().chain(&last.level.tolerated).copied().collect()
+            }
+            Some(_) | None => observed.clone(),
+        });
+        self.deadline = self.memory.deadline(now, delay, confirm);
+        let staying = self.memory.staying(now, delay);
+        let mut level = Level::default();
+        let mut services = BTreeMap::new();
+        for (uid, fact) in claims {
+            let stays = |owners: &BTreeSet<ServiceUid>| {
+                owners.contains(uid) || !owners.iter().any(|owner| claims.contains_key(owner))
+            };
+            let own = part(fact, family);
+            let required: BTreeMap<IpAddr, Member> = own
+                .into_iter()
+                .flat_map(|part| &part.required)
+                .map(|(ip, node)| {
+                    let name = AddressName::new(node.name.shared());
+                    (*ip, Member { name, node_ready: node.ready })
+                })
+                .collect();
+            let tolerated: BTreeSet<IpAddr> = own
+                .into_iter()
+                .flat_map(|part| &part.tolerated)
+                .chain(staying.iter().filter(|(_, owners)| stays(owners)).map(|(ip, _)| ip))
+                .filter(|ip| !required.contains_key(ip))
+                .copied()
+                .collect();
+            let share = Share {
+                key: fact.key.clone(),
+                revision: fact.revision,
+                required: required.keys().copied().collect(),
+                tolerated: tolerated.clone(),
+                triggered: fact.triggered,
+            };
+            level.unite(&Level { required, tolerated });
+            services.insert(uid.clone(), share);
+        }
+        let held = self.memory.held(confirm).and_then(|mut held| {
+            held.members.retain(|ip| !level.required.contains_key(ip));
+            (!held.members.is_empty()).then_some(held)
+        });
+        Assignment {
+            epoch: *epoch,
+            pool: id.clone(),
+            family,
+            source: Source::Kubernetes,
+            services,
+            level,
+            provenance: claims.values().map(|fact| fact.provenance).max().unwrap_or_default(),
+            paused: claims.values().any(|fact| fact.paused),
+            held,
+        }
+    }
+
+    /// Reports what begins with the new assignment: that Services share the pool, that a removal is held back.
+    fn report(
+        &mut self,
+        id: &PoolId,
+        claims: &Claims,
+        before: Option<&Assignment>,
+        new: &Assignment,
+        out: &mut Vec<Out>,
+    ) {
+        if claims.len() > 1 && !self.sharing.iter().eq(claims.keys()) {
+            self.sharing = claims.keys().cloned().collect();
+            let services = claims.values().map(|fact| fact.key.clone()).collect();
+            let what = What::Shared { pool: id.clone(), services };
+            out.push(Out::Report(Report { subjects: subjects(claims), what }));
+        }
+        let held_before: Option<HeldReason> =
+            before.and_then(|before| before.held.as_ref()).map(|held| held.reason);
+        if let Some(held) = &new.held
+            && held_before != Some(held.reason)
+        {
+            let what = What::Held { pool: id.clone(), reason: held.reason, members: held.members.len() };
+            out.push(Out::Report(Report { subjects: subjects(claims), what }));
+        }
+    }
+
+    /// The pool has let go of everything. Tells whether that was unexpected.
+    pub(super) fn retired(&mut self, id: &PoolId, out: &mut Vec<Out>) -> bool {
+        match &mut self.phase {
+            Phase::Unassigned => return true,
+            Phase::Assigned { said, answer_due } | Phase::Retiring { said, ask_again: answer_due @ true } => {
+                *answer_due = false;
+                out.push(Out::Assign(Arc::clone(said)));
+            }
+            Phase::Retiring { .. } => {
+                self.phase = Phase::Unassigned;
+                out.push(Out::Forget(id.clone()));
+            }
+        }
+        false
+    }
+}
+
+/// The invariant of what is said: the level is disjoint and the union of the shares, and what is held back
+/// may stay.
+pub(super) fn is_sound(said: &Assignment) -> bool {
+    let required: BTreeSet<IpAddr> =
+        said.services.values().flat_map(|share| &share.required).copied().collect();
+    let allowed: BTreeSet<IpAddr> =
+        said.services.values().flat_map(|share| &share.tolerated).chain(&required).copied().collect();
+    said.level.is_disjoint()
+        && said.level.required.keys().eq(&required)
+        && allowed.iter().all(|ip| said.level.allows(ip))
+        && said.level.required.len() + said.level.tolerated.len() == allowed.len()
+        && said.held.iter().flat_map(|held| &held.members).all(|ip| said.level.allows(ip))
+}
+
+fn subjects(claims: &Claims) -> Vec<Subject> {
+    claims
+        .iter()
+        .map(|(uid, fact)| Subject::Service(ServiceRef { key: fact.key.clone(), uid: uid.clone() }))
+        .collect()
+}
+
+/// Whether two assignments say the same, node readiness and revisions included.
+fn same(one: &Assignment, other: &Assignment) -> bool {
+    let Assignment { epoch, pool, family, source, services, level, provenance, paused, held } = one;
+    *epoch == other.epoch
+        && *pool == other.pool
+        && *family == other.family
+        && *source == other.source
+        && *services == other.services
+        && level.required == other.level.required
+        && level.tolerated == other.level.tolerated
+        && *provenance == other.provenance
+        && *paused == other.paused
+        && *held == other.held
+}

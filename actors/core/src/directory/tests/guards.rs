@@ -1,0 +1,201 @@
+//! Removal delay (D4), members nobody knows, and what is held back (D6, G2).
+
+use super::*;
+
+fn tolerated(bench: &Bench) -> BTreeSet<IpAddr> {
+    bench.web().1
+}
+
+#[test]
+fn d4_a_member_that_leaves_stays_tolerated_for_the_removal_delay() {
+    let mut bench = settled(&[1, 2]);
+    bench.service(fact(1, "web", part(&[1], &[])));
+    assert_eq!(bench.web(), (ips(&[1]), ips(&[2])));
+    assert_eq!(bench.assignment("lb", "shop-web").services[&uid(1)].tolerated, ips(&[2]));
+    bench.pass(29_999);
+    assert_eq!(tolerated(&bench), ips(&[2]));
+    bench.pass(1);
+    assert_eq!(bench.web(), (ips(&[1]), ips(&[])));
+    bench.observe(&web(&[1, 2]));
+    assert_eq!(tolerated(&bench), ips(&[]), "its leaving time is known: it is not tolerated anew");
+}
+
+#[test]
+fn d4_a_member_that_comes_back_counts_anew_when_it_leaves_again() {
+    let mut bench = settled(&[1, 2]);
+    bench.service(fact(1, "web", part(&[1], &[])));
+    bench.pass(20_000);
+    bench.service(fact(1, "web", part(&[1], &[2])));
+    bench.pass(60_000);
+    assert_eq!(tolerated(&bench), ips(&[2]));
+    bench.service(fact(1, "web", part(&[1], &[])));
+    bench.pass(29_000);
+    assert_eq!(tolerated(&bench), ips(&[2]));
+    bench.pass(1_000);
+    assert_eq!(tolerated(&bench), ips(&[]));
+}
+
+#[test]
+fn d4_a_pool_with_a_rule_without_a_probe_has_no_removal_delay() {
+    let mut bench = settled(&[1, 2]);
+    let mut unprobed = rule(1, "shop-web");
+    unprobed.probed = false;
+    bench.observe(&balancer("lb", vec![pool("lb", "shop-web", &[1, 2])], vec![unprobed]));
+    bench.service(fact(1, "web", part(&[1], &[])));
+    assert_eq!(bench.web(), (ips(&[1]), ips(&[])));
+}
+
+#[test]
+fn d4_a_member_nobody_knows_stays_for_the_delay_since_it_was_first_seen() {
+    let mut bench = settled(&[1]);
+    bench.observe(&web(&[1, 9]));
+    bench.pass(20_000);
+    bench.observe(&web(&[1, 9]));
+    assert_eq!(tolerated(&bench), ips(&[9]));
+    bench.pass(10_000);
+    assert_eq!(tolerated(&bench), ips(&[]));
+    bench.observe(&web(&[1, 9]));
+    bench.pass(10_000);
+    assert_eq!(tolerated(&bench), ips(&[]), "while it stays there it is not seen for the first time again");
+}
+
+#[test]
+fn d4_what_leaves_a_shared_pool_stays_with_the_service_it_left() {
+    let mut bench = settled(&[1]);
+    bench.service(fact(2, "web", part(&[2, 3], &[])));
+    let rules = vec![rule(1, "shop-web"), rule(2, "shop-web")];
+    bench.observe(&balancer("lb", vec![pool("lb", "shop-web", &[1, 9])], rules));
+    bench.service(fact(2, "web", part(&[2], &[])));
+    let said = bench.assignment("lb", "shop-web");
+    assert_eq!(said.services[&uid(1)].tolerated, ips(&[9]));
+    assert_eq!(said.services[&uid(2)].tolerated, ips(&[3, 9]));
+}
+
+#[test]
+fn g2_the_last_members_stay_until_emptiness_has_lasted() {
+    let mut bench = settled(&[1, 2]);
+    bench.service(fact(1, "web", part(&[], &[])));
+    let held = bench.assignment("lb", "shop-web").held.clone().expect("held");
+    assert_eq!(held.reason, HeldReason::EmptyConfirm);
+    assert_eq!(held.until, Some(held.since.plus(Duration::from_secs(60))));
+    assert_eq!(held.members, ips(&[1, 2]));
+    let said = bench.take();
+    let held_pools = |pools| Sample::Held { reason: HeldReason::EmptyConfirm, pools };
+    assert!(said.iter().any(|out| matches!(out, Out::Sample(sample) if *sample == held_pools(1))));
+    bench.said = said;
+    assert!(matches!(&bench.reports()[..], [What::Held { members: 2, .. }]));
+    bench.pass(40_000);
+    bench.observe(&web(&[1, 2]));
+    bench.pass(19_999);
+    assert_eq!(bench.web(), (ips(&[]), ips(&[1, 2])));
+    bench.pass(1);
+    assert_eq!(bench.web(), (ips(&[]), ips(&[])));
+    assert!(bench.assignment("lb", "shop-web").held.is_none());
+    assert!(bench.samples().contains(&held_pools(0)));
+    bench.observe(&web(&[1, 2]));
+    assert_eq!(bench.web(), (ips(&[]), ips(&[])), "what was confirmed stays so");
+}
+
+#[test]
+fn g2_emptiness_that_was_interrupted_starts_anew() {
+    let mut bench = settled(&[1]);
+    bench.service(fact(1, "web", part(&[], &[])));
+    bench.pass(50_000);
+    bench.service(fact(1, "web", part(&[2], &[])));
+    assert!(bench.assignment("lb", "shop-web").held.is_none());
+    assert_eq!(bench.web(), (ips(&[2]), ips(&[])), "the delay of what left has passed meanwhile");
+    bench.pass(1_000);
+    bench.service(fact(1, "web", part(&[], &[])));
+    bench.pass(59_000);
+    assert_eq!(tolerated(&bench), ips(&[2]));
+    bench.pass(1_000);
+    assert_eq!(tolerated(&bench), ips(&[]));
+}
+
+#[test]
+fn g2_members_that_were_only_seen_are_held_too() {
+    let mut bench = Bench::running();
+    bench.observe(&web(&[1]));
+    bench.service(fact(1, "web", part(&[], &[])));
+    bench.pass(59_000);
+    assert_eq!(tolerated(&bench), ips(&[1]));
+    bench.pass(1_000);
+    assert_eq!(tolerated(&bench), ips(&[]));
+}
+
+#[test]
+fn g2_members_seen_only_after_it_became_empty_are_held_for_what_is_left_of_the_time() {
+    let mut bench = Bench::running();
+    bench.observe(&web(&[]));
+    bench.service(fact(1, "web", part(&[], &[])));
+    bench.pass(10_000);
+    bench.observe(&web(&[9]));
+    assert!(bench.assignment("lb", "shop-web").held.is_some());
+    bench.pass(49_999);
+    assert_eq!(tolerated(&bench), ips(&[9]));
+    bench.pass(1);
+    assert_eq!(tolerated(&bench), ips(&[]));
+}
+
+#[test]
+fn d6_what_is_held_for_one_service_of_a_shared_pool_stays_required_for_the_other() {
+    let mut bench = settled(&[1]);
+    bench.service(fact(2, "web", part(&[2], &[])));
+    let rules = vec![rule(1, "shop-web"), rule(2, "shop-web")];
+    bench.observe(&balancer("lb", vec![pool("lb", "shop-web", &[1, 2])], rules));
+    bench.service(fact(1, "web", Part { unusable: true, ..Part::default() }));
+    bench.pass(600_000);
+    assert_eq!(bench.web(), (ips(&[2]), ips(&[1])));
+    let held = bench.assignment("lb", "shop-web").held.clone().expect("held");
+    assert_eq!(held.members, ips(&[1]));
+}
+
+#[test]
+fn g2_a_pool_that_never_had_a_member_is_not_held() {
+    let mut bench = Bench::running();
+    bench.observe(&web(&[]));
+    bench.service(fact(1, "web", part(&[], &[])));
+    assert!(bench.assignment("lb", "shop-web").held.is_none());
+    assert!(bench.reports().is_empty());
+}
+
+#[test]
+fn g2_a_deleted_service_is_not_held() {
+    let mut bench = settled(&[1]);
+    bench.tell(In::Service(uid(1), None));
+    let said = bench.assignment("lb", "shop-web");
+    assert!(said.services.is_empty() && said.held.is_none());
+    assert!(bench.machine.deadline().is_none());
+}
+
+#[test]
+fn d6_a_part_without_a_usable_node_holds_what_the_pool_had_for_as_long_as_it_lasts() {
+    let mut bench = settled(&[1, 2]);
+    let unusable = || Part { unusable: true, ..Part::default() };
+    bench.service(fact(1, "web", unusable()));
+    bench.pass(3_600_000);
+    bench.observe(&web(&[1, 2]));
+    let held = bench.assignment("lb", "shop-web").held.clone().expect("held");
+    assert_eq!((held.reason, held.until), (HeldReason::NoUsableNode, None));
+    assert_eq!(bench.web(), (ips(&[]), ips(&[1, 2])));
+    let said = bench.take();
+    let held_pools = |pools| Sample::Held { reason: HeldReason::NoUsableNode, pools };
+    assert!(said.iter().any(|out| matches!(out, Out::Sample(sample) if *sample == held_pools(1))));
+    bench.said = said;
+    assert_eq!(bench.reports().len(), 1);
+    bench.service(fact(1, "web", part(&[3], &[])));
+    assert_eq!(bench.web(), (ips(&[3]), ips(&[])));
+    assert!(bench.samples().contains(&held_pools(0)));
+}
+
+#[test]
+fn d6_emptiness_after_an_unusable_part_is_confirmed_from_its_own_beginning() {
+    let mut bench = settled(&[1]);
+    bench.service(fact(1, "web", Part { unusable: true, ..Part::default() }));
+    bench.pass(600_000);
+    bench.service(fact(1, "web", part(&[], &[])));
+    bench.pass(59_000);
+    assert_eq!(tolerated(&bench), ips(&[1]));
+    bench.pass(1_000);
+    assert_eq!(tolerated(&bench), ips(&[]));
+}

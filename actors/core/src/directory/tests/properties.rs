@@ -1,0 +1,254 @@
+//! Safety and liveness over random histories of three Services and two pools on one load balancer.
+
+use proptest::prelude::*;
+
+use super::*;
+
+/// One thing that happens.
+#[derive(Clone, Debug)]
+enum Event {
+    /// A Service asks for this; `candidate: false`: its policy is not `Local`.
+    Asks { service: u32, required: u8, tolerated: u8, unusable: bool, candidate: bool },
+    /// A Service is gone.
+    Gone { service: u32 },
+    /// The load balancer is read.
+    Read { first: Seen, second: Seen },
+    /// The load balancer is found absent.
+    Absent,
+    /// Time passes.
+    Pass { millis: u64 },
+    /// A pool that was assigned to nobody answers, or one answers out of turn.
+    Answer { pool: usize },
+    /// A new term of leadership.
+    Term(u64),
+}
+
+/// A pool in a read: which Services' rules send to it, who is in it, and what speaks against a proof.
+#[derive(Clone, Debug)]
+struct Seen {
+    exists: bool,
+    rules: u8,
+    members: u8,
+    probed: bool,
+    foreign_rule: bool,
+}
+
+const POOLS: [&str; 2] = ["shop-a", "shop-b"];
+/// Services 0 and 1 have the same name, so that they share a pool; Service 2 has the other.
+const NAMES: [&str; 3] = ["a", "a", "b"];
+
+fn bits(mask: u8) -> Vec<u8> {
+    (0..4).filter(|n| mask & (1 << n) != 0).collect()
+}
+
+fn seen() -> impl Strategy<Value = Seen> {
+    (prop::bool::weighted(0.9), 1..8_u8, 0..16_u8, prop::bool::weighted(0.9), prop::bool::weighted(0.1))
+        .prop_map(|(exists, rules, members, probed, foreign_rule)| Seen {
+            exists,
+            rules,
+            members,
+            probed,
+            foreign_rule,
+        })
+}
+
+fn event() -> impl Strategy<Value = Event> {
+    prop_oneof![
+        6 => (0..3_u32, 0..16_u8, 0..16_u8, prop::bool::weighted(0.1), prop::bool::weighted(0.9)).prop_map(
+            |(service, required, tolerated, unusable, candidate)| {
+                Event::Asks { service, required, tolerated, unusable, candidate }
+            }
+        ),
+        3 => (0..3_u32).prop_map(|service| Event::Asks {
+            service, required: 0, tolerated: 0, unusable: false, candidate: true
+        }),
+        1 => (0..3_u32).prop_map(|service| Event::Gone { service }),
+        5 => (seen(), seen()).prop_map(|(first, second)| Event::Read { first, second }),
+        1 => Just(Event::Absent),
+        6 => (0..40_000_u64).prop_map(|millis| Event::Pass { millis }),
+        2 => (0..2_usize).prop_map(|pool| Event::Answer { pool }),
+        1 => (0..3_u64).prop_map(Event::Term),
+    ]
+}
+
+/// What an outsider knows, worked out from the events alone.
+struct World {
+    bench: Bench,
+    facts: BTreeMap<ServiceUid, ServiceFact>,
+    read: [Option<Seen>; 2],
+    /// What was said to each pool last, with Services.
+    last: [Option<Arc<Assignment>>; 2],
+    /// Since when nothing is asked of each pool while it is assigned.
+    empty_since: [Option<Now>; 2],
+}
+
+impl World {
+    fn new() -> World {
+        World {
+            bench: Bench::running(),
+            facts: BTreeMap::new(),
+            read: [None, None],
+            last: [None, None],
+            empty_since: [None, None],
+        }
+    }
+
+    fn happen(&mut self, event: Event) {
+        match event {
+            Event::Asks { service, required, tolerated, unusable, candidate } => {
+                let asked = if unusable {
+                    Part { unusable, ..Part::default() }
+                } else {
+                    part(&bits(required), &bits(tolerated & !required))
+                };
+                let mut fact = fact(service, NAMES[service as usize], asked);
+                if !candidate {
+                    fact.candidacy = Candidacy::NotLocal;
+                }
+                self.facts.insert(uid(service), fact.clone());
+                self.bench.service(fact);
+            }
+            Event::Gone { service } => {
+                self.facts.remove(&uid(service));
+                self.bench.tell(In::Service(uid(service), None));
+            }
+            Event::Read { first, second } => {
+                self.read = [Some(first), Some(second)].map(|seen| seen.filter(|seen| seen.exists));
+                self.bench.observe(&self.balancer());
+            }
+            Event::Absent => {
+                self.read = [None, None];
+                let began = self.bench.now;
+                self.bench.tell(In::Lb(LbObservation { lb: LbName::new("lb"), began, facts: None }));
+            }
+            Event::Pass { millis } => {
+                let end = self.bench.now.plus(Duration::from_millis(millis));
+                while let Some(at) = self.bench.machine.deadline().filter(|at| *at <= end) {
+                    self.bench.pass(at.since(self.bench.now).as_millis() as u64);
+                    self.judge();
+                }
+                self.bench.pass(end.since(self.bench.now).as_millis() as u64);
+            }
+            Event::Answer { pool } => self.bench.tell(In::Retired(id("lb", POOLS[pool]))),
+            Event::Term(n) => self.bench.tell(In::Epoch(Epoch(n))),
+        }
+        self.judge();
+    }
+
+    fn balancer(&self) -> Arc<LbFacts> {
+        let (mut pools, mut rules) = (Vec::new(), Vec::new());
+        for (name, seen) in POOLS.iter().zip(&self.read) {
+            let Some(seen) = seen else { continue };
+            pools.push(pool("lb", name, &bits(seen.members)));
+            let owners = (0..3).filter(|n| seen.rules & (1 << n) != 0);
+            for owner in owners.chain(seen.foreign_rule.then_some(9)) {
+                let mut rule = rule(owner, name);
+                rule.name = format!("{}-{name}", rule.name).into();
+                rule.probed = seen.probed;
+                rules.push(rule);
+            }
+        }
+        balancer("lb", pools, rules)
+    }
+
+    /// The Services that a pool should be assigned to: those of its rules, if they are all candidates and one
+    /// of them gave it its name.
+    fn owners(&self, pool: usize) -> BTreeMap<ServiceUid, &Part> {
+        let Some(seen) = &self.read[pool] else { return BTreeMap::new() };
+        let rules: Vec<u32> = (0..3).filter(|n| seen.rules & (1 << n) != 0).collect();
+        let candidate = |n: &u32| {
+            let fact = self.facts.get(&uid(*n))?;
+            (fact.candidacy == Candidacy::Candidate).then_some((uid(*n), &fact.parts[&Family::V4]))
+        };
+        let named = rules.iter().any(|n| candidate(n).is_some() && POOLS[pool].ends_with(NAMES[*n as usize]));
+        let all: Option<BTreeMap<_, _>> = rules.iter().map(candidate).collect();
+        all.filter(|_| named && !seen.foreign_rule).unwrap_or_default()
+    }
+
+    /// Safety, after every event.
+    fn judge(&mut self) {
+        for (place, name) in POOLS.into_iter().enumerate() {
+            let owners = self.owners(place);
+            let said = self.bench.assigned.get(&id("lb", name)).filter(|said| !said.services.is_empty());
+            let served: BTreeSet<&ServiceUid> = said.iter().flat_map(|said| said.services.keys()).collect();
+            assert_eq!(served, owners.keys().collect(), "assigned to its proven Services and nobody else");
+            let Some(said) = said.cloned() else {
+                (self.last[place], self.empty_since[place]) = (None, None);
+                continue;
+            };
+            let required: BTreeSet<IpAddr> =
+                owners.values().flat_map(|part| part.required.keys()).copied().collect();
+            assert_eq!(said.level.required.keys().copied().collect::<BTreeSet<_>>(), required);
+            assert!(owners.values().flat_map(|part| &part.tolerated).all(|ip| said.level.allows(ip)));
+            assert!(super::super::pool::is_sound(&said), "the union of the shares is the level");
+            let asked = owners.values().any(|part| !part.required.is_empty() || !part.tolerated.is_empty());
+            let unusable = owners.values().any(|part| part.unusable);
+            let last = self.last[place].take();
+            self.empty_since[place] = match self.empty_since[place] {
+                _ if asked || unusable => None,
+                Some(since) => Some(since),
+                None => Some(self.bench.now),
+            };
+            let had_some = last.as_ref().is_some_and(|last| !last.level.is_empty());
+            assert!(!(unusable && had_some && said.level.is_empty()), "emptied without a usable node");
+            if said.level.is_empty() && !unusable {
+                let had = match &last {
+                    Some(last) => !last.level.is_empty(),
+                    None => self.read[place].as_ref().is_some_and(|seen| seen.members & 15 != 0),
+                };
+                let lasted = self.empty_since[place].map(|since| self.bench.now.since(since));
+                let confirmed = lasted.is_some_and(|lasted| lasted >= Duration::from_secs(60));
+                assert!(!had || confirmed, "emptied after {lasted:?}");
+            }
+            self.last[place] = Some(said);
+        }
+    }
+
+    /// Liveness: once nothing happens any more, everything is as if there were no guards, and nothing waits.
+    fn come_to_rest(&mut self) {
+        self.happen(Event::Pass { millis: 60_001 });
+        for name in POOLS {
+            // Two answers, for a pool that may be asked again.
+            for _ in 0..2 {
+                let over =
+                    self.bench.assigned.get(&id("lb", name)).is_some_and(|said| said.services.is_empty());
+                if over {
+                    self.bench.tell(In::Retired(id("lb", name)));
+                }
+            }
+        }
+        assert_eq!(self.bench.machine.deadline(), None);
+        for (place, name) in POOLS.into_iter().enumerate() {
+            let owners = self.owners(place);
+            let Some(said) = self.bench.assigned.get(&id("lb", name)) else {
+                assert!(owners.is_empty());
+                continue;
+            };
+            assert!(!said.services.is_empty(), "what is nobody's is forgotten");
+            if owners.values().any(|part| part.unusable) {
+                continue;
+            }
+            let tolerated: BTreeSet<IpAddr> = owners
+                .values()
+                .flat_map(|part| &part.tolerated)
+                .filter(|ip| !said.level.required.contains_key(ip))
+                .copied()
+                .collect();
+            assert_eq!(said.level.tolerated, tolerated);
+            assert_eq!(said.held, None);
+        }
+    }
+}
+
+proptest! {
+    #[test]
+    fn d2_d4_g2_levels_are_safe_at_any_time_and_free_of_guards_in_the_end(
+        events in prop::collection::vec(event(), 1..60)
+    ) {
+        let mut world = World::new();
+        for event in events {
+            world.happen(event);
+        }
+        world.come_to_rest();
+    }
+}

@@ -1,0 +1,225 @@
+//! The words of each event: reason, type and message (E1).
+
+use std::fmt::Write as _;
+use std::time::Duration;
+
+use crate::arm::{Failure, FailureKind};
+use crate::assignment::HeldReason;
+use crate::events::Severity;
+use crate::ids::{PoolId, ServiceKey};
+use crate::object::Kind;
+use crate::report::What;
+
+/// The longest message, in bytes; the API server refuses longer ones.
+const LONGEST: usize = 1024;
+const CUT: &str = "…";
+const GUIDANCE: &str =
+    "To retrigger, cause an endpoint change for the Service (e.g., restart or scale a backing pod).";
+
+/// The reason, in CamelCase.
+pub(super) fn reason(what: &What) -> &'static str {
+    match what {
+        What::Updated { .. } => "LoadBalancerBackendPoolUpdated",
+        What::Retrying { .. } => "LoadBalancerBackendPoolUpdateRetrying",
+        What::FailedTerminal { .. } | What::FailedExhausted { .. } => "LoadBalancerBackendPoolUpdateFailed",
+        What::NotManageable { .. } => "BackendPoolNotManageable",
+        What::Shared { .. } => "BackendPoolShared",
+        What::Held { .. } => "BackendPoolRemovalHeld",
+        What::DataError { .. } => "ServiceEndpointsIncomplete",
+        What::Undecodable { .. } => "ObjectUndecodable",
+    }
+}
+
+/// `Normal` or `Warning`.
+pub(super) fn severity(what: &What) -> Severity {
+    match what {
+        What::Updated { .. } => Severity::Normal,
+        What::Retrying { .. }
+        | What::FailedTerminal { .. }
+        | What::FailedExhausted { .. }
+        | What::NotManageable { .. }
+        | What::Shared { .. }
+        | What::Held { .. }
+        | What::DataError { .. }
+        | What::Undecodable { .. } => Severity::Warning,
+    }
+}
+
+/// The message, at most 1024 bytes.
+pub(super) fn message(what: &What) -> String {
+    match what {
+        What::Updated {
+            pool,
+            members,
+            added,
+            removed,
+        } => cut(format!(
+            "Load balancer backend pool updated successfully: {pool} has {} ({added} added, {removed} removed)",
+            counted(*members, "member"),
+        )),
+        What::Retrying {
+            pool: _,
+            retry,
+            max,
+            failure,
+        } => {
+            let head = format!(
+                "Backend pool update failed, will retry ({retry}/{max}): {}: ",
+                code(failure)
+            );
+            around(&head, &error(failure), "")
+        }
+        What::FailedTerminal {
+            pool,
+            failure,
+            compared_again_in,
+        } => {
+            let tail = format!(".{}", compared_again(pool, *compared_again_in));
+            around(
+                "Backend pool update failed (non-retriable): ",
+                &whole(failure),
+                &tail,
+            )
+        }
+        What::FailedExhausted {
+            pool,
+            retries,
+            failure,
+            compared_again_in,
+        } => {
+            let head = format!("Backend pool update failed after {retries} retries: ");
+            let tail = format!(". {GUIDANCE}{}", compared_again(pool, *compared_again_in));
+            around(&head, &whole(failure), &tail)
+        }
+        What::NotManageable { pool, reason } => cut(format!(
+            "Members of backend pool {pool} are not written: {reason}"
+        )),
+        What::Shared { pool, services } => shared(pool, services),
+        What::Held {
+            pool,
+            reason,
+            members,
+        } => held(pool, *reason, *members),
+        What::DataError { endpoints, example } => {
+            let head = format!(
+                "{} cannot be placed in a backend pool: ",
+                counted(*endpoints, "endpoint")
+            );
+            around(&head, example, "")
+        }
+        What::Undecodable { kind, object, error } => {
+            let head = format!(
+                "{} {object} cannot be read; its last good state stays in force: ",
+                one(*kind)
+            );
+            around(&head, error, "")
+        }
+    }
+}
+
+fn shared(pool: &PoolId, services: &[ServiceKey]) -> String {
+    let mut names: Vec<String> = services.iter().map(ToString::to_string).collect();
+    names.sort_unstable();
+    let head = format!("Backend pool {pool} is used by several Services; it gets the members of all: ");
+    around(&head, &names.join(", "), "")
+}
+
+fn held(pool: &PoolId, reason: HeldReason, members: usize) -> String {
+    let why = match reason {
+        HeldReason::EmptyConfirm => "a Service would be left without any; this waits for confirmation",
+        HeldReason::NoUsableNode => "the Service has endpoints but no usable node; a person must release it",
+    };
+    let members = counted(members, "member");
+    cut(format!(
+        "Removal of {members} from backend pool {pool} is held back: {why}"
+    ))
+}
+
+/// What one object of the kind is called.
+fn one(kind: Kind) -> &'static str {
+    match kind {
+        Kind::Services => "Service",
+        Kind::EndpointSlices => "EndpointSlice",
+        Kind::Nodes => "Node",
+    }
+}
+
+/// ARM's code, or where else it went wrong.
+fn code(failure: &Failure) -> String {
+    failure
+        .code
+        .as_ref()
+        .map_or_else(|| place(failure.kind), ToString::to_string)
+}
+
+fn place(kind: FailureKind) -> String {
+    match kind {
+        FailureKind::Status(status) => format!("HTTP {status}"),
+        FailureKind::Operation => "OperationFailed".to_owned(),
+        FailureKind::Connection => "ConnectionFailed".to_owned(),
+        FailureKind::Timeout => "Timeout".to_owned(),
+        FailureKind::Undecodable(status) => format!("HTTP {status} with an unreadable body"),
+        FailureKind::Credential => "NoToken".to_owned(),
+        FailureKind::PermitExpired => "PermitExpired".to_owned(),
+        FailureKind::GateClosed => "ThrottleGateClosed".to_owned(),
+        FailureKind::Refused => "RequestRefused".to_owned(),
+    }
+}
+
+/// The message and the correlation id.
+fn error(failure: &Failure) -> String {
+    let mut text = failure.message.trim_end().to_owned();
+    if let Some(id) = &failure.correlation_id {
+        let space = if text.is_empty() { "" } else { " " };
+        write!(text, "{space}(correlation id {id})").expect("writing to a String cannot fail");
+    }
+    text
+}
+
+/// Code, message and correlation id, without a full stop at the end.
+fn whole(failure: &Failure) -> String {
+    let (code, error) = (code(failure), error(failure));
+    let text = if error.is_empty() {
+        code
+    } else {
+        format!("{code}: {error}")
+    };
+    text.trim_end_matches('.').to_owned()
+}
+
+fn compared_again(pool: &PoolId, after: Option<Duration>) -> String {
+    match after {
+        Some(after) => format!(
+            " Backend pool {pool} is compared again in {} s.",
+            after.as_secs_f64().ceil()
+        ),
+        None => format!(" Backend pool {pool} is not compared again by itself."),
+    }
+}
+
+fn counted(count: usize, noun: &str) -> String {
+    if count == 1 {
+        format!("1 {noun}")
+    } else {
+        format!("{count} {noun}s")
+    }
+}
+
+/// Head, middle and tail; the middle is cut so that the tail fits.
+fn around(head: &str, middle: &str, tail: &str) -> String {
+    let room = LONGEST.saturating_sub(head.len() + tail.len());
+    cut(format!("{head}{}{tail}", cut_to(middle.to_owned(), room)))
+}
+
+fn cut(text: String) -> String {
+    cut_to(text, LONGEST)
+}
+
+/// Cuts at the boundary of a character and shows that it did.
+fn cut_to(mut text: String, longest: usize) -> String {
+    if text.len() > longest {
+        text.truncate(text.floor_char_boundary(longest.saturating_sub(CUT.len())));
+        text.push_str(CUT);
+    }
+    text
+}

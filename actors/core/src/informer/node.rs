@@ -1,0 +1,87 @@
+//! A node, what rests on it, and the addresses that it had last.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use crate::ids::{Family, ServiceKey};
+use crate::machine::Now;
+use crate::object::NodeObject;
+
+/// The family of an address.
+pub(super) fn family_of(ip: &IpAddr) -> Family {
+    match ip {
+        IpAddr::V4(_) => Family::V4,
+        IpAddr::V6(_) => Family::V6,
+    }
+}
+
+/// A node that exists, or on which something still rests.
+#[derive(Default, Debug)]
+pub(super) struct Node {
+    pub(super) object: Option<Arc<NodeObject>>,
+    /// Addresses that it had last, by family, and until when they are tolerated (D6).
+    pub(super) lost: BTreeMap<Family, (Vec<IpAddr>, Now)>,
+    /// The Services whose parts rest on it.
+    pub(super) services: BTreeSet<ServiceKey>,
+}
+
+/// How a node stands.
+pub(super) enum Standing<'a> {
+    /// It exists.
+    Known(&'a NodeObject),
+    /// It exists and is left out of all pools (D5).
+    LeftOut,
+    /// It does not exist, as far as is known.
+    Unknown,
+}
+
+impl Node {
+    pub(super) fn standing(&self) -> Standing<'_> {
+        match &self.object {
+            Some(object) if object.left_out.is_some() => Standing::LeftOut,
+            Some(object) => Standing::Known(object),
+            None => Standing::Unknown,
+        }
+    }
+
+    /// The addresses that it had last, while they are tolerated.
+    pub(super) fn last_known(&self, family: Family, now: Now) -> impl Iterator<Item = IpAddr> + '_ {
+        let lost = self.lost.get(&family).filter(|(_, until)| now < *until);
+        lost.into_iter().flat_map(|(ips, _)| ips.iter().copied())
+    }
+
+    pub(super) fn is_void(&self) -> bool {
+        self.object.is_none() && self.lost.is_empty() && self.services.is_empty()
+    }
+
+    /// Keeps in mind the addresses that a node has lost (D6); until when, if there are any.
+    pub(super) fn remember(&mut self, before: Option<&NodeObject>, until: Now) -> Option<Now> {
+        let left_out = |object: &NodeObject| object.left_out.is_some();
+        if self.object.as_deref().or(before).is_some_and(left_out) {
+            self.lost.clear();
+            return None;
+        }
+        let mut remembered = None;
+        for family in [Family::V4, Family::V6] {
+            let of = |object: Option<&NodeObject>| -> Vec<IpAddr> {
+                let ips = object.into_iter().flat_map(|object| &object.internal_ips);
+                ips.filter(|ip| family_of(ip) == family).copied().collect()
+            };
+            if !of(self.object.as_deref()).is_empty() {
+                self.lost.remove(&family);
+                continue;
+            }
+            let had = if before.is_some_and(left_out) {
+                Vec::new()
+            } else {
+                of(before)
+            };
+            if !had.is_empty() {
+                self.lost.insert(family, (had, until));
+                remembered = Some(until);
+            }
+        }
+        remembered
+    }
+}

@@ -1,0 +1,203 @@
+//! What one Service's endpoints ask of its pools, by family (D4-D6).
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use super::cache::Entry;
+use super::node::{Node, Standing, family_of};
+use super::{Counts, Part, RequiredNode};
+use crate::ids::{Family, NodeName};
+use crate::machine::Now;
+use crate::object::{Endpoint, ServiceObject};
+
+/// The most errors that are put into words.
+const ERRORS_SHOWN: usize = 10;
+
+/// What was worked out for one Service.
+#[derive(Default)]
+pub(super) struct Worked {
+    pub(super) parts: BTreeMap<Family, Part>,
+    pub(super) slices: usize,
+    pub(super) endpoints: usize,
+    /// What is wrong (D6), in words; at most [`ERRORS_SHOWN`].
+    pub(super) errors: Vec<Arc<str>>,
+    /// How many endpoints that concerns.
+    pub(super) affected: usize,
+    /// The nodes on which this rests, in order.
+    pub(super) nodes: Vec<NodeName>,
+}
+
+impl Worked {
+    /// Of a Service that asks for nothing because it is no candidate.
+    pub(super) fn nothing() -> Worked {
+        let parts = [(Family::V4, Part::default()), (Family::V6, Part::default())].into();
+        Worked {
+            parts,
+            ..Worked::default()
+        }
+    }
+
+    fn error(&mut self, words: impl FnOnce() -> String) {
+        if self.errors.len() < ERRORS_SHOWN {
+            self.errors.push(words().into());
+        }
+    }
+}
+
+/// The endpoints of one node.
+#[derive(Default)]
+struct Host {
+    endpoints: usize,
+    counts: bool,
+}
+
+/// Whether an endpoint makes its node required (D4).
+fn counts(rule: Counts, endpoint: &Endpoint) -> bool {
+    match rule {
+        Counts::Hosted => !endpoint.terminating,
+        Counts::Serving => endpoint.serving,
+        Counts::Ready => endpoint.ready,
+    }
+}
+
+/// The families that the Service's pools have; lacking addresses of another one are no error.
+pub(super) fn used_families(service: &ServiceObject) -> &[Family] {
+    if service.families.is_empty() {
+        &[Family::V4]
+    } else {
+        &service.families
+    }
+}
+
+/// The family in words.
+fn words(family: Family) -> &'static str {
+    match family {
+        Family::V4 => "IPv4",
+        Family::V6 => "IPv6",
+    }
+}
+
+/// Works out a candidate's parts from all its slices, whatever their address type.
+pub(super) fn work_out(
+    entry: &Entry,
+    nodes: &BTreeMap<NodeName, Node>,
+    used: &[Family],
+    rule: Counts,
+    now: Now,
+) -> Worked {
+    let mut worked = Worked::nothing();
+    let mut hosts: BTreeMap<&NodeName, Host> = BTreeMap::new();
+    let mut nameless = Vec::new();
+    worked.slices = entry.slices.len();
+    for endpoint in entry.slices.values().flat_map(|slice| &slice.endpoints) {
+        worked.endpoints += 1;
+        match &endpoint.node {
+            Some(node) => {
+                let host = hosts.entry(node).or_default();
+                host.endpoints += 1;
+                host.counts |= counts(rule, endpoint);
+            }
+            None => nameless.push(endpoint.identity),
+        }
+    }
+    if !nameless.is_empty() {
+        worked.affected += nameless.len();
+        worked.error(|| format!("{} endpoints without a nodeName", nameless.len()));
+    }
+    for (name, host) in &hosts {
+        add_host(&mut worked, name, host, nodes.get(*name), used, now);
+    }
+    worked.nodes = hosts.keys().map(|name| (*name).clone()).collect();
+    add_orphans(&mut worked, entry, &nameless, nodes, now);
+    for (family, part) in &mut worked.parts {
+        part.tolerated.retain(|ip| !part.required.contains_key(ip));
+        let empty = part.required.is_empty() && part.tolerated.is_empty();
+        part.unusable = empty && worked.endpoints > 0 && used.contains(family);
+    }
+    worked
+}
+
+/// Adds the addresses of one node with endpoints; a node that is left out adds none (D5).
+fn add_host(
+    worked: &mut Worked,
+    name: &NodeName,
+    host: &Host,
+    node: Option<&Node>,
+    used: &[Family],
+    now: Now,
+) {
+    let object = match node.map_or(Standing::Unknown, Node::standing) {
+        Standing::LeftOut => return,
+        Standing::Known(object) => Some(object),
+        Standing::Unknown => None,
+    };
+    let mut lacking = String::new();
+    for (family, part) in &mut worked.parts {
+        let ips = || {
+            object
+                .into_iter()
+                .flat_map(|object| &object.internal_ips)
+                .filter(|ip| family_of(ip) == *family)
+        };
+        if let (Some(object), Some(_)) = (object, ips().next()) {
+            if host.counts {
+                let required = RequiredNode {
+                    name: name.clone(),
+                    ready: object.ready,
+                };
+                for ip in ips() {
+                    part.required.entry(*ip).or_insert_with(|| required.clone());
+                }
+            } else {
+                part.tolerated.extend(ips());
+            }
+            continue;
+        }
+        part.tolerated
+            .extend(node.into_iter().flat_map(|node| node.last_known(*family, now)));
+        if object.is_some() && used.contains(family) {
+            let separator = if lacking.is_empty() { "" } else { " and no " };
+            write!(lacking, "{separator}{}", words(*family)).expect("a string takes every write");
+        }
+    }
+    if object.is_none() {
+        worked.affected += host.endpoints;
+        worked.error(|| format!("node {name} is not known"));
+    } else if !lacking.is_empty() {
+        worked.affected += host.endpoints;
+        worked.error(|| format!("node {name} has no {lacking} address"));
+    }
+}
+
+/// Tolerates the addresses of the nodes that endpoints without a nodeName were last known on (D6).
+fn add_orphans(
+    worked: &mut Worked,
+    entry: &Entry,
+    nameless: &[u64],
+    nodes: &BTreeMap<NodeName, Node>,
+    now: Now,
+) {
+    for orphan in nameless.iter().filter_map(|identity| entry.orphans.get(identity)) {
+        if now >= orphan.until {
+            continue;
+        }
+        if let Err(place) = worked.nodes.binary_search(&orphan.node) {
+            worked.nodes.insert(place, orphan.node.clone());
+        }
+        let Some(node) = nodes.get(&orphan.node) else {
+            continue;
+        };
+        let ips: &[IpAddr] = match node.standing() {
+            Standing::LeftOut => continue,
+            Standing::Known(object) => &object.internal_ips,
+            Standing::Unknown => &[],
+        };
+        for (family, part) in &mut worked.parts {
+            part.tolerated
+                .extend(ips.iter().filter(|ip| family_of(ip) == *family));
+            part.tolerated.extend(node.last_known(*family, now));
+        }
+    }
+}

@@ -1,0 +1,44 @@
+//! Which Services are candidates (D1).
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use super::{Requirement, Selector};
+use crate::object::{ServiceObject, ServiceType};
+use crate::view::Candidacy;
+
+impl Selector {
+    /// Whether an object with these labels is selected.
+    #[must_use]
+    pub fn matches(&self, labels: &BTreeMap<Arc<str>, Arc<str>>) -> bool {
+        self.0.iter().all(|requirement| match requirement {
+            Requirement::In(key, values) => labels.get(key).is_some_and(|value| values.contains(value)),
+            Requirement::NotIn(key, values) => labels.get(key).is_none_or(|value| !values.contains(value)),
+            Requirement::Exists(key) => labels.contains_key(key),
+            Requirement::Absent(key) => !labels.contains_key(key),
+        })
+    }
+}
+
+/// What selects Services.
+#[derive(Debug)]
+pub(super) struct Selection {
+    pub(super) namespaces: BTreeSet<Arc<str>>,
+    pub(super) selector: Selector,
+}
+
+impl Selection {
+    /// Whether the Service is a candidate, and if not, the first reason.
+    pub(super) fn candidacy(&self, service: &ServiceObject) -> Candidacy {
+        let namespace = self.namespaces.is_empty() || self.namespaces.contains(&service.key.namespace);
+        match service.service_type {
+            ServiceType::Other => Candidacy::NotLoadBalancer,
+            ServiceType::LoadBalancer if service.deleting => Candidacy::Deleting,
+            ServiceType::LoadBalancer if !service.local => Candidacy::NotLocal,
+            ServiceType::LoadBalancer if namespace && self.selector.matches(&service.labels) => {
+                Candidacy::Candidate
+            }
+            ServiceType::LoadBalancer => Candidacy::NotSelected,
+        }
+    }
+}

@@ -1,0 +1,368 @@
+//! Whatever comes in whatever order, the Informer ends with what a fresh one would say of the final state.
+
+use proptest::prelude::*;
+
+use super::*;
+
+/// What happens at the API server, or between it and us.
+#[derive(Clone, Debug)]
+enum Act {
+    Service {
+        at: usize,
+        uid: u8,
+        local: bool,
+        load_balancer: bool,
+        dual: bool,
+    },
+    Slice {
+        at: usize,
+        of: usize,
+        endpoints: Vec<(u8, usize, bool)>,
+    },
+    Node {
+        at: usize,
+        ip: u8,
+        v6: bool,
+        left_out: bool,
+        ready: bool,
+    },
+    Gone(Kind, usize),
+    /// The watch breaks: events of this kind are missed until a list.
+    Break(Kind),
+    Relist {
+        kind: Kind,
+        undecodable: Option<usize>,
+    },
+    AbortedList(Kind),
+    StaleList(Kind),
+    /// The last event comes once more, or an older state comes late.
+    Again(Kind, usize),
+    Undecodable(Kind, usize),
+    Reconnect(Kind),
+    Turn,
+    Pass(u64),
+}
+
+const SERVICES: usize = 3;
+const SLICES: usize = 4;
+const NODES: usize = 4;
+
+fn kind() -> impl Strategy<Value = Kind> {
+    prop::sample::select(Kind::ALL.to_vec())
+}
+
+fn act() -> impl Strategy<Value = Act> {
+    let endpoint = (0_u8..6, 0..NODES + 2, any::<bool>());
+    prop_oneof![
+        2 => (0..SERVICES, 0_u8..2, prop::bool::weighted(0.8), prop::bool::weighted(0.8), any::<bool>())
+            .prop_map(|(at, uid, local, load_balancer, dual)| Act::Service { at, uid, local, load_balancer, dual }),
+        6 => (0..SLICES, 0..SERVICES + 1, prop::collection::vec(endpoint, 0..5))
+            .prop_map(|(at, of, endpoints)| Act::Slice { at, of, endpoints }),
+        3 => (0..NODES, 0_u8..6, any::<bool>(), prop::bool::weighted(0.2), any::<bool>())
+            .prop_map(|(at, ip, v6, left_out, ready)| Act::Node { at, ip, v6, left_out, ready }),
+        2 => (kind(), 0..SLICES).prop_map(|(kind, at)| Act::Gone(kind, at)),
+        1 => kind().prop_map(Act::Break),
+        2 => (kind(), prop::option::weighted(0.3, 0..SLICES))
+            .prop_map(|(kind, undecodable)| Act::Relist { kind, undecodable }),
+        1 => kind().prop_map(Act::AbortedList),
+        1 => kind().prop_map(Act::StaleList),
+        2 => (kind(), 0..SLICES).prop_map(|(kind, at)| Act::Again(kind, at)),
+        1 => (kind(), 0..SLICES).prop_map(|(kind, at)| Act::Undecodable(kind, at)),
+        1 => kind().prop_map(Act::Reconnect),
+        3 => Just(Act::Turn),
+        1 => (0_u64..400).prop_map(Act::Pass),
+    ]
+}
+
+fn name(kind: Kind, at: usize) -> ObjectKey {
+    match kind {
+        Kind::Services => service_key(&format!("s{at}")),
+        Kind::EndpointSlices => slice_key(&format!("e{at}")),
+        Kind::Nodes => node_key(&format!("n{at}")),
+    }
+}
+
+fn make_slice(at: usize, of: usize, endpoints: &[(u8, usize, bool)]) -> Object {
+    let of = if of < SERVICES {
+        format!("s{of}")
+    } else {
+        String::new()
+    };
+    let mut object = slice(&format!("e{at}"), &of, &[]);
+    let make = |(identity, node, terminating): &(u8, usize, bool)| {
+        // One node that never exists, and one that is not named.
+        let node = if *node <= NODES {
+            format!("n{node}")
+        } else {
+            String::new()
+        };
+        endpoint(
+            u64::from(*identity),
+            &format!("{node}{}", if *terminating { "!" } else { "" }),
+        )
+    };
+    object.endpoints = endpoints.iter().map(make).collect();
+    object.into()
+}
+
+fn make(act: &Act) -> Option<Object> {
+    match act {
+        Act::Service {
+            at,
+            uid,
+            local,
+            load_balancer,
+            dual,
+        } => {
+            let mut object = service(&format!("s{at}"));
+            object.uid = ServiceUid::new(format!("{at}-{uid}"));
+            object.local = *local;
+            object.service_type = if *load_balancer {
+                ServiceType::LoadBalancer
+            } else {
+                ServiceType::Other
+            };
+            object.families = if *dual { vec![V4, V6] } else { vec![V4] };
+            Some(object.into())
+        }
+        Act::Slice { at, of, endpoints } => Some(make_slice(*at, *of, endpoints)),
+        Act::Node {
+            at,
+            ip,
+            v6,
+            left_out,
+            ready,
+        } => {
+            let mut ips = Vec::new();
+            if *ip > 0 {
+                ips.push(format!("10.0.{at}.{ip}"));
+            }
+            if *v6 {
+                ips.push(format!("fd00::{at}:{ip}"));
+            }
+            let ips: Vec<&str> = ips.iter().map(String::as_str).collect();
+            let mut object = node(&format!("n{at}"), &ips);
+            object.left_out = left_out.then_some(LeftOut::ControlPlane);
+            object.ready = *ready;
+            Some(object.into())
+        }
+        Act::Gone(..)
+        | Act::Break(_)
+        | Act::Relist { .. }
+        | Act::AbortedList(_)
+        | Act::StaleList(_)
+        | Act::Again(..)
+        | Act::Undecodable(..)
+        | Act::Reconnect(_)
+        | Act::Turn
+        | Act::Pass(_) => None,
+    }
+}
+
+/// The API server, the way from it, the Informer, and what a listener has heard.
+struct World {
+    run: Run,
+    /// What exists, and what of it the Informer has been given.
+    real: BTreeMap<ObjectKey, Object>,
+    given: BTreeMap<ObjectKey, Object>,
+    broken: BTreeSet<Kind>,
+    heard: BTreeMap<ServiceUid, Arc<ServiceFact>>,
+}
+
+impl World {
+    fn new() -> World {
+        let (real, given, broken) = (BTreeMap::new(), BTreeMap::new(), BTreeSet::new());
+        World {
+            run: Run::of(params()),
+            real,
+            given,
+            broken,
+            heard: BTreeMap::new(),
+        }
+    }
+
+    fn relist(&mut self, kind: Kind, undecodable: Option<usize>) {
+        let bad_key = undecodable
+            .map(|at| name(kind, at))
+            .filter(|key| self.real.contains_key(key));
+        self.run.seen(kind, Seen::ListBegan(Provenance::Relist));
+        for (key, object) in self.real.iter().filter(|(key, _)| kind_of(key) == kind) {
+            let seen = if Some(key) == bad_key.as_ref() {
+                bad(Some(key.clone()))
+            } else {
+                Seen::Object(object.clone())
+            };
+            self.run.seen(kind, seen);
+        }
+        let version = version(self.run.version);
+        self.run.seen(kind, Seen::ListDone(version));
+        let keep = bad_key
+            .as_ref()
+            .and_then(|key| Some((key.clone(), self.given.get(key)?.clone())));
+        self.given.retain(|key, _| kind_of(key) != kind);
+        let listed = self
+            .real
+            .iter()
+            .filter(|(key, _)| kind_of(key) == kind && Some(*key) != bad_key.as_ref());
+        self.given
+            .extend(listed.map(|(key, object)| (key.clone(), object.clone())));
+        self.given.extend(keep);
+        // What could not be decoded is behind until it changes or the next list.
+        match bad_key {
+            Some(_) => self.broken.insert(kind),
+            None => self.broken.remove(&kind),
+        };
+    }
+
+    fn act(&mut self, act: &Act) {
+        self.run.version += 1;
+        let now_version = version(self.run.version);
+        match act {
+            Act::Service { .. } | Act::Slice { .. } | Act::Node { .. } => {
+                let object = stamped(make(act).expect("it makes an object"), self.run.version);
+                let key = object.key();
+                self.real.insert(key.clone(), object.clone());
+                if !self.broken.contains(&kind_of(&key)) {
+                    self.given.insert(key.clone(), object.clone());
+                    self.run.seen(kind_of(&key), Seen::Object(object));
+                }
+            }
+            Act::Gone(kind, at) => {
+                let key = name(*kind, *at);
+                self.real.remove(&key);
+                if !self.broken.contains(kind) {
+                    self.given.remove(&key);
+                    self.run.seen(
+                        *kind,
+                        Seen::Deleted {
+                            key,
+                            resource_version: now_version,
+                        },
+                    );
+                }
+            }
+            Act::Break(kind) => {
+                self.broken.insert(*kind);
+            }
+            Act::Relist { kind, undecodable } => self.relist(*kind, *undecodable),
+            Act::AbortedList(kind) => {
+                self.run.seen(*kind, Seen::ListBegan(Provenance::Relist));
+                self.run.seen(*kind, Seen::ListAborted);
+            }
+            Act::StaleList(kind) => {
+                self.run.seen(*kind, Seen::Bookmark(now_version));
+                self.run.seen(*kind, Seen::ListBegan(Provenance::Relist));
+                self.run.seen(*kind, Seen::ListDone(version(2)));
+            }
+            Act::Again(kind, at) => {
+                if let Some(object) = self.given.get(&name(*kind, *at)).cloned() {
+                    self.run.seen(*kind, Seen::Object(stamped(object.clone(), 1)));
+                    self.run.seen(*kind, Seen::Object(object));
+                }
+            }
+            Act::Undecodable(kind, at) => self.run.seen(*kind, bad(Some(name(*kind, *at)))),
+            Act::Reconnect(kind) => self.run.seen(*kind, Seen::Reconnected),
+            Act::Turn => {}
+            Act::Pass(seconds) => self.run.now = self.run.now.plus(Duration::from_secs(*seconds)),
+        }
+    }
+
+    fn turn(&mut self) -> Result<(), TestCaseError> {
+        for (uid, fact) in facts(&self.run.turn()) {
+            match fact {
+                Some(fact) => {
+                    prop_assert_eq!(&fact.uid, &uid);
+                    for part in fact.parts.values() {
+                        prop_assert!(part.tolerated.iter().all(|ip| !part.required.contains_key(ip)));
+                    }
+                    self.is_safe(&fact)?;
+                    if let Some(before) = self.heard.insert(uid, Arc::clone(&fact)) {
+                        prop_assert!(!before.same_as(&fact), "said twice");
+                        prop_assert!(before.revision <= fact.revision);
+                    }
+                }
+                None => prop_assert!(self.heard.remove(&uid).is_some(), "gone twice"),
+            }
+        }
+        Ok(())
+    }
+
+    /// No address that a live endpoint needs is missing, as far as the Informer has been told.
+    fn is_safe(&self, fact: &ServiceFact) -> Result<(), TestCaseError> {
+        if fact.candidacy != Candidacy::Candidate {
+            return Ok(());
+        }
+        for object in self.given.values() {
+            let Object::Slice(slice) = object else { continue };
+            if slice.service.as_ref() != Some(&fact.key) {
+                continue;
+            }
+            for endpoint in slice.endpoints.iter().filter(|endpoint| !endpoint.terminating) {
+                let Some(name) = &endpoint.node else { continue };
+                let Some(Object::Node(node)) = self.given.get(&ObjectKey::Node(name.clone())) else {
+                    continue;
+                };
+                for ip in node.internal_ips.iter().filter(|_| node.left_out.is_none()) {
+                    let family = if ip.is_ipv4() { V4 } else { V6 };
+                    prop_assert!(
+                        fact.parts[&family].required.contains_key(ip),
+                        "{ip} of {name} in {fact:?}"
+                    );
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What counts of a fact when its history does not.
+fn core(fact: &ServiceFact) -> ServiceFact {
+    ServiceFact {
+        revision: 0,
+        provenance: Provenance::Watch,
+        triggered: None,
+        ..fact.clone()
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(512))]
+
+    #[test]
+    fn any_history_ends_in_the_facts_of_the_final_state(acts in prop::collection::vec(act(), 0..60)) {
+        let mut world = World::new();
+        for act in &acts {
+            world.act(act);
+            if matches!(act, Act::Turn) {
+                world.turn()?;
+            }
+            if Kind::ALL.iter().any(|kind| !world.run.informer.streams[kind].synced) {
+                prop_assert!(world.heard.is_empty());
+            }
+        }
+        for kind in Kind::ALL {
+            world.run.version += 1;
+            if world.broken.contains(&kind) || !world.run.informer.streams[&kind].synced {
+                world.relist(kind, None);
+            }
+        }
+        world.turn()?;
+        // Last known addresses have their time.
+        world.run.now = world.run.now.plus(Duration::from_secs(300));
+        world.turn()?;
+        prop_assert_eq!(world.run.informer.deadline(), None);
+
+        let mut fresh = World::new();
+        fresh.run.version = world.run.version;
+        fresh.real = world.real.clone();
+        for kind in Kind::ALL {
+            fresh.relist(kind, None);
+        }
+        fresh.turn()?;
+        let heard: BTreeMap<_, _> = world.heard.iter().map(|(uid, fact)| (uid, core(fact))).collect();
+        let expected: BTreeMap<_, _> = fresh.heard.iter().map(|(uid, fact)| (uid, core(fact))).collect();
+        prop_assert_eq!(heard, expected);
+        prop_assert_eq!(world.run.informer.cache.entries.len(), fresh.run.informer.cache.entries.len());
+        prop_assert_eq!(world.run.informer.cache.nodes.len(), fresh.run.informer.cache.nodes.len());
+    }
+}

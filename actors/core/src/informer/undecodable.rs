@@ -1,0 +1,79 @@
+//! Remembers which objects could not be decoded, so that each is told about once per error.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use super::cache::{Cache, kind_of};
+use crate::object::{Kind, ObjectKey};
+use crate::report::{Report, Subject, What};
+
+/// The objects whose newest state is not known.
+#[derive(Default, Debug)]
+pub(super) struct Undecodables {
+    errors: BTreeMap<ObjectKey, Arc<str>>,
+    untold: BTreeSet<ObjectKey>,
+}
+
+impl Undecodables {
+    /// An object came that could not be decoded; whether that is news.
+    pub(super) fn note(&mut self, key: ObjectKey, error: Arc<str>) -> bool {
+        if self.errors.get(&key) == Some(&error) {
+            return false;
+        }
+        self.errors.insert(key.clone(), error);
+        self.untold.insert(key)
+    }
+
+    /// The object is good again, or gone.
+    pub(super) fn forget(&mut self, key: &ObjectKey) {
+        self.errors.remove(key);
+        self.untold.remove(key);
+    }
+
+    /// A list of this kind is complete: those that were not bad in it are no longer.
+    pub(super) fn keep_listed(&mut self, kind: Kind, bad: &BTreeSet<ObjectKey>) {
+        self.errors
+            .retain(|key, _| kind_of(key) != kind || bad.contains(key));
+        self.untold
+            .retain(|key| kind_of(key) != kind || bad.contains(key));
+    }
+
+    /// Reports what has not been told: on the Service whose object it is, else on the Node. One of which
+    /// nothing is known is only counted.
+    pub(super) fn reports(&mut self, cache: &Cache) -> Vec<Report> {
+        let untold = std::mem::take(&mut self.untold);
+        let report = |key: ObjectKey| {
+            let error = Arc::clone(self.errors.get(&key)?);
+            let (subject, object) = match &key {
+                ObjectKey::Service(service) => (cache.service_subject(service)?, service.to_string()),
+                ObjectKey::Slice(slice) => {
+                    let owner = cache.owner(slice)?;
+                    (
+                        cache.service_subject(owner)?,
+                        format!("{}/{}", slice.namespace, slice.name),
+                    )
+                }
+                ObjectKey::Node(name) => {
+                    let uid = cache.node(name)?.uid.clone();
+                    (
+                        Subject::Node {
+                            name: name.clone(),
+                            uid,
+                        },
+                        name.to_string(),
+                    )
+                }
+            };
+            let what = What::Undecodable {
+                kind: kind_of(&key),
+                object: object.into(),
+                error,
+            };
+            Some(Report {
+                subjects: vec![subject],
+                what,
+            })
+        };
+        untold.into_iter().filter_map(report).collect()
+    }
+}

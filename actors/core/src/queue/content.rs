@@ -1,0 +1,70 @@
+//! What a pool is known to hold, and how urgent the difference to its level is (Q3, D3).
+
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+
+use crate::arm::{AdminState, PoolFacts};
+use crate::level::Level;
+use crate::machine::Now;
+use crate::queue::Class;
+
+/// What a pool held when it was last seen.
+#[derive(Clone, Debug)]
+pub(super) struct Content {
+    pub members: BTreeSet<IpAddr>,
+    /// Those of them whose admin state is Down.
+    down: BTreeSet<IpAddr>,
+    /// When the look began, or the write ended.
+    pub seen: Now,
+    /// Whether nothing can have changed it since that we know of: no try of ours with an unclear end.
+    pub certain: bool,
+}
+
+impl Content {
+    /// What a GET saw.
+    pub fn observed(facts: &PoolFacts, began: Now) -> Content {
+        let down = facts
+            .entries
+            .iter()
+            .filter(|entry| entry.admin_state == AdminState::Down);
+        Content {
+            members: facts.members(),
+            down: down.filter_map(|entry| entry.ip).collect(),
+            seen: began,
+            certain: true,
+        }
+    }
+
+    /// What an attempt found or left there.
+    pub fn attempted(members: BTreeSet<IpAddr>, before: Option<&Content>, now: Now) -> Content {
+        let down = before.map_or_else(BTreeSet::new, |before| {
+            before.down.intersection(&members).copied().collect()
+        });
+        Content {
+            members,
+            down,
+            seen: now,
+            certain: true,
+        }
+    }
+
+    /// Whether it is certain that the pool is right.
+    pub fn is_right(&self, level: &Level) -> bool {
+        self.certain && level.is_right(&self.members)
+    }
+
+    /// How urgent a write is. A write that adds nothing cannot revive a pool.
+    pub fn class(&self, level: &Level) -> Class {
+        if level.missing(&self.members).next().is_none() {
+            return Class::Remove;
+        }
+        let serves = |ip: &IpAddr| {
+            !self.down.contains(ip) && level.required.get(ip).is_some_and(|member| member.node_ready)
+        };
+        if self.members.iter().any(serves) {
+            Class::Add
+        } else {
+            Class::Revive
+        }
+    }
+}

@@ -1,0 +1,230 @@
+//! What the lines of a stream and the pages of a list mean.
+
+use std::sync::Arc;
+
+use super::{Line, Out, Phase, Seen, WatchFailure, Watcher, Work};
+use crate::ids::CallId;
+use crate::level::Provenance;
+use crate::machine::Now;
+use crate::object::ResourceVersion;
+use crate::sample::Sample;
+
+impl Watcher {
+    pub(super) fn on_opened(&mut self, now: Now, call: CallId, out: &mut Vec<Out>) {
+        if self.current() != Some(call) {
+            out.push(Out::Sample(Sample::UnmatchedAnswer));
+        } else if !self.follow(now, out) {
+            // It is a list: its page is yet to come.
+            self.heard_at = Some(now);
+        }
+    }
+
+    /// Enters the stream of the open request, when it is one that streams.
+    fn follow(&mut self, now: Now, out: &mut Vec<Out>) -> bool {
+        match &mut self.phase {
+            Phase::Idle | Phase::Waiting { .. } => return false,
+            Phase::Following { heard, .. } => *heard = now,
+            Phase::Asked { call, work, .. } => {
+                if matches!(work, Work::List { .. }) {
+                    return false;
+                }
+                let (call, work) = (*call, work.clone());
+                self.phase = Phase::Following {
+                    call,
+                    opened: now,
+                    heard: now,
+                    lines: false,
+                    work,
+                };
+                self.on_connected(out);
+            }
+        }
+        self.heard_at = Some(now);
+        true
+    }
+
+    /// A watch that stands says so: to the Informer when it is a new connection, and in the metrics.
+    fn on_connected(&mut self, out: &mut Vec<Out>) {
+        let kind = self.kind;
+        let Some(Work::Watch { again, .. }) = self.work_mut() else {
+            return;
+        };
+        if std::mem::take(again) {
+            out.push(Out::Seen(kind, Seen::Reconnected));
+        }
+        self.last_error = None;
+        self.set_fresh(true, out);
+    }
+
+    /// Takes in a run of lines; whether a bookmark was among them.
+    pub(super) fn on_lines(&mut self, now: Now, call: CallId, lines: Vec<Line>, out: &mut Vec<Out>) -> bool {
+        if self.current() != Some(call) || !self.follow(now, out) {
+            out.push(Out::Sample(Sample::UnmatchedAnswer));
+            return false;
+        }
+        let mut bookmarked = false;
+        for line in lines {
+            if self.current() != Some(call) {
+                break;
+            }
+            if let Phase::Following { lines, .. } = &mut self.phase {
+                *lines = true;
+            }
+            match line {
+                Line::Error(failure) => self.fail(now, failure, out),
+                Line::Bookmark {
+                    resource_version,
+                    list_end,
+                } => {
+                    self.backoff.on_progress();
+                    bookmarked = true;
+                    self.on_bookmark(now, resource_version, list_end, out);
+                }
+                Line::Object(_) | Line::Deleted { .. } | Line::Undecodable { .. } => {
+                    self.backoff.on_progress();
+                    self.pass_on(line, out);
+                }
+            }
+        }
+        bookmarked
+    }
+
+    /// Passes a line about an object on to the Informer.
+    fn pass_on(&mut self, line: Line, out: &mut Vec<Out>) {
+        self.tell_list_began(out);
+        let seen = match line {
+            Line::Object(object) => {
+                self.advance(object.resource_version());
+                Seen::Object(object)
+            }
+            Line::Deleted {
+                key,
+                resource_version,
+            } => {
+                self.advance(&resource_version);
+                Seen::Deleted {
+                    key,
+                    resource_version,
+                }
+            }
+            Line::Undecodable {
+                key,
+                resource_version,
+                error,
+            } => {
+                if let Some(version) = &resource_version {
+                    self.advance(version);
+                }
+                out.push(Out::Sample(Sample::UndecodableObject(self.kind)));
+                Seen::Undecodable { key, error }
+            }
+            // Bookmarks and errors speak of the stream; in a page they mean nothing.
+            Line::Bookmark { .. } | Line::Error(_) => return,
+        };
+        out.push(Out::Seen(self.kind, seen));
+    }
+
+    fn tell_list_began(&mut self, out: &mut Vec<Out>) {
+        let provenance = if self.listed {
+            Provenance::Relist
+        } else {
+            Provenance::FirstList
+        };
+        let kind = self.kind;
+        let began = match self.work_mut() {
+            Some(Work::StreamingList { began } | Work::List { page: _, began }) => began,
+            Some(Work::Watch { .. }) | None => return,
+        };
+        if !std::mem::replace(began, true) {
+            out.push(Out::Seen(kind, Seen::ListBegan(provenance)));
+        }
+    }
+
+    /// Moves on the version that a running watch is complete up to. Objects of a list come in no order.
+    fn advance(&mut self, version: &ResourceVersion) {
+        match self.work_mut() {
+            Some(Work::Watch { from, .. }) if !version.0.is_empty() => *from = version.clone(),
+            Some(Work::Watch { .. } | Work::StreamingList { .. } | Work::List { .. }) | None => {}
+        }
+    }
+
+    fn on_bookmark(&mut self, now: Now, version: ResourceVersion, list_end: bool, out: &mut Vec<Out>) {
+        self.tell_list_began(out);
+        match self.work_mut() {
+            Some(Work::Watch { .. }) => {
+                self.advance(&version);
+                out.push(Out::Seen(self.kind, Seen::Bookmark(version)));
+            }
+            Some(Work::StreamingList { .. }) if list_end => {
+                if self.end_list(now, &version, out) {
+                    if let Some(work) = self.work_mut() {
+                        *work = Work::Watch {
+                            from: version,
+                            again: false,
+                        };
+                    }
+                    self.on_connected(out);
+                }
+            }
+            // Nothing is complete up to a bookmark amid a list.
+            Some(Work::StreamingList { .. } | Work::List { .. }) | None => {}
+        }
+    }
+
+    /// Ends the list, unless it has no version to go on from.
+    fn end_list(&mut self, now: Now, version: &ResourceVersion, out: &mut Vec<Out>) -> bool {
+        if version.0.is_empty() {
+            self.fail(
+                now,
+                WatchFailure::Other("a list without a resourceVersion".into()),
+                out,
+            );
+            return false;
+        }
+        out.push(Out::Seen(self.kind, Seen::ListDone(version.clone())));
+        self.listed = true;
+        self.backoff.on_listed(now);
+        true
+    }
+
+    pub(super) fn on_page(
+        &mut self,
+        now: Now,
+        call: CallId,
+        (items, version, next): (Vec<Line>, ResourceVersion, Option<Arc<str>>),
+        out: &mut Vec<Out>,
+    ) {
+        if self.current() != Some(call) || !matches!(self.work_mut(), Some(Work::List { .. })) {
+            out.push(Out::Sample(Sample::UnmatchedAnswer));
+            return;
+        }
+        self.heard_at = Some(now);
+        self.backoff.on_progress();
+        self.tell_list_began(out);
+        for item in items {
+            self.pass_on(item, out);
+        }
+        match next.filter(|token| !token.is_empty()) {
+            Some(page) => self.open(
+                now,
+                Work::List {
+                    page: Some(page),
+                    began: true,
+                },
+                out,
+            ),
+            None => {
+                if self.end_list(now, &version, out) {
+                    self.open(
+                        now,
+                        Work::Watch {
+                            from: version,
+                            again: false,
+                        },
+                        out,
+                    );
+                }
+            }
+        }
+    }
+}

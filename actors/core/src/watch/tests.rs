@@ -1,0 +1,663 @@
+use std::sync::Arc;
+use std::time::Duration;
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::ids::{NodeName, NodeUid};
+use crate::object::NodeObject;
+
+fn version(n: u64) -> ResourceVersion {
+    ResourceVersion(n.to_string().into())
+}
+
+fn object(n: u64) -> Line {
+    Line::Object(Object::Node(Arc::new(NodeObject {
+        name: NodeName::new("n1"),
+        uid: NodeUid::new("u1"),
+        resource_version: version(n),
+        internal_ips: Vec::new(),
+        left_out: None,
+        ready: true,
+        taints: Vec::new(),
+    })))
+}
+
+fn bookmark(n: u64) -> Line {
+    Line::Bookmark {
+        resource_version: version(n),
+        list_end: false,
+    }
+}
+
+fn list_end(n: u64) -> Line {
+    Line::Bookmark {
+        resource_version: version(n),
+        list_end: true,
+    }
+}
+
+fn other() -> WatchFailure {
+    WatchFailure::Other("connection reset".into())
+}
+
+/// A watcher on the test's clock. After each input `out` holds what was said.
+struct Run {
+    watcher: Watcher,
+    now: Now,
+    out: Vec<Out>,
+}
+
+impl Run {
+    fn new() -> Run {
+        Run {
+            watcher: Watcher::new(Kind::Nodes),
+            now: Now::ZERO,
+            out: Vec::new(),
+        }
+    }
+
+    /// One whose streaming list ended at version 10.
+    fn watching() -> Run {
+        let mut run = Run::new();
+        run.step(In::Start);
+        run.lines(vec![object(7), list_end(10)]);
+        run
+    }
+
+    fn step(&mut self, input: In) {
+        self.out.clear();
+        self.watcher.step(self.now, input, &mut self.out);
+    }
+
+    fn call(&self) -> CallId {
+        self.watcher.current().expect("a request is open")
+    }
+
+    fn lines(&mut self, lines: Vec<Line>) {
+        self.step(In::Lines(self.call(), lines));
+    }
+
+    fn page(&mut self, items: Vec<Line>, n: u64, next: Option<&str>) {
+        let call = self.call();
+        self.step(In::Page {
+            call,
+            items,
+            resource_version: version(n),
+            next: next.map(Into::into),
+        });
+    }
+
+    fn ended(&mut self, failure: Option<WatchFailure>) {
+        self.step(In::Ended {
+            call: self.call(),
+            failure,
+            jitter: 1000,
+        });
+    }
+
+    fn pass(&mut self, millis: u64) {
+        self.now = self.now.plus(Duration::from_millis(millis));
+        self.out.clear();
+        self.watcher.tick(self.now, &mut self.out);
+    }
+
+    /// How long until it does something by itself, in milliseconds.
+    fn waits(&self) -> u128 {
+        self.watcher
+            .deadline()
+            .expect("something is waited for")
+            .since(self.now)
+            .as_millis()
+    }
+
+    /// Waits until it does something by itself.
+    fn wait(&mut self) {
+        self.now = self.watcher.deadline().expect("something is waited for");
+        self.pass(0);
+    }
+
+    fn asks(&self) -> Vec<Ask> {
+        let asked = |said: &Out| match said {
+            Out::Open { ask, .. } => Some(ask.clone()),
+            Out::Seen(..) | Out::View(_) | Out::Sample(_) => None,
+        };
+        self.out.iter().filter_map(asked).collect()
+    }
+
+    fn seen(&self) -> Vec<String> {
+        let seen = |said: &Out| match said {
+            Out::Seen(_, seen) => Some(match seen {
+                Seen::ListBegan(provenance) => format!("began {provenance:?}"),
+                Seen::Object(object) => format!("object {}", object.resource_version().0),
+                Seen::Deleted { resource_version, .. } => format!("deleted {}", resource_version.0),
+                Seen::Undecodable { key, .. } => format!("undecodable {}", key.is_some()),
+                Seen::ListDone(version) => format!("done {}", version.0),
+                Seen::ListAborted => "aborted".to_owned(),
+                Seen::Bookmark(version) => format!("bookmark {}", version.0),
+                Seen::Reconnected => "reconnected".to_owned(),
+            }),
+            Out::Open { .. } | Out::View(_) | Out::Sample(_) => None,
+        };
+        self.out.iter().filter_map(seen).collect()
+    }
+
+    fn samples(&self) -> Vec<Sample> {
+        let sample = |said: &Out| match said {
+            Out::Sample(sample) => Some(sample.clone()),
+            Out::Open { .. } | Out::Seen(..) | Out::View(_) => None,
+        };
+        self.out.iter().filter_map(sample).collect()
+    }
+
+    fn view(&self) -> SourceView {
+        let view = |said: &Out| match said {
+            Out::View(view) => Some(view.clone()),
+            Out::Open { .. } | Out::Seen(..) | Out::Sample(_) => None,
+        };
+        self.out.iter().rev().find_map(view).expect("a view was said")
+    }
+}
+
+fn watch_from(n: u64) -> Vec<Ask> {
+    vec![Ask::Watch { from: version(n) }]
+}
+
+fn first_page() -> Vec<Ask> {
+    vec![Ask::List { page: None }]
+}
+
+fn relisted(reason: RelistReason) -> Sample {
+    Sample::Relist {
+        kind: Kind::Nodes,
+        reason,
+    }
+}
+
+#[test]
+fn a_streaming_list_becomes_the_watch_at_its_end() {
+    let mut run = Run::new();
+    run.step(In::Start);
+    assert_eq!(run.asks(), [Ask::StreamingList]);
+    assert_eq!(run.view().phase, "listing");
+    run.step(In::Opened(run.call()));
+    run.lines(vec![object(7), object(3)]);
+    assert_eq!(run.seen(), ["began FirstList", "object 7", "object 3"]);
+    run.lines(vec![bookmark(8), list_end(10), object(11), bookmark(12)]);
+    assert_eq!(
+        run.seen(),
+        ["done 10", "object 11", "bookmark 12"],
+        "a bookmark amid the list says nothing"
+    );
+    assert_eq!(run.asks(), []);
+    assert_eq!(
+        run.samples(),
+        [Sample::SourceFresh {
+            kind: Kind::Nodes,
+            fresh: true
+        }]
+    );
+    let view = run.view();
+    assert_eq!((view.phase, view.synced), ("watching", true));
+    run.ended(None);
+    assert_eq!(run.asks(), watch_from(12));
+}
+
+#[test]
+fn a_list_without_objects_is_a_list() {
+    let mut run = Run::new();
+    run.step(In::Start);
+    run.lines(vec![list_end(10)]);
+    assert_eq!(run.seen(), ["began FirstList", "done 10"]);
+}
+
+#[test]
+fn a_refused_streaming_list_falls_back_to_pages_and_a_watch_at_once() {
+    let mut run = Run::new();
+    run.step(In::Start);
+    run.ended(Some(WatchFailure::StreamingRefused(
+        "sendInitialEvents is forbidden".into(),
+    )));
+    assert_eq!(run.asks(), first_page());
+    run.page(vec![object(7)], 10, Some("token"));
+    assert_eq!(run.seen(), ["began FirstList", "object 7"]);
+    assert_eq!(
+        run.asks(),
+        [Ask::List {
+            page: Some("token".into())
+        }]
+    );
+    run.page(vec![object(8)], 10, None);
+    assert_eq!(run.seen(), ["object 8", "done 10"]);
+    assert_eq!(run.asks(), watch_from(10));
+    run.step(In::Opened(run.call()));
+    assert_eq!(
+        run.seen(),
+        [] as [&str; 0],
+        "the first watch after a list is no new connection"
+    );
+    assert_eq!(run.view().phase, "watching");
+}
+
+#[test]
+fn an_error_line_that_refuses_a_streaming_list_voids_what_came_of_it() {
+    let mut run = Run::new();
+    run.step(In::Start);
+    let call = run.call();
+    run.lines(vec![
+        object(7),
+        Line::Error(WatchFailure::StreamingRefused("etcd".into())),
+        object(8),
+    ]);
+    assert_eq!(run.seen(), ["began FirstList", "object 7", "aborted"]);
+    assert_eq!(run.asks(), first_page());
+    run.step(In::Ended {
+        call,
+        failure: None,
+        jitter: 0,
+    });
+    assert_eq!(
+        run.samples(),
+        [],
+        "the end of a stream that an error line ended is expected"
+    );
+    run.step(In::Ended {
+        call,
+        failure: None,
+        jitter: 0,
+    });
+    assert_eq!(run.samples(), [Sample::UnmatchedAnswer]);
+}
+
+#[test]
+fn a_streaming_list_that_ends_early_or_stays_without_an_end_falls_back_to_pages() {
+    let mut run = Run::new();
+    run.step(In::Start);
+    run.lines(vec![object(7)]);
+    run.ended(None);
+    assert_eq!(run.seen(), ["aborted"]);
+    assert_eq!(run.asks(), first_page());
+
+    let mut run = Run::new();
+    run.step(In::Start);
+    run.step(In::Opened(run.call()));
+    run.pass(59_000);
+    run.lines(vec![object(7)]);
+    assert_eq!(run.waits(), 1_000, "lines do not prolong it");
+    run.wait();
+    assert_eq!(run.seen(), ["aborted"]);
+    assert_eq!(run.asks(), first_page());
+}
+
+#[test]
+fn a_refusal_is_remembered_for_ten_minutes() {
+    let mut run = Run::new();
+    run.step(In::Start);
+    run.ended(Some(WatchFailure::StreamingRefused("no".into())));
+    run.page(vec![], 10, None);
+    run.step(In::Opened(run.call()));
+    run.pass(300_000);
+    run.lines(vec![bookmark(11)]);
+    run.ended(Some(WatchFailure::Expired));
+    assert_eq!(run.asks(), first_page());
+    run.page(vec![], 20, None);
+    run.step(In::Opened(run.call()));
+    run.pass(300_000);
+    run.lines(vec![Line::Error(WatchFailure::Expired)]);
+    assert_eq!(run.asks(), [Ask::StreamingList]);
+}
+
+#[test]
+fn a_stream_that_ends_in_good_order_is_followed_again_at_once_and_stays_fresh() {
+    let mut run = Run::watching();
+    run.pass(240_000);
+    run.ended(None);
+    assert_eq!(run.asks(), watch_from(10));
+    assert_eq!(run.samples(), []);
+    run.step(In::Opened(run.call()));
+    run.lines(vec![object(11)]);
+    assert_eq!(run.seen(), ["object 11"]);
+    run.ended(None);
+    run.lines(vec![object(12)]);
+    assert_eq!(
+        run.seen(),
+        ["reconnected", "object 12"],
+        "also when nobody said that it was opened"
+    );
+}
+
+#[test]
+fn a_watch_that_ends_at_once_and_empty_is_followed_again_after_a_growing_wait() {
+    let mut run = Run::watching();
+    run.ended(None);
+    let mut waits = Vec::new();
+    for _ in 0..7 {
+        run.step(In::Opened(run.call()));
+        run.ended(None);
+        assert_eq!(run.asks(), []);
+        waits.push(run.waits());
+        run.wait();
+        assert_eq!(run.asks(), watch_from(10));
+    }
+    assert_eq!(waits, [1_000, 2_000, 4_000, 8_000, 16_000, 30_000, 30_000]);
+    run.lines(vec![bookmark(11)]);
+    run.ended(Some(other()));
+    assert_eq!(run.waits(), 1_000, "a line resets it");
+}
+
+#[test]
+fn jitter_spreads_a_wait_over_its_second_half() {
+    for (jitter, wait) in [(0, 500), (500, 750), (1000, 1_000), (60_000, 1_000)] {
+        let mut run = Run::watching();
+        run.step(In::Ended {
+            call: run.call(),
+            failure: Some(other()),
+            jitter,
+        });
+        assert_eq!(run.waits(), wait);
+    }
+}
+
+#[test]
+fn d6_an_expired_version_leads_to_a_list_at_once_and_then_more_slowly() {
+    let mut run = Run::watching();
+    run.pass(60_000);
+    run.lines(vec![Line::Error(WatchFailure::Expired)]);
+    assert!(run.samples().contains(&relisted(RelistReason::Expired)));
+    assert_eq!(run.asks(), [Ask::StreamingList]);
+    let mut waits = Vec::new();
+    for n in 20..23 {
+        run.lines(vec![object(n), list_end(n)]);
+        assert_eq!(run.seen()[0], "began Relist");
+        run.lines(vec![Line::Error(WatchFailure::Expired)]);
+        waits.push(run.waits());
+        run.wait();
+    }
+    assert_eq!(
+        waits,
+        [1_000, 2_000, 4_000],
+        "half of it each, without jitter: {waits:?}"
+    );
+}
+
+#[test]
+fn an_expired_page_token_starts_the_list_again() {
+    let mut run = Run::new();
+    run.step(In::Start);
+    run.ended(Some(WatchFailure::StreamingRefused("no".into())));
+    run.page(vec![object(7)], 10, Some("token"));
+    run.ended(Some(WatchFailure::Expired));
+    assert_eq!(run.seen(), ["aborted"]);
+    assert_eq!(run.asks(), first_page());
+    run.page(vec![object(7)], 12, None);
+    assert_eq!(
+        run.seen(),
+        ["began FirstList", "object 7", "done 12"],
+        "none was complete before"
+    );
+}
+
+#[test]
+fn retry_after_is_honoured_within_bounds_and_denials_wait_30_s() {
+    let throttled = |seconds| WatchFailure::TooManyRequests(Some(Duration::from_secs(seconds)));
+    let denied = WatchFailure::Denied("nodes is forbidden".into());
+    for (failure, wait) in [
+        (throttled(0), 1_000),
+        (throttled(7), 7_000),
+        (throttled(900), 60_000),
+        (denied.clone(), 30_000),
+    ] {
+        let mut run = Run::watching();
+        run.ended(Some(failure));
+        assert_eq!(run.waits(), wait);
+        assert_eq!(run.view().phase, "waiting");
+        assert_eq!(
+            run.samples(),
+            [Sample::SourceFresh {
+                kind: Kind::Nodes,
+                fresh: false
+            }]
+        );
+        run.wait();
+        assert_eq!(run.asks(), watch_from(10));
+    }
+    let mut run = Run::watching();
+    run.ended(Some(denied));
+    assert_eq!(
+        run.view().last_error.as_deref(),
+        Some("denied: nodes is forbidden")
+    );
+    run.wait();
+    run.step(In::Opened(run.call()));
+    assert_eq!(run.view().last_error, None);
+}
+
+#[test]
+fn a_silent_watch_is_broken_after_five_and_a_half_minutes_and_listed_again() {
+    let mut run = Run::watching();
+    run.pass(200_000);
+    run.lines(vec![bookmark(11)]);
+    assert_eq!(run.waits(), 330_000);
+    run.wait();
+    assert!(run.samples().contains(&relisted(RelistReason::Broken)));
+    assert_eq!(
+        run.view().last_error.as_deref(),
+        Some("the watch was silent for 330 s")
+    );
+    run.wait();
+    assert_eq!(run.asks(), [Ask::StreamingList]);
+}
+
+#[test]
+fn a_request_without_an_answer_is_given_up_after_a_minute() {
+    let mut run = Run::new();
+    run.step(In::Start);
+    let lost = run.call();
+    run.wait();
+    assert_eq!(run.now, Now::from_millis(60_000));
+    run.wait();
+    assert_eq!(run.asks(), [Ask::StreamingList], "silence is no refusal");
+    run.step(In::Lines(lost, vec![list_end(9)]));
+    assert_eq!(run.samples(), [Sample::UnmatchedAnswer]);
+    assert_eq!(run.seen(), [] as [&str; 0]);
+
+    run.ended(Some(WatchFailure::StreamingRefused("no".into())));
+    run.page(vec![object(7)], 10, Some("token"));
+    run.wait();
+    assert_eq!(run.seen(), ["aborted"], "a page that never comes");
+    run.wait();
+    assert_eq!(run.asks(), first_page());
+}
+
+#[test]
+fn d6_a_list_that_the_informer_refuses_is_made_again_ever_more_slowly() {
+    let mut run = Run::watching();
+    let mut waits = Vec::new();
+    for n in 0..7 {
+        run.step(In::Relist(RelistReason::Stale));
+        assert!(run.samples().contains(&relisted(RelistReason::Stale)));
+        run.step(In::Relist(RelistReason::Stale));
+        assert_eq!(run.samples(), [], "once is enough");
+        waits.push(run.waits());
+        run.wait();
+        run.lines(vec![object(n), list_end(n + 1)]);
+    }
+    assert_eq!(waits, [500, 1_000, 2_000, 4_000, 8_000, 15_000, 15_000]);
+    run.pass(60_000);
+    run.step(In::Relist(RelistReason::Stale));
+    assert_eq!(run.waits(), 500, "a list that lasted resets it");
+}
+
+#[test]
+fn a_refusal_while_a_wait_is_on_does_not_shorten_it() {
+    let mut run = Run::watching();
+    run.ended(Some(WatchFailure::Denied("no".into())));
+    run.step(In::Relist(RelistReason::Stale));
+    assert_eq!(run.waits(), 30_000);
+    run.wait();
+    assert_eq!(run.asks(), [Ask::StreamingList]);
+}
+
+#[test]
+fn d6_an_undecodable_line_is_passed_on_counted_and_gone_past() {
+    let mut run = Run::watching();
+    let key = Some(ObjectKey::Node(NodeName::new("n1")));
+    let line = |key| Line::Undecodable {
+        key,
+        resource_version: Some(version(15)),
+        error: "bad".into(),
+    };
+    run.lines(vec![line(key), line(None)]);
+    assert_eq!(run.seen(), ["undecodable true", "undecodable false"]);
+    assert_eq!(
+        run.samples(),
+        [
+            Sample::UndecodableObject(Kind::Nodes),
+            Sample::UndecodableObject(Kind::Nodes)
+        ]
+    );
+    run.ended(None);
+    assert_eq!(run.asks(), watch_from(15));
+}
+
+#[test]
+fn what_the_informer_holds_is_shown() {
+    let mut run = Run::watching();
+    run.step(In::Cached(3));
+    assert_eq!(run.view().objects, 3);
+    run.step(In::Cached(3));
+    assert!(run.out.is_empty());
+}
+
+#[test]
+fn a_list_without_a_version_is_a_failure() {
+    let mut run = Run::new();
+    run.step(In::Start);
+    let nameless = Line::Bookmark {
+        resource_version: ResourceVersion::default(),
+        list_end: true,
+    };
+    run.lines(vec![object(7), nameless]);
+    assert_eq!(run.seen(), ["began FirstList", "object 7", "aborted"]);
+}
+
+#[derive(Clone, Debug)]
+enum Act {
+    Start,
+    Opened,
+    Lines(Vec<Line>),
+    Page(Vec<Line>, u64, bool),
+    Ended(Option<WatchFailure>, u16),
+    Relist(RelistReason),
+    Pass(u64),
+    Wait,
+}
+
+fn failure() -> impl Strategy<Value = WatchFailure> {
+    prop_oneof![
+        Just(WatchFailure::Expired),
+        Just(WatchFailure::StreamingRefused("no".into())),
+        (0_u64..100).prop_map(|s| WatchFailure::TooManyRequests(Some(Duration::from_secs(s)))),
+        Just(WatchFailure::TooManyRequests(None)),
+        Just(WatchFailure::Denied("no".into())),
+        Just(other()),
+    ]
+}
+
+fn line() -> impl Strategy<Value = Line> {
+    prop_oneof![
+        4 => (1_u64..100).prop_map(object),
+        2 => (1_u64..100).prop_map(list_end),
+        2 => (1_u64..100).prop_map(bookmark),
+        1 => failure().prop_map(Line::Error),
+        1 => Just(Line::Bookmark { resource_version: ResourceVersion::default(), list_end: true }),
+        1 => (1_u64..100).prop_map(|n| Line::Deleted {
+            key: ObjectKey::Node(NodeName::new("n1")),
+            resource_version: version(n),
+        }),
+        1 => Just(Line::Undecodable { key: None, resource_version: None, error: "bad".into() }),
+    ]
+}
+
+fn act() -> impl Strategy<Value = (Act, bool)> {
+    let act = prop_oneof![
+        1 => Just(Act::Start),
+        2 => Just(Act::Opened),
+        4 => prop::collection::vec(line(), 0..4).prop_map(Act::Lines),
+        3 => (prop::collection::vec(line(), 0..3), 0_u64..100, any::<bool>())
+            .prop_map(|(items, n, more)| Act::Page(items, n, more)),
+        3 => (prop::option::of(failure()), 0_u16..1001).prop_map(|(failure, jitter)| Act::Ended(failure, jitter)),
+        1 => prop::sample::select(vec![RelistReason::Expired, RelistReason::Stale, RelistReason::Broken])
+            .prop_map(Act::Relist),
+        2 => (0_u64..400_000).prop_map(Act::Pass),
+        2 => Just(Act::Wait),
+    ];
+    (act, prop::bool::weighted(0.9))
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(512))]
+
+    /// Safety: one request at a time with rising ids; lists begin, then end or abort, and nothing of a
+    /// request that was dropped is heard. Liveness: something is always waited for, and a server that answers
+    /// gets the watcher to watching again.
+    #[test]
+    fn a_watcher_always_waits_for_something_and_tells_lists_whole(acts in prop::collection::vec(act(), 0..60)) {
+        let mut run = Run::new();
+        run.step(In::Start);
+        let mut newest = run.watcher.current();
+        let mut listing = false;
+        for (act, current) in acts {
+            let open = run.watcher.current();
+            let answer = matches!(act, Act::Opened | Act::Lines(_) | Act::Page(..) | Act::Ended(..));
+            let call = if current { open.unwrap_or(CallId(0)) } else { CallId(u64::MAX) };
+            match act {
+                Act::Start => run.step(In::Start),
+                Act::Opened => run.step(In::Opened(call)),
+                Act::Lines(lines) => run.step(In::Lines(call, lines)),
+                Act::Page(items, n, more) => {
+                    let resource_version = if n == 0 { ResourceVersion::default() } else { version(n) };
+                    run.step(In::Page { call, items, resource_version, next: more.then(|| "t".into()) });
+                }
+                Act::Ended(failure, jitter) => run.step(In::Ended { call, failure, jitter }),
+                Act::Relist(reason) => run.step(In::Relist(reason)),
+                Act::Pass(millis) => run.pass(millis),
+                Act::Wait => run.wait(),
+            }
+            prop_assert!(run.watcher.check());
+            prop_assert!(run.watcher.deadline().is_some());
+            for said in &run.out {
+                match said {
+                    Out::Open { call, .. } => {
+                        prop_assert!(Some(*call) > newest);
+                        newest = Some(*call);
+                    }
+                    Out::Seen(_, Seen::ListBegan(_)) => prop_assert!(!std::mem::replace(&mut listing, true)),
+                    Out::Seen(_, Seen::ListDone(_) | Seen::ListAborted) => {
+                        prop_assert!(std::mem::replace(&mut listing, false));
+                    }
+                    Out::Seen(_, Seen::Bookmark(_) | Seen::Reconnected) => prop_assert!(!listing),
+                    Out::Seen(_, Seen::Object(_) | Seen::Deleted { .. } | Seen::Undecodable { .. }) => {}
+                    Out::View(_) | Out::Sample(_) => {}
+                }
+            }
+            if answer && !current {
+                prop_assert!(run.seen().is_empty());
+            }
+        }
+        for _ in 0..4 {
+            if run.watcher.current().is_none() {
+                prop_assert!(run.waits() <= 60_000);
+                run.wait();
+            }
+            let call = run.call();
+            match run.watcher.work_mut().cloned() {
+                Some(Work::StreamingList { .. }) => run.step(In::Lines(call, vec![list_end(100)])),
+                Some(Work::List { .. }) => run.page(vec![], 100, None),
+                Some(Work::Watch { .. }) => run.step(In::Opened(call)),
+                None => prop_assert!(false, "a request is open"),
+            }
+        }
+        prop_assert_eq!(run.watcher.fresh, Some(true));
+    }
+}

@@ -1,0 +1,221 @@
+//! The calls to ARM that are under way, and the reads that wait for a token (design.md W9, A3).
+//!
+//! Each call has an id, a purpose and a watchdog. Reads wait in the order poll, pre-write, verify, discovery;
+//! what becomes of an answer is decided by whoever the purpose names.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use crate::arm::{ArmAnswer, ArmRequest, Failure, FailureKind};
+use crate::ids::{AttemptId, CallId, LbName, Operation, PoolId};
+use crate::machine::Now;
+use crate::sample::{ArmResult, ArmVerb, GateClass};
+
+/// How long a call may go without an answer before it counts as timed out.
+const CALL_LIMIT: Duration = Duration::from_secs(90);
+
+/// What a call is for.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) enum Purpose {
+    /// The GET before a PUT.
+    PreWrite(PoolId, AttemptId),
+    /// The PUT.
+    Put(PoolId, AttemptId),
+    /// How a PUT's operation stands: by its URL, else by the pool itself.
+    Poll(PoolId, AttemptId, Option<Operation>),
+    /// Whether anything runs on a pool whose PUT got no answer.
+    Probe(PoolId),
+    /// Whether a write is there.
+    Verify(PoolId, AttemptId),
+    /// A read of discovery's, with the id of its request.
+    Discovery(CallId, LbName),
+}
+
+/// The order in which waiting reads are sent (W9).
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(super) enum ReadRank {
+    /// Polls.
+    Poll,
+    /// Reads before a PUT, and those that open a lane again.
+    PreWrite,
+    /// Verification.
+    Verify,
+    /// Discovery.
+    Discovery,
+}
+
+impl Purpose {
+    /// The load balancer that it is about.
+    pub(super) fn lb(&self) -> &LbName {
+        match self {
+            Purpose::PreWrite(pool, _)
+            | Purpose::Put(pool, _)
+            | Purpose::Poll(pool, _, _)
+            | Purpose::Probe(pool)
+            | Purpose::Verify(pool, _) => &pool.lb,
+            Purpose::Discovery(_, lb) => lb,
+        }
+    }
+
+    /// The gate and budget that it goes through.
+    pub(super) fn class(&self) -> GateClass {
+        match self {
+            Purpose::Put(..) => GateClass::Writes,
+            Purpose::PreWrite(..)
+            | Purpose::Poll(..)
+            | Purpose::Probe(_)
+            | Purpose::Verify(..)
+            | Purpose::Discovery(..) => GateClass::Reads,
+        }
+    }
+
+    fn verb(&self) -> ArmVerb {
+        match self {
+            Purpose::Put(..) => ArmVerb::PutPool,
+            Purpose::Poll(_, _, Some(_)) => ArmVerb::Poll,
+            Purpose::PreWrite(..) | Purpose::Poll(_, _, None) | Purpose::Probe(_) | Purpose::Verify(..) => {
+                ArmVerb::GetPool
+            }
+            Purpose::Discovery(..) => ArmVerb::GetLoadBalancer,
+        }
+    }
+
+    fn rank(&self) -> ReadRank {
+        match self {
+            Purpose::Poll(..) => ReadRank::Poll,
+            Purpose::PreWrite(..) | Purpose::Probe(_) | Purpose::Put(..) => ReadRank::PreWrite,
+            Purpose::Verify(..) => ReadRank::Verify,
+            Purpose::Discovery(..) => ReadRank::Discovery,
+        }
+    }
+
+    /// The request of a read; `None` for the PUT, whose request is made of its plan.
+    pub(super) fn read_request(&self) -> Option<ArmRequest> {
+        match self {
+            Purpose::Put(..) => None,
+            Purpose::Poll(_, _, Some(operation)) => Some(ArmRequest::Poll(operation.clone())),
+            Purpose::PreWrite(pool, _)
+            | Purpose::Poll(pool, _, None)
+            | Purpose::Probe(pool)
+            | Purpose::Verify(pool, _) => Some(ArmRequest::GetPool(pool.clone())),
+            Purpose::Discovery(_, lb) => Some(ArmRequest::GetLoadBalancer(lb.clone())),
+        }
+    }
+}
+
+/// A call that was sent and not answered.
+#[derive(Clone, Debug)]
+pub(super) struct Call {
+    /// What it is for.
+    pub purpose: Purpose,
+    /// When it was sent.
+    pub began: Now,
+}
+
+impl Call {
+    /// What was called.
+    pub(super) fn verb(&self) -> ArmVerb {
+        self.purpose.verb()
+    }
+}
+
+/// Calls under way and reads that wait.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Calls {
+    last: u64,
+    open: BTreeMap<CallId, Call>,
+    puts: usize,
+    waiting: BTreeMap<(ReadRank, u64), Purpose>,
+    queued: u64,
+}
+
+impl Calls {
+    /// Notes a call that is sent now and names it.
+    pub(super) fn open(&mut self, now: Now, purpose: Purpose) -> CallId {
+        self.last += 1;
+        let id = CallId(self.last);
+        self.puts += usize::from(purpose.class() == GateClass::Writes);
+        self.open.insert(id, Call { purpose, began: now });
+        id
+    }
+
+    /// Takes out the call that an answer is for.
+    pub(super) fn close(&mut self, id: CallId) -> Option<Call> {
+        let call = self.open.remove(&id)?;
+        self.puts -= usize::from(call.purpose.class() == GateClass::Writes);
+        Some(call)
+    }
+
+    /// The oldest call whose watchdog has gone off.
+    pub(super) fn overdue(&self, now: Now) -> Option<CallId> {
+        let (id, call) = self.open.first_key_value()?;
+        (call.began.plus(CALL_LIMIT) <= now).then_some(*id)
+    }
+
+    /// When the next watchdog goes off: ids rise with time, so it is the first one's.
+    pub(super) fn deadline(&self) -> Option<Now> {
+        self.open.first_key_value().map(|(_, call)| call.began.plus(CALL_LIMIT))
+    }
+
+    /// How many PUTs are unanswered.
+    pub(super) fn puts(&self) -> usize {
+        self.puts
+    }
+
+    /// Puts a read behind the others of its rank.
+    pub(super) fn queue(&mut self, purpose: Purpose) {
+        self.queued += 1;
+        self.waiting.insert((purpose.rank(), self.queued), purpose);
+    }
+
+    /// The read that goes first.
+    pub(super) fn first(&self) -> Option<&Purpose> {
+        self.waiting.first_key_value().map(|(_, purpose)| purpose)
+    }
+
+    /// Takes out the read that goes first.
+    pub(super) fn take_first(&mut self) -> Option<Purpose> {
+        self.waiting.pop_first().map(|(_, purpose)| purpose)
+    }
+
+    /// Takes out the waiting reads that a test picks.
+    pub(super) fn take_out(&mut self, picks: impl Fn(&Purpose) -> bool) -> Vec<Purpose> {
+        self.waiting.extract_if(.., |_, purpose| picks(purpose)).map(|(_, purpose)| purpose).collect()
+    }
+
+    /// The PUTs that are unanswered.
+    pub(super) fn open_puts(&self) -> impl Iterator<Item = &PoolId> {
+        self.open.values().filter_map(|call| match &call.purpose {
+            Purpose::Put(pool, _) => Some(pool),
+            Purpose::PreWrite(..)
+            | Purpose::Poll(..)
+            | Purpose::Probe(_)
+            | Purpose::Verify(..)
+            | Purpose::Discovery(..) => None,
+        })
+    }
+}
+
+/// How an answer is counted.
+pub(super) fn result_of(answer: &ArmAnswer) -> ArmResult {
+    match answer {
+        ArmAnswer::LoadBalancer(_) | ArmAnswer::Pool(_) | ArmAnswer::Put(_) | ArmAnswer::Operation(_) => {
+            ArmResult::Ok
+        }
+        ArmAnswer::Withheld => ArmResult::NotSent,
+        ArmAnswer::Failed(failure) => result_of_failure(failure),
+    }
+}
+
+fn result_of_failure(failure: &Failure) -> ArmResult {
+    match failure.kind {
+        FailureKind::Status(429) => ArmResult::Throttled,
+        FailureKind::Status(status) if status < 500 => ArmResult::ClientError,
+        FailureKind::Status(_) | FailureKind::Undecodable(_) | FailureKind::Operation => ArmResult::ServerError,
+        FailureKind::Connection | FailureKind::Timeout => ArmResult::NoAnswer,
+        FailureKind::Credential
+        | FailureKind::PermitExpired
+        | FailureKind::GateClosed
+        | FailureKind::Refused => ArmResult::NotSent,
+    }
+}

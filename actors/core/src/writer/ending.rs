@@ -1,0 +1,273 @@
+//! The end of a write: who is answered what, and what becomes of the lane (design.md W2, W5, Q6, N3).
+
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use crate::arm::{Failure, FailureKind};
+use crate::ids::{Etag, LbName, PoolId};
+use crate::machine::Now;
+use crate::queue::{Due, Outcome};
+use crate::sample::GateClass;
+
+use super::classify::{Class, Scope, Stage, classify};
+use super::lane::Closed;
+use super::plan::Change;
+use super::slot::{Resume, Wait};
+use super::traffic::asked_delay;
+use super::verify::Written;
+use super::write::{Membership, Phase, Put, Write};
+use super::{Life, Out, Writer, our_failure};
+
+/// How a write ends.
+#[derive(Debug)]
+pub(super) enum End {
+    /// The operation has ended well.
+    Written { put: Arc<Put>, members: BTreeSet<IpAddr>, etag: Option<Etag> },
+    /// Nothing had to change.
+    Unchanged(BTreeSet<IpAddr>),
+    /// It would have been sent (C4).
+    Withheld(Arc<Put>),
+    /// A permit was refused before anything was sent.
+    NotGranted(Arc<Failure>),
+    /// The pool or its load balancer is not there.
+    Stale(Arc<Failure>),
+    /// Worth another try, not before `eligible_at`.
+    Retriable { failure: Arc<Failure>, eligible_at: Option<Now> },
+    /// Not worth another try.
+    Terminal(Arc<Failure>),
+    /// Shutdown or lost leadership.
+    Interrupted,
+    /// Nobody waits for it any more.
+    Left,
+}
+
+impl Writer {
+    /// Decides what follows from a failure and does it (W5).
+    pub(super) fn fail(
+        &mut self,
+        now: Now,
+        lb: &LbName,
+        stage: Stage,
+        failure: Arc<Failure>,
+        out: &mut Vec<Out>,
+    ) {
+        let eligible_at = match stage {
+            Stage::Read => self.gates.closed(now, GateClass::Reads),
+            Stage::Put => self.gates.closed(now, GateClass::Writes),
+            Stage::Poll => None,
+        };
+        let end = match classify(&failure, stage) {
+            Class::Stale => End::Stale(failure),
+            Class::EtagRound => {
+                if self.begin_round(now, lb) {
+                    return;
+                }
+                End::Retriable { failure, eligible_at: None }
+            }
+            Class::Throttled(Scope::Subscription) => End::Retriable { failure, eligible_at },
+            Class::Throttled(Scope::Lane) => {
+                End::Retriable { eligible_at: asked_delay(now, &failure), failure }
+            }
+            Class::GateClosed => {
+                let eligible_at = eligible_at.or_else(|| asked_delay(now, &failure));
+                End::Retriable { failure, eligible_at }
+            }
+            Class::Retriable => End::Retriable { failure, eligible_at: None },
+            Class::ClientRetry | Class::Terminal => End::Terminal(failure),
+            Class::NotGranted => End::NotGranted(failure),
+        };
+        self.end(now, lb, end, out);
+    }
+
+    /// Begins another round from GET after an entity tag has moved, if the attempt has one left (W2). A closed
+    /// gate ends it where it would end any read.
+    fn begin_round(&mut self, now: Now, lb: &LbName) -> bool {
+        let Some(write) = self.lanes.get(lb).and_then(|lane| lane.write.as_ref()) else { return false };
+        let goes_on = write.rounds < self.params.etag_rounds
+            && write.is_wanted()
+            && self.is_current(write.attempt)
+            && self.gates.closed(now, GateClass::Reads).is_none();
+        if goes_on {
+            self.queue_read(lb);
+        }
+        goes_on
+    }
+
+    /// Ends the write of a lane: answers its parts, frees lane and turn, begins verification.
+    pub(super) fn end(&mut self, now: Now, lb: &LbName, end: End, out: &mut Vec<Out>) {
+        let Some(write) = self.take_write(now, lb) else { return };
+        let pool = write.pool.clone();
+        if let Some(due) = write.admin {
+            match &end {
+                End::Written { put, .. } | End::Withheld(put) => {
+                    let generation = put.draining.generation;
+                    out.push(Out::AdminFinished { pool: pool.clone(), generation, failure: None });
+                }
+                End::Unchanged(_) => {
+                    let generation = self.draining.generation;
+                    out.push(Out::AdminFinished { pool: pool.clone(), generation, failure: None });
+                }
+                End::NotGranted(failure)
+                | End::Stale(failure)
+                | End::Retriable { failure, .. }
+                | End::Terminal(failure) => {
+                    let failure = Some(Arc::clone(failure));
+                    out.push(Out::AdminFinished { pool: pool.clone(), generation: due.generation, failure });
+                }
+                End::Interrupted | End::Left => {
+                    if let Some(lane) = self.lanes.get_mut(lb).filter(|_| self.life == Life::Running) {
+                        lane.edit(&pool.pool, |slot| slot.return_admin(due));
+                    }
+                }
+            }
+        }
+        if let (Some(taken), End::Written { put, etag, .. }) = (write.taken(), &end)
+            && self.is_current(write.attempt)
+        {
+            let written = Written {
+                attempt: write.attempt,
+                required: taken.level.required.keys().copied().collect(),
+                removed: put.change.removed.clone(),
+                etag: etag.clone(),
+            };
+            self.verifications.start(now, pool.clone(), written);
+        }
+        match write.membership {
+            Membership::Not => {}
+            Membership::Asked(_) | Membership::Taken(..) => {
+                if let Some(outcome) = outcome_of(end) {
+                    out.push(Out::Finished(pool, write.attempt, outcome));
+                }
+            }
+        }
+    }
+
+    /// Takes the write out of its lane; a token for a PUT that it did not send goes back.
+    fn take_write(&mut self, now: Now, lb: &LbName) -> Option<Write> {
+        let write = self.lanes.get_mut(lb)?.write.take()?;
+        if write.token {
+            self.budget.refund(now, GateClass::Writes);
+        }
+        Some(write)
+    }
+
+    /// Gives lane and turn back while a foreign operation runs; the write goes on later under its id (W2).
+    pub(super) fn give_back(&mut self, now: Now, lb: &LbName, out: &mut Vec<Out>) {
+        let Some(write) = self.lanes.get_mut(lb).and_then(|lane| lane.write.as_mut()) else { return };
+        let (wait, next) = Wait::again(write.wait, now);
+        let Some(not_before) = next else {
+            let message = "another operation on the load balancer did not end within two minutes";
+            let failure = our_failure(FailureKind::Operation, message);
+            self.end(now, lb, End::Retriable { failure, eligible_at: None }, out);
+            return;
+        };
+        let Some(write) = self.take_write(now, lb) else { return };
+        let resume = Resume {
+            attempt: write.attempt,
+            taken: write.due().is_some(),
+            // The round that met the foreign operation was none that an entity tag has cost.
+            rounds: write.rounds.saturating_sub(1),
+            wait,
+            not_before: Some(not_before),
+        };
+        let Some(lane) = self.lanes.get_mut(lb) else { return };
+        lane.edit(&write.pool.pool, |slot| {
+            if let Some(due) = write.due() {
+                let newer = slot.membership.unwrap_or(due);
+                slot.membership = Some(Due { since: newer.since.min(due.since), ..newer });
+            }
+            if let Some(due) = write.admin {
+                slot.return_admin(due);
+            }
+            if !slot.is_empty() {
+                slot.resume = Some(resume);
+            }
+        });
+    }
+
+    /// Leadership is lost: every attempt is answered, only sent PUTs keep their lanes until their answers (W8).
+    pub(super) fn interrupt_all(&mut self, now: Now, out: &mut Vec<Out>) {
+        let lbs: Vec<LbName> = self.lanes.keys().cloned().collect();
+        for lb in lbs {
+            self.interrupt_resumes(&lb, out);
+            let Some(lane) = self.lanes.get_mut(&lb) else { continue };
+            match &mut lane.write {
+                Some(write) if matches!(write.phase, Phase::Putting(_)) => {
+                    let admin = write.admin.take();
+                    let membership = std::mem::replace(&mut write.membership, Membership::Not);
+                    let (pool, attempt) = (write.pool.clone(), write.attempt);
+                    if let Some(due) = admin {
+                        lane.edit(&pool.pool, |slot| slot.return_admin(due));
+                    }
+                    match membership {
+                        Membership::Not => {}
+                        Membership::Asked(_) | Membership::Taken(..) => {
+                            out.push(Out::Finished(pool, attempt, Outcome::Interrupted));
+                        }
+                    }
+                }
+                Some(_) => self.end(now, &lb, End::Interrupted, out),
+                None => {}
+            }
+            self.touch(&lb);
+        }
+    }
+
+    /// The process ends: attempts whose PUT was not sent are interrupted, polls are left to whoever comes next.
+    pub(super) fn abandon_lanes(&mut self, now: Now, out: &mut Vec<Out>) {
+        let lbs: Vec<LbName> = self.lanes.keys().cloned().collect();
+        for lb in lbs {
+            self.interrupt_resumes(&lb, out);
+            let sent = self.lanes.get(&lb).and_then(|lane| lane.write.as_ref());
+            if !sent.is_some_and(|write| matches!(write.phase, Phase::Putting(_))) {
+                self.end(now, &lb, End::Interrupted, out);
+            }
+            if let Some(lane) = self.lanes.get_mut(&lb) {
+                lane.clear_slots();
+                lane.closed = Closed::Open;
+            }
+            self.touch(&lb);
+        }
+    }
+
+    fn interrupt_resumes(&mut self, lb: &LbName, out: &mut Vec<Out>) {
+        let Some(lane) = self.lanes.get_mut(lb) else { return };
+        for (pool, resume) in lane.resumes() {
+            lane.edit(&pool, |slot| {
+                slot.resume = None;
+                if resume.taken {
+                    slot.membership = None;
+                }
+            });
+            if resume.taken {
+                let pool = PoolId::new(lb.clone(), pool);
+                out.push(Out::Finished(pool, resume.attempt, Outcome::Interrupted));
+            }
+        }
+    }
+}
+
+/// What the pool is told; `None`: nothing, for it has no attempt open.
+fn outcome_of(end: End) -> Option<Outcome> {
+    Some(match end {
+        End::Written { put, members, .. } => Outcome::Written {
+            members,
+            added: put.change.added.clone(),
+            removed: put.change.removed.clone(),
+        },
+        End::Unchanged(members) => Outcome::Unchanged { members },
+        End::Withheld(put) => {
+            let Change { added, removed, .. } = put.change.clone();
+            // What it holds now: what it would hold, less what would have come, and what would have gone.
+            let members = put.change.members.difference(&added).chain(&removed).copied().collect();
+            Outcome::Withheld { members, added, removed }
+        }
+        End::NotGranted(_) => Outcome::NotGranted,
+        End::Stale(_) => Outcome::Stale,
+        End::Retriable { failure, eligible_at } => Outcome::Retriable { failure, eligible_at },
+        End::Terminal(failure) => Outcome::Terminal { failure },
+        End::Interrupted => Outcome::Interrupted,
+        End::Left => return None,
+    })
+}

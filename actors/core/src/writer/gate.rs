@@ -1,0 +1,133 @@
+//! The throttle gates: until when ARM asked us not to call, per verb class (design.md W6, S0 "ThrottleError").
+
+use std::time::Duration;
+
+use crate::arm::{Failure, RetryAfter};
+use crate::machine::Now;
+use crate::sample::GateClass;
+
+/// How long a lane is closed by a lock that names no time (W6).
+const LOCK_DELAY: Duration = Duration::from_secs(10);
+
+/// The timers of both verb classes.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Gates {
+    reads: Option<Now>,
+    writes: Option<Now>,
+}
+
+impl Gates {
+    fn timer(&mut self, class: GateClass) -> &mut Option<Now> {
+        match class {
+            GateClass::Reads => &mut self.reads,
+            GateClass::Writes => &mut self.writes,
+        }
+    }
+
+    /// Takes in the `Retry-After` of a 429 and gives the class's timer, S0's `RetryAfter`: a span sets it, an
+    /// absent header sets it to now, an unreadable one leaves it.
+    pub(super) fn throttled(&mut self, now: Now, class: GateClass, header: RetryAfter) -> Option<Now> {
+        let timer = self.timer(class);
+        match header {
+            RetryAfter::In(span) => *timer = Some(now.plus(span)),
+            RetryAfter::Absent => *timer = Some(now),
+            RetryAfter::Invalid => {}
+        }
+        *timer
+    }
+
+    /// Until when the class is closed; `None`: it is open.
+    pub(super) fn closed(&self, now: Now, class: GateClass) -> Option<Now> {
+        let timer = match class {
+            GateClass::Reads => self.reads,
+            GateClass::Writes => self.writes,
+        };
+        timer.filter(|until| *until > now)
+    }
+
+    /// Until when a write cannot start because one of the classes is closed.
+    pub(super) fn blocked(&self, now: Now) -> Option<Now> {
+        self.closed(now, GateClass::Reads).max(self.closed(now, GateClass::Writes))
+    }
+}
+
+/// How long a lock closes its lane: the header, else the seconds in ARM's message, else ten (W6).
+pub(super) fn lock_delay(failure: &Failure) -> Duration {
+    match failure.retry_after {
+        RetryAfter::In(span) => span,
+        RetryAfter::Absent | RetryAfter::Invalid => {
+            seconds_in(&failure.message).map_or(LOCK_DELAY, Duration::from_secs)
+        }
+    }
+}
+
+/// The number in `… can be retried in 11 seconds.`, up to ten minutes.
+fn seconds_in(message: &str) -> Option<u64> {
+    let (_, rest) = message.split_once("retried in ")?;
+    let (number, _) = rest.split_once(" second")?;
+    number.trim().parse().ok().filter(|seconds| (1..=600).contains(seconds))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::arm::FailureKind;
+    use std::sync::Arc;
+
+    const NOW: Now = Now::from_millis(50_000);
+
+    #[test]
+    fn s0_throttle_1_and_2_a_span_or_date_closes_the_gate_until_then() {
+        let mut gates = Gates::default();
+        let header = RetryAfter::In(Duration::from_secs(17));
+        let until = NOW.plus(Duration::from_secs(17));
+        assert_eq!(gates.throttled(NOW, GateClass::Writes, header), Some(until));
+        assert_eq!(gates.closed(NOW, GateClass::Writes), Some(until));
+        assert_eq!(gates.closed(NOW, GateClass::Reads), None, "the other class stays open");
+        assert_eq!(gates.closed(until, GateClass::Writes), None, "it ends at that very moment");
+    }
+
+    #[test]
+    fn s0_throttle_3_an_absent_header_sets_the_timer_to_now_which_closes_nothing() {
+        let mut gates = Gates::default();
+        assert_eq!(gates.throttled(NOW, GateClass::Reads, RetryAfter::Absent), Some(NOW));
+        assert_eq!(gates.closed(NOW, GateClass::Reads), None);
+    }
+
+    #[test]
+    fn s0_throttle_4_an_unreadable_header_leaves_the_timer_as_it_was() {
+        let mut gates = Gates::default();
+        assert_eq!(gates.throttled(NOW, GateClass::Reads, RetryAfter::Invalid), None);
+        let until = gates.throttled(NOW, GateClass::Reads, RetryAfter::In(Duration::from_secs(5)));
+        assert_eq!(gates.throttled(NOW, GateClass::Reads, RetryAfter::Invalid), until);
+    }
+
+    #[test]
+    fn s0_throttle_5_a_closed_gate_gives_its_own_time_to_whoever_meets_it() {
+        let mut gates = Gates::default();
+        let until = gates.throttled(NOW, GateClass::Writes, RetryAfter::In(Duration::from_secs(9)));
+        let later = NOW.plus(Duration::from_secs(8));
+        assert_eq!(gates.closed(later, GateClass::Writes), until);
+        assert_eq!(gates.blocked(later), until);
+    }
+
+    #[test]
+    fn w6_a_lock_closes_its_lane_for_the_time_in_header_or_message() {
+        let delay = |retry_after, message: &str| {
+            lock_delay(&Failure {
+                kind: FailureKind::Status(429),
+                code: Some(Arc::from("RetryableError")),
+                inner_codes: Vec::new(),
+                message: Arc::from(message),
+                retry_after,
+                correlation_id: None,
+            })
+            .as_secs()
+        };
+        assert_eq!(delay(RetryAfter::In(Duration::from_secs(3)), "can be retried in 11 seconds."), 3);
+        assert_eq!(delay(RetryAfter::Absent, "The call can be retried in 11 seconds."), 11);
+        assert_eq!(delay(RetryAfter::Invalid, "The call can be retried in some seconds."), 10);
+        assert_eq!(delay(RetryAfter::Absent, "can be retried in 99999999 seconds."), 10);
+        assert_eq!(delay(RetryAfter::Absent, ""), 10);
+    }
+}

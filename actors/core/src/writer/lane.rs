@@ -1,0 +1,237 @@
+//! A lane: the serial order of writes on one load balancer, and what keeps it closed (design.md W1, W4, W6).
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use crate::ids::{LbName, PoolId, PoolName};
+use crate::machine::{Now, earliest};
+use crate::view::LaneView;
+
+use super::slot::{Rank, Resume, Slot};
+use super::write::Write;
+
+/// Each so-manieth grant of a lane goes to what has waited longest (W1).
+const FAIR_GRANT: u64 = 4;
+
+/// How long after a lost answer, and after each look that did not settle it, the pool is looked at (W4).
+pub(super) const PROBE_DELAY: Duration = Duration::from_secs(5);
+
+/// The longest time between two such looks.
+const PROBE_DELAY_MAX: Duration = Duration::from_secs(30);
+
+/// The lane of one load balancer.
+#[derive(Debug, Default)]
+pub(super) struct Lane {
+    slots: BTreeMap<PoolName, Slot>,
+    /// The slots that may be granted, in the order of urgency, then waiting time, then name.
+    order: BTreeSet<(Rank, Now, PoolName)>,
+    /// The same slots by waiting time.
+    ages: BTreeSet<(Now, PoolName)>,
+    /// The slots that wait for a moment.
+    deferred: BTreeSet<(Now, PoolName)>,
+    grants: u64,
+    /// The write under way.
+    pub write: Option<Write>,
+    /// Whether it may grant.
+    pub closed: Closed,
+    /// What the writer has noted about it.
+    pub noted: Noted,
+}
+
+/// What the writer's totals and timers contain of a lane.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Noted {
+    /// Whether it is counted as busy.
+    pub busy: bool,
+    /// How many of its slots are counted as waiting.
+    pub waiting: usize,
+    /// The deadline that is armed for it.
+    pub deadline: Option<Now>,
+}
+
+/// Whether a lane may grant.
+#[derive(Clone, Debug, Default)]
+pub(super) enum Closed {
+    /// It may.
+    #[default]
+    Open,
+    /// Another operation holds the load balancer's lock (W6).
+    Until(Now),
+    /// A PUT was sent and its fate is not known: closed until a GET shows that nothing runs (W4).
+    InDoubt {
+        /// The pool that was written.
+        pool: PoolId,
+        /// How often it was looked at.
+        looks: u32,
+        /// When it is looked at next; `None`: a look is under way.
+        next: Option<Now>,
+    },
+}
+
+impl Closed {
+    /// Closed after the answer to a PUT of this pool was lost.
+    pub(super) fn in_doubt(now: Now, pool: PoolId) -> Closed {
+        Closed::InDoubt { pool, looks: 0, next: Some(now.plus(PROBE_DELAY)) }
+    }
+
+    /// After a look that did not settle it: later again.
+    pub(super) fn look_again(&mut self, now: Now) {
+        match self {
+            Closed::InDoubt { looks, next, .. } => {
+                *looks += 1;
+                *next = Some(now.plus((PROBE_DELAY * *looks).min(PROBE_DELAY_MAX)));
+            }
+            Closed::Open | Closed::Until(_) => {}
+        }
+    }
+
+    fn deadline(&self) -> Option<Now> {
+        match self {
+            Closed::Open => None,
+            Closed::Until(until) => Some(*until),
+            Closed::InDoubt { next, .. } => *next,
+        }
+    }
+
+    fn is_open(&self) -> bool {
+        match self {
+            Closed::Open => true,
+            Closed::Until(_) | Closed::InDoubt { .. } => false,
+        }
+    }
+}
+
+impl Lane {
+    /// Changes a pool's slot and puts it in its place; an emptied slot goes.
+    pub(super) fn edit(&mut self, pool: &PoolName, change: impl FnOnce(&mut Slot)) {
+        let (name, mut slot) =
+            self.slots.remove_entry(pool).unwrap_or_else(|| (pool.clone(), Slot::default()));
+        if let Some((rank, since, age)) = keys(&slot) {
+            match slot.deferred() {
+                Some(until) => {
+                    self.deferred.remove(&(until, name.clone()));
+                }
+                None => {
+                    self.order.remove(&(rank, since, name.clone()));
+                    self.ages.remove(&(age, name.clone()));
+                }
+            }
+        }
+        change(&mut slot);
+        let Some((rank, since, age)) = keys(&slot) else { return };
+        match slot.deferred() {
+            Some(until) => {
+                self.deferred.insert((until, name.clone()));
+            }
+            None => {
+                self.order.insert((rank, since, name.clone()));
+                self.ages.insert((age, name.clone()));
+            }
+        }
+        self.slots.insert(name, slot);
+    }
+
+    /// Takes out the slot whose turn it is (W1).
+    pub(super) fn grant(&mut self) -> Option<(PoolName, Slot)> {
+        self.grants += 1;
+        let fair = self.grants.is_multiple_of(FAIR_GRANT);
+        let pool = if fair {
+            self.ages.first().map(|(_, pool)| pool.clone())
+        } else {
+            self.order.first().map(|(_, _, pool)| pool.clone())
+        }?;
+        let mut granted = None;
+        self.edit(&pool, |slot| granted = Some(std::mem::take(slot)));
+        granted.map(|slot| (pool, slot))
+    }
+
+    /// The writes that gave the lane back.
+    pub(super) fn resumes(&self) -> Vec<(PoolName, Resume)> {
+        let resume = |(pool, slot): (&PoolName, &Slot)| Some((pool.clone(), slot.resume?));
+        self.slots.iter().filter_map(resume).collect()
+    }
+
+    /// Forgets what is due.
+    pub(super) fn clear_slots(&mut self) {
+        self.slots.clear();
+        self.order.clear();
+        self.ages.clear();
+        self.deferred.clear();
+    }
+
+    /// How many pools wait.
+    pub(super) fn waiting(&self) -> usize {
+        self.slots.len()
+    }
+
+    /// Whether it could be granted now.
+    pub(super) fn is_ready(&self) -> bool {
+        self.write.is_none() && self.closed.is_open() && !self.order.is_empty()
+    }
+
+    /// Whether there is nothing to know about it.
+    pub(super) fn is_idle(&self) -> bool {
+        self.write.is_none() && self.slots.is_empty() && self.closed.is_open()
+    }
+
+    /// Lets the slots go whose time has come, and opens a lock that has ended.
+    pub(super) fn wake(&mut self, now: Now) {
+        while let Some((_, pool)) = self.deferred.first().filter(|(at, _)| *at <= now).cloned() {
+            self.edit(&pool, |slot| {
+                if let Some(resume) = &mut slot.resume {
+                    resume.not_before = None;
+                }
+            });
+        }
+        if let Closed::Until(until) = self.closed
+            && until <= now
+        {
+            self.closed = Closed::Open;
+        }
+    }
+
+    /// The next moment at which time alone changes something in it.
+    pub(super) fn deadline(&self) -> Option<Now> {
+        let write = self.write.as_ref().and_then(Write::deadline);
+        let deferred = self.deferred.first().map(|(at, _)| *at);
+        earliest(earliest(write, deferred), self.closed.deadline())
+    }
+
+    /// What is shown of it.
+    pub(super) fn view(&self, lb: &LbName, now: Now) -> LaneView {
+        let later = self.deferred.iter().map(|(_, pool)| pool);
+        let waiting = self.order.iter().map(|(_, _, pool)| pool).chain(later).filter_map(|pool| {
+            let slot = self.slots.get(pool)?;
+            Some((PoolId::new(lb.clone(), pool.clone()), slot.word(), slot.since()?))
+        });
+        LaneView {
+            lb: lb.clone(),
+            writing: self.write.as_ref().map(|write| (write.pool.clone(), write.phase.word(), write.granted)),
+            waiting: waiting.collect(),
+            closed_until: match &self.closed {
+                Closed::Open => None,
+                Closed::Until(until) => Some(*until),
+                Closed::InDoubt { next, .. } => Some(next.unwrap_or(now)),
+            },
+        }
+    }
+
+    /// The invariant of every lane: each slot stands in exactly one of the orders, in its place.
+    pub(super) fn is_consistent(&self) -> bool {
+        let placed = |(pool, slot): (&PoolName, &Slot)| match (keys(slot), slot.deferred()) {
+            (None, _) => false,
+            (Some(_), Some(until)) => self.deferred.contains(&(until, pool.clone())),
+            (Some((rank, since, age)), None) => {
+                self.order.contains(&(rank, since, pool.clone())) && self.ages.contains(&(age, pool.clone()))
+            }
+        };
+        self.slots.iter().all(placed)
+            && self.order.len() == self.ages.len()
+            && self.order.len() + self.deferred.len() == self.slots.len()
+    }
+}
+
+fn keys(slot: &Slot) -> Option<(Rank, Now, Now)> {
+    let (rank, since) = slot.rank()?;
+    Some((rank, since, slot.since()?))
+}

@@ -1,0 +1,163 @@
+//! What one PUT must change in a pool, as a pure function of what its GET saw (design.md W3, N4).
+//!
+//! It touches membership and admin states and nothing else. Whether membership may be written at all is
+//! [`crate::proof`]'s business; when it is written is the lane's.
+
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+
+use crate::arm::{AdminState, Edit, Entry, NewEntry, PoolFacts};
+use crate::ids::{AddressName, NetworkId};
+use crate::level::Level;
+
+use super::Draining;
+
+/// The longest name that Azure allows for an address entry, in characters.
+pub const NAME_LIMIT: usize = 80;
+
+/// What follows from a GET.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Plan {
+    /// The members are right and no admin state has to change: no PUT.
+    Unchanged,
+    /// This is to be changed.
+    Edit(Box<Change>),
+}
+
+/// A change of one pool, and what it comes to.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Change {
+    /// What the PUT changes in the document of the GET.
+    pub edit: Edit,
+    /// The members of the pool afterwards.
+    pub members: BTreeSet<IpAddr>,
+    /// The members that come in.
+    pub added: BTreeSet<IpAddr>,
+    /// The members that go out.
+    pub removed: BTreeSet<IpAddr>,
+}
+
+/// Plans the change that makes a pool right (W3).
+///
+/// `level` is `None` when only admin states may change: the observed members are kept then (N3). `network` is
+/// the virtual network for a pool that has none anywhere. Entries without an address and second entries of one
+/// address are no reason for a write, but go with a write of membership.
+#[must_use]
+pub fn plan(facts: &PoolFacts, level: Option<&Level>, draining: &Draining, network: Option<&NetworkId>) -> Plan {
+    let mut change = Change { members: facts.members(), ..Change::default() };
+    if let Some(level) = level {
+        edit_members(facts, level, draining, network, &mut change);
+    }
+    for (at, entry) in facts.entries.iter().enumerate() {
+        if change.edit.remove.contains(&at) {
+            continue;
+        }
+        if let Some(state) = admin_change(entry, draining) {
+            change.edit.set_admin.insert(at, state);
+        }
+    }
+    if change.edit.is_empty() { Plan::Unchanged } else { Plan::Edit(Box::new(change)) }
+}
+
+/// The admin state that an existing entry must get, if any (N4): a draining address is Down, a Down of ours on
+/// any other address ends. A state that we do not know is left alone.
+fn admin_change(entry: &Entry, draining: &Draining) -> Option<AdminState> {
+    let ip = entry.ip?;
+    let drains = draining.addresses.contains_key(&ip);
+    match entry.admin_state {
+        AdminState::None | AdminState::Up => drains.then_some(AdminState::Down),
+        AdminState::Down => (!drains && draining.restorable.contains(&ip)).then_some(AdminState::None),
+        AdminState::Unknown => None,
+    }
+}
+
+fn edit_members(
+    facts: &PoolFacts,
+    level: &Level,
+    draining: &Draining,
+    network: Option<&NetworkId>,
+    change: &mut Change,
+) {
+    let observed = facts.members();
+    if level.is_right(&observed) {
+        return;
+    }
+    change.removed = level.surplus(&observed).copied().collect();
+    change.added = level.missing(&observed).copied().collect();
+    change.members = observed.difference(&change.removed).chain(&change.added).copied().collect();
+
+    let mut kept: BTreeSet<IpAddr> = BTreeSet::new();
+    let mut names = Names::default();
+    for (at, entry) in facts.entries.iter().enumerate() {
+        let stays = entry.ip.is_some_and(|ip| level.allows(&ip) && kept.insert(ip));
+        if stays {
+            names.take(&entry.name);
+        } else {
+            change.edit.remove.insert(at);
+        }
+    }
+    let at_address = match facts.network {
+        Some(_) => None,
+        None => facts.entries.iter().find_map(|entry| entry.network.clone()),
+    };
+    for ip in &change.added {
+        let wanted = level.required.get(ip).map_or("", |member| member.name.as_str());
+        change.edit.add.push(NewEntry {
+            name: names.choose(wanted, *ip),
+            ip: *ip,
+            network: at_address.clone(),
+            admin_state: draining.addresses.contains_key(ip).then_some(AdminState::Down),
+        });
+    }
+    if facts.network.is_none() && at_address.is_none() && !change.edit.add.is_empty() {
+        change.edit.pool_network = network.cloned();
+    }
+}
+
+/// The names in use in a pool; Azure compares them without regard to case.
+#[derive(Default)]
+struct Names {
+    folded: BTreeSet<String>,
+}
+
+impl Names {
+    fn take(&mut self, name: &str) -> bool {
+        self.folded.insert(name.to_ascii_lowercase())
+    }
+
+    /// A free and valid name: the wanted one, else the wanted one with the address, else with a number as well.
+    fn choose(&mut self, wanted: &str, ip: IpAddr) -> AddressName {
+        let plain = valid(wanted, "");
+        if !plain.is_empty() && plain == wanted && self.take(&plain) {
+            return AddressName::new(plain);
+        }
+        let address: String =
+            ip.to_string().chars().map(|c| if c == '.' || c == ':' { '-' } else { c }).collect();
+        let address = address.trim_matches('-');
+        let stem = if plain.is_empty() { "ip" } else { wanted };
+        let mut name = valid(stem, &format!("-{address}"));
+        let mut count = 1;
+        while !self.take(&name) {
+            count += 1;
+            name = valid(stem, &format!("-{address}-{count}"));
+        }
+        AddressName::new(name)
+    }
+}
+
+/// The text with an end put to it, in Azure's alphabet and length: a word character first, then word characters,
+/// dots and dashes, at most 80, and no dot or dash last. Empty when nothing of the text is left.
+fn valid(text: &str, suffix: &str) -> String {
+    let is_word = |c: char| c.is_ascii_alphanumeric() || c == '_';
+    let clean: String = text
+        .chars()
+        .map(|c| if is_word(c) || c == '.' || c == '-' { c } else { '-' })
+        .skip_while(|c| !is_word(*c))
+        .take(NAME_LIMIT.saturating_sub(suffix.len()))
+        .collect();
+    let stem = clean.trim_end_matches(|c: char| !is_word(c));
+    if stem.is_empty() { String::new() } else { format!("{stem}{suffix}") }
+}
+
+#[cfg(test)]
+mod tests;

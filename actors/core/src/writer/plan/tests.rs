@@ -1,0 +1,283 @@
+//! What the plan does in each case, and what it can never do in any.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::arm::Provisioning;
+use crate::ids::{LbName, NodeUid, PoolId, PoolName};
+use crate::level::Member;
+use crate::writer::fake::{apply, entry, ip};
+
+fn pool(entries: Vec<Entry>) -> PoolFacts {
+    PoolFacts {
+        id: PoolId::new(LbName::new("lb"), PoolName::new("shop-web")),
+        entries,
+        rules: Vec::new(),
+        outbound_rule: false,
+        inbound_nat_rule: false,
+        nic_backed: false,
+        sync_automatic: false,
+        network: None,
+        etag: None,
+        provisioning: Provisioning::Succeeded,
+    }
+}
+
+fn member(name: &str) -> Member {
+    Member { name: AddressName::new(name), node_ready: true }
+}
+
+fn level(required: &[(u8, &str)], tolerated: &[u8]) -> Level {
+    Level {
+        required: required.iter().map(|(last, name)| (ip(*last), member(name))).collect(),
+        tolerated: tolerated.iter().map(|last| ip(*last)).collect(),
+    }
+}
+
+fn draining(addresses: &[u8], restorable: &[u8]) -> Draining {
+    Draining {
+        generation: 1,
+        addresses: addresses.iter().map(|last| (ip(*last), NodeUid::new("uid"))).collect(),
+        restorable: restorable.iter().map(|last| ip(*last)).collect(),
+    }
+}
+
+fn edit(facts: &PoolFacts, level: Option<&Level>, draining: &Draining) -> Change {
+    match plan(facts, level, draining, None) {
+        Plan::Unchanged => Change::default(),
+        Plan::Edit(change) => *change,
+    }
+}
+
+fn names(change: &Change) -> Vec<&str> {
+    change.edit.add.iter().map(|new| new.name.as_str()).collect()
+}
+
+#[test]
+fn w3_members_that_must_go_go_and_missing_ones_come_in_the_order_of_their_addresses() {
+    let facts = pool(vec![entry("n1", Some(ip(1))), entry("n2", Some(ip(2))), entry("n3", Some(ip(3)))]);
+    let change = edit(&facts, Some(&level(&[(9, "n9"), (1, "n1"), (4, "n4")], &[3])), &Draining::default());
+    assert_eq!(change.edit.remove, BTreeSet::from([1]));
+    assert_eq!(names(&change), ["n4", "n9"]);
+    assert_eq!(change.members, BTreeSet::from([ip(1), ip(3), ip(4), ip(9)]));
+    assert_eq!((change.added.len(), change.removed), (2, BTreeSet::from([ip(2)])));
+}
+
+#[test]
+fn w3_right_members_are_unchanged_and_garbage_alone_is_no_reason_for_a_write() {
+    let facts = pool(vec![
+        entry("n1", Some(ip(1))),
+        entry("garbage", None),
+        entry("again", Some(ip(1))),
+        entry("n3", Some(ip(3))),
+    ]);
+    let right = level(&[(1, "n1")], &[3]);
+    assert_eq!(plan(&facts, Some(&right), &Draining::default(), None), Plan::Unchanged);
+    let change = edit(&facts, Some(&level(&[(1, "n1")], &[])), &Draining::default());
+    assert_eq!(change.edit.remove, BTreeSet::from([1, 2, 3]), "but it goes with one");
+}
+
+#[test]
+fn w3_an_emptied_pool_is_an_edit_that_removes_everything() {
+    let facts = pool(vec![entry("n1", Some(ip(1))), entry("n2", Some(ip(2)))]);
+    let change = edit(&facts, Some(&Level::default()), &Draining::default());
+    assert_eq!(change.edit.remove, BTreeSet::from([0, 1]));
+    assert!(change.edit.add.is_empty() && change.members.is_empty());
+    assert_eq!(plan(&pool(Vec::new()), Some(&Level::default()), &Draining::default(), None), Plan::Unchanged);
+}
+
+#[test]
+fn w3_a_name_that_another_entry_keeps_gets_the_address_added_without_regard_to_case() {
+    let facts = pool(vec![entry("NODE", Some(ip(1))), entry("gone", Some(ip(2)))]);
+    let wanted = level(&[(1, "other"), (3, "node"), (4, "gone"), (5, "node")], &[]);
+    let change = edit(&facts, Some(&wanted), &Draining::default());
+    assert_eq!(names(&change), ["node-10-0-0-3", "gone", "node-10-0-0-5"]);
+}
+
+#[test]
+fn w3_names_fit_azures_alphabet_and_length() {
+    let long = "n".repeat(90);
+    let facts = pool(vec![entry("ip-10-0-0-4", Some(ip(9)))]);
+    let wanted = level(&[(1, &long), (2, "-a b/c-"), (3, ""), (4, "--"), (9, "x")], &[]);
+    let change = edit(&facts, Some(&wanted), &Draining::default());
+    let long_cut = format!("{}-10-0-0-1", "n".repeat(71));
+    assert_eq!(names(&change), [&*long_cut, "a-b-c-10-0-0-2", "ip-10-0-0-3", "ip-10-0-0-4-2"]);
+    assert_eq!(long_cut.len(), NAME_LIMIT);
+    let mut six = Level::default();
+    six.required.insert("::1".parse().expect("an address"), member(""));
+    six.required.insert("fd00::a:1".parse().expect("an address"), member("taken"));
+    let facts = pool(vec![entry("taken", Some("fd00::2".parse().expect("an address")))]);
+    six.tolerated.insert("fd00::2".parse().expect("an address"));
+    assert_eq!(names(&edit(&facts, Some(&six), &Draining::default())), ["ip-1", "taken-fd00--a-1"]);
+}
+
+#[test]
+fn w3_a_member_on_a_draining_node_is_down_at_birth() {
+    let change = edit(&pool(Vec::new()), Some(&level(&[(1, "a"), (2, "b")], &[])), &draining(&[2], &[]));
+    let states: Vec<_> = change.edit.add.iter().map(|new| new.admin_state).collect();
+    assert_eq!(states, [None, Some(AdminState::Down)]);
+}
+
+#[test]
+fn n4_draining_beats_up_and_only_a_down_of_ours_is_taken_back() {
+    let state = |name: &str, last: u8, admin_state| Entry { admin_state, ..entry(name, Some(ip(last))) };
+    let facts = pool(vec![
+        state("up-draining", 1, AdminState::Up),
+        state("down-draining", 2, AdminState::Down),
+        state("ours", 3, AdminState::Down),
+        state("foreign", 4, AdminState::Down),
+        state("up", 5, AdminState::Up),
+        state("none-draining", 6, AdminState::None),
+        state("unknown-draining", 7, AdminState::Unknown),
+        state("ours-draining", 8, AdminState::Down),
+    ]);
+    let set = draining(&[1, 2, 6, 7, 8], &[3, 5, 8]);
+    let change = edit(&facts, None, &set);
+    let expected =
+        BTreeMap::from([(0, AdminState::Down), (2, AdminState::None), (5, AdminState::Down)]);
+    assert_eq!(change.edit, Edit { set_admin: expected, ..Edit::default() });
+    assert_eq!(change.members, facts.members(), "an admin-only write keeps the observed members (N3)");
+}
+
+#[test]
+fn w3_the_virtual_network_stays_where_the_pool_has_it() {
+    let (ours, theirs) = (NetworkId::new("ours"), NetworkId::new("theirs"));
+    let wanted = level(&[(1, "a"), (2, "b")], &[]);
+    let networks = |facts: &PoolFacts, wanted: &Level| match plan(
+        facts,
+        Some(wanted),
+        &Draining::default(),
+        Some(&ours),
+    ) {
+        Plan::Unchanged => None,
+        Plan::Edit(change) => {
+            Some((change.edit.add.first().and_then(|new| new.network.clone()), change.edit.pool_network))
+        }
+    };
+    let at_pool = PoolFacts { network: Some(theirs.clone()), ..pool(vec![entry("a", Some(ip(1)))]) };
+    assert_eq!(networks(&at_pool, &wanted), Some((None, None)));
+    let at_address =
+        pool(vec![Entry { network: Some(theirs.clone()), ..entry("gone", Some(ip(7))) }, entry("a", Some(ip(1)))]);
+    assert_eq!(networks(&at_address, &wanted), Some((Some(theirs), None)));
+    let nowhere = pool(vec![entry("a", Some(ip(1)))]);
+    assert_eq!(networks(&nowhere, &wanted), Some((None, Some(ours.clone()))));
+    assert_eq!(networks(&nowhere, &Level::default()), Some((None, None)), "an emptied pool needs none");
+}
+
+fn any_state() -> impl Strategy<Value = AdminState> {
+    prop::sample::select(vec![AdminState::None, AdminState::Up, AdminState::Down, AdminState::Unknown])
+}
+
+fn any_name() -> impl Strategy<Value = String> {
+    prop_oneof![
+        prop::sample::select(vec!["a", "A", "b", "", "a-10-0-0-1", "-", "x_"]).prop_map(str::to_owned),
+        "[a-z]{70,95}",
+        "\\PC{0,6}",
+    ]
+}
+
+prop_compose! {
+    fn any_pool()(
+        raw in prop::collection::vec((any::<u16>(), prop::option::of(0_u8..8), any_state(), any::<bool>()), 0..8),
+        network in prop::option::of(Just(NetworkId::new("at-pool"))),
+    ) -> PoolFacts {
+        let entries = raw.iter().enumerate().map(|(at, (name, last, admin_state, networked))| Entry {
+            // Names are unique in what ARM returns.
+            name: Arc::from(if name % 3 == 0 { format!("n{at}") } else { format!("a-10-0-0-{at}") }),
+            ip: last.map(ip),
+            admin_state: *admin_state,
+            network: networked.then(|| NetworkId::new("at-address")),
+        });
+        PoolFacts { network, ..pool(entries.collect()) }
+    }
+}
+
+prop_compose! {
+    fn any_level()(roles in prop::collection::vec((0_u8..3, any_name()), 8)) -> Level {
+        let mut level = Level::default();
+        for (last, (role, name)) in (0_u8..).zip(&roles) {
+            match role {
+                0 => {
+                    level.required.insert(ip(last), member(name));
+                }
+                1 => {
+                    level.tolerated.insert(ip(last));
+                }
+                _ => {}
+            }
+        }
+        level
+    }
+}
+
+prop_compose! {
+    fn any_draining()(roles in prop::collection::vec(0_u8..4, 8)) -> Draining {
+        let of = |role: u8| (0_u8..8).filter(|n| roles[usize::from(*n)] & role != 0).collect::<Vec<u8>>();
+        draining(&of(1), &of(2))
+    }
+}
+
+fn is_valid_name(name: &str) -> bool {
+    let is_word = |c: char| c.is_ascii_alphanumeric() || c == '_';
+    name.len() <= NAME_LIMIT
+        && name.starts_with(is_word)
+        && name.ends_with(is_word)
+        && name.chars().all(|c| is_word(c) || c == '.' || c == '-')
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(2_000))]
+
+    #[test]
+    fn w3_a_plan_makes_the_pool_right_touches_nothing_else_and_is_done_after_once(
+        facts in any_pool(), wanted in any_level(), set in any_draining(), network in any::<bool>(),
+    ) {
+        let network = network.then(|| NetworkId::new("configured"));
+        let planned = plan(&facts, Some(&wanted), &set, network.as_ref());
+        let change = match planned { Plan::Unchanged => Change::default(), Plan::Edit(change) => *change };
+        let after = PoolFacts {
+            entries: apply(&facts.entries, &change.edit),
+            network: facts.network.clone().or(change.edit.pool_network.clone()),
+            ..facts.clone()
+        };
+        let members = after.members();
+        prop_assert!(wanted.is_right(&members));
+        prop_assert_eq!(plan(&after, Some(&wanted), &set, network.as_ref()), Plan::Unchanged);
+        if !change.edit.is_empty() {
+            prop_assert_eq!(&change.members, &members);
+            prop_assert_eq!(&change.added, &members.difference(&facts.members()).copied().collect());
+            prop_assert_eq!(&change.removed, &facts.members().difference(&members).copied().collect());
+        }
+
+        let new = &after.entries[facts.entries.len() - change.edit.remove.len()..];
+        let mut seen = BTreeSet::new();
+        prop_assert!(after.entries.iter().all(|entry| seen.insert(entry.name.to_ascii_lowercase())));
+        prop_assert!(new.iter().all(|entry| is_valid_name(&entry.name)), "{:?}", new);
+        if !change.added.is_empty() || !change.removed.is_empty() {
+            let mut once = BTreeSet::new();
+            prop_assert!(after.entries.iter().all(|entry| entry.ip.is_some_and(|ip| once.insert(ip))));
+        } else {
+            prop_assert!(change.edit.remove.is_empty() && change.edit.add.is_empty());
+        }
+        for entry in after.entries.iter().filter(|entry| entry.ip.is_some_and(|ip| set.addresses.contains_key(&ip))) {
+            prop_assert!(!matches!(entry.admin_state, AdminState::None | AdminState::Up));
+        }
+        prop_assert!(change.edit.pool_network.is_none() || facts.network.is_none());
+        let at_address = facts.entries.iter().any(|entry| entry.network.is_some());
+        prop_assert!(new.iter().all(|new| new.network.is_some() == (at_address && facts.network.is_none())));
+        for (at, state) in &change.edit.set_admin {
+            prop_assert!(!change.edit.remove.contains(at) && facts.entries[*at].admin_state != *state);
+        }
+    }
+
+    #[test]
+    fn n3_an_admin_only_plan_never_changes_members(facts in any_pool(), set in any_draining()) {
+        let change = edit(&facts, None, &set);
+        prop_assert!(change.edit.remove.is_empty() && change.edit.add.is_empty());
+        prop_assert!(change.edit.pool_network.is_none());
+        prop_assert!(change.added.is_empty() && change.removed.is_empty());
+    }
+}

@@ -1,0 +1,405 @@
+//! The way of a write: what is due, the grant, the level, the GET, the PUT, the polls (design.md W1, W2).
+
+use std::ops::Bound;
+use std::sync::Arc;
+
+use crate::arm::{
+    ArmAnswer, ArmCall, ArmRequest, Failure, FailureKind, OperationState, Permit, PoolRead, Provisioning, PutAccepted,
+    RetryAfter,
+};
+use crate::ids::{AttemptId, Etag, LbName, PoolId};
+use crate::machine::Now;
+use crate::proof::prove;
+use crate::queue::{Due, Outcome, Taken};
+use crate::sample::{GateClass, Sample};
+
+use super::calls::Purpose;
+use super::classify::{Class, Stage, classify, is_in_doubt};
+use super::ending::End;
+use super::lane::Closed;
+use super::plan::{Plan, plan};
+use super::traffic::unexpected;
+use super::write::{Membership, Phase, PollStep, Polling, Put, Write};
+use super::{AdminDue, Life, Out, Standing, Writer, our_failure};
+
+impl Writer {
+    pub(super) fn on_due(&mut self, pool: &PoolId, due: Due) {
+        if self.life == Life::Running {
+            let lane = self.lanes.entry(pool.lb.clone()).or_default();
+            lane.edit(&pool.pool, |slot| slot.membership = Some(due));
+            self.touch(&pool.lb);
+        }
+    }
+
+    /// A pool whose attempt waits for a foreign operation cannot withdraw: it answers the next Take with Nothing.
+    pub(super) fn on_withdraw(&mut self, pool: &PoolId) {
+        let Some(lane) = self.lanes.get_mut(&pool.lb) else { return };
+        lane.edit(&pool.pool, |slot| {
+            if !slot.resume.is_some_and(|resume| resume.taken) {
+                slot.membership = None;
+            }
+        });
+        self.touch(&pool.lb);
+    }
+
+    pub(super) fn on_admin_due(&mut self, pool: &PoolId, due: AdminDue) {
+        if self.life == Life::Running {
+            let lane = self.lanes.entry(pool.lb.clone()).or_default();
+            lane.edit(&pool.pool, |slot| slot.admin = Some(due));
+            self.touch(&pool.lb);
+        }
+    }
+
+    /// Grants the lanes that are ready, one after another, while there are turns and nothing else forbids it.
+    pub(super) fn grant_all(&mut self, now: Now, out: &mut Vec<Out>) {
+        while self.may_start(now) && self.can_pay(now) {
+            let Some(lb) = self.next_ready() else { return };
+            self.granted_last = Some(lb.clone());
+            self.grant(now, &lb, out);
+            self.touch(&lb);
+        }
+    }
+
+    /// When tokens let the next grant go; `None`: no grant waits for tokens alone.
+    pub(super) fn grant_refill(&self, now: Now) -> Option<Now> {
+        if self.ready.is_empty() || !self.may_start(now) {
+            return None;
+        }
+        let reads = self.budget.ready_at(now, GateClass::Reads)?;
+        Some(reads.max(self.budget.ready_at(now, GateClass::Writes)?))
+    }
+
+    fn may_start(&self, now: Now) -> bool {
+        self.life == Life::Running
+            && self.busy < self.params.turns
+            && self.send_before().is_some_and(|last| now <= last)
+            && self.gates.blocked(now).is_none()
+    }
+
+    fn can_pay(&self, now: Now) -> bool {
+        self.budget.allows(now, GateClass::Reads) && self.budget.allows(now, GateClass::Writes)
+    }
+
+    fn next_ready(&self) -> Option<LbName> {
+        let after = self
+            .granted_last
+            .as_ref()
+            .and_then(|last| self.ready.range::<LbName, _>((Bound::Excluded(last), Bound::Unbounded)).next());
+        after.or_else(|| self.ready.first()).cloned()
+    }
+
+    fn grant(&mut self, now: Now, lb: &LbName, out: &mut Vec<Out>) {
+        let Standing::Leading { epoch, .. } = self.standing else { return };
+        let Some(lane) = self.lanes.get_mut(lb) else { return };
+        let Some((pool, slot)) = lane.grant() else { return };
+        let attempt = slot.resume.map_or_else(
+            || {
+                self.attempts += 1;
+                AttemptId { epoch, n: self.attempts }
+            },
+            |resume| resume.attempt,
+        );
+        self.budget.spend(now, GateClass::Writes);
+        let pool = PoolId::new(lb.clone(), pool);
+        let asks = slot.membership.is_some();
+        if let Some(due) = slot.membership {
+            out.push(Out::Sample(Sample::LaneWait(now.since(due.since))));
+            out.push(Out::Take(pool.clone(), attempt));
+        }
+        lane.write = Some(Write {
+            attempt,
+            pool,
+            granted: now,
+            membership: slot.membership.map_or(Membership::Not, Membership::Asked),
+            admin: slot.admin,
+            rounds: slot.resume.map_or(0, |resume| resume.rounds),
+            wait: slot.resume.map(|resume| resume.wait),
+            token: true,
+            phase: Phase::Taking,
+        });
+        if !asks {
+            self.begin_read(now, lb, out);
+        }
+    }
+
+    pub(super) fn on_taken(
+        &mut self,
+        now: Now,
+        pool: &PoolId,
+        attempt: AttemptId,
+        taken: Option<Taken>,
+        out: &mut Vec<Out>,
+    ) {
+        let asked = self
+            .write_mut(pool, attempt)
+            .filter(|write| matches!(write.phase, Phase::Taking))
+            .and_then(|write| write.due().map(|due| (write, due)));
+        let Some((write, due)) = asked else {
+            out.push(Out::Sample(Sample::UnmatchedAnswer));
+            return;
+        };
+        write.membership = match taken {
+            Some(taken) => Membership::Taken(due, Arc::new(taken)),
+            None => Membership::Not,
+        };
+        self.go_on_with_what_is_left(now, &pool.lb, out);
+        self.touch(&pool.lb);
+    }
+
+    /// A pool that does not answer its Take loses the grant. Should it take part after all, it learns by the same
+    /// way that its attempt was not granted, for what is sent to it stays in order.
+    pub(super) fn on_take_unanswered(&mut self, now: Now, lb: &LbName, out: &mut Vec<Out>) {
+        let Some(write) = self.lanes.get_mut(lb).and_then(|lane| lane.write.as_mut()) else { return };
+        write.membership = Membership::Not;
+        out.push(Out::Finished(write.pool.clone(), write.attempt, Outcome::NotGranted));
+        self.go_on_with_what_is_left(now, lb, out);
+    }
+
+    fn go_on_with_what_is_left(&mut self, now: Now, lb: &LbName, out: &mut Vec<Out>) {
+        let wanted = self.lanes.get(lb).and_then(|lane| lane.write.as_ref()).is_some_and(Write::is_wanted);
+        if wanted {
+            self.begin_read(now, lb, out);
+        } else {
+            self.end(now, lb, End::Left, out);
+        }
+    }
+
+    /// Begins a round with its GET; a gate that closed since the grant ends the write (W6).
+    fn begin_read(&mut self, now: Now, lb: &LbName, out: &mut Vec<Out>) {
+        if self.gates.closed(now, GateClass::Reads).is_some() {
+            let failure = our_failure(FailureKind::GateClosed, "throttled");
+            self.fail(now, lb, Stage::Read, failure, out);
+        } else {
+            self.queue_read(lb);
+        }
+    }
+
+    /// Puts the GET of a write's next round among the waiting reads.
+    pub(super) fn queue_read(&mut self, lb: &LbName) {
+        let Some(write) = self.lanes.get_mut(lb).and_then(|lane| lane.write.as_mut()) else { return };
+        write.phase = Phase::Reading;
+        write.rounds = write.rounds.saturating_add(1);
+        self.calls.queue(Purpose::PreWrite(write.pool.clone(), write.attempt));
+    }
+
+    fn write_mut(&mut self, pool: &PoolId, attempt: AttemptId) -> Option<&mut Write> {
+        let write = self.lanes.get_mut(&pool.lb)?.write.as_mut()?;
+        (write.attempt == attempt && write.pool == *pool).then_some(write)
+    }
+
+    fn reading(&mut self, pool: &PoolId, attempt: AttemptId) -> Option<&mut Write> {
+        self.write_mut(pool, attempt).filter(|write| matches!(write.phase, Phase::Reading))
+    }
+
+    pub(super) fn on_pre_write_failed(
+        &mut self,
+        now: Now,
+        pool: &PoolId,
+        attempt: AttemptId,
+        failure: Arc<Failure>,
+        out: &mut Vec<Out>,
+    ) {
+        if self.reading(pool, attempt).is_some() {
+            self.fail(now, &pool.lb, Stage::Read, failure, out);
+        }
+    }
+
+    /// Judges what the GET saw: a foreign operation, the proof, the plan (W2, D2, W3).
+    pub(super) fn on_pre_write(
+        &mut self,
+        now: Now,
+        pool: &PoolId,
+        attempt: AttemptId,
+        read: PoolRead,
+        out: &mut Vec<Out>,
+    ) {
+        let draining = Arc::clone(&self.draining);
+        let network = self.params.network.clone();
+        let Some(write) = self.reading(pool, attempt) else { return };
+        if read.facts.provisioning == Provisioning::Updating {
+            self.give_back(now, &pool.lb, out);
+            return;
+        }
+        if let Some(taken) = write.taken()
+            && let Err(reason) = prove(&read.facts, taken.family, &taken.services)
+        {
+            write.membership = Membership::Not;
+            out.push(Out::Finished(pool.clone(), attempt, Outcome::NotManageable(reason)));
+            if !write.is_wanted() {
+                self.end(now, &pool.lb, End::Left, out);
+                return;
+            }
+        }
+        let level = write.taken().map(|taken| &taken.level);
+        match plan(&read.facts, level, &draining, network.as_ref()) {
+            Plan::Unchanged => self.end(now, &pool.lb, End::Unchanged(read.facts.members()), out),
+            Plan::Edit(change) => {
+                // Members that are right need no outcome of the PUT that only sets admin states.
+                if write.taken().is_some() && change.added.is_empty() && change.removed.is_empty() {
+                    write.membership = Membership::Not;
+                    let members = change.members.clone();
+                    out.push(Out::Finished(pool.clone(), attempt, Outcome::Unchanged { members }));
+                }
+                let put = Arc::new(Put { change: *change, draining });
+                self.put(now, &pool.lb, &read, put, out);
+            }
+        }
+    }
+
+    fn put(&mut self, now: Now, lb: &LbName, read: &PoolRead, put: Arc<Put>, out: &mut Vec<Out>) {
+        if self.gates.closed(now, GateClass::Writes).is_some() {
+            let failure = our_failure(FailureKind::GateClosed, "throttled");
+            self.fail(now, lb, Stage::Put, failure, out);
+            return;
+        }
+        let Some(send_before) = self.send_before().filter(|last| now <= *last) else {
+            let failure = our_failure(FailureKind::PermitExpired, "leadership is about to end");
+            self.fail(now, lb, Stage::Put, failure, out);
+            return;
+        };
+        let Some(write) = self.lanes.get_mut(lb).and_then(|lane| lane.write.as_mut()) else { return };
+        if !std::mem::take(&mut write.token) {
+            self.budget.spend(now, GateClass::Writes);
+        }
+        let (pool, attempt) = (write.pool.clone(), write.attempt);
+        let edit = put.change.edit.clone();
+        write.phase = Phase::Putting(put);
+        self.verifications.cancel(&pool);
+        let id = self.calls.open(now, Purpose::Put(pool.clone(), attempt));
+        let request = ArmRequest::PutPool {
+            pool,
+            base: read.document.clone(),
+            edit,
+            if_match: read.etag.clone().filter(|_| self.params.if_match),
+            permit: Permit { attempt, send_before },
+        };
+        out.push(Out::Call(ArmCall { id, request }));
+    }
+
+    pub(super) fn on_put(
+        &mut self,
+        now: Now,
+        pool: &PoolId,
+        attempt: AttemptId,
+        answer: ArmAnswer,
+        out: &mut Vec<Out>,
+    ) {
+        let current = self.is_current(attempt);
+        let Some(write) = self.write_mut(pool, attempt) else { return };
+        let Phase::Putting(put) = &write.phase else { return };
+        let put = Arc::clone(put);
+        let failure = match answer {
+            ArmAnswer::Put(accepted) => {
+                let PutAccepted { provisioning, operation, retry_after, etag, correlation_id: _ } = accepted;
+                if provisioning == Provisioning::Succeeded {
+                    let members = put.change.members.clone();
+                    self.end(now, &pool.lb, End::Written { put, members, etag }, out);
+                } else if current {
+                    let polling = Polling::new(now, put, operation, etag, retry_after);
+                    write.phase = Phase::Polling(polling);
+                } else {
+                    self.end(now, &pool.lb, End::Interrupted, out);
+                }
+                return;
+            }
+            ArmAnswer::Withheld => {
+                self.end(now, &pool.lb, End::Withheld(put), out);
+                return;
+            }
+            ArmAnswer::Failed(failure) => failure,
+            ArmAnswer::LoadBalancer(_) | ArmAnswer::Pool(_) | ArmAnswer::Operation(_) => unexpected(),
+        };
+        if is_in_doubt(&failure)
+            && self.life == Life::Running
+            && let Some(lane) = self.lanes.get_mut(&pool.lb)
+        {
+            lane.closed = Closed::in_doubt(now, pool.clone());
+        }
+        self.fail(now, &pool.lb, Stage::Put, failure, out);
+    }
+
+    /// Takes in how an operation stands. A poll that failed says nothing about it and only delays the next one;
+    /// 404 means that the URL is gone, so the pool is read instead (W5).
+    pub(super) fn on_poll(
+        &mut self,
+        now: Now,
+        pool: &PoolId,
+        attempt: AttemptId,
+        answer: ArmAnswer,
+        out: &mut Vec<Out>,
+    ) {
+        let Some(write) = self.write_mut(pool, attempt) else { return };
+        let Phase::Polling(polling) = &mut write.phase else { return };
+        let last = match polling.step {
+            PollStep::Until(_) => return,
+            PollStep::Asked => false,
+            PollStep::LastLook => true,
+        };
+        let end = match answer {
+            ArmAnswer::Operation(OperationState::Running { retry_after }) => {
+                polling.wait(now, retry_after);
+                return;
+            }
+            ArmAnswer::Operation(OperationState::Succeeded) => {
+                let members = polling.put.change.members.clone();
+                End::Written { put: Arc::clone(&polling.put), members, etag: polling.etag.clone() }
+            }
+            ArmAnswer::Operation(OperationState::Failed(failure)) => {
+                self.fail(now, &pool.lb, Stage::Poll, failure, out);
+                return;
+            }
+            ArmAnswer::Operation(OperationState::Canceled(failure)) => {
+                End::Retriable { failure, eligible_at: None }
+            }
+            ArmAnswer::Pool(read) => {
+                if read.facts.provisioning == Provisioning::Updating && !last {
+                    polling.wait(now, RetryAfter::Absent);
+                    return;
+                }
+                let (put, etag) = (Arc::clone(&polling.put), polling.etag.clone());
+                Self::read_back(write, put, etag, &read)
+            }
+            ArmAnswer::Failed(failure) if last => End::Retriable { failure, eligible_at: None },
+            ArmAnswer::Failed(failure) => {
+                match (classify(&failure, Stage::Poll), &polling.operation) {
+                    (Class::Stale, Some(_)) => polling.read_back(now),
+                    (Class::Stale, None) => self.end(now, &pool.lb, End::Stale(failure), out),
+                    (
+                        Class::EtagRound
+                        | Class::Throttled(_)
+                        | Class::Retriable
+                        | Class::ClientRetry
+                        | Class::Terminal
+                        | Class::NotGranted
+                        | Class::GateClosed,
+                        _,
+                    ) => polling.wait(now, failure.retry_after),
+                }
+                return;
+            }
+            ArmAnswer::LoadBalancer(_) | ArmAnswer::Put(_) | ArmAnswer::Withheld => {
+                polling.wait(now, RetryAfter::Absent);
+                return;
+            }
+        };
+        self.end(now, &pool.lb, end, out);
+    }
+
+    /// Judges a pool that was read back after its operation could not be followed to its end: right is written,
+    /// all else is worth another try (W2).
+    fn read_back(
+        write: &Write,
+        put: Arc<Put>,
+        etag: Option<Etag>,
+        read: &PoolRead,
+    ) -> End {
+        let level = write.taken().map(|taken| &taken.level);
+        match plan(&read.facts, level, &put.draining, None) {
+            Plan::Unchanged => End::Written { members: read.facts.members(), put, etag },
+            Plan::Edit(_) => {
+                let failure = our_failure(FailureKind::Operation, "the pool is not as it was written");
+                End::Retriable { failure, eligible_at: None }
+            }
+        }
+    }
+}

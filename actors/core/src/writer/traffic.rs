@@ -1,0 +1,250 @@
+//! The sending of calls through gates and budget, and where their answers go (design.md W6, W9, A3).
+
+use std::sync::Arc;
+
+use crate::arm::{ArmAnswer, ArmCall, Failure, FailureKind, PoolRead, Provisioning, RetryAfter};
+use crate::assignment::Observation;
+use crate::ids::{CallId, LbName, PoolId};
+use crate::machine::Now;
+use crate::sample::{GateClass, Sample};
+
+use super::calls::{Call, Purpose, result_of};
+use super::classify::{Class, Scope, Stage, classify};
+use super::gate::lock_delay;
+use super::lane::Closed;
+use super::write::{Phase, PollStep};
+use super::{Life, Out, Writer, our_failure};
+
+impl Writer {
+    pub(super) fn on_discovery_read(&mut self, now: Now, call: CallId, lb: LbName, out: &mut Vec<Out>) {
+        let purpose = Purpose::Discovery(call, lb);
+        if self.life == Life::Running {
+            self.calls.queue(purpose);
+        } else {
+            self.answer_unsent_read(now, purpose, out);
+        }
+    }
+
+    /// Answers a read that is not sent any more, if anybody would wait for it for ever.
+    pub(super) fn answer_unsent_read(&self, now: Now, purpose: Purpose, out: &mut Vec<Out>) {
+        match purpose {
+            Purpose::Discovery(call, _) => {
+                let failure = our_failure(FailureKind::Refused, "the process is shutting down");
+                out.push(Out::Read { call, began: now, result: Err(failure) });
+            }
+            Purpose::PreWrite(..)
+            | Purpose::Put(..)
+            | Purpose::Poll(..)
+            | Purpose::Probe(_)
+            | Purpose::Verify(..) => {}
+        }
+    }
+
+    /// Sends the reads that wait, in their order, while the gate is open and there are tokens (W9).
+    pub(super) fn send_reads(&mut self, now: Now, out: &mut Vec<Out>) {
+        if self.gates.closed(now, GateClass::Reads).is_some() {
+            return;
+        }
+        while let Some(first) = self.calls.first() {
+            let discovery = matches!(first, Purpose::Discovery(..));
+            if !self.is_wanted(first) {
+                self.calls.take_first();
+                continue;
+            }
+            let allowed = if discovery {
+                self.budget.allows_discovery(now)
+            } else {
+                self.budget.allows(now, GateClass::Reads)
+            };
+            if !allowed {
+                return;
+            }
+            let Some(purpose) = self.calls.take_first() else { return };
+            let Some(request) = purpose.read_request() else { continue };
+            if discovery {
+                self.budget.spend_discovery(now);
+            } else {
+                self.budget.spend(now, GateClass::Reads);
+            }
+            let id = self.calls.open(now, purpose);
+            out.push(Out::Call(ArmCall { id, request }));
+        }
+    }
+
+    /// When a token lets the first waiting read go; `None`: none waits, or it waits for the gate.
+    pub(super) fn read_refill(&self, now: Now) -> Option<Now> {
+        if self.gates.closed(now, GateClass::Reads).is_some() {
+            return None;
+        }
+        match self.calls.first()? {
+            Purpose::Discovery(..) => self.budget.discovery_ready_at(now),
+            Purpose::PreWrite(..)
+            | Purpose::Put(..)
+            | Purpose::Poll(..)
+            | Purpose::Probe(_)
+            | Purpose::Verify(..) => self.budget.ready_at(now, GateClass::Reads),
+        }
+    }
+
+    fn is_wanted(&self, purpose: &Purpose) -> bool {
+        let phase = |pool: &PoolId, attempt| {
+            let write = self.lanes.get(&pool.lb).and_then(|lane| lane.write.as_ref());
+            write.filter(|write| write.attempt == attempt).map(|write| &write.phase)
+        };
+        match purpose {
+            Purpose::PreWrite(pool, attempt) => matches!(phase(pool, *attempt), Some(Phase::Reading)),
+            Purpose::Put(..) => false,
+            Purpose::Poll(pool, attempt, _) => match phase(pool, *attempt) {
+                Some(Phase::Polling(polling)) => !matches!(polling.step, PollStep::Until(_)),
+                Some(Phase::Taking | Phase::Reading | Phase::Putting(_)) | None => false,
+            },
+            Purpose::Probe(pool) => self
+                .lanes
+                .get(&pool.lb)
+                .is_some_and(|lane| matches!(lane.closed, Closed::InDoubt { next: None, .. })),
+            Purpose::Verify(pool, attempt) => self.verifications.wants(pool, *attempt),
+            Purpose::Discovery(..) => true,
+        }
+    }
+
+    pub(super) fn on_answered(&mut self, now: Now, id: CallId, answer: ArmAnswer, out: &mut Vec<Out>) {
+        let Some(call) = self.calls.close(id) else {
+            out.push(Out::Sample(Sample::UnmatchedAnswer));
+            return;
+        };
+        let (verb, took) = (call.verb(), now.since(call.began));
+        out.push(Out::Sample(Sample::ArmCall { verb, took, result: result_of(&answer) }));
+        if let ArmAnswer::Failed(failure) = &answer {
+            self.heed_throttle(now, &call.purpose, failure, out);
+        }
+        self.note_tags(now, &call, &answer);
+        let Call { purpose, began } = call;
+        let lb = purpose.lb().clone();
+        match purpose {
+            Purpose::PreWrite(pool, attempt) => match pool_read(answer) {
+                Ok(read) => self.on_pre_write(now, &pool, attempt, read, out),
+                Err(failure) => self.on_pre_write_failed(now, &pool, attempt, failure, out),
+            },
+            Purpose::Put(pool, attempt) => self.on_put(now, &pool, attempt, answer, out),
+            Purpose::Poll(pool, attempt, _) => self.on_poll(now, &pool, attempt, answer, out),
+            Purpose::Probe(pool) => self.on_probe(now, began, &pool, pool_read(answer), out),
+            Purpose::Verify(pool, attempt) => {
+                let seen = pool_read(answer).ok().map(|read| (read.facts, began));
+                if let Some(verdict) = self.verifications.answered(now, &pool, attempt, seen) {
+                    out.push(Out::Verified(pool, verdict));
+                }
+            }
+            Purpose::Discovery(call, _) => {
+                let result = match answer {
+                    ArmAnswer::LoadBalancer(facts) => Ok(facts),
+                    ArmAnswer::Failed(failure) => Err(failure),
+                    ArmAnswer::Pool(_) | ArmAnswer::Put(_) | ArmAnswer::Operation(_) | ArmAnswer::Withheld => {
+                        Err(unexpected())
+                    }
+                };
+                out.push(Out::Read { call, began, result });
+            }
+        }
+        self.touch(&lb);
+    }
+
+    /// Closes what a 429 closes: a gate, or one lane (W6). Pools that wait for their first read behind a closed
+    /// gate have met it.
+    fn heed_throttle(&mut self, now: Now, purpose: &Purpose, failure: &Failure, out: &mut Vec<Out>) {
+        match classify(failure, Stage::Read) {
+            Class::Throttled(Scope::Subscription) => {
+                self.gates.throttled(now, purpose.class(), failure.retry_after);
+                if self.gates.closed(now, GateClass::Reads).is_none() {
+                    return;
+                }
+                for met in self.calls.take_out(|purpose| matches!(purpose, Purpose::PreWrite(..))) {
+                    if let Purpose::PreWrite(pool, attempt) = met {
+                        let failure = our_failure(FailureKind::GateClosed, "throttled");
+                        self.on_pre_write_failed(now, &pool, attempt, failure, out);
+                        self.touch(&pool.lb);
+                    }
+                }
+            }
+            Class::Throttled(Scope::Lane) => {
+                let lane = self.lanes.entry(purpose.lb().clone()).or_default();
+                let until = now.plus(lock_delay(failure));
+                match &mut lane.closed {
+                    Closed::Open => lane.closed = Closed::Until(until),
+                    Closed::Until(earlier) => *earlier = until.max(*earlier),
+                    Closed::InDoubt { .. } => {}
+                }
+            }
+            Class::Stale
+            | Class::EtagRound
+            | Class::Retriable
+            | Class::ClientRetry
+            | Class::Terminal
+            | Class::NotGranted
+            | Class::GateClosed => {}
+        }
+    }
+
+    fn note_tags(&mut self, now: Now, call: &Call, answer: &ArmAnswer) {
+        let lb = call.purpose.lb();
+        match answer {
+            ArmAnswer::Put(accepted) => self.verifications.own_tag(now, lb, accepted.etag.as_ref()),
+            ArmAnswer::Pool(read) => self.verifications.seen_tag(call.began, lb, read.etag.as_ref()),
+            ArmAnswer::LoadBalancer(facts) => self.verifications.seen_tag(call.began, lb, facts.etag.as_ref()),
+            ArmAnswer::Operation(_) | ArmAnswer::Withheld | ArmAnswer::Failed(_) => {}
+        }
+    }
+
+    /// A lane whose PUT got no answer opens when a GET shows that nothing runs, or that the pool is gone (W4).
+    fn on_probe(
+        &mut self,
+        now: Now,
+        began: Now,
+        pool: &PoolId,
+        read: Result<PoolRead, Arc<Failure>>,
+        out: &mut Vec<Out>,
+    ) {
+        let Some(lane) = self.lanes.get_mut(&pool.lb) else { return };
+        let settled = match &read {
+            Ok(read) => match read.facts.provisioning {
+                Provisioning::Updating => false,
+                Provisioning::Succeeded | Provisioning::Failed | Provisioning::Unknown => true,
+            },
+            Err(failure) => classify(failure, Stage::Read) == Class::Stale,
+        };
+        if !matches!(lane.closed, Closed::InDoubt { next: None, .. }) {
+            return;
+        }
+        if settled {
+            lane.closed = Closed::Open;
+            if let Ok(read) = read {
+                out.push(Out::Observed(pool.clone(), Observation { began, facts: read.facts }));
+            }
+        } else {
+            lane.closed.look_again(now);
+        }
+    }
+}
+
+/// The pool that a GET was to bring.
+fn pool_read(answer: ArmAnswer) -> Result<PoolRead, Arc<Failure>> {
+    match answer {
+        ArmAnswer::Pool(read) => Ok(read),
+        ArmAnswer::Failed(failure) => Err(failure),
+        ArmAnswer::LoadBalancer(_) | ArmAnswer::Put(_) | ArmAnswer::Operation(_) | ArmAnswer::Withheld => {
+            Err(unexpected())
+        }
+    }
+}
+
+/// The failure that stands for an answer to another question.
+pub(super) fn unexpected() -> Arc<Failure> {
+    our_failure(FailureKind::Undecodable(200), "the answer is of another kind than the request")
+}
+
+/// The delay that a failed call asks for.
+pub(super) fn asked_delay(now: Now, failure: &Failure) -> Option<Now> {
+    match failure.retry_after {
+        RetryAfter::In(span) => Some(now.plus(span)).filter(|at| *at > now),
+        RetryAfter::Absent | RetryAfter::Invalid => None,
+    }
+}

@@ -1,0 +1,223 @@
+//! One write on its way: its parts, its phase and the waits of that phase (design.md W2).
+//!
+//! How it goes from phase to phase stands in [`super::progress`], how it ends in [`super::ending`].
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::arm::RetryAfter;
+use crate::ids::{AttemptId, Etag, Operation, PoolId};
+use crate::machine::Now;
+use crate::queue::{Due, Taken};
+
+use super::plan::Change;
+use super::slot::Wait;
+use super::{AdminDue, Draining};
+
+/// How long a pool may take to answer a Take.
+pub(super) const TAKE_LIMIT: Duration = Duration::from_secs(10);
+
+/// How long an operation is asked about before the pool itself is read (W2).
+const POLL_LIMIT: Duration = Duration::from_secs(15 * 60);
+
+/// The delays between polls where ARM names none; the last one repeats.
+const POLL_DELAYS: [Duration; 4] =
+    [Duration::from_secs(1), Duration::from_secs(2), Duration::from_secs(4), Duration::from_secs(5)];
+
+/// The least and the most that ARM's own delay between polls may be.
+const POLL_DELAY_BOUNDS: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(60));
+
+/// The delays between looks at a pool on which a foreign operation runs; the last one repeats (W2).
+const FOREIGN_DELAYS: [Duration; 4] =
+    [Duration::from_secs(5), Duration::from_secs(10), Duration::from_secs(20), Duration::from_secs(30)];
+
+/// How long a foreign operation is waited for (W2).
+const FOREIGN_LIMIT: Duration = Duration::from_secs(120);
+
+/// A write under way in a lane.
+#[derive(Debug)]
+pub(super) struct Write {
+    /// Its id; the pool's attempt has the same.
+    pub attempt: AttemptId,
+    /// What is written.
+    pub pool: PoolId,
+    /// When the lane was granted.
+    pub granted: Now,
+    /// The membership part.
+    pub membership: Membership,
+    /// The admin part.
+    pub admin: Option<AdminDue>,
+    /// How many GETs it has begun to follow up with a PUT.
+    pub rounds: u32,
+    /// The foreign operation that it has waited for.
+    pub wait: Option<Wait>,
+    /// Whether it still holds the token for a PUT.
+    pub token: bool,
+    /// What it does.
+    pub phase: Phase,
+}
+
+/// The membership part of a write.
+#[derive(Debug)]
+pub(super) enum Membership {
+    /// It has none, or none any more.
+    Not,
+    /// The pool was asked for its level.
+    Asked(Due),
+    /// The pool has an attempt open.
+    Taken(Due, Arc<Taken>),
+}
+
+/// What a write does.
+#[derive(Debug)]
+pub(super) enum Phase {
+    /// Waits for the pool's level.
+    Taking,
+    /// Its GET waits for a token or an answer.
+    Reading,
+    /// Its PUT was sent.
+    Putting(Arc<Put>),
+    /// Its PUT was accepted and is carried out.
+    Polling(Polling),
+}
+
+impl Phase {
+    /// The word for people.
+    pub(super) fn word(&self) -> &'static str {
+        match self {
+            Phase::Taking => "taking",
+            Phase::Reading => "reading",
+            Phase::Putting(_) => "putting",
+            Phase::Polling(_) => "polling",
+        }
+    }
+}
+
+/// What a PUT was made of, for judging what is read back.
+#[derive(Debug)]
+pub(super) struct Put {
+    /// What it changes.
+    pub change: Change,
+    /// The draining set that it was planned with.
+    pub draining: Arc<Draining>,
+}
+
+/// An accepted PUT whose operation runs.
+#[derive(Debug)]
+pub(super) struct Polling {
+    /// What was sent.
+    pub put: Arc<Put>,
+    /// Where to ask; `None`: by reading the pool.
+    pub operation: Option<Operation>,
+    /// The entity tag in the answer to the PUT.
+    pub etag: Option<Etag>,
+    /// When the PUT was accepted.
+    pub began: Now,
+    /// How often it was asked.
+    pub asked: u32,
+    /// What it waits for.
+    pub step: PollStep,
+}
+
+/// What polling waits for.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum PollStep {
+    /// The time for the next poll.
+    Until(Now),
+    /// The answer to a poll.
+    Asked,
+    /// The answer to the last look, after the time for polling has run out.
+    LastLook,
+}
+
+impl Polling {
+    /// Begins to poll an accepted PUT.
+    pub(super) fn new(
+        now: Now,
+        put: Arc<Put>,
+        operation: Option<Operation>,
+        etag: Option<Etag>,
+        header: RetryAfter,
+    ) -> Polling {
+        let step = PollStep::Until(now);
+        let mut polling = Polling { put, operation, etag, began: now, asked: 0, step };
+        polling.wait(now, header);
+        polling
+    }
+
+    /// Waits before the next poll: as long as ARM says within bounds, else 1, 2, 4, 5, 5 … s (W2).
+    pub(super) fn wait(&mut self, now: Now, header: RetryAfter) {
+        let (least, most) = POLL_DELAY_BOUNDS;
+        let delay = match header {
+            RetryAfter::In(span) => span.clamp(least, most),
+            RetryAfter::Absent | RetryAfter::Invalid => step_of(&POLL_DELAYS, self.asked),
+        };
+        self.asked = self.asked.saturating_add(1);
+        self.step = PollStep::Until(now.plus(delay).min(self.began.plus(POLL_LIMIT)).max(now));
+    }
+
+    /// Reads the pool from now on, beginning at once: the operation's URL says nothing (W5).
+    pub(super) fn read_back(&mut self, now: Now) {
+        self.operation = None;
+        self.step = PollStep::Until(now);
+    }
+
+    /// Whether only the last look is left.
+    pub(super) fn is_overdue(&self, now: Now) -> bool {
+        now >= self.began.plus(POLL_LIMIT)
+    }
+}
+
+impl Wait {
+    /// Notes that a foreign operation runs; gives the moment of the next look, or `None` when it has been waited
+    /// for long enough (W2).
+    pub(super) fn again(wait: Option<Wait>, now: Now) -> (Wait, Option<Now>) {
+        let wait = wait.unwrap_or(Wait { since: now, times: 0 });
+        let limit = wait.since.plus(FOREIGN_LIMIT);
+        let next = now.plus(step_of(&FOREIGN_DELAYS, wait.times)).min(limit);
+        let wait = Wait { times: wait.times.saturating_add(1), ..wait };
+        (wait, (now < limit).then_some(next))
+    }
+}
+
+fn step_of(delays: &[Duration; 4], step: u32) -> Duration {
+    delays[usize::try_from(step).unwrap_or(usize::MAX).min(delays.len() - 1)]
+}
+
+impl Write {
+    /// The next moment at which time alone changes something; the answers to its calls are watched elsewhere.
+    pub(super) fn deadline(&self) -> Option<Now> {
+        match &self.phase {
+            Phase::Taking => Some(self.granted.plus(TAKE_LIMIT)),
+            Phase::Reading | Phase::Putting(_) => None,
+            Phase::Polling(polling) => match polling.step {
+                PollStep::Until(until) => Some(until),
+                PollStep::Asked | PollStep::LastLook => None,
+            },
+        }
+    }
+
+    /// The level that its pool brought.
+    pub(super) fn taken(&self) -> Option<&Arc<Taken>> {
+        match &self.membership {
+            Membership::Not | Membership::Asked(_) => None,
+            Membership::Taken(_, taken) => Some(taken),
+        }
+    }
+
+    /// The moment its membership has been due since.
+    pub(super) fn due(&self) -> Option<Due> {
+        match &self.membership {
+            Membership::Not => None,
+            Membership::Asked(due) | Membership::Taken(due, _) => Some(*due),
+        }
+    }
+
+    /// Whether a part of it is left that somebody waits for.
+    pub(super) fn is_wanted(&self) -> bool {
+        match &self.membership {
+            Membership::Not => self.admin.is_some(),
+            Membership::Asked(_) | Membership::Taken(..) => true,
+        }
+    }
+}

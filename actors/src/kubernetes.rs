@@ -1,0 +1,115 @@
+//! The port to Kubernetes: opens the watchers' lists and watches, decodes their lines straight from the stream,
+//! and creates events. Nothing else in the program writes to Kubernetes.
+
+pub mod decode;
+mod follow;
+mod post;
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use actix::{Actor, Context, Handler, Recipient};
+use kube::Client;
+use pool_core::object::Kind;
+use pool_core::route::{Delivery, KubernetesCall};
+use pool_core::{events, watch};
+use tokio::task::AbortHandle;
+
+use crate::azure::Effects;
+use crate::clock::Clock;
+use crate::switchboard::{Deliver, Switchboard};
+
+/// The port.
+pub struct KubernetesPort {
+    client: Client,
+    effects: Effects,
+    clock: Clock,
+    reporter: Arc<str>,
+    switchboard: Arc<Switchboard>,
+    open: HashMap<Kind, AbortHandle>,
+}
+
+impl KubernetesPort {
+    /// A port that calls through this client. `reporter` names this instance in events.
+    #[must_use]
+    pub fn new(
+        client: Client,
+        effects: Effects,
+        clock: Clock,
+        reporter: Arc<str>,
+        switchboard: Arc<Switchboard>,
+    ) -> KubernetesPort {
+        KubernetesPort { client, effects, clock, reporter, switchboard, open: HashMap::new() }
+    }
+
+    fn open(&mut self, request: follow::Request) {
+        let kind = request.kind;
+        let watcher = Line {
+            kind,
+            recipient: self.switchboard.recipient(crate::switchboard::End::Watcher(kind)).clone(),
+        };
+        let task = tokio::spawn(follow::follow(self.client.clone(), self.clock, request, watcher));
+        if let Some(before) = self.open.insert(kind, task.abort_handle()) {
+            before.abort();
+        }
+    }
+
+    fn post(&self, call: pool_core::ids::CallId, event: Arc<events::Event>) {
+        let (client, clock, reporter) = (self.client.clone(), self.clock, Arc::clone(&self.reporter));
+        let (effects, emitter) = (self.effects, self.switchboard.events.clone());
+        drop(tokio::spawn(async move {
+            let failure = match effects {
+                Effects::Carried => post::create(&client, &event, &reporter, clock.wall()).await.err(),
+                Effects::Withheld => {
+                    tracing::info!(reason = event.reason, message = %event.message, "event not posted: dry run");
+                    None
+                }
+            };
+            if let Some(failure) = &failure {
+                tracing::warn!(reason = event.reason, ?failure, "failed to post event");
+            }
+            let delivery = Delivery::Events(events::In::Posted { call, failure });
+            if emitter.send(Deliver(vec![delivery])).await.is_err() {
+                tracing::debug!("an event was posted after the emitter had stopped");
+            }
+        }));
+    }
+}
+
+/// The way back from a request's task to its watcher.
+pub(crate) struct Line {
+    kind: Kind,
+    recipient: Recipient<Deliver>,
+}
+
+impl Line {
+    /// Tells the watcher and waits until it has heard; false when it is gone.
+    pub(crate) async fn tell(&self, input: watch::In) -> bool {
+        self.recipient.send(Deliver(vec![Delivery::Watcher(self.kind, input)])).await.is_ok()
+    }
+}
+
+impl Actor for KubernetesPort {
+    type Context = Context<Self>;
+
+    fn stopped(&mut self, _: &mut Self::Context) {
+        for task in self.open.values() {
+            task.abort();
+        }
+    }
+}
+
+impl Handler<Deliver> for KubernetesPort {
+    type Result = ();
+
+    fn handle(&mut self, Deliver(deliveries): Deliver, _: &mut Self::Context) {
+        for delivery in deliveries {
+            if let Delivery::Kubernetes(call) = delivery {
+                match call {
+                    KubernetesCall::Open { call, kind, ask } => self.open(follow::Request { call, kind, ask }),
+                    KubernetesCall::Post { call, event } => self.post(call, event),
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,447 @@
+//! Decodes lists and watch lines into the few fields that the machines read. What cannot be decoded is isolated:
+//! it becomes one undecodable line, and the stream goes on.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use pool_core::ids::{Family, NodeName, NodeUid, ServiceKey, ServiceUid, SliceKey};
+use pool_core::object::{
+    Endpoint, Kind, LeftOut, NodeObject, Object, ObjectKey, ResourceVersion, ServiceObject, ServiceType, SliceObject,
+};
+use pool_core::watch::{Line, WatchFailure};
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+/// The annotation that pauses a Service (D1).
+pub const PAUSE: &str = "azure-backend-pool-controller.io/pause";
+const SERVICE_NAME: &str = "kubernetes.io/service-name";
+const LAST_CHANGE: &str = "endpoints.kubernetes.io/last-change-trigger-time";
+const LIST_END: &str = "k8s.io/initial-events-end";
+
+/// A page of a list.
+#[derive(Debug)]
+pub struct Page {
+    /// Its items, undecodable ones in their places.
+    pub items: Vec<Line>,
+    /// The list's resourceVersion.
+    pub resource_version: ResourceVersion,
+    /// The token of the next page.
+    pub next: Option<Arc<str>>,
+}
+
+#[derive(Deserialize)]
+struct RawList<'a> {
+    #[serde(default)]
+    metadata: ListMeta<'a>,
+    #[serde(borrow, default)]
+    items: Option<Vec<&'a RawValue>>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(rename_all = "camelCase")]
+struct ListMeta<'a> {
+    #[serde(borrow, default)]
+    resource_version: Cow<'a, str>,
+    #[serde(borrow, default, rename = "continue")]
+    next: Cow<'a, str>,
+}
+
+#[derive(Deserialize)]
+struct RawLine<'a> {
+    #[serde(borrow, rename = "type")]
+    kind: Cow<'a, str>,
+    #[serde(borrow)]
+    object: &'a RawValue,
+}
+
+#[derive(Deserialize)]
+struct MetaOnly<'a> {
+    #[serde(borrow)]
+    metadata: Meta<'a>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(rename_all = "camelCase")]
+struct Meta<'a> {
+    #[serde(borrow, default)]
+    name: Cow<'a, str>,
+    #[serde(borrow, default)]
+    namespace: Cow<'a, str>,
+    #[serde(borrow, default)]
+    uid: Cow<'a, str>,
+    #[serde(borrow, default)]
+    resource_version: Cow<'a, str>,
+    #[serde(borrow, default)]
+    deletion_timestamp: Option<Cow<'a, str>>,
+    #[serde(default)]
+    labels: Option<BTreeMap<String, String>>,
+    #[serde(default)]
+    annotations: Option<BTreeMap<String, String>>,
+}
+
+/// Decodes a page of a plain list of this kind. `wall` is the time of arrival.
+///
+/// # Errors
+/// The body is not a list, or has no resourceVersion.
+pub fn page(kind: Kind, body: &[u8], wall: jiff::Timestamp) -> Result<Page, Arc<str>> {
+    let list: RawList<'_> =
+        serde_json::from_slice(body).map_err(|error| Arc::from(format!("unreadable list: {error}")))?;
+    if list.metadata.resource_version.is_empty() {
+        return Err(Arc::from("unreadable list: metadata.resourceVersion is missing"));
+    }
+    let items = list.items.unwrap_or_default();
+    let items = items.iter().map(|raw| object_line(kind, raw.get().as_bytes(), wall)).collect();
+    let next = (!list.metadata.next.is_empty()).then(|| Arc::from(&*list.metadata.next));
+    Ok(Page { items, resource_version: version(&list.metadata.resource_version), next })
+}
+
+/// Decodes one line of a watch of this kind. `wall` is the time of arrival.
+#[must_use]
+pub fn line(kind: Kind, line: &[u8], wall: jiff::Timestamp) -> Line {
+    let raw: RawLine<'_> = match serde_json::from_slice(line) {
+        Ok(raw) => raw,
+        Err(error) => {
+            let error = Arc::from(format!("unreadable watch line: {error}"));
+            return Line::Undecodable { key: None, resource_version: None, error };
+        }
+    };
+    let object = raw.object.get().as_bytes();
+    match &*raw.kind {
+        "ADDED" | "MODIFIED" => object_line(kind, object, wall),
+        "DELETED" => deleted(kind, object),
+        "BOOKMARK" => bookmark(object),
+        "ERROR" => Line::Error(error_of(object)),
+        other => {
+            let error = Arc::from(format!("unknown watch event type {other:?}"));
+            Line::Undecodable { key: None, resource_version: None, error }
+        }
+    }
+}
+
+fn object_line(kind: Kind, object: &[u8], wall: jiff::Timestamp) -> Line {
+    let decoded = match kind {
+        Kind::Services => service(object).map(|service| Object::Service(Arc::new(service))),
+        Kind::EndpointSlices => slice(object, wall).map(|slice| Object::Slice(Arc::new(slice))),
+        Kind::Nodes => node(object).map(|node| Object::Node(Arc::new(node))),
+    };
+    match decoded {
+        Ok(object) => Line::Object(object),
+        Err(error) => {
+            let meta = serde_json::from_slice::<MetaOnly<'_>>(object).ok().map(|only| only.metadata);
+            Line::Undecodable {
+                key: meta.as_ref().and_then(|meta| key(kind, meta)),
+                resource_version: meta.as_ref().map(|meta| version(&meta.resource_version)),
+                error,
+            }
+        }
+    }
+}
+
+fn deleted(kind: Kind, object: &[u8]) -> Line {
+    let meta = serde_json::from_slice::<MetaOnly<'_>>(object).map(|only| only.metadata);
+    match meta.as_ref().map(|meta| (key(kind, meta), version(&meta.resource_version))) {
+        Ok((Some(key), resource_version)) => Line::Deleted { key, resource_version },
+        Ok((None, version)) => Line::Undecodable {
+            key: None,
+            resource_version: Some(version),
+            error: Arc::from("metadata.name is missing"),
+        },
+        Err(error) => Line::Undecodable {
+            key: None,
+            resource_version: None,
+            error: Arc::from(format!("unreadable metadata: {error}")),
+        },
+    }
+}
+
+fn bookmark(object: &[u8]) -> Line {
+    match serde_json::from_slice::<MetaOnly<'_>>(object) {
+        Ok(MetaOnly { metadata }) if !metadata.resource_version.is_empty() => Line::Bookmark {
+            resource_version: version(&metadata.resource_version),
+            list_end: metadata.annotations.is_some_and(|all| all.get(LIST_END).is_some_and(|v| v == "true")),
+        },
+        Ok(_) => Line::Undecodable {
+            key: None,
+            resource_version: None,
+            error: Arc::from("a bookmark without metadata.resourceVersion"),
+        },
+        Err(error) => Line::Undecodable {
+            key: None,
+            resource_version: None,
+            error: Arc::from(format!("unreadable bookmark: {error}")),
+        },
+    }
+}
+
+fn error_of(object: &[u8]) -> WatchFailure {
+    #[derive(Deserialize, Default)]
+    struct Status {
+        #[serde(default)]
+        code: u16,
+        #[serde(default)]
+        reason: String,
+        #[serde(default)]
+        message: String,
+    }
+    let status: Status = serde_json::from_slice(object).unwrap_or_default();
+    let said: Arc<str> = Arc::from(format!("{} {}: {}", status.code, status.reason, status.message));
+    if status.code == 410 || status.reason == "Expired" || status.reason == "Gone" {
+        WatchFailure::Expired
+    } else if status.code == 429 {
+        WatchFailure::TooManyRequests(None)
+    } else if status.code == 401 || status.code == 403 {
+        WatchFailure::Denied(said)
+    } else if status.message.contains("sendInitialEvents") || status.message.contains("watch-list") {
+        WatchFailure::StreamingRefused(said)
+    } else {
+        WatchFailure::Other(said)
+    }
+}
+
+fn version(text: &str) -> ResourceVersion {
+    ResourceVersion(Arc::from(text))
+}
+
+fn key(kind: Kind, meta: &Meta<'_>) -> Option<ObjectKey> {
+    if meta.name.is_empty() {
+        return None;
+    }
+    let (namespace, name) = (Arc::<str>::from(&*meta.namespace), Arc::<str>::from(&*meta.name));
+    Some(match kind {
+        Kind::Services => ObjectKey::Service(ServiceKey { namespace, name }),
+        Kind::EndpointSlices => ObjectKey::Slice(SliceKey { namespace, name }),
+        Kind::Nodes => ObjectKey::Node(NodeName::new(name)),
+    })
+}
+
+fn named<'m>(meta: &'m Meta<'_>) -> Result<&'m str, Arc<str>> {
+    if meta.name.is_empty() {
+        return Err(Arc::from("metadata.name is missing"));
+    }
+    if meta.uid.is_empty() {
+        return Err(Arc::from("metadata.uid is missing"));
+    }
+    Ok(&meta.name)
+}
+
+fn service(object: &[u8]) -> Result<ServiceObject, Arc<str>> {
+    #[derive(Deserialize)]
+    struct Raw<'a> {
+        #[serde(borrow)]
+        metadata: Meta<'a>,
+        #[serde(borrow, default)]
+        spec: Spec<'a>,
+        #[serde(borrow, default)]
+        status: Status<'a>,
+    }
+    #[derive(Deserialize, Default)]
+    #[serde(rename_all = "camelCase")]
+    struct Spec<'a> {
+        #[serde(borrow, default, rename = "type")]
+        service_type: Cow<'a, str>,
+        #[serde(borrow, default)]
+        external_traffic_policy: Cow<'a, str>,
+        #[serde(borrow, default)]
+        ip_families: Option<Vec<Cow<'a, str>>>,
+        #[serde(borrow, default)]
+        ports: Option<&'a RawValue>,
+    }
+    #[derive(Deserialize, Default)]
+    #[serde(rename_all = "camelCase")]
+    struct Status<'a> {
+        #[serde(borrow, default)]
+        load_balancer: Option<&'a RawValue>,
+    }
+    let raw: Raw<'_> = serde_json::from_slice(object).map_err(unreadable)?;
+    let meta = &raw.metadata;
+    let name = named(meta)?;
+    let families = raw.spec.ip_families.unwrap_or_default();
+    let families = families.iter().map(|family| match &**family {
+        "IPv4" => Ok(Family::V4),
+        "IPv6" => Ok(Family::V6),
+        other => Err(Arc::<str>::from(format!("spec.ipFamilies: {other:?} is neither IPv4 nor IPv6"))),
+    });
+    let paused = meta.annotations.as_ref().and_then(|all| all.get(PAUSE)).is_some_and(|value| value == "true");
+    let labels = meta.labels.iter().flatten();
+    Ok(ServiceObject {
+        key: ServiceKey::new(&*meta.namespace, name),
+        uid: ServiceUid::new(&*meta.uid),
+        resource_version: version(&meta.resource_version),
+        service_type: match &*raw.spec.service_type {
+            "LoadBalancer" => ServiceType::LoadBalancer,
+            _ => ServiceType::Other,
+        },
+        local: raw.spec.external_traffic_policy == "Local",
+        deleting: meta.deletion_timestamp.is_some(),
+        families: families.collect::<Result<_, _>>()?,
+        paused,
+        labels: labels.map(|(key, value)| (Arc::from(key.as_str()), Arc::from(value.as_str()))).collect(),
+        exposure: number_of(&(raw.spec.ports.map(RawValue::get), raw.status.load_balancer.map(RawValue::get))),
+    })
+}
+
+fn slice(object: &[u8], wall: jiff::Timestamp) -> Result<SliceObject, Arc<str>> {
+    #[derive(Deserialize)]
+    struct Raw<'a> {
+        #[serde(borrow)]
+        metadata: Meta<'a>,
+        #[serde(borrow, default)]
+        endpoints: Option<Vec<RawEndpoint<'a>>>,
+    }
+    #[derive(Deserialize)]
+    #[serde(rename_all = "camelCase")]
+    struct RawEndpoint<'a> {
+        #[serde(borrow, default)]
+        addresses: Option<Vec<Cow<'a, str>>>,
+        #[serde(default)]
+        conditions: Option<Conditions>,
+        #[serde(borrow, default)]
+        node_name: Option<Cow<'a, str>>,
+        #[serde(borrow, default)]
+        target_ref: Option<TargetRef<'a>>,
+    }
+    #[derive(Deserialize, Default)]
+    struct Conditions {
+        #[serde(default)]
+        ready: Option<bool>,
+        #[serde(default)]
+        serving: Option<bool>,
+        #[serde(default)]
+        terminating: Option<bool>,
+    }
+    #[derive(Deserialize)]
+    struct TargetRef<'a> {
+        #[serde(borrow, default)]
+        uid: Cow<'a, str>,
+    }
+    let raw: Raw<'_> = serde_json::from_slice(object).map_err(unreadable)?;
+    let meta = &raw.metadata;
+    let name = named(meta)?;
+    let namespace: Arc<str> = Arc::from(&*meta.namespace);
+    let owner = meta.labels.as_ref().and_then(|labels| labels.get(SERVICE_NAME)).filter(|owner| !owner.is_empty());
+    let endpoints = raw.endpoints.unwrap_or_default().into_iter().map(|endpoint| {
+        let conditions = endpoint.conditions.unwrap_or_default();
+        let ready = conditions.ready.unwrap_or(true);
+        let target = endpoint.target_ref.map(|target| target.uid).filter(|uid| !uid.is_empty());
+        let first = endpoint.addresses.and_then(|all| all.into_iter().next());
+        Endpoint {
+            node: endpoint.node_name.filter(|name| !name.is_empty()).map(|name| NodeName::new(&*name)),
+            identity: number_of(&(target.as_deref().or(first.as_deref()))),
+            ready,
+            serving: conditions.serving.unwrap_or(ready),
+            terminating: conditions.terminating.unwrap_or(false),
+        }
+    });
+    Ok(SliceObject {
+        key: SliceKey { namespace: Arc::clone(&namespace), name: Arc::from(name) },
+        service: owner.map(|owner| ServiceKey::new(Arc::clone(&namespace), owner.as_str())),
+        resource_version: version(&meta.resource_version),
+        endpoints: endpoints.collect(),
+        trigger_age: trigger_age(meta, wall),
+    })
+}
+
+fn trigger_age(meta: &Meta<'_>, wall: jiff::Timestamp) -> Option<Duration> {
+    let triggered: jiff::Timestamp = meta.annotations.as_ref()?.get(LAST_CHANGE)?.parse().ok()?;
+    Duration::try_from(wall.duration_since(triggered)).ok()
+}
+
+fn node(object: &[u8]) -> Result<NodeObject, Arc<str>> {
+    #[derive(Deserialize)]
+    struct Raw<'a> {
+        #[serde(borrow)]
+        metadata: Meta<'a>,
+        #[serde(borrow, default)]
+        spec: Spec<'a>,
+        #[serde(borrow, default)]
+        status: Status<'a>,
+    }
+    #[derive(Deserialize, Default)]
+    struct Spec<'a> {
+        #[serde(borrow, default)]
+        taints: Option<Vec<Taint<'a>>>,
+    }
+    #[derive(Deserialize)]
+    struct Taint<'a> {
+        #[serde(borrow, default)]
+        key: Cow<'a, str>,
+        #[serde(borrow, default)]
+        value: Cow<'a, str>,
+    }
+    #[derive(Deserialize, Default)]
+    struct Status<'a> {
+        #[serde(borrow, default)]
+        addresses: Option<Vec<Address<'a>>>,
+        #[serde(borrow, default)]
+        conditions: Option<Vec<Condition<'a>>>,
+    }
+    #[derive(Deserialize)]
+    struct Address<'a> {
+        #[serde(borrow, rename = "type")]
+        kind: Cow<'a, str>,
+        #[serde(borrow, default)]
+        address: Cow<'a, str>,
+    }
+    #[derive(Deserialize)]
+    struct Condition<'a> {
+        #[serde(borrow, rename = "type")]
+        kind: Cow<'a, str>,
+        #[serde(borrow, default)]
+        status: Cow<'a, str>,
+    }
+    let raw: Raw<'_> = serde_json::from_slice(object).map_err(unreadable)?;
+    let meta = &raw.metadata;
+    let name = named(meta)?;
+    let taints: Vec<(Arc<str>, Arc<str>)> = raw.spec.taints.unwrap_or_default().iter()
+        .map(|taint| (Arc::from(&*taint.key), Arc::from(&*taint.value)))
+        .collect();
+    let addresses = raw.status.addresses.unwrap_or_default();
+    let internal = addresses.iter().filter(|address| address.kind == "InternalIP");
+    let internal_ips: Vec<IpAddr> = internal.filter_map(|address| address.address.parse().ok()).collect();
+    let ready = raw.status.conditions.unwrap_or_default();
+    let ready = ready.iter().any(|condition| condition.kind == "Ready" && condition.status == "True");
+    Ok(NodeObject {
+        name: NodeName::new(name),
+        uid: NodeUid::new(&*meta.uid),
+        resource_version: version(&meta.resource_version),
+        internal_ips,
+        left_out: left_out(meta.labels.as_ref(), &taints),
+        ready,
+        taints,
+    })
+}
+
+fn left_out(labels: Option<&BTreeMap<String, String>>, taints: &[(Arc<str>, Arc<str>)]) -> Option<LeftOut> {
+    let label = |key: &str| labels.and_then(|labels| labels.get(key));
+    if label("node.kubernetes.io/exclude-from-external-load-balancers").is_some() {
+        Some(LeftOut::ExcludedByLabel)
+    } else if label("kubernetes.azure.com/managed").is_some_and(|value| value.eq_ignore_ascii_case("false")) {
+        Some(LeftOut::NotManagedByAzure)
+    } else if label("node-role.kubernetes.io/control-plane").is_some()
+        || label("node-role.kubernetes.io/master").is_some()
+    {
+        Some(LeftOut::ControlPlane)
+    } else if taints.iter().any(|(key, _)| &**key == "ToBeDeletedByClusterAutoscaler") {
+        Some(LeftOut::ToBeDeleted)
+    } else {
+        None
+    }
+}
+
+fn number_of(value: &impl Hash) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    value.hash(&mut hasher);
+    hasher.finish()
+}
+
+#[expect(clippy::needless_pass_by_value, reason = "it is the shape that map_err calls")]
+fn unreadable(error: serde_json::Error) -> Arc<str> {
+    Arc::from(format!("unreadable object: {error}"))
+}
+
+#[cfg(test)]
+mod tests;

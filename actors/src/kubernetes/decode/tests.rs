@@ -1,0 +1,180 @@
+use super::*;
+use std::io::Write as _;
+
+fn wall() -> jiff::Timestamp {
+    "2026-01-02T03:04:10Z".parse().expect("a time")
+}
+
+fn object(kind: Kind, text: &str) -> Object {
+    match line(kind, format!(r#"{{"type":"ADDED","object":{text}}}"#).as_bytes(), wall()) {
+        Line::Object(object) => object,
+        other => panic!("not an object: {other:?}"),
+    }
+}
+
+#[test]
+fn d1_a_service_is_read_with_policy_families_pause_and_labels() {
+    let text = r#"{"metadata":{"name":"web","namespace":"shop","uid":"u-1","resourceVersion":"7",
+        "labels":{"app":"web"},"annotations":{"azure-backend-pool-controller.io/pause":"true"}},
+        "spec":{"type":"LoadBalancer","externalTrafficPolicy":"Local","ipFamilies":["IPv4","IPv6"]},
+        "status":{"loadBalancer":{}}}"#;
+    let Object::Service(service) = object(Kind::Services, text) else { panic!("not a service") };
+    assert_eq!(service.key, ServiceKey::new("shop", "web"));
+    assert_eq!(service.service_type, ServiceType::LoadBalancer);
+    assert!(service.local && service.paused && !service.deleting);
+    assert_eq!(service.families, [Family::V4, Family::V6]);
+    assert_eq!(service.labels.get("app").map(|v| &**v), Some("web"));
+}
+
+#[test]
+fn d3_ports_and_ingress_change_the_exposure_and_nothing_else_does() {
+    let with = |ports: &str, ingress: &str, app: &str| {
+        let text = format!(
+            r#"{{"metadata":{{"name":"a","namespace":"b","uid":"u","labels":{{"app":"{app}"}}}},
+            "spec":{{"ports":{ports}}},"status":{{"loadBalancer":{ingress}}}}}"#
+        );
+        let Object::Service(service) = object(Kind::Services, &text) else { panic!("not a service") };
+        service.exposure
+    };
+    let base = with(r#"[{"port":80}]"#, "{}", "x");
+    assert_eq!(base, with(r#"[{"port":80}]"#, "{}", "y"));
+    assert_ne!(base, with(r#"[{"port":81}]"#, "{}", "x"));
+    assert_ne!(base, with(r#"[{"port":80}]"#, r#"{"ingress":[{"ip":"1.2.3.4"}]}"#, "x"));
+}
+
+#[test]
+fn d4_absent_conditions_count_as_the_api_says() {
+    let text = r#"{"metadata":{"name":"web-1","namespace":"shop","uid":"s","resourceVersion":"9",
+        "labels":{"kubernetes.io/service-name":"web"},
+        "annotations":{"endpoints.kubernetes.io/last-change-trigger-time":"2026-01-02T03:04:08Z"}},
+        "endpoints":[
+          {"addresses":["10.1.0.1"],"nodeName":"n1"},
+          {"addresses":["10.1.0.2"],"nodeName":"n2","conditions":{"ready":false,"terminating":true}},
+          {"addresses":["10.1.0.3"]}]}"#;
+    let Object::Slice(slice) = object(Kind::EndpointSlices, text) else { panic!("not a slice") };
+    assert_eq!(slice.service, Some(ServiceKey::new("shop", "web")));
+    assert_eq!(slice.trigger_age, Some(Duration::from_secs(2)));
+    let seen: Vec<_> = slice.endpoints.iter().map(|e| (e.node.is_some(), e.ready, e.serving, e.terminating)).collect();
+    assert_eq!(seen, [(true, true, true, false), (true, false, false, true), (false, true, true, false)]);
+}
+
+#[test]
+fn a_slice_without_endpoints_or_owner_is_a_slice_all_the_same() {
+    let text = r#"{"metadata":{"name":"x","namespace":"y","uid":"s"},"endpoints":null}"#;
+    let Object::Slice(slice) = object(Kind::EndpointSlices, text) else { panic!("not a slice") };
+    assert_eq!((slice.service.clone(), slice.endpoints.len()), (None, 0));
+}
+
+#[test]
+fn d5_a_node_is_left_out_by_label_or_taint_and_not_by_being_not_ready() {
+    let node = |labels: &str, taints: &str, ready: &str| {
+        let text = format!(
+            r#"{{"metadata":{{"name":"n","uid":"u","labels":{labels}}},"spec":{{"taints":{taints}}},
+            "status":{{"addresses":[{{"type":"Hostname","address":"n"}},{{"type":"InternalIP","address":"10.0.0.4"}},
+            {{"type":"InternalIP","address":"fd00::4"}},{{"type":"InternalIP","address":"none"}}],
+            "conditions":[{{"type":"Ready","status":"{ready}"}}]}}}}"#
+        );
+        let Object::Node(node) = object(Kind::Nodes, &text) else { panic!("not a node") };
+        node
+    };
+    let plain = node("{}", "null", "False");
+    assert_eq!((plain.left_out, plain.ready, plain.internal_ips.len()), (None, false, 2));
+    let excluded = r#"{"node.kubernetes.io/exclude-from-external-load-balancers":""}"#;
+    assert_eq!(node(excluded, "[]", "True").left_out, Some(LeftOut::ExcludedByLabel));
+    let unmanaged = r#"{"kubernetes.azure.com/managed":"false"}"#;
+    assert_eq!(node(unmanaged, "[]", "True").left_out, Some(LeftOut::NotManagedByAzure));
+    let control = r#"{"node-role.kubernetes.io/control-plane":""}"#;
+    assert_eq!(node(control, "[]", "True").left_out, Some(LeftOut::ControlPlane));
+    let doomed = r#"[{"key":"ToBeDeletedByClusterAutoscaler","value":"1","effect":"NoSchedule"}]"#;
+    assert_eq!(node("{}", doomed, "True").left_out, Some(LeftOut::ToBeDeleted));
+}
+
+#[test]
+fn an_undecodable_object_is_isolated_and_named() {
+    let text = br#"{"type":"MODIFIED","object":{"metadata":{"name":"web","namespace":"shop","uid":"u",
+        "resourceVersion":"8"},"spec":{"type":7}}}"#;
+    let Line::Undecodable { key, resource_version, error } = line(Kind::Services, text, wall()) else {
+        panic!("decoded")
+    };
+    assert_eq!(key, Some(ObjectKey::Service(ServiceKey::new("shop", "web"))));
+    assert_eq!(resource_version, Some(ResourceVersion("8".into())));
+    assert!(error.contains("invalid type"), "{error}");
+}
+
+#[test]
+fn one_bad_item_of_a_list_leaves_the_others() {
+    let body = br#"{"kind":"ServiceList","metadata":{"resourceVersion":"5","continue":"tok"},"items":[
+        {"metadata":{"name":"a","namespace":"n","uid":"1"}},
+        {"metadata":{"name":"b","namespace":"n","uid":"2"},"spec":7},
+        {"metadata":{"name":"c","namespace":"n","uid":"3"}}]}"#;
+    let page = page(Kind::Services, body, wall()).expect("a list");
+    let good: Vec<bool> = page.items.iter().map(|item| matches!(item, Line::Object(_))).collect();
+    assert_eq!(good, [true, false, true]);
+    assert_eq!(page.next.as_deref(), Some("tok"));
+}
+
+#[test]
+fn d6_a_list_without_a_version_is_refused() {
+    let refused = page(Kind::Nodes, br#"{"metadata":{},"items":[]}"#, wall());
+    assert!(refused.expect_err("refused").contains("metadata.resourceVersion"));
+}
+
+#[test]
+fn errors_and_bookmarks_of_a_real_server_are_understood() {
+    let read = |text: &str| line(Kind::Nodes, text.as_bytes(), wall());
+    let expired = r#"{"type":"ERROR","object":{"kind":"Status","status":"Failure","reason":"Expired","code":410}}"#;
+    assert!(matches!(read(expired), Line::Error(WatchFailure::Expired)));
+    let end = r#"{"type":"BOOKMARK","object":{"metadata":{"resourceVersion":"12",
+        "annotations":{"k8s.io/initial-events-end":"true"}}}}"#;
+    assert!(matches!(read(end), Line::Bookmark { list_end: true, .. }));
+    let refused = r#"{"type":"ERROR","object":{"code":400,"message":"sendInitialEvents is forbidden"}}"#;
+    assert!(matches!(read(refused), Line::Error(WatchFailure::StreamingRefused(_))));
+}
+
+/// Real watch events of a rollout, where the recording is at hand.
+#[test]
+fn every_recorded_watch_event_is_decoded() {
+    let path = concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/../../shared/data/kubernetes/endpointslice_watch_rollout_1.36.2.jsonl"
+    );
+    let Ok(recorded) = std::fs::read_to_string(path) else {
+        let skipped = writeln!(std::io::stderr(), "skipped: no recorded watch at {path}");
+        return assert!(skipped.is_ok());
+
+    };
+    let mut seen = 0;
+    for text in recorded.lines().filter(|text| !text.trim().is_empty()) {
+        seen += 1;
+        match line(Kind::EndpointSlices, text.as_bytes(), wall()) {
+            Line::Object(_) | Line::Deleted { .. } | Line::Bookmark { .. } => {}
+            other => panic!("line {seen}: {other:?}"),
+        }
+    }
+    assert!(seen > 100, "only {seen} events");
+}
+
+proptest::proptest! {
+    #[test]
+    fn no_bytes_make_the_decoder_panic(bytes in proptest::collection::vec(proptest::prelude::any::<u8>(), 0..200)) {
+        for kind in Kind::ALL {
+            let decoded = line(kind, &bytes, wall());
+            let isolated = matches!(decoded, Line::Undecodable { .. });
+            proptest::prop_assert!(isolated);
+            proptest::prop_assert!(page(kind, &bytes, wall()).is_err());
+        }
+    }
+
+    #[test]
+    fn no_json_in_the_place_of_an_object_makes_the_decoder_panic(
+        value in "(null|true|7|\"x\"|\\[\\]|\\{\\}|\\{\"metadata\":(null|\\[\\]|\\{\"name\":(7|\"a\")\\})\\})",
+        event in "(ADDED|MODIFIED|DELETED|BOOKMARK|ERROR|OTHER)",
+    ) {
+        for kind in Kind::ALL {
+            let text = format!(r#"{{"type":"{event}","object":{value}}}"#);
+            let decoded = line(kind, text.as_bytes(), wall());
+            let is_object = matches!(decoded, Line::Object(_));
+            proptest::prop_assert!(!is_object, "{:?}", decoded);
+        }
+    }
+}

@@ -1,0 +1,267 @@
+//! Carries out one list or watch request: sends it, cuts the stream into lines, decodes them, and tells the
+//! watcher. What to ask next is the watcher's decision.
+
+use std::error::Error;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::{Stream, StreamExt, TryStreamExt};
+use http::{HeaderMap, StatusCode};
+use http_body_util::BodyExt;
+use kube::Client;
+use kube::client::Body;
+use pool_core::ids::CallId;
+use pool_core::object::Kind;
+use pool_core::watch::{Ask, In, WatchFailure};
+use tokio_util::codec::{FramedRead, LinesCodec, LinesCodecError};
+use tokio_util::io::StreamReader;
+
+use super::{Line, decode};
+use crate::clock::Clock;
+
+/// How long the server may take to begin its answer.
+const ANSWER_WITHIN: Duration = Duration::from_secs(45);
+/// The longest line that is taken in; etcd itself refuses objects over 1.5 MiB.
+const LONGEST_LINE: usize = 8 << 20;
+/// Objects in a page of a plain list.
+const PAGE: u32 = 500;
+/// The most lines told at once.
+const RUN: usize = 256;
+/// Watches are asked to end by themselves after this time plus up to a minute.
+const WATCH_SECONDS: u64 = 240;
+
+/// One request of a watcher.
+pub(super) struct Request {
+    pub(super) call: CallId,
+    pub(super) kind: Kind,
+    pub(super) ask: Ask,
+}
+
+/// Carries out the request and tells the watcher everything it answers, and that it is over.
+pub(super) async fn follow(client: Client, clock: Clock, request: Request, watcher: Line) {
+    let call = request.call;
+    let failure = match &request.ask {
+        Ask::List { page } => list(&client, clock, &request, page.as_deref(), &watcher).await,
+        Ask::StreamingList | Ask::Watch { .. } => stream(&client, clock, &request, &watcher).await,
+    };
+    if let Some(failure) = &failure {
+        tracing::debug!(kind = request.kind.resource(), ?failure, "request to the API server ended");
+    }
+    let jitter = jitter(clock);
+    watcher.tell(In::Ended { call, failure, jitter }).await;
+}
+
+/// A number that spreads the retries of many processes, per mille.
+fn jitter(clock: Clock) -> u16 {
+    u16::try_from(clock.wall().subsec_nanosecond().unsigned_abs() / 1_000 % 1_001).unwrap_or(500)
+}
+
+fn path(kind: Kind) -> &'static str {
+    match kind {
+        Kind::Services => "/api/v1/services",
+        Kind::EndpointSlices => "/apis/discovery.k8s.io/v1/endpointslices",
+        Kind::Nodes => "/api/v1/nodes",
+    }
+}
+
+fn uri(request: &Request, spread: u16) -> String {
+    let path = path(request.kind);
+    let seconds = WATCH_SECONDS + u64::from(spread) * 60 / 1_000;
+    let watch = format!("watch=true&allowWatchBookmarks=true&timeoutSeconds={seconds}");
+    match &request.ask {
+        Ask::StreamingList => {
+            format!("{path}?{watch}&sendInitialEvents=true&resourceVersionMatch=NotOlderThan")
+        }
+        Ask::Watch { from } => format!("{path}?{watch}&resourceVersion={}", escaped(&from.0)),
+        Ask::List { page: None } => format!("{path}?limit={PAGE}"),
+        Ask::List { page: Some(token) } => format!("{path}?limit={PAGE}&continue={}", escaped(token)),
+    }
+}
+
+fn escaped(text: &str) -> String {
+    text.bytes()
+        .map(|byte| match byte {
+            b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => char::from(byte).to_string(),
+            other => format!("%{other:02X}"),
+        })
+        .collect()
+}
+
+async fn send(client: &Client, uri: String) -> Result<http::Response<Body>, WatchFailure> {
+    let request = http::Request::get(uri)
+        .header(http::header::ACCEPT, "application/json")
+        .body(Body::empty())
+        .map_err(|error| other(&error))?;
+    match tokio::time::timeout(ANSWER_WITHIN, client.send(request)).await {
+        Err(_) => Err(WatchFailure::Other(Arc::from("the API server did not answer in time"))),
+        Ok(Err(error)) => Err(other(&error)),
+        Ok(Ok(answer)) => Ok(answer),
+    }
+}
+
+async fn list(
+    client: &Client,
+    clock: Clock,
+    request: &Request,
+    page: Option<&str>,
+    watcher: &Line,
+) -> Option<WatchFailure> {
+    debug_assert!(matches!(&request.ask, Ask::List { page: asked } if asked.as_deref() == page));
+    let answer = match send(client, uri(request, 0)).await {
+        Ok(answer) if answer.status().is_success() => answer,
+        Ok(answer) => return Some(refusal(answer, false).await),
+        Err(failure) => return Some(failure),
+    };
+    let body = match tokio::time::timeout(ANSWER_WITHIN, answer.into_body().collect_bytes()).await {
+        Err(_) => return Some(WatchFailure::Other(Arc::from("the list did not arrive in time"))),
+        Ok(Err(error)) => return Some(other(&error)),
+        Ok(Ok(body)) => body,
+    };
+    match decode::page(request.kind, &body, clock.wall()) {
+        Ok(page) => {
+            let (items, resource_version, next) = (page.items, page.resource_version, page.next);
+            watcher.tell(In::Page { call: request.call, items, resource_version, next }).await;
+            None
+        }
+        Err(error) => Some(WatchFailure::Other(error)),
+    }
+}
+
+async fn stream(client: &Client, clock: Clock, request: &Request, watcher: &Line) -> Option<WatchFailure> {
+    let answer = match send(client, uri(request, jitter(clock))).await {
+        Ok(answer) if answer.status().is_success() => answer,
+        Ok(answer) => {
+            let streaming = matches!(request.ask, Ask::StreamingList);
+            return Some(refusal(answer, streaming).await);
+        }
+        Err(failure) => return Some(failure),
+    };
+    if !watcher.tell(In::Opened(request.call)).await {
+        return None;
+    }
+    let bytes = answer.into_body().into_data_stream().map_err(std::io::Error::other);
+    let lines = FramedRead::new(StreamReader::new(bytes), LinesCodec::new_with_max_length(LONGEST_LINE));
+    relay(lines, clock, request, watcher).await
+}
+
+/// Tells the watcher runs of lines: whatever has arrived when it is ready for more.
+async fn relay<S>(lines: S, clock: Clock, request: &Request, watcher: &Line) -> Option<WatchFailure>
+where
+    S: Stream<Item = Result<String, LinesCodecError>> + Unpin,
+{
+    let mut runs = lines.ready_chunks(RUN);
+    while let Some(run) = runs.next().await {
+        let wall = clock.wall();
+        let mut decoded = Vec::with_capacity(run.len());
+        let mut broken = None;
+        for line in run {
+            match line {
+                Ok(line) if line.trim().is_empty() => {}
+                Ok(line) => decoded.push(decode::line(request.kind, line.as_bytes(), wall)),
+                Err(LinesCodecError::MaxLineLengthExceeded) => {
+                    broken = Some(WatchFailure::Other(Arc::from("a line of the stream was longer than 8 MiB")));
+                }
+                Err(LinesCodecError::Io(error)) => broken = Some(other(&error)),
+            }
+            if broken.is_some() {
+                break;
+            }
+        }
+        if !decoded.is_empty() && !watcher.tell(In::Lines(request.call, decoded)).await {
+            return None;
+        }
+        if broken.is_some() {
+            return broken;
+        }
+    }
+    None
+}
+
+/// What an answer other than success means.
+async fn refusal(answer: http::Response<Body>, streaming: bool) -> WatchFailure {
+    let status = answer.status();
+    let after = retry_after(answer.headers());
+    let body = tokio::time::timeout(ANSWER_WITHIN, answer.into_body().collect_bytes()).await;
+    let body = body.ok().and_then(Result::ok).unwrap_or_default();
+    let said: Arc<str> = Arc::from(status_text(status, &body));
+    match status {
+        StatusCode::GONE => WatchFailure::Expired,
+        StatusCode::TOO_MANY_REQUESTS => WatchFailure::TooManyRequests(after),
+        StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => WatchFailure::Denied(said),
+        StatusCode::BAD_REQUEST | StatusCode::UNPROCESSABLE_ENTITY if streaming => {
+            WatchFailure::StreamingRefused(said)
+        }
+        _ => WatchFailure::Other(said),
+    }
+}
+
+/// The header `Retry-After` in whole seconds.
+pub(super) fn retry_after(headers: &HeaderMap) -> Option<Duration> {
+    let text = headers.get(http::header::RETRY_AFTER)?.to_str().ok()?;
+    text.trim().parse().ok().map(Duration::from_secs)
+}
+
+/// An error answer in words: its status and the message of its Status object, or the start of its body.
+pub(super) fn status_text(status: StatusCode, body: &[u8]) -> String {
+    #[derive(serde::Deserialize)]
+    struct Said {
+        message: String,
+    }
+    let said = serde_json::from_slice::<Said>(body).map_or_else(
+        |_| String::from_utf8_lossy(body).trim().chars().take(200).collect(),
+        |said| said.message.chars().take(500).collect::<String>(),
+    );
+    format!("HTTP {}: {said}", status.as_u16())
+}
+
+fn other(error: &(dyn Error + 'static)) -> WatchFailure {
+    WatchFailure::Other(Arc::from(chain(error)))
+}
+
+/// An error with all its sources, outermost first.
+pub(crate) fn chain(error: &(dyn Error + 'static)) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(inner) = source {
+        let said = inner.to_string();
+        if !text.contains(&said) {
+            text.push_str(": ");
+            text.push_str(&said);
+        }
+        source = inner.source();
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use pool_core::object::ResourceVersion;
+
+    fn asked(ask: Ask) -> String {
+        uri(&Request { call: CallId(1), kind: Kind::EndpointSlices, ask }, 0)
+    }
+
+    #[test]
+    fn d6_lists_ask_for_most_recent_data() {
+        let streaming = asked(Ask::StreamingList);
+        assert!(streaming.contains("sendInitialEvents=true&resourceVersionMatch=NotOlderThan"));
+        assert!(!streaming.contains("resourceVersion="), "{streaming}");
+        let plain = asked(Ask::List { page: None });
+        assert_eq!(plain, "/apis/discovery.k8s.io/v1/endpointslices?limit=500");
+    }
+
+    #[test]
+    fn a_watch_goes_on_from_its_version_and_ends_by_itself_before_five_minutes() {
+        let watch = asked(Ask::Watch { from: ResourceVersion("12&x".into()) });
+        assert!(watch.ends_with("&resourceVersion=12%26x"), "{watch}");
+        assert!(watch.contains("timeoutSeconds=240"));
+    }
+
+    #[test]
+    fn an_error_answer_is_told_by_its_status_message_or_the_start_of_its_body() {
+        let status = StatusCode::FORBIDDEN;
+        assert_eq!(status_text(status, br#"{"kind":"Status","message":"no"}"#), "HTTP 403: no");
+        assert_eq!(status_text(status, b"too many\n"), "HTTP 403: too many");
+    }
+}

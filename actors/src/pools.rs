@@ -1,0 +1,122 @@
+//! The registry of pools: one actor for each pool's machine, started when the pool is first addressed and
+//! dropped when the Directory forgets it.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use actix::{Actor, Addr, Context, Handler, Recipient};
+use pool_core::ids::PoolId;
+use pool_core::queue::{In, Params, PoolQueue};
+use pool_core::route::{Delivery, PoolMessage, Said};
+
+use crate::clock::Clock;
+use crate::edges::{Edges, HasEdges, flush};
+use crate::shell::{Ping, Shell, Stop};
+use crate::switchboard::{Deliver, Switchboard};
+
+/// The registry.
+pub struct Pools {
+    params: Params,
+    clock: Clock,
+    switchboard: Arc<Switchboard>,
+    running: HashMap<PoolId, Addr<Shell<PoolQueue>>>,
+    edges: Edges<PoolId>,
+}
+
+impl Pools {
+    /// A registry without pools.
+    #[must_use]
+    pub fn new(params: Params, clock: Clock, switchboard: Arc<Switchboard>) -> Pools {
+        Pools { params, clock, switchboard, running: HashMap::new(), edges: Edges::default() }
+    }
+
+    fn start(&mut self, pool: &PoolId) {
+        if self.running.contains_key(pool) {
+            return;
+        }
+        let machine = PoolQueue::new(pool.clone(), self.params.clone());
+        let switchboard = Arc::clone(&self.switchboard);
+        let shell = Shell::new(machine, input_of, Said::Pool, self.clock, switchboard);
+        self.running.insert(pool.clone(), shell.start());
+    }
+
+    fn forget(&mut self, pool: PoolId) {
+        if let Some(running) = self.running.remove(&pool) {
+            // What still waits for it was said before it was forgotten.
+            self.edges.forget(&pool);
+            drop(actix::spawn(async move {
+                if running.send(Stop).await.is_err() {
+                    tracing::debug!(%pool, "pool had stopped already");
+                }
+            }));
+        }
+    }
+}
+
+fn input_of(delivery: Delivery) -> Option<In> {
+    match delivery {
+        Delivery::Pool(_, PoolMessage::In(input)) => Some(input),
+        Delivery::Pool(_, PoolMessage::Forget)
+        | Delivery::Watcher(..)
+        | Delivery::Informer(_)
+        | Delivery::Discovery(_)
+        | Delivery::Directory(_)
+        | Delivery::Writer(_)
+        | Delivery::Events(_)
+        | Delivery::Board(_)
+        | Delivery::Arm(_)
+        | Delivery::Kubernetes(_)
+        | Delivery::Metrics(_)
+        | Delivery::Host(_) => None,
+    }
+}
+
+impl Actor for Pools {
+    type Context = Context<Self>;
+}
+
+impl HasEdges for Pools {
+    type To = PoolId;
+
+    fn edges(&mut self) -> &mut Edges<PoolId> {
+        &mut self.edges
+    }
+
+    fn recipient(&self, to: &PoolId) -> Option<Recipient<Deliver>> {
+        self.running.get(to).map(|running| running.clone().recipient())
+    }
+}
+
+impl Handler<Deliver> for Pools {
+    type Result = ();
+
+    fn handle(&mut self, Deliver(deliveries): Deliver, ctx: &mut Self::Context) {
+        for delivery in deliveries {
+            match delivery {
+                Delivery::Pool(pool, PoolMessage::Forget) => self.forget(pool),
+                Delivery::Pool(pool, PoolMessage::In(input)) => {
+                    self.start(&pool);
+                    self.edges.push(pool.clone(), Delivery::Pool(pool, PoolMessage::In(input)));
+                }
+                Delivery::Watcher(..)
+                | Delivery::Informer(_)
+                | Delivery::Discovery(_)
+                | Delivery::Directory(_)
+                | Delivery::Writer(_)
+                | Delivery::Events(_)
+                | Delivery::Board(_)
+                | Delivery::Arm(_)
+                | Delivery::Kubernetes(_)
+                | Delivery::Metrics(_)
+                | Delivery::Host(_) => {}
+            }
+        }
+        flush(self, ctx);
+    }
+}
+
+impl Handler<Ping> for Pools {
+    type Result = ();
+
+    fn handle(&mut self, _: Ping, _: &mut Self::Context) {}
+}

@@ -1,0 +1,217 @@
+//! The Prometheus metrics: each declared once, with name, unit, help and the closed set of each label (E2).
+//!
+//! The actor turns the machines' samples into metrics; it owns the recorder's upkeep.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use actix::{Actor, AsyncContext, Context, Handler};
+use metrics::{Unit, counter, describe_counter, describe_gauge, describe_histogram, gauge, histogram};
+use metrics_exporter_prometheus::{BuildError, Matcher, PrometheusBuilder, PrometheusHandle};
+use pool_core::route::Delivery;
+use pool_core::sample::{GateClass, PoolState, Sample};
+
+use crate::switchboard::Deliver;
+
+/// How often idle parts of the recorder are cleared.
+const UPKEEP: Duration = Duration::from_secs(5);
+
+const OP_DURATION: &str = "cloudprovider_azure_op_duration_seconds";
+const OP_FAILURES: &str = "cloudprovider_azure_op_failure_count";
+const LOCK_WAIT: &str = "cloudprovider_azure_lock_wait_duration_seconds";
+const POOLS: &str = "backend_pool_controller_pools";
+const ATTEMPTS: &str = "backend_pool_controller_attempts_total";
+const PROGRAMMING: &str = "backend_pool_controller_network_programming_duration_seconds";
+const ARM_CALLS: &str = "backend_pool_controller_arm_call_duration_seconds";
+const DRIFT: &str = "backend_pool_controller_drift_total";
+const LOST: &str = "backend_pool_controller_lost_writes_total";
+const HELD: &str = "backend_pool_controller_held_pools";
+const NOT_MANAGEABLE: &str = "backend_pool_controller_not_manageable_pools";
+const LANES_BUSY: &str = "backend_pool_controller_lanes_busy";
+const LANES_WAITING: &str = "backend_pool_controller_pools_waiting_for_lane";
+const GATE: &str = "backend_pool_controller_throttle_gate_closed";
+const BUDGET: &str = "backend_pool_controller_budget_left_ratio";
+const FRESH: &str = "backend_pool_controller_source_fresh";
+const OBJECTS: &str = "backend_pool_controller_cached_objects";
+const UNDECODABLE: &str = "backend_pool_controller_undecodable_objects_total";
+const STALE: &str = "backend_pool_controller_stale_refused_total";
+const RELISTS: &str = "backend_pool_controller_relists_total";
+const EVENTS: &str = "backend_pool_controller_events_total";
+const UNMATCHED: &str = "backend_pool_controller_unmatched_answers_total";
+
+/// Upstream's buckets of `op_duration_seconds`, in seconds.
+const OP_BUCKETS: [f64; 17] =
+    [0.1, 0.2, 0.5, 1.0, 5.0, 10.0, 15.0, 20.0, 30.0, 40.0, 50.0, 60.0, 100.0, 200.0, 300.0, 600.0, 1200.0];
+/// Buckets of the time from an endpoint change to its write, in seconds.
+const PROGRAMMING_BUCKETS: [f64; 14] =
+    [0.25, 0.5, 1.0, 2.0, 3.0, 5.0, 10.0, 20.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1800.0];
+/// Buckets of one call to ARM, in seconds.
+const CALL_BUCKETS: [f64; 11] = [0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0];
+
+/// Labels that are the same on every upstream-named series.
+#[derive(Clone, Debug)]
+pub struct CloudLabels {
+    /// The resource group of the load balancers, in lower case.
+    pub resource_group: Arc<str>,
+    /// The network subscription.
+    pub subscription_id: Arc<str>,
+}
+
+/// Installs the process's recorder and describes every metric.
+///
+/// # Errors
+/// A recorder is installed already.
+pub fn install() -> Result<PrometheusHandle, BuildError> {
+    // S1's lock wait buckets: 1 ms to 8.192 s, each twice the one before.
+    let lock_buckets: Vec<f64> = (0..14).map(|power| 0.001 * f64::from(1_u32 << power)).collect();
+    let handle = PrometheusBuilder::new()
+        .set_buckets_for_metric(Matcher::Full(OP_DURATION.to_owned()), &OP_BUCKETS)?
+        .set_buckets_for_metric(Matcher::Full(LOCK_WAIT.to_owned()), &lock_buckets)?
+        .set_buckets_for_metric(Matcher::Full(PROGRAMMING.to_owned()), &PROGRAMMING_BUCKETS)?
+        .set_buckets_for_metric(Matcher::Full(ARM_CALLS.to_owned()), &CALL_BUCKETS)?
+        .install_recorder()?;
+    describe();
+    Ok(handle)
+}
+
+fn describe() {
+    describe_histogram!(OP_DURATION, Unit::Seconds, "Attempts with a terminal outcome, from grant to outcome.");
+    describe_counter!(OP_FAILURES, Unit::Count, "Attempts whose terminal outcome was a failure.");
+    describe_histogram!(LOCK_WAIT, Unit::Seconds, "Time that due work waited for its lane.");
+    describe_gauge!(POOLS, Unit::Count, "Pools by state.");
+    describe_counter!(ATTEMPTS, Unit::Count, "Attempts by how they ended.");
+    describe_histogram!(PROGRAMMING, Unit::Seconds, "Endpoint change to the end of the operation that wrote it.");
+    describe_histogram!(ARM_CALLS, Unit::Seconds, "Calls to ARM by operation and result.");
+    describe_counter!(DRIFT, Unit::Count, "Differences that appeared after a level was written.");
+    describe_counter!(LOST, Unit::Count, "Writes that ARM reported as done and that were not there afterwards.");
+    describe_gauge!(HELD, Unit::Count, "Pools with a removal held back, by reason.");
+    describe_gauge!(NOT_MANAGEABLE, Unit::Count, "Pools whose membership is not written, by reason.");
+    describe_gauge!(LANES_BUSY, Unit::Count, "Load balancers with a write under way.");
+    describe_gauge!(LANES_WAITING, Unit::Count, "Pools that are due and not granted.");
+    describe_gauge!(GATE, "Whether the throttle gate of a verb class is closed: 1 or 0.");
+    describe_gauge!(BUDGET, "Share of the request budget that is left, 0 to 1.");
+    describe_gauge!(FRESH, "Whether a source of facts is connected and current: 1 or 0.");
+    describe_gauge!(OBJECTS, Unit::Count, "Objects held in the caches.");
+    describe_counter!(UNDECODABLE, Unit::Count, "Objects of the stream that could not be decoded.");
+    describe_counter!(STALE, Unit::Count, "Lists and objects refused because they were older than what was seen.");
+    describe_counter!(RELISTS, Unit::Count, "Lists made again, by reason.");
+    describe_counter!(EVENTS, Unit::Count, "Kubernetes events by result.");
+    describe_counter!(UNMATCHED, Unit::Count, "Answers that nobody waited for.");
+}
+
+/// The metrics actor.
+pub struct Recorder {
+    handle: PrometheusHandle,
+    labels: CloudLabels,
+    pools: BTreeMap<PoolState, i64>,
+}
+
+impl Recorder {
+    /// An actor that feeds the installed recorder.
+    #[must_use]
+    pub fn new(handle: PrometheusHandle, labels: CloudLabels) -> Recorder {
+        let pools = PoolState::ALL.into_iter().map(|state| (state, 0)).collect();
+        Recorder { handle, labels, pools }
+    }
+
+    fn record(&mut self, sample: Sample) {
+        match sample {
+            Sample::Attempt { took, failed } => self.attempt(took, failed),
+            Sample::AttemptEnded(end) => counter!(ATTEMPTS, "outcome" => end.as_str()).increment(1),
+            Sample::NetworkProgramming(took) => histogram!(PROGRAMMING).record(took.as_secs_f64()),
+            Sample::ArmCall { verb, took, result } => {
+                histogram!(ARM_CALLS, "operation" => verb.as_str(), "result" => result.as_str())
+                    .record(took.as_secs_f64());
+            }
+            Sample::PoolState { from, to } => self.moved(from, to),
+            Sample::Drift => counter!(DRIFT).increment(1),
+            Sample::LostWrite => counter!(LOST).increment(1),
+            Sample::Held { reason, pools } => gauge!(HELD, "reason" => reason.as_str()).set(as_f64(pools)),
+            Sample::NotManageable { reason, pools } => {
+                gauge!(NOT_MANAGEABLE, "reason" => reason.0).set(as_f64(pools));
+            }
+            Sample::LaneWait(waited) => {
+                histogram!(LOCK_WAIT, "lock" => "service_reconcile", "caller" => "LocalServiceBackendPoolUpdater")
+                    .record(waited.as_secs_f64());
+            }
+            Sample::Lanes { busy, waiting } => {
+                gauge!(LANES_BUSY).set(as_f64(busy));
+                gauge!(LANES_WAITING).set(as_f64(waiting));
+            }
+            Sample::Gate { class, closed } => gauge!(GATE, "class" => class.as_str()).set(f64::from(u8::from(closed))),
+            Sample::BudgetLeft { class, share } => gauge!(BUDGET, "class" => class.as_str()).set(share),
+            Sample::SourceFresh { kind, fresh } => {
+                gauge!(FRESH, "kind" => kind.resource()).set(f64::from(u8::from(fresh)));
+            }
+            Sample::CachedObjects { kind, count } => gauge!(OBJECTS, "kind" => kind.resource()).set(as_f64(count)),
+            Sample::UndecodableObject(kind) => counter!(UNDECODABLE, "kind" => kind.resource()).increment(1),
+            Sample::StaleRefused(kind) => counter!(STALE, "kind" => kind.resource()).increment(1),
+            Sample::Relist { kind, reason } => {
+                counter!(RELISTS, "kind" => kind.resource(), "reason" => reason.as_str()).increment(1);
+            }
+            Sample::EventDropped => counter!(EVENTS, "result" => "dropped").increment(1),
+            Sample::EventPosted => counter!(EVENTS, "result" => "posted").increment(1),
+            Sample::UnmatchedAnswer => counter!(UNMATCHED).increment(1),
+        }
+    }
+
+    fn attempt(&self, took: Duration, failed: bool) {
+        let labels = [
+            ("request", "services_local_update_backend_pool".to_owned()),
+            ("resource_group", self.labels.resource_group.to_string()),
+            ("subscription_id", self.labels.subscription_id.to_string()),
+            ("source", "azure_backend_pool_controller".to_owned()),
+        ];
+        histogram!(OP_DURATION, &labels).record(took.as_secs_f64());
+        if failed {
+            counter!(OP_FAILURES, &labels).increment(1);
+        }
+    }
+
+    fn moved(&mut self, from: Option<PoolState>, to: Option<PoolState>) {
+        for (state, change) in [(from, -1), (to, 1)] {
+            if let Some(state) = state {
+                let count = self.pools.entry(state).or_default();
+                *count += change;
+                gauge!(POOLS, "state" => state.as_str()).set(as_f64(u64::try_from(*count).unwrap_or(0)));
+            }
+        }
+    }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "no gauge counts anywhere near 2^52 things")]
+fn as_f64(count: u64) -> f64 {
+    count as f64
+}
+
+impl Actor for Recorder {
+    type Context = Context<Self>;
+
+    fn started(&mut self, ctx: &mut Self::Context) {
+        // Series that alerts ask for exist from the start, at zero.
+        for state in PoolState::ALL {
+            self.moved(None, Some(state));
+            self.moved(Some(state), None);
+        }
+        for class in GateClass::ALL {
+            self.record(Sample::Gate { class, closed: false });
+        }
+        counter!(DRIFT).absolute(0);
+        counter!(LOST).absolute(0);
+        counter!(UNMATCHED).absolute(0);
+        ctx.run_interval(UPKEEP, |recorder, _| recorder.handle.run_upkeep());
+    }
+}
+
+impl Handler<Deliver> for Recorder {
+    type Result = ();
+
+    fn handle(&mut self, Deliver(deliveries): Deliver, _: &mut Self::Context) {
+        for delivery in deliveries {
+            if let Delivery::Metrics(sample) = delivery {
+                self.record(sample);
+            }
+        }
+    }
+}

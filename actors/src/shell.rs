@@ -1,0 +1,172 @@
+//! The generic shell: the only code that reads the clock for a machine, sends what it says along `route`, and
+//! keeps its one timer (design.md A1).
+
+use std::sync::Arc;
+
+use actix::{Actor, ActorContext, AsyncContext, Context, Handler, Message, Recipient, SpawnHandle};
+use pool_core::machine::{Machine, Now};
+use pool_core::route::{Delivery, Said, route};
+
+use crate::clock::Clock;
+use crate::edges::{Edges, HasEdges, flush};
+use crate::switchboard::{Deliver, End, Switchboard};
+
+/// How often a machine may act on its deadline in one turn before other actors have theirs.
+const TICKS_PER_TURN: usize = 32;
+
+/// Asks a shell whether its machine steps; being answered is the answer (H1).
+#[derive(Message, Clone, Copy, Debug)]
+#[rtype(result = "()")]
+pub struct Ping;
+
+/// Tells a shell that its machine's work is over.
+#[derive(Message, Clone, Copy, Debug)]
+#[rtype(result = "()")]
+pub struct Stop;
+
+/// One machine, as an actor.
+pub struct Shell<M: Machine> {
+    machine: M,
+    accept: fn(Delivery) -> Option<M::In>,
+    say: fn(M::Out) -> Said,
+    clock: Clock,
+    switchboard: Arc<Switchboard>,
+    edges: Edges<End>,
+    timer: Option<(Now, SpawnHandle)>,
+    first: Vec<M::In>,
+}
+
+impl<M> Shell<M>
+where
+    M: Machine + Unpin + 'static,
+    M::In: Unpin + 'static,
+    M::Out: 'static,
+{
+    /// A shell for a machine: `accept` takes its inputs out of deliveries, `say` signs its outputs.
+    pub fn new(
+        machine: M,
+        accept: fn(Delivery) -> Option<M::In>,
+        say: fn(M::Out) -> Said,
+        clock: Clock,
+        switchboard: Arc<Switchboard>,
+    ) -> Self {
+        let (edges, first) = (Edges::default(), Vec::new());
+        Shell { machine, accept, say, clock, switchboard, edges, timer: None, first }
+    }
+
+    /// What the machine is told when the actor starts.
+    #[must_use]
+    pub fn beginning_with(mut self, first: Vec<M::In>) -> Self {
+        self.first = first;
+        self
+    }
+
+    fn turn(&mut self, inputs: impl IntoIterator<Item = M::In>, ctx: &mut Context<Self>) {
+        let now = self.clock.now();
+        let mut out = Vec::new();
+        for input in inputs {
+            self.machine.step(now, input, &mut out);
+        }
+        for _ in 0..TICKS_PER_TURN {
+            if self.machine.deadline().is_none_or(|at| at > now) {
+                break;
+            }
+            self.machine.tick(now, &mut out);
+        }
+        for said in out {
+            let edges = &mut self.edges;
+            route((self.say)(said), &mut |delivery| edges.push(End::from(&delivery.address()), delivery));
+        }
+        flush(self, ctx);
+        self.rearm(now, ctx);
+    }
+
+    fn rearm(&mut self, now: Now, ctx: &mut Context<Self>) {
+        let wanted = self.machine.deadline().filter(|at| *at != Now::NEVER);
+        if self.timer.map(|(at, _)| at) == wanted {
+            return;
+        }
+        if let Some((_, timer)) = self.timer.take() {
+            ctx.cancel_future(timer);
+        }
+        if let Some(at) = wanted {
+            let timer = ctx.run_later(at.since(now), |shell, ctx| {
+                shell.timer = None;
+                shell.turn([], ctx);
+            });
+            self.timer = Some((at, timer));
+        }
+    }
+}
+
+impl<M> Actor for Shell<M>
+where
+    M: Machine + Unpin + 'static,
+    M::In: Unpin + 'static,
+    M::Out: 'static,
+{
+    type Context = Context<Self>;
+
+    fn started(&mut self, ctx: &mut Self::Context) {
+        let first = std::mem::take(&mut self.first);
+        self.turn(first, ctx);
+    }
+}
+
+impl<M> HasEdges for Shell<M>
+where
+    M: Machine + Unpin + 'static,
+    M::In: Unpin + 'static,
+    M::Out: 'static,
+{
+    type To = End;
+
+    fn edges(&mut self) -> &mut Edges<End> {
+        &mut self.edges
+    }
+
+    fn recipient(&self, to: &End) -> Option<Recipient<Deliver>> {
+        Some(self.switchboard.recipient(*to).clone())
+    }
+}
+
+impl<M> Handler<Deliver> for Shell<M>
+where
+    M: Machine + Unpin + 'static,
+    M::In: Unpin + 'static,
+    M::Out: 'static,
+{
+    type Result = ();
+
+    fn handle(&mut self, Deliver(deliveries): Deliver, ctx: &mut Self::Context) {
+        let accept = self.accept;
+        self.turn(deliveries.into_iter().filter_map(accept), ctx);
+    }
+}
+
+impl<M> Handler<Ping> for Shell<M>
+where
+    M: Machine + Unpin + 'static,
+    M::In: Unpin + 'static,
+    M::Out: 'static,
+{
+    type Result = ();
+
+    fn handle(&mut self, _: Ping, _: &mut Self::Context) {}
+}
+
+impl<M> Handler<Stop> for Shell<M>
+where
+    M: Machine + Unpin + 'static,
+    M::In: Unpin + 'static,
+    M::Out: 'static,
+{
+    type Result = ();
+
+    fn handle(&mut self, _: Stop, ctx: &mut Self::Context) {
+        ctx.stop();
+    }
+}
+
+#[cfg(test)]
+mod tests;

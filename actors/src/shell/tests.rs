@@ -1,0 +1,189 @@
+//! The shell on tokio's paused clock, with a machine that counts.
+
+use std::time::Duration;
+
+use actix::Handler;
+use pool_core::discovery;
+use pool_core::ids::{LbName, PoolId, PoolName, ServiceUid};
+use pool_core::{events, report, writer};
+use tokio::sync::mpsc;
+
+use super::*;
+
+/// Says a sample-free word for each input, and wakes by itself once, two seconds after the first.
+#[derive(Default)]
+struct Counter {
+    wake: Option<Now>,
+    woken: usize,
+}
+
+impl Machine for Counter {
+    type In = discovery::In;
+    type Out = discovery::Out;
+
+    fn step(&mut self, now: Now, input: discovery::In, out: &mut Vec<discovery::Out>) {
+        self.wake.get_or_insert(now.plus(Duration::from_secs(2)));
+        if let discovery::In::Missing(pool) = input {
+            out.push(discovery::Out::Read { call: pool_core::ids::CallId(1), lb: pool.lb });
+        }
+    }
+
+    fn deadline(&self) -> Option<Now> {
+        self.wake.filter(|_| self.woken == 0)
+    }
+
+    fn tick(&mut self, _: Now, out: &mut Vec<discovery::Out>) {
+        self.woken += 1;
+        out.push(discovery::Out::Synced);
+    }
+}
+
+/// Hands on what it is told; it may take its time.
+struct Sink {
+    heard: mpsc::UnboundedSender<Delivery>,
+    slow: Duration,
+}
+
+impl Actor for Sink {
+    type Context = Context<Self>;
+}
+
+impl Handler<Deliver> for Sink {
+    type Result = actix::ResponseFuture<()>;
+
+    fn handle(&mut self, Deliver(deliveries): Deliver, _: &mut Self::Context) -> Self::Result {
+        for delivery in deliveries {
+            assert!(self.heard.send(delivery).is_ok(), "the test listens");
+        }
+        let slow = self.slow;
+        Box::pin(async move { tokio::time::sleep(slow).await })
+    }
+}
+
+fn board_of_sinks(slow: Duration) -> (Arc<Switchboard>, mpsc::UnboundedReceiver<Delivery>) {
+    let (heard, hears) = mpsc::unbounded_channel();
+    let sink = Sink { heard, slow }.start().recipient::<Deliver>();
+    let all = || sink.clone();
+    let switchboard = Switchboard {
+        watchers: [all(), all(), all()],
+        informer: all(),
+        discovery: all(),
+        directory: all(),
+        pools: all(),
+        writer: all(),
+        events: all(),
+        board: all(),
+        arm: all(),
+        kubernetes: all(),
+        metrics: all(),
+        host: all(),
+    };
+    (Arc::new(switchboard), hears)
+}
+
+fn input_of(delivery: Delivery) -> Option<discovery::In> {
+    if let Delivery::Discovery(input) = delivery { Some(input) } else { None }
+}
+
+fn missing(lb: &str) -> Delivery {
+    let pool = PoolId::new(LbName::new(lb), PoolName::new("pool"));
+    Delivery::Discovery(discovery::In::Missing(pool))
+}
+
+fn lb_of(delivery: &Delivery) -> String {
+    match delivery {
+        Delivery::Writer(writer::In::Read { lb, .. }) => lb.to_string(),
+        other => format!("{other:?}"),
+    }
+}
+
+#[actix::test]
+async fn a1_a_shell_sends_along_route_in_order_and_keeps_one_timer() {
+    tokio::time::pause();
+    let clock = Clock::start();
+    let (switchboard, mut hears) = board_of_sinks(Duration::ZERO);
+    let shell = Shell::new(Counter::default(), input_of, Said::Discovery, clock, switchboard).start();
+    let before = clock.now();
+    shell.send(Deliver(vec![missing("a"), missing("b"), missing("c")])).await.expect("it lives");
+    let mut lbs = Vec::new();
+    for _ in 0..3 {
+        lbs.push(lb_of(&hears.recv().await.expect("a word")));
+    }
+    assert_eq!(lbs, ["a", "b", "c"]);
+    let woken = hears.recv().await.expect("the timer's word");
+    assert!(matches!(woken, Delivery::Directory(_)), "{woken:?}");
+    assert!(clock.now().since(before) >= Duration::from_secs(2));
+}
+
+#[actix::test]
+async fn a3_while_a_receiver_is_busy_newer_facts_replace_older_ones_and_nothing_overtakes() {
+    tokio::time::pause();
+    let (switchboard, mut hears) = board_of_sinks(Duration::from_secs(1));
+    let mut edges: Edges<End> = Edges::default();
+    let fact = |uid: &str| Delivery::Discovery(discovery::In::Service(ServiceUid::new(uid), None));
+    edges.push(End::Discovery, fact("a"));
+    let sender = Sender { edges, switchboard }.start();
+    // The first fact is under way; these wait, and of each only the newest.
+    sender.send(Push(vec![fact("b"), fact("b"), fact("c"), fact("b")])).await.expect("it lives");
+    let mut heard = Vec::new();
+    for _ in 0..3 {
+        let Delivery::Discovery(discovery::In::Service(uid, _)) = hears.recv().await.expect("a fact") else {
+            panic!("not a fact")
+        };
+        heard.push(uid.to_string());
+    }
+    assert_eq!(heard, ["a", "b", "c"]);
+    assert!(hears.try_recv().is_err(), "nothing else was sent");
+}
+
+/// An actor with nothing but edges.
+struct Sender {
+    edges: Edges<End>,
+    switchboard: Arc<Switchboard>,
+}
+
+#[derive(Message)]
+#[rtype(result = "()")]
+struct Push(Vec<Delivery>);
+
+impl Actor for Sender {
+    type Context = Context<Self>;
+
+    fn started(&mut self, ctx: &mut Self::Context) {
+        flush(self, ctx);
+    }
+}
+
+impl HasEdges for Sender {
+    type To = End;
+
+    fn edges(&mut self) -> &mut Edges<End> {
+        &mut self.edges
+    }
+
+    fn recipient(&self, to: &End) -> Option<Recipient<Deliver>> {
+        Some(self.switchboard.recipient(*to).clone())
+    }
+}
+
+impl Handler<Push> for Sender {
+    type Result = ();
+
+    fn handle(&mut self, Push(deliveries): Push, ctx: &mut Self::Context) {
+        for delivery in deliveries {
+            self.edges.push(End::Discovery, delivery);
+        }
+        flush(self, ctx);
+    }
+}
+
+#[actix::test]
+async fn a_delivery_for_another_machine_is_no_input() {
+    let (switchboard, mut hears) = board_of_sinks(Duration::ZERO);
+    let shell = Shell::new(Counter::default(), input_of, Said::Discovery, Clock::start(), switchboard).start();
+    let what = report::What::DataError { endpoints: 1, example: "x".into() };
+    let foreign = Delivery::Events(events::In::Report(report::Report { subjects: Vec::new(), what }));
+    shell.send(Deliver(vec![foreign])).await.expect("it lives");
+    shell.send(Ping).await.expect("it steps");
+    assert!(hears.try_recv().is_err());
+}

@@ -1,0 +1,111 @@
+//! Who stands behind each address. The wiring fills it once, before any actor runs.
+
+use actix::{Message, Recipient};
+use pool_core::object::Kind;
+use pool_core::route::{Address, Delivery};
+
+/// A run of deliveries for one actor, in order.
+#[derive(Message, Debug)]
+#[rtype(result = "()")]
+pub struct Deliver(pub Vec<Delivery>);
+
+/// Where an edge ends. All pools stand behind one end, the registry's, so that what goes to many pools at once
+/// travels as one message.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum End {
+    /// The watcher of a kind.
+    Watcher(Kind),
+    /// The Informer.
+    Informer,
+    /// Discovery.
+    Discovery,
+    /// The Directory.
+    Directory,
+    /// The registry of pools.
+    Pools,
+    /// The writer.
+    Writer,
+    /// The event emitter.
+    Events,
+    /// The board.
+    Board,
+    /// The port to ARM.
+    ArmPort,
+    /// The port to Kubernetes.
+    KubernetesPort,
+    /// The metrics recorder.
+    Metrics,
+    /// The published snapshot and the process's life.
+    Host,
+}
+
+impl From<&Address> for End {
+    fn from(address: &Address) -> End {
+        match address {
+            Address::Watcher(kind) => End::Watcher(*kind),
+            Address::Informer => End::Informer,
+            Address::Discovery => End::Discovery,
+            Address::Directory => End::Directory,
+            Address::Pool(_) => End::Pools,
+            Address::Writer => End::Writer,
+            Address::Events => End::Events,
+            Address::Board => End::Board,
+            Address::ArmPort => End::ArmPort,
+            Address::KubernetesPort => End::KubernetesPort,
+            Address::Metrics => End::Metrics,
+            Address::Host => End::Host,
+        }
+    }
+}
+
+/// The recipients of all addresses.
+#[derive(Clone)]
+pub struct Switchboard {
+    /// The watchers of Services, EndpointSlices and Nodes.
+    pub watchers: [Recipient<Deliver>; 3],
+    /// The Informer.
+    pub informer: Recipient<Deliver>,
+    /// Discovery.
+    pub discovery: Recipient<Deliver>,
+    /// The Directory.
+    pub directory: Recipient<Deliver>,
+    /// The registry of pools.
+    pub pools: Recipient<Deliver>,
+    /// The writer.
+    pub writer: Recipient<Deliver>,
+    /// The event emitter.
+    pub events: Recipient<Deliver>,
+    /// The board.
+    pub board: Recipient<Deliver>,
+    /// The port to ARM.
+    pub arm: Recipient<Deliver>,
+    /// The port to Kubernetes.
+    pub kubernetes: Recipient<Deliver>,
+    /// The metrics recorder.
+    pub metrics: Recipient<Deliver>,
+    /// The published snapshot and the process's life.
+    pub host: Recipient<Deliver>,
+}
+
+impl Switchboard {
+    /// Who stands at an end.
+    #[must_use]
+    pub fn recipient(&self, end: End) -> &Recipient<Deliver> {
+        match end {
+            End::Watcher(Kind::Services) => &self.watchers[0],
+            End::Watcher(Kind::EndpointSlices) => &self.watchers[1],
+            End::Watcher(Kind::Nodes) => &self.watchers[2],
+            End::Informer => &self.informer,
+            End::Discovery => &self.discovery,
+            End::Directory => &self.directory,
+            End::Pools => &self.pools,
+            End::Writer => &self.writer,
+            End::Events => &self.events,
+            End::Board => &self.board,
+            End::ArmPort => &self.arm,
+            End::KubernetesPort => &self.kubernetes,
+            End::Metrics => &self.metrics,
+            End::Host => &self.host,
+        }
+    }
+}

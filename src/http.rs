@@ -1,0 +1,137 @@
+//! The HTTP listeners: health and metrics, and the admin API (design.md 11). Handlers read the published snapshot and
+//! decide nothing.
+
+mod admin;
+mod health;
+mod problem;
+mod show;
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use actix_web::dev::ServerHandle;
+use actix_web::{App, HttpServer, web};
+use actors::clock::Clock;
+use actors::host::Published;
+use anyhow::Context as _;
+use metrics_exporter_prometheus::PrometheusHandle;
+
+use crate::wiring::Pulse;
+
+/// How long open requests may take to end at shutdown, in seconds.
+const END_WITHIN: u64 = 5;
+/// How long a client may take to send its request's head.
+const HEAD_WITHIN: Duration = Duration::from_secs(5);
+/// The largest request body; GETs have none.
+const BODY_LIMIT: usize = 64 << 10;
+
+/// What every handler knows.
+#[derive(Clone)]
+pub struct About {
+    /// The process's clock.
+    pub clock: Clock,
+    /// Whether nothing is written anywhere (C4).
+    pub dry_run: bool,
+    /// The published snapshot.
+    pub published: Published,
+}
+
+/// What the health handlers need besides.
+#[derive(Clone)]
+struct Life {
+    about: About,
+    pulse: Pulse,
+    metrics: PrometheusHandle,
+    leaving: Arc<AtomicBool>,
+}
+
+/// Both listeners, bound and not yet served.
+pub struct Listeners {
+    /// Where health and metrics are served.
+    pub health: SocketAddr,
+    /// Where the admin API is served.
+    pub admin: SocketAddr,
+    servers: [actix_web::dev::Server; 2],
+    leaving: Arc<AtomicBool>,
+}
+
+/// Both listeners, being served.
+pub struct Served {
+    handles: [ServerHandle; 2],
+    leaving: Arc<AtomicBool>,
+}
+
+impl Listeners {
+    /// Binds both listeners.
+    ///
+    /// # Errors
+    /// An address cannot be bound.
+    pub fn open(
+        at: &config::Http,
+        about: About,
+        pulse: Pulse,
+        metrics: PrometheusHandle,
+    ) -> anyhow::Result<Listeners> {
+        let leaving = Arc::new(AtomicBool::new(false));
+        let life = Life { about: about.clone(), pulse, metrics, leaving: Arc::clone(&leaving) };
+        let (health_server, health) = listen(at.health_listen, "http.healthListen", move |config| {
+            config.app_data(web::Data::new(life.clone())).configure(health::routes);
+        })?;
+        let (admin_server, admin) = listen(at.admin_listen, "http.adminListen", move |config| {
+            config.app_data(web::Data::new(about.clone())).configure(admin::routes);
+        })?;
+        Ok(Listeners { health, admin, servers: [health_server, admin_server], leaving })
+    }
+
+    /// Serves both until [`Served::stop`].
+    #[must_use]
+    pub fn serve(self) -> Served {
+        let handles = [self.servers[0].handle(), self.servers[1].handle()];
+        for server in self.servers {
+            drop(actix::spawn(async move {
+                if let Err(error) = server.await {
+                    tracing::error!(%error, "an HTTP listener ended");
+                }
+            }));
+        }
+        Served { handles, leaving: self.leaving }
+    }
+}
+
+impl Served {
+    /// Turns `/readyz` to 503 so that nobody is sent here any more.
+    pub fn refuse(&self) {
+        self.leaving.store(true, Ordering::Relaxed);
+    }
+
+    /// Ends both listeners; open requests have 5 s to end.
+    pub async fn stop(self) {
+        for handle in self.handles {
+            handle.stop(true).await;
+        }
+    }
+}
+
+fn listen(
+    at: SocketAddr,
+    key: &str,
+    routes: impl Fn(&mut web::ServiceConfig) + Clone + Send + 'static,
+) -> anyhow::Result<(actix_web::dev::Server, SocketAddr)> {
+    let server = HttpServer::new(move || {
+        let routes = routes.clone();
+        App::new()
+            .app_data(web::PayloadConfig::new(BODY_LIMIT))
+            .configure(move |config| routes(config))
+            .default_service(web::to(problem::no_such_path))
+    })
+    .workers(1)
+    .disable_signals()
+    .client_request_timeout(HEAD_WITHIN)
+    .shutdown_timeout(END_WITHIN)
+    .bind(at)
+    .with_context(|| format!("{key}: failed to listen on {at}; is the port in use by another process?"))?;
+    let bound = server.addrs().first().copied().unwrap_or(at);
+    Ok((server.run(), bound))
+}

@@ -1,0 +1,9 @@
+//! azure-backend-pool-controller: keeps Azure Load Balancer backend pools equal to what the Kubernetes cluster says.
+//!
+//! This crate is the outermost layer: commands, wiring, HTTP listeners. Decisions live in `pool-core`.
+
+pub mod cli;
+pub mod http;
+pub mod service;
+pub mod telemetry;
+pub mod wiring;

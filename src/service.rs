@@ -1,0 +1,126 @@
+//! The running service: clients, runtime, actors, listeners, and the order in which they end.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use actors::azure::Effects;
+use actors::clock::Clock;
+use actors::recorder;
+use anyhow::Context as _;
+use config::Config;
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use tokio::signal::unix::{SignalKind, signal};
+
+use crate::http::{self, Listeners};
+use crate::wiring::{self, Parts, params};
+
+/// How long the writer may take, after the signal, to hear of what it has sent.
+const WRITER_WITHIN: Duration = Duration::from_secs(25);
+/// Threads for network work.
+const WORKERS: usize = 2;
+/// How long a plain call to the API server may stay silent; watches have timers of their own.
+const CONNECT_WITHIN: Duration = Duration::from_secs(10);
+
+/// What a service is started with.
+#[derive(Debug)]
+pub struct Options {
+    /// The validated configuration.
+    pub config: Config,
+    /// The kubeconfig; `None`: the pod's service account, else the default kubeconfig.
+    pub kubeconfig: Option<PathBuf>,
+    /// Whether nothing is written anywhere (C4).
+    pub dry_run: bool,
+}
+
+/// Runs the service until SIGTERM or SIGINT.
+///
+/// # Errors
+/// It could not be set up: no API server configuration, no ARM client, a listener's address in use.
+pub fn run(options: Options) -> anyhow::Result<()> {
+    end_on_panic();
+    // Both TLS users of the process, the API server's client and ARM's, take this provider.
+    if rustls::crypto::aws_lc_rs::default_provider().install_default().is_err() {
+        tracing::debug!("a TLS provider was installed before");
+    }
+    let system = actix::System::with_tokio_rt(|| {
+        tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(WORKERS)
+            .enable_all()
+            .build()
+            .expect("the operating system grants threads and an event queue")
+    });
+    system.block_on(serve(options))
+}
+
+/// A panic anywhere ends the process (A4): a lost actor must not leave a pod that looks healthy.
+fn end_on_panic() {
+    let told = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |panic| {
+        told(panic);
+        std::process::abort();
+    }));
+}
+
+async fn serve(options: Options) -> anyhow::Result<()> {
+    let mut terminate = signal(SignalKind::terminate()).context("failed to listen for SIGTERM")?;
+    let mut interrupt = signal(SignalKind::interrupt()).context("failed to listen for SIGINT")?;
+    let clock = Clock::start();
+    let effects = if options.dry_run { Effects::Withheld } else { Effects::Carried };
+    let config = &options.config;
+    let kubernetes = kubernetes_client(options.kubeconfig.as_ref()).await?;
+    let azure = arm::Client::new(params::arm(config, clock)?).context("failed to set up the ARM client")?;
+    let metrics = recorder::install().context("failed to install the metrics recorder")?;
+
+    let parts = Parts {
+        params: params::machines(config),
+        kubernetes,
+        azure: Arc::new(azure),
+        metrics: metrics.clone(),
+        labels: params::labels(config),
+        effects,
+        clock,
+    };
+    let running = wiring::start(parts);
+    let about = http::About { clock, dry_run: options.dry_run, published: running.published.clone() };
+    let listeners = Listeners::open(&config.controller.http, about, running.pulse.clone(), metrics)?;
+    tracing::info!(
+        version = env!("CARGO_PKG_VERSION"),
+        dry_run = options.dry_run,
+        load_balancers = ?config.managed_load_balancers(),
+        health = %listeners.health,
+        admin = %listeners.admin,
+        "started"
+    );
+    let served = listeners.serve();
+
+    tokio::select! {
+        _ = terminate.recv() => tracing::info!("SIGTERM: shutting down"),
+        _ = interrupt.recv() => tracing::info!("SIGINT: shutting down"),
+    }
+    served.refuse();
+    running.shut_down(WRITER_WITHIN).await;
+    served.stop().await;
+    tracing::info!("stopped");
+    Ok(())
+}
+
+async fn kubernetes_client(kubeconfig: Option<&PathBuf>) -> anyhow::Result<kube::Client> {
+    let options = KubeConfigOptions::default();
+    let mut config = match kubeconfig {
+        Some(path) => {
+            let file = Kubeconfig::read_from(path)
+                .with_context(|| format!("failed to read kubeconfig {}", path.display()))?;
+            kube::Config::from_custom_kubeconfig(file, &options)
+                .await
+                .with_context(|| format!("failed to use kubeconfig {}", path.display()))?
+        }
+        None => kube::Config::infer()
+            .await
+            .context("no API server configured: pass --kubeconfig, or run in a pod with a service account")?,
+    };
+    config.connect_timeout = Some(CONNECT_WITHIN);
+    // The watchers and the event emitter decide about retries; a second layer of them would hide failures.
+    config.default_retry = false;
+    kube::Client::try_from(config).context("failed to set up the Kubernetes client")
+}

@@ -1,0 +1,34 @@
+//! Logs: `tracing` events as JSON or text on standard error (design.md 12).
+
+use std::io::IsTerminal;
+
+use tracing_subscriber::EnvFilter;
+
+/// The form of log lines.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Form {
+    /// One JSON object a line.
+    Json,
+    /// Text for people.
+    Text,
+}
+
+/// Starts logging to standard error. `level` is one of `error`, `warn`, `info`, `debug`, `trace`; the environment
+/// variable `RUST_LOG` refines it by target.
+///
+/// A second call changes nothing.
+pub fn start(form: Form, level: &str) {
+    let filter = EnvFilter::builder().with_default_directive(directive(level)).from_env_lossy();
+    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    let started = match form {
+        Form::Json => builder.json().flatten_event(true).try_init(),
+        Form::Text => builder.with_ansi(std::io::stderr().is_terminal()).try_init(),
+    };
+    if started.is_err() {
+        tracing::debug!("logging was started before");
+    }
+}
+
+fn directive(level: &str) -> tracing_subscriber::filter::Directive {
+    level.parse::<tracing::Level>().unwrap_or(tracing::Level::INFO).into()
+}

@@ -1,0 +1,148 @@
+//! Maps the configuration to the parameters of machines and clients; machines never see the configuration.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use actors::clock::Clock;
+use actors::recorder::CloudLabels;
+use arm::Identity as ArmIdentity;
+use config::{Config, Identity, Login, MembersAdd};
+use pool_core::ids::{LbName, NetworkId};
+use pool_core::informer::{Counts, Requirement, Selector};
+use pool_core::{directory, discovery, events, informer, queue, writer};
+
+/// D6: how long a node's last known address is tolerated.
+const LAST_KNOWN_FOR: Duration = Duration::from_secs(300);
+/// E1: events that may wait.
+const EVENTS_WAITING: usize = 1_000;
+/// E1: events per second over time, and at once.
+const EVENTS_PER_SECOND: u32 = 10;
+const EVENTS_AT_ONCE: u32 = 100;
+
+/// The parameters of all machines.
+#[derive(Clone, Debug)]
+pub struct Machines {
+    /// The Informer's.
+    pub informer: informer::Params,
+    /// Discovery's.
+    pub discovery: discovery::Params,
+    /// The Directory's.
+    pub directory: directory::Params,
+    /// Every pool's.
+    pub queue: queue::Params,
+    /// The writer's.
+    pub writer: writer::Params,
+    /// The event emitter's.
+    pub events: events::Params,
+}
+
+/// The machines' parameters as this configuration has them.
+#[must_use]
+pub fn machines(config: &Config) -> Machines {
+    let controller = &config.controller;
+    let after_failure = controller.resync.after_failure;
+    let max_retries = config.cloud.max_retries();
+    Machines {
+        informer: informer::Params {
+            counts: match controller.members.add {
+                MembersAdd::Hosted => Counts::Hosted,
+                MembersAdd::Serving => Counts::Serving,
+                MembersAdd::Ready => Counts::Ready,
+            },
+            namespaces: controller.services.namespaces.iter().map(|name| Arc::from(name.as_str())).collect(),
+            selector: selector(&controller.services.selector),
+            last_known_for: LAST_KNOWN_FOR,
+        },
+        discovery: discovery::Params {
+            load_balancers: config.managed_load_balancers().into_iter().map(LbName::new).collect(),
+            interval: controller.discovery.interval,
+        },
+        directory: directory::Params {
+            removal_delay: controller.members.removal_delay,
+            empty_confirm: controller.guards.empty_confirm,
+            cluster_name: Arc::from(controller.cluster_name.as_str()),
+        },
+        queue: queue::Params {
+            quiet_period: controller.batching.quiet_period,
+            max_delay: controller.batching.max_delay,
+            min_interval: controller.batching.min_interval,
+            retry_interval: controller.batching.retry_interval,
+            max_retries,
+            // Q8: MaxRetries 0 switches the comparison after failure off as well.
+            after_failure: (!after_failure.is_zero() && max_retries > 0).then_some(after_failure),
+        },
+        writer: writer::Params {
+            turns: usize::try_from(controller.writer.max_concurrent_load_balancers).unwrap_or(usize::MAX),
+            if_match: controller.writer.if_match,
+            etag_rounds: controller.writer.etag_rounds,
+            writes_per_5_minutes: controller.budget.writes_per5_minutes,
+            reads_per_5_minutes: controller.budget.reads_per5_minutes,
+            network: config.cloud.vnet_id().map(NetworkId::new),
+        },
+        events: events::Params {
+            capacity: EVENTS_WAITING,
+            per_second: EVENTS_PER_SECOND,
+            burst: EVENTS_AT_ONCE,
+        },
+    }
+}
+
+fn selector(text: &config::LabelSelector) -> Selector {
+    let values = |values: &[String]| values.iter().map(|value| Arc::from(value.as_str())).collect();
+    let requirements = text.requirements().iter().map(|requirement| match requirement {
+        config::Requirement::Exists(key) => Requirement::Exists(Arc::from(key.as_str())),
+        config::Requirement::Absent(key) => Requirement::Absent(Arc::from(key.as_str())),
+        config::Requirement::In(key, all) => Requirement::In(Arc::from(key.as_str()), values(all)),
+        config::Requirement::NotIn(key, all) => Requirement::NotIn(Arc::from(key.as_str()), values(all)),
+    });
+    Selector(requirements.collect())
+}
+
+/// The labels of upstream's series.
+#[must_use]
+pub fn labels(config: &Config) -> CloudLabels {
+    CloudLabels {
+        resource_group: Arc::from(config.cloud.load_balancer_resource_group().to_lowercase()),
+        subscription_id: Arc::from(config.cloud.network_subscription()),
+    }
+}
+
+/// The ARM client's settings.
+///
+/// # Errors
+/// The configuration asks for an identity that this version cannot use yet.
+pub fn arm(config: &Config, clock: Clock) -> anyhow::Result<arm::Settings> {
+    let identity = match &config.identity {
+        Identity::Anonymous => ArmIdentity::Anonymous,
+        Identity::WorkloadIdentity { tenant_id, client_id, token_file } => {
+            let Login::Known { authority_host, audience } = &config.login else {
+                anyhow::bail!(
+                    "resourceManagerEndpoint: this version cannot ask an endpoint for its login addresses; \
+                     remove resourceManagerEndpoint and set cloud to AzurePublicCloud, AzureChinaCloud or \
+                     AzureUSGovernmentCloud"
+                );
+            };
+            ArmIdentity::WorkloadIdentity {
+                tenant: tenant_id.clone(),
+                client_id: client_id.clone(),
+                token_file: token_file.clone(),
+                authority_host: authority_host.clone(),
+                scope: format!("{audience}/.default"),
+            }
+        }
+        Identity::Managed(_) | Identity::ClientSecret { .. } | Identity::ClientCertificate { .. } => anyhow::bail!(
+            "identity: {} is not supported by this version; use workload identity: set \
+             useFederatedWorkloadIdentityExtension, aadClientId and aadFederatedTokenFile, or the variables \
+             AZURE_CLIENT_ID and AZURE_FEDERATED_TOKEN_FILE",
+            config.identity.name()
+        ),
+    };
+    Ok(arm::Settings {
+        endpoint: config.cloud.arm_endpoint().clone(),
+        subscription: config.cloud.network_subscription().to_owned(),
+        resource_group: config.cloud.load_balancer_resource_group().to_owned(),
+        identity,
+        user_agent: config.cloud.user_agent().map(str::to_owned),
+        now: Arc::new(move || clock.now()),
+    })
+}

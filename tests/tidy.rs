@@ -1,0 +1,182 @@
+//! The rules of the house that a compiler does not know: layout, architecture invariants, words. It reads the sources
+//! as text and needs nothing but the standard library.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// The most lines of code in a file; tests, blank lines and comments do not count.
+const LONGEST_FILE: usize = 500;
+
+fn root() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR"))
+}
+
+/// Every file of the workspace with one of these endings, by its path from the root.
+fn files(endings: &[&str]) -> BTreeMap<String, String> {
+    let mut found = BTreeMap::new();
+    let mut folders = vec![root()];
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(&folder).expect("the workspace can be read").flatten() {
+            let (path, name) = (entry.path(), entry.file_name().to_string_lossy().into_owned());
+            if path.is_dir() {
+                if name != "target" && name != ".git" && name != ".tools" {
+                    folders.push(path);
+                }
+            } else if endings.iter().any(|ending| name.ends_with(ending)) {
+                let shown = path.strip_prefix(root()).unwrap_or(&path).display().to_string();
+                found.insert(shown, fs::read_to_string(&path).unwrap_or_default());
+            }
+        }
+    }
+    assert!(!found.is_empty(), "no file with {endings:?} was found");
+    found
+}
+
+fn is_test(path: &str) -> bool {
+    path.split('/').any(|part| part == "tests") || path.ends_with("/tests.rs")
+}
+
+/// A source file up to its unit tests.
+fn before_tests(text: &str) -> &str {
+    text.split("\n#[cfg(test)]\nmod ").next().unwrap_or(text)
+}
+
+fn fail_if_any(rule: &str, offences: &[String]) {
+    assert!(offences.is_empty(), "{rule}:\n  {}", offences.join("\n  "));
+}
+
+#[test]
+fn the_core_does_no_io_and_knows_no_clock() {
+    let forbidden = [
+        "std::fs", "std::net::Tcp", "std::net::Udp", "std::thread", "std::process", "std::env", "Instant::now",
+        "SystemTime", "HashMap", "HashSet", "async fn", ".await", "println!", "rand::",
+    ];
+    let mut offences = Vec::new();
+    for (path, text) in files(&[".rs"]) {
+        if path.starts_with("actors/core/src") && !is_test(&path) {
+            let code: Vec<&str> =
+                before_tests(&text).lines().filter(|line| !line.trim_start().starts_with("//")).collect();
+            for word in forbidden {
+                if code.iter().any(|line| line.contains(word)) {
+                    offences.push(format!("{path}: {word}"));
+                }
+            }
+        }
+    }
+    fail_if_any("actors/core decides and does nothing else", &offences);
+}
+
+#[test]
+fn dependencies_point_one_way() {
+    let allowed: [(&str, &[&str]); 6] = [
+        ("actors/core", &[]),
+        ("actors/arm", &["pool-core"]),
+        ("actors", &["pool-core", "arm"]),
+        ("config", &[]),
+        ("simulator/models", &[]),
+        ("simulator", &["simulator-models"]),
+    ];
+    let ours = ["actors", "arm", "config", "pool-core", "simulator", "simulator-models"];
+    let mut offences = Vec::new();
+    for (member, may) in allowed {
+        let manifest = fs::read_to_string(root().join(member).join("Cargo.toml")).expect("each member has a manifest");
+        for dependency in section(&manifest, "[dependencies]") {
+            if ours.contains(&dependency.as_str()) && !may.contains(&dependency.as_str()) {
+                offences.push(format!("{member} depends on {dependency}"));
+            }
+            if member == "actors/core" && dependency != "thiserror" {
+                offences.push(format!("{member} depends on {dependency}"));
+            }
+        }
+    }
+    fail_if_any("architecture invariant", &offences);
+}
+
+/// The names in one section of a manifest.
+fn section(manifest: &str, head: &str) -> Vec<String> {
+    let lines = manifest.lines().skip_while(|line| line.trim() != head).skip(1);
+    lines
+        .take_while(|line| !line.starts_with('['))
+        .filter(|line| !line.trim().is_empty() && !line.starts_with('#'))
+        .filter_map(|line| line.split(['.', '=', ' ']).next().map(str::to_owned))
+        .collect()
+}
+
+#[test]
+fn files_are_small_or_say_why_not() {
+    let mut offences = Vec::new();
+    for (path, text) in files(&[".rs"]) {
+        let lines = before_tests(&text).lines().map(str::trim);
+        let code = lines.filter(|line| !line.is_empty() && !line.starts_with("//")).count();
+        let says_why = text.lines().take_while(|line| line.starts_with("//!")).any(|line| line.contains("500 lines"));
+        if code > LONGEST_FILE && !is_test(&path) && !says_why {
+            offences.push(format!("{path}: {code} lines of code"));
+        }
+    }
+    fail_if_any("split it, or say why not in its module doc", &offences);
+}
+
+#[test]
+fn files_are_named_for_what_they_own() {
+    let banned = ["mod.rs", "utils.rs", "util.rs", "helpers.rs", "helper.rs", "common.rs", "types.rs", "manager.rs"];
+    let offences: Vec<String> = files(&[".rs"])
+        .into_keys()
+        .filter(|path| Path::new(path).file_name().is_some_and(|name| banned.iter().any(|word| name == *word)))
+        .collect();
+    fail_if_any("no such names", &offences);
+}
+
+#[test]
+fn every_module_says_what_it_owns() {
+    let offences: Vec<String> = files(&[".rs"])
+        .into_iter()
+        .filter(|(path, text)| !text.starts_with("//!") && !is_test(path))
+        .map(|(path, _)| path)
+        .collect();
+    fail_if_any("a module starts with //!", &offences);
+}
+
+#[test]
+fn nothing_is_left_for_later_or_switched_off() {
+    // Put together here, so that this file does not contain what it looks for.
+    let words = [["TO", "DO"], ["FIX", "ME"], ["XX", "X"], ["#[igno", "re"], ["#[all", "ow("], ["#![deny(war", "nings)]"]];
+    let mut offences = Vec::new();
+    for (path, text) in files(&[".rs"]) {
+        for word in words.map(|parts| parts.concat()) {
+            if text.lines().any(|line| line.contains(&word) && !line.contains("allowed")) {
+                offences.push(format!("{path}: {word}"));
+            }
+        }
+    }
+    fail_if_any("not in this repository", &offences);
+}
+
+#[test]
+fn tests_do_not_sleep() {
+    let mut offences = Vec::new();
+    for (path, text) in files(&[".rs"]) {
+        let paused = text.contains("start_paused = true") || text.contains("time::pause()");
+        if is_test(&path) && !paused && (text.contains("thread::sleep(") || text.contains("time::sleep(")) {
+            // `support::eventually` is the one place that waits for real processes, with a deadline.
+            if path != "tests/support.rs" {
+                offences.push(path);
+            }
+        }
+    }
+    fail_if_any("tests own the clock", &offences);
+}
+
+#[test]
+fn the_repository_speaks_of_the_product_alone() {
+    let words = [["/wo", "rk/"], ["help", "er-"], ["registry", ".npmjs"], ["proxy.", "golang"], ["static.", "crates.io"]];
+    let mut offences = Vec::new();
+    for (path, text) in files(&[".rs", ".md", ".toml", ".yaml", ".yml", ".json", "run", "tools", "Dockerfile"]) {
+        for word in words.map(|parts| parts.concat()) {
+            if text.contains(&word) {
+                offences.push(format!("{path}: {word}"));
+            }
+        }
+    }
+    fail_if_any("say it without that", &offences);
+}
