@@ -19,6 +19,9 @@ const EVENTS_WAITING: usize = 1_000;
 const EVENTS_PER_SECOND: u32 = 10;
 const EVENTS_AT_ONCE: u32 = 100;
 
+/// How requests to ARM name us, unless `userAgent` says otherwise.
+const USER_AGENT: &str = concat!("azure-backend-pool-controller/", env!("CARGO_PKG_VERSION"));
+
 /// The parameters of all machines.
 #[derive(Clone, Debug)]
 pub struct Machines {
@@ -75,8 +78,8 @@ pub fn machines(config: &Config) -> Machines {
             turns: usize::try_from(controller.writer.max_concurrent_load_balancers).unwrap_or(usize::MAX),
             if_match: controller.writer.if_match,
             etag_rounds: controller.writer.etag_rounds,
-            writes_per_5_minutes: controller.budget.writes_per5_minutes,
-            reads_per_5_minutes: controller.budget.reads_per5_minutes,
+            writes_per_5_minutes: controller.budget.writes_per_5_minutes,
+            reads_per_5_minutes: controller.budget.reads_per_5_minutes,
             network: config.cloud.vnet_id().map(NetworkId::new),
         },
         events: events::Params {
@@ -112,10 +115,14 @@ pub fn labels(config: &Config) -> CloudLabels {
 /// # Errors
 /// The configuration asks for an identity that this version cannot use yet.
 pub fn arm(config: &Config, clock: Clock) -> anyhow::Result<arm::Settings> {
+    let (authority, audience) = match &config.login {
+        Login::Known { authority_host, audience } => (Some(authority_host), *audience),
+        Login::Metadata { authority_host, .. } => (authority_host.as_ref(), ""),
+    };
     let identity = match &config.identity {
         Identity::Anonymous => ArmIdentity::Anonymous,
         Identity::WorkloadIdentity { tenant_id, client_id, token_file } => {
-            let Login::Known { authority_host, audience } = &config.login else {
+            let Some(authority_host) = authority.filter(|_| !audience.is_empty()) else {
                 anyhow::bail!(
                     "resourceManagerEndpoint: this version cannot ask an endpoint for its login addresses; \
                      remove resourceManagerEndpoint and set cloud to AzurePublicCloud, AzureChinaCloud or \
@@ -126,8 +133,7 @@ pub fn arm(config: &Config, clock: Clock) -> anyhow::Result<arm::Settings> {
                 tenant: tenant_id.clone(),
                 client_id: client_id.clone(),
                 token_file: token_file.clone(),
-                authority_host: authority_host.clone(),
-                scope: format!("{audience}/.default"),
+                authority_host: authority_host.to_string(),
             }
         }
         Identity::Managed(_) | Identity::ClientSecret { .. } | Identity::ClientCertificate { .. } => anyhow::bail!(
@@ -142,7 +148,9 @@ pub fn arm(config: &Config, clock: Clock) -> anyhow::Result<arm::Settings> {
         subscription: config.cloud.network_subscription().to_owned(),
         resource_group: config.cloud.load_balancer_resource_group().to_owned(),
         identity,
-        user_agent: config.cloud.user_agent().map(str::to_owned),
+        audience: audience.to_owned(),
+        user_agent: config.cloud.user_agent().unwrap_or(USER_AGENT).to_owned(),
+        timeouts: arm::Timeouts::default(),
         now: Arc::new(move || clock.now()),
     })
 }

@@ -22,8 +22,8 @@ pub(crate) fn load_balancer(lb: &LbName, response: &RawResponse) -> ArmAnswer {
 
 fn load_balancer_facts(lb: &LbName, response: &RawResponse) -> Result<ArmAnswer, Failure> {
     let body = json(success(response)?)?;
-    let facts = read::load_balancer(lb, &body)
-        .map_err(|error| failure::undecodable(response, &error.to_string()))?;
+    let facts =
+        read::load_balancer(lb, &body).map_err(|error| failure::undecodable(response, &error.to_string()))?;
     Ok(ArmAnswer::LoadBalancer(Arc::new(facts)))
 }
 
@@ -34,8 +34,7 @@ pub(crate) fn pool(id: &PoolId, response: &RawResponse) -> ArmAnswer {
 
 fn pool_read(id: &PoolId, response: &RawResponse) -> Result<ArmAnswer, Failure> {
     let body = json(success(response)?)?;
-    let facts =
-        read::pool(id, &body).map_err(|error| failure::undecodable(response, &error.to_string()))?;
+    let facts = read::pool(id, &body).map_err(|error| failure::undecodable(response, &error.to_string()))?;
     let document = PoolDocument::parse(text(response)?)
         .map_err(|error| failure::undecodable(response, &error.to_string()))?;
     let header = response.headers().get_optional_str(&ETAG).map(str::trim).filter(|tag| !tag.is_empty());
@@ -123,6 +122,5 @@ fn text(response: &RawResponse) -> Result<&str, Failure> {
 }
 
 fn json(response: &RawResponse) -> Result<Value, Failure> {
-    serde_json::from_str(text(response)?)
-        .map_err(|error| failure::undecodable(response, &error.to_string()))
+    serde_json::from_str(text(response)?).map_err(|error| failure::undecodable(response, &error.to_string()))
 }

@@ -4,9 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use azure_core::http::headers::{ACCEPT, CONTENT_TYPE, IF_MATCH};
-use azure_core::http::{
-    Context, Method, Pipeline, PipelineSendOptions, RawResponse, Request, Transport,
-};
+use azure_core::http::{Context, Method, Pipeline, PipelineSendOptions, RawResponse, Request, Transport};
 use pool_core::arm::{ArmAnswer, ArmRequest, Document, Edit, Failure, Permit};
 use pool_core::ids::{Etag, PoolId};
 use pool_core::machine::Now;

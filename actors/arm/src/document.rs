@@ -22,16 +22,16 @@ pub(crate) struct PoolDocument(Object);
 pub(crate) enum Unfit {
     /// The document is no pool.
     #[error("the document of the pool cannot be taken apart")]
-    NoPool {
+    Malformed {
         /// What the parser said.
         source: serde_json::Error,
     },
     /// The document has no properties.
     #[error("the document of the pool has no properties")]
-    NoProperties,
+    WithoutProperties,
     /// An entry that is not there.
     #[error("the pool has no entry at position {position}, only {length}")]
-    NoSuchEntry {
+    MissingEntry {
         /// The position that the edit names.
         position: usize,
         /// How many entries there are.
@@ -41,7 +41,7 @@ pub(crate) enum Unfit {
 
 impl From<serde_json::Error> for Unfit {
     fn from(source: serde_json::Error) -> Unfit {
-        Unfit::NoPool { source }
+        Unfit::Malformed { source }
     }
 }
 
@@ -54,7 +54,7 @@ impl PoolDocument {
     /// The document with the edit applied, for the body of a PUT. The address array is always written, even
     /// empty; a virtual network that is there is never changed.
     pub(crate) fn apply(&self, edit: &Edit) -> Result<Vec<u8>, Unfit> {
-        let mut properties = Object::within(self.0.get(PROPERTIES).ok_or(Unfit::NoProperties)?)?;
+        let mut properties = Object::within(self.0.get(PROPERTIES).ok_or(Unfit::WithoutProperties)?)?;
         let old: Vec<Box<RawValue>> = match properties.get(ADDRESSES) {
             Some(raw) => serde_json::from_str(raw.get())?,
             None => Vec::new(),
@@ -62,7 +62,7 @@ impl PoolDocument {
         let length = old.len();
         for &position in edit.remove.iter().chain(edit.set_admin.keys()) {
             if position >= length {
-                return Err(Unfit::NoSuchEntry { position, length });
+                return Err(Unfit::MissingEntry { position, length });
             }
         }
         let mut addresses = Vec::with_capacity(length + edit.add.len());

@@ -33,6 +33,12 @@ pub(crate) fn read(value: &Value) -> Reading {
     }
 }
 
+/// Whether the generated models can read an entry.
+#[cfg(test)]
+pub(crate) fn fits_model(value: &Value) -> bool {
+    LoadBalancerBackendAddress::deserialize(value).is_ok()
+}
+
 fn of_model(model: LoadBalancerBackendAddress) -> Reading {
     let properties = model.properties.unwrap_or_default();
     let network = properties.virtual_network.and_then(|network| network.id);

@@ -8,9 +8,7 @@ use azure_core::http::policies::auth::BearerTokenAuthorizationPolicy;
 use azure_core::http::{ClientOptions, Pipeline, RetryOptions, Transport};
 
 use crate::credential::Renewable;
-use crate::policy::{
-    GatePolicy, Gates, PermitPolicy, RenewOnChallenge, RequestIdPolicy, UserAgentPolicy,
-};
+use crate::policy::{GatePolicy, Gates, PermitPolicy, RenewOnChallenge, RequestIdPolicy, UserAgentPolicy};
 use crate::settings::{SetUpError, Settings};
 
 /// Puts the pipeline together.
@@ -19,8 +17,8 @@ pub(crate) fn build(
     gates: &Arc<Gates>,
     transport: Transport,
 ) -> Result<Pipeline, SetUpError> {
-    let credential = Renewable::new(&settings.identity, &transport)
-        .map_err(|source| SetUpError::Credential { source })?;
+    let credential =
+        Renewable::new(&settings.identity, &transport).map_err(|source| SetUpError::Credential { source })?;
     let permit: Arc<dyn Policy> = Arc::new(PermitPolicy::new(Arc::clone(&settings.now)));
     let gate = GatePolicy::new(Arc::clone(gates), Arc::clone(&settings.now));
     let mut per_try: Vec<Arc<dyn Policy>> = vec![Arc::new(gate), Arc::clone(&permit)];

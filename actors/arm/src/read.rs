@@ -63,7 +63,9 @@ pub(crate) fn pool(id: &PoolId, body: &Value) -> Result<PoolFacts, Unreadable> {
         inbound_nat_rule,
         nic_backed,
         sync_automatic: text(&properties["syncMode"]).eq_ignore_ascii_case("Automatic"),
-        network: Some(text(&properties["virtualNetwork"]["id"])).filter(|id| !id.is_empty()).map(NetworkId::new),
+        network: Some(text(&properties["virtualNetwork"]["id"]))
+            .filter(|id| !id.is_empty())
+            .map(NetworkId::new),
         etag: etag(body),
         provisioning: provisioning(&properties["provisioningState"]),
     })
@@ -85,7 +87,11 @@ fn rules_of(rule: &Value, lb: &LbName, lb_id: &str, out: &mut Vec<RuleFacts>) ->
     if pools.is_empty() {
         out.push(RuleFacts { name, pool: None, probed });
     } else {
-        out.extend(pools.into_iter().map(|pool| RuleFacts { name: Arc::clone(&name), pool: Some(pool), probed }));
+        out.extend(pools.into_iter().map(|pool| RuleFacts {
+            name: Arc::clone(&name),
+            pool: Some(pool),
+            probed,
+        }));
     }
     Ok(())
 }
@@ -99,7 +105,8 @@ fn pool_of(id: &str, lb: &LbName, lb_id: &str) -> Option<PoolName> {
     } else {
         parent.eq_ignore_ascii_case(lb_id)
     };
-    (ours && kind.eq_ignore_ascii_case("backendAddressPools") && !pool.is_empty()).then(|| PoolName::new(pool))
+    (ours && kind.eq_ignore_ascii_case("backendAddressPools") && !pool.is_empty())
+        .then(|| PoolName::new(pool))
 }
 
 /// The provisioning state in any spelling.
@@ -126,7 +133,9 @@ fn list<'a>(properties: &'a Value, key: &'static str) -> Result<&'a [Value], Unr
     match &properties[key] {
         Value::Null => Ok(&[]),
         Value::Array(items) => Ok(items),
-        Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Object(_) => Err(Unreadable::NoList(key)),
+        Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Object(_) => {
+            Err(Unreadable::NoList(key))
+        }
     }
 }
 

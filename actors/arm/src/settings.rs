@@ -98,13 +98,17 @@ pub enum SetUpError {
         endpoint: String,
     },
     /// No token across a network.
-    #[error("identity is anonymous, which is for loopback only, and the endpoint is {endpoint}: configure workload identity")]
+    #[error(
+        "identity is anonymous, which is for loopback only, and the endpoint is {endpoint}: configure workload identity"
+    )]
     Anonymous {
         /// The endpoint.
         endpoint: String,
     },
     /// A token over plain http.
-    #[error("identity sends tokens, and the endpoint {endpoint} uses plain http: use https, or identity anonymous")]
+    #[error(
+        "identity sends tokens, and the endpoint {endpoint} uses plain http: use https, or identity anonymous"
+    )]
     TokenOverPlainHttp {
         /// The endpoint.
         endpoint: String,
@@ -124,7 +128,9 @@ pub enum SetUpError {
         value: String,
     },
     /// The authority is no https address.
-    #[error("authority host {value} is not an https address: give one such as https://login.microsoftonline.com")]
+    #[error(
+        "authority host {value} is not an https address: give one such as https://login.microsoftonline.com"
+    )]
     Authority {
         /// The authority as it was given.
         value: String,
@@ -147,8 +153,7 @@ impl Settings {
     /// Says what is wrong with them, if anything.
     pub(crate) fn check(&self) -> Result<(), SetUpError> {
         self.check_endpoint()?;
-        for (field, value) in
-            [("subscription", &self.subscription), ("resource group", &self.resource_group)]
+        for (field, value) in [("subscription", &self.subscription), ("resource group", &self.resource_group)]
         {
             if !crate::url::is_segment(value) {
                 return Err(SetUpError::Name { field, value: value.clone() });

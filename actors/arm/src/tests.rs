@@ -1,1 +1,74 @@
-//! Tests.
+//! Tests of the client against real HTTP on loopback, against recorded traffic, and against nonsense.
+
+mod addresses;
+mod answers;
+mod documents;
+mod identity;
+mod nonsense;
+mod recorded;
+mod redaction;
+mod server;
+mod set_up;
+mod wire;
+
+use std::sync::Arc;
+
+use azure_core::http::RawResponse;
+use azure_core::http::headers::Headers;
+use pool_core::arm::{ArmAnswer, Document, Edit, Failure, Permit, PoolRead};
+use pool_core::ids::{AttemptId, Epoch, LbName, PoolId, PoolName};
+use pool_core::machine::Now;
+use url::Url;
+
+use crate::document::PoolDocument;
+use crate::{Identity, Settings, Timeouts};
+
+/// The moment at which the tests' clock stands.
+const NOW: Now = Now::from_millis(1_000_000);
+
+fn settings(endpoint: &str) -> Settings {
+    Settings {
+        endpoint: Url::parse(endpoint).unwrap(),
+        subscription: "sub".to_owned(),
+        resource_group: "rg".to_owned(),
+        identity: Identity::Anonymous,
+        audience: "https://management.azure.com".to_owned(),
+        user_agent: "azure-backend-pool-controller/test".to_owned(),
+        timeouts: Timeouts::default(),
+        now: Arc::new(|| NOW),
+    }
+}
+
+fn pool_id() -> PoolId {
+    PoolId::new(LbName::new("lb"), PoolName::new("pool"))
+}
+
+fn permit(send_before: Now) -> Permit {
+    Permit { attempt: AttemptId { epoch: Epoch(1), n: 1 }, send_before }
+}
+
+fn response(status: u16, headers: &[(&str, &str)], body: &str) -> RawResponse {
+    let mut map = Headers::new();
+    for (name, value) in headers {
+        map.insert(name.to_ascii_lowercase(), (*value).to_owned());
+    }
+    RawResponse::from_bytes(status.into(), map, body.to_owned())
+}
+
+fn document(text: &str) -> Document {
+    Document::new(PoolDocument::parse(text).unwrap())
+}
+
+fn apply(text: &str, edit: &Edit) -> String {
+    String::from_utf8(PoolDocument::parse(text).unwrap().apply(edit).unwrap()).unwrap()
+}
+
+fn failure(answer: ArmAnswer) -> Arc<Failure> {
+    let ArmAnswer::Failed(failure) = answer else { panic!("expected a failure, not {answer:?}") };
+    failure
+}
+
+fn pool_read(answer: ArmAnswer) -> PoolRead {
+    let ArmAnswer::Pool(read) = answer else { panic!("expected a pool, not {answer:?}") };
+    read
+}

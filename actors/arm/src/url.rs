@@ -1,5 +1,5 @@
 //! The addresses of what we ask for. Each name is one path segment, whatever is in it; the address of an
-//! operation is taken as it stands, when it is on our endpoint (A token goes nowhere else).
+//! operation is taken as it stands, and only when it is on our endpoint: a token goes nowhere else.
 
 use pool_core::ids::{LbName, Operation, PoolId};
 use url::Url;

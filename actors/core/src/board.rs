@@ -104,8 +104,7 @@ impl Board {
     }
 
     fn next_publication(&self) -> Now {
-        self.published
-            .map_or(Now::ZERO, |published| published.plus(INTERVAL))
+        self.published.map_or(Now::ZERO, |published| published.plus(INTERVAL))
     }
 
     /// Publishes what is new when the interval has passed. Only this copies the maps, and those hold `Arc`s.

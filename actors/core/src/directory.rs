@@ -249,13 +249,13 @@ impl Directory {
         self.balancers.insert(lb, balancer);
     }
 
-    fn on_epoch(&mut self, now: Now, epoch: Epoch) {
+    fn on_epoch(&mut self, now: Now, epoch: Epoch, out: &mut Vec<Out>) {
         if self.epoch == epoch {
             return;
         }
         self.epoch = epoch;
-        for (id, pool) in &self.pools {
-            if pool.said().is_some() {
+        for (id, pool) in &mut self.pools {
+            if pool.new_term(epoch, out) {
                 self.dirty.pool(now, id.clone());
             }
         }
@@ -402,7 +402,7 @@ impl Machine for Directory {
             }
             In::Service(uid, fact) => self.on_service(now, uid, fact, out),
             In::Lb(observation) => self.on_balancer(now, observation),
-            In::Epoch(epoch) => self.on_epoch(now, epoch),
+            In::Epoch(epoch) => self.on_epoch(now, epoch, out),
             In::Retired(pool) => self.on_retired(&pool, out),
         }
     }

@@ -23,11 +23,7 @@ pub const COMPONENT: &str = "azure-backend-pool-controller";
 /// How many posts may be unanswered at once.
 const IN_FLIGHT: usize = 8;
 /// The waits before the second, third and fourth try of a post.
-const RETRY_AFTER: [Duration; 3] = [
-    Duration::from_secs(1),
-    Duration::from_secs(5),
-    Duration::from_secs(15),
-];
+const RETRY_AFTER: [Duration; 3] = [Duration::from_secs(1), Duration::from_secs(5), Duration::from_secs(15)];
 /// The longest `Retry-After` that is honoured.
 const LONGEST_RETRY_AFTER: Duration = Duration::from_secs(60);
 /// A post that was not answered by then counts as failed without an answer.
@@ -156,12 +152,7 @@ impl Emitter {
         let reason = words::reason(&report.what);
         let message: Arc<str> = words::message(&report.what).into();
         for subject in report.subjects {
-            let event = Event {
-                subject,
-                severity,
-                reason,
-                message: Arc::clone(&message),
-            };
+            let event = Event { subject, severity, reason, message: Arc::clone(&message) };
             let content = event.content();
             if self.known.contains(&content) {
                 continue;
@@ -171,10 +162,7 @@ impl Emitter {
                 continue;
             }
             self.known.insert(content);
-            self.waiting.push_back(Letter {
-                event: Arc::new(event),
-                tries: 0,
-            });
+            self.waiting.push_back(Letter { event: Arc::new(event), tries: 0 });
         }
     }
 
@@ -202,16 +190,12 @@ impl Emitter {
         let asked = retry_after.unwrap_or_default().min(LONGEST_RETRY_AFTER);
         letter.tries += 1;
         self.next += 1;
-        self.delayed
-            .insert((now.plus(asked.max(*wait)), self.next), letter);
+        self.delayed.insert((now.plus(asked.max(*wait)), self.next), letter);
     }
 
     /// Gives up waiting for answers that are overdue, wakes what was delayed, and posts what may be posted.
     fn pump(&mut self, now: Now, out: &mut Vec<Out>) {
-        while let Some(first) = self
-            .in_flight
-            .first_entry()
-            .filter(|first| overdue_at(first.get().0) <= now)
+        while let Some(first) = self.in_flight.first_entry().filter(|first| overdue_at(first.get().0) <= now)
         {
             let (_, letter) = first.remove();
             self.delay(now, letter, None, out);
@@ -226,10 +210,7 @@ impl Emitter {
             self.known.remove(&letter.event.content());
             self.next += 1;
             let call = CallId(self.next);
-            out.push(Out::Post {
-                call,
-                event: Arc::clone(&letter.event),
-            });
+            out.push(Out::Post { call, event: Arc::clone(&letter.event) });
             self.in_flight.insert(call, (now, letter));
         }
         debug_assert!(self.check().is_ok(), "{:?}", self.check());
@@ -270,11 +251,7 @@ impl Machine for Emitter {
         let overdue = self.in_flight.values().next().map(|(sent, _)| overdue_at(*sent));
         let delayed = self.delayed.keys().next().map(|(at, _)| *at);
         let may_post = !self.waiting.is_empty() && self.in_flight.len() < IN_FLIGHT;
-        let token = if may_post {
-            self.bucket.next_token_at()
-        } else {
-            None
-        };
+        let token = if may_post { self.bucket.next_token_at() } else { None };
         earliest(earliest(overdue, delayed), token)
     }
 

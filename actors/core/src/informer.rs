@@ -253,7 +253,7 @@ impl Informer {
             Seen::ListAborted => stream.staging = None,
             Seen::Bookmark(version) => {
                 stream.reach(&version);
-                stream.caught_up = None;
+                stream.catching_up_until = None;
             }
             Seen::Reconnected => stream.reconnected(now),
             Seen::ListDone(version) => {
@@ -362,7 +362,7 @@ impl Informer {
         }
         let stream = self.streams.entry(kind).or_default();
         stream.synced = true;
-        stream.caught_up = None;
+        stream.catching_up_until = None;
         if !was_synced && self.is_synced() {
             // Even a cluster without Services has to be told of.
             self.cache.due.get_or_insert(now);

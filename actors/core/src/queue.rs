@@ -22,7 +22,7 @@ use std::time::Duration;
 use crate::arm::{Failure, PoolFacts};
 use crate::assignment::{Assignment, Observation};
 use crate::error::{NotManageable, ReasonLabel};
-use crate::ids::{AttemptId, Family, PoolId, ServiceKey, ServiceUid};
+use crate::ids::{AttemptId, Epoch, Family, PoolId, ServiceKey, ServiceUid};
 use crate::level::Level;
 use crate::machine::{Machine, Now, earliest};
 use crate::queue::changes::{Changes, Owner, Waiting};
@@ -212,6 +212,8 @@ pub struct PoolQueue {
     phase: Phase,
     /// The newest accepted one; without Services while the pool retires, `None` while it is nobody's.
     assignment: Option<Arc<Assignment>>,
+    /// The newest term of leadership that it has heard of.
+    epoch: Epoch,
     /// `None`: not known yet.
     content: Option<Content>,
     waiting: Waiting,
@@ -266,6 +268,7 @@ impl PoolQueue {
             params,
             phase: Phase::Quiet,
             assignment: None,
+            epoch: Epoch::default(),
             content: None,
             waiting: Waiting::default(),
             rest: Rest::Unknown,
@@ -293,22 +296,14 @@ impl PoolQueue {
             Phase::Attempting(_) | Phase::Retiring(_) => {}
             Phase::Due(due) => {
                 if self.ready_at().is_none_or(|at| at > now) {
-                    self.phase = if self.waiting.changes.is_empty() {
-                        Phase::Quiet
-                    } else {
-                        Phase::Open
-                    };
+                    self.phase = if self.waiting.changes.is_empty() { Phase::Quiet } else { Phase::Open };
                     out.push(Out::Withdraw(self.pool.clone()));
                 } else if let Some(class) = self.class().filter(|class| *class != due.class) {
                     self.post(due.since, class, out);
                 }
             }
             Phase::Quiet | Phase::Open => {
-                self.phase = if self.waiting.changes.is_empty() {
-                    Phase::Quiet
-                } else {
-                    Phase::Open
-                };
+                self.phase = if self.waiting.changes.is_empty() { Phase::Quiet } else { Phase::Open };
                 if let Some(since) = self.due_at().filter(|at| *at <= now)
                     && let Some(class) = self.class()
                 {
@@ -359,21 +354,13 @@ impl PoolQueue {
         if self.content.is_none() || assignment.services.is_empty() || self.waiting.changes.is_empty() {
             return None;
         }
-        Some(
-            self.not_before
-                .max(self.waiting.changes.eligible_at().unwrap_or(Now::ZERO)),
-        )
+        Some(self.not_before.max(self.waiting.changes.eligible_at().unwrap_or(Now::ZERO)))
     }
 
     /// When what waits becomes due.
     fn due_at(&self) -> Option<Now> {
-        let closes = self
-            .waiting
-            .closes(self.params.quiet_period, self.params.max_delay);
-        self.ready_at().map(|at| {
-            at.max(closes)
-                .max(self.waiting.changes.since().unwrap_or(Now::ZERO))
-        })
+        let closes = self.waiting.closes(self.params.quiet_period, self.params.max_delay);
+        self.ready_at().map(|at| at.max(closes).max(self.waiting.changes.since().unwrap_or(Now::ZERO)))
     }
 
     /// When a pool at rest is compared by the clock (Q6, Q8).
@@ -396,16 +383,10 @@ impl PoolQueue {
     fn check(&self) -> Result<(), &'static str> {
         let changes = &self.waiting.changes;
         let all = |test: bool, broken: &'static str| if test { Ok(()) } else { Err(broken) };
-        all(
-            changes.within(self.params.max_retries),
-            "a waiting change is beyond its budget",
-        )?;
+        all(changes.within(self.params.max_retries), "a waiting change is beyond its budget")?;
         let named = |owner: &Owner| match owner {
             Owner::Pool => self.assignment.is_some(),
-            Owner::Service(uid) => self
-                .assignment
-                .as_ref()
-                .is_some_and(|a| a.services.contains_key(uid)),
+            Owner::Service(uid) => self.assignment.as_ref().is_some_and(|a| a.services.contains_key(uid)),
         };
         all(changes.owners().all(named), "a change of nobody waits")?;
         match &self.phase {
@@ -419,10 +400,9 @@ impl PoolQueue {
                 )?;
                 all(attempt.changes.owners().all(named), "a change of nobody runs")
             }
-            Phase::Retiring(attempt) => all(
-                attempt.changes.is_empty() && changes.is_empty(),
-                "a retiring pool has changes",
-            ),
+            Phase::Retiring(attempt) => {
+                all(attempt.changes.is_empty() && changes.is_empty(), "a retiring pool has changes")
+            }
         }
     }
 }
@@ -443,11 +423,7 @@ impl Machine for PoolQueue {
     }
 
     fn deadline(&self) -> Option<Now> {
-        let due_at = if let Phase::Open = self.phase {
-            self.due_at()
-        } else {
-            None
-        };
+        let due_at = if let Phase::Open = self.phase { self.due_at() } else { None };
         earliest(earliest(due_at, self.compare_at()), self.shown_parked_until())
     }
 

@@ -1,8 +1,8 @@
 //! The one owner of writes to Azure: lanes, slots, gates, budget, and each write from its GET to its outcome
 //! (design.md W1-W9). What a pool must hold, and whether a failure is tried again, is the pool's business.
 //!
-//! This file holds the machine and what it is told; a grant and the way of a write stand in [`progress`], its end
-//! in [`ending`], the sending of calls in [`traffic`].
+//! This file holds the machine and what it is told; a grant and the way of a write stand in `writer/progress.rs`,
+//! its end in `writer/ending.rs`, the sending of calls and where answers go in `writer/traffic.rs`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -325,7 +325,8 @@ impl Writer {
             self.calls.queue(Purpose::Probe(pool.clone()));
         }
         let mut take_over = false;
-        if let Some(write) = lane.write.as_mut().filter(|write| write.deadline().is_some_and(|at| at <= now)) {
+        if let Some(write) = lane.write.as_mut().filter(|write| write.deadline().is_some_and(|at| at <= now))
+        {
             match &mut write.phase {
                 Phase::Taking => take_over = true,
                 Phase::Polling(polling) => {

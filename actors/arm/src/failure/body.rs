@@ -95,9 +95,9 @@ fn collect(error: &Map<String, Value>, read: &mut ErrorBody) {
 
 /// The member of a name in any spelling.
 fn member<'a>(object: &'a Map<String, Value>, name: &str) -> Option<&'a Value> {
-    object.get(name).or_else(|| {
-        object.iter().find(|(key, _)| key.eq_ignore_ascii_case(name)).map(|(_, value)| value)
-    })
+    object
+        .get(name)
+        .or_else(|| object.iter().find(|(key, _)| key.eq_ignore_ascii_case(name)).map(|(_, value)| value))
 }
 
 /// A text, a number, or OData's `{"value": text}`.
@@ -194,7 +194,8 @@ mod tests {
         let body = r#"{"error":{"code":"RetryableError","message":"A \"retryable\" error.","details":[
             {"code":"RetryableErrorDueToAnotherOperation","message":"It can be retried in 14 seconds."}]}}"#;
         let codes = ["RetryableError", "RetryableErrorDueToAnotherOperation"];
-        let said = "A \"retryable\" error. RetryableErrorDueToAnotherOperation: It can be retried in 14 seconds.";
+        let said =
+            "A \"retryable\" error. RetryableErrorDueToAnotherOperation: It can be retried in 14 seconds.";
         expect(body, &codes, said);
         expect(&body.replace('\n', "\r\n"), &codes, said);
         expect(&format!("\u{feff}{body}"), &codes, said);
@@ -204,7 +205,11 @@ mod tests {
     #[test]
     fn w5_other_shapes_of_json_give_what_is_in_them() {
         expect(r#"{"code":"Bare","message":"m"}"#, &["Bare"], "m");
-        expect(r#"{"Error":{"Code":"A","Message":"m","Details":[{"Code":"B","Target":null}]}}"#, &["A", "B"], "m");
+        expect(
+            r#"{"Error":{"Code":"A","Message":"m","Details":[{"Code":"B","Target":null}]}}"#,
+            &["A", "B"],
+            "m",
+        );
         expect(
             r#"{"error":{"code":"A","innererror":{"code":"B","innererror":{"code":"C"}}}}"#,
             &["A", "B", "C"],
@@ -226,11 +231,7 @@ mod tests {
         expect("<html><head><title>502 Bad Gateway</title></head></html>", &[], "502 Bad Gateway");
         expect("<p>no <b>way</b></p>", &[], "no  way");
         let broken = r#"{"error":{"code":"PreconditionFailed","message":"Precondition \"failed\".","details":[{"code":"PreconditionFailedEtagMismatch","mess"#;
-        expect(
-            broken,
-            &["PreconditionFailed", "PreconditionFailedEtagMismatch"],
-            "Precondition \"failed\".",
-        );
+        expect(broken, &["PreconditionFailed", "PreconditionFailedEtagMismatch"], "Precondition \"failed\".");
         expect("\"code\": \"A\",\n\"message\": \"m", &["A"], "m");
     }
 }

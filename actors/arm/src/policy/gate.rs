@@ -52,12 +52,7 @@ impl fmt::Debug for GatePolicy {
 
 #[async_trait::async_trait]
 impl Policy for GatePolicy {
-    async fn send(
-        &self,
-        context: &Context,
-        request: &mut Request,
-        next: &[Arc<dyn Policy>],
-    ) -> PolicyResult {
+    async fn send(&self, context: &Context, request: &mut Request, next: &[Arc<dyn Policy>]) -> PolicyResult {
         let (now, until) = ((self.now)(), self.gates.until(request.method()));
         if now < until {
             return Err(Stop::GateClosed { remaining: until.since(now) }.into_error());

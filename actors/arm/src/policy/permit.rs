@@ -31,15 +31,10 @@ impl fmt::Debug for PermitPolicy {
 
 #[async_trait::async_trait]
 impl Policy for PermitPolicy {
-    async fn send(
-        &self,
-        context: &Context,
-        request: &mut Request,
-        next: &[Arc<dyn Policy>],
-    ) -> PolicyResult {
+    async fn send(&self, context: &Context, request: &mut Request, next: &[Arc<dyn Policy>]) -> PolicyResult {
         let reads = matches!(request.method(), Method::Get | Method::Head);
-        let permitted = reads
-            || context.value::<Permit>().is_some_and(|permit| (self.now)() <= permit.send_before);
+        let permitted =
+            reads || context.value::<Permit>().is_some_and(|permit| (self.now)() <= permit.send_before);
         if !permitted {
             return Err(Stop::PermitExpired.into_error());
         }

@@ -16,12 +16,7 @@ pub(crate) struct RequestIdPolicy;
 
 #[async_trait::async_trait]
 impl Policy for RequestIdPolicy {
-    async fn send(
-        &self,
-        context: &Context,
-        request: &mut Request,
-        next: &[Arc<dyn Policy>],
-    ) -> PolicyResult {
+    async fn send(&self, context: &Context, request: &mut Request, next: &[Arc<dyn Policy>]) -> PolicyResult {
         request.insert_header(ID, uuid::Uuid::new_v4().to_string());
         request.insert_header(RETURN, "true");
         next[0].send(context, request, &next[1..]).await

@@ -12,12 +12,7 @@ pub(crate) struct UserAgentPolicy(pub(crate) String);
 
 #[async_trait::async_trait]
 impl Policy for UserAgentPolicy {
-    async fn send(
-        &self,
-        context: &Context,
-        request: &mut Request,
-        next: &[Arc<dyn Policy>],
-    ) -> PolicyResult {
+    async fn send(&self, context: &Context, request: &mut Request, next: &[Arc<dyn Policy>]) -> PolicyResult {
         request.insert_header(USER_AGENT, self.0.clone());
         next[0].send(context, request, &next[1..]).await
     }

@@ -40,12 +40,7 @@ fn source(objects: usize) -> In {
 }
 
 fn lane(name: &str) -> In {
-    In::Lane(LaneView {
-        lb: LbName::new(name),
-        writing: None,
-        waiting: Vec::new(),
-        closed_until: None,
-    })
+    In::Lane(LaneView { lb: LbName::new(name), writing: None, waiting: Vec::new(), closed_until: None })
 }
 
 fn at(board: &mut Board, ms: u64, input: In) -> Option<Arc<Snapshot>> {

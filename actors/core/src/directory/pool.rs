@@ -272,6 +272,20 @@ impl Pool {
         }
     }
 
+    /// A new term of leadership. What is in flight of the older one may never be answered, so a pool that lets
+    /// go is told again (W8). Tells whether its assignment is to be worked out again.
+    pub(super) fn new_term(&mut self, epoch: Epoch, out: &mut Vec<Out>) -> bool {
+        match &mut self.phase {
+            Phase::Unassigned => false,
+            Phase::Assigned { .. } => true,
+            Phase::Retiring { said, .. } => {
+                Arc::make_mut(said).epoch = epoch;
+                out.push(Out::Assign(Arc::clone(said)));
+                false
+            }
+        }
+    }
+
     /// The pool has let go of everything. Tells whether that was unexpected.
     pub(super) fn retired(&mut self, id: &PoolId, out: &mut Vec<Out>) -> bool {
         match &mut self.phase {

@@ -342,6 +342,17 @@ fn w8_a_new_term_says_every_assignment_again() {
 }
 
 #[test]
+fn w8_a_pool_that_lets_go_is_told_again_in_a_new_term() {
+    let mut bench = settled(&[1]);
+    bench.tell(In::Service(uid(1), None));
+    bench.take();
+    bench.tell(In::Epoch(Epoch(7)));
+    assert!(matches!(&bench.take()[..], [Out::Assign(a)] if a.epoch == Epoch(7) && a.services.is_empty()));
+    bench.tell(In::Retired(id("lb", "shop-web")));
+    assert!(matches!(&bench.take()[..], [Out::Forget(_)]));
+}
+
+#[test]
 fn d2_a_pool_without_proof_is_reported_once_for_each_reason_and_counted() {
     let mut bench = Bench::running();
     bench.service(fact(1, "web", part(&[1], &[])));

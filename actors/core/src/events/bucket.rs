@@ -21,24 +21,14 @@ impl Bucket {
     /// A full bucket.
     pub fn new(per_second: u32, burst: u32) -> Bucket {
         let capacity = u64::from(burst) * TOKEN;
-        Bucket {
-            per_second: u64::from(per_second),
-            capacity,
-            level: capacity,
-            at: None,
-        }
+        Bucket { per_second: u64::from(per_second), capacity, level: capacity, at: None }
     }
 
     /// Takes a token if there is one.
     pub fn take(&mut self, now: Now) -> bool {
-        let elapsed = self
-            .at
-            .map_or(0, |at| now.as_micros().saturating_sub(at.as_micros()));
+        let elapsed = self.at.map_or(0, |at| now.as_micros().saturating_sub(at.as_micros()));
         self.at = Some(self.at.map_or(now, |at| at.max(now)));
-        self.level = self
-            .level
-            .saturating_add(elapsed.saturating_mul(self.per_second))
-            .min(self.capacity);
+        self.level = self.level.saturating_add(elapsed.saturating_mul(self.per_second)).min(self.capacity);
         let some = self.level >= TOKEN;
         if some {
             self.level -= TOKEN;
@@ -73,10 +63,7 @@ mod tests {
         assert_eq!(bucket.next_token_at(), Some(Now::from_millis(1_250)));
         assert!(!bucket.take(Now::from_micros(1_249_999)));
         assert!(bucket.take(Now::from_millis(1_250)));
-        assert_eq!(
-            (0..9).filter(|_| bucket.take(Now::from_millis(60_000))).count(),
-            3
-        );
+        assert_eq!((0..9).filter(|_| bucket.take(Now::from_millis(60_000))).count(), 3);
     }
 
     #[test]

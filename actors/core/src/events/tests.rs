@@ -11,11 +11,7 @@ use crate::object::Kind;
 use crate::report::{ServiceRef, What};
 
 fn params() -> Params {
-    Params {
-        capacity: 100,
-        per_second: 10,
-        burst: 20,
-    }
+    Params { capacity: 100, per_second: 10, burst: 20 }
 }
 
 fn pool() -> PoolId {
@@ -23,10 +19,7 @@ fn pool() -> PoolId {
 }
 
 fn subject(name: &str) -> Subject {
-    Subject::Service(ServiceRef {
-        key: ServiceKey::new("shop", name),
-        uid: ServiceUid::new(name),
-    })
+    Subject::Service(ServiceRef { key: ServiceKey::new("shop", name), uid: ServiceUid::new(name) })
 }
 
 fn failure(message: &str) -> Arc<Failure> {
@@ -41,12 +34,7 @@ fn failure(message: &str) -> Arc<Failure> {
 }
 
 fn updated(members: usize) -> What {
-    What::Updated {
-        pool: pool(),
-        members,
-        added: 2,
-        removed: 1,
-    }
+    What::Updated { pool: pool(), members, added: 2, removed: 1 }
 }
 
 struct Drive {
@@ -58,12 +46,7 @@ struct Drive {
 
 impl Drive {
     fn new(params: Params) -> Drive {
-        Drive {
-            emitter: Emitter::new(params),
-            now: Now::ZERO,
-            posts: Vec::new(),
-            samples: Vec::new(),
-        }
+        Drive { emitter: Emitter::new(params), now: Now::ZERO, posts: Vec::new(), samples: Vec::new() }
     }
 
     fn hear(&mut self, out: Vec<Out>) {
@@ -125,10 +108,7 @@ fn expect(what: What, reason: &str, severity: Severity, message: &str) {
     let mut drive = Drive::new(params());
     drive.tell(&["web"], what);
     let event = &drive.posts[0].1;
-    assert_eq!(
-        (event.reason, event.severity, &*event.message),
-        (reason, severity, message)
-    );
+    assert_eq!((event.reason, event.severity, &*event.message), (reason, severity, message));
     assert_eq!(event.subject, subject("web"));
 }
 
@@ -142,35 +122,21 @@ fn e1_outcomes_have_the_reasons_types_and_words_of_s0() {
         "Load balancer backend pool updated successfully: kubernetes/shop-web has 3 members (2 added, 1 removed)",
     );
     expect(
-        What::Retrying {
-            pool: pool(),
-            retry: 1,
-            max: 3,
-            failure: failure.clone(),
-        },
+        What::Retrying { pool: pool(), retry: 1, max: 3, failure: failure.clone() },
         "LoadBalancerBackendPoolUpdateRetrying",
         Severity::Warning,
         "Backend pool update failed, will retry (1/3): AnotherOperationInProgress: it is busy. (correlation id c-1)",
     );
     let compared_again_in = Some(Duration::from_secs(60));
     expect(
-        What::FailedTerminal {
-            pool: pool(),
-            failure: failure.clone(),
-            compared_again_in,
-        },
+        What::FailedTerminal { pool: pool(), failure: failure.clone(), compared_again_in },
         "LoadBalancerBackendPoolUpdateFailed",
         Severity::Warning,
         "Backend pool update failed (non-retriable): AnotherOperationInProgress: it is busy. (correlation id c-1). \
          Backend pool kubernetes/shop-web is compared again in 60 s.",
     );
     expect(
-        What::FailedExhausted {
-            pool: pool(),
-            retries: 3,
-            failure,
-            compared_again_in: None,
-        },
+        What::FailedExhausted { pool: pool(), retries: 3, failure, compared_again_in: None },
         "LoadBalancerBackendPoolUpdateFailed",
         Severity::Warning,
         "Backend pool update failed after 3 retries: AnotherOperationInProgress: it is busy. (correlation id c-1). \
@@ -184,46 +150,29 @@ fn e1_conditions_have_their_reasons_and_words() {
     let services = vec![ServiceKey::new("shop-a", "b"), ServiceKey::new("shop", "a-b")];
     let warnings = [
         (
-            What::NotManageable {
-                pool: pool(),
-                reason: NotManageable::OutboundRule,
-            },
+            What::NotManageable { pool: pool(), reason: NotManageable::OutboundRule },
             "BackendPoolNotManageable",
             "Members of backend pool kubernetes/shop-web are not written: an outbound rule uses the pool",
         ),
         (
-            What::Shared {
-                pool: pool(),
-                services,
-            },
+            What::Shared { pool: pool(), services },
             "BackendPoolShared",
             "Backend pool kubernetes/shop-web is used by several Services; it gets the members of all: \
              shop-a/b, shop/a-b",
         ),
         (
-            What::Held {
-                pool: pool(),
-                reason: HeldReason::EmptyConfirm,
-                members: 1,
-            },
+            What::Held { pool: pool(), reason: HeldReason::EmptyConfirm, members: 1 },
             "BackendPoolRemovalHeld",
             "Removal of 1 member from backend pool kubernetes/shop-web is held back: a Service would be \
              left without any; this waits for confirmation",
         ),
         (
-            What::DataError {
-                endpoints: 2,
-                example: "web-1 has no node".into(),
-            },
+            What::DataError { endpoints: 2, example: "web-1 has no node".into() },
             "ServiceEndpointsIncomplete",
             "2 endpoints cannot be placed in a backend pool: web-1 has no node",
         ),
         (
-            What::Undecodable {
-                kind: Kind::Nodes,
-                object: "node-1".into(),
-                error: "no name".into(),
-            },
+            What::Undecodable { kind: Kind::Nodes, object: "node-1".into(), error: "no name".into() },
             "ObjectUndecodable",
             "Node node-1 cannot be read; its last good state stays in force: no name",
         ),
@@ -244,11 +193,7 @@ fn e1_a_long_error_is_cut_at_a_character_and_the_advice_stays() {
     let mut drive = Drive::new(params());
     drive.tell(&["web"], what);
     let message = &drive.posts[0].1.message;
-    assert!(
-        message.len() <= 1024 && message.len() > 1_015,
-        "{}",
-        message.len()
-    );
+    assert!(message.len() <= 1024 && message.len() > 1_015, "{}", message.len());
     assert!(message.contains("ö…. To retrigger, cause an endpoint change"));
     assert!(message.ends_with("is compared again in 61 s."));
 }
@@ -260,21 +205,13 @@ fn e1_one_event_for_each_subject_and_identical_waiting_ones_are_merged() {
     drive.tell(&["web", "api"], updated(3));
     assert_eq!(drive.answer_all(), 1);
     drive.at(10_000);
-    assert_eq!(
-        drive.answer_all(),
-        2,
-        "web was on its way already, api still waited"
-    );
+    assert_eq!(drive.answer_all(), 2, "web was on its way already, api still waited");
     assert_eq!(drive.count(&Sample::EventPosted), 3);
 }
 
 #[test]
 fn e1_the_rate_is_kept_and_what_does_not_fit_is_dropped_and_counted() {
-    let mut drive = Drive::new(Params {
-        capacity: 5,
-        per_second: 1,
-        burst: 2,
-    });
+    let mut drive = Drive::new(Params { capacity: 5, per_second: 1, burst: 2 });
     for members in 0..10 {
         drive.tell(&["web"], updated(members));
     }

@@ -48,70 +48,35 @@ pub(super) fn severity(what: &What) -> Severity {
 /// The message, at most 1024 bytes.
 pub(super) fn message(what: &What) -> String {
     match what {
-        What::Updated {
-            pool,
-            members,
-            added,
-            removed,
-        } => cut(format!(
+        What::Updated { pool, members, added, removed } => cut(format!(
             "Load balancer backend pool updated successfully: {pool} has {} ({added} added, {removed} removed)",
             counted(*members, "member"),
         )),
-        What::Retrying {
-            pool: _,
-            retry,
-            max,
-            failure,
-        } => {
-            let head = format!(
-                "Backend pool update failed, will retry ({retry}/{max}): {}: ",
-                code(failure)
-            );
+        What::Retrying { pool: _, retry, max, failure } => {
+            let head = format!("Backend pool update failed, will retry ({retry}/{max}): {}: ", code(failure));
             around(&head, &error(failure), "")
         }
-        What::FailedTerminal {
-            pool,
-            failure,
-            compared_again_in,
-        } => {
+        What::FailedTerminal { pool, failure, compared_again_in } => {
             let tail = format!(".{}", compared_again(pool, *compared_again_in));
-            around(
-                "Backend pool update failed (non-retriable): ",
-                &whole(failure),
-                &tail,
-            )
+            around("Backend pool update failed (non-retriable): ", &whole(failure), &tail)
         }
-        What::FailedExhausted {
-            pool,
-            retries,
-            failure,
-            compared_again_in,
-        } => {
+        What::FailedExhausted { pool, retries, failure, compared_again_in } => {
             let head = format!("Backend pool update failed after {retries} retries: ");
             let tail = format!(". {GUIDANCE}{}", compared_again(pool, *compared_again_in));
             around(&head, &whole(failure), &tail)
         }
-        What::NotManageable { pool, reason } => cut(format!(
-            "Members of backend pool {pool} are not written: {reason}"
-        )),
+        What::NotManageable { pool, reason } => {
+            cut(format!("Members of backend pool {pool} are not written: {reason}"))
+        }
         What::Shared { pool, services } => shared(pool, services),
-        What::Held {
-            pool,
-            reason,
-            members,
-        } => held(pool, *reason, *members),
+        What::Held { pool, reason, members } => held(pool, *reason, *members),
         What::DataError { endpoints, example } => {
-            let head = format!(
-                "{} cannot be placed in a backend pool: ",
-                counted(*endpoints, "endpoint")
-            );
+            let head = format!("{} cannot be placed in a backend pool: ", counted(*endpoints, "endpoint"));
             around(&head, example, "")
         }
         What::Undecodable { kind, object, error } => {
-            let head = format!(
-                "{} {object} cannot be read; its last good state stays in force: ",
-                one(*kind)
-            );
+            let head =
+                format!("{} {object} cannot be read; its last good state stays in force: ", one(*kind));
             around(&head, error, "")
         }
     }
@@ -130,9 +95,7 @@ fn held(pool: &PoolId, reason: HeldReason, members: usize) -> String {
         HeldReason::NoUsableNode => "the Service has endpoints but no usable node; a person must release it",
     };
     let members = counted(members, "member");
-    cut(format!(
-        "Removal of {members} from backend pool {pool} is held back: {why}"
-    ))
+    cut(format!("Removal of {members} from backend pool {pool} is held back: {why}"))
 }
 
 /// What one object of the kind is called.
@@ -146,10 +109,7 @@ fn one(kind: Kind) -> &'static str {
 
 /// ARM's code, or where else it went wrong.
 fn code(failure: &Failure) -> String {
-    failure
-        .code
-        .as_ref()
-        .map_or_else(|| place(failure.kind), ToString::to_string)
+    failure.code.as_ref().map_or_else(|| place(failure.kind), ToString::to_string)
 }
 
 fn place(kind: FailureKind) -> String {
@@ -179,30 +139,19 @@ fn error(failure: &Failure) -> String {
 /// Code, message and correlation id, without a full stop at the end.
 fn whole(failure: &Failure) -> String {
     let (code, error) = (code(failure), error(failure));
-    let text = if error.is_empty() {
-        code
-    } else {
-        format!("{code}: {error}")
-    };
+    let text = if error.is_empty() { code } else { format!("{code}: {error}") };
     text.trim_end_matches('.').to_owned()
 }
 
 fn compared_again(pool: &PoolId, after: Option<Duration>) -> String {
     match after {
-        Some(after) => format!(
-            " Backend pool {pool} is compared again in {} s.",
-            after.as_secs_f64().ceil()
-        ),
+        Some(after) => format!(" Backend pool {pool} is compared again in {} s.", after.as_secs_f64().ceil()),
         None => format!(" Backend pool {pool} is not compared again by itself."),
     }
 }
 
 fn counted(count: usize, noun: &str) -> String {
-    if count == 1 {
-        format!("1 {noun}")
-    } else {
-        format!("{count} {noun}s")
-    }
+    if count == 1 { format!("1 {noun}") } else { format!("{count} {noun}s") }
 }
 
 /// Head, middle and tail; the middle is cut so that the tail fits.

@@ -21,7 +21,7 @@ pub(super) struct Stream {
     /// The list under way.
     pub(super) staging: Option<Staging>,
     /// Until when changes are those that a broken connection missed.
-    pub(super) caught_up: Option<Now>,
+    pub(super) catching_up_until: Option<Now>,
 }
 
 impl Stream {
@@ -34,12 +34,12 @@ impl Stream {
 
     /// The watch was re-established.
     pub(super) fn reconnected(&mut self, now: Now) {
-        self.caught_up = Some(now.plus(CATCHING_UP));
+        self.catching_up_until = Some(now.plus(CATCHING_UP));
     }
 
     /// How a change that comes now reaches us.
     pub(super) fn arrival(&self, now: Now) -> Arrival {
-        let catching_up = self.caught_up.is_some_and(|until| now < until);
+        let catching_up = self.catching_up_until.is_some_and(|until| now < until);
         let provenance = if catching_up {
             Provenance::Reconnect
         } else {

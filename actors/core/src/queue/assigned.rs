@@ -66,18 +66,24 @@ impl PoolQueue {
         self.shown.dirty |= dropped;
     }
 
-    /// An attempt of an older term will not be answered: whoever leads now reads first (W8).
+    /// What an older term has tried is let go of, silently: its attempt will not be answered, and whoever leads now
+    /// reads first (Q6 Interrupted, W8).
     fn let_go_of_an_older_term(&mut self, now: Now, out: &mut Vec<Out>) {
-        let epoch = self
-            .assignment
-            .as_ref()
-            .map_or_else(Default::default, |assignment| assignment.epoch);
-        let (Phase::Attempting(attempt) | Phase::Retiring(attempt)) = &self.phase else {
+        let Some(epoch) = self.assignment.as_ref().map(|assignment| assignment.epoch) else {
             return;
         };
-        if attempt.id.epoch < epoch {
+        if let Phase::Attempting(attempt) | Phase::Retiring(attempt) = &self.phase
+            && attempt.id.epoch < epoch
+        {
             self.phase = Phase::Quiet;
             self.interrupted(now, out);
+        }
+        if self.epoch < epoch {
+            self.epoch = epoch;
+            if self.waiting.changes.drop_tried() {
+                self.shown.dirty = true;
+                self.compare(now, out);
+            }
         }
     }
 
@@ -103,11 +109,7 @@ impl PoolQueue {
     pub(super) fn retire(&mut self, out: &mut Vec<Out>) {
         self.shown.forget(out);
         let blank = PoolQueue::new(self.pool.clone(), self.params.clone());
-        *self = PoolQueue {
-            ended: self.ended,
-            not_before: self.not_before,
-            ..blank
-        };
+        *self = PoolQueue { ended: self.ended, not_before: self.not_before, ..blank };
         out.push(Out::Gone(self.pool.clone()));
         out.push(Out::Retired(self.pool.clone()));
     }

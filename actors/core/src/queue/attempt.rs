@@ -32,13 +32,7 @@ impl PoolQueue {
         let assignment = Arc::clone(self.assignment.as_ref()?);
         let changes = self.waiting.take();
         let taken = taken(&assignment);
-        self.phase = Phase::Attempting(Attempt {
-            id,
-            began: now,
-            due_since,
-            changes,
-            assignment,
-        });
+        self.phase = Phase::Attempting(Attempt { id, began: now, due_since, changes, assignment });
         Some(taken)
     }
 
@@ -65,10 +59,6 @@ fn taken(assignment: &Assignment) -> Taken {
     Taken {
         level: assignment.level.clone(),
         family: assignment.family,
-        services: assignment
-            .services
-            .iter()
-            .map(|(uid, share)| (uid.clone(), share.key.clone()))
-            .collect(),
+        services: assignment.services.iter().map(|(uid, share)| (uid.clone(), share.key.clone())).collect(),
     }
 }

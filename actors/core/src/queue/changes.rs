@@ -66,6 +66,19 @@ impl Changes {
         self.by_owner.len() != before
     }
 
+    /// Drops the changes that were tried. Says whether there were any.
+    pub fn drop_tried(&mut self) -> bool {
+        let any = !self.all_fresh();
+        for counts in self.by_owner.values_mut() {
+            counts.retain(|count, _| *count == 0);
+        }
+        self.by_owner.retain(|_, counts| !counts.is_empty());
+        if self.by_owner.is_empty() {
+            self.since = None;
+        }
+        any
+    }
+
     /// Lets each change consume one retry; those that have none left are exhausted (Q6).
     pub fn spend(self, max_retries: u32, eligible_at: Option<Now>) -> Spent {
         let mut spent = Spent::default();
@@ -91,19 +104,12 @@ impl Changes {
 
     /// Whether none of them has been tried.
     pub fn all_fresh(&self) -> bool {
-        self.by_owner
-            .values()
-            .all(|counts| counts.keys().all(|count| *count == 0))
+        self.by_owner.values().all(|counts| counts.keys().all(|count| *count == 0))
     }
 
     /// Until when all of them wait, because one of them does (Q5).
     pub fn eligible_at(&self) -> Option<Now> {
-        self.by_owner
-            .values()
-            .flat_map(BTreeMap::values)
-            .copied()
-            .flatten()
-            .max()
+        self.by_owner.values().flat_map(BTreeMap::values).copied().flatten().max()
     }
 
     pub fn since(&self) -> Option<Now> {
@@ -121,17 +127,12 @@ impl Changes {
 
     /// The retry counts of one owner, ascending.
     pub fn counts(&self, owner: &Owner) -> impl Iterator<Item = u32> {
-        self.by_owner
-            .get(owner)
-            .into_iter()
-            .flat_map(|counts| counts.keys().copied())
+        self.by_owner.get(owner).into_iter().flat_map(|counts| counts.keys().copied())
     }
 
     /// The highest count of one owner.
     pub fn highest(&self, owner: &Owner) -> Option<u32> {
-        self.by_owner
-            .get(owner)
-            .and_then(|counts| counts.keys().next_back().copied())
+        self.by_owner.get(owner).and_then(|counts| counts.keys().next_back().copied())
     }
 
     /// The invariant of Q1: no count beyond the budget.
@@ -161,10 +162,7 @@ impl Waiting {
     /// Adds a fresh change. It opens the window, or keeps it open; next to a tried change it needs none.
     pub fn add(&mut self, owner: Owner, now: Now) {
         if self.changes.is_empty() {
-            self.window = Some(Window {
-                opened: now,
-                touched: now,
-            });
+            self.window = Some(Window { opened: now, touched: now });
         } else if let Some(window) = &mut self.window {
             window.touched = now;
         }
@@ -187,11 +185,7 @@ impl Waiting {
 
     /// When the window closes: after a quiet period, at the latest after the longest delay.
     pub fn closes(&self, quiet_period: Duration, max_delay: Duration) -> Now {
-        self.window.map_or(Now::ZERO, |window| {
-            window
-                .touched
-                .plus(quiet_period)
-                .min(window.opened.plus(max_delay))
-        })
+        self.window
+            .map_or(Now::ZERO, |window| window.touched.plus(quiet_period).min(window.opened.plus(max_delay)))
     }
 }

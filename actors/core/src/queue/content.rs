@@ -23,10 +23,7 @@ pub(super) struct Content {
 impl Content {
     /// What a GET saw.
     pub fn observed(facts: &PoolFacts, began: Now) -> Content {
-        let down = facts
-            .entries
-            .iter()
-            .filter(|entry| entry.admin_state == AdminState::Down);
+        let down = facts.entries.iter().filter(|entry| entry.admin_state == AdminState::Down);
         Content {
             members: facts.members(),
             down: down.filter_map(|entry| entry.ip).collect(),
@@ -37,15 +34,9 @@ impl Content {
 
     /// What an attempt found or left there.
     pub fn attempted(members: BTreeSet<IpAddr>, before: Option<&Content>, now: Now) -> Content {
-        let down = before.map_or_else(BTreeSet::new, |before| {
-            before.down.intersection(&members).copied().collect()
-        });
-        Content {
-            members,
-            down,
-            seen: now,
-            certain: true,
-        }
+        let down =
+            before.map_or_else(BTreeSet::new, |before| before.down.intersection(&members).copied().collect());
+        Content { members, down, seen: now, certain: true }
     }
 
     /// Whether it is certain that the pool is right.
@@ -61,10 +52,6 @@ impl Content {
         let serves = |ip: &IpAddr| {
             !self.down.contains(ip) && level.required.get(ip).is_some_and(|member| member.node_ready)
         };
-        if self.members.iter().any(serves) {
-            Class::Add
-        } else {
-            Class::Revive
-        }
+        if self.members.iter().any(serves) { Class::Add } else { Class::Revive }
     }
 }

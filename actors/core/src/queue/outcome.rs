@@ -38,20 +38,12 @@ impl PoolQueue {
             }
         };
         match outcome {
-            Outcome::Written {
-                members,
-                added,
-                removed,
-            } => {
+            Outcome::Written { members, added, removed } => {
                 self.written = Some(id);
                 self.completed(now, &attempt, members, Some((added, removed)), out);
             }
             Outcome::Unchanged { members } => self.completed(now, &attempt, members, None, out),
-            Outcome::Withheld {
-                members,
-                added,
-                removed,
-            } => {
+            Outcome::Withheld { members, added, removed } => {
                 self.withheld(now, members, (added, removed), out);
             }
             Outcome::NotGranted => self.not_granted(now, attempt, out),
@@ -97,20 +89,11 @@ impl PoolQueue {
         changed: Option<Changed>,
         out: &mut Vec<Out>,
     ) {
-        let how = if changed.is_some() {
-            AttemptEnd::Written
-        } else {
-            AttemptEnd::Unchanged
-        };
+        let how = if changed.is_some() { AttemptEnd::Written } else { AttemptEnd::Unchanged };
         self.end(now, how, out);
         self.measure_programming(now, attempt, changed.is_some(), out);
         let (added, removed) = changed.map_or((0, 0), |(added, removed)| (added.len(), removed.len()));
-        let what = What::Updated {
-            pool: self.pool.clone(),
-            members: members.len(),
-            added,
-            removed,
-        };
+        let what = What::Updated { pool: self.pool.clone(), members: members.len(), added, removed };
         if self.report(attempt.changes.owners(), what, out) {
             let took = now.since(attempt.began);
             out.push(Out::Sample(Sample::Attempt { took, failed: false }));
@@ -143,9 +126,7 @@ impl PoolQueue {
     fn withheld(&mut self, now: Now, members: BTreeSet<IpAddr>, difference: Changed, out: &mut Vec<Out>) {
         self.end(now, AttemptEnd::Withheld, out);
         self.shown.withheld = Some(difference);
-        self.rest = Rest::Withheld {
-            members: members.clone(),
-        };
+        self.rest = Rest::Withheld { members: members.clone() };
         self.content = Some(Content::attempted(members, self.content.as_ref(), now));
     }
 
@@ -157,10 +138,7 @@ impl PoolQueue {
         if self.ready_at().is_some_and(|at| at <= now)
             && let Some(class) = self.class()
         {
-            let due = Due {
-                since: attempt.due_since,
-                class,
-            };
+            let due = Due { since: attempt.due_since, class };
             self.phase = Phase::Due(due);
             out.push(Out::Due(self.pool.clone(), due));
         }
@@ -182,10 +160,7 @@ impl PoolQueue {
         self.rest = self.rest.next_backoff(now, self.params.min_interval);
         self.shown.last_error = Some(Arc::from(reason.to_string()));
         if self.told_not_manageable.insert(reason.label()) {
-            let what = What::NotManageable {
-                pool: self.pool.clone(),
-                reason,
-            };
+            let what = What::NotManageable { pool: self.pool.clone(), reason };
             self.report([&Owner::Pool].into_iter(), what, out);
         }
     }
@@ -207,11 +182,7 @@ impl PoolQueue {
         let given_up = requeued.is_empty();
         self.end(
             now,
-            if exhausted.is_empty() && !given_up {
-                AttemptEnd::Retried
-            } else {
-                AttemptEnd::Failed
-            },
+            if exhausted.is_empty() && !given_up { AttemptEnd::Retried } else { AttemptEnd::Failed },
             out,
         );
         self.failed(failure);
@@ -227,12 +198,7 @@ impl PoolQueue {
             if !repeated {
                 let (pool, failure) = (self.pool.clone(), Arc::clone(failure));
                 let retries = self.params.max_retries;
-                let what = What::FailedExhausted {
-                    pool,
-                    retries,
-                    failure,
-                    compared_again_in,
-                };
+                let what = What::FailedExhausted { pool, retries, failure, compared_again_in };
                 self.report(exhausted.iter(), what, out);
             }
         }
@@ -241,12 +207,7 @@ impl PoolQueue {
         }
         for (retry, subjects) in retrying {
             let (pool, failure) = (self.pool.clone(), Arc::clone(failure));
-            let what = What::Retrying {
-                pool,
-                retry,
-                max: self.params.max_retries,
-                failure,
-            };
+            let what = What::Retrying { pool, retry, max: self.params.max_retries, failure };
             self.report_to(&subjects, what, out);
         }
     }
@@ -257,10 +218,7 @@ impl PoolQueue {
         let own = requeued.any_of_a_service();
         for owner in requeued.owners().filter(|owner| !own || **owner != Owner::Pool) {
             if let Some(count) = requeued.highest(owner) {
-                by_count
-                    .entry(count)
-                    .or_default()
-                    .extend(self.subjects([owner].into_iter()));
+                by_count.entry(count).or_default().extend(self.subjects([owner].into_iter()));
             }
         }
         by_count
@@ -280,11 +238,7 @@ impl PoolQueue {
         let compared_again_in = self.note_failure(now, failure, attempt.changes.any_of_a_service());
         if !repeated {
             let (pool, failure) = (self.pool.clone(), Arc::clone(failure));
-            let what = What::FailedTerminal {
-                pool,
-                failure,
-                compared_again_in,
-            };
+            let what = What::FailedTerminal { pool, failure, compared_again_in };
             self.report(attempt.changes.owners(), what, out);
         }
     }
@@ -309,35 +263,22 @@ impl PoolQueue {
 
     /// Whether people have heard of this failure and no Service asked since (Q8).
     fn is_repeat(&self, changes: &Changes, failure: &Failure) -> bool {
-        let told = self
-            .rest
-            .failed()
-            .is_some_and(|failed| failed.fault == Fault::of(failure));
+        let told = self.rest.failed().is_some_and(|failed| failed.fault == Fault::of(failure));
         told && !changes.any_of_a_service()
     }
 
     /// Keeps the reported failure in mind and sets the time of the next comparison (Q8). Says when the pool is
     /// tried again: then, or earlier with the changes that wait.
     fn note_failure(&mut self, now: Now, failure: &Failure, by_service: bool) -> Option<Duration> {
-        let comparison = self
-            .params
-            .after_failure
-            .filter(|delay| !delay.is_zero() && self.params.max_retries > 0);
+        let comparison =
+            self.params.after_failure.filter(|delay| !delay.is_zero() && self.params.max_retries > 0);
         let delay = match (self.rest.failed(), by_service) {
             (Some(before), false) => doubled(before.delay),
             (Some(_), true) | (None, _) => comparison.unwrap_or_default(),
         };
         let compare_at = comparison.map(|_| now.plus(delay));
-        self.rest = Rest::Failed(Failed {
-            fault: Fault::of(failure),
-            compare_at,
-            delay,
-        });
-        let again_at = if self.waiting.changes.is_empty() {
-            compare_at
-        } else {
-            self.ready_at()
-        };
+        self.rest = Rest::Failed(Failed { fault: Fault::of(failure), compare_at, delay });
+        let again_at = if self.waiting.changes.is_empty() { compare_at } else { self.ready_at() };
         again_at.map(|at| at.since(now))
     }
 
@@ -368,16 +309,10 @@ impl PoolQueue {
         let Some(assignment) = &self.assignment else {
             return false;
         };
-        let relevant = services
-            .iter()
-            .filter_map(|uid| assignment.services.get(uid).map(|share| (uid, share)));
+        let relevant =
+            services.iter().filter_map(|uid| assignment.services.get(uid).map(|share| (uid, share)));
         let subjects: Vec<Subject> = relevant
-            .map(|(uid, share)| {
-                Subject::Service(ServiceRef {
-                    key: share.key.clone(),
-                    uid: uid.clone(),
-                })
-            })
+            .map(|(uid, share)| Subject::Service(ServiceRef { key: share.key.clone(), uid: uid.clone() }))
             .collect();
         let any = !subjects.is_empty();
         if any {

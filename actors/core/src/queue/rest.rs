@@ -59,10 +59,7 @@ pub(super) struct Fault {
 
 impl Fault {
     pub fn of(failure: &Failure) -> Fault {
-        Fault {
-            kind: failure.kind,
-            code: failure.code.clone(),
-        }
+        Fault { kind: failure.kind, code: failure.code.clone() }
     }
 }
 
@@ -80,10 +77,7 @@ impl Rest {
             Rest::Backoff(backoff) => doubled(backoff.delay),
             Rest::Unknown | Rest::Right | Rest::Failed(_) | Rest::Withheld { .. } => first.min(LONGEST_DELAY),
         };
-        Rest::Backoff(Backoff {
-            until: now.plus(delay),
-            delay,
-        })
+        Rest::Backoff(Backoff { until: now.plus(delay), delay })
     }
 
     /// The failure that was reported and not overcome since.
@@ -117,10 +111,7 @@ impl Losses {
         }
         self.recent.push_back(now);
         let often = self.recent.len() == LOSSES_ALLOWED
-            && self
-                .recent
-                .front()
-                .is_some_and(|at| now.since(*at) <= LOSSES_WITHIN);
+            && self.recent.front().is_some_and(|at| now.since(*at) <= LOSSES_WITHIN);
         if !often && self.delay.is_none() {
             return None;
         }

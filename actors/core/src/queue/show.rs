@@ -32,10 +32,7 @@ impl Shown {
     /// The pool is no longer counted.
     pub fn forget(&mut self, out: &mut Vec<Out>) {
         if let Some((from, _)) = self.state.take() {
-            out.push(Out::Sample(Sample::PoolState {
-                from: Some(from),
-                to: None,
-            }));
+            out.push(Out::Sample(Sample::PoolState { from: Some(from), to: None }));
         }
     }
 }
@@ -43,16 +40,10 @@ impl Shown {
 /// Whether two assignments of a pool look different.
 pub(super) fn differ(old: Option<&Assignment>, new: &Assignment) -> bool {
     let Some(old) = old else { return true };
-    let readiness = |one: &Assignment| -> Vec<bool> {
-        one.level
-            .required
-            .values()
-            .map(|member| member.node_ready)
-            .collect()
-    };
+    let (before, after) = (old.level.required.values(), new.level.required.values());
     !old.level.same_members(&new.level)
         || !old.services.keys().eq(new.services.keys())
-        || readiness(old) != readiness(new)
+        || !before.eq(after)
         || (old.paused, old.provenance, old.family) != (new.paused, new.provenance, new.family)
         || (&old.held, &old.source) != (&new.held, &new.source)
 }
@@ -66,10 +57,7 @@ impl PoolQueue {
         let state = self.state(now, &assignment);
         let counted = self.shown.state.map(|(state, _)| state);
         if counted != Some(state) {
-            out.push(Out::Sample(Sample::PoolState {
-                from: counted,
-                to: Some(state),
-            }));
+            out.push(Out::Sample(Sample::PoolState { from: counted, to: Some(state) }));
             self.shown.state = Some((state, now));
             self.shown.dirty = true;
         }

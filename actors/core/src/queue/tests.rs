@@ -48,32 +48,20 @@ fn failure(status: u16, code: &str) -> Arc<Failure> {
 }
 
 fn conflict() -> Outcome {
-    Outcome::Retriable {
-        failure: failure(409, "Conflict"),
-        eligible_at: None,
-    }
+    Outcome::Retriable { failure: failure(409, "Conflict"), eligible_at: None }
 }
 
 fn throttled(until_ms: u64) -> Outcome {
     let eligible_at = Some(Now::from_millis(until_ms));
-    Outcome::Retriable {
-        failure: failure(429, "TooManyRequests"),
-        eligible_at,
-    }
+    Outcome::Retriable { failure: failure(429, "TooManyRequests"), eligible_at }
 }
 
 fn forbidden() -> Outcome {
-    Outcome::Terminal {
-        failure: failure(403, "AuthorizationFailed"),
-    }
+    Outcome::Terminal { failure: failure(403, "AuthorizationFailed") }
 }
 
 fn written(members: &[u8]) -> Outcome {
-    Outcome::Written {
-        members: ips(members),
-        added: ips(members),
-        removed: BTreeSet::new(),
-    }
+    Outcome::Written { members: ips(members), added: ips(members), removed: BTreeSet::new() }
 }
 
 fn facts(members: &[u8]) -> Arc<PoolFacts> {
@@ -211,9 +199,7 @@ impl Drive {
 
     /// The Service wants these members; the pool's level is the union of all shares.
     fn want(&mut self, service: &str, members: &[u8]) -> &mut Drive {
-        self.assignment
-            .services
-            .insert(ServiceUid::new(service), share(service, members));
+        self.assignment.services.insert(ServiceUid::new(service), share(service, members));
         self.assign()
     }
 
@@ -230,20 +216,9 @@ impl Drive {
     fn assign(&mut self) -> &mut Drive {
         let mut level = Level::default();
         for share in self.assignment.services.values() {
-            let member = |ip: &IpAddr| {
-                (
-                    *ip,
-                    Member {
-                        name: AddressName::new("node"),
-                        node_ready: true,
-                    },
-                )
-            };
+            let member = |ip: &IpAddr| (*ip, Member { name: AddressName::new("node"), node_ready: true });
             let required = share.required.iter().map(member).collect();
-            level.unite(&Level {
-                required,
-                tolerated: share.tolerated.clone(),
-            });
+            level.unite(&Level { required, tolerated: share.tolerated.clone() });
         }
         self.assignment.level = level;
         self.step(In::Assigned(Arc::new(self.assignment.clone())))
@@ -252,10 +227,7 @@ impl Drive {
     /// A GET that begins now sees these members.
     fn see(&mut self, members: &[u8]) -> &mut Drive {
         let began = self.now;
-        self.step(In::Observed(Observation {
-            began,
-            facts: facts(members),
-        }))
+        self.step(In::Observed(Observation { began, facts: facts(members) }))
     }
 
     /// Grants the lane; the pool must be due.
@@ -269,10 +241,7 @@ impl Drive {
     /// Grants the lane, due or not.
     fn grant(&mut self) -> AttemptId {
         self.attempts += 1;
-        let id = AttemptId {
-            epoch: self.assignment.epoch,
-            n: self.attempts,
-        };
+        let id = AttemptId { epoch: self.assignment.epoch, n: self.attempts };
         self.due = None;
         self.step(In::Take(id));
         id
@@ -312,9 +281,7 @@ impl Drive {
         let mut events = Vec::new();
         for report in self.reports.drain(..) {
             for subject in &report.subjects {
-                let Subject::Service(service) = subject else {
-                    panic!("pools report on Services")
-                };
+                let Subject::Service(service) = subject else { panic!("pools report on Services") };
                 events.push(format!("{} {}", reason(&report.what), service.key.name));
             }
         }

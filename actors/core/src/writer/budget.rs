@@ -79,7 +79,11 @@ impl Budget {
     pub(super) fn new(reads: u32, writes: u32) -> Budget {
         let (part, whole) = DISCOVERY;
         let discovery = (reads / whole * part + reads % whole * part / whole).max(reads.min(1));
-        Budget { reads: Bucket::full(reads), writes: Bucket::full(writes), discovery: Bucket::full(discovery) }
+        Budget {
+            reads: Bucket::full(reads),
+            writes: Bucket::full(writes),
+            discovery: Bucket::full(discovery),
+        }
     }
 
     fn bucket(&self, class: GateClass) -> &Bucket {
@@ -157,7 +161,11 @@ mod tests {
         assert!(!budget.allows(ready.minus(Duration::from_micros(1)), GateClass::Writes));
         assert!(budget.allows(ready, GateClass::Writes), "exactly then, without rounding");
         let late = now.plus(Duration::from_secs(3_000));
-        assert_eq!(budget.shown(late, GateClass::Writes), (2.0, 2.0), "it never holds more than its capacity");
+        assert_eq!(
+            budget.shown(late, GateClass::Writes),
+            (2.0, 2.0),
+            "it never holds more than its capacity"
+        );
     }
 
     #[test]

@@ -211,7 +211,9 @@ fn result_of_failure(failure: &Failure) -> ArmResult {
     match failure.kind {
         FailureKind::Status(429) => ArmResult::Throttled,
         FailureKind::Status(status) if status < 500 => ArmResult::ClientError,
-        FailureKind::Status(_) | FailureKind::Undecodable(_) | FailureKind::Operation => ArmResult::ServerError,
+        FailureKind::Status(_) | FailureKind::Undecodable(_) | FailureKind::Operation => {
+            ArmResult::ServerError
+        }
         FailureKind::Connection | FailureKind::Timeout => ArmResult::NoAnswer,
         FailureKind::Credential
         | FailureKind::PermitExpired

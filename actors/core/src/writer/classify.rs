@@ -138,7 +138,11 @@ mod tests {
     }
 
     fn expect(kind: FailureKind, code: &str, inner: &[&str], stage: Stage, class: Class) {
-        assert_eq!(classify(&failure(kind, code, inner), stage), class, "{kind:?} {code} {inner:?} {stage:?}");
+        assert_eq!(
+            classify(&failure(kind, code, inner), stage),
+            class,
+            "{kind:?} {code} {inner:?} {stage:?}"
+        );
     }
 
     #[test]
@@ -200,6 +204,25 @@ mod tests {
             expect(status(*code), outer, inner, Stage::Read, *class);
         }
         expect(status(412), "PreconditionFailed", &[], Stage::Poll, Class::Retriable);
+    }
+
+    #[test]
+    fn w5_a_configuration_that_azure_refuses_is_terminal_whatever_the_code() {
+        for code in [
+            "DuplicateResourceName",
+            "DifferentSkuLoadBalancersAndPublicIPAddressNotAllowed",
+            "MaxAvailabilitySetsInLoadBalancerReached",
+            "RulesOfSameLoadBalancerTypeUseSameBackendPortProtocolAndIPConfig",
+            "AnotherInternalLoadBalancerExists",
+            "LoadBalancerWithoutFrontendIPCantHaveChildResources",
+            "LoadBalancerRuleCountLimitReachedForNic",
+            "MoreThanOneOutboundRuleUsingSameFrontendIPConfigurationAndProtocolIsNotSupported",
+            "InvalidTemplateDeployment",
+            "ResourceDeploymentFailure",
+        ] {
+            expect(FailureKind::Status(400), code, &[], Stage::Put, Class::Terminal);
+            expect(FailureKind::Operation, code, &[], Stage::Poll, Class::Terminal);
+        }
     }
 
     #[test]

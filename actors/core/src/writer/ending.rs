@@ -251,11 +251,9 @@ impl Writer {
 /// What the pool is told; `None`: nothing, for it has no attempt open.
 fn outcome_of(end: End) -> Option<Outcome> {
     Some(match end {
-        End::Written { put, members, .. } => Outcome::Written {
-            members,
-            added: put.change.added.clone(),
-            removed: put.change.removed.clone(),
-        },
+        End::Written { put, members, .. } => {
+            Outcome::Written { members, added: put.change.added.clone(), removed: put.change.removed.clone() }
+        }
         End::Unchanged(members) => Outcome::Unchanged { members },
         End::Withheld(put) => {
             let Change { added, removed, .. } = put.change.clone();

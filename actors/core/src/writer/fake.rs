@@ -27,7 +27,10 @@ pub(super) fn entry(name: &str, address: Option<IpAddr>) -> Entry {
 /// The Service that owns a pool of this name.
 pub(super) fn owner(pool: &PoolId) -> (ServiceUid, ServiceKey) {
     let name = pool.pool.as_str();
-    (ServiceUid::new(format!("uid-{}-{name}", pool.lb)), ServiceKey::new("shop", name.trim_start_matches("shop-")))
+    (
+        ServiceUid::new(format!("uid-{}-{name}", pool.lb)),
+        ServiceKey::new("shop", name.trim_start_matches("shop-")),
+    )
 }
 
 /// A failure with a status.
@@ -292,11 +295,7 @@ impl FakeLb {
     }
 
     fn read(&self, pool: &PoolFacts) -> PoolRead {
-        let facts = PoolFacts {
-            etag: Some(self.etag()),
-            provisioning: self.provisioning(),
-            ..pool.clone()
-        };
+        let facts = PoolFacts { etag: Some(self.etag()), provisioning: self.provisioning(), ..pool.clone() };
         let document = Document::new(facts.entries.clone());
         PoolRead { facts: Arc::new(facts), document, etag: Some(self.etag()) }
     }

@@ -43,7 +43,12 @@ pub struct Change {
 /// the virtual network for a pool that has none anywhere. Entries without an address and second entries of one
 /// address are no reason for a write, but go with a write of membership.
 #[must_use]
-pub fn plan(facts: &PoolFacts, level: Option<&Level>, draining: &Draining, network: Option<&NetworkId>) -> Plan {
+pub fn plan(
+    facts: &PoolFacts,
+    level: Option<&Level>,
+    draining: &Draining,
+    network: Option<&NetworkId>,
+) -> Plan {
     let mut change = Change { members: facts.members(), ..Change::default() };
     if let Some(level) = level {
         edit_members(facts, level, draining, network, &mut change);

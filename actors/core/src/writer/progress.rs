@@ -4,8 +4,8 @@ use std::ops::Bound;
 use std::sync::Arc;
 
 use crate::arm::{
-    ArmAnswer, ArmCall, ArmRequest, Failure, FailureKind, OperationState, Permit, PoolRead, Provisioning, PutAccepted,
-    RetryAfter,
+    ArmAnswer, ArmCall, ArmRequest, Failure, FailureKind, OperationState, Permit, PoolRead, Provisioning,
+    PutAccepted, RetryAfter,
 };
 use crate::ids::{AttemptId, Etag, LbName, PoolId};
 use crate::machine::Now;
@@ -92,7 +92,10 @@ impl Writer {
         let Standing::Leading { epoch, .. } = self.standing else { return };
         let Some(lane) = self.lanes.get_mut(lb) else { return };
         let Some((pool, slot)) = lane.grant() else { return };
-        let attempt = slot.resume.map_or_else(
+        let asks = slot.membership.is_some();
+        // An id names one attempt of the pool: one that went on without membership is no name for a new attempt.
+        let resumed = slot.resume.filter(|resume| resume.taken == asks);
+        let attempt = resumed.map_or_else(
             || {
                 self.attempts += 1;
                 AttemptId { epoch, n: self.attempts }
@@ -101,7 +104,6 @@ impl Writer {
         );
         self.budget.spend(now, GateClass::Writes);
         let pool = PoolId::new(lb.clone(), pool);
-        let asks = slot.membership.is_some();
         if let Some(due) = slot.membership {
             out.push(Out::Sample(Sample::LaneWait(now.since(due.since))));
             out.push(Out::Take(pool.clone(), attempt));
@@ -387,12 +389,7 @@ impl Writer {
 
     /// Judges a pool that was read back after its operation could not be followed to its end: right is written,
     /// all else is worth another try (W2).
-    fn read_back(
-        write: &Write,
-        put: Arc<Put>,
-        etag: Option<Etag>,
-        read: &PoolRead,
-    ) -> End {
+    fn read_back(write: &Write, put: Arc<Put>, etag: Option<Etag>, read: &PoolRead) -> End {
         let level = write.taken().map(|taken| &taken.level);
         match plan(&read.facts, level, &put.draining, None) {
             Plan::Unchanged => End::Written { members: read.facts.members(), put, etag },

@@ -170,8 +170,7 @@ impl World {
                     self.mail(&pool.clone(), said);
                 }
                 Out::Finished(ref pool, attempt, ref outcome) => {
-                    let resumed = matches!(outcome, Outcome::NotGranted);
-                    assert!(self.finished.insert(attempt) || resumed, "{attempt} was finished twice: {outcome:?}");
+                    assert!(self.finished.insert(attempt), "{attempt} was finished twice: {outcome:?}");
                     self.mail(&pool.clone(), said);
                 }
                 Out::AdminFinished { pool, generation, failure } => {
@@ -251,9 +250,11 @@ impl World {
             Some(Fault::Conflict) => ArmAnswer::Failed(failed(409, "Conflict", RetryAfter::Absent)),
             Some(Fault::Moved) => ArmAnswer::Failed(failed(412, "PreconditionFailed", RetryAfter::Absent)),
             Some(Fault::Broken) => ArmAnswer::Failed(failed(500, "", RetryAfter::Absent)),
-            Some(Fault::GateClosed) => {
-                ArmAnswer::Failed(failure(FailureKind::GateClosed, "", RetryAfter::In(Duration::from_secs(3))))
-            }
+            Some(Fault::GateClosed) => ArmAnswer::Failed(failure(
+                FailureKind::GateClosed,
+                "",
+                RetryAfter::In(Duration::from_secs(3)),
+            )),
         };
         if let (ArmRequest::GetPool(pool), ArmAnswer::Pool(read)) = (request, &answer) {
             self.last_get.insert(pool.clone(), (read.etag.clone(), Arc::clone(&read.facts)));
@@ -264,6 +265,13 @@ impl World {
     fn is_right(&self, pool: &FakePool) -> bool {
         let members = self.arm.entries(&pool.id).iter().filter_map(|entry| entry.ip).collect();
         pool.level.is_right(&members)
+    }
+
+    fn serves_while_draining(&self, pool: &PoolId) -> bool {
+        let drains = &self.writer.draining.addresses;
+        self.arm.entries(pool).iter().any(|entry| {
+            entry.admin_state != AdminState::Down && entry.ip.is_some_and(|ip| drains.contains_key(&ip))
+        })
     }
 
     /// A pool handles one thing sent to it, as a queue would.
@@ -289,18 +297,28 @@ impl World {
                     return;
                 }
                 pool.open = None;
-                let next = match outcome {
-                    Outcome::Written { .. } | Outcome::Unchanged { .. } => Duration::from_secs(5),
-                    Outcome::NotGranted => Duration::from_millis(10),
-                    _ => Duration::from_secs(30),
-                };
-                let eligible = match outcome {
-                    Outcome::Retriable { eligible_at, .. } => eligible_at,
-                    _ => None,
+                let (next, eligible) = match outcome {
+                    Outcome::Written { .. } | Outcome::Unchanged { .. } => (Duration::from_secs(5), None),
+                    Outcome::NotGranted => (Duration::from_millis(10), None),
+                    Outcome::Retriable { eligible_at, .. } => (Duration::from_secs(30), eligible_at),
+                    Outcome::Withheld { .. }
+                    | Outcome::Stale
+                    | Outcome::NotManageable(_)
+                    | Outcome::Terminal { .. }
+                    | Outcome::Interrupted => (Duration::from_secs(30), None),
                 };
                 pool.again = Some(eligible.unwrap_or(now).max(now.plus(next)));
             }
-            other => panic!("not for a pool: {other:?}"),
+            Out::Verified(..)
+            | Out::Observed(..)
+            | Out::AdminFinished { .. }
+            | Out::Read { .. }
+            | Out::Call(_)
+            | Out::Gates { .. }
+            | Out::Lane(_)
+            | Out::Gate(..)
+            | Out::Sample(_)
+            | Out::Quiet => panic!("it is not sent to a pool"),
         }
     }
 
@@ -365,7 +383,8 @@ impl World {
                 self.post(number);
             }
             Happening::Foreign(number, members, seconds) => {
-                let entries = level(members, 0).required.iter().map(|(ip, m)| entry(m.name.as_str(), Some(*ip)));
+                let members = level(members, 0).required;
+                let entries = members.iter().map(|(ip, m)| entry(m.name.as_str(), Some(*ip)));
                 let id = self.pools[number].id.clone();
                 self.arm.foreign_write(self.now, &id, entries.collect(), Duration::from_secs(seconds.into()));
             }
@@ -441,11 +460,18 @@ impl World {
         if !self.leads {
             self.lead(true);
         }
-        // The next comparison finds whatever is not right, and again after the slowest wait.
+        // The next comparison finds whatever is not right (lost or foreign), and again after the slowest wait.
         for _ in 0..2 {
             for number in 0..self.pools.len() {
                 if !self.is_right(&self.pools[number]) {
                     self.post(number);
+                }
+                let id = self.pools[number].id.clone();
+                if self.serves_while_draining(&id) {
+                    let generation = self.writer.draining.generation;
+                    self.admin_due.insert(id.clone(), generation);
+                    let since = self.now;
+                    self.tell(In::AdminDue(id, AdminDue { since, generation, urgency: AdminUrgency::Down }));
                 }
             }
             self.run(self.now.plus(Duration::from_secs(300)));
@@ -456,13 +482,7 @@ impl World {
         for pool in &self.pools {
             assert!(self.is_right(pool), "{} is not right", pool.id);
             assert_eq!(pool.open, None, "an attempt of {} was never finished", pool.id);
-            let drains = &self.writer.draining.addresses;
-            let wrong = |entry: &&crate::arm::Entry| {
-                entry.admin_state != AdminState::Down && entry.ip.is_some_and(|ip| drains.contains_key(&ip))
-            };
-            if self.writer.draining.generation > 0 {
-                assert_eq!(self.arm.entries(&pool.id).iter().find(wrong), None, "a draining entry is not Down");
-            }
+            assert!(!self.serves_while_draining(&pool.id), "a draining entry of {} is not Down", pool.id);
         }
         assert!(self.admin_due.is_empty(), "admin parts were forgotten: {:?}", self.admin_due);
         assert!(self.calls.is_empty() && self.writer.lanes.is_empty() && self.writer.busy == 0);

@@ -79,7 +79,11 @@ impl Slot {
             AdminUrgency::Down => (Rank::Down, "down"),
             AdminUrgency::Restore => (Rank::Rest, "restore"),
         });
-        [membership, admin].into_iter().flatten().min_by_key(|(rank, _)| *rank).map_or("none", |(_, word)| word)
+        [membership, admin]
+            .into_iter()
+            .flatten()
+            .min_by_key(|(rank, _)| *rank)
+            .map_or("none", |(_, word)| word)
     }
 
     /// When it may be granted, if that lies in the future of the last tick.

@@ -53,7 +53,8 @@ fn drains(last: u8) -> Arc<Draining> {
 }
 
 fn wants(pool: &PoolId, required: &[u8]) -> Taken {
-    let member = |last: &u8| (ip(*last), Member { name: AddressName::new(format!("n{last}")), node_ready: true });
+    let member =
+        |last: &u8| (ip(*last), Member { name: AddressName::new(format!("n{last}")), node_ready: true });
     Taken {
         level: Level { required: required.iter().map(member).collect(), tolerated: BTreeSet::new() },
         family: Family::V4,
@@ -73,7 +74,8 @@ fn read_of(facts: PoolFacts, tag: &str) -> ArmAnswer {
 fn accepted(provisioning: Provisioning, retry_after: RetryAfter) -> ArmAnswer {
     ArmAnswer::Put(PutAccepted {
         provisioning,
-        operation: (provisioning == Provisioning::Updating).then(|| Operation::new("https://arm/operations/1")),
+        operation: (provisioning == Provisioning::Updating)
+            .then(|| Operation::new("https://arm/operations/1")),
         retry_after,
         etag: Some(Etag::new("W/own")),
         correlation_id: None,
@@ -195,7 +197,9 @@ fn poll(said: &[Out]) -> CallId {
 
 fn put(said: &[Out], pool: &PoolId) -> (CallId, Edit, Option<Etag>) {
     match calls(said)[..] {
-        [ArmCall { id, request: ArmRequest::PutPool { pool: written, edit, if_match, .. } }] if written == pool => {
+        [ArmCall { id, request: ArmRequest::PutPool { pool: written, edit, if_match, .. } }]
+            if written == pool =>
+        {
             (*id, edit.clone(), if_match.clone())
         }
         _ => panic!("no single PUT of {pool}: {said:?}"),
@@ -203,9 +207,8 @@ fn put(said: &[Out], pool: &PoolId) -> (CallId, Edit, Option<Etag>) {
 }
 
 fn outcome(said: &[Out], attempt: AttemptId) -> &Outcome {
-    let mut ends = said.iter().filter_map(|said| match said {
-        Out::Finished(_, id, outcome) if *id == attempt => Some(outcome),
-        _ => None,
+    let mut ends = said.iter().filter_map(|said| {
+        if let Out::Finished(_, id, outcome) = said { (*id == attempt).then_some(outcome) } else { None }
     });
     let outcome = ends.next().unwrap_or_else(|| panic!("attempt {attempt} goes on: {said:?}"));
     assert!(ends.next().is_none(), "attempt {attempt} ended twice");
@@ -298,12 +301,9 @@ fn w2_a_write_is_a_get_and_a_put_with_its_etag_and_an_answer_that_says_succeeded
     assert_eq!((edit.remove.len(), edit.add.len()), (1, 1));
     assert_eq!(if_match, Some(Etag::new("W/7")));
     let said = bench.answer(call, accepted(Provisioning::Succeeded, RetryAfter::Absent));
-    match outcome(&said, attempt) {
-        Outcome::Written { members, added, removed } => {
-            assert_eq!((members, added, removed), (&set(&[1, 2]), &set(&[1]), &set(&[3])));
-        }
-        other => panic!("{other:?}"),
-    }
+    let found = outcome(&said, attempt);
+    let Outcome::Written { members, added, removed } = found else { panic!("{found:?}") };
+    assert_eq!((members, added, removed), (&set(&[1, 2]), &set(&[1]), &set(&[3])));
 }
 
 #[test]
@@ -401,11 +401,9 @@ fn w5_a_404_on_the_poll_url_is_read_back_from_the_pool() {
         assert!(bench.answer(read, read_of(updating, "W/2")).is_empty(), "it still runs");
         let read = get(&bench.until(4_000), &web);
         let said = bench.answer(read, read_of(holds(&web, members), "W/2"));
-        match outcome(&said, attempt) {
-            Outcome::Written { .. } => assert!(written),
-            Outcome::Retriable { .. } => assert!(!written),
-            other => panic!("{other:?}"),
-        }
+        let found = outcome(&said, attempt);
+        assert_eq!(matches!(found, Outcome::Written { .. }), written, "{found:?}");
+        assert_eq!(matches!(found, Outcome::Retriable { .. }), !written, "{found:?}");
     }
 }
 
@@ -433,11 +431,9 @@ fn w2_after_fifteen_minutes_of_polling_the_pool_itself_decides() {
         assert_eq!((minutes, polls > 170), (15, true));
         let updating = PoolFacts { provisioning: Provisioning::Updating, ..holds(&web, members) };
         let said = bench.answer(read, read_of(updating, "W/2"));
-        match outcome(&said, attempt) {
-            Outcome::Written { .. } => assert!(written),
-            Outcome::Retriable { .. } => assert!(!written),
-            other => panic!("{other:?}"),
-        }
+        let found = outcome(&said, attempt);
+        assert_eq!(matches!(found, Outcome::Written { .. }), written, "{found:?}");
+        assert_eq!(matches!(found, Outcome::Retriable { .. }), !written, "{found:?}");
     }
 }
 
@@ -521,9 +517,10 @@ fn w5_what_a_get_or_put_answers_decides_the_outcome() {
         (failed(403, "AuthorizationFailed", RetryAfter::Absent), |o| matches!(o, Outcome::Terminal { .. })),
         (failed(500, "", RetryAfter::Absent), |o| matches!(o, Outcome::Terminal { .. })),
         (failure(FailureKind::PermitExpired, "", RetryAfter::Absent), |o| matches!(o, Outcome::NotGranted)),
-        (failure(FailureKind::GateClosed, "", RetryAfter::In(Duration::from_secs(4))), |o| {
-            matches!(o, Outcome::Retriable { eligible_at: Some(until), .. } if *until == at(4_000))
-        }),
+        (
+            failure(FailureKind::GateClosed, "", RetryAfter::In(Duration::from_secs(4))),
+            |o| matches!(o, Outcome::Retriable { eligible_at: Some(until), .. } if *until == at(4_000)),
+        ),
     ];
     for (problem, expected) in table {
         for in_put in [false, true] {
@@ -659,13 +656,15 @@ fn w6_a_quota_429_closes_the_gate_of_its_verb_and_a_known_closed_gate_delays_gra
     let (attempt, call) = bench.begin_put(&web, &[1]);
     let header = RetryAfter::In(Duration::from_secs(17));
     let said = bench.fail(call, failed(429, "SubscriptionRequestsThrottled", header));
-    match outcome(&said, attempt) {
-        Outcome::Retriable { eligible_at, .. } => assert_eq!(*eligible_at, Some(at(17_000))),
-        other => panic!("{other:?}"),
-    }
-    let gates = said.iter().find_map(|said| match said {
-        Out::Gates { reads_until, writes_until } => Some((*reads_until, *writes_until)),
-        _ => None,
+    let found = outcome(&said, attempt);
+    let Outcome::Retriable { eligible_at, .. } = found else { panic!("{found:?}") };
+    assert_eq!(*eligible_at, Some(at(17_000)));
+    let gates = said.iter().find_map(|said| {
+        if let Out::Gates { reads_until, writes_until } = said {
+            Some((*reads_until, *writes_until))
+        } else {
+            None
+        }
     });
     assert_eq!(gates, Some((None, Some(at(17_000)))));
     assert!(bench.due(&other, due(0, Class::Revive)).is_empty());
@@ -691,6 +690,35 @@ fn w6_a_lock_429_closes_only_the_lane_of_its_load_balancer() {
     assert_eq!(takes(&bench.due(&other, due(0, Class::Add))).len(), 1, "other lanes go on");
     assert!(takes(&bench.until(9_999)).is_empty());
     assert_eq!(takes(&bench.until(10_000))[0].0, sibling);
+}
+
+#[test]
+fn w6_a_pool_whose_first_read_waits_for_a_token_meets_the_gate_that_closes_meanwhile() {
+    let mut bench = Bench::leading(Params { reads_per_5_minutes: 2, ..params() });
+    let (first, second, third) = (pool("a", "first"), pool("b", "second"), pool("c", "third"));
+    bench.begin(&first, &[1]);
+    let second_attempt = take(&bench.due(&second, due(0, Class::Add)));
+    let third_attempt = take(&bench.due(&third, due(0, Class::Add)));
+    let read = bench.bring(&second, second_attempt, &[1]);
+    assert!(bench.hear(In::Taken(third.clone(), third_attempt, Some(wants(&third, &[1])))).is_empty());
+    let said = bench.fail(read, failed(429, "", RetryAfter::In(Duration::from_secs(9))));
+    for attempt in [second_attempt, third_attempt] {
+        let found = outcome(&said, attempt);
+        assert!(matches!(found, Outcome::Retriable { eligible_at: Some(until), .. } if *until == at(9_000)));
+    }
+}
+
+#[test]
+fn a3_the_level_of_an_older_attempt_is_not_taken_for_that_of_a_newer_one() {
+    let mut bench = Bench::leading(params());
+    let web = pool("lb", "web");
+    let old = take(&bench.due(&web, due(0, Class::Add)));
+    bench.hear(In::Standing(Standing::Standby));
+    bench.due(&web, due(0, Class::Add));
+    let new = take(&bench.lead(2));
+    assert!(bench.hear(In::Taken(web.clone(), old, Some(wants(&web, &[1])))).is_empty());
+    assert_eq!(bench.unmatched(), 1);
+    bench.bring(&web, new, &[1]);
 }
 
 #[test]
@@ -758,10 +786,9 @@ fn w8_no_put_is_sent_and_nothing_granted_with_less_than_25_seconds_of_leadership
     let attempt = take(&bench.hear(In::Standing(renewed)));
     let read = bench.bring(&web, attempt, &[1]);
     let said = bench.answer(read, read_of(holds(&web, &[]), "W/1"));
-    match &calls(&said)[0].request {
-        ArmRequest::PutPool { permit, .. } => assert_eq!(permit.send_before, at(25_000)),
-        other => panic!("{other:?}"),
-    }
+    let found = &calls(&said)[0].request;
+    let ArmRequest::PutPool { permit, .. } = found else { panic!("{found:?}") };
+    assert_eq!(permit.send_before, at(25_000));
 }
 
 #[test]
@@ -776,7 +803,9 @@ fn w8_on_shutdown_nothing_starts_polls_are_left_and_quiet_follows_the_last_answe
     let said = bench.hear(In::Shutdown);
     assert!(matches!(outcome(&said, reading_attempt), Outcome::Interrupted));
     assert!(matches!(outcome(&said, polling_attempt), Outcome::Interrupted));
-    assert!(said.iter().all(|said| !matches!(said, Out::Quiet | Out::Finished(_, AttemptId { n: 1, .. }, _))));
+    assert!(
+        said.iter().all(|said| !matches!(said, Out::Quiet | Out::Finished(_, AttemptId { n: 1, .. }, _)))
+    );
     assert!(bench.due(&web, due(0, Class::Add)).is_empty());
     let refused = bench.hear(In::Read { call: CallId(77), lb: LbName::new("a") });
     assert!(matches!(&refused[..], [Out::Read { call: CallId(77), result: Err(_), .. }]));
@@ -798,6 +827,22 @@ fn q3_a_pool_that_does_not_answer_its_take_loses_the_grant_after_ten_seconds() {
     assert_eq!(takes(&said)[0].0, other);
     assert!(bench.hear(In::Taken(web.clone(), attempt, Some(wants(&web, &[1])))).is_empty());
     assert_eq!(bench.unmatched(), 1);
+}
+
+#[test]
+fn a3_an_id_under_which_a_pool_was_answered_is_not_used_for_a_newer_attempt() {
+    let mut bench = Bench::leading(params());
+    let web = pool("lb", "web");
+    bench.hear(In::Standing(Standing::Standby));
+    bench.hear(In::AdminDue(web.clone(), down(0)));
+    bench.due(&web, due(0, Class::Add));
+    let old = take(&bench.lead(2));
+    let said = bench.until(10_000);
+    assert!(matches!(outcome(&said, old), Outcome::NotGranted));
+    let updating = PoolFacts { provisioning: Provisioning::Updating, ..holds(&web, &[]) };
+    bench.answer(get(&said, &web), read_of(updating, "W/1"));
+    bench.due(&web, due(10_000, Class::Add));
+    assert_ne!(take(&bench.until(15_000)), old);
 }
 
 #[test]
@@ -840,7 +885,28 @@ fn w9_grants_wait_for_tokens_and_reads_go_in_the_order_poll_pre_write_verify_dis
     bench.answer(look, read_of(holds(&web, &[1]), "W/own"));
     assert!(bench.until(149_999).is_empty());
     let said = bench.until(150_000);
-    assert!(matches!(calls(&said)[..], [ArmCall { request: ArmRequest::GetLoadBalancer(_), .. }]), "{said:?}");
+    assert!(
+        matches!(calls(&said)[..], [ArmCall { request: ArmRequest::GetLoadBalancer(_), .. }]),
+        "{said:?}"
+    );
+}
+
+#[test]
+fn w8_reads_of_discovery_need_no_leadership() {
+    let mut bench = Bench::leading(params());
+    bench.hear(In::Standing(Standing::Standby));
+    assert_eq!(calls(&bench.hear(In::Read { call: CallId(1), lb: LbName::new("lb") })).len(), 1);
+}
+
+#[test]
+fn e2_the_time_that_due_membership_waited_for_its_lane_is_measured_at_the_grant() {
+    let mut bench = Bench::leading(params());
+    bench.hear(In::Standing(Standing::Standby));
+    bench.due(&pool("lb", "web"), due(1_000, Class::Add));
+    bench.until(4_500);
+    take(&bench.lead(2));
+    let waited = |said: &Out| matches!(said, Out::Sample(Sample::LaneWait(span)) if *span == Duration::from_millis(3_500));
+    assert_eq!(bench.shown.iter().filter(|said| waited(said)).count(), 1);
 }
 
 #[test]
@@ -892,12 +958,9 @@ fn c4_a_withheld_put_tells_what_it_would_have_changed() {
     let (attempt, read) = bench.begin(&web, &[1, 2]);
     let said = bench.answer(read, read_of(holds(&web, &[2, 3]), "W/1"));
     let said = bench.answer(put(&said, &web).0, ArmAnswer::Withheld);
-    match outcome(&said, attempt) {
-        Outcome::Withheld { members, added, removed } => {
-            assert_eq!((members, added, removed), (&set(&[2, 3]), &set(&[1]), &set(&[3])));
-        }
-        other => panic!("{other:?}"),
-    }
+    let found = outcome(&said, attempt);
+    let Outcome::Withheld { members, added, removed } = found else { panic!("{found:?}") };
+    assert_eq!((members, added, removed), (&set(&[2, 3]), &set(&[1]), &set(&[3])));
     assert!(calls(&bench.until(60_000)).is_empty(), "nothing is verified");
 }
 
@@ -911,7 +974,8 @@ fn e2_lanes_are_shown_at_most_four_times_a_second_and_budgets_not_for_every_toke
     assert_eq!(lanes(&bench), 1);
     bench.until(250);
     assert_eq!(lanes(&bench), 2);
-    match bench.shown.iter().rev().find_map(|said| if let Out::Lane(view) = said { Some(view) } else { None }) {
+    match bench.shown.iter().rev().find_map(|said| if let Out::Lane(view) = said { Some(view) } else { None })
+    {
         Some(view) => {
             assert_eq!(view.waiting.len(), 99);
             assert!(matches!(view.writing, Some((_, "taking", _))));
@@ -919,8 +983,11 @@ fn e2_lanes_are_shown_at_most_four_times_a_second_and_budgets_not_for_every_toke
         }
         None => panic!("no lane was shown"),
     }
-    assert!(bench.shown.iter().any(|said| matches!(said, Out::Sample(Sample::Lanes { busy: 1, waiting: 99 }))));
-    let budgets = bench.shown.iter().filter(|said| matches!(said, Out::Sample(Sample::BudgetLeft { .. }))).count();
+    assert!(
+        bench.shown.iter().any(|said| matches!(said, Out::Sample(Sample::Lanes { busy: 1, waiting: 99 })))
+    );
+    let budgets =
+        bench.shown.iter().filter(|said| matches!(said, Out::Sample(Sample::BudgetLeft { .. }))).count();
     assert_eq!(budgets, 2, "once for each class");
 }
 

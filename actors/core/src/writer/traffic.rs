@@ -138,9 +138,10 @@ impl Writer {
                 let result = match answer {
                     ArmAnswer::LoadBalancer(facts) => Ok(facts),
                     ArmAnswer::Failed(failure) => Err(failure),
-                    ArmAnswer::Pool(_) | ArmAnswer::Put(_) | ArmAnswer::Operation(_) | ArmAnswer::Withheld => {
-                        Err(unexpected())
-                    }
+                    ArmAnswer::Pool(_)
+                    | ArmAnswer::Put(_)
+                    | ArmAnswer::Operation(_)
+                    | ArmAnswer::Withheld => Err(unexpected()),
                 };
                 out.push(Out::Read { call, began, result });
             }
@@ -189,7 +190,9 @@ impl Writer {
         match answer {
             ArmAnswer::Put(accepted) => self.verifications.own_tag(now, lb, accepted.etag.as_ref()),
             ArmAnswer::Pool(read) => self.verifications.seen_tag(call.began, lb, read.etag.as_ref()),
-            ArmAnswer::LoadBalancer(facts) => self.verifications.seen_tag(call.began, lb, facts.etag.as_ref()),
+            ArmAnswer::LoadBalancer(facts) => {
+                self.verifications.seen_tag(call.began, lb, facts.etag.as_ref())
+            }
             ArmAnswer::Operation(_) | ArmAnswer::Withheld | ArmAnswer::Failed(_) => {}
         }
     }

@@ -338,7 +338,11 @@ mod tests {
     fn w2_a_tag_read_before_the_write_ended_is_not_held_against_it() {
         let mut all = Verifications::default();
         let id = pool("lb", "a");
-        all.start(Now::from_millis(0), pool("LB", "other"), Written { required: BTreeSet::new(), ..written() });
+        all.start(
+            Now::from_millis(0),
+            pool("LB", "other"),
+            Written { required: BTreeSet::new(), ..written() },
+        );
         all.seen_tag(Now::from_millis(900), &id.lb, Some(&Etag::new("W/old")));
         all.start(Now::from_millis(1_000), id.clone(), written());
         assert!(all.only_ours_since(&id.lb, Now::from_millis(1_000)));
@@ -363,7 +367,11 @@ mod tests {
         for n in 0..2_000_u64 {
             let now = Now::from_millis(n * 1_000);
             let tag = Etag::new(format!("W/{n}"));
-            all.start(now, pool("lb", &format!("p{}", n % 3)), Written { etag: Some(tag.clone()), ..written() });
+            all.start(
+                now,
+                pool("lb", &format!("p{}", n % 3)),
+                Written { etag: Some(tag.clone()), ..written() },
+            );
             all.seen_tag(now, &LbName::new("lb"), Some(&tag));
         }
         let tags = &all.tags[&LbName::new("lb")];

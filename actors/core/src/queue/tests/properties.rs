@@ -109,6 +109,8 @@ struct World {
     running: Option<(AttemptId, Taken)>,
     last_written: Option<AttemptId>,
     state: Option<PoolState>,
+    /// Before which moment the next attempt would be too early.
+    not_before: Now,
     heard: usize,
     ms: u64,
     max_retries: u32,
@@ -123,6 +125,7 @@ impl World {
             running: None,
             last_written: None,
             state: None,
+            not_before: Now::ZERO,
             heard: 0,
             ms: 0,
             max_retries,
@@ -142,13 +145,8 @@ impl World {
                         assert!(retry >= 1 && retry <= max && max == self.max_retries);
                     }
                     for subject in &report.subjects {
-                        let Subject::Service(service) = subject else {
-                            panic!("pools report on Services")
-                        };
-                        assert!(
-                            self.drive.assignment.services.contains_key(&service.uid),
-                            "not its Service"
-                        );
+                        let Subject::Service(service) = subject else { panic!("pools report on Services") };
+                        assert!(self.drive.assignment.services.contains_key(&service.uid), "not its Service");
                         let once = told.insert((format!("{:?}", reason(&report.what)), subject.clone()));
                         assert!(once, "told twice: {report:?}");
                     }
@@ -164,11 +162,7 @@ impl World {
                     let within = |counts: &Vec<u32>| {
                         counts.len() <= most && counts.iter().all(|count| *count <= self.max_retries)
                     };
-                    assert!(
-                        view.retries.values().all(within),
-                        "budget exceeded: {:?}",
-                        view.retries
-                    );
+                    assert!(view.retries.values().all(within), "budget exceeded: {:?}", view.retries);
                 }
                 Out::Due(..)
                 | Out::Withdraw(_)
@@ -179,10 +173,7 @@ impl World {
                 | Out::Sample(_) => {}
             }
         }
-        assert!(
-            observations <= usize::from(finished),
-            "more than one observation for an attempt"
-        );
+        assert!(observations <= usize::from(finished), "more than one observation for an attempt");
         assert_eq!(self.drive.queue.check(), Ok(()));
         self.drive.said.clear();
         self.heard = 0;
@@ -216,14 +207,8 @@ impl World {
             self.running = taken.map(|taken| (id, taken));
         } else if let Some(taken) = taken {
             assert!(may, "two attempts at once, or one that was not due");
-            assert!(!matches!(
-                self.state,
-                Some(PoolState::Parked | PoolState::Unknown | PoolState::Paused)
-            ));
-            assert!(
-                taken.level.same_members(&self.drive.assignment.level),
-                "an older level than the newest"
-            );
+            assert!(!matches!(self.state, Some(PoolState::Parked | PoolState::Unknown | PoolState::Paused)));
+            assert!(taken.level.same_members(&self.drive.assignment.level), "an older level than the newest");
             self.running = Some((id, taken));
         } else {
             assert!(!may, "a due pool brings nothing");
@@ -249,11 +234,7 @@ impl World {
             Ending::Written => self.carry_out(taken),
             Ending::Unchanged if taken.level.is_right(&members) => Outcome::Unchanged { members },
             Ending::Unchanged | Ending::NotGranted => Outcome::NotGranted,
-            Ending::Withheld => Outcome::Withheld {
-                members,
-                added: ips(&[]),
-                removed: ips(&[]),
-            },
+            Ending::Withheld => Outcome::Withheld { members, added: ips(&[]), removed: ips(&[]) },
             Ending::Stale => Outcome::Stale,
             Ending::NotManageable => Outcome::NotManageable(NotManageable::NoRule),
             Ending::Retriable { parked, applied } => {
@@ -262,9 +243,7 @@ impl World {
             }
             Ending::Terminal { status, applied } => {
                 self.carry_out_if(applied, taken);
-                Outcome::Terminal {
-                    failure: failure(status, "Code"),
-                }
+                Outcome::Terminal { failure: failure(status, "Code") }
             }
             Ending::Interrupted { applied } => {
                 self.carry_out_if(applied, taken);
@@ -282,31 +261,30 @@ impl World {
 
     fn finish(&mut self, ending: Ending, strange: bool) {
         let Some((id, taken)) = self.running.clone() else {
-            let id = AttemptId {
-                epoch: Epoch(0),
-                n: self.drive.attempts + 1_000,
-            };
+            let id = AttemptId { epoch: Epoch(0), n: self.drive.attempts + 1_000 };
             self.drive.finish(id, conflict());
-            assert!(
-                self.drive
-                    .said_any(|said| matches!(said, Out::Sample(Sample::UnmatchedAnswer)))
-            );
+            assert!(self.drive.said_any(|said| matches!(said, Out::Sample(Sample::UnmatchedAnswer))));
             return self.judge(false);
         };
         if strange {
-            self.drive.finish(
-                AttemptId {
-                    epoch: id.epoch,
-                    n: id.n + 1_000,
-                },
-                written(&[7]),
-            );
+            self.drive.finish(AttemptId { epoch: id.epoch, n: id.n + 1_000 }, written(&[7]));
             return self.judge(false);
         }
         let outcome = self.outcome(ending, &taken);
         if let Outcome::Written { .. } = outcome {
             self.last_written = Some(id);
         }
+        let interval = match outcome {
+            Outcome::NotGranted => 0,
+            Outcome::Retriable { .. } | Outcome::Terminal { .. } => 30_000,
+            Outcome::Written { .. }
+            | Outcome::Unchanged { .. }
+            | Outcome::Withheld { .. }
+            | Outcome::Stale
+            | Outcome::NotManageable(_)
+            | Outcome::Interrupted => 5_000,
+        };
+        self.not_before = self.not_before.max(self.drive.now.plus(Duration::from_millis(interval)));
         self.running = None;
         self.drive.finish(id, outcome);
         self.judge(true);
@@ -343,48 +321,25 @@ impl World {
             let share = share(service, required);
             let tolerated = ips(tolerated).difference(&share.required).copied().collect();
             let revision = before + u64::from(revised);
-            a.services.insert(
-                ServiceUid::new(service),
-                Share {
-                    tolerated,
-                    revision,
-                    ..share
-                },
-            );
+            a.services.insert(ServiceUid::new(service), Share { tolerated, revision, ..share });
         });
         self.judge(false);
     }
 
     fn verify(&mut self, lost: bool) {
-        let attempt = self.last_written.unwrap_or(AttemptId {
-            epoch: Epoch(0),
-            n: 0,
-        });
+        let attempt = self.last_written.unwrap_or(AttemptId { epoch: Epoch(0), n: 0 });
         let (facts, began) = (self.facts(), self.drive.now);
         self.drive.step(In::Verified(if lost {
-            Verdict::Lost {
-                attempt,
-                facts,
-                began,
-            }
+            Verdict::Lost { attempt, facts, began }
         } else {
-            Verdict::Overwritten {
-                attempt,
-                facts,
-                began,
-            }
+            Verdict::Overwritten { attempt, facts, began }
         }));
         self.judge(false);
     }
 
     fn apply(&mut self, op: Op) {
         match op {
-            Op::Want {
-                service,
-                required,
-                tolerated,
-                revised,
-            } => {
+            Op::Want { service, required, tolerated, revised } => {
                 self.want(service, &required, &tolerated, revised);
             }
             Op::Leave(service) => {
@@ -423,12 +378,14 @@ impl World {
         if self.running.is_some() {
             self.finish(Ending::Interrupted { applied: false }, false);
         }
+        if let Rest::Withheld { .. } = self.drive.queue.rest {
+            // A dry run has said all it can about what is there; only news makes it look again (C4).
+            self.real.insert(ip(9));
+        }
         let asks_again = self.drive.queue.params.after_failure.is_none() || self.max_retries == 0;
         self.drive.edit(|a| {
             a.paused = false;
-            a.services
-                .entry(ServiceUid::new("web"))
-                .or_insert_with(|| share("web", &[2]));
+            a.services.entry(ServiceUid::new("web")).or_insert_with(|| share("web", &[2]));
             if asks_again {
                 a.services.values_mut().for_each(|share| share.revision += 1);
             }

@@ -23,13 +23,7 @@ fn q2_a_change_is_due_after_the_quiet_period_and_at_the_latest_after_the_longest
     drive.want("web", &[2]).at(499);
     assert!(drive.due.is_none());
     drive.at(500);
-    assert_eq!(
-        drive.due,
-        Some(Due {
-            since: Now::from_millis(500),
-            class: Class::Revive
-        })
-    );
+    assert_eq!(drive.due, Some(Due { since: Now::from_millis(500), class: Class::Revive }));
     let mut drive = Drive::right(params());
     for n in 0..10_u8 {
         drive.at(u64::from(n) * 400).want("web", &[10 + n]);
@@ -42,11 +36,7 @@ fn q2_the_next_attempt_is_at_least_the_interval_after_the_last_outcome() {
     let mut drive = Drive::right(params());
     drive.want("web", &[2]).at(500);
     let id = drive.take();
-    drive
-        .at(4_000)
-        .finish(id, written(&[2]))
-        .want("web", &[3])
-        .at(8_999);
+    drive.at(4_000).finish(id, written(&[2])).want("web", &[3]).at(8_999);
     assert!(drive.due.is_none());
     drive.at(9_000);
     assert!(drive.due.is_some());
@@ -91,22 +81,13 @@ fn q3_the_class_follows_what_is_there_and_is_said_again_when_it_changes() {
     drive.want("web", &[1, 2]);
     assert_eq!(drive.due.map(|due| due.class), Some(Class::Add));
     drive.want("web", &[2]);
-    assert_eq!(
-        drive.due,
-        Some(Due {
-            since: Now::from_millis(500),
-            class: Class::Revive
-        })
-    );
+    assert_eq!(drive.due, Some(Due { since: Now::from_millis(500), class: Class::Revive }));
 }
 
 #[test]
 fn q3_a_member_that_is_down_or_on_a_node_that_is_not_ready_serves_nobody() {
     let mut level = Level::default();
-    let member = |node_ready| Member {
-        name: AddressName::new("node"),
-        node_ready,
-    };
+    let member = |node_ready| Member { name: AddressName::new("node"), node_ready };
     level.required.insert(ip(1), member(true));
     level.required.insert(ip(2), member(true));
     let mut seen = facts(&[1]);
@@ -114,14 +95,8 @@ fn q3_a_member_that_is_down_or_on_a_node_that_is_not_ready_serves_nobody() {
     Arc::make_mut(&mut seen).entries[0].admin_state = AdminState::Down;
     assert_eq!(Content::observed(&seen, Now::ZERO).class(&level), Class::Revive);
     level.required.insert(ip(1), member(false));
-    assert_eq!(
-        Content::observed(&facts(&[1]), Now::ZERO).class(&level),
-        Class::Revive
-    );
-    assert_eq!(
-        Content::observed(&facts(&[1, 2, 3]), Now::ZERO).class(&level),
-        Class::Remove
-    );
+    assert_eq!(Content::observed(&facts(&[1]), Now::ZERO).class(&level), Class::Revive);
+    assert_eq!(Content::observed(&facts(&[1, 2, 3]), Now::ZERO).class(&level), Class::Remove);
 }
 
 #[test]
@@ -132,10 +107,7 @@ fn q3_while_nothing_is_granted_nothing_is_spent_or_said() {
     drive.at(3_600_000);
     assert!(drive.said.is_empty());
     drive.want("web", &[3]);
-    assert_eq!(
-        drive.view.clone().expect("a view").retries[&ServiceUid::new("web")],
-        [0]
-    );
+    assert_eq!(drive.view.clone().expect("a view").retries[&ServiceUid::new("web")], [0]);
 }
 
 #[test]
@@ -143,10 +115,7 @@ fn a3_a_foreign_or_repeated_answer_is_a_counted_no_op() {
     let mut drive = Drive::right(params());
     drive.want("web", &[2]).at(500);
     let id = drive.take();
-    let other = AttemptId {
-        epoch: Epoch(0),
-        n: 99,
-    };
+    let other = AttemptId { epoch: Epoch(0), n: 99 };
     drive.take_said();
     drive.finish(other, written(&[7]));
     assert_eq!(drive.samples, [Sample::UnmatchedAnswer]);
@@ -207,10 +176,7 @@ fn q6_a_refused_permit_costs_nothing_and_the_pool_is_due_as_before() {
     assert_eq!(drive.due.map(|due| due.since), Some(Now::from_millis(500)));
     assert!(drive.events().is_empty() && drive.observations().is_empty());
     drive.attempt(conflict());
-    assert_eq!(
-        drive.view.clone().expect("a view").retries[&ServiceUid::new("web")],
-        [1]
-    );
+    assert_eq!(drive.view.clone().expect("a view").retries[&ServiceUid::new("web")], [1]);
 }
 
 #[test]
@@ -237,10 +203,7 @@ fn d2_a_pool_without_proof_is_told_once_and_compared_at_the_next_observation() {
     assert!(drive.observations().is_empty());
     drive.at(60_000);
     assert!(drive.due.is_none());
-    drive
-        .see(&[1])
-        .at(60_500)
-        .attempt(Outcome::NotManageable(NotManageable::OutboundRule));
+    drive.see(&[1]).at(60_500).attempt(Outcome::NotManageable(NotManageable::OutboundRule));
     assert!(drive.events().is_empty(), "told already");
 }
 
@@ -252,10 +215,7 @@ fn q8_a_reported_failure_is_compared_again_with_doubling_delays_and_its_repeat_i
     let mut ended = 500;
     for delay in [60_000, 120_000, 240_000, 480_000, 600_000, 600_000] {
         drive.at(ended + 30_000).see(&[1]).at(ended + delay + 499);
-        assert!(
-            drive.due.is_none(),
-            "an observation does not shorten it ({delay})"
-        );
+        assert!(drive.due.is_none(), "an observation does not shorten it ({delay})");
         drive.at(ended + delay + 500);
         drive.take_said();
         drive.attempt(forbidden());
@@ -264,9 +224,7 @@ fn q8_a_reported_failure_is_compared_again_with_doubling_delays_and_its_repeat_i
         assert_eq!(drive.observations(), [true], "it counts");
     }
     drive.at(ended + 600_500);
-    drive.attempt(Outcome::Terminal {
-        failure: failure(400, "Invalid"),
-    });
+    drive.attempt(Outcome::Terminal { failure: failure(400, "Invalid") });
     assert_eq!(drive.events(), ["failed web"], "another error is news");
 }
 
@@ -275,33 +233,17 @@ fn q8_after_a_reported_failure_any_slice_event_is_a_fresh_change() {
     let mut drive = Drive::right(params());
     drive.want("web", &[2]).at(500).attempt(forbidden());
     drive.events();
-    drive
-        .edit(|a| a.services.get_mut("web").expect("web").revision = 7)
-        .at(30_500)
-        .attempt(forbidden());
-    assert_eq!(
-        drive.events(),
-        ["failed web"],
-        "people who asked again hear the answer"
-    );
+    drive.edit(|a| a.services.get_mut("web").expect("web").revision = 7).at(30_500).attempt(forbidden());
+    assert_eq!(drive.events(), ["failed web"], "people who asked again hear the answer");
     let mut drive = Drive::right(params());
     drive.edit(|a| a.services.get_mut("web").expect("web").revision = 7);
-    assert_eq!(
-        drive.state(),
-        PoolState::Right,
-        "without a failure an equal level is no change"
-    );
+    assert_eq!(drive.state(), PoolState::Right, "without a failure an equal level is no change");
 }
 
 #[test]
 fn q8_a_failed_pool_that_is_seen_right_is_right_again() {
     let mut drive = Drive::right(params());
-    drive
-        .want("web", &[2])
-        .at(500)
-        .attempt(forbidden())
-        .at(20_000)
-        .see(&[2]);
+    drive.want("web", &[2]).at(500).attempt(forbidden()).at(20_000).see(&[2]);
     assert_eq!(drive.state(), PoolState::Right);
     drive.at(3_600_000);
     assert!(drive.due.is_none());
@@ -316,10 +258,7 @@ fn q8_drift_is_a_fresh_change_with_a_fresh_budget() {
     assert_eq!(drive.events(), ["updated web"]);
     drive.at(120_000).want("web", &[2]).take_said();
     drive.see(&[1]);
-    assert!(
-        !drive.samples.contains(&Sample::Drift),
-        "a change waits: the difference is no drift"
-    );
+    assert!(!drive.samples.contains(&Sample::Drift), "a change waits: the difference is no drift");
 }
 
 #[test]
@@ -329,15 +268,9 @@ fn d3_an_observation_from_before_the_last_outcome_or_during_an_attempt_is_discar
     let id = drive.take();
     drive.at(1_000).see(&[1]);
     drive.at(4_000).finish(id, written(&[2]));
-    drive.at(5_000).step(In::Observed(Observation {
-        began: Now::from_millis(3_999),
-        facts: facts(&[1]),
-    }));
+    drive.at(5_000).step(In::Observed(Observation { began: Now::from_millis(3_999), facts: facts(&[1]) }));
     assert_eq!(drive.state(), PoolState::Right);
-    drive.step(In::Observed(Observation {
-        began: Now::from_millis(4_001),
-        facts: facts(&[1]),
-    }));
+    drive.step(In::Observed(Observation { began: Now::from_millis(4_001), facts: facts(&[1]) }));
     assert_eq!(drive.state(), PoolState::Waiting);
 }
 
@@ -352,11 +285,7 @@ fn w2_a_lost_write_is_a_fresh_change_and_the_third_within_ten_minutes_backs_off(
         let ended = drive.now.as_micros() / 1_000;
         drive.at(ended + 4_000);
         let (attempt, began) = (id, drive.now);
-        drive.step(In::Verified(Verdict::Lost {
-            attempt,
-            facts: facts(&[1]),
-            began,
-        }));
+        drive.step(In::Verified(Verdict::Lost { attempt, facts: facts(&[1]), began }));
         let due_at = drive.queue.deadline().expect("it is tried again");
         waits.push(due_at.since(began).as_secs());
         drive.at(due_at.as_micros() / 1_000);
@@ -364,14 +293,7 @@ fn w2_a_lost_write_is_a_fresh_change_and_the_third_within_ten_minutes_backs_off(
     assert_eq!(waits, [1, 1, 60, 120, 240]);
     assert_eq!(drive.view.clone().expect("a view").lost_writes, 5);
     assert!(!drive.samples.contains(&Sample::Drift));
-    assert_eq!(
-        drive
-            .samples
-            .iter()
-            .filter(|sample| **sample == Sample::LostWrite)
-            .count(),
-        5
-    );
+    assert_eq!(drive.samples.iter().filter(|sample| **sample == Sample::LostWrite).count(), 5);
 }
 
 #[test]
@@ -381,11 +303,7 @@ fn w2_an_overwritten_write_is_drift() {
     let id = drive.take();
     drive.finish(id, written(&[2])).at(4_500);
     let began = drive.now;
-    drive.step(In::Verified(Verdict::Overwritten {
-        attempt: id,
-        facts: facts(&[1]),
-        began,
-    }));
+    drive.step(In::Verified(Verdict::Overwritten { attempt: id, facts: facts(&[1]), began }));
     assert!(drive.samples.contains(&Sample::Drift));
     assert_eq!(drive.view.clone().expect("a view").lost_writes, 0);
 }
@@ -395,26 +313,15 @@ fn c4_a_dry_run_shows_the_difference_and_stays_quiet_until_something_changes() {
     let mut drive = Drive::right(params());
     drive.want("web", &[2]).at(500);
     drive.take_said();
-    let withheld = || Outcome::Withheld {
-        members: ips(&[1]),
-        added: ips(&[2]),
-        removed: ips(&[1]),
-    };
+    let withheld = || Outcome::Withheld { members: ips(&[1]), added: ips(&[2]), removed: ips(&[1]) };
     drive.attempt(withheld());
     assert!(drive.events().is_empty() && drive.observations().is_empty());
-    assert_eq!(
-        drive.view.clone().expect("a view").withheld,
-        Some((ips(&[2]), ips(&[1])))
-    );
+    assert_eq!(drive.view.clone().expect("a view").withheld, Some((ips(&[2]), ips(&[1]))));
     drive.at(60_000).see(&[1]).at(3_600_000);
     assert!(drive.due.is_none());
     drive.see(&[1, 3]).at(3_600_500);
     assert!(drive.due.is_some(), "what is there has changed");
-    drive
-        .attempt(withheld())
-        .at(3_700_000)
-        .want("web", &[4])
-        .at(3_700_500);
+    drive.attempt(withheld()).at(3_700_000).want("web", &[4]).at(3_700_500);
     assert!(drive.due.is_some(), "the level has changed");
     drive.want("web", &[1]);
     assert_eq!(drive.view.clone().expect("a view").withheld, None);
@@ -440,19 +347,10 @@ fn q4_a_pool_that_is_nobodys_lets_go_and_retires() {
     drive.take_said();
     drive.drop_service("web");
     assert!(drive.due.is_none());
-    let last: Vec<bool> = drive
-        .said
-        .iter()
-        .map(|said| matches!(said, Out::Gone(_) | Out::Retired(_)))
-        .collect();
+    let last: Vec<bool> =
+        drive.said.iter().map(|said| matches!(said, Out::Gone(_) | Out::Retired(_))).collect();
     assert!(last.ends_with(&[true, true]));
-    assert_eq!(
-        drive.samples,
-        [Sample::PoolState {
-            from: Some(PoolState::Due),
-            to: None
-        }]
-    );
+    assert_eq!(drive.samples, [Sample::PoolState { from: Some(PoolState::Due), to: None }]);
 }
 
 #[test]
@@ -475,10 +373,7 @@ fn q4_a_service_that_returns_during_the_attempt_is_served() {
     let id = drive.take();
     drive.drop_service("web").want("web", &[3]);
     drive.finish(id, written(&[2]));
-    assert!(
-        drive.events().is_empty(),
-        "the attempt was for the Service that left"
-    );
+    assert!(drive.events().is_empty(), "the attempt was for the Service that left");
     drive.at(5_500).attempt(written(&[3]));
     assert_eq!(drive.events(), ["updated web"]);
 }
@@ -492,6 +387,20 @@ fn w8_a_newer_term_lets_go_of_the_attempt_of_the_older_one() {
     drive.finish(id, forbidden());
     assert_eq!(drive.samples, [Sample::UnmatchedAnswer]);
     drive.at(5_000).see(&[1]).at(5_500);
+    assert!(drive.due.is_some());
+}
+
+#[test]
+fn w8_a_newer_term_drops_what_the_older_one_tried_and_compares_again() {
+    let mut drive = Drive::right(params());
+    drive.want("web", &[2]).at(500).attempt(throttled(900_000));
+    drive.events();
+    drive.at(40_000).edit(|a| a.epoch = Epoch(2));
+    let view = drive.view.clone().expect("a view");
+    assert_eq!(view.retries[&ServiceUid::new("web")], [0], "a fresh budget");
+    assert_eq!(view.state, PoolState::Waiting, "no longer parked");
+    assert!(drive.events().is_empty());
+    drive.at(40_500);
     assert!(drive.due.is_some());
 }
 
@@ -523,14 +432,9 @@ fn e2_the_way_of_an_endpoint_change_is_measured_once_and_only_when_it_was_writte
     drive.at(60_000).see(&[1]).at(60_500).attempt(written(&[2]));
     assert!(measured(&mut drive).is_empty(), "drift is no endpoint change");
     triggered(&mut drive, 70_000, &[3]);
-    drive
-        .at(70_500)
-        .attempt(Outcome::Unchanged { members: ips(&[3]) });
+    drive.at(70_500).attempt(Outcome::Unchanged { members: ips(&[3]) });
     drive.at(90_000).see(&[1]).at(90_500).attempt(written(&[3]));
-    assert!(
-        measured(&mut drive).is_empty(),
-        "nor is one that needed no write measured later"
-    );
+    assert!(measured(&mut drive).is_empty(), "nor is one that needed no write measured later");
 }
 
 #[test]
@@ -538,10 +442,7 @@ fn q1_an_entry_has_at_most_one_count_more_than_retries() {
     let mut drive = Drive::right(params());
     let mut most = 0;
     for n in 0..40_u8 {
-        drive
-            .at(u64::from(n) * 31_000)
-            .want("web", &[10 + n])
-            .at(u64::from(n) * 31_000 + 600);
+        drive.at(u64::from(n) * 31_000).want("web", &[10 + n]).at(u64::from(n) * 31_000 + 600);
         if drive.due.is_some() {
             drive.attempt(conflict());
         }

@@ -14,11 +14,7 @@ fn s0_01_02_04_a_throttled_pool_is_parked_quietly_until_it_is_eligible() {
     drive.take_said();
     drive.at(90_499);
     assert!(drive.due.is_none());
-    assert!(
-        drive.said.is_empty(),
-        "nothing is said while it waits: {:?}",
-        drive.said
-    );
+    assert!(drive.said.is_empty(), "nothing is said while it waits: {:?}", drive.said);
     drive.at(90_500);
     assert!(drive.due.is_some());
 }
@@ -28,11 +24,7 @@ fn s0_03_05_a_throttled_pool_without_a_future_moment_waits_for_the_retry_interva
     let mut drive = Drive::right(params());
     drive.want("web", &[2]).at(500).attempt(throttled(400));
     assert_eq!(drive.events(), ["retrying web"]);
-    assert_eq!(
-        drive.state(),
-        PoolState::Waiting,
-        "a moment that has passed parks nothing"
-    );
+    assert_eq!(drive.state(), PoolState::Waiting, "a moment that has passed parks nothing");
     drive.at(30_499);
     assert!(drive.due.is_none());
     drive.at(30_500).attempt(written(&[2]));
@@ -68,10 +60,7 @@ fn s0_08_changes_added_while_parked_go_with_the_newest_level() {
     drive.at(40_000).want("web", &[3]).at(90_500);
     let id = drive.take();
     let taken = drive.taken(id).expect("a level");
-    assert_eq!(
-        taken.level.required.keys().copied().collect::<BTreeSet<_>>(),
-        ips(&[3])
-    );
+    assert_eq!(taken.level.required.keys().copied().collect::<BTreeSet<_>>(), ips(&[3]));
 }
 
 #[test]
@@ -90,30 +79,20 @@ fn s0_09_each_change_keeps_its_own_count_and_a_failure_costs_each_one_retry() {
 
 #[test]
 fn s0_10_exhausted_changes_are_reported_while_fresher_ones_are_requeued() {
-    let mut drive = Drive::right(Params {
-        max_retries: 1,
-        ..params()
-    });
+    let mut drive = Drive::right(Params { max_retries: 1, ..params() });
     drive.want("web", &[2]).at(500).attempt(conflict());
     drive.want("api", &[3]).at(30_500);
     drive.take_said();
     drive.attempt(conflict());
     assert_eq!(drive.events(), ["exhausted web", "retrying api"]);
-    assert_eq!(
-        drive.observations(),
-        [true],
-        "a mixed attempt is one failed observation"
-    );
+    assert_eq!(drive.observations(), [true], "a mixed attempt is one failed observation");
     let view = drive.view.clone().expect("a view");
     assert_eq!(view.retries, BTreeMap::from([(ServiceUid::new("api"), vec![1])]));
 }
 
 #[test]
 fn s0_10_a_service_with_exhausted_and_requeued_changes_hears_both() {
-    let mut drive = Drive::right(Params {
-        max_retries: 1,
-        ..params()
-    });
+    let mut drive = Drive::right(Params { max_retries: 1, ..params() });
     drive.want("web", &[2]).at(500).attempt(conflict());
     drive.want("web", &[3]).at(30_500);
     drive.take_said();
@@ -131,10 +110,7 @@ fn s0_11_the_fourth_failure_exhausts_the_default_budget_and_leaves_the_queue_emp
     }
     drive.at(90_500).attempt(conflict());
     let reports = drive.reports.clone();
-    assert!(matches!(
-        reports[0].what,
-        What::FailedExhausted { retries: 3, .. }
-    ));
+    assert!(matches!(reports[0].what, What::FailedExhausted { retries: 3, .. }));
     assert_eq!(drive.events(), ["exhausted web"]);
     assert_eq!(drive.observations(), [true]);
     assert_eq!(drive.state(), PoolState::Failed);
@@ -191,21 +167,13 @@ fn s0_18_20_a_service_that_leaves_while_parked_no_longer_parks_the_pool() {
     assert_eq!(drive.state(), PoolState::Waiting);
     assert!(drive.events().is_empty());
     drive.at(30_500);
-    assert!(
-        drive.due.is_some(),
-        "the retry interval holds, the parking does not"
-    );
+    assert!(drive.due.is_some(), "the retry interval holds, the parking does not");
 }
 
 #[test]
 fn s0_19_one_event_for_each_distinct_service() {
     let mut drive = Drive::right(params());
-    drive
-        .want("web", &[2])
-        .want("web", &[3])
-        .want("api", &[4])
-        .want("api", &[5])
-        .at(2_000);
+    drive.want("web", &[2]).want("web", &[3]).want("api", &[4]).want("api", &[5]).at(2_000);
     drive.attempt(conflict());
     assert_eq!(drive.events(), ["retrying api", "retrying web"]);
     drive.at(32_000).attempt(written(&[3, 5]));
@@ -223,25 +191,17 @@ fn s0_21_an_interrupted_attempt_says_nothing_and_requeues_nothing() {
     assert!(drive.observations().is_empty());
     assert!(drive.view.clone().expect("a view").retries.is_empty());
     drive.at(60_000).see(&[1]).at(60_500);
-    assert!(
-        drive.due.is_some(),
-        "the level stays: the next observation finds the difference"
-    );
+    assert!(drive.due.is_some(), "the level stays: the next observation finds the difference");
 }
 
 #[test]
 fn s0_22_no_retries_means_the_first_failure_is_the_last() {
-    let mut drive = Drive::right(Params {
-        max_retries: 0,
-        ..params()
-    });
+    let mut drive = Drive::right(Params { max_retries: 0, ..params() });
     drive.want("web", &[2]).at(500).attempt(conflict());
     assert_eq!(drive.events(), ["exhausted web"]);
     drive.at(3_600_000);
     assert!(drive.due.is_none(), "nor is it compared again");
-    drive
-        .edit(|a| a.services.get_mut("web").expect("web").revision += 1)
-        .at(3_600_500);
+    drive.edit(|a| a.services.get_mut("web").expect("web").revision += 1).at(3_600_500);
     assert!(drive.due.is_some(), "a slice event starts it again");
 }
 

@@ -136,8 +136,7 @@ fn n4_draining_beats_up_and_only_a_down_of_ours_is_taken_back() {
     ]);
     let set = draining(&[1, 2, 6, 7, 8], &[3, 5, 8]);
     let change = edit(&facts, None, &set);
-    let expected =
-        BTreeMap::from([(0, AdminState::Down), (2, AdminState::None), (5, AdminState::Down)]);
+    let expected = BTreeMap::from([(0, AdminState::Down), (2, AdminState::None), (5, AdminState::Down)]);
     assert_eq!(change.edit, Edit { set_admin: expected, ..Edit::default() });
     assert_eq!(change.members, facts.members(), "an admin-only write keeps the observed members (N3)");
 }
@@ -159,8 +158,10 @@ fn w3_the_virtual_network_stays_where_the_pool_has_it() {
     };
     let at_pool = PoolFacts { network: Some(theirs.clone()), ..pool(vec![entry("a", Some(ip(1)))]) };
     assert_eq!(networks(&at_pool, &wanted), Some((None, None)));
-    let at_address =
-        pool(vec![Entry { network: Some(theirs.clone()), ..entry("gone", Some(ip(7))) }, entry("a", Some(ip(1)))]);
+    let at_address = pool(vec![
+        Entry { network: Some(theirs.clone()), ..entry("gone", Some(ip(7))) },
+        entry("a", Some(ip(1))),
+    ]);
     assert_eq!(networks(&at_address, &wanted), Some((Some(theirs), None)));
     let nowhere = pool(vec![entry("a", Some(ip(1)))]);
     assert_eq!(networks(&nowhere, &wanted), Some((None, Some(ours.clone()))));

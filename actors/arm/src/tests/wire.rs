@@ -1,0 +1,192 @@
+//! What goes over the wire, and what comes of what comes back.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use pool_core::arm::{ArmAnswer, ArmRequest, Edit, FailureKind, OperationState, RetryAfter};
+use pool_core::ids::{Etag, LbName, Operation};
+use pool_core::machine::Now;
+
+use super::server::{Reply, Server, reply};
+use super::{NOW, document, failure, permit, pool_id, pool_read, settings};
+use crate::{Client, Settings, Timeouts};
+
+const POOL: &str = r#"{"name":"pool","etag":"W/\"body\"","properties":{"provisioningState":"Succeeded",
+    "loadBalancerBackendAddresses":[{"name":"n1","properties":{"ipAddress":"10.0.0.4"}}]}}"#;
+
+fn put(send_before: Now) -> ArmRequest {
+    ArmRequest::PutPool {
+        pool: pool_id(),
+        base: document(POOL),
+        edit: Edit { remove: BTreeSet::from([0]), ..Edit::default() },
+        if_match: Some(Etag::new("W/\"seen\"")),
+        permit: permit(send_before),
+    }
+}
+
+async fn started(replies: Vec<Reply>) -> (Server, Client) {
+    let server = Server::start(replies).await;
+    let client = Client::new(settings(&server.endpoint())).unwrap();
+    (server, client)
+}
+
+#[tokio::test]
+async fn w3_a_get_and_the_put_that_edits_it_carry_their_addresses_headers_and_body() {
+    let accepted = r#"{"etag":"W/\"new\"","properties":{"provisioningState":"Updating"}}"#;
+    let headers = "azure-asyncoperation: https://h/op?t=1\r\nlocation: https://h/other\r\nretry-after: 10\r\nx-ms-correlation-request-id: c-1\r\n";
+    let (mut server, client) =
+        started(vec![reply(200, "etag: W/\"head\"\r\n", POOL), reply(201, headers, accepted)]).await;
+    let read = pool_read(client.execute(ArmRequest::GetPool(pool_id())).await);
+    assert_eq!(read.etag, Some(Etag::new("W/\"head\"")));
+    assert_eq!(read.facts.etag, Some(Etag::new("W/\"body\"")));
+    let answer = client
+        .execute(ArmRequest::PutPool {
+            pool: pool_id(),
+            base: read.document,
+            edit: Edit { remove: BTreeSet::from([0]), ..Edit::default() },
+            if_match: read.etag,
+            permit: permit(NOW),
+        })
+        .await;
+    let ArmAnswer::Put(accepted) = answer else { panic!("{answer:?}") };
+    assert_eq!(accepted.operation, Some(Operation::new("https://h/op?t=1")));
+    assert_eq!(accepted.retry_after, RetryAfter::In(Duration::from_secs(10)));
+    assert_eq!(accepted.correlation_id.as_deref(), Some("c-1"));
+    assert_eq!(accepted.etag, Some(Etag::new("W/\"new\"")));
+
+    let (get, put) = (server.received().unwrap(), server.received().unwrap());
+    let path = "/subscriptions/sub/resourceGroups/rg/providers/Microsoft.Network/loadBalancers/lb/backendAddressPools/pool?api-version=2025-05-01";
+    assert_eq!(get.line, format!("GET {path} HTTP/1.1"));
+    assert_eq!(put.line, format!("PUT {path} HTTP/1.1"));
+    assert_eq!(put.headers["if-match"], "W/\"head\"");
+    assert_eq!(put.headers["content-type"], "application/json");
+    assert!(put.body.contains(r#""loadBalancerBackendAddresses":[]"#), "{}", put.body);
+    assert!(!get.headers.contains_key("if-match"));
+    for request in [&get, &put] {
+        assert_eq!(request.headers["user-agent"], "azure-backend-pool-controller/test");
+        assert_eq!(request.headers["x-ms-return-client-request-id"], "true");
+        assert!(!request.headers.contains_key("authorization"));
+    }
+    assert_eq!(put.headers["x-ms-client-request-id"].len(), 36);
+    assert_ne!(get.headers["x-ms-client-request-id"], put.headers["x-ms-client-request-id"]);
+}
+
+#[tokio::test]
+async fn w8_a_put_is_sent_at_the_last_moment_of_its_permit_and_not_after_it() {
+    let (mut server, client) = started(vec![reply(200, "", POOL)]).await;
+    let late = failure(client.execute(put(Now::from_micros(NOW.as_micros() - 1))).await);
+    assert_eq!(late.kind, FailureKind::PermitExpired);
+    assert!(server.received().is_none());
+    assert!(matches!(client.execute(put(NOW)).await, ArmAnswer::Put(_)));
+    assert!(server.received().is_some());
+}
+
+#[tokio::test]
+async fn w6_a_shut_gate_stops_its_verb_alone_until_it_opens() {
+    let (mut server, client) =
+        started(vec![reply(200, "", POOL), reply(200, "", POOL), reply(200, "", POOL)]).await;
+    let soon = NOW.plus(Duration::from_secs(3));
+    client.set_gates(Some(soon), None);
+    let shut = failure(client.execute(ArmRequest::GetPool(pool_id())).await);
+    assert_eq!(shut.kind, FailureKind::GateClosed);
+    assert_eq!(shut.retry_after, RetryAfter::In(Duration::from_secs(3)));
+    let poll = ArmRequest::Poll(Operation::new(format!("{}/op", server.endpoint())));
+    assert_eq!(failure(client.execute(poll).await).kind, FailureKind::GateClosed);
+    assert!(matches!(client.execute(put(NOW)).await, ArmAnswer::Put(_)));
+
+    client.set_gates(Some(NOW), Some(soon));
+    assert_eq!(failure(client.execute(put(NOW)).await).kind, FailureKind::GateClosed);
+    pool_read(client.execute(ArmRequest::GetPool(pool_id())).await);
+    client.set_gates(None, None);
+    assert!(matches!(client.execute(put(NOW)).await, ArmAnswer::Put(_)));
+    let lines: Vec<String> =
+        std::iter::from_fn(|| server.received()).map(|it| it.line[..3].to_owned()).collect();
+    assert_eq!(lines, ["PUT", "GET", "PUT"]);
+}
+
+#[tokio::test]
+async fn w4_a_server_that_never_answers_is_a_timeout_of_its_verb() {
+    let server = Server::start(vec![Reply::Never, Reply::Never]).await;
+    let short = Duration::from_millis(50);
+    let client = |timeouts| Client::new(Settings { timeouts, ..settings(&server.endpoint()) }).unwrap();
+    let puts = client(Timeouts { put: short, ..Timeouts::default() });
+    assert_eq!(failure(puts.execute(put(NOW)).await).kind, FailureKind::Timeout);
+    let gets = client(Timeouts { get: short, ..Timeouts::default() });
+    let load_balancer = ArmRequest::GetLoadBalancer(LbName::new("lb"));
+    assert_eq!(failure(gets.execute(load_balancer).await).kind, FailureKind::Timeout);
+}
+
+#[tokio::test]
+async fn w4_a_connection_that_breaks_or_is_refused_is_a_connection_failure_and_is_tried_once() {
+    let half = "HTTP/1.1 200 OK\r\ncontent-length: 500\r\n\r\n{\"name\":";
+    let (mut server, client) = started(vec![Reply::Hangup, Reply::Raw(half.to_owned())]).await;
+    for _ in 0..3 {
+        let broken = failure(client.execute(put(NOW)).await);
+        assert_eq!(broken.kind, FailureKind::Connection, "{broken}");
+        assert!(!broken.message.contains("127.0.0.1:"), "no address in {broken}");
+    }
+    assert_eq!(std::iter::from_fn(|| server.received()).count(), 2);
+}
+
+#[tokio::test]
+async fn w4_nothing_is_tried_twice_and_no_redirect_is_followed() {
+    let error = r#"{"error":{"code":"ServiceUnavailable","message":"a \"quoted\" word"}}"#;
+    let elsewhere = "location: http://127.0.0.1:1/elsewhere\r\n";
+    let (mut server, client) = started(vec![
+        reply(503, "retry-after: 1\r\n", error),
+        reply(429, "retry-after: 0\r\n", error),
+        reply(307, elsewhere, ""),
+    ])
+    .await;
+    let busy = failure(client.execute(put(NOW)).await);
+    assert_eq!(busy.kind, FailureKind::Status(503));
+    assert_eq!(busy.code.as_deref(), Some("ServiceUnavailable"));
+    assert_eq!(&*busy.message, "a \"quoted\" word");
+    assert_eq!(failure(client.execute(put(NOW)).await).retry_after, RetryAfter::Invalid);
+    assert_eq!(failure(client.execute(put(NOW)).await).kind, FailureKind::Status(307));
+    assert_eq!(std::iter::from_fn(|| server.received()).count(), 3);
+}
+
+#[tokio::test]
+async fn w5_the_bytes_of_a_polls_address_are_sent_as_they_are_and_foreign_hosts_get_nothing() {
+    let (mut server, client) = started(vec![reply(200, "", r#"{"status":"InProgress"}"#)]).await;
+    let odd = "/subscriptions/s/locations/e/operations/g?api-version=1&t=63%2b9&c=MII+a/b%3d&s=x_-y&h=~";
+    let foreign = [
+        "https://127.0.0.1/op".to_owned(),
+        format!("http://127.0.0.1:{}/op", server.address.port() ^ 1),
+        format!("http://localhost:{}/op", server.address.port()),
+        format!("http://user@{}/op", server.address),
+        "/relative".to_owned(),
+        String::new(),
+    ];
+    for url in foreign {
+        let refused = failure(client.execute(ArmRequest::Poll(Operation::new(url.clone()))).await);
+        assert_eq!(refused.kind, FailureKind::Refused, "{url}");
+    }
+    let answer =
+        client.execute(ArmRequest::Poll(Operation::new(format!("{}{odd}", server.endpoint())))).await;
+    assert!(matches!(answer, ArmAnswer::Operation(OperationState::Running { .. })), "{answer:?}");
+    assert_eq!(server.received().unwrap().line, format!("GET {odd} HTTP/1.1"));
+    assert!(server.received().is_none());
+}
+
+#[tokio::test]
+async fn a_put_that_does_not_fit_its_document_is_refused_and_nothing_is_sent() {
+    let (mut server, client) = started(vec![reply(200, "", POOL)]).await;
+    let request =
+        |base, edit| ArmRequest::PutPool { pool: pool_id(), base, edit, if_match: None, permit: permit(NOW) };
+    let beyond = Edit { remove: BTreeSet::from([1]), ..Edit::default() };
+    let foreign = pool_core::arm::Document::new("another port's");
+    for request in [request(document(POOL), beyond), request(foreign, Edit::default())] {
+        assert_eq!(failure(client.execute(request).await).kind, FailureKind::Refused);
+    }
+    let bad_header = ArmRequest::PutPool {
+        pool: pool_id(),
+        base: document(POOL),
+        edit: Edit::default(),
+        if_match: Some(Etag::new("a\r\nb")),
+        permit: permit(NOW),
+    };
+    assert_eq!(failure(client.execute(bad_header).await).kind, FailureKind::Refused);
+    assert!(server.received().is_none());
+}

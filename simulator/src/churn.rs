@@ -1,0 +1,174 @@
+//! What happens to the pods of a world, and when. The n-th change follows from the seed alone.
+
+use crate::random::Random;
+use crate::world::{Phase, Pod, World};
+
+/// Of a hundred changes, how many carry a rollout on that has begun.
+const CARRIED_ON: usize = 66;
+/// Of a hundred new rollouts, how many replace a pod; the others scale up or down in equal parts.
+const REPLACING: usize = 70;
+/// How often each Service changes in a burst.
+const BURST_CHANGES: u64 = 5;
+/// How long a burst takes, in microseconds.
+const BURST_US: u64 = 1_000_000;
+
+/// How pods change.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Pattern {
+    /// Rolling updates and scaling, one slice write at a time, evenly.
+    Churn {
+        /// Changes per second.
+        rate: f64,
+        /// For how long, in microseconds.
+        duration_us: u64,
+    },
+    /// Every Service changes five times within one second, evenly.
+    Burst,
+    /// Nothing changes.
+    Still,
+}
+
+/// The changes of a run.
+#[derive(Clone, Debug)]
+pub struct Churn {
+    pattern: Pattern,
+    random: Random,
+    made: u64,
+    rolling: Vec<usize>,
+}
+
+/// One change: which slice of which Service is to be written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Change {
+    /// The number of the Service.
+    pub service: usize,
+    /// The number of its slice.
+    pub slice: usize,
+}
+
+impl Churn {
+    /// The changes of this pattern and seed.
+    #[must_use]
+    pub fn new(pattern: Pattern, seed: u64) -> Self {
+        // Not the stream that planned the world.
+        Self { pattern, random: Random::new(!seed), made: 0, rolling: Vec::new() }
+    }
+
+    /// How many changes there will be in a world.
+    #[must_use]
+    pub fn total(&self, world: &World) -> u64 {
+        let services = world.services().len() as u64;
+        match self.pattern {
+            Pattern::Churn { .. } | Pattern::Burst if services == 0 => 0,
+            Pattern::Churn { rate, duration_us } => (rate.max(0.0) * seconds(duration_us)).round() as u64,
+            Pattern::Burst => services * BURST_CHANGES,
+            Pattern::Still => 0,
+        }
+    }
+
+    /// How many have been made.
+    #[must_use]
+    pub fn made(&self) -> u64 {
+        self.made
+    }
+
+    /// When the next change is due, in microseconds since the first could be; `None` when all are made.
+    #[must_use]
+    pub fn next_due_us(&self, world: &World) -> Option<u64> {
+        let total = self.total(world);
+        if self.made >= total {
+            return None;
+        }
+        let at = match self.pattern {
+            Pattern::Churn { duration_us, .. } => even(duration_us, self.made, total),
+            Pattern::Burst => even(BURST_US, self.made, total),
+            Pattern::Still => return None,
+        };
+        Some(at)
+    }
+
+    /// Makes the next change. Nothing when there are no Services.
+    pub fn make(&mut self, world: &mut World) -> Option<Change> {
+        let services = world.services().len();
+        if services == 0 {
+            return None;
+        }
+        let change = match self.pattern {
+            Pattern::Churn { .. } => self.roll(world, services),
+            Pattern::Burst => self.jump(world, services),
+            Pattern::Still => return None,
+        };
+        self.made += 1;
+        Some(change)
+    }
+
+    /// Carries a rollout on, or begins one.
+    fn roll(&mut self, world: &mut World, services: usize) -> Change {
+        let carry_on = !self.rolling.is_empty() && self.random.percent(CARRIED_ON);
+        let service = if carry_on {
+            self.rolling[self.random.below(self.rolling.len())]
+        } else {
+            self.random.below(services)
+        };
+        let slice = match world.service_mut(service).advance() {
+            Some(slice) => slice,
+            None => self.begin(world, service),
+        };
+        self.rolling.retain(|known| *known != service);
+        if world.services()[service].is_changing() {
+            self.rolling.push(service);
+        }
+        Change { service, slice }
+    }
+
+    fn begin(&mut self, world: &mut World, service: usize) -> usize {
+        let known = &world.services()[service];
+        let (pods, slices) = (known.pods.len(), known.slices);
+        let most = world.size().endpoints * 2;
+        let replace = self.random.percent(REPLACING);
+        let shrink = (self.random.percent(50) || pods >= most) && pods > 1;
+        let chosen = self.random.below(pods);
+        if replace {
+            let old = &world.services()[service].pods[chosen];
+            let (slice, serial) = (old.slice, old.serial);
+            return self.start(world, service, slice, Some(serial));
+        }
+        if shrink {
+            let pod = &mut world.service_mut(service).pods[chosen];
+            pod.phase = Phase::Terminating;
+            return pod.slice;
+        }
+        let slice = self.random.below(slices);
+        self.start(world, service, slice, None)
+    }
+
+    fn start(&mut self, world: &mut World, service: usize, slice: usize, replaces: Option<u64>) -> usize {
+        let serial = world.next_serial();
+        let node = world.services()[service].free_node(world.size().nodes, &mut self.random);
+        let pod = Pod { serial, node, slice, phase: Phase::Starting, replaces };
+        world.service_mut(service).pods.push(pod);
+        slice
+    }
+
+    /// Puts a ready pod on another node in one step.
+    fn jump(&mut self, world: &mut World, services: usize) -> Change {
+        let turn = usize::try_from(self.made).unwrap_or(usize::MAX);
+        let service = turn % services;
+        let serial = world.next_serial();
+        let node = world.services()[service].free_node(world.size().nodes, &mut self.random);
+        let pods = &mut world.service_mut(service).pods;
+        let count = pods.len();
+        let pod = &mut pods[turn / services % count];
+        *pod = Pod { serial, node, slice: pod.slice, phase: Phase::Ready, replaces: None };
+        Change { service, slice: pod.slice }
+    }
+}
+
+fn seconds(us: u64) -> f64 {
+    us as f64 / 1e6
+}
+
+fn even(within_us: u64, index: u64, total: u64) -> u64 {
+    let at = u128::from(within_us) * u128::from(index) / u128::from(total.max(1));
+    u64::try_from(at).unwrap_or(u64::MAX)
+}

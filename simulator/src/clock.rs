@@ -1,0 +1,43 @@
+//! The simulator's clock: one start for both models, so that their moments compare.
+
+use tokio::time::Instant;
+
+/// Microseconds since the fakes were started, and the wall time that belongs to them.
+#[derive(Clone, Copy, Debug)]
+pub struct Clock {
+    start: Instant,
+    wall_start: jiff::Timestamp,
+}
+
+impl Clock {
+    /// A clock that shows 0 at the moment of the call.
+    #[must_use]
+    pub fn start() -> Self {
+        Self { start: Instant::now(), wall_start: jiff::Timestamp::now() }
+    }
+
+    /// Microseconds since the start.
+    #[must_use]
+    pub fn now_us(&self) -> u64 {
+        u64::try_from(self.start.elapsed().as_micros()).unwrap_or(u64::MAX)
+    }
+
+    /// The moment `at_us` on tokio's clock, for timers.
+    #[must_use]
+    pub fn instant(&self, at_us: u64) -> Instant {
+        self.start + std::time::Duration::from_micros(at_us)
+    }
+
+    /// Wall-clock seconds since 1970 at the start.
+    #[must_use]
+    pub fn epoch_s(&self) -> u64 {
+        u64::try_from(self.wall_start.as_second()).unwrap_or(0)
+    }
+
+    /// The wall time of `at_us` as Kubernetes writes it into annotations (RFC 3339, UTC).
+    #[must_use]
+    pub fn rfc3339(&self, at_us: u64) -> String {
+        let span = jiff::SignedDuration::from_micros(i64::try_from(at_us).unwrap_or(i64::MAX));
+        self.wall_start.checked_add(span).unwrap_or(jiff::Timestamp::MAX).to_string()
+    }
+}

@@ -1,0 +1,126 @@
+//! Both fakes, running: their addresses, and what a scenario can do to them.
+
+use serde_json::Value;
+use simulator_models::arm::{self, ArmModel, Counters, LogEntry, Member};
+use simulator_models::kube::{self, KubeModel, Refused, Resource};
+
+use crate::azure::Azure;
+use crate::clock::Clock;
+use crate::cluster::Cluster;
+use crate::http::Listener;
+use crate::owner::Owner;
+
+/// What the fakes start with.
+#[derive(Clone, Debug, Default)]
+pub struct Settings {
+    /// ARM's knobs; its endpoint is filled in.
+    pub arm: arm::Settings,
+    /// The API server's knobs; its epoch becomes the wall clock's.
+    pub kube: kube::Settings,
+}
+
+/// The running fakes. They end with [`Fakes::stop`], or with the runtime that they were started on.
+pub struct Fakes {
+    /// Where ARM listens, `http://127.0.0.1:port`.
+    pub arm_url: String,
+    /// Where the API server listens, `http://127.0.0.1:port`.
+    pub kubernetes_url: String,
+    /// ARM's model; ask it.
+    pub azure: Owner<Azure>,
+    /// The API server's model; ask it.
+    pub cluster: Owner<Cluster>,
+    listeners: [Listener; 2],
+}
+
+impl Fakes {
+    /// Starts both on the current runtime, each with a listener on a free port of the loopback interface.
+    ///
+    /// # Errors
+    /// No port can be had.
+    pub async fn start(settings: Settings) -> std::io::Result<Self> {
+        let clock = Clock::start();
+        let azure = Owner::start(Azure::new(ArmModel::new(settings.arm)), clock);
+        let model = KubeModel::new(kube::Settings { epoch_s: clock.epoch_s(), ..settings.kube });
+        let cluster = Owner::start(Cluster { model }, clock);
+        let listeners = [Listener::arm(azure.clone())?, Listener::kubernetes(cluster.clone())?];
+        let [arm_url, kubernetes_url] = listeners.each_ref().map(Listener::url);
+        let endpoint = arm_url.clone();
+        azure.ask(move |azure, _| azure.model.set_endpoint(&endpoint)).await;
+        Ok(Self { arm_url, kubernetes_url, azure, cluster, listeners })
+    }
+
+    /// The clock that both models read.
+    #[must_use]
+    pub fn clock(&self) -> Clock {
+        self.azure.clock()
+    }
+
+    /// Creates or replaces objects, as controllers of the cluster do.
+    ///
+    /// # Errors
+    /// The model refuses one of them; the ones before it are there.
+    pub async fn apply(&self, objects: Vec<Value>) -> Result<(), Refused> {
+        let apply = |cluster: &mut Cluster, now_us| {
+            objects.into_iter().try_for_each(|object| cluster.model.apply(object, now_us).map(drop))
+        };
+        self.cluster.ask(apply).await
+    }
+
+    /// Deletes an object; false when there is none.
+    pub async fn delete(&self, resource: Resource, namespace: &str, name: &str) -> bool {
+        let (namespace, name) = (namespace.to_owned(), name.to_owned());
+        self.cluster
+            .ask(move |cluster, now_us| cluster.model.delete(resource, &namespace, &name, now_us))
+            .await
+    }
+
+    /// The members of a pool; `None` when there is no such pool.
+    pub async fn members(&self, load_balancer: &str, pool: &str) -> Option<Vec<Member>> {
+        let (load_balancer, pool) = (load_balancer.to_owned(), pool.to_owned());
+        self.azure.ask(move |azure, _| azure.model.members(&load_balancer, &pool)).await
+    }
+
+    /// ARM's sums so far.
+    pub async fn counters(&self) -> Counters {
+        self.azure.ask(|azure, _| azure.model.counters()).await
+    }
+
+    /// The requests that ARM has answered, oldest first.
+    pub async fn log(&self) -> Vec<LogEntry> {
+        self.azure.ask(|azure, _| azure.model.log().to_vec()).await
+    }
+
+    /// Writes a pool as somebody else would (name and IP of each member); answers with the status.
+    pub async fn foreign_put(&self, load_balancer: &str, pool: &str, members: Vec<(String, String)>) -> u16 {
+        let (load_balancer, pool) = (load_balancer.to_owned(), pool.to_owned());
+        self.azure
+            .ask(move |azure, now_us| {
+                let members: Vec<(&str, &str)> =
+                    members.iter().map(|(name, ip)| (name.as_str(), ip.as_str())).collect();
+                azure.foreign_put(&load_balancer, &pool, &members, now_us)
+            })
+            .await
+    }
+
+    /// Turns ARM's knobs while it runs; changed faults start counting anew.
+    pub async fn tune_arm(&self, change: impl FnOnce(&mut arm::Settings) + Send + 'static) {
+        self.azure.ask(|azure, _| azure.model.reconfigure(change)).await;
+    }
+
+    /// While down, ARM cuts every connection.
+    pub async fn arm_down(&self, down: bool) {
+        self.azure.ask(move |azure, _| azure.down = down).await;
+    }
+
+    /// Plants a fault in the API server: anything that its model can do.
+    pub async fn plant(&self, fault: impl FnOnce(&mut KubeModel) + Send + 'static) {
+        self.cluster.ask(|cluster, _| fault(&mut cluster.model)).await;
+    }
+
+    /// Stops both listeners at once.
+    pub async fn stop(self) {
+        for listener in &self.listeners {
+            listener.stop().await;
+        }
+    }
+}

@@ -1,0 +1,106 @@
+//! HTTP on loopback around the models: listeners that stop on command, real waiting times, and connections that
+//! are cut where the model says so.
+
+mod arm;
+mod kubernetes;
+
+use std::any::Any;
+use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::os::fd::AsFd;
+use std::time::Duration;
+
+use actix_web::dev::{Extensions, ServerHandle};
+use actix_web::{App, HttpRequest, HttpResponse, HttpServer, web};
+
+use crate::azure::Azure;
+use crate::cluster::Cluster;
+use crate::owner::Owner;
+
+/// How long an unused connection stays open.
+const KEEP_ALIVE: Duration = Duration::from_secs(75);
+/// The largest body that a request may have; a pool of 5000 members has about 2 MiB.
+const LARGEST_BODY: usize = 32 << 20;
+
+/// A running listener.
+pub(crate) struct Listener {
+    address: SocketAddr,
+    handle: ServerHandle,
+}
+
+impl Listener {
+    /// Serves ARM on a free port of the loopback interface.
+    pub(crate) fn arm(azure: Owner<Azure>) -> std::io::Result<Self> {
+        Self::open(move |service| {
+            service.app_data(web::Data::new(azure.clone())).default_service(web::to(arm::answer));
+        })
+    }
+
+    /// Serves the API server on a free port of the loopback interface.
+    pub(crate) fn kubernetes(cluster: Owner<Cluster>) -> std::io::Result<Self> {
+        Self::open(move |service| {
+            service.app_data(web::Data::new(cluster.clone())).default_service(web::to(kubernetes::answer));
+        })
+    }
+
+    fn open(configure: impl Fn(&mut web::ServiceConfig) + Clone + Send + 'static) -> std::io::Result<Self> {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
+        let address = listener.local_addr()?;
+        let app = move || {
+            let body = web::PayloadConfig::new(LARGEST_BODY);
+            App::new().app_data(body).configure(configure.clone())
+        };
+        let server = HttpServer::new(app)
+            .workers(1)
+            .tcp_nodelay(true)
+            .keep_alive(KEEP_ALIVE)
+            // A pool of connections opens some of them early; they are not slow clients.
+            .client_request_timeout(Duration::ZERO)
+            // A client that closes its side has gone: its watch ends with it.
+            .h1_allow_half_closed(false)
+            .on_connect(remember)
+            .disable_signals()
+            .listen(listener)?
+            .run();
+        let handle = server.handle();
+        tokio::spawn(server);
+        Ok(Self { address, handle })
+    }
+
+    /// `http://127.0.0.1:port`.
+    pub(crate) fn url(&self) -> String {
+        format!("http://{}", self.address)
+    }
+
+    /// Stops at once, whatever is still being answered.
+    pub(crate) async fn stop(&self) {
+        self.handle.stop(false).await;
+    }
+}
+
+/// A second handle of a connection's socket, to cut it under the server.
+struct Socket(TcpStream);
+
+fn remember(io: &dyn Any, connection: &mut Extensions) {
+    let Some(stream) = io.downcast_ref::<tokio::net::TcpStream>() else { return };
+    if let Ok(second) = stream.as_fd().try_clone_to_owned() {
+        connection.insert(Socket(TcpStream::from(second)));
+    }
+}
+
+/// Cuts the connection; the response is never seen.
+fn cut(request: &HttpRequest) -> HttpResponse {
+    if let Some(Socket(stream)) = request.conn_data::<Socket>() {
+        // It may be closed already, which is as good.
+        drop(stream.shutdown(Shutdown::Both));
+    }
+    HttpResponse::InternalServerError().force_close().finish()
+}
+
+fn path_and_query(request: &HttpRequest) -> String {
+    request.uri().path_and_query().map_or_else(String::new, ToString::to_string)
+}
+
+fn headers(request: &HttpRequest) -> Vec<(String, String)> {
+    let text = |value: &[u8]| String::from_utf8_lossy(value).into_owned();
+    request.headers().iter().map(|(name, value)| (name.to_string(), text(value.as_bytes()))).collect()
+}

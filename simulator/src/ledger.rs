@@ -1,0 +1,181 @@
+//! When each pool came to hold what its Service wants: the measure of a run.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+
+use crate::truth::Wanted;
+
+/// A pool by load balancer and name, both in lower case.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct PoolName {
+    /// The load balancer.
+    pub load_balancer: String,
+    /// The pool.
+    pub pool: String,
+}
+
+impl PoolName {
+    /// The pool of these names, whatever their case.
+    #[must_use]
+    pub fn new(load_balancer: &str, pool: &str) -> Self {
+        Self { load_balancer: load_balancer.to_lowercase(), pool: pool.to_lowercase() }
+    }
+}
+
+/// What is wanted of each pool since when, and how long it took.
+#[derive(Clone, Debug, Default)]
+pub struct Ledger {
+    pools: BTreeMap<PoolName, Entry>,
+    wrong: usize,
+    first_change_us: Option<u64>,
+    all_right_since_us: Option<u64>,
+    waits_us: Vec<u64>,
+    moves: u64,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Entry {
+    wanted: Wanted,
+    right: bool,
+    /// When the changes were made whose new members are not all there yet.
+    waiting: Vec<u64>,
+}
+
+impl Ledger {
+    /// Notes that a pool wants something else since `changed_us`; `members` is what it holds.
+    ///
+    /// A change is waited for when it requires a member that the pool has not got.
+    pub fn want(&mut self, pool: PoolName, wanted: Wanted, members: &BTreeSet<IpAddr>, changed_us: u64) {
+        self.first_change_us.get_or_insert(changed_us);
+        let wrong = &mut self.wrong;
+        let entry = self.pools.entry(pool.clone()).or_insert_with(|| {
+            *wrong += 1;
+            Entry::default()
+        });
+        let gained = wanted.required.difference(&entry.wanted.required).any(|ip| !members.contains(ip));
+        if gained {
+            entry.waiting.push(changed_us);
+        }
+        entry.wanted = wanted;
+        self.observe(&pool, members, changed_us);
+    }
+
+    /// Notes what a pool is there to begin with; nobody waits for that.
+    pub fn begin(&mut self, pool: PoolName, wanted: Wanted, members: &BTreeSet<IpAddr>) {
+        self.wrong += 1;
+        let entry = Entry { wanted, ..Entry::default() };
+        if self.pools.insert(pool.clone(), entry).is_some_and(|old| !old.right) {
+            self.wrong -= 1;
+        }
+        self.observe(&pool, members, 0);
+    }
+
+    /// Notes what a pool holds at `at_us`. A pool that nobody spoke of is ignored.
+    pub fn observe(&mut self, pool: &PoolName, members: &BTreeSet<IpAddr>, at_us: u64) {
+        let Some(entry) = self.pools.get_mut(pool) else { return };
+        if entry.wanted.is_held_by(members) {
+            let waits = entry.waiting.drain(..).map(|since| at_us.saturating_sub(since));
+            self.waits_us.extend(waits);
+        }
+        let right = entry.wanted.is_met_by(members);
+        let before = std::mem::replace(&mut entry.right, right);
+        match (before, right) {
+            (false, true) => self.wrong -= 1,
+            (true, false) => self.wrong += 1,
+            (true, true) | (false, false) => return,
+        }
+        self.moves += 1;
+        self.all_right_since_us = match self.wrong {
+            0 => Some(at_us.max(self.all_right_since_us.unwrap_or(0))),
+            _ => None,
+        };
+    }
+
+    /// How many pools are known.
+    #[must_use]
+    pub fn pools(&self) -> usize {
+        self.pools.len()
+    }
+
+    /// How many of them are not right.
+    #[must_use]
+    pub fn wrong(&self) -> usize {
+        self.wrong
+    }
+
+    /// Moves when a pool becomes right or wrong.
+    #[must_use]
+    pub fn moves(&self) -> u64 {
+        self.moves
+    }
+
+    /// Microseconds from the first change until all pools were right, if they are.
+    #[must_use]
+    pub fn first_change_to_right_us(&self) -> Option<u64> {
+        Some(self.all_right_since_us?.saturating_sub(self.first_change_us?))
+    }
+
+    /// How long each change waited for its members, in microseconds, sorted; without those that still wait.
+    #[must_use]
+    pub fn waits_us(&self) -> Vec<u64> {
+        let mut waits = self.waits_us.clone();
+        waits.sort_unstable();
+        waits
+    }
+
+    /// How many changes still wait.
+    #[must_use]
+    pub fn waiting(&self) -> usize {
+        self.pools.values().map(|entry| entry.waiting.len()).sum()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ips(last: &[u8]) -> BTreeSet<IpAddr> {
+        last.iter().map(|last| IpAddr::from([10, 0, 0, *last])).collect()
+    }
+
+    fn wanted(required: &[u8], allowed: &[u8]) -> Wanted {
+        Wanted { required: ips(required), allowed: ips(allowed) }
+    }
+
+    #[test]
+    fn a_change_waits_until_its_members_are_there_and_the_pool_is_right_when_the_others_have_gone() {
+        let mut ledger = Ledger::default();
+        let pool = PoolName::new("LB-2", "Shop-Web");
+        ledger.begin(pool.clone(), wanted(&[1], &[1]), &ips(&[1]));
+        assert_eq!((ledger.pools(), ledger.wrong(), ledger.waiting()), (1, 0, 0));
+
+        ledger.want(pool.clone(), wanted(&[2], &[2]), &ips(&[1]), 1_000);
+        assert_eq!((ledger.wrong(), ledger.waiting(), ledger.first_change_to_right_us()), (1, 1, None));
+        ledger.observe(&PoolName::new("lb-2", "shop-web"), &ips(&[1, 2]), 4_000);
+        assert_eq!((ledger.wrong(), ledger.waits_us()), (1, vec![3_000]));
+        ledger.observe(&pool, &ips(&[2]), 9_000);
+        assert_eq!((ledger.wrong(), ledger.first_change_to_right_us()), (0, Some(8_000)));
+    }
+
+    #[test]
+    fn changes_that_only_take_members_away_are_not_waited_for() {
+        let mut ledger = Ledger::default();
+        let pool = PoolName::new("lb", "pool");
+        ledger.begin(pool.clone(), wanted(&[1, 2], &[1, 2]), &ips(&[1, 2]));
+        ledger.want(pool, wanted(&[1], &[1]), &ips(&[1, 2]), 500);
+        assert_eq!((ledger.wrong(), ledger.waiting(), ledger.waits_us()), (1, 0, vec![]));
+    }
+
+    #[test]
+    fn changes_that_wait_together_are_answered_by_one_write_each_with_its_own_time() {
+        let mut ledger = Ledger::default();
+        let pool = PoolName::new("lb", "pool");
+        ledger.begin(pool.clone(), wanted(&[1], &[1]), &ips(&[1]));
+        ledger.want(pool.clone(), wanted(&[1, 2], &[1, 2]), &ips(&[1]), 100);
+        ledger.want(pool.clone(), wanted(&[1, 2, 3], &[1, 2, 3]), &ips(&[1]), 200);
+        ledger.observe(&pool, &ips(&[1, 2]), 250);
+        assert_eq!(ledger.waiting(), 2, "a write that is already outdated ends no wait");
+        ledger.observe(&pool, &ips(&[1, 2, 3]), 300);
+        assert_eq!((ledger.waits_us(), ledger.wrong()), (vec![100, 200], 0));
+    }
+}

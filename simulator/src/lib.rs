@@ -1,0 +1,39 @@
+//! The models of ARM and Kubernetes behind real HTTP, scenarios and reports (design.md 13).
+//!
+//! Owns the fakes' listeners and clocks, a world of Services with load balancers, the changes that happen to it,
+//! and the judgement of what a service under test has made of it. Knows the service only as a process that reads
+//! files and speaks HTTP: it must not depend on the controller's own crates, whose mistakes it would repeat.
+
+mod azure;
+mod churn;
+mod clock;
+mod cluster;
+mod fakes;
+mod files;
+mod http;
+mod ledger;
+mod notation;
+mod owner;
+mod play;
+mod process;
+mod random;
+mod report;
+mod truth;
+mod world;
+
+pub use azure::Azure;
+pub use churn::{Change, Churn, Pattern};
+pub use clock::Clock;
+pub use cluster::Cluster;
+pub use fakes::{Fakes, Settings};
+pub use files::{BadOverlay, Files, Options as FileOptions, free_port, vnet_id};
+pub use ledger::{Ledger, PoolName};
+pub use notation::{BadNotation, duration, fault, latency};
+pub use owner::{Model, Owner};
+pub use play::{Outcome, Play, Progress, Stage};
+pub use process::{Ended, Process, Usage};
+pub use random::Random;
+pub use report::{Convergence, Report};
+pub use simulator_models as models;
+pub use truth::{Addresses, Wanted, WrongPool, members, pool_name, wanted_pools, wrong_pools};
+pub use world::{CLUSTER_NAME, Phase, Pod, Scope, Service, Size, World};

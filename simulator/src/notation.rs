@@ -1,0 +1,130 @@
+//! The short notations of the command line: durations, waiting times and faults.
+
+use std::time::Duration;
+
+use simulator_models::arm::{Fault, FaultEffect, Latency};
+use thiserror::Error;
+
+/// A text that says nothing.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error("{found:?} is not {expected}")]
+pub struct BadNotation {
+    found: String,
+    expected: &'static str,
+}
+
+/// A duration: whole numbers with units `us`, `ms`, `s`, `m` or `h`, such as `1m30s`; `0` needs none.
+///
+/// # Errors
+/// Anything else.
+pub fn duration(text: &str) -> Result<Duration, BadNotation> {
+    let bad = || BadNotation { found: text.to_owned(), expected: "a duration such as 500ms, 2s or 1m30s" };
+    if text == "0" {
+        return Ok(Duration::ZERO);
+    }
+    let mut rest = text;
+    let mut sum = Duration::ZERO;
+    while !rest.is_empty() {
+        let digits = rest.bytes().take_while(u8::is_ascii_digit).count();
+        let count: u64 = rest[..digits].parse().map_err(|_| bad())?;
+        rest = &rest[digits..];
+        let unit = rest.bytes().take_while(u8::is_ascii_alphabetic).count();
+        let scale_us = match &rest[..unit] {
+            "us" => 1,
+            "ms" => 1_000,
+            "s" => 1_000_000,
+            "m" => 60_000_000,
+            "h" => 3_600_000_000,
+            _ => return Err(bad()),
+        };
+        rest = &rest[unit..];
+        let part = Duration::from_micros(count.checked_mul(scale_us).ok_or_else(bad)?);
+        sum = sum.checked_add(part).ok_or_else(bad)?;
+    }
+    if text.is_empty() { Err(bad()) } else { Ok(sum) }
+}
+
+/// A waiting time: a duration, or `median..p95` of a lognormal distribution, such as `5s..20s`.
+///
+/// # Errors
+/// Anything else.
+pub fn latency(text: &str) -> Result<Latency, BadNotation> {
+    let us = |text| duration(text).map(|value| u64::try_from(value.as_micros()).unwrap_or(u64::MAX));
+    match text.split_once("..") {
+        Some((median, p95)) => Ok(Latency::LogNormal { median_us: us(median)?, p95_us: us(p95)? }),
+        None => Ok(Latency::Fixed { us: us(text)? }),
+    }
+}
+
+/// A fault of pool PUTs: `every:N:STATUS`, `every:N:STATUS:RETRY-AFTER` or `every:N:lost` (applied, and the
+/// connection dropped without an answer).
+///
+/// # Errors
+/// Anything else.
+pub fn fault(text: &str) -> Result<Fault, BadNotation> {
+    let bad = || BadNotation {
+        found: text.to_owned(),
+        expected: "a fault such as every:20:409, every:20:429:2 or every:20:lost",
+    };
+    let parts: Vec<&str> = text.splitn(4, ':').collect();
+    let (every, what, retry_after) = match parts.as_slice() {
+        ["every", every, what] => (every, what, None),
+        ["every", every, what, retry_after] => (every, what, Some(*retry_after)),
+        _ => return Err(bad()),
+    };
+    let every: u64 = every.parse().ok().filter(|every| *every > 0).ok_or_else(bad)?;
+    if *what == "lost" && retry_after.is_none() {
+        return Ok(Fault { effect: FaultEffect::LoseAnswer, ..Fault::every_nth_put(every, 500, "", None) });
+    }
+    let status: u16 = what.parse().ok().filter(|status| (400..600).contains(status)).ok_or_else(bad)?;
+    Ok(Fault::every_nth_put(every, status, code_of(status), retry_after))
+}
+
+/// The code that Azure gives with a status most often.
+fn code_of(status: u16) -> &'static str {
+    match status {
+        403 => "AuthorizationFailed",
+        404 => "NotFound",
+        409 => "AnotherOperationInProgress",
+        412 => "PreconditionFailed",
+        429 => "TooManyRequests",
+        500 => "InternalServerError",
+        503 => "ServerTimeout",
+        504 => "GatewayTimeout",
+        _ => "PlannedFault",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations_have_units_and_may_be_sums() {
+        let read = |text| duration(text).ok();
+        assert_eq!(read("0"), Some(Duration::ZERO));
+        assert_eq!(read("250us"), Some(Duration::from_micros(250)));
+        assert_eq!(read("1m30s"), Some(Duration::from_secs(90)));
+        for bad in ["", "5", "s", "1 s", "-1s", "1.5s", "99999999999999999999s", "9999999999999999h"] {
+            assert_eq!(read(bad), None, "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn a_waiting_time_is_fixed_or_spread() {
+        assert_eq!(latency("20ms"), Ok(Latency::Fixed { us: 20_000 }));
+        assert_eq!(latency("5s..20s"), Ok(Latency::LogNormal { median_us: 5_000_000, p95_us: 20_000_000 }));
+        assert!(latency("5s..").is_err());
+    }
+
+    #[test]
+    fn a_fault_names_its_turn_its_status_and_its_retry_after() {
+        let expected = Fault::every_nth_put(20, 409, "AnotherOperationInProgress", None);
+        assert_eq!(fault("every:20:409"), Ok(expected));
+        assert_eq!(fault("every:5:429:2"), Ok(Fault::every_nth_put(5, 429, "TooManyRequests", Some("2"))));
+        assert_eq!(fault("every:3:lost").map(|fault| fault.effect), Ok(FaultEffect::LoseAnswer));
+        for bad in ["every:0:409", "every:20", "each:20:409", "every:20:200", "every:20:lost:1", ""] {
+            assert!(fault(bad).is_err(), "{bad:?}");
+        }
+    }
+}

@@ -1,0 +1,163 @@
+//! A run: the changes at their times, then the wait until every pool is right.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use simulator_models::arm::Counters;
+use tokio::time::{Instant, MissedTickBehavior};
+
+use crate::churn::Churn;
+use crate::fakes::Fakes;
+use crate::truth::{self, Addresses, WrongPool};
+use crate::world::World;
+
+/// How often progress is shown.
+const SHOW_EVERY: Duration = Duration::from_millis(200);
+/// Changes that are written together when they are due together.
+const BATCH: usize = 256;
+
+/// What a run is made of.
+pub struct Play<'a> {
+    fakes: &'a Fakes,
+    world: World,
+    churn: Churn,
+    addresses: Arc<Addresses>,
+}
+
+/// Where a run is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stage {
+    /// Changes are being made.
+    Changing,
+    /// All are made; pools are waited for.
+    Settling,
+}
+
+/// How far a run is.
+#[derive(Clone, Copy, Debug)]
+pub struct Progress {
+    /// Where it is.
+    pub stage: Stage,
+    /// Changes made.
+    pub changes: u64,
+    /// Changes that will have been made in the end.
+    pub changes_total: u64,
+    /// Pools that are not right.
+    pub wrong: usize,
+    /// All pools.
+    pub pools: usize,
+    /// ARM's sums.
+    pub arm: Counters,
+}
+
+/// How a run ended.
+#[derive(Clone, Debug)]
+pub struct Outcome {
+    /// Changes made.
+    pub changes: u64,
+    /// Pools that are not right in the end, by the truth computed anew from all objects.
+    pub wrong: Vec<WrongPool>,
+}
+
+impl<'a> Play<'a> {
+    /// A run in a world that has been written into these fakes.
+    pub async fn new(fakes: &'a Fakes, world: World, churn: Churn) -> Self {
+        let addresses = fakes.cluster.ask(|cluster, _| Arc::new(Addresses::of(&cluster.model))).await;
+        Self { fakes, world, churn, addresses }
+    }
+
+    /// Makes all changes, each at its time, and waits at most `settle` for the pools after the last.
+    pub async fn run(mut self, settle: Duration, mut show: impl FnMut(&Progress)) -> Outcome {
+        self.change(&mut show).await;
+        self.settle(Instant::now() + settle, &mut show).await;
+        let wanted = self.fakes.cluster.ask(|cluster, _| truth::wanted_pools(&cluster.model)).await;
+        let wrong = self.fakes.azure.ask(move |azure, _| truth::wrong_pools(&azure.model, &wanted)).await;
+        Outcome { changes: self.churn.made(), wrong }
+    }
+
+    async fn change(&mut self, show: &mut impl FnMut(&Progress)) {
+        let clock = self.fakes.clock();
+        let begin_us = clock.now_us();
+        let mut shown = ticks();
+        while let Some(due_us) = self.churn.next_due_us(&self.world) {
+            tokio::select! {
+                biased;
+                _ = shown.tick() => show(&self.progress(Stage::Changing).await),
+                () = tokio::time::sleep_until(clock.instant(begin_us.saturating_add(due_us))) => {
+                    self.make(clock.now_us().saturating_sub(begin_us)).await;
+                }
+            }
+        }
+    }
+
+    /// Makes the changes that are due, and tells the ledger what they ask for.
+    async fn make(&mut self, elapsed_us: u64) {
+        let clock = self.fakes.clock();
+        let trigger_time = clock.rfc3339(clock.now_us());
+        let (mut objects, mut touched) = (Vec::new(), Vec::new());
+        while touched.len() < BATCH
+            && self.churn.next_due_us(&self.world).is_some_and(|due| due <= elapsed_us)
+        {
+            let Some(change) = self.churn.make(&mut self.world) else { break };
+            objects.extend(self.world.slices(change.service, change.slice, &trigger_time));
+            touched.push(self.world.scope(change.service));
+        }
+        let addresses = Arc::clone(&self.addresses);
+        let (wanted, changed_us) = self
+            .fakes
+            .cluster
+            .ask(move |cluster, now_us| {
+                for object in objects {
+                    cluster
+                        .model
+                        .apply(object, now_us)
+                        .expect("the builders make objects that the model takes");
+                }
+                let wanted = touched.into_iter().flat_map(|scope| scope.wanted(&cluster.model, &addresses));
+                (wanted.collect::<Vec<_>>(), now_us)
+            })
+            .await;
+        self.fakes
+            .azure
+            .ask(move |azure, _| {
+                for (pool, wanted) in wanted {
+                    let members = truth::members(&azure.model, &pool.load_balancer, &pool.pool);
+                    azure.ledger.want(pool, wanted, &members, changed_us);
+                }
+            })
+            .await;
+    }
+
+    async fn settle(&self, until: Instant, show: &mut impl FnMut(&Progress)) {
+        let mut moved = self.fakes.azure.revision();
+        let mut shown = ticks();
+        loop {
+            moved.borrow_and_update();
+            let wrong = self.fakes.azure.ask(|azure, _| azure.ledger.wrong()).await;
+            if wrong == 0 {
+                break;
+            }
+            tokio::select! {
+                changed = moved.changed() => changed.expect("the fakes outlive the run"),
+                _ = shown.tick() => show(&self.progress(Stage::Settling).await),
+                () = tokio::time::sleep_until(until) => break,
+            }
+        }
+        show(&self.progress(Stage::Settling).await);
+    }
+
+    async fn progress(&self, stage: Stage) -> Progress {
+        let (changes, changes_total) = (self.churn.made(), self.churn.total(&self.world));
+        let told = |azure: &mut crate::azure::Azure, _| {
+            (azure.ledger.wrong(), azure.ledger.pools(), azure.model.counters())
+        };
+        let (wrong, pools, arm) = self.fakes.azure.ask(told).await;
+        Progress { stage, changes, changes_total, wrong, pools, arm }
+    }
+}
+
+fn ticks() -> tokio::time::Interval {
+    let mut ticks = tokio::time::interval(SHOW_EVERY);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
+    ticks
+}

@@ -1,0 +1,181 @@
+//! The service under test: a child process, its log, and what it costs.
+
+use std::fs::File;
+use std::io;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::process::{ExitStatus, Stdio};
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process};
+use thiserror::Error;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+use tokio::process::{Child, Command};
+
+use crate::files::Files;
+
+/// How often a service that starts is asked whether it is ready.
+const ASK_EVERY: Duration = Duration::from_millis(50);
+
+/// A running service. It is killed when this value goes.
+#[derive(Debug)]
+pub struct Process {
+    child: Child,
+}
+
+/// Why a service is not there.
+#[derive(Debug, Error)]
+pub enum Ended {
+    /// It has ended by itself.
+    #[error("the service ended with {0}")]
+    Exited(ExitStatus),
+    /// It did not become ready in time.
+    #[error("the service was not ready after {0:?}")]
+    NotReady(Duration),
+    /// The operating system refused something.
+    #[error("the service could not be started or watched")]
+    Io(#[source] io::Error),
+}
+
+/// What a process has cost so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Usage {
+    /// User and system time in seconds.
+    pub cpu_seconds: f64,
+    /// The most memory that was resident, in bytes.
+    pub max_rss_bytes: u64,
+}
+
+impl Process {
+    /// Starts `<program> run` with these files. Its standard error goes to `log`, or through when there is none.
+    ///
+    /// # Errors
+    /// The program or the log cannot be opened.
+    pub fn start(program: &Path, files: &Files, log: Option<&Path>) -> io::Result<Self> {
+        let mut command = Command::new(program);
+        command.arg("run").arg("--kubeconfig").arg(&files.kubeconfig);
+        command.arg("--cloud-config").arg(&files.cloud_config).arg("--config").arg(&files.controller);
+        command.stdin(Stdio::null()).kill_on_drop(true);
+        match log {
+            Some(path) => {
+                let file = File::create(path)?;
+                command.stdout(file.try_clone()?).stderr(file);
+            }
+            None => {
+                command.stdout(Stdio::null()).stderr(Stdio::inherit());
+            }
+        }
+        // The environment of whoever simulates must not reach into the files, nor send loopback to a proxy.
+        for (key, _) in std::env::vars_os() {
+            let name = key.to_string_lossy();
+            if name.starts_with("POOL_CONTROLLER_") || name.starts_with("AZURE_") || name == "KUBECONFIG" {
+                command.env_remove(&key);
+            }
+        }
+        command.env("NO_PROXY", "127.0.0.1").env("no_proxy", "127.0.0.1");
+        Ok(Self { child: command.spawn()? })
+    }
+
+    /// Waits until `/readyz` at this address answers 200.
+    ///
+    /// # Errors
+    /// The service ended, or was not ready within that time.
+    pub async fn ready(&mut self, health: SocketAddr, within: Duration) -> Result<(), Ended> {
+        let mut again = tokio::time::interval(ASK_EVERY);
+        let asking = async {
+            loop {
+                again.tick().await;
+                if is_ready(health).await.unwrap_or(false) {
+                    return;
+                }
+            }
+        };
+        tokio::select! {
+            status = self.child.wait() => Err(status.map_or_else(Ended::Io, Ended::Exited)),
+            answered = tokio::time::timeout(within, asking) => answered.map_err(|_| Ended::NotReady(within)),
+        }
+    }
+
+    /// Waits until the service ends by itself, and says how.
+    pub async fn ended(&mut self) -> Ended {
+        self.child.wait().await.map_or_else(Ended::Io, Ended::Exited)
+    }
+
+    /// What it has cost; `None` once it has ended, or where the system does not tell.
+    #[must_use]
+    pub fn usage(&self) -> Option<Usage> {
+        let folder = format!("/proc/{}", self.child.id()?);
+        let stat = std::fs::read_to_string(format!("{folder}/stat")).ok()?;
+        let status = std::fs::read_to_string(format!("{folder}/status")).ok()?;
+        let ticks_per_second = rustix::param::clock_ticks_per_second();
+        Some(Usage {
+            cpu_seconds: cpu_ticks(&stat)? as f64 / ticks_per_second as f64,
+            max_rss_bytes: peak_bytes(&status)?,
+        })
+    }
+
+    /// Asks it to end, and kills it when it has not done so within that time.
+    ///
+    /// # Errors
+    /// The operating system does not let go of it.
+    pub async fn stop(mut self, within: Duration) -> io::Result<ExitStatus> {
+        let pid = self.child.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw);
+        if let Some(pid) = pid {
+            kill_process(pid, Signal::TERM)?;
+        }
+        match tokio::time::timeout(within, self.child.wait()).await {
+            Ok(status) => status,
+            Err(_) => {
+                self.child.start_kill()?;
+                self.child.wait().await
+            }
+        }
+    }
+}
+
+/// User and system time of `/proc/<pid>/stat`, in clock ticks. The name in parentheses may hold anything.
+fn cpu_ticks(stat: &str) -> Option<u64> {
+    let (_, fields) = stat.rsplit_once(") ")?;
+    let mut times = fields.split(' ').skip(11);
+    let (user, system): (u64, u64) = (times.next()?.parse().ok()?, times.next()?.parse().ok()?);
+    Some(user + system)
+}
+
+/// The high-water mark of resident memory in `/proc/<pid>/status`, in bytes.
+fn peak_bytes(status: &str) -> Option<u64> {
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
+    let kib: u64 = line.split_whitespace().next()?.parse().ok()?;
+    Some(kib * 1024)
+}
+
+async fn is_ready(address: SocketAddr) -> io::Result<bool> {
+    let mut stream = TcpStream::connect(address).await?;
+    let request = format!("GET /readyz HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes()).await?;
+    let mut answer = [0; 12];
+    stream.read_exact(&mut answer).await?;
+    Ok(&answer == b"HTTP/1.1 200")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cost_is_read_from_proc_whatever_the_program_is_called() {
+        let stat = "42 (a ) b) S 1 42 42 0 -1 4194560 900 0 0 0 120 35 7 7 20 0 4 0 100 1 1";
+        assert_eq!(cpu_ticks(stat), Some(155));
+        assert_eq!(peak_bytes("Name:\tx\nVmHWM:\t   2048 kB\nVmRSS:\t 1 kB\n"), Some(2_097_152));
+        assert_eq!((cpu_ticks("nonsense"), peak_bytes("")), (None, None));
+    }
+
+    #[tokio::test]
+    async fn a_service_that_ends_at_once_is_not_waited_for() {
+        let files = Files { kubeconfig: "k".into(), cloud_config: "c".into(), controller: "y".into() };
+        let mut process = Process::start(Path::new("false"), &files, None).expect("false is everywhere");
+        let nobody: SocketAddr = ([127, 0, 0, 1], 9).into();
+        let ended = process.ready(nobody, Duration::from_secs(60)).await;
+        assert!(matches!(ended, Err(Ended::Exited(status)) if !status.success()), "{ended:?}");
+    }
+}

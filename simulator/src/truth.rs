@@ -1,0 +1,168 @@
+//! What the pools must hold, computed from the cluster's objects alone and in the simplest way, so that it can
+//! judge the service: a pool is right when required ⊆ members ⊆ allowed.
+//!
+//! Required are the InternalIPs of nodes with an endpoint that is not terminating; allowed are those of nodes
+//! with any endpoint. Delays, guards and nodes that are left out (D4-D6) are the service's business; scenarios
+//! wait for the former and plant none of the latter.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+
+use serde::Serialize;
+use serde_json::Value;
+use simulator_models::arm::ArmModel;
+use simulator_models::kube::build::Family;
+use simulator_models::kube::{KubeModel, Resource};
+
+/// What one pool must and may hold.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Wanted {
+    /// Must be members.
+    pub required: BTreeSet<IpAddr>,
+    /// May be members; holds `required`.
+    pub allowed: BTreeSet<IpAddr>,
+}
+
+impl Wanted {
+    /// Whether every required member is there.
+    #[must_use]
+    pub fn is_held_by(&self, members: &BTreeSet<IpAddr>) -> bool {
+        self.required.is_subset(members)
+    }
+
+    /// Whether the members are right: required ⊆ members ⊆ allowed.
+    #[must_use]
+    pub fn is_met_by(&self, members: &BTreeSet<IpAddr>) -> bool {
+        self.is_held_by(members) && members.is_subset(&self.allowed)
+    }
+}
+
+/// A pool that is not as it must be.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct WrongPool {
+    /// Its load balancer; empty when no load balancer has the pool.
+    pub load_balancer: String,
+    /// Its name.
+    pub pool: String,
+    /// Required and not there.
+    pub missing: Vec<IpAddr>,
+    /// There and not allowed.
+    pub unwanted: Vec<IpAddr>,
+}
+
+/// The InternalIPs of all nodes, by name.
+#[derive(Clone, Debug, Default)]
+pub struct Addresses(BTreeMap<String, Vec<IpAddr>>);
+
+impl Addresses {
+    /// Those of the cluster's nodes.
+    #[must_use]
+    pub fn of(cluster: &KubeModel) -> Self {
+        let nodes = cluster.list(Resource::Nodes).map(|node| {
+            let internal = |address: &&Value| address["type"] == "InternalIP";
+            let ips = items(&node["status"]["addresses"]).filter(internal);
+            let ips = ips.filter_map(|address| text(&address["address"]).parse().ok());
+            (text(&node["metadata"]["name"]).to_owned(), ips.collect())
+        });
+        Self(nodes.collect())
+    }
+
+    /// What a Service with these slices wants in its pool of this family.
+    pub fn wanted<'a>(&self, slices: impl IntoIterator<Item = &'a Value>, family: Family) -> Wanted {
+        let mut wanted = Wanted::default();
+        for endpoint in slices.into_iter().flat_map(|slice| items(&slice["endpoints"])) {
+            let ips = self.0.get(text(&endpoint["nodeName"])).into_iter().flatten();
+            for ip in ips.filter(|ip| ip.is_ipv4() == (family == Family::V4)) {
+                wanted.allowed.insert(*ip);
+                if endpoint["conditions"]["terminating"] != true {
+                    wanted.required.insert(*ip);
+                }
+            }
+        }
+        wanted
+    }
+}
+
+/// What every pool of the cluster's Services wants, by the pool's name.
+#[must_use]
+pub fn wanted_pools(cluster: &KubeModel) -> BTreeMap<String, Wanted> {
+    let addresses = Addresses::of(cluster);
+    let mut slices: BTreeMap<(String, String), Vec<Value>> = BTreeMap::new();
+    for slice in cluster.list(Resource::EndpointSlices) {
+        let meta = &slice["metadata"];
+        let service = text(&meta["labels"]["kubernetes.io/service-name"]);
+        slices.entry((text(&meta["namespace"]).to_owned(), service.to_owned())).or_default().push(slice);
+    }
+    let mut pools = BTreeMap::new();
+    for service in cluster.list(Resource::Services) {
+        let spec = &service["spec"];
+        if spec["type"] != "LoadBalancer" || spec["externalTrafficPolicy"] != "Local" {
+            continue;
+        }
+        let meta = &service["metadata"];
+        let (namespace, name) = (text(&meta["namespace"]), text(&meta["name"]));
+        let own = slices.get(&(namespace.to_owned(), name.to_owned())).map_or(&[][..], Vec::as_slice);
+        for word in items(&spec["ipFamilies"]) {
+            let family = if word == "IPv6" { Family::V6 } else { Family::V4 };
+            pools.insert(pool_name(namespace, name, family), addresses.wanted(own, family));
+        }
+    }
+    pools
+}
+
+/// The name that the cloud-controller-manager gives to a Service's own pool.
+#[must_use]
+pub fn pool_name(namespace: &str, service: &str, family: Family) -> String {
+    let base = format!("{namespace}-{service}").to_lowercase();
+    match family {
+        Family::V4 => base,
+        Family::V6 => format!("{base}-ipv6"),
+    }
+}
+
+/// The members of a pool; nothing when there is no such pool.
+#[must_use]
+pub fn members(azure: &ArmModel, load_balancer: &str, pool: &str) -> BTreeSet<IpAddr> {
+    let ips = azure.member_ips(load_balancer, pool).unwrap_or_default();
+    ips.into_iter().filter_map(|ip| ip.parse().ok()).collect()
+}
+
+/// The pools that are not as they must be, in a stable order; one that is nowhere is wrong too.
+#[must_use]
+pub fn wrong_pools(azure: &ArmModel, wanted: &BTreeMap<String, Wanted>) -> Vec<WrongPool> {
+    let mut nowhere: BTreeSet<&str> = wanted.keys().map(String::as_str).collect();
+    let mut wrong = Vec::new();
+    for load_balancer in azure.load_balancers() {
+        for pool in azure.pools(load_balancer) {
+            let Some((name, wanted)) = wanted.get_key_value(&pool.to_lowercase()) else { continue };
+            nowhere.remove(name.as_str());
+            let members = members(azure, load_balancer, pool);
+            if !wanted.is_met_by(&members) {
+                wrong.push(WrongPool {
+                    load_balancer: load_balancer.to_owned(),
+                    pool: pool.to_owned(),
+                    missing: wanted.required.difference(&members).copied().collect(),
+                    unwanted: members.difference(&wanted.allowed).copied().collect(),
+                });
+            }
+        }
+    }
+    wrong.extend(nowhere.into_iter().map(|pool| WrongPool {
+        load_balancer: String::new(),
+        pool: pool.to_owned(),
+        missing: wanted[pool].required.iter().copied().collect(),
+        unwanted: Vec::new(),
+    }));
+    wrong
+}
+
+fn items(value: &Value) -> impl Iterator<Item = &Value> {
+    value.as_array().into_iter().flatten()
+}
+
+fn text(value: &Value) -> &str {
+    value.as_str().unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests;

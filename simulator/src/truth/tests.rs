@@ -1,0 +1,70 @@
+use serde_json::json;
+use simulator_models::arm::{self, PoolSpec};
+use simulator_models::kube;
+use simulator_models::kube::build::{self, Endpoint};
+
+use super::*;
+
+fn cluster() -> KubeModel {
+    let mut cluster = KubeModel::new(kube::Settings::default());
+    let nodes = [("n1", "10.0.0.1", "fd00::1"), ("n2", "10.0.0.2", "fd00::2"), ("n3", "10.0.0.3", "fd00::3")];
+    let nodes = nodes.map(|(name, v4, v6)| build::node(name, &[v4, v6], &[], true, &[]));
+    let first = [Endpoint::ready("n1"), Endpoint::draining("n2")];
+    let second = [Endpoint::starting("n3"), Endpoint { node: None, ..Endpoint::ready("n1") }];
+    let rest = [
+        build::service("Shop", "web", &[80], &[Family::V4, Family::V6]),
+        build::endpoint_slice("Shop", "web", 0, &first, Family::V4),
+        build::endpoint_slice("Shop", "web", 1, &second, Family::V4),
+    ];
+    for object in nodes.into_iter().chain(rest) {
+        cluster.apply(object, 0).expect("the builders make objects that the model takes");
+    }
+    cluster
+}
+
+fn ips(texts: &[&str]) -> BTreeSet<IpAddr> {
+    texts.iter().map(|text| text.parse().expect("an address")).collect()
+}
+
+#[test]
+fn d4_nodes_of_living_endpoints_are_required_and_those_of_terminating_ones_allowed_in_all_slices() {
+    let wanted = wanted_pools(&cluster());
+    assert_eq!(wanted.keys().collect::<Vec<_>>(), ["shop-web", "shop-web-ipv6"]);
+    let v4 = &wanted["shop-web"];
+    assert_eq!(v4.required, ips(&["10.0.0.1", "10.0.0.3"]));
+    assert_eq!(v4.allowed, ips(&["10.0.0.1", "10.0.0.2", "10.0.0.3"]));
+    assert_eq!(wanted["shop-web-ipv6"].required, ips(&["fd00::1", "fd00::3"]));
+}
+
+#[test]
+fn d1_services_without_local_traffic_have_no_pool() {
+    let mut cluster = cluster();
+    let mut service = build::service("Shop", "web", &[80], &[Family::V4]);
+    service["spec"]["externalTrafficPolicy"] = json!("Cluster");
+    cluster.apply(service, 0).expect("a Service");
+    assert!(wanted_pools(&cluster).is_empty());
+}
+
+#[test]
+fn a_pool_is_wrong_with_a_member_missing_or_unwanted_and_right_with_a_tolerated_one() {
+    let wanted = wanted_pools(&cluster());
+    let mut wanted: BTreeMap<String, Wanted> =
+        wanted.into_iter().filter(|(name, _)| name == "shop-web").collect();
+    let judge = |members: &[&str], wanted: &BTreeMap<String, Wanted>| {
+        let mut azure = ArmModel::new(arm::Settings::default());
+        let members = members.iter().map(|ip| (format!("n-{ip}"), (*ip).to_owned())).collect();
+        azure.add_pool("LB", "Shop-Web", &PoolSpec { members, ..PoolSpec::default() });
+        azure.add_pool("LB", "kubernetes", &PoolSpec::default());
+        wrong_pools(&azure, wanted)
+    };
+    assert_eq!(judge(&["10.0.0.1", "10.0.0.3"], &wanted), []);
+    assert_eq!(judge(&["10.0.0.3", "10.0.0.2", "10.0.0.1"], &wanted), []);
+    let [wrong] = &judge(&["10.0.0.1", "10.0.0.9"], &wanted)[..] else { panic!("one wrong pool") };
+    assert_eq!((wrong.load_balancer.as_str(), wrong.pool.as_str()), ("LB", "Shop-Web"));
+    assert_eq!(wrong.missing, ["10.0.0.3".parse::<IpAddr>().expect("an address")]);
+    assert_eq!(wrong.unwanted, ["10.0.0.9".parse::<IpAddr>().expect("an address")]);
+
+    wanted.insert("shop-gone".to_owned(), Wanted::default());
+    let [nowhere] = &judge(&["10.0.0.1", "10.0.0.3"], &wanted)[..] else { panic!("one wrong pool") };
+    assert_eq!((nowhere.load_balancer.as_str(), nowhere.pool.as_str()), ("", "shop-gone"));
+}

@@ -1,0 +1,121 @@
+//! One Service's pods: where they are, and how far they are with starting and ending.
+
+use simulator_models::kube::build::{self, Family};
+
+use crate::random::Random;
+
+/// How far a pod is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Phase {
+    /// Scheduled, not ready.
+    Starting,
+    /// Ready.
+    Ready,
+    /// On its way out, still serving.
+    Terminating,
+}
+
+/// A pod behind a Service.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Pod {
+    /// No two pods of a world have the same.
+    pub serial: u64,
+    /// The number of its node.
+    pub node: usize,
+    /// The number of its slice.
+    pub slice: usize,
+    /// How far it is.
+    pub phase: Phase,
+    /// The pod that terminates once this one is ready.
+    pub replaces: Option<u64>,
+}
+
+/// A Service of type LoadBalancer with local traffic.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Service {
+    /// Its namespace.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+    /// The number of its load balancer.
+    pub load_balancer: usize,
+    /// How many slices it has in each family.
+    pub slices: usize,
+    /// Its pods, in the order of their appearance.
+    pub pods: Vec<Pod>,
+}
+
+impl Service {
+    /// The name of its rule in a family: the first 32 characters of `a<uid>`, protocol, port and family.
+    #[must_use]
+    pub fn rule(&self, family: Family) -> String {
+        let uid = build::uid("Service", &self.namespace, &self.name).replace('-', "");
+        let prefix: String = "a".chars().chain(uid.chars()).take(32).collect();
+        match family {
+            Family::V4 => format!("{prefix}-TCP-80"),
+            Family::V6 => format!("{prefix}-TCP-80-IPv6"),
+        }
+    }
+
+    /// A node without a pod of this Service; any node where there is none.
+    pub(crate) fn free_node(&self, nodes: usize, random: &mut Random) -> usize {
+        let first = random.below(nodes);
+        let taken = |node: &usize| self.pods.iter().any(|pod| pod.node == *node);
+        (0..nodes).map(|step| (first + step) % nodes).find(|node| !taken(node)).unwrap_or(first)
+    }
+
+    /// Whether pods are starting or terminating.
+    #[must_use]
+    pub fn is_changing(&self) -> bool {
+        self.pods.iter().any(|pod| pod.phase != Phase::Ready)
+    }
+
+    /// Lets the oldest change go one step further, and says in which slice: a starting pod becomes ready and
+    /// the one that it replaces begins to terminate; else a terminating pod ends.
+    pub(crate) fn advance(&mut self) -> Option<usize> {
+        if let Some(at) = self.pods.iter().position(|pod| pod.phase == Phase::Starting) {
+            self.pods[at].phase = Phase::Ready;
+            let replaced = self.pods[at].replaces.take();
+            for pod in self.pods.iter_mut().filter(|pod| Some(pod.serial) == replaced) {
+                pod.phase = Phase::Terminating;
+            }
+            return Some(self.pods[at].slice);
+        }
+        let at = self.pods.iter().position(|pod| pod.phase == Phase::Terminating)?;
+        Some(self.pods.remove(at).slice)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pod(serial: u64, phase: Phase, replaces: Option<u64>) -> Pod {
+        Pod { serial, node: 0, slice: 0, phase, replaces }
+    }
+
+    #[test]
+    fn a_replaced_pod_terminates_when_its_successor_is_ready_and_then_ends() {
+        let mut service = Service {
+            namespace: "shop".to_owned(),
+            name: "web".to_owned(),
+            load_balancer: 0,
+            slices: 1,
+            pods: vec![
+                pod(1, Phase::Ready, None),
+                pod(2, Phase::Ready, None),
+                pod(3, Phase::Starting, Some(2)),
+            ],
+        };
+        let phases = |service: &Service| -> Vec<(u64, Phase)> {
+            service.pods.iter().map(|pod| (pod.serial, pod.phase)).collect()
+        };
+        assert_eq!(service.advance(), Some(0));
+        let expected = [(1, Phase::Ready), (2, Phase::Terminating), (3, Phase::Ready)];
+        assert_eq!(phases(&service), expected);
+        assert_eq!(service.advance(), Some(0));
+        assert_eq!(phases(&service), [(1, Phase::Ready), (3, Phase::Ready)]);
+        assert!(!service.is_changing());
+        assert_eq!(service.advance(), None);
+    }
+}

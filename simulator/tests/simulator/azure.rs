@@ -1,0 +1,179 @@
+//! ARM over real HTTP.
+
+use std::time::Duration;
+
+use reqwest::{Client, Response};
+use serde_json::{Value, json};
+use simulator::models::arm::{self, Kind, Latency, PoolSpec};
+use simulator::{Fakes, PoolName, Settings, Wanted, fault};
+use tokio::time::Instant;
+
+use super::soon;
+
+const GROUP: &str = "/subscriptions/00000000-0000-0000-0000-000000000000/resourceGroups/rg";
+const BALANCERS: &str = "providers/Microsoft.Network/loadBalancers";
+
+async fn start(arm: arm::Settings) -> (Fakes, Client) {
+    let fakes = Fakes::start(Settings { arm, ..Settings::default() }).await.expect("a free port");
+    fakes
+        .azure
+        .ask(|azure, _| {
+            azure.model.add_pool("lb", "shop-web", &PoolSpec::default());
+            azure.model.add_rule("lb", "a-rule", "shop-web", true);
+        })
+        .await;
+    (fakes, Client::builder().no_proxy().build().expect("a client"))
+}
+
+fn quick() -> arm::Settings {
+    let none = Latency::Fixed { us: 0 };
+    arm::Settings { get_latency: none, put_latency: none, ..arm::Settings::default() }
+}
+
+fn url(fakes: &Fakes, rest: &str) -> String {
+    format!("{}{GROUP}/{BALANCERS}/{rest}?api-version=2025-05-01", fakes.arm_url)
+}
+
+async fn put(client: &Client, fakes: &Fakes, ip: &str) -> Result<Response, reqwest::Error> {
+    let address = json!({"name": "n1", "properties": {"ipAddress": ip}});
+    let body = json!({"properties": {"loadBalancerBackendAddresses": [address]}}).to_string();
+    let pool = url(fakes, "lb/backendAddressPools/shop-web");
+    client.put(pool).header("content-type", "application/json").body(body).send().await
+}
+
+async fn json_of(response: Response) -> Value {
+    serde_json::from_slice(&response.bytes().await.expect("a body")).expect("JSON")
+}
+
+async fn ips(fakes: &Fakes) -> Vec<String> {
+    let members = fakes.members("lb", "shop-web").await.expect("a pool");
+    members.into_iter().map(|member| member.ip).collect()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn z1_a_pool_is_read_written_and_read_again_and_the_ledger_sees_it() {
+    let (fakes, client) = start(quick()).await;
+    let wanted = Wanted {
+        required: ["10.0.0.1".parse().expect("an address")].into(),
+        allowed: ["10.0.0.1".parse().expect("an address")].into(),
+    };
+    fakes
+        .azure
+        .ask(move |azure, now_us| {
+            azure.ledger.want(PoolName::new("lb", "shop-web"), wanted, &[].into(), now_us);
+        })
+        .await;
+    let before = client.get(url(&fakes, "lb")).send().await.expect("an answer");
+    assert_eq!(before.status(), 200);
+    assert!(before.headers().contains_key("date") && before.headers().contains_key("x-ms-request-id"));
+    let before = json_of(before).await;
+    assert_eq!(before["properties"]["backendAddressPools"][0]["name"], "shop-web");
+
+    let written = put(&client, &fakes, "10.0.0.1").await.expect("an answer");
+    assert!(written.status().is_success(), "{}", written.status());
+    let read = client.get(url(&fakes, "lb/backendAddressPools/shop-web")).send().await.expect("an answer");
+    let read = json_of(read).await;
+    let addresses = &read["properties"]["loadBalancerBackendAddresses"];
+    assert_eq!(addresses[0]["properties"]["ipAddress"], "10.0.0.1");
+
+    let (wrong, waits) = fakes.azure.ask(|azure, _| (azure.ledger.wrong(), azure.ledger.waits_us())).await;
+    assert_eq!((wrong, waits.len()), (0, 1));
+    let counters = fakes.counters().await;
+    assert_eq!((counters.load_balancer_gets, counters.pool_gets, counters.pool_puts), (1, 1, 1));
+    let kinds: Vec<Kind> = fakes.log().await.iter().map(|entry| entry.kind).collect();
+    assert_eq!(kinds, [Kind::LoadBalancerGet, Kind::PoolPut, Kind::PoolGet]);
+    fakes.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn z1_answers_come_after_their_latency() {
+    let put_latency = Latency::Fixed { us: 40_000 };
+    let (fakes, client) = start(arm::Settings { put_latency, ..quick() }).await;
+    let before = Instant::now();
+    put(&client, &fakes, "10.0.0.1").await.expect("an answer");
+    assert!(before.elapsed() >= Duration::from_millis(40));
+    fakes.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn z1_an_answer_that_is_lost_closes_the_connection_after_the_write() {
+    let faults = vec![fault("every:1:lost").expect("a fault")];
+    let (fakes, client) = start(arm::Settings { faults, ..quick() }).await;
+    let lost = put(&client, &fakes, "10.0.0.1").await;
+    assert!(lost.is_err(), "{lost:?}");
+    assert_eq!(ips(&fakes).await, ["10.0.0.1"]);
+    fakes.tune_arm(|settings| settings.faults.clear()).await;
+    assert!(put(&client, &fakes, "10.0.0.2").await.expect("an answer").status().is_success());
+    fakes.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn z1_while_arm_is_down_connections_are_cut_and_nothing_is_written() {
+    let (fakes, client) = start(quick()).await;
+    fakes.arm_down(true).await;
+    let cut = put(&client, &fakes, "10.0.0.1").await;
+    assert!(cut.is_err(), "{cut:?}");
+    fakes.arm_down(false).await;
+    assert!(ips(&fakes).await.is_empty());
+    assert!(put(&client, &fakes, "10.0.0.1").await.expect("an answer").status().is_success());
+    fakes.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn z1_an_operation_is_polled_at_the_address_that_the_answer_gives() {
+    let operation = Some(Latency::Fixed { us: 30_000 });
+    let get_latency = Latency::Fixed { us: 5_000 };
+    let (fakes, client) = start(arm::Settings { operation, get_latency, ..quick() }).await;
+    let before = Instant::now();
+    let answer = put(&client, &fakes, "10.0.0.1").await.expect("an answer");
+    let poll = answer.headers()["azure-asyncoperation"].to_str().expect("text").to_owned();
+    assert!(poll.starts_with(&fakes.arm_url), "{poll}");
+    let mut states = Vec::new();
+    while states.last().is_none_or(|state| state == "InProgress") {
+        let answer = client.get(&poll).send().await.expect("an answer");
+        states.push(json_of(answer).await["status"].as_str().unwrap_or_default().to_owned());
+    }
+    assert_eq!((states.first(), states.last()), (Some(&"InProgress".into()), Some(&"Succeeded".into())));
+    assert!(before.elapsed() >= Duration::from_millis(30));
+    assert_eq!(fakes.counters().await.polls, states.len() as u64);
+    fakes.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn z1_the_ledger_sees_an_operation_that_ends_badly_take_its_write_back() {
+    let operation = Some(Latency::Fixed { us: 30_000 });
+    let effect = arm::FaultEffect::FailOperation {
+        end: arm::BadEnd::Canceled,
+        code: "Canceled".to_owned(),
+        message: "planned".to_owned(),
+    };
+    let faults = vec![arm::Fault { effect, ..arm::Fault::every_nth_put(1, 500, "", None) }];
+    let (fakes, client) = start(arm::Settings { operation, faults, ..quick() }).await;
+    let wanted = Wanted {
+        required: ["10.0.0.1".parse().expect("an address")].into(),
+        allowed: ["10.0.0.1".parse().expect("an address")].into(),
+    };
+    let mut moved = fakes.azure.revision();
+    fakes
+        .azure
+        .ask(|azure, now_us| {
+            azure.ledger.want(PoolName::new("lb", "shop-web"), wanted, &[].into(), now_us);
+        })
+        .await;
+    put(&client, &fakes, "10.0.0.1").await.expect("an answer");
+    // Right when the write is answered, wrong again when it is taken back; nobody asks ARM meanwhile.
+    soon(moved.wait_for(|moves| *moves == 2)).await.expect("the owner lives");
+    assert_eq!(fakes.azure.ask(|azure, _| azure.ledger.wrong()).await, 1);
+    fakes.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn z1_a_foreign_write_is_there_for_the_next_reader() {
+    let (fakes, client) = start(quick()).await;
+    let members = vec![("n7".to_owned(), "10.0.0.7".to_owned())];
+    assert!((200..300).contains(&fakes.foreign_put("lb", "shop-web", members).await));
+    let read = client.get(url(&fakes, "lb/backendAddressPools/shop-web")).send().await.expect("an answer");
+    let read = json_of(read).await;
+    assert_eq!(read["properties"]["loadBalancerBackendAddresses"][0]["properties"]["ipAddress"], "10.0.0.7");
+    fakes.stop().await;
+}

@@ -1,0 +1,12 @@
+//! The fakes over real HTTP, and runs against them.
+
+mod azure;
+mod kubernetes;
+mod run;
+mod world;
+
+/// What is awaited must come, and not never.
+async fn soon<T>(awaited: impl Future<Output = T>) -> T {
+    let within = std::time::Duration::from_secs(10);
+    tokio::time::timeout(within, awaited).await.expect("nothing came within ten seconds")
+}
