@@ -19,8 +19,6 @@ use serde_json::Value;
 pub(crate) struct Reading {
     /// The entry itself.
     pub(crate) entry: Entry,
-    /// Whether it is a member by network interface.
-    pub(crate) by_interface: bool,
     /// Whether inbound NAT rules send to it.
     pub(crate) by_nat_rule: bool,
 }
@@ -55,7 +53,6 @@ fn of_model(model: LoadBalancerBackendAddress) -> Reading {
             admin_state,
             network: network.as_deref().and_then(network_id),
         },
-        by_interface: properties.network_interface_ip_configuration.is_some(),
         by_nat_rule: !properties.inbound_nat_rules_port_mapping.is_empty(),
     }
 }
@@ -74,7 +71,6 @@ fn of_json(value: &Value) -> Reading {
             admin_state,
             network: properties["virtualNetwork"]["id"].as_str().and_then(network_id),
         },
-        by_interface: !properties["networkInterfaceIPConfiguration"].is_null(),
         by_nat_rule: match &properties["inboundNatRulesPortMapping"] {
             Value::Null => false,
             Value::Array(rules) => !rules.is_empty(),

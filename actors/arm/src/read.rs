@@ -45,11 +45,9 @@ pub(crate) fn load_balancer(lb: &LbName, body: &Value) -> Result<LbFacts, Unread
 pub(crate) fn pool(id: &PoolId, body: &Value) -> Result<PoolFacts, Unreadable> {
     let properties = properties(body, "the pool")?;
     let mut entries = Vec::new();
-    let mut nic_backed = !list(properties, "backendIPConfigurations")?.is_empty();
     let mut inbound_nat_rule = !list(properties, "inboundNatRules")?.is_empty();
     for value in list(properties, "loadBalancerBackendAddresses")? {
         let reading = entry::read(value);
-        nic_backed |= reading.by_interface;
         inbound_nat_rule |= reading.by_nat_rule;
         entries.push(reading.entry);
     }
@@ -61,7 +59,7 @@ pub(crate) fn pool(id: &PoolId, body: &Value) -> Result<PoolFacts, Unreadable> {
         rules: rules.iter().map(|rule| Arc::from(last_segment(text(&rule["id"])))).collect(),
         outbound_rule: !outbound.is_empty() || !properties["outboundRule"].is_null(),
         inbound_nat_rule,
-        nic_backed,
+        nic_backed: !list(properties, "backendIPConfigurations")?.is_empty(),
         sync_automatic: text(&properties["syncMode"]).eq_ignore_ascii_case("Automatic"),
         network: Some(text(&properties["virtualNetwork"]["id"]))
             .filter(|id| !id.is_empty())

@@ -133,6 +133,9 @@ impl Writer {
             };
             self.verifications.start(now, pool.clone(), written);
         }
+        if matches!(write.phase, Phase::Polling(_)) {
+            self.verifications.operation_ended(now, lb);
+        }
         match write.membership {
             Membership::Not => {}
             Membership::Asked(_) | Membership::Taken(..) => {

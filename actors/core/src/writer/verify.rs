@@ -2,10 +2,12 @@
 //!
 //! A write that is not there was *lost* when every entity tag of its load balancer that has been seen since is
 //! one of ours, else it was *overwritten*. A tag is **ours** when it came in the answer to a PUT of this process:
-//! the PUT of the write itself, or a later one on the same load balancer. It is **seen since** when it came in
-//! the answer to a read of that load balancer or of one of its pools that was sent at or after the end of the
-//! write. A read without a tag, or a tag that ARM gave at a time we did not see (such as at the end of an
-//! operation), is nobody's: in doubt a write counts as overwritten, which is drift and is mended just so.
+//! the PUT of the write itself, or a later one on the same load balancer. ARM gives the load balancer another tag
+//! when an operation ends, and no answer of ours carries that one: so the first tag seen after the end of an
+//! operation of ours is ours too, unless another PUT of ours was accepted in between. A tag is **seen since** when
+//! it came in the answer to a read of that load balancer or of one of its pools that was sent at or after the end
+//! of the write. A read without a tag is nobody's: in doubt a write counts as overwritten, which is drift and is
+//! mended just so.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -64,6 +66,8 @@ struct Tags {
     ours: BTreeMap<Etag, Now>,
     /// Those seen, and when the youngest read that saw them was sent; `None`: a read without a tag.
     seen: BTreeMap<Option<Etag>, Now>,
+    /// When an operation of ours ended whose last tag has not been seen yet.
+    unseen: Option<Now>,
 }
 
 /// All verifications.
@@ -132,14 +136,30 @@ impl Verifications {
 
     /// Notes the tag in the answer to a PUT of ours.
     pub(super) fn own_tag(&mut self, now: Now, lb: &LbName, etag: Option<&Etag>) {
-        if let (Some(tags), Some(etag)) = (self.tags.get_mut(lb), etag) {
-            tags.ours.insert(etag.clone(), now);
+        if let Some(tags) = self.tags.get_mut(lb) {
+            tags.unseen = None;
+            if let Some(etag) = etag {
+                tags.ours.insert(etag.clone(), now);
+            }
+        }
+    }
+
+    /// Notes that an operation of ours has ended: ARM has given the load balancer a tag that we have not seen.
+    pub(super) fn operation_ended(&mut self, now: Now, lb: &LbName) {
+        if let Some(tags) = self.tags.get_mut(lb) {
+            tags.unseen = Some(now);
         }
     }
 
     /// Notes the tag in the answer to a read that was sent at `began`.
     pub(super) fn seen_tag(&mut self, began: Now, lb: &LbName, etag: Option<&Etag>) {
         if let Some(tags) = self.tags.get_mut(lb) {
+            if let (Some(ended), Some(etag)) = (tags.unseen, etag)
+                && began >= ended
+            {
+                tags.unseen = None;
+                tags.ours.insert(etag.clone(), began);
+            }
             let youngest = tags.seen.entry(etag.cloned()).or_insert(began);
             *youngest = began.max(*youngest);
         }
@@ -332,6 +352,31 @@ mod tests {
             Some(Verdict::Lost { began, .. }) if began == Now::from_millis(3_000)
         ));
         assert!(verdict([None, None, None]).1.is_none());
+    }
+
+    #[test]
+    fn w2_the_tag_that_the_end_of_an_operation_gives_is_ours_and_a_later_one_is_not() {
+        for (later, lost) in [("W/2", true), ("W/3", false)] {
+            let mut all = Verifications::default();
+            let id = pool("lb", "a");
+            all.start(Now::from_millis(1_000), id.clone(), written());
+            all.operation_ended(Now::from_millis(1_000), &id.lb);
+            all.seen_tag(Now::from_millis(900), &id.lb, Some(&Etag::new("W/1")));
+            all.seen_tag(Now::from_millis(2_000), &id.lb, Some(&Etag::new("W/2")));
+            all.seen_tag(Now::from_millis(3_000), &id.lb, Some(&Etag::new(later)));
+            assert_eq!(all.only_ours_since(&id.lb, Now::from_millis(1_000)), lost);
+        }
+    }
+
+    #[test]
+    fn w2_the_tag_after_the_end_of_an_operation_is_in_doubt_once_another_put_was_accepted() {
+        let mut all = Verifications::default();
+        let id = pool("lb", "a");
+        all.start(Now::from_millis(1_000), id.clone(), written());
+        all.operation_ended(Now::from_millis(1_000), &id.lb);
+        all.own_tag(Now::from_millis(1_500), &id.lb, Some(&Etag::new("W/2")));
+        all.seen_tag(Now::from_millis(2_000), &id.lb, Some(&Etag::new("W/9")));
+        assert!(!all.only_ours_since(&id.lb, Now::from_millis(1_000)));
     }
 
     #[test]

@@ -1,0 +1,248 @@
+//! The cluster of the story: nodes, Services and their pods as plain state, and how it is written to the modelled
+//! API server.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+
+use pool_core::ids::{Family, RulePrefix, ServiceKey, ServiceUid};
+use serde_json::{Value, json};
+use simulator_models::kube::build::{self, Endpoint};
+use simulator_models::kube::{KubeModel, Resource};
+
+/// The namespace of every Service.
+pub const NAMESPACE: &str = "shop";
+const PAUSE: &str = "azure-backend-pool-controller.io/pause";
+
+/// A node.
+#[derive(Clone, Debug)]
+pub struct Node {
+    /// The number from which its addresses follow; a new one is a new address.
+    pub address: u64,
+    /// How often a node of this name was created.
+    pub life: u64,
+    /// Whether a label leaves it out.
+    pub excluded: bool,
+    /// Whether it is Ready.
+    pub ready: bool,
+}
+
+/// A pod behind a Service.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Pod {
+    /// The node it runs on.
+    pub node: String,
+    /// Whether it is ready.
+    pub ready: bool,
+    /// Whether it is terminating.
+    pub terminating: bool,
+}
+
+/// A Service.
+#[derive(Clone, Debug)]
+pub struct Service {
+    /// Its name.
+    pub name: String,
+    /// How often a Service of this name was created.
+    pub life: u64,
+    /// The families of its pools.
+    pub families: Vec<Family>,
+    /// Whether its policy is `Local`.
+    pub local: bool,
+    /// Whether it is paused.
+    pub paused: bool,
+    /// Whether it is being deleted.
+    pub deleting: bool,
+    /// Its pods, by slice.
+    pub slices: Vec<Vec<Pod>>,
+    /// The number of its load balancer.
+    pub lb: usize,
+    /// Whether its rules have a health probe.
+    pub probe: bool,
+    /// Raised when its ingress changes.
+    pub ingress: u64,
+}
+
+impl Service {
+    /// The UID.
+    pub fn uid(&self) -> String {
+        build::uid("Service", NAMESPACE, &format!("{}#{}", self.name, self.life))
+    }
+
+    /// Namespace and name.
+    pub fn key(&self) -> ServiceKey {
+        ServiceKey::new(NAMESPACE, self.name.as_str())
+    }
+
+    /// The name of its rule for a family.
+    pub fn rule(&self, family: Family) -> String {
+        let prefix = RulePrefix::of(&ServiceUid::new(self.uid()));
+        match family {
+            Family::V4 => format!("{}-TCP-80", prefix.as_str()),
+            Family::V6 => format!("{}-TCP-80-IPv6", prefix.as_str()),
+        }
+    }
+
+    /// Whether it wants pools of its own.
+    pub fn is_candidate(&self) -> bool {
+        self.local && !self.deleting
+    }
+
+    /// How many pods it has.
+    pub fn pods(&self) -> usize {
+        self.slices.iter().map(Vec::len).sum()
+    }
+}
+
+/// The cluster.
+#[derive(Clone, Debug, Default)]
+pub struct Cluster {
+    /// The nodes that exist.
+    pub nodes: BTreeMap<String, Node>,
+    /// The Services that exist.
+    pub services: BTreeMap<String, Service>,
+    addresses: u64,
+    lives: BTreeMap<String, u64>,
+}
+
+fn model_family(family: Family) -> build::Family {
+    match family {
+        Family::V4 => build::Family::V4,
+        Family::V6 => build::Family::V6,
+    }
+}
+
+/// The address of a number in a family.
+pub fn address(number: u64, family: Family) -> IpAddr {
+    let text = match family {
+        Family::V4 => format!("10.1.{}.{}", number / 250, number % 250 + 1),
+        Family::V6 => format!("fd00::{:x}", number + 1),
+    };
+    text.parse().expect("it is an address")
+}
+
+impl Cluster {
+    fn new_life(&mut self, of: &str) -> u64 {
+        let life = self.lives.entry(of.to_owned()).or_default();
+        *life += 1;
+        *life
+    }
+
+    fn new_address(&mut self) -> u64 {
+        self.addresses += 1;
+        self.addresses
+    }
+
+    /// Adds a node, or creates it anew under another UID and address.
+    pub fn add_node(&mut self, kube: &mut KubeModel, now: u64, name: &str) {
+        let (address, life) = (self.new_address(), self.new_life(name));
+        self.nodes.insert(name.to_owned(), Node { address, life, excluded: false, ready: true });
+        self.write_node(kube, now, name);
+    }
+
+    /// Gives a node another address.
+    pub fn move_node(&mut self, kube: &mut KubeModel, now: u64, name: &str) {
+        let address = self.new_address();
+        if let Some(node) = self.nodes.get_mut(name) {
+            node.address = address;
+        }
+        self.write_node(kube, now, name);
+    }
+
+    /// Deletes a node.
+    pub fn delete_node(&mut self, kube: &mut KubeModel, now: u64, name: &str) {
+        self.nodes.remove(name);
+        kube.delete(Resource::Nodes, "", name, now);
+    }
+
+    /// Writes a node as it is.
+    pub fn write_node(&self, kube: &mut KubeModel, now: u64, name: &str) {
+        let Some(node) = self.nodes.get(name) else { return };
+        let ips = [Family::V4, Family::V6].map(|family| address(node.address, family).to_string());
+        let labels: &[(&str, &str)] =
+            if node.excluded { &[("node.kubernetes.io/exclude-from-external-load-balancers", "")] } else { &[] };
+        let object = build::node(name, &[&ips[0], &ips[1]], labels, node.ready, &[]);
+        let uid = build::uid("Node", "", &format!("{name}#{}", node.life));
+        apply(kube, now, build::with_uid(object, &uid));
+    }
+
+    /// Adds a Service, or creates it anew under another UID.
+    pub fn add_service(&mut self, kube: &mut KubeModel, now: u64, mut service: Service) {
+        service.life = self.new_life(&service.name);
+        let name = service.name.clone();
+        self.services.insert(name.clone(), service);
+        self.write_service(kube, now, &name);
+        self.write_slices(kube, now, &name);
+    }
+
+    /// Writes a Service as it is.
+    pub fn write_service(&self, kube: &mut KubeModel, now: u64, name: &str) {
+        let Some(service) = self.services.get(name).filter(|service| !service.deleting) else { return };
+        let families: Vec<build::Family> = service.families.iter().map(|family| model_family(*family)).collect();
+        let mut object = build::service(NAMESPACE, name, &[80], &families);
+        if service.ingress > 0 {
+            object = build::with_ingress(object, &[&format!("20.0.0.{}", service.ingress % 250)]);
+        }
+        if !service.local {
+            object["spec"]["externalTrafficPolicy"] = "Cluster".into();
+        }
+        if service.paused {
+            object["metadata"]["annotations"] = json!({ PAUSE: "true" });
+        }
+        apply(kube, now, build::with_uid(object, &service.uid()));
+    }
+
+    /// Asks for the deletion of a Service; a finalizer keeps it until its rules are gone.
+    pub fn delete_service(&mut self, kube: &mut KubeModel, now: u64, name: &str) {
+        if let Some(service) = self.services.get_mut(name) {
+            service.deleting = true;
+            kube.delete(Resource::Services, NAMESPACE, name, now);
+        }
+    }
+
+    /// Takes the finalizer off a Service that is being deleted, and its slices with it.
+    pub fn finalize_service(&mut self, kube: &mut KubeModel, now: u64, name: &str) {
+        if let Some(mut object) = kube.get(Resource::Services, NAMESPACE, name) {
+            object["metadata"]["finalizers"] = Value::Array(Vec::new());
+            apply(kube, now, object);
+        }
+        self.services.remove(name);
+        self.write_slices(kube, now, name);
+    }
+
+    /// Writes the slices of a Service as they are, one set for each family, and deletes those that it lacks.
+    pub fn write_slices(&self, kube: &mut KubeModel, now: u64, name: &str) {
+        let mut wanted = BTreeSet::new();
+        if let Some(service) = self.services.get(name) {
+            for family in &service.families {
+                for (index, pods) in service.slices.iter().enumerate() {
+                    let endpoints: Vec<Endpoint> = pods.iter().map(endpoint).collect();
+                    let slice =
+                        build::endpoint_slice(NAMESPACE, name, index, &endpoints, model_family(*family));
+                    wanted.insert(slice["metadata"]["name"].as_str().unwrap_or_default().to_owned());
+                    apply(kube, now, slice);
+                }
+            }
+        }
+        let found: Vec<String> = kube
+            .list(Resource::EndpointSlices)
+            .filter(|slice| slice["metadata"]["labels"]["kubernetes.io/service-name"] == name)
+            .filter_map(|slice| Some(slice["metadata"]["name"].as_str()?.to_owned()))
+            .collect();
+        for gone in found.iter().filter(|found| !wanted.contains(*found)) {
+            kube.delete(Resource::EndpointSlices, NAMESPACE, gone, now);
+        }
+    }
+}
+
+fn endpoint(pod: &Pod) -> Endpoint {
+    Endpoint {
+        node: Some(pod.node.clone()),
+        ready: pod.ready && !pod.terminating,
+        serving: pod.ready,
+        terminating: pod.terminating,
+    }
+}
+
+fn apply(kube: &mut KubeModel, now: u64, object: Value) {
+    kube.apply(object, now).expect("the story writes whole objects");
+}

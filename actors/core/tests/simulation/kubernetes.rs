@@ -1,0 +1,278 @@
+//! The port to Kubernetes over the modelled API server: one request per kind, lines in order, and the ways in
+//! which streams break.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use pool_core::events::{self, PostFailure};
+use pool_core::ids::CallId;
+use pool_core::object::Kind;
+use pool_core::route::{Delivery, KubernetesCall};
+use pool_core::watch::{Ask, In, Line, WatchFailure};
+
+use simulator_models::kube::{KubeModel, Reply, Request, WatchId};
+
+use crate::decode;
+use crate::plant::Plant;
+use crate::random::Random;
+
+/// Objects in a page of a plain list.
+const PAGE: u32 = 7;
+
+/// What follows for the world.
+pub enum Effect {
+    /// To a watcher, in order.
+    Tell(Delivery),
+    /// To the port itself, at this moment.
+    Later(u64, Kind, CallId, Step),
+    /// The answer to a post, at this moment.
+    Posted(u64, CallId, Option<PostFailure>),
+}
+
+/// What the port does with a request.
+#[derive(Debug)]
+pub enum Step {
+    /// It reaches the server.
+    Send,
+    /// Its answer reaches the port.
+    Answer(Reply),
+    /// The stream may have something new.
+    Poll,
+}
+
+struct Stream {
+    call: CallId,
+    ask: Ask,
+    watch: Option<WatchId>,
+    poll_at: Option<u64>,
+    /// Until when nothing comes through, although the connection stands.
+    stalled_until: u64,
+}
+
+/// The port of one process.
+pub struct KubernetesPort {
+    streams: BTreeMap<Kind, Stream>,
+    random: Random,
+    plant: Option<Plant>,
+    /// The first list of each kind, for a planted bug.
+    first_list: BTreeMap<Kind, Vec<Line>>,
+    lists: BTreeMap<Kind, u64>,
+    /// In how many of a thousand cases an event is refused.
+    pub posts_fail: u64,
+}
+
+impl KubernetesPort {
+    /// A port without requests.
+    pub fn new(random: Random, plant: Option<Plant>) -> KubernetesPort {
+        let (streams, first_list, lists) = Default::default();
+        KubernetesPort { streams, random, plant, first_list, lists, posts_fail: 0 }
+    }
+
+    /// Takes in what a machine asks.
+    pub fn call(&mut self, model: &mut KubeModel, now: u64, call: KubernetesCall) -> Vec<Effect> {
+        match call {
+            KubernetesCall::Open { call, kind, ask } => {
+                let stream = Stream { call, ask, watch: None, poll_at: None, stalled_until: 0 };
+                if let Some(Stream { watch: Some(watch), .. }) = self.streams.insert(kind, stream) {
+                    model.close_watch(watch);
+                }
+                vec![Effect::Later(now + self.latency(), kind, call, Step::Send)]
+            }
+            KubernetesCall::Post { call, event: _ } => {
+                let failure = self.random.per_mille(self.posts_fail).then(|| {
+                    if self.random.per_mille(800) {
+                        PostFailure::Transient(None)
+                    } else {
+                        PostFailure::Final(Arc::from("namespace is gone"))
+                    }
+                });
+                vec![Effect::Posted(now + self.latency(), call, failure)]
+            }
+        }
+    }
+
+    fn latency(&mut self) -> u64 {
+        self.random.between(500, 5_000)
+    }
+
+    /// How long after a change a stream brings it.
+    fn delay(&mut self) -> u64 {
+        if self.random.per_mille(30) { self.random.between(5_000, 200_000) } else { self.random.between(100, 5_000) }
+    }
+
+    /// Goes on with a request.
+    pub fn step(&mut self, model: &mut KubeModel, now: u64, kind: Kind, call: CallId, step: Step) -> Vec<Effect> {
+        let Some(stream) = self.streams.get_mut(&kind).filter(|stream| stream.call == call) else {
+            return Vec::new();
+        };
+        match step {
+            Step::Send => {
+                let spread = u64::from(self.random.below(1_000) as u16);
+                let reply = model.handle(&Request::new("GET", &uri(kind, &stream.ask, spread)), now);
+                let after = if let Reply::Answer { after_us, .. } = &reply { *after_us } else { 0 };
+                if let Reply::Watch(watch, _) = &reply {
+                    stream.watch = Some(*watch);
+                }
+                vec![Effect::Later(now + after + self.latency(), kind, call, Step::Answer(reply))]
+            }
+            Step::Answer(reply) => self.answered(model, now, kind, call, reply),
+            Step::Poll => {
+                if stream.poll_at != Some(now) {
+                    return Vec::new();
+                }
+                stream.poll_at = None;
+                self.poll(model, now, kind, call)
+            }
+        }
+    }
+
+    fn answered(&mut self, model: &mut KubeModel, now: u64, kind: Kind, call: CallId, reply: Reply) -> Vec<Effect> {
+        let streaming = self.streams.get(&kind).is_some_and(|stream| stream.ask == Ask::StreamingList);
+        match reply {
+            Reply::Refused => self.ended(kind, call, Some(WatchFailure::Other(Arc::from("connection refused")))),
+            Reply::Answer { status: 200, body, .. } => {
+                let (mut items, resource_version, next) = decode::page(kind, &body);
+                self.plant_list(kind, &mut items);
+                let page = In::Page { call, items, resource_version, next };
+                let mut effects = vec![Effect::Tell(Delivery::Watcher(kind, page))];
+                effects.extend(self.ended(kind, call, None));
+                effects
+            }
+            Reply::Answer { status, headers, body, .. } => {
+                let said: Arc<str> = Arc::from(String::from_utf8_lossy(&body).into_owned());
+                let after = headers.iter().find(|(name, _)| name == "retry-after");
+                let after = after.and_then(|(_, seconds)| seconds.parse().ok()).map(Duration::from_secs);
+                let failure = match status {
+                    410 => WatchFailure::Expired,
+                    429 => WatchFailure::TooManyRequests(after),
+                    401 | 403 => WatchFailure::Denied(said),
+                    400 | 422 if streaming => WatchFailure::StreamingRefused(said),
+                    _ => WatchFailure::Other(said),
+                };
+                self.ended(kind, call, Some(failure))
+            }
+            Reply::Watch(_, first) => {
+                let mut effects = vec![Effect::Tell(Delivery::Watcher(kind, In::Opened(call)))];
+                effects.extend(self.lines(kind, call, &first));
+                effects.extend(self.poll(model, now, kind, call));
+                effects
+            }
+        }
+    }
+
+    fn poll(&mut self, model: &mut KubeModel, now: u64, kind: Kind, call: CallId) -> Vec<Effect> {
+        let Some(watch) = self.streams.get(&kind).and_then(|stream| stream.watch) else { return Vec::new() };
+        let lines = model.poll_watch(watch, now);
+        let mut effects = self.lines(kind, call, &lines);
+        if model.watch_ended(watch) {
+            model.close_watch(watch);
+            let broken = Some(WatchFailure::Other(Arc::from("connection reset")));
+            let failure = if self.random.per_mille(500) { broken } else { None };
+            effects.extend(self.ended(kind, call, failure));
+        } else {
+            effects.extend(self.plan_poll(model, now, kind));
+        }
+        effects
+    }
+
+    fn lines(&mut self, kind: Kind, call: CallId, lines: &[Arc<[u8]>]) -> Vec<Effect> {
+        let mut decoded: Vec<Line> = lines.iter().map(|line| decode::line(kind, line)).collect();
+        if self.plant == Some(Plant::DeletionsOverheard) {
+            decoded.retain(|line| !matches!(line, Line::Deleted { .. }));
+        }
+        if decoded.is_empty() {
+            return Vec::new();
+        }
+        vec![Effect::Tell(Delivery::Watcher(kind, In::Lines(call, decoded)))]
+    }
+
+    fn ended(&mut self, kind: Kind, call: CallId, failure: Option<WatchFailure>) -> Vec<Effect> {
+        if let Some(stream) = self.streams.get_mut(&kind) {
+            stream.watch = None;
+        }
+        let jitter = u16::try_from(self.random.below(1_001)).expect("at most 1000");
+        vec![Effect::Tell(Delivery::Watcher(kind, In::Ended { call, failure, jitter }))]
+    }
+
+    /// Plans the next look at each stream after the server may have moved.
+    pub fn wake(&mut self, model: &KubeModel, now: u64) -> Vec<Effect> {
+        Kind::ALL.into_iter().filter_map(|kind| self.plan_poll(model, now, kind)).collect()
+    }
+
+    fn plan_poll(&mut self, model: &KubeModel, now: u64, kind: Kind) -> Option<Effect> {
+        let delay = self.delay();
+        let stream = self.streams.get_mut(&kind)?;
+        let watch = stream.watch?;
+        let due = if model.watch_ended(watch) { now } else { model.watch_deadline(watch, now)? };
+        let at = due.max(now).max(stream.stalled_until) + delay;
+        if stream.poll_at.is_some_and(|planned| planned <= at) {
+            return None;
+        }
+        stream.poll_at = Some(at);
+        Some(Effect::Later(at, kind, stream.call, Step::Poll))
+    }
+
+    /// The connection of a stream breaks; what was not fetched is lost.
+    pub fn break_stream(&mut self, model: &mut KubeModel, kind: Kind) -> Vec<Effect> {
+        let Some(stream) = self.streams.get_mut(&kind) else { return Vec::new() };
+        let (Some(watch), call) = (stream.watch.take(), stream.call) else { return Vec::new() };
+        model.close_watch(watch);
+        self.ended(kind, call, Some(WatchFailure::Other(Arc::from("connection reset"))))
+    }
+
+    /// Nothing comes through a stream until then.
+    pub fn stall(&mut self, kind: Kind, until: u64) {
+        if let Some(stream) = self.streams.get_mut(&kind) {
+            stream.stalled_until = until;
+            stream.poll_at = None;
+        }
+    }
+
+    /// Stalled streams go on.
+    pub fn unstall(&mut self) {
+        for stream in self.streams.values_mut().filter(|stream| stream.stalled_until > 0) {
+            (stream.stalled_until, stream.poll_at) = (0, None);
+        }
+    }
+
+    /// What a planted bug makes of a list.
+    fn plant_list(&mut self, kind: Kind, items: &mut Vec<Line>) {
+        let lists = self.lists.entry(kind).or_default();
+        *lists += 1;
+        match self.plant {
+            Some(Plant::StaleLists) if *lists == 1 => {
+                self.first_list.insert(kind, items.clone());
+            }
+            Some(Plant::StaleLists) => {
+                items.clone_from(&self.first_list[&kind]);
+            }
+            Some(Plant::EmptyLists) if *lists > 1 && kind == Kind::EndpointSlices => items.clear(),
+            Some(_) | None => {}
+        }
+    }
+}
+
+fn uri(kind: Kind, ask: &Ask, spread: u64) -> String {
+    let path = match kind {
+        Kind::Services => "/api/v1/services",
+        Kind::EndpointSlices => "/apis/discovery.k8s.io/v1/endpointslices",
+        Kind::Nodes => "/api/v1/nodes",
+    };
+    let watch = format!("watch=true&allowWatchBookmarks=true&timeoutSeconds={}", 240 + spread * 60 / 1_000);
+    match ask {
+        Ask::StreamingList => format!("{path}?{watch}&sendInitialEvents=true&resourceVersionMatch=NotOlderThan"),
+        Ask::Watch { from } => format!("{path}?{watch}&resourceVersion={}", from.0),
+        Ask::List { page: None } => format!("{path}?limit={PAGE}"),
+        Ask::List { page: Some(token) } => format!("{path}?limit={PAGE}&continue={}", escaped(token)),
+    }
+}
+
+fn escaped(token: &str) -> String {
+    token.bytes().map(|byte| format!("%{byte:02X}")).collect()
+}
+
+/// The delivery of an answer to a post.
+pub fn posted(call: CallId, failure: Option<PostFailure>) -> Delivery {
+    Delivery::Events(events::In::Posted { call, failure })
+}

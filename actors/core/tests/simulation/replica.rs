@@ -1,0 +1,313 @@
+//! One process of the controller: all machines, and the edges between them as the shells keep them (design.md A1,
+//! A3). On an edge one batch is under way at a time; what comes meanwhile waits in an [`Outbox`].
+
+use std::collections::BTreeMap;
+
+use pool_core::board::Board;
+use pool_core::directory::Directory;
+use pool_core::discovery::Discovery;
+use pool_core::events::Emitter;
+use pool_core::ids::{Epoch, PoolId};
+use pool_core::informer::Informer;
+use pool_core::machine::{Machine, Now};
+use pool_core::object::Kind;
+use pool_core::outbox::Outbox;
+use pool_core::queue::PoolQueue;
+use pool_core::route::{Address, Delivery, PoolMessage, Said, route};
+use pool_core::watch::Watcher;
+use pool_core::writer::{Standing, Writer};
+use pool_core::{directory, discovery, events, informer, queue, watch, writer};
+
+/// How often a machine may act on its deadline in one turn.
+const TICKS_PER_TURN: usize = 32;
+/// The most deliveries of one batch.
+const BATCH: usize = 512;
+
+/// Whoever sends or receives in one process. A pool's machine has a number, because one that is forgotten and
+/// started again is another one.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Actor {
+    /// The watcher of a kind.
+    Watcher(Kind),
+    /// The Informer.
+    Informer,
+    /// Discovery.
+    Discovery,
+    /// The Directory.
+    Directory,
+    /// The registry of pools.
+    Registry,
+    /// A pool.
+    Pool(PoolId, u64),
+    /// The writer.
+    Writer,
+    /// The event emitter.
+    Events,
+    /// The board.
+    Board,
+    /// The port to Kubernetes.
+    KubernetesPort,
+    /// The port to ARM.
+    ArmPort,
+    /// The metrics recorder.
+    Metrics,
+    /// The process itself.
+    Host,
+}
+
+impl Actor {
+    fn at(address: &Address) -> Actor {
+        match address {
+            Address::Watcher(kind) => Actor::Watcher(*kind),
+            Address::Informer => Actor::Informer,
+            Address::Discovery => Actor::Discovery,
+            Address::Directory => Actor::Directory,
+            Address::Pool(_) => Actor::Registry,
+            Address::Writer => Actor::Writer,
+            Address::Events => Actor::Events,
+            Address::Board => Actor::Board,
+            Address::ArmPort => Actor::ArmPort,
+            Address::KubernetesPort => Actor::KubernetesPort,
+            Address::Metrics => Actor::Metrics,
+            Address::Host => Actor::Host,
+        }
+    }
+}
+
+/// An edge: from whom, to whom.
+pub type EdgeId = (Actor, Actor);
+
+/// What the machines are made of.
+#[derive(Clone, Debug)]
+pub struct Params {
+    /// The Informer's.
+    pub informer: informer::Params,
+    /// Discovery's.
+    pub discovery: discovery::Params,
+    /// The Directory's.
+    pub directory: directory::Params,
+    /// Every pool's.
+    pub queue: queue::Params,
+    /// The writer's.
+    pub writer: writer::Params,
+    /// The emitter's.
+    pub events: events::Params,
+}
+
+#[derive(Default)]
+struct Edge {
+    outbox: Outbox,
+    under_way: Option<Vec<Delivery>>,
+}
+
+/// What a machine did in one turn.
+pub struct Turn {
+    /// What each input, or tick (`None`), made it say.
+    pub steps: Vec<(Option<Delivery>, Vec<Said>)>,
+    /// Its deadline after the turn.
+    pub deadline: Option<Now>,
+}
+
+/// One process.
+pub struct Replica {
+    watchers: BTreeMap<Kind, Watcher>,
+    informer: Informer,
+    discovery: Discovery,
+    directory: Directory,
+    /// The pools' machines, each with its number.
+    pub pools: BTreeMap<PoolId, (u64, PoolQueue)>,
+    writer: Writer,
+    emitter: Emitter,
+    board: Board,
+    started: u64,
+    params: Params,
+    edges: BTreeMap<EdgeId, Edge>,
+    /// For which moment each machine's timer is set.
+    pub armed: BTreeMap<Actor, Now>,
+}
+
+impl Replica {
+    /// A process that has not been told anything.
+    pub fn new(params: Params) -> Replica {
+        Replica {
+            watchers: Kind::ALL.into_iter().map(|kind| (kind, Watcher::new(kind))).collect(),
+            informer: Informer::new(params.informer.clone()),
+            discovery: Discovery::new(params.discovery.clone()),
+            directory: Directory::new(params.directory.clone()),
+            pools: BTreeMap::new(),
+            writer: Writer::new(params.writer.clone()),
+            emitter: Emitter::new(params.events.clone()),
+            board: Board::new(),
+            started: 0,
+            params,
+            edges: BTreeMap::new(),
+            armed: BTreeMap::new(),
+        }
+    }
+
+    /// What each machine is told first, by a process that nobody competes with.
+    pub fn first_words() -> Vec<(Actor, Delivery)> {
+        let term = Epoch(1);
+        let standing = Standing::Leading { epoch: term, until: Now::NEVER };
+        let mut words = vec![
+            (Actor::Directory, Delivery::Directory(directory::In::Epoch(term))),
+            (Actor::Writer, Delivery::Writer(writer::In::Standing(standing))),
+        ];
+        let starts = Kind::ALL.into_iter().map(|kind| {
+            (Actor::Watcher(kind), Delivery::Watcher(kind, watch::In::Start))
+        });
+        words.extend(starts);
+        words
+    }
+
+    /// Puts a delivery on the edge from `from` to where it goes; tells the edge and how many wait on it now.
+    pub fn push(&mut self, from: &Actor, delivery: Delivery) -> (EdgeId, usize) {
+        let to = Actor::at(&delivery.address());
+        self.push_to(from, to, delivery)
+    }
+
+    /// Puts a delivery on a given edge.
+    pub fn push_to(&mut self, from: &Actor, to: Actor, delivery: Delivery) -> (EdgeId, usize) {
+        let id = (from.clone(), to);
+        let edge = self.edges.entry(id.clone()).or_default();
+        edge.outbox.push(delivery);
+        (id, edge.outbox.len())
+    }
+
+    /// Sends the next batch of an edge on its way, when there is one and none is under way.
+    pub fn depart(&mut self, id: &EdgeId) -> bool {
+        let Some(edge) = self.edges.get_mut(id) else { return false };
+        if edge.under_way.is_some() {
+            return false;
+        }
+        if edge.outbox.is_empty() {
+            self.edges.remove(id);
+            return false;
+        }
+        edge.under_way = Some(edge.outbox.take(BATCH));
+        true
+    }
+
+    /// The batch that is under way on an edge arrives.
+    pub fn arrive(&mut self, id: &EdgeId) -> Vec<Delivery> {
+        self.edges.get_mut(id).and_then(|edge| edge.under_way.take()).unwrap_or_default()
+    }
+
+    /// The place of a pool's machine, which is started when it is not there.
+    pub fn start(&mut self, pool: &PoolId) -> Actor {
+        if !self.pools.contains_key(pool) {
+            self.started += 1;
+            let machine = PoolQueue::new(pool.clone(), self.params.queue.clone());
+            self.pools.insert(pool.clone(), (self.started, machine));
+        }
+        Actor::Pool(pool.clone(), self.pools.get(pool).map_or(0, |(number, _)| *number))
+    }
+
+    /// Drops a pool's machine, its timer, and what waits for it. What it said before and what waits behind a
+    /// batch under way goes with it, as with an actor that stops.
+    pub fn forget(&mut self, pool: &PoolId) {
+        let Some((number, _)) = self.pools.remove(pool) else { return };
+        let actor = Actor::Pool(pool.clone(), number);
+        self.armed.remove(&actor);
+        for (id, edge) in &mut self.edges {
+            if id.0 == actor || id.1 == actor {
+                edge.outbox = Outbox::default();
+            }
+        }
+    }
+
+    /// What is under way to a pool's machine: it is handled before the machine stops.
+    pub fn under_way_to(&mut self, pool: &PoolId) -> Option<(Actor, Vec<Delivery>)> {
+        let number = self.pools.get(pool).map(|(number, _)| *number)?;
+        let actor = Actor::Pool(pool.clone(), number);
+        let batch = self.edges.get_mut(&(Actor::Registry, actor.clone()))?.under_way.as_mut()?;
+        Some((actor, std::mem::take(batch)))
+    }
+
+    /// Whether nothing waits or is under way on any edge.
+    pub fn is_silent(&self) -> bool {
+        self.edges.values().all(|edge| edge.outbox.is_empty() && edge.under_way.is_none())
+    }
+
+    /// One turn of a machine: its inputs, then its deadline as long as that has come.
+    pub fn turn(&mut self, now: Now, who: &Actor, batch: Vec<Delivery>) -> Turn {
+        match who {
+            Actor::Watcher(kind) => match self.watchers.get_mut(kind) {
+                Some(machine) => run(machine, now, batch, watcher_input, Said::Watcher),
+                None => Turn { steps: Vec::new(), deadline: None },
+            },
+            Actor::Informer => run(&mut self.informer, now, batch, informer_input, Said::Informer),
+            Actor::Discovery => run(&mut self.discovery, now, batch, discovery_input, Said::Discovery),
+            Actor::Directory => run(&mut self.directory, now, batch, directory_input, Said::Directory),
+            Actor::Pool(pool, number) => match self.pools.get_mut(pool) {
+                Some((current, machine)) if current == number => {
+                    run(machine, now, batch, pool_input, Said::Pool)
+                }
+                Some(_) | None => Turn { steps: Vec::new(), deadline: None },
+            },
+            Actor::Writer => run(&mut self.writer, now, batch, writer_input, Said::Writer),
+            Actor::Events => run(&mut self.emitter, now, batch, events_input, Said::Events),
+            Actor::Board => run(&mut self.board, now, batch, board_input, Said::Board),
+            Actor::Registry | Actor::KubernetesPort | Actor::ArmPort | Actor::Metrics | Actor::Host => {
+                Turn { steps: Vec::new(), deadline: None }
+            }
+        }
+    }
+
+    /// Checks the machines' own invariants.
+    pub fn check(&self) -> Result<(), String> {
+        self.writer.check().map_err(|broken| format!("the writer: {broken}"))
+    }
+}
+
+/// The deliveries that follow from what was said.
+pub fn routed(said: Said) -> Vec<Delivery> {
+    let mut all = Vec::new();
+    route(said, &mut |delivery| all.push(delivery));
+    all
+}
+
+fn run<M: Machine>(
+    machine: &mut M,
+    now: Now,
+    batch: Vec<Delivery>,
+    accept: fn(Delivery) -> Option<M::In>,
+    say: fn(M::Out) -> Said,
+) -> Turn {
+    let mut steps = Vec::new();
+    let mut out = Vec::new();
+    for delivery in batch {
+        if let Some(input) = accept(delivery.clone()) {
+            machine.step(now, input, &mut out);
+            steps.push((Some(delivery), out.drain(..).map(say).collect()));
+        }
+    }
+    for _ in 0..TICKS_PER_TURN {
+        if machine.deadline().is_none_or(|at| at > now) {
+            break;
+        }
+        machine.tick(now, &mut out);
+        steps.push((None, out.drain(..).map(say).collect()));
+    }
+    Turn { steps, deadline: machine.deadline().filter(|at| *at != Now::NEVER) }
+}
+
+/// Declares how a machine's inputs are taken out of deliveries.
+macro_rules! inputs {
+    ($($name:ident: $machine:ty, $variant:pat => $input:expr;)+) => {
+        $(fn $name(delivery: Delivery) -> Option<<$machine as Machine>::In> {
+            if let $variant = delivery { Some($input) } else { None }
+        })+
+    };
+}
+
+inputs! {
+    watcher_input: Watcher, Delivery::Watcher(_, input) => input;
+    informer_input: Informer, Delivery::Informer(input) => input;
+    discovery_input: Discovery, Delivery::Discovery(input) => input;
+    directory_input: Directory, Delivery::Directory(input) => input;
+    pool_input: PoolQueue, Delivery::Pool(_, PoolMessage::In(input)) => input;
+    writer_input: Writer, Delivery::Writer(input) => input;
+    events_input: Emitter, Delivery::Events(input) => input;
+    board_input: Board, Delivery::Board(input) => input;
+}

@@ -1,0 +1,277 @@
+//! What happens in the cluster, by the seed: pods come and go, nodes and Services change, people pause.
+
+use pool_core::ids::Family;
+use simulator_models::kube::KubeModel;
+
+use crate::cluster::{Cluster, Pod, Service};
+use crate::random::Random;
+
+/// How large a story is; a failing one is tried again smaller.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Size {
+    /// Services.
+    pub services: usize,
+    /// Nodes.
+    pub nodes: usize,
+    /// Load balancers.
+    pub balancers: usize,
+    /// Seconds of churn.
+    pub seconds: u64,
+}
+
+/// The story.
+pub struct Story {
+    /// The cluster as it should be.
+    pub cluster: Cluster,
+    size: Size,
+    random: Random,
+    names: u64,
+}
+
+impl Story {
+    /// Its beginning.
+    pub fn new(size: Size, random: Random) -> Story {
+        Story { cluster: Cluster::default(), size, random, names: 0 }
+    }
+
+    /// Writes the first state.
+    pub fn begin(&mut self, kube: &mut KubeModel) {
+        for number in 0..self.size.nodes {
+            self.cluster.add_node(kube, 0, &format!("node-{number}"));
+        }
+        for _ in 0..self.size.services {
+            self.create(kube, 0);
+        }
+    }
+
+    /// How long until the next thing happens, in microseconds.
+    pub fn pause(&mut self) -> u64 {
+        if self.random.per_mille(150) {
+            self.random.between(2_000_000, 12_000_000)
+        } else {
+            self.random.between(10_000, 900_000)
+        }
+    }
+
+    /// One thing happens; says in words what.
+    pub fn happen(&mut self, kube: &mut KubeModel, now: u64) -> String {
+        let dice = self.random.below(1_000);
+        match dice {
+            0..620 => self.pods(kube, now),
+            620..680 => self.scale(kube, now),
+            680..720 => self.slices(kube, now),
+            720..840 => self.nodes(kube, now),
+            _ => self.services(kube, now),
+        }
+    }
+
+    fn any_service(&mut self) -> Option<String> {
+        let names: Vec<String> = self.cluster.services.keys().cloned().collect();
+        self.random.pick(&names)
+    }
+
+    fn any_node(&mut self) -> Option<String> {
+        let names: Vec<String> = self.cluster.nodes.keys().cloned().collect();
+        self.random.pick(&names)
+    }
+
+    fn new_pod(&mut self) -> Option<Pod> {
+        let node = self.any_node()?;
+        Some(Pod { node, ready: self.random.per_mille(300), terminating: false })
+    }
+
+    fn create(&mut self, kube: &mut KubeModel, now: u64) -> String {
+        self.names += 1;
+        let families = match self.random.below(10) {
+            0..7 => vec![Family::V4],
+            7..9 => vec![Family::V4, Family::V6],
+            _ => vec![Family::V6],
+        };
+        let slices = 1 + self.random.place(3);
+        let service = Service {
+            name: format!("svc-{}", self.names),
+            life: 0,
+            families,
+            local: self.random.per_mille(920),
+            paused: false,
+            deleting: false,
+            slices: (0..slices).map(|_| (0..self.random.below(4)).filter_map(|_| self.new_pod()).collect()).collect(),
+            lb: self.random.place(self.size.balancers),
+            probe: self.random.per_mille(900),
+            ingress: 0,
+        };
+        let words = format!("create {}", service.name);
+        self.cluster.add_service(kube, now, service);
+        words
+    }
+
+    fn pods(&mut self, kube: &mut KubeModel, now: u64) -> String {
+        let Some(name) = self.any_service() else { return self.create(kube, now) };
+        let (fresh, dice) = (self.new_pod(), self.random.below(100));
+        let random = &mut self.random;
+        let Some(service) = self.cluster.services.get_mut(&name) else { return String::new() };
+        let place = random.place(service.slices.len());
+        let Some(slice) = service.slices.get_mut(place) else { return String::new() };
+        let at = random.place(slice.len());
+        match (dice, slice.get_mut(at)) {
+            (0..35, _) | (_, None) => slice.extend(fresh),
+            (35..55, Some(pod)) => pod.ready = !pod.ready,
+            (55..75, Some(pod)) => pod.terminating = true,
+            (75..90, Some(pod)) if pod.terminating => {
+                slice.remove(at);
+            }
+            (90.., Some(_)) => {
+                // A pod moves: its successor stands in another slice before it is gone.
+                slice.remove(at);
+                let other = random.place(service.slices.len());
+                service.slices[other].extend(fresh);
+            }
+            (_, Some(pod)) => pod.terminating = true,
+        }
+        self.cluster.write_slices(kube, now, &name);
+        format!("pods of {name}: {:?}", self.cluster.services.get(&name).map(|service| &service.slices))
+    }
+
+    fn scale(&mut self, kube: &mut KubeModel, now: u64) -> String {
+        let Some(name) = self.any_service() else { return String::new() };
+        let pods: Vec<Pod> = (0..3).filter_map(|_| self.new_pod()).collect();
+        let to_zero = self.random.per_mille(600);
+        if let Some(service) = self.cluster.services.get_mut(&name) {
+            service.slices.iter_mut().for_each(Vec::clear);
+            if !to_zero && let Some(first) = service.slices.first_mut() {
+                *first = pods;
+            }
+        }
+        self.cluster.write_slices(kube, now, &name);
+        format!("scale {name} {}", if to_zero { "to zero" } else { "anew" })
+    }
+
+    /// Pods move between slices, and slices come and go.
+    fn slices(&mut self, kube: &mut KubeModel, now: u64) -> String {
+        let Some(name) = self.any_service() else { return String::new() };
+        let count = 1 + self.random.place(3);
+        if let Some(service) = self.cluster.services.get_mut(&name) {
+            let all: Vec<Pod> = service.slices.concat();
+            service.slices = vec![Vec::new(); count];
+            for pod in all {
+                let place = self.random.place(count);
+                service.slices[place].push(pod);
+            }
+        }
+        self.cluster.write_slices(kube, now, &name);
+        format!("{name} has {count} slices")
+    }
+
+    fn nodes(&mut self, kube: &mut KubeModel, now: u64) -> String {
+        let (node, dice) = (self.any_node(), self.random.below(100));
+        match (dice, node) {
+            (0..25, _) | (_, None) => {
+                let name = format!("node-{}", self.random.place(self.size.nodes + 2));
+                if !self.cluster.nodes.contains_key(&name) || self.random.per_mille(200) {
+                    self.cluster.add_node(kube, now, &name);
+                }
+                format!("add {name}")
+            }
+            (25..45, Some(name)) if self.cluster.nodes.len() > 2 => {
+                self.cluster.delete_node(kube, now, &name);
+                if self.random.per_mille(700) {
+                    self.evict(kube, now);
+                }
+                format!("delete {name}")
+            }
+            (45..60, Some(name)) => {
+                self.cluster.move_node(kube, now, &name);
+                format!("new address of {name}")
+            }
+            (60..75, Some(name)) => self.change_node(kube, now, &name, |node| node.excluded = !node.excluded),
+            (_, Some(name)) => self.change_node(kube, now, &name, |node| node.ready = !node.ready),
+        }
+    }
+
+    fn change_node(
+        &mut self,
+        kube: &mut KubeModel,
+        now: u64,
+        name: &str,
+        change: impl FnOnce(&mut crate::cluster::Node),
+    ) -> String {
+        if let Some(node) = self.cluster.nodes.get_mut(name) {
+            change(node);
+        }
+        self.cluster.write_node(kube, now, name);
+        format!("change {name}: {:?}", self.cluster.nodes.get(name))
+    }
+
+    /// Pods of nodes that are gone go too.
+    fn evict(&mut self, kube: &mut KubeModel, now: u64) {
+        let names: Vec<String> = self.cluster.services.keys().cloned().collect();
+        for name in names {
+            let (nodes, services) = (&self.cluster.nodes, &mut self.cluster.services);
+            let Some(service) = services.get_mut(&name) else { continue };
+            let before = service.pods();
+            service.slices.iter_mut().for_each(|slice| slice.retain(|pod| nodes.contains_key(&pod.node)));
+            if service.pods() != before {
+                self.cluster.write_slices(kube, now, &name);
+            }
+        }
+    }
+
+    fn services(&mut self, kube: &mut KubeModel, now: u64) -> String {
+        let few = self.cluster.services.len() <= self.size.services;
+        let (Some(name), dice) = (self.any_service(), self.random.below(100)) else {
+            return self.create(kube, now);
+        };
+        match dice {
+            0..25 if few => self.create(kube, now),
+            0..35 => {
+                self.cluster.delete_service(kube, now, &name);
+                format!("delete {name}")
+            }
+            35..42 => {
+                // Deleted and created under the same name before anybody has cleaned up.
+                if let Some(service) = self.cluster.services.get(&name).filter(|service| !service.deleting).cloned() {
+                    self.cluster.add_service(kube, now, service);
+                }
+                format!("recreate {name}")
+            }
+            42..50 => {
+                self.cluster.delete_service(kube, now, &name);
+                format!("rename {name}: {}", self.create(kube, now))
+            }
+            50..65 => self.change_service(kube, now, &name, |service| service.local = !service.local),
+            65..85 => self.change_service(kube, now, &name, |service| service.paused = !service.paused),
+            _ => self.change_service(kube, now, &name, |service| service.ingress += 1),
+        }
+    }
+
+    fn change_service(
+        &mut self,
+        kube: &mut KubeModel,
+        now: u64,
+        name: &str,
+        change: impl FnOnce(&mut Service),
+    ) -> String {
+        let Some(service) = self.cluster.services.get_mut(name) else { return String::new() };
+        change(service);
+        let words = format!(
+            "change {name}: local {} paused {} ingress {}",
+            service.local, service.paused, service.ingress
+        );
+        self.cluster.write_service(kube, now, name);
+        words
+    }
+
+    /// The churn is over: what a person or the cluster itself would put in order is put in order.
+    pub fn settle(&mut self, kube: &mut KubeModel, now: u64) {
+        self.evict(kube, now);
+        let names: Vec<String> = self.cluster.services.keys().cloned().collect();
+        for name in names {
+            self.change_service(kube, now, &name, |service| service.paused = false);
+        }
+        let excluded: Vec<String> =
+            self.cluster.nodes.iter().filter(|(_, node)| node.excluded).map(|(name, _)| name.clone()).collect();
+        for name in excluded {
+            self.change_node(kube, now, &name, |node| node.excluded = false);
+        }
+    }
+}

@@ -1,0 +1,79 @@
+//! The last messages of a world, kept as they are and put into words only when somebody wants to read them.
+
+use std::collections::VecDeque;
+use std::fmt::Write as _;
+
+use pool_core::arm::{ArmAnswer, ArmCall};
+use pool_core::route::Delivery;
+
+use crate::replica::Actor;
+
+/// How many messages are kept.
+const KEPT: usize = 40;
+/// How many are kept of those that somebody asked for.
+const KEPT_ABOUT: usize = 400;
+/// The longest message, in characters.
+const LONGEST: usize = 330;
+
+/// One thing that happened.
+pub enum Entry {
+    /// In words.
+    Words(String),
+    /// A machine heard something.
+    Heard(Actor, Box<Delivery>),
+    /// ARM was called, and will answer at that moment.
+    Called(Box<ArmCall>, u64, Box<ArmAnswer>),
+}
+
+impl Entry {
+    fn words(&self) -> String {
+        match self {
+            Entry::Words(words) => words.clone(),
+            Entry::Heard(who, what) => format!("{who:?} <- {what:?}"),
+            Entry::Called(call, at, answer) => {
+                format!("arm <- {} {:?}; at {:.6}: {answer:?}", call.id.0, call.request, *at as f64 / 1e6)
+            }
+        }
+    }
+}
+
+/// The last messages; with `SIMULATION_ABOUT=text` the last ones in whose words the text occurs.
+pub struct Trace {
+    entries: VecDeque<(u64, Entry)>,
+    about: Option<String>,
+}
+
+impl Trace {
+    /// An empty one.
+    pub fn new() -> Trace {
+        Trace { entries: VecDeque::new(), about: std::env::var("SIMULATION_ABOUT").ok() }
+    }
+
+    /// Adds one.
+    pub fn note(&mut self, now: u64, entry: Entry) {
+        let mut kept = KEPT;
+        let mut entry = entry;
+        if let Some(about) = &self.about {
+            let words = entry.words();
+            if !words.contains(about) {
+                return;
+            }
+            (kept, entry) = (KEPT_ABOUT, Entry::Words(words));
+        }
+        if self.entries.len() >= kept {
+            self.entries.pop_front();
+        }
+        self.entries.push_back((now, entry));
+    }
+
+    /// Puts them into words, oldest first.
+    pub fn text(&self) -> String {
+        let mut text = String::new();
+        for (at, entry) in &self.entries {
+            let words: String = entry.words().replace("LbName", "").replace("PoolName", "");
+            let short: String = words.chars().take(LONGEST).collect();
+            writeln!(text, "{:>12.6}  {short}", *at as f64 / 1e6).expect("a string takes every write");
+        }
+        text
+    }
+}

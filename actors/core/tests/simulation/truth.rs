@@ -1,0 +1,96 @@
+//! What the pools must hold in the end, computed from the API server's objects alone and in the simplest way, so
+//! that it can judge the machines: a pool is right when required ⊆ members ⊆ allowed.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+
+use serde_json::Value;
+use simulator_models::arm::ArmModel;
+use simulator_models::kube::{KubeModel, Resource};
+
+use crate::decode::{items, text};
+
+/// What one pool must and may hold.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Wanted {
+    /// Must be members.
+    pub required: BTreeSet<IpAddr>,
+    /// May be members; holds `required`.
+    pub allowed: BTreeSet<IpAddr>,
+    /// Endpoints without any usable node: what is in the pool stays (D6).
+    pub unusable: bool,
+}
+
+/// What every pool of the cluster's candidates wants, by the pool's name.
+pub fn wanted_pools(kube: &KubeModel) -> BTreeMap<String, Wanted> {
+    let nodes: BTreeMap<String, Value> =
+        kube.list(Resource::Nodes).map(|node| (text(&node["metadata"]["name"]).to_owned(), node)).collect();
+    let slices: Vec<Value> = kube.list(Resource::EndpointSlices).collect();
+    let mut pools = BTreeMap::new();
+    for service in kube.list(Resource::Services) {
+        let (meta, spec) = (&service["metadata"], &service["spec"]);
+        let local = spec["type"] == "LoadBalancer" && spec["externalTrafficPolicy"] == "Local";
+        if !local || !meta["deletionTimestamp"].is_null() {
+            continue;
+        }
+        let of_service = |slice: &&Value| {
+            slice["metadata"]["labels"]["kubernetes.io/service-name"] == meta["name"]
+                && slice["metadata"]["namespace"] == meta["namespace"]
+        };
+        let endpoints: Vec<&Value> =
+            slices.iter().filter(of_service).flat_map(|slice| items(&slice["endpoints"])).collect();
+        for family in items(&spec["ipFamilies"]) {
+            let v6 = family == "IPv6";
+            let suffix = if v6 { "-ipv6" } else { "" };
+            let name = format!("{}-{}{suffix}", text(&meta["namespace"]), text(&meta["name"])).to_lowercase();
+            pools.insert(name, wanted(&endpoints, &nodes, v6));
+        }
+    }
+    pools
+}
+
+fn wanted(endpoints: &[&Value], nodes: &BTreeMap<String, Value>, v6: bool) -> Wanted {
+    let mut wanted = Wanted::default();
+    for endpoint in endpoints {
+        let Some(node) = nodes.get(text(&endpoint["nodeName"])) else { continue };
+        let labels = &node["metadata"]["labels"];
+        let left_out = labels.get("node.kubernetes.io/exclude-from-external-load-balancers").is_some();
+        let addresses = items(&node["status"]["addresses"]).iter();
+        for address in addresses.filter(|address| address["type"] == "InternalIP") {
+            let Ok(ip) = text(&address["address"]).parse::<IpAddr>() else { continue };
+            if ip.is_ipv6() != v6 || left_out {
+                continue;
+            }
+            wanted.allowed.insert(ip);
+            if endpoint["conditions"]["terminating"] != true {
+                wanted.required.insert(ip);
+            }
+        }
+    }
+    wanted.unusable = !endpoints.is_empty() && wanted.allowed.is_empty();
+    wanted
+}
+
+/// The members of a pool.
+pub fn members(arm: &ArmModel, lb: &str, pool: &str) -> BTreeSet<IpAddr> {
+    let ips = arm.member_ips(lb, pool).unwrap_or_default();
+    ips.into_iter().filter_map(|ip| ip.parse().ok()).collect()
+}
+
+/// The first pool of a candidate that is not right, in words.
+pub fn first_wrong(kube: &KubeModel, arm: &ArmModel) -> Option<String> {
+    let wanted = wanted_pools(kube);
+    let mut unfound: BTreeSet<&String> = wanted.keys().collect();
+    for lb in arm.load_balancers() {
+        for pool in arm.pools(lb) {
+            let Some((name, wanted)) = wanted.get_key_value(&pool.to_lowercase()) else { continue };
+            unfound.remove(name);
+            let members = members(arm, lb, pool);
+            let right = wanted.required.is_subset(&members) && members.is_subset(&wanted.allowed);
+            if !right && !wanted.unusable {
+                return Some(format!("{lb}/{pool} holds {members:?} and wants {wanted:?}"));
+            }
+        }
+    }
+    unfound.first().map(|name| format!("{name} is nowhere"))
+}

@@ -1,0 +1,175 @@
+//! What goes wrong around the controller, by the seed: a new weather for ARM and for the API server every while.
+
+use pool_core::object::Kind;
+use simulator_models::arm::{
+    ArmModel, BadEnd, ConcurrentWrite, Fault, FaultAnswer, FaultBody, FaultEffect, FaultTarget, Latency, Settings,
+    UnfinishedWrite, Visibility,
+};
+use simulator_models::kube::{KubeModel, StreamingLists};
+
+use crate::azure::ArmPort;
+use crate::kubernetes::{Effect, KubernetesPort};
+use crate::random::Random;
+
+/// What ARM is like for the whole of a world: not faults, but sorts of ARM.
+pub fn climate(random: &mut Random) -> Settings {
+    let fixed = |us: u64| Latency::Fixed { us };
+    let operation = match random.below(4) {
+        0 => None,
+        1 => Some(fixed(800_000)),
+        _ => Some(Latency::LogNormal { median_us: 3_000_000, p95_us: 15_000_000 }),
+    };
+    Settings {
+        seed: random.next(),
+        get_latency: fixed(random.between(5_000, 200_000)),
+        put_latency: Latency::LogNormal { median_us: random.between(50_000, 800_000), p95_us: 1_500_000 },
+        operation,
+        operation_retry_after_s: [None, Some(1), Some(3), Some(10)][random.place(4)],
+        visibility: if random.per_mille(500) { Visibility::AtOnce } else { Visibility::AtEnd },
+        unfinished_write: if random.per_mille(700) { UnfinishedWrite::Reverted } else { UnfinishedWrite::Kept },
+        etag_changes_at_end: random.per_mille(800),
+        update_status: [200, 201, 202][random.place(3)],
+        concurrent_write: match random.below(3) {
+            0 => ConcurrentWrite::Refuse,
+            1 => ConcurrentWrite::Supersede,
+            _ => ConcurrentWrite::Mixed { supersede: 0.5 },
+        },
+        lock_retry_after_header: random.per_mille(500),
+        address_resource_fields: random.per_mille(700),
+        log_capacity: 0,
+        ..Settings::default()
+    }
+}
+
+fn answer(status: u16, code: &str, retry_after: Option<u64>) -> FaultAnswer {
+    FaultAnswer {
+        status,
+        code: code.to_owned(),
+        message: "a planned fault".to_owned(),
+        retry_after: retry_after.map(|seconds| seconds.to_string()),
+        body: FaultBody::Standard,
+    }
+}
+
+fn fault(random: &mut Random) -> Fault {
+    let target = match random.below(10) {
+        0..5 => FaultTarget::PoolPut,
+        5 => FaultTarget::PoolGet,
+        6 => FaultTarget::LoadBalancerGet,
+        7..9 => FaultTarget::Poll,
+        _ => FaultTarget::Any,
+    };
+    let status = [409, 412, 500, 503, 504, 403, 408][random.place(7)];
+    let effect = match random.below(10) {
+        0..2 => FaultEffect::LoseAnswer,
+        2 => FaultEffect::Refuse,
+        3..6 => FaultEffect::Answer(answer(status, "Planned", None)),
+        6 => FaultEffect::Answer(answer(429, "TooManyRequests", [None, Some(2), Some(20)][random.place(3)])),
+        7 => FaultEffect::Answer(answer(429, "RetryableErrorDueToAnotherOperation", Some(3))),
+        8 => FaultEffect::AnswerAfterApplying(answer([500, 504][random.place(2)], "Planned", None)),
+        _ => FaultEffect::FailOperation {
+            end: if random.per_mille(500) { BadEnd::Failed } else { BadEnd::Canceled },
+            code: ["InternalServerError", "RetryableError", "Canceled"][random.place(3)].to_owned(),
+            message: "a planned end".to_owned(),
+        },
+    };
+    Fault { target, every: random.between(1, 8), limit: None, load_balancer: None, effect }
+}
+
+/// Changes what ARM does to requests; says in words how.
+pub fn change_arm(random: &mut Random, arm: &mut ArmModel, port: &mut ArmPort) -> String {
+    let faults: Vec<Fault> = (0..random.below(3)).map(|_| fault(random)).collect();
+    let silent_loss = if random.per_mille(150) { 0.3 } else { 0.0 };
+    port.twice = if random.per_mille(400) { 60 } else { 0 };
+    port.late = if random.per_mille(100) { 20 } else { 0 };
+    let words = format!("ARM: silent loss {silent_loss}, twice {}, late {}, {faults:?}", port.twice, port.late);
+    arm.reconfigure(|settings| {
+        settings.faults = faults;
+        settings.silent_loss = silent_loss;
+    });
+    words
+}
+
+/// ARM does what it is asked from now on.
+pub fn clear_arm(arm: &mut ArmModel, port: &mut ArmPort) {
+    (port.twice, port.late) = (0, 0);
+    arm.reconfigure(|settings| {
+        settings.faults.clear();
+        settings.silent_loss = 0.0;
+    });
+}
+
+/// Changes what the API server does; says in words how, and whether the controller may be blind for a while.
+pub fn change_kube(
+    random: &mut Random,
+    kube: &mut KubeModel,
+    port: &mut KubernetesPort,
+    now: u64,
+) -> (String, bool, Vec<Effect>) {
+    clear_kube(kube, port);
+    let kind = Kind::ALL[random.place(3)];
+    let mut effects = Vec::new();
+    let words = match random.below(11) {
+        0 => {
+            effects = port.break_stream(kube, kind);
+            format!("stream of {kind:?} breaks")
+        }
+        1 => {
+            kube.compact();
+            effects = port.break_stream(kube, kind);
+            format!("compacted, stream of {kind:?} breaks")
+        }
+        2 => {
+            kube.restart();
+            "API server restarts".to_owned()
+        }
+        3 => {
+            kube.answer_429(random.between(1, 12), random.between(1, 4));
+            effects = port.break_stream(kube, kind);
+            format!("API server answers 429, stream of {kind:?} breaks")
+        }
+        4 => {
+            let how = [
+                StreamingLists::RefusedAsInvalid,
+                StreamingLists::RefusedAsBadRequest,
+                StreamingLists::RefusedByErrorEvent,
+            ][random.place(3)];
+            kube.refuse_streaming_lists(how);
+            kube.restart();
+            format!("API server restarts and refuses streaming lists: {how:?}")
+        }
+        5 => {
+            kube.lag(random.between(100_000, 10_000_000));
+            "watch events are late".to_owned()
+        }
+        6 => {
+            kube.slow(random.between(100_000, 5_000_000));
+            "API server is slow".to_owned()
+        }
+        7 => {
+            kube.down(true);
+            "API server is down".to_owned()
+        }
+        8 => {
+            port.stall(kind, now + random.between(5_000_000, 90_000_000));
+            format!("stream of {kind:?} stalls")
+        }
+        9 => {
+            port.posts_fail = 500;
+            "events are refused".to_owned()
+        }
+        _ => return ("API server is well".to_owned(), false, effects),
+    };
+    (words, true, effects)
+}
+
+/// The API server is well again.
+pub fn clear_kube(kube: &mut KubeModel, port: &mut KubernetesPort) {
+    kube.down(false);
+    kube.lag(0);
+    kube.slow(0);
+    kube.answer_429(0, 0);
+    kube.refuse_streaming_lists(StreamingLists::Served);
+    port.posts_fail = 0;
+    port.unstall();
+}
