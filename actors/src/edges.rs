@@ -23,6 +23,9 @@ pub trait HasEdges: Actor<Context = Context<Self>> {
 
     /// Who stands at the end of an edge; `None` when nobody does any more.
     fn recipient(&self, to: &Self::To) -> Option<Recipient<Deliver>>;
+
+    /// Called when everything on an edge has been delivered.
+    fn delivered(&mut self, _: &mut Context<Self>) {}
 }
 
 /// All edges that lead from one actor.
@@ -54,10 +57,10 @@ impl<To: Clone + Eq + Hash + 'static> Edges<To> {
         edge.outbox.push(delivery);
     }
 
-    /// How many deliveries wait, over all edges.
+    /// Whether nothing waits and nothing is under way.
     #[must_use]
-    pub fn waiting(&self) -> usize {
-        self.edges.values().map(|edge| edge.outbox.len()).sum()
+    pub fn are_idle(&self) -> bool {
+        self.edges.is_empty()
     }
 
     /// Drops what waits on an edge. What is under way there arrives first; what is pushed later follows it.
@@ -86,7 +89,10 @@ pub fn flush<A: HasEdges>(actor: &mut A, ctx: &mut Context<A>) {
 }
 
 fn send_next<A: HasEdges>(actor: &mut A, ctx: &mut Context<A>, to: A::To) {
-    let Some(batch) = actor.edges().next(&to) else { return };
+    let Some(batch) = actor.edges().next(&to) else {
+        actor.delivered(ctx);
+        return;
+    };
     let Some(recipient) = actor.recipient(&to) else {
         actor.edges().edges.remove(&to);
         return;
@@ -95,6 +101,7 @@ fn send_next<A: HasEdges>(actor: &mut A, ctx: &mut Context<A>, to: A::To) {
         if sent.is_err() {
             // The receiver is gone: it stopped in good order at shutdown, or its end ends the process (A4).
             actor.edges().edges.remove(&to);
+            actor.delivered(ctx);
             return;
         }
         send_next(actor, ctx, to);

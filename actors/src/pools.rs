@@ -30,14 +30,21 @@ impl Pools {
         Pools { params, clock, switchboard, running: HashMap::new(), edges: Edges::default() }
     }
 
-    fn start(&mut self, pool: &PoolId) {
+    /// Starts the pool's actor where there is none. What is no beginning for a pool that has been forgotten, a
+    /// late verdict or observation, starts none: nobody would ever forget it again.
+    fn is_running_for(&mut self, pool: &PoolId, input: &In) -> bool {
         if self.running.contains_key(pool) {
-            return;
+            return true;
+        }
+        match input {
+            In::Assigned(_) | In::Take(_) => {}
+            In::Observed(_) | In::Finished(..) | In::Verified(_) => return false,
         }
         let machine = PoolQueue::new(pool.clone(), self.params.clone());
         let switchboard = Arc::clone(&self.switchboard);
         let shell = Shell::new(machine, input_of, Said::Pool, self.clock, switchboard);
         self.running.insert(pool.clone(), shell.start());
+        true
     }
 
     fn forget(&mut self, pool: PoolId) {
@@ -95,8 +102,9 @@ impl Handler<Deliver> for Pools {
             match delivery {
                 Delivery::Pool(pool, PoolMessage::Forget) => self.forget(pool),
                 Delivery::Pool(pool, PoolMessage::In(input)) => {
-                    self.start(&pool);
-                    self.edges.push(pool.clone(), Delivery::Pool(pool, PoolMessage::In(input)));
+                    if self.is_running_for(&pool, &input) {
+                        self.edges.push(pool.clone(), Delivery::Pool(pool, PoolMessage::In(input)));
+                    }
                 }
                 Delivery::Watcher(..)
                 | Delivery::Informer(_)

@@ -19,7 +19,7 @@ const TICKS_PER_TURN: usize = 32;
 #[rtype(result = "()")]
 pub struct Ping;
 
-/// Tells a shell that its machine's work is over.
+/// Tells a shell that its machine's work is over: it ends once everything that it has said is delivered.
 #[derive(Message, Clone, Copy, Debug)]
 #[rtype(result = "()")]
 pub struct Stop;
@@ -34,6 +34,7 @@ pub struct Shell<M: Machine> {
     edges: Edges<End>,
     timer: Option<(Now, SpawnHandle)>,
     first: Vec<M::In>,
+    stopping: bool,
 }
 
 impl<M> Shell<M>
@@ -51,7 +52,7 @@ where
         switchboard: Arc<Switchboard>,
     ) -> Self {
         let (edges, first) = (Edges::default(), Vec::new());
-        Shell { machine, accept, say, clock, switchboard, edges, timer: None, first }
+        Shell { machine, accept, say, clock, switchboard, edges, timer: None, first, stopping: false }
     }
 
     /// What the machine is told when the actor starts.
@@ -82,7 +83,7 @@ where
     }
 
     fn rearm(&mut self, now: Now, ctx: &mut Context<Self>) {
-        let wanted = self.machine.deadline().filter(|at| *at != Now::NEVER);
+        let wanted = self.machine.deadline().filter(|at| *at != Now::NEVER && !self.stopping);
         if self.timer.map(|(at, _)| at) == wanted {
             return;
         }
@@ -128,6 +129,12 @@ where
     fn recipient(&self, to: &End) -> Option<Recipient<Deliver>> {
         Some(self.switchboard.recipient(*to).clone())
     }
+
+    fn delivered(&mut self, ctx: &mut Context<Self>) {
+        if self.stopping && self.edges.are_idle() {
+            ctx.stop();
+        }
+    }
 }
 
 impl<M> Handler<Deliver> for Shell<M>
@@ -164,7 +171,11 @@ where
     type Result = ();
 
     fn handle(&mut self, _: Stop, ctx: &mut Self::Context) {
-        ctx.stop();
+        self.stopping = true;
+        if let Some((_, timer)) = self.timer.take() {
+            ctx.cancel_future(timer);
+        }
+        self.delivered(ctx);
     }
 }
 

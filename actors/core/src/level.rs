@@ -21,6 +21,9 @@ pub struct Level {
     pub required: BTreeMap<IpAddr, Member>,
     /// Members that may stay; disjoint from `required`.
     pub tolerated: BTreeSet<IpAddr>,
+    /// Whether the pool must not be emptied: while nothing is required and nothing tolerated is in it, what
+    /// should go stays (G2). It judges the effect on the pool, whatever the cause (G1).
+    pub keeps_last: bool,
 }
 
 impl Level {
@@ -37,7 +40,9 @@ impl Level {
 
     /// The members in the pool that must go.
     pub fn surplus<'a>(&'a self, observed: &'a BTreeSet<IpAddr>) -> impl Iterator<Item = &'a IpAddr> + 'a {
-        observed.iter().filter(move |ip| !self.allows(ip))
+        let would_empty = self.required.is_empty() && !observed.iter().any(|ip| self.tolerated.contains(ip));
+        let keeps = self.keeps_last && would_empty;
+        observed.iter().filter(move |ip| !keeps && !self.allows(ip))
     }
 
     /// Whether a member may be in the pool.
@@ -50,6 +55,7 @@ impl Level {
     #[must_use]
     pub fn same_members(&self, other: &Level) -> bool {
         self.tolerated == other.tolerated
+            && self.keeps_last == other.keeps_last
             && self.required.len() == other.required.len()
             && self
                 .required
@@ -60,6 +66,7 @@ impl Level {
 
     /// Adds another level: a member required by either is required, one allowed by either is allowed.
     pub fn unite(&mut self, other: &Level) {
+        self.keeps_last |= other.keeps_last;
         for (ip, member) in &other.required {
             self.tolerated.remove(ip);
             self.required.entry(*ip).or_insert_with(|| member.clone());
@@ -106,4 +113,37 @@ pub enum Source {
     Kubernetes,
     /// An xDS resource, by its name in the configuration (`eds:…` or `cluster:…`).
     Xds(std::sync::Arc<str>),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ips(last: &[u8]) -> BTreeSet<IpAddr> {
+        last.iter().map(|last| IpAddr::from([10, 0, 0, *last])).collect()
+    }
+
+    fn level(required: &[u8], tolerated: &[u8], keeps_last: bool) -> Level {
+        let member = Member { name: AddressName::new("n"), node_ready: true };
+        let required = ips(required).into_iter().map(|ip| (ip, member.clone())).collect();
+        Level { required, tolerated: ips(tolerated), keeps_last }
+    }
+
+    #[test]
+    fn g2_what_should_go_stays_only_where_the_pool_would_be_empty_without_it() {
+        let surplus = |level: &Level, observed: &[u8]| level.surplus(&ips(observed)).copied().collect::<BTreeSet<_>>();
+        assert_eq!(surplus(&level(&[], &[], true), &[1, 2]), ips(&[]));
+        assert_eq!(surplus(&level(&[], &[3], true), &[1, 2]), ips(&[]), "tolerated members are never added");
+        assert_eq!(surplus(&level(&[], &[2], true), &[1, 2]), ips(&[1]));
+        assert_eq!(surplus(&level(&[3], &[], true), &[1, 2]), ips(&[1, 2]), "a member comes in its place");
+        assert_eq!(surplus(&level(&[], &[], false), &[1, 2]), ips(&[1, 2]));
+        assert!(level(&[], &[], true).is_right(&ips(&[1])));
+    }
+
+    #[test]
+    fn a_united_level_allows_what_either_allows_and_keeps_what_either_keeps() {
+        let mut both = level(&[1], &[2], false);
+        both.unite(&level(&[2], &[1, 3], true));
+        assert!(both.same_members(&level(&[1, 2], &[3], true)) && both.is_disjoint());
+    }
 }

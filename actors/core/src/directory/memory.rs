@@ -142,6 +142,14 @@ impl Memory {
         Some(Held { reason, since, until, members: members.clone() })
     }
 
+    /// Whether the pool must not be emptied: emptiness has not been confirmed (G2).
+    pub(super) fn keeps_last(&self) -> bool {
+        match &self.guard {
+            Guard::Open | Guard::Empty { .. } | Guard::Unusable { .. } => true,
+            Guard::Confirmed => false,
+        }
+    }
+
     /// The addresses that stay although nobody asks for them, each with the Services whose they were; none:
     /// they count for all.
     pub(super) fn staying(&self, now: Now, delay: Duration) -> BTreeMap<IpAddr, BTreeSet<ServiceUid>> {

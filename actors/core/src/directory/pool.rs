@@ -227,7 +227,7 @@ impl Pool {
                 tolerated: tolerated.clone(),
                 triggered: fact.triggered,
             };
-            level.unite(&Level { required, tolerated });
+            level.unite(&Level { required, tolerated, keeps_last: self.memory.keeps_last() });
             services.insert(uid.clone(), share);
         }
         let held = self.memory.held(confirm).and_then(|mut held| {
@@ -334,6 +334,7 @@ fn same(one: &Assignment, other: &Assignment) -> bool {
         && *services == other.services
         && level.required == other.level.required
         && level.tolerated == other.level.tolerated
+        && level.keeps_last == other.level.keeps_last
         && *provenance == other.provenance
         && *paused == other.paused
         && *held == other.held

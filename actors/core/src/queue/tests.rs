@@ -218,7 +218,7 @@ impl Drive {
         for share in self.assignment.services.values() {
             let member = |ip: &IpAddr| (*ip, Member { name: AddressName::new("node"), node_ready: true });
             let required = share.required.iter().map(member).collect();
-            level.unite(&Level { required, tolerated: share.tolerated.clone() });
+            level.unite(&Level { required, tolerated: share.tolerated.clone(), keeps_last: false });
         }
         self.assignment.level = level;
         self.step(In::Assigned(Arc::new(self.assignment.clone())))

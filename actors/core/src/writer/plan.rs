@@ -94,7 +94,7 @@ fn edit_members(
     let mut kept: BTreeSet<IpAddr> = BTreeSet::new();
     let mut names = Names::default();
     for (at, entry) in facts.entries.iter().enumerate() {
-        let stays = entry.ip.is_some_and(|ip| level.allows(&ip) && kept.insert(ip));
+        let stays = entry.ip.is_some_and(|ip| !change.removed.contains(&ip) && kept.insert(ip));
         if stays {
             names.take(&entry.name);
         } else {

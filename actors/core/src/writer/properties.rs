@@ -108,6 +108,7 @@ fn level(required: u8, tolerated: u8) -> Level {
     Level {
         required: bits(required).map(member).collect(),
         tolerated: bits(tolerated & !required).map(ip).collect(),
+        keeps_last: false,
     }
 }
 

@@ -34,6 +34,7 @@ fn level(required: &[(u8, &str)], tolerated: &[u8]) -> Level {
     Level {
         required: required.iter().map(|(last, name)| (ip(*last), member(name))).collect(),
         tolerated: tolerated.iter().map(|last| ip(*last)).collect(),
+        keeps_last: false,
     }
 }
 
