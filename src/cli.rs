@@ -23,7 +23,7 @@ enum Command {
     /// Runs the controller until SIGTERM or SIGINT.
     Run(RunArgs),
     /// Runs the controller against simulated Azure and Kubernetes, and reports how it did.
-    Simulate(simulate::SimulateArgs),
+    Simulate(Box<simulate::SimulateArgs>),
     /// Validates both configuration files and prints the effective configuration, secrets redacted.
     CheckConfig(Files),
     /// Prints the version.

@@ -109,6 +109,12 @@ impl Ledger {
         self.moves
     }
 
+    /// Since when all pools are right, if they are; up to one answer's latency ahead of the clock.
+    #[must_use]
+    pub fn all_right_since_us(&self) -> Option<u64> {
+        self.all_right_since_us
+    }
+
     /// Microseconds from the first change until all pools were right, if they are.
     #[must_use]
     pub fn first_change_to_right_us(&self) -> Option<u64> {

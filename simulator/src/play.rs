@@ -9,7 +9,7 @@ use tokio::time::{Instant, MissedTickBehavior};
 use crate::churn::Churn;
 use crate::fakes::Fakes;
 use crate::truth::{self, Addresses, WrongPool};
-use crate::world::World;
+use crate::world::{Scope, World};
 
 /// How often progress is shown.
 const SHOW_EVERY: Duration = Duration::from_millis(200);
@@ -22,6 +22,8 @@ pub struct Play<'a> {
     world: World,
     churn: Churn,
     addresses: Arc<Addresses>,
+    /// Of each Service, what a change of it concerns.
+    scopes: Vec<Arc<Scope>>,
 }
 
 /// Where a run is.
@@ -55,6 +57,8 @@ pub struct Progress {
 pub struct Outcome {
     /// Changes made.
     pub changes: u64,
+    /// How long it took to make them, in microseconds.
+    pub changing_us: u64,
     /// Pools that are not right in the end, by the truth computed anew from all objects.
     pub wrong: Vec<WrongPool>,
 }
@@ -63,21 +67,24 @@ impl<'a> Play<'a> {
     /// A run in a world that has been written into these fakes.
     pub async fn new(fakes: &'a Fakes, world: World, churn: Churn) -> Self {
         let addresses = fakes.cluster.ask(|cluster, _| Arc::new(Addresses::of(&cluster.model))).await;
-        Self { fakes, world, churn, addresses }
+        let scopes = (0..world.services().len()).map(|service| Arc::new(world.scope(service))).collect();
+        Self { fakes, world, churn, addresses, scopes }
     }
 
     /// Makes all changes, each at its time, and waits at most `settle` for the pools after the last.
     pub async fn run(mut self, settle: Duration, mut show: impl FnMut(&Progress)) -> Outcome {
-        self.change(&mut show).await;
+        let clock = self.fakes.clock();
+        let begin_us = clock.now_us();
+        self.change(begin_us, &mut show).await;
+        let changing_us = clock.now_us().saturating_sub(begin_us);
         self.settle(Instant::now() + settle, &mut show).await;
         let wanted = self.fakes.cluster.ask(|cluster, _| truth::wanted_pools(&cluster.model)).await;
         let wrong = self.fakes.azure.ask(move |azure, _| truth::wrong_pools(&azure.model, &wanted)).await;
-        Outcome { changes: self.churn.made(), wrong }
+        Outcome { changes: self.churn.made(), changing_us, wrong }
     }
 
-    async fn change(&mut self, show: &mut impl FnMut(&Progress)) {
+    async fn change(&mut self, begin_us: u64, show: &mut impl FnMut(&Progress)) {
         let clock = self.fakes.clock();
-        let begin_us = clock.now_us();
         let mut shown = ticks();
         while let Some(due_us) = self.churn.next_due_us(&self.world) {
             tokio::select! {
@@ -100,7 +107,7 @@ impl<'a> Play<'a> {
         {
             let Some(change) = self.churn.make(&mut self.world) else { break };
             objects.extend(self.world.slices(change.service, change.slice, &trigger_time));
-            touched.push(self.world.scope(change.service));
+            touched.push(Arc::clone(&self.scopes[change.service]));
         }
         let addresses = Arc::clone(&self.addresses);
         let (wanted, changed_us) = self
@@ -133,8 +140,14 @@ impl<'a> Play<'a> {
         let mut shown = ticks();
         loop {
             moved.borrow_and_update();
-            let wrong = self.fakes.azure.ask(|azure, _| azure.ledger.wrong()).await;
+            let told = |azure: &mut crate::azure::Azure, _| {
+                (azure.ledger.wrong(), azure.ledger.all_right_since_us())
+            };
+            let (wrong, right_since_us) = self.fakes.azure.ask(told).await;
             if wrong == 0 {
+                let at_us = right_since_us.unwrap_or(0);
+                // The last write has been answered only then.
+                tokio::time::sleep_until(self.fakes.clock().instant(at_us)).await;
                 break;
             }
             tokio::select! {

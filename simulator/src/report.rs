@@ -6,13 +6,14 @@ use std::fmt::Write as _;
 use serde::Serialize;
 use simulator_models::kube::{KubeModel, Resource};
 
+use crate::cluster::Cluster;
 use crate::fakes::Fakes;
 use crate::play::Outcome;
 use crate::process::Usage;
 use crate::truth::WrongPool;
 use crate::world::World;
 
-/// Wrong pools that a report names.
+/// Wrong pools and warnings that a report names.
 const NAMED: usize = 20;
 /// The event of an attempt that failed and will be made again (E1).
 const RETRYING: &str = "LoadBalancerBackendPoolUpdateRetrying";
@@ -34,6 +35,8 @@ pub struct Report {
     pub nodes: usize,
     /// Changes of pods, each one slice write per family.
     pub changes: u64,
+    /// How long it took to make them.
+    pub changing_seconds: f64,
     /// GETs of load balancers and pools.
     pub arm_gets: u64,
     /// PUTs of pools, whatever their answer.
@@ -68,6 +71,8 @@ pub struct Report {
     pub duration_seconds: f64,
     /// The first of the wrong pools.
     pub wrong_pool_details: Vec<WrongPool>,
+    /// What the first Warning events say, each text once.
+    pub warnings: Vec<String>,
 }
 
 /// How long changes took, in seconds.
@@ -115,7 +120,8 @@ impl Report {
                 (azure.model.counters(), ledger.pools(), ledger.waits_us(), ledger.waiting(), to_right)
             })
             .await;
-        let events = fakes.cluster.ask(|cluster, _| events_by_reason(&cluster.model)).await;
+        let told = |cluster: &mut Cluster, _| (events_by_reason(&cluster.model), warnings(&cluster.model));
+        let (events, warnings) = fakes.cluster.ask(told).await;
         let converged = outcome.wrong.is_empty();
         Self {
             converged,
@@ -125,6 +131,7 @@ impl Report {
             load_balancers: world.size().load_balancers,
             nodes: world.size().nodes,
             changes: outcome.changes,
+            changing_seconds: seconds(outcome.changing_us),
             arm_gets: arm.load_balancer_gets + arm.pool_gets,
             arm_puts: arm.pool_puts,
             arm_polls: arm.polls,
@@ -142,6 +149,7 @@ impl Report {
             seed,
             duration_seconds: seconds(fakes.clock().now_us().saturating_sub(began_us)),
             wrong_pool_details: outcome.wrong.into_iter().take(NAMED).collect(),
+            warnings,
         }
     }
 
@@ -172,9 +180,16 @@ impl Report {
         );
         row(
             "changes",
-            format!("{} in {} (seed {})", self.changes, span(Some(self.duration_seconds)), self.seed),
+            format!("{} in {} (seed {})", self.changes, span(Some(self.changing_seconds)), self.seed),
         );
-        row("all pools right", after(self.first_event_to_converged_seconds));
+        row(
+            "all pools right",
+            match self.first_event_to_converged_seconds {
+                Some(seconds) => format!("{seconds:.3} s after the first change"),
+                None if self.converged => "from the beginning".to_owned(),
+                None => "never".to_owned(),
+            },
+        );
         let took = &self.convergence_seconds;
         row(
             "new members there",
@@ -211,6 +226,11 @@ impl Report {
                 ),
             );
         }
+        if !self.passed() {
+            for warning in &self.warnings {
+                rows.push(("warning".to_owned(), warning.clone()));
+            }
+        }
         let width = rows.iter().map(|(name, _)| name.len()).max().unwrap_or(0);
         let mut text = String::new();
         for (name, value) in rows {
@@ -246,16 +266,24 @@ fn events_by_reason(cluster: &KubeModel) -> BTreeMap<String, u64> {
     events
 }
 
+/// What the first Warning events say, each text once.
+fn warnings(cluster: &KubeModel) -> Vec<String> {
+    let mut said = Vec::new();
+    for event in cluster.list(Resource::Events).chain(cluster.list(Resource::EventsV1)) {
+        let message = event["message"].as_str().or(event["note"].as_str()).unwrap_or_default();
+        if event["type"] == "Warning" && !said.iter().any(|known| known == message) && said.len() < NAMED {
+            said.push(message.to_owned());
+        }
+    }
+    said
+}
+
 fn seconds(us: u64) -> f64 {
     us as f64 / 1e6
 }
 
 fn span(seconds: Option<f64>) -> String {
     seconds.map_or_else(|| "-".to_owned(), |seconds| format!("{seconds:.3} s"))
-}
-
-fn after(seconds: Option<f64>) -> String {
-    seconds.map_or_else(|| "never".to_owned(), |seconds| format!("{seconds:.3} s after the first change"))
 }
 
 #[cfg(test)]

@@ -7,7 +7,8 @@
 mod objects;
 mod service;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
 
 use serde_json::Value;
 use simulator_models::arm::{ArmModel, PoolSpec, VirtualNetwork};
@@ -164,7 +165,7 @@ impl World {
                 for index in 0..world.services.len() {
                     for (_, pool) in world.pools(index) {
                         let members = truth::members(&azure.model, &pool.load_balancer, &pool.pool);
-                        let wanted = wanted.get(&pool.pool).cloned().unwrap_or_default();
+                        let wanted = wanted[&pool.pool].clone();
                         azure.ledger.begin(pool, wanted, &members);
                     }
                 }
@@ -174,27 +175,26 @@ impl World {
 
     /// Load balancers, the cluster's own pools, and a pool with its rules and probe for each Service.
     fn build(&self, azure: &mut ArmModel, wanted: &BTreeMap<String, Wanted>, vnet_id: &str) {
-        let node_of: BTreeMap<String, String> = (0..self.size.nodes)
+        let node_of: BTreeMap<IpAddr, String> = (0..self.size.nodes)
             .flat_map(|node| {
                 self.families().iter().map(move |family| (objects::node_ip(node, *family), node_name(node)))
             })
             .collect();
-        let spec = |ips: Vec<String>| PoolSpec {
+        let spec = |ips: BTreeSet<IpAddr>| PoolSpec {
             virtual_network: VirtualNetwork::Pool(vnet_id.to_owned()),
-            members: ips.into_iter().map(|ip| (node_of.get(&ip).cloned().unwrap_or_default(), ip)).collect(),
+            members: ips.iter().map(|ip| (node_of[ip].clone(), ip.to_string())).collect(),
             ..PoolSpec::default()
         };
         for (number, load_balancer) in self.load_balancers().iter().enumerate() {
             azure.add_load_balancer(load_balancer);
             let own = (0..self.size.nodes).filter(|node| node % self.size.load_balancers == number);
-            let ips: Vec<String> = own.map(|node| objects::node_ip(node, Family::V4)).collect();
+            let ips = own.map(|node| objects::node_ip(node, Family::V4)).collect();
             azure.add_pool(load_balancer, CLUSTER_NAME, &spec(ips));
             azure.add_outbound_rule(load_balancer, "outbound", CLUSTER_NAME);
         }
         for (index, service) in self.services.iter().enumerate() {
             for (family, pool) in self.pools(index) {
-                let members = wanted.get(&pool.pool).cloned().unwrap_or_default().required;
-                let members = members.iter().map(ToString::to_string).collect();
+                let members = wanted[&pool.pool].required.clone();
                 azure.add_pool(&pool.load_balancer, &pool.pool, &spec(members));
                 azure.add_rule(&pool.load_balancer, &service.rule(family), &pool.pool, true);
             }
@@ -228,12 +228,12 @@ pub struct Scope {
 impl Scope {
     /// What the Service wants now in each of its pools, from the cluster's objects.
     #[must_use]
-    pub fn wanted(self, cluster: &KubeModel, addresses: &Addresses) -> Vec<(PoolName, Wanted)> {
+    pub fn wanted(&self, cluster: &KubeModel, addresses: &Addresses) -> Vec<(PoolName, Wanted)> {
         let slices = self.slices.iter();
         let slices: Vec<Value> =
             slices.filter_map(|name| cluster.get(Resource::EndpointSlices, &self.namespace, name)).collect();
-        let wanted = |(family, pool)| (pool, addresses.wanted(&slices, family));
-        self.pools.into_iter().map(wanted).collect()
+        let pools = self.pools.iter();
+        pools.map(|(family, pool)| (pool.clone(), addresses.wanted(&slices, *family))).collect()
     }
 }
 

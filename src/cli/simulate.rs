@@ -339,3 +339,52 @@ fn overlay(args: &SimulateArgs) -> anyhow::Result<Value> {
     }
     Ok(overlay)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        args: SimulateArgs,
+    }
+
+    fn args(line: &[&str]) -> SimulateArgs {
+        let words = ["simulate"].into_iter().chain(line.iter().copied());
+        Line::try_parse_from(words).unwrap().args
+    }
+
+    #[test]
+    fn z2_without_flags_writes_are_synchronous_and_the_configuration_is_the_default() {
+        let args = args(&[]);
+        assert_eq!(settings(&args).arm.operation, None);
+        assert_eq!(size(&args), Size::default());
+        assert_eq!(overlay(&args).unwrap(), json!({}));
+        let expected = Pattern::Churn { rate: 5.0, duration_us: 60_000_000 };
+        assert_eq!(pattern(&args, args.duration), expected);
+    }
+
+    #[test]
+    fn z2_flags_reach_arm_and_the_pattern() {
+        let line =
+            ["--arm-operation", "5s..20s", "--retry-after", "1", "--fault", "every:20:409", "--rate", "0"];
+        let args = args(&line);
+        let arm = settings(&args).arm;
+        let operation = Latency::LogNormal { median_us: 5_000_000, p95_us: 20_000_000 };
+        assert_eq!((arm.operation, arm.operation_retry_after_s), (Some(operation), Some(1)));
+        assert_eq!((arm.faults.len(), arm.faults[0].every), (1, 20));
+        assert_eq!(pattern(&args, args.duration), Pattern::Still);
+    }
+
+    #[test]
+    fn z2_the_removal_delay_of_the_command_line_wins_over_the_file() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("controller.yaml");
+        std::fs::write(&file, "members: {removalDelay: 9s, add: ready}\n").unwrap();
+        let file = file.to_str().unwrap();
+        let args = args(&["--controller-config", file, "--removal-delay", "0"]);
+        assert_eq!(overlay(&args).unwrap(), json!({"members": {"removalDelay": "0ms", "add": "ready"}}));
+    }
+}

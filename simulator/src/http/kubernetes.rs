@@ -102,7 +102,7 @@ impl Watching {
                 }
             };
             tokio::select! {
-                moved = std::future::pending::<Option<()>>() => moved?,
+                moved = self.revision.changed() => moved.ok()?,
                 () = due => {}
             }
         }

@@ -12,6 +12,7 @@ fn report() -> Report {
         load_balancers: 1,
         nodes: 2,
         changes: 9,
+        changing_seconds: 1.0,
         arm_gets: 4,
         arm_puts: 5,
         arm_polls: 6,
@@ -29,6 +30,7 @@ fn report() -> Report {
         seed: 7,
         duration_seconds: 2.0,
         wrong_pool_details: Vec::new(),
+        warnings: Vec::new(),
     }
 }
 
@@ -94,13 +96,18 @@ fn e1_events_of_both_groups_are_counted_with_their_repetitions() {
         event
     };
     for object in [
-        event("v1", "a", json!({"count": 3})),
+        event("v1", "a", json!({"count": 3, "type": "Warning", "message": "throttled"})),
         event("v1", "b", json!({"count": null})),
-        event("events.k8s.io/v1", "c", json!({"series": {"count": 4}})),
-        event("events.k8s.io/v1", "d", json!({"reason": "Failed"})),
+        event(
+            "events.k8s.io/v1",
+            "c",
+            json!({"series": {"count": 4}, "type": "Warning", "note": "throttled"}),
+        ),
+        event("events.k8s.io/v1", "d", json!({"reason": "Failed", "type": "Warning", "note": "refused"})),
     ] {
         cluster.apply(object, 0).expect("an event");
     }
     let expected = BTreeMap::from([("Updated".to_owned(), 8), ("Failed".to_owned(), 1)]);
     assert_eq!(events_by_reason(&cluster), expected);
+    assert_eq!(warnings(&cluster), ["throttled", "refused"]);
 }

@@ -1,5 +1,7 @@
 //! The Kubernetes objects of a world.
 
+use std::net::IpAddr;
+
 use serde_json::{Value, json};
 use simulator_models::kube::build::{self, Family};
 
@@ -8,7 +10,7 @@ use super::{Size, node_name};
 
 pub(super) fn nodes(size: &Size, families: &[Family]) -> Vec<Value> {
     let node = |number: usize| {
-        let ips: Vec<String> = families.iter().map(|family| node_ip(number, *family)).collect();
+        let ips: Vec<String> = families.iter().map(|family| node_ip(number, *family).to_string()).collect();
         let ips: Vec<&str> = ips.iter().map(String::as_str).collect();
         let zone = format!("eastus-{}", number % 3 + 1);
         build::node(&node_name(number), &ips, &[("topology.kubernetes.io/zone", &zone)], true, &[])
@@ -17,11 +19,12 @@ pub(super) fn nodes(size: &Size, families: &[Family]) -> Vec<Value> {
 }
 
 /// The InternalIP of a node.
-pub(super) fn node_ip(node: usize, family: Family) -> String {
-    let (high, low) = (node / 250, node % 250 + 4);
+pub(super) fn node_ip(node: usize, family: Family) -> IpAddr {
+    let part = |number: usize| u8::try_from(number % 250).expect("a remainder of 250 fits");
+    let (high, low) = (part(node / 250), part(node) + 4);
     match family {
-        Family::V4 => format!("10.224.{high}.{low}"),
-        Family::V6 => format!("fd00:10:224::{high:x}:{low:x}"),
+        Family::V4 => IpAddr::from([10, 224, high, low]),
+        Family::V6 => IpAddr::from([0xfd00, 0x10, 0x224, 0, 0, 0, u16::from(high), u16::from(low)]),
     }
 }
 

@@ -122,6 +122,12 @@ async fn z2_a_world_begins_with_every_pool_right_ruled_and_spread_over_the_load_
     let rules = json["properties"]["loadBalancingRules"].to_string();
     assert!(rules.contains(&rule), "{rules}");
     assert_eq!(json["properties"]["virtualNetwork"]["id"], vnet_id());
+    for address in json["properties"]["loadBalancerBackendAddresses"].as_array().expect("addresses") {
+        let number: u16 =
+            address["name"].as_str().expect("a name")["node-".len()..].parse().expect("a number");
+        let expected = format!("fd00:10:224::{:x}", number + 4);
+        assert_eq!(address["properties"]["ipAddress"], expected);
+    }
     fakes.stop().await;
 }
 
