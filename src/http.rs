@@ -3,8 +3,11 @@
 
 mod admin;
 mod health;
+mod page;
 mod problem;
+mod query;
 mod show;
+mod verdict;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -12,13 +15,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use actix_web::dev::ServerHandle;
-use actix_web::{App, HttpServer, web};
+use actix_web::{App, FromRequest, Handler, HttpServer, Resource, Responder, guard, web};
 use actors::clock::Clock;
 use actors::host::Published;
 use anyhow::Context as _;
 use metrics_exporter_prometheus::PrometheusHandle;
 
 use crate::wiring::Pulse;
+use problem::Serves;
 
 /// How long open requests may take to end at shutdown, in seconds.
 const END_WITHIN: u64 = 5;
@@ -76,10 +80,10 @@ impl Listeners {
     ) -> anyhow::Result<Listeners> {
         let leaving = Arc::new(AtomicBool::new(false));
         let life = Life { about: about.clone(), pulse, metrics, leaving: Arc::clone(&leaving) };
-        let (health_server, health) = listen(at.health_listen, "http.healthListen", move |config| {
+        let (health_server, health) = listen(at.health_listen, "http.healthListen", health::SERVES, move |config| {
             config.app_data(web::Data::new(life.clone())).configure(health::routes);
         })?;
-        let (admin_server, admin) = listen(at.admin_listen, "http.adminListen", move |config| {
+        let (admin_server, admin) = listen(at.admin_listen, "http.adminListen", admin::SERVES, move |config| {
             config.app_data(web::Data::new(about.clone())).configure(admin::routes);
         })?;
         Ok(Listeners { health, admin, servers: [health_server, admin_server], leaving })
@@ -114,15 +118,29 @@ impl Served {
     }
 }
 
+/// A path that can be read and nothing else; other methods are told so.
+fn get<F, Args>(path: &str, handler: F) -> Resource
+where
+    F: Handler<Args>,
+    Args: FromRequest + 'static,
+    F::Output: Responder + 'static,
+{
+    let read = web::route().guard(guard::Any(guard::Get()).or(guard::Head()));
+    web::resource(path).route(read.to(handler)).default_service(web::to(problem::not_allowed))
+}
+
 fn listen(
     at: SocketAddr,
     key: &str,
+    serves: Serves,
     routes: impl Fn(&mut web::ServiceConfig) + Clone + Send + 'static,
 ) -> anyhow::Result<(actix_web::dev::Server, SocketAddr)> {
     let server = HttpServer::new(move || {
         let routes = routes.clone();
         App::new()
             .app_data(web::PayloadConfig::new(BODY_LIMIT))
+            .app_data(web::PathConfig::default().error_handler(problem::unreadable_path))
+            .app_data(web::Data::new(serves))
             .configure(move |config| routes(config))
             .default_service(web::to(problem::no_such_path))
     })

@@ -4,6 +4,10 @@ use std::io::IsTerminal;
 
 use tracing_subscriber::EnvFilter;
 
+/// Crates that tell what we tell already, in their own way: an unreachable API server as an error of each connection,
+/// listeners and their threads.
+const QUIET: &str = "kube_client=off,actix_server=warn";
+
 /// The form of log lines.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Form {
@@ -18,7 +22,9 @@ pub enum Form {
 ///
 /// A second call changes nothing.
 pub fn start(form: Form, level: &str) {
-    let filter = EnvFilter::builder().with_default_directive(directive(level)).from_env_lossy();
+    let refined = std::env::var(EnvFilter::DEFAULT_ENV).unwrap_or_default();
+    let builder = EnvFilter::builder().with_default_directive(directive(level));
+    let filter = builder.parse_lossy(format!("{QUIET},{refined}"));
     let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
     let started = match form {
         Form::Json => builder.json().flatten_event(true).try_init(),

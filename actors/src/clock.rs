@@ -37,7 +37,7 @@ impl Clock {
     /// The wall time that belongs to a moment of a machine. It does not follow later steps of the wall clock.
     #[must_use]
     pub fn wall_at(&self, at: Now) -> Wall {
-        let start = i64::try_from(self.wall_start.as_microsecond()).unwrap_or(0);
+        let start = self.wall_start.as_microsecond();
         let offset = i64::try_from(Clock::OFFSET.as_micros()).unwrap_or(0);
         Wall::from_micros(start + i64::try_from(at.as_micros()).unwrap_or(i64::MAX - start) - offset)
     }

@@ -28,6 +28,22 @@ impl Host {
     }
 }
 
+/// Says once what was found.
+fn log_synced(snapshot: &Snapshot) {
+    let balancers = || snapshot.load_balancers.values();
+    let found: Vec<&str> =
+        balancers().filter(|lb| lb.exists == Some(true)).map(|lb| lb.lb.as_str()).collect();
+    let (services, pools) = (snapshot.services.len(), snapshot.pools.len());
+    if found.is_empty() {
+        let looked_for: Vec<&str> = balancers().map(|lb| lb.lb.as_str()).collect();
+        let remedy = "none is to be done where no Service needs a load balancer; else check clusterName, \
+                      loadBalancerName, multipleStandardLoadBalancerConfigurations and the resource group";
+        tracing::warn!(?looked_for, services, remedy, "synced, but no managed load balancer exists");
+    } else {
+        tracing::info!(load_balancers = ?found, services, pools, "synced");
+    }
+}
+
 impl Actor for Host {
     type Context = Context<Self>;
 }
@@ -39,7 +55,12 @@ impl Handler<Deliver> for Host {
         for delivery in deliveries {
             if let Delivery::Host(message) = delivery {
                 match message {
-                    HostMessage::Publish(snapshot) => self.published.store(snapshot),
+                    HostMessage::Publish(snapshot) => {
+                        let before = self.published.swap(Arc::clone(&snapshot));
+                        if snapshot.synced.done() && !before.synced.done() {
+                            log_synced(&snapshot);
+                        }
+                    }
                     HostMessage::WriterQuiet => {
                         self.writer_quiet.send_replace(true);
                     }

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use actix::{Actor, Context, Handler, Recipient};
 use kube::Client;
 use pool_core::object::Kind;
+use pool_core::report::Subject;
 use pool_core::route::{Delivery, KubernetesCall};
 use pool_core::{events, watch};
 use tokio::task::AbortHandle;
@@ -60,19 +61,40 @@ impl KubernetesPort {
         drop(tokio::spawn(async move {
             let failure = match effects {
                 Effects::Carried => post::create(&client, &event, &reporter, clock.wall()).await.err(),
-                Effects::Withheld => {
-                    tracing::info!(reason = event.reason, message = %event.message, "event not posted: dry run");
-                    None
-                }
+                Effects::Withheld => None,
             };
-            if let Some(failure) = &failure {
-                tracing::warn!(reason = event.reason, ?failure, "failed to post event");
-            }
+            log_event(&event, effects, failure.as_ref());
             let delivery = Delivery::Events(events::In::Posted { call, failure });
             if emitter.send(Deliver(vec![delivery])).await.is_err() {
                 tracing::debug!("an event was posted after the emitter had stopped");
             }
         }));
+    }
+}
+
+/// What is told to people stands in the log too: cares at info, all else at debug.
+fn log_event(event: &events::Event, effects: Effects, failure: Option<&events::PostFailure>) {
+    let events::Event { subject, severity, reason, message } = event;
+    let about = match subject {
+        Subject::Service(service) => format!("Service {}", service.key),
+        Subject::Node { name, .. } => format!("Node {name}"),
+    };
+    let posted = effects == Effects::Carried;
+    match (failure, severity) {
+        (None, events::Severity::Warning) => tracing::info!(about, reason, %message, posted, "event"),
+        (None, events::Severity::Normal) => tracing::debug!(about, reason, %message, posted, "event"),
+        (Some(events::PostFailure::Transient(retry_after)), _) => {
+            tracing::info!(
+                about,
+                reason,
+                ?retry_after,
+                "the API server did not take an event; it is tried again"
+            );
+        }
+        (Some(events::PostFailure::Final(why)), _) => {
+            let remedy = "let the service account create events in all namespaces";
+            tracing::warn!(about, reason, %message, %why, remedy, "the API server refuses an event");
+        }
     }
 }
 
@@ -106,7 +128,9 @@ impl Handler<Deliver> for KubernetesPort {
         for delivery in deliveries {
             if let Delivery::Kubernetes(call) = delivery {
                 match call {
-                    KubernetesCall::Open { call, kind, ask } => self.open(follow::Request { call, kind, ask }),
+                    KubernetesCall::Open { call, kind, ask } => {
+                        self.open(follow::Request { call, kind, ask })
+                    }
                     KubernetesCall::Post { call, event } => self.post(call, event),
                 }
             }

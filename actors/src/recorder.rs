@@ -76,15 +76,27 @@ pub fn install() -> Result<PrometheusHandle, BuildError> {
 }
 
 fn describe() {
-    describe_histogram!(OP_DURATION, Unit::Seconds, "Attempts with a terminal outcome, from grant to outcome.");
+    describe_histogram!(
+        OP_DURATION,
+        Unit::Seconds,
+        "Attempts with a terminal outcome, from grant to outcome."
+    );
     describe_counter!(OP_FAILURES, Unit::Count, "Attempts whose terminal outcome was a failure.");
     describe_histogram!(LOCK_WAIT, Unit::Seconds, "Time that due work waited for its lane.");
     describe_gauge!(POOLS, Unit::Count, "Pools by state.");
     describe_counter!(ATTEMPTS, Unit::Count, "Attempts by how they ended.");
-    describe_histogram!(PROGRAMMING, Unit::Seconds, "Endpoint change to the end of the operation that wrote it.");
+    describe_histogram!(
+        PROGRAMMING,
+        Unit::Seconds,
+        "Endpoint change to the end of the operation that wrote it."
+    );
     describe_histogram!(ARM_CALLS, Unit::Seconds, "Calls to ARM by operation and result.");
     describe_counter!(DRIFT, Unit::Count, "Differences that appeared after a level was written.");
-    describe_counter!(LOST, Unit::Count, "Writes that ARM reported as done and that were not there afterwards.");
+    describe_counter!(
+        LOST,
+        Unit::Count,
+        "Writes that ARM reported as done and that were not there afterwards."
+    );
     describe_gauge!(HELD, Unit::Count, "Pools with a removal held back, by reason.");
     describe_gauge!(NOT_MANAGEABLE, Unit::Count, "Pools whose membership is not written, by reason.");
     describe_gauge!(LANES_BUSY, Unit::Count, "Load balancers with a write under way.");
@@ -94,7 +106,11 @@ fn describe() {
     describe_gauge!(FRESH, "Whether a source of facts is connected and current: 1 or 0.");
     describe_gauge!(OBJECTS, Unit::Count, "Objects held in the caches.");
     describe_counter!(UNDECODABLE, Unit::Count, "Objects of the stream that could not be decoded.");
-    describe_counter!(STALE, Unit::Count, "Lists and objects refused because they were older than what was seen.");
+    describe_counter!(
+        STALE,
+        Unit::Count,
+        "Lists and objects refused because they were older than what was seen."
+    );
     describe_counter!(RELISTS, Unit::Count, "Lists made again, by reason.");
     describe_counter!(EVENTS, Unit::Count, "Kubernetes events by result.");
     describe_counter!(UNMATCHED, Unit::Count, "Answers that nobody waited for.");
@@ -139,12 +155,16 @@ impl Recorder {
                 gauge!(LANES_BUSY).set(as_f64(busy));
                 gauge!(LANES_WAITING).set(as_f64(waiting));
             }
-            Sample::Gate { class, closed } => gauge!(GATE, "class" => class.as_str()).set(f64::from(u8::from(closed))),
+            Sample::Gate { class, closed } => {
+                gauge!(GATE, "class" => class.as_str()).set(f64::from(u8::from(closed)))
+            }
             Sample::BudgetLeft { class, share } => gauge!(BUDGET, "class" => class.as_str()).set(share),
             Sample::SourceFresh { kind, fresh } => {
                 gauge!(FRESH, "kind" => kind.resource()).set(f64::from(u8::from(fresh)));
             }
-            Sample::CachedObjects { kind, count } => gauge!(OBJECTS, "kind" => kind.resource()).set(as_f64(count)),
+            Sample::CachedObjects { kind, count } => {
+                gauge!(OBJECTS, "kind" => kind.resource()).set(as_f64(count))
+            }
             Sample::UndecodableObject(kind) => counter!(UNDECODABLE, "kind" => kind.resource()).increment(1),
             Sample::StaleRefused(kind) => counter!(STALE, "kind" => kind.resource()).increment(1),
             Sample::Relist { kind, reason } => {

@@ -129,10 +129,7 @@ impl CloudConfig {
 
     /// The subscription of load balancers and pools.
     pub fn network_subscription(&self) -> &str {
-        self.file
-            .network_resource_subscription_id
-            .as_deref()
-            .unwrap_or(&self.subscription_id)
+        self.file.network_resource_subscription_id.as_deref().unwrap_or(&self.subscription_id)
     }
 
     /// The cluster's resource group, lower-cased as upstream does on load.
@@ -142,10 +139,7 @@ impl CloudConfig {
 
     /// The load balancers' resource group: `loadBalancerResourceGroup`, else `resourceGroup`.
     pub fn load_balancer_resource_group(&self) -> &str {
-        self.file
-            .load_balancer_resource_group
-            .as_deref()
-            .unwrap_or(&self.resource_group)
+        self.file.load_balancer_resource_group.as_deref().unwrap_or(&self.resource_group)
     }
 
     /// The region.
@@ -161,11 +155,7 @@ impl CloudConfig {
     /// The id that W3 gives to a pool without virtual network; upstream's, in the cluster's subscription.
     pub fn vnet_id(&self) -> Option<String> {
         let vnet = self.file.vnet_name.as_deref()?;
-        let group = self
-            .file
-            .vnet_resource_group
-            .as_deref()
-            .unwrap_or(&self.resource_group);
+        let group = self.file.vnet_resource_group.as_deref().unwrap_or(&self.resource_group);
         let subscription = &self.subscription_id;
         Some(format!(
             "/subscriptions/{subscription}/resourceGroups/{group}/providers/Microsoft.Network/virtualNetworks/{vnet}"
@@ -200,10 +190,7 @@ impl CloudConfig {
     pub fn managed_load_balancers(&self, cluster_name: &str) -> Vec<String> {
         let single = self.file.load_balancer_name.as_deref().unwrap_or(cluster_name);
         let public: Vec<&str> = if self.uses_multiple_load_balancers() {
-            self.configurations
-                .iter()
-                .map(|entry| entry.name.as_str())
-                .collect()
+            self.configurations.iter().map(|entry| entry.name.as_str()).collect()
         } else {
             vec![single]
         };
@@ -220,11 +207,7 @@ impl CloudConfig {
 
     /// S0's tick, `loadBalancerBackendPoolUpdateIntervalInSeconds`: absent or 0 is 30 s.
     pub fn update_interval(&self) -> Duration {
-        match self
-            .file
-            .update_interval
-            .and_then(|seconds| u64::try_from(seconds).ok())
-        {
+        match self.file.update_interval.and_then(|seconds| u64::try_from(seconds).ok()) {
             None | Some(0) => DEFAULT_UPDATE_INTERVAL,
             Some(seconds) => Duration::from_secs(seconds),
         }
@@ -245,10 +228,7 @@ impl CloudConfig {
 
     /// The retries of one ARM call (W4): `cloudProviderBackoffRetries` where backoff is on and it is more than 0.
     pub fn client_retries(&self) -> u32 {
-        match (
-            self.file.cloud_provider_backoff,
-            self.file.cloud_provider_backoff_retries,
-        ) {
+        match (self.file.cloud_provider_backoff, self.file.cloud_provider_backoff_retries) {
             (Some(true), Some(retries)) if retries > 0 => u32::try_from(retries).unwrap_or(u32::MAX),
             _ => DEFAULT_CLIENT_RETRIES,
         }
@@ -262,11 +242,7 @@ impl CloudConfig {
             return None;
         }
         let decimal = |value: Option<f64>| value.filter(|value| *value > 0.0);
-        let whole = |value: Option<i64>| {
-            value
-                .and_then(|value| u32::try_from(value).ok())
-                .filter(|v| *v > 0)
-        };
+        let whole = |value: Option<i64>| value.and_then(|value| u32::try_from(value).ok()).filter(|v| *v > 0);
         let reads = decimal(general.qps).unwrap_or(1.0);
         let burst = whole(general.bucket).unwrap_or(5);
         let writes = decimal(general.qps_write).unwrap_or(reads);

@@ -47,13 +47,7 @@ pub(crate) struct Entry {
 impl Node {
     /// A scalar that was not quoted, from elsewhere than a file.
     pub(crate) fn plain(text: &str) -> Self {
-        Self {
-            line: 1,
-            content: Content::Scalar {
-                text: text.to_owned(),
-                plain: true,
-            },
-        }
+        Self { line: 1, content: Content::Scalar { text: text.to_owned(), plain: true } }
     }
 
     /// The text of an unquoted scalar that is not null.
@@ -155,10 +149,7 @@ pub(crate) fn parse(file: &str, bytes: &[u8]) -> Result<Option<Node>, Box<Proble
     let refused = |line: Option<usize>, found: String, expected: &str, remedy: &str| {
         let name = file.to_owned();
         Box::new(Problem {
-            place: line.map_or_else(
-                || Place::File(name.clone()),
-                |line| Place::Line(name.clone(), line),
-            ),
+            place: line.map_or_else(|| Place::File(name.clone()), |line| Place::Line(name.clone(), line)),
             field: WHOLE_FILE.to_owned(),
             found,
             expected: expected.to_owned(),
@@ -168,46 +159,22 @@ pub(crate) fn parse(file: &str, bytes: &[u8]) -> Result<Option<Node>, Box<Proble
     if bytes.len() > MAX_FILE_BYTES {
         let expected = format!("at most {MAX_FILE_BYTES}");
         let found = format!("{} bytes", bytes.len());
-        return Err(refused(
-            None,
-            found,
-            &expected,
-            "check that this is a configuration file",
-        ));
+        return Err(refused(None, found, &expected, "check that this is a configuration file"));
     }
     let text = std::str::from_utf8(bytes).map_err(|error| {
-        let line = bytes[..error.valid_up_to()]
-            .iter()
-            .filter(|byte| **byte == b'\n')
-            .count()
-            + 1;
-        refused(
-            Some(line),
-            "bytes that are not UTF-8".to_owned(),
-            "UTF-8 text",
-            "save the file as UTF-8",
-        )
+        let line = bytes[..error.valid_up_to()].iter().filter(|byte| **byte == b'\n').count() + 1;
+        refused(Some(line), "bytes that are not UTF-8".to_owned(), "UTF-8 text", "save the file as UTF-8")
     })?;
     let malformed = |error: &ScanError| {
         let found = format!("a syntax error ({})", error.kind());
-        refused(
-            Some(error.marker().line()),
-            found,
-            "YAML or JSON",
-            "correct the syntax at this line",
-        )
+        refused(Some(error.marker().line()), found, "YAML or JSON", "correct the syntax at this line")
     };
     if !is_within_limits(text).map_err(|e| malformed(&e))? {
         let expected = format!(
             "one document without aliases, at most {MAX_DEPTH} levels deep and with at most {MAX_NODES} values"
         );
         let remedy = "write aliases out and make the document simpler";
-        return Err(refused(
-            None,
-            "a document beyond the limits".to_owned(),
-            &expected,
-            remedy,
-        ));
+        return Err(refused(None, "a document beyond the limits".to_owned(), &expected, remedy));
     }
     let mut builder = Builder::default();
     for event in Parser::new_from_str(text) {
@@ -249,32 +216,17 @@ impl Refusal {
         match self {
             Self::Alias => ("an alias", "the value itself", "write the value out"),
             Self::ComplexKey => ("a list or map as a key", "text as a key", "write a plain key"),
-            Self::SecondDocument => (
-                "a second document",
-                "one document",
-                "remove everything after `---`",
-            ),
+            Self::SecondDocument => ("a second document", "one document", "remove everything after `---`"),
             Self::Tag => ("a tag", "a value without a tag", "remove the tag"),
-            Self::Unknown => (
-                "an unusual construct",
-                "maps, lists and values",
-                "write it more simply",
-            ),
+            Self::Unknown => ("an unusual construct", "maps, lists and values", "write it more simply"),
         }
     }
 }
 
 /// A map or list whose end has not come yet.
 enum Open {
-    List {
-        line: usize,
-        items: Vec<Node>,
-    },
-    Map {
-        line: usize,
-        entries: Vec<Entry>,
-        key: Option<(String, usize)>,
-    },
+    List { line: usize, items: Vec<Node> },
+    Map { line: usize, entries: Vec<Entry>, key: Option<(String, usize)> },
 }
 
 /// Builds the tree from parser events with a stack of its own, so that depth costs no recursion.
@@ -291,52 +243,28 @@ impl Builder {
             Event::Scalar(text, style, _, tag) => {
                 let plain = style == ScalarStyle::Plain && !is_text_tag(tag.as_deref())?;
                 let text = text.into_owned();
-                self.place(Node {
-                    line,
-                    content: Content::Scalar { text, plain },
-                })
+                self.place(Node { line, content: Content::Scalar { text, plain } })
             }
             Event::SequenceStart(_, _, tag) => {
                 untagged(tag.as_deref())?;
-                self.open.push(Open::List {
-                    line,
-                    items: Vec::new(),
-                });
+                self.open.push(Open::List { line, items: Vec::new() });
                 Ok(())
             }
             Event::MappingStart(_, _, tag) => {
                 untagged(tag.as_deref())?;
-                self.open.push(Open::Map {
-                    line,
-                    entries: Vec::new(),
-                    key: None,
-                });
+                self.open.push(Open::Map { line, entries: Vec::new(), key: None });
                 Ok(())
             }
             Event::SequenceEnd | Event::MappingEnd => {
                 let node = match self.open.pop().expect("the parser balances starts and ends") {
-                    Open::List { line, items } => Node {
-                        line,
-                        content: Content::List(items),
-                    },
-                    Open::Map {
-                        line,
-                        entries,
-                        key: _,
-                    } => Node {
-                        line,
-                        content: Content::Map(entries),
-                    },
+                    Open::List { line, items } => Node { line, content: Content::List(items) },
+                    Open::Map { line, entries, key: _ } => Node { line, content: Content::Map(entries) },
                 };
                 self.place(node)
             }
             Event::DocumentStart(..) => {
                 self.documents += 1;
-                if self.documents > 1 {
-                    Err(Refusal::SecondDocument)
-                } else {
-                    Ok(())
-                }
+                if self.documents > 1 { Err(Refusal::SecondDocument) } else { Ok(()) }
             }
             Event::Alias(_) | Event::UnresolvedAlias(_) => Err(Refusal::Alias),
             Event::StreamStart
@@ -354,11 +282,7 @@ impl Builder {
             None => self.root = Some(node),
             Some(Open::List { items, .. }) => items.push(node),
             Some(Open::Map { entries, key, .. }) => match key.take() {
-                Some((key, line)) => entries.push(Entry {
-                    key,
-                    line,
-                    value: node,
-                }),
+                Some((key, line)) => entries.push(Entry { key, line, value: node }),
                 None => match node.content {
                     Content::Scalar { text, .. } => *key = Some((text, node.line)),
                     Content::List(_) | Content::Map(_) => return Err(Refusal::ComplexKey),

@@ -33,10 +33,8 @@ pub(crate) fn render(duration: Duration) -> String {
     if millis == 0 {
         return "0s".to_owned();
     }
-    let (unit, length) = UNITS
-        .iter()
-        .find(|(_, length)| millis.is_multiple_of(*length))
-        .expect("one millisecond divides all");
+    let (unit, length) =
+        UNITS.iter().find(|(_, length)| millis.is_multiple_of(*length)).expect("one millisecond divides all");
     format!("{}{unit}", millis / length)
 }
 

@@ -95,28 +95,15 @@ pub(crate) fn decide(
         IdentityMode::Anonymous => mode_place.clone(),
         IdentityMode::WorkloadIdentity | IdentityMode::Auto => Place::File(cloud_file.to_owned()),
     };
-    let mut chooser = Chooser {
-        cloud,
-        env,
-        place,
-        problems: Vec::new(),
-        effective: Vec::new(),
-    };
+    let mut chooser = Chooser { cloud, env, place, problems: Vec::new(), effective: Vec::new() };
     let login = chooser.login();
     let identity = match mode {
         IdentityMode::Anonymous => chooser.anonymous(),
         IdentityMode::WorkloadIdentity => chooser.workload_identity(),
         IdentityMode::Auto => chooser.auto(),
     };
-    let Chooser {
-        problems, effective, ..
-    } = chooser;
-    Decision {
-        identity,
-        login,
-        problems,
-        effective,
-    }
+    let Chooser { problems, effective, .. } = chooser;
+    Decision { identity, login, problems, effective }
 }
 
 struct Chooser<'a> {
@@ -143,22 +130,13 @@ impl Chooser<'_> {
         if let Some(secret) = secret_from_env.or_else(|| file.aad_client_secret.clone()) {
             self.show("clientSecret", Value::Secret, origin);
             let (tenant_id, client_id) = (self.tenant_id(), self.client_id());
-            return Identity::ClientSecret {
-                tenant_id,
-                client_id,
-                secret,
-            };
+            return Identity::ClientSecret { tenant_id, client_id, secret };
         }
         if let Some(path) = file.aad_client_cert_path.clone() {
             self.show("clientCertificate", Value::Text(path.clone()), Origin::File);
             let (tenant_id, client_id) = (self.tenant_id(), self.client_id());
             let password = file.aad_client_cert_password.clone();
-            return Identity::ClientCertificate {
-                tenant_id,
-                client_id,
-                path: path.into(),
-                password,
-            };
+            return Identity::ClientCertificate { tenant_id, client_id, path: path.into(), password };
         }
         let found = match &file.aad_msi_data_plane_identity_path {
             Some(_) => "aadMSIDataPlaneIdentityPath, which this service does not know",
@@ -166,11 +144,7 @@ impl Chooser<'_> {
         };
         let remedy = "set useFederatedWorkloadIdentityExtension, useManagedIdentityExtension, aadClientSecret or \
                       aadClientCertPath in the cloud configuration";
-        self.refuse(
-            "identity",
-            found,
-            Mismatch::new("a way to sign in at ARM", remedy),
-        );
+        self.refuse("identity", found, Mismatch::new("a way to sign in at ARM", remedy));
         Identity::Anonymous
     }
 
@@ -180,11 +154,7 @@ impl Chooser<'_> {
             let found = format!("anonymous with the ARM endpoint {endpoint}");
             let remedy =
                 "write auto, or point resourceManagerEndpoint of the cloud configuration to loopback";
-            self.refuse(
-                "identity",
-                &found,
-                Mismatch::new("anonymous with a loopback endpoint only", remedy),
-            );
+            self.refuse("identity", &found, Mismatch::new("anonymous with a loopback endpoint only", remedy));
         }
         Identity::Anonymous
     }
@@ -203,20 +173,12 @@ impl Chooser<'_> {
             }
         }
         let (tenant_id, client_id) = (self.tenant_id(), self.client_id());
-        Identity::WorkloadIdentity {
-            tenant_id,
-            client_id,
-            token_file: token_file.unwrap_or_default().into(),
-        }
+        Identity::WorkloadIdentity { tenant_id, client_id, token_file: token_file.unwrap_or_default().into() }
     }
 
     fn managed_identity(&mut self) -> Identity {
         let id = self.cloud.file().user_assigned_identity_id.clone();
-        let origin = if id.is_some() {
-            Origin::File
-        } else {
-            Origin::Default
-        };
+        let origin = if id.is_some() { Origin::File } else { Origin::Default };
         let shown = id.clone().map_or(Value::Absent, Value::Text);
         self.show("userAssignedIdentityID", shown, origin);
         Identity::Managed(match id {
@@ -254,10 +216,8 @@ impl Chooser<'_> {
                 client
             }
             None => {
-                let mismatch = Mismatch::new(
-                    "the application that signs in",
-                    "set AZURE_CLIENT_ID or aadClientId",
-                );
+                let mismatch =
+                    Mismatch::new("the application that signs in", "set AZURE_CLIENT_ID or aadClientId");
                 self.refuse("aadClientId", "nothing", mismatch);
                 String::new()
             }
@@ -281,11 +241,7 @@ impl Chooser<'_> {
                 with_authority(login, host)
             }
             Err(mismatch) => {
-                let Mismatch {
-                    found,
-                    expected,
-                    remedy,
-                } = mismatch;
+                let Mismatch { found, expected, remedy } = mismatch;
                 self.problems.push(Problem {
                     place: Place::Environment(name.to_owned()),
                     field: name.to_owned(),
@@ -308,46 +264,22 @@ impl Chooser<'_> {
     }
 
     fn refuse(&mut self, field: &str, found: &str, mismatch: Mismatch) {
-        let Mismatch {
-            found: _,
-            expected,
-            remedy,
-        } = mismatch;
+        let Mismatch { found: _, expected, remedy } = mismatch;
         let (place, field, found) = (self.place.clone(), field.to_owned(), found.to_owned());
-        self.problems.push(Problem {
-            place,
-            field,
-            found,
-            expected,
-            remedy,
-        });
+        self.problems.push(Problem { place, field, found, expected, remedy });
     }
 }
 
 fn origin_of(from_env: bool, name: &str) -> Origin {
-    if from_env {
-        Origin::Environment(name.to_owned())
-    } else {
-        Origin::File
-    }
+    if from_env { Origin::Environment(name.to_owned()) } else { Origin::File }
 }
 
 /// A metadata document names its own authority; an explicit one wins when it is asked.
 fn with_authority(login: Login, host: Url) -> Login {
     match login {
-        Login::Known {
-            authority_host: _,
-            audience,
-        } => Login::Known {
-            authority_host: host,
-            audience,
-        },
-        Login::Metadata {
-            document,
-            authority_host: _,
-        } => Login::Metadata {
-            document,
-            authority_host: Some(host),
-        },
+        Login::Known { authority_host: _, audience } => Login::Known { authority_host: host, audience },
+        Login::Metadata { document, authority_host: _ } => {
+            Login::Metadata { document, authority_host: Some(host) }
+        }
     }
 }

@@ -56,32 +56,19 @@ impl Config {
             problems.push(*problem);
             None
         });
-        let tick = cloud_config
-            .as_ref()
-            .map_or(DEFAULT_UPDATE_INTERVAL, CloudConfig::update_interval);
+        let tick = cloud_config.as_ref().map_or(DEFAULT_UPDATE_INTERVAL, CloudConfig::update_interval);
         let mut reader = Reader::new(controller.name(), root.as_ref(), env, tick);
         let settings = ControllerConfig::read(&mut reader);
         warnings.extend(reader.near_misses());
         problems.append(&mut reader.problems);
-        let mut checks = Checks {
-            file: controller.name(),
-            values: reader.effective,
-            problems,
-            warnings,
-        };
+        let mut checks = Checks { file: controller.name(), values: reader.effective, problems, warnings };
         checks.settings(&settings);
-        let decision = cloud_config
-            .as_ref()
-            .map(|config| checks.identity(&settings, config, cloud.name(), env));
+        let decision =
+            cloud_config.as_ref().map(|config| checks.identity(&settings, config, cloud.name(), env));
         if let Some(cloud) = &cloud_config {
             checks.both(&settings, cloud);
         }
-        let Checks {
-            values,
-            problems,
-            warnings,
-            ..
-        } = checks;
+        let Checks { values, problems, warnings, .. } = checks;
         match (Report::of(problems), cloud_config, decision) {
             (Some(report), _, _) => Err(report),
             (None, Some(cloud_config), Some(decision)) => {
@@ -93,13 +80,7 @@ impl Config {
                     identity: decision.effective,
                 };
                 let Decision { identity, login, .. } = decision;
-                let config = Self {
-                    cloud: cloud_config,
-                    controller: settings,
-                    identity,
-                    login,
-                    effective,
-                };
+                let config = Self { cloud: cloud_config, controller: settings, identity, login, effective };
                 Ok(Loaded { config, warnings })
             }
             (None, None, _) | (None, Some(_), None) => {
@@ -116,13 +97,7 @@ impl Config {
     /// The values in force of both files and of the identity, secrets redacted, as YAML; each line says where its value
     /// came from.
     pub fn effective(&self) -> String {
-        let Effective {
-            cloud_source,
-            controller_source,
-            cloud,
-            controller,
-            identity,
-        } = &self.effective;
+        let Effective { cloud_source, controller_source, cloud, controller, identity } = &self.effective;
         let title = |text: &str| text.replace(char::is_control, " ");
         format!(
             "# {}\n{}\n# {}\n{}\n# from both and the environment\n{}",
@@ -190,10 +165,7 @@ impl Checks<'_> {
                 place: self.place("http.adminListen"),
                 field: "http.adminListen".to_owned(),
                 found: http.admin_listen.to_string(),
-                expected: format!(
-                    "another port than http.healthListen, which is {}",
-                    http.health_listen
-                ),
+                expected: format!("another port than http.healthListen, which is {}", http.health_listen),
                 remedy: "give each listener a port of its own".to_owned(),
             });
         }
@@ -209,10 +181,9 @@ impl Checks<'_> {
         let place = self.place("identity");
         let mut decision = identity::decide(settings.identity, &place, cloud_file, cloud, env);
         let origin = self.origin("identity");
-        decision.effective.insert(
-            0,
-            EffectiveValue::new("kind", decision.identity.name().to_owned().show(), origin),
-        );
+        decision
+            .effective
+            .insert(0, EffectiveValue::new("kind", decision.identity.name().to_owned().show(), origin));
         self.problems.append(&mut decision.problems);
         decision
     }
@@ -240,11 +211,7 @@ impl Checks<'_> {
 
     fn warn(&mut self, field: &str, message: &str) {
         let place = self.place(field);
-        self.warnings.push(Warning {
-            place,
-            field: field.to_owned(),
-            message: message.to_owned(),
-        });
+        self.warnings.push(Warning { place, field: field.to_owned(), message: message.to_owned() });
     }
 
     fn origin(&self, path: &str) -> Origin {

@@ -19,12 +19,8 @@ fn last_segment(path: &str) -> &str {
 
 /// How many characters have to be inserted, removed or replaced; case costs nothing.
 pub(crate) fn distance(left: &str, right: &str) -> usize {
-    let letters = |text: &str| {
-        text.chars()
-            .take(MAX_COMPARED)
-            .map(|c| c.to_ascii_lowercase())
-            .collect::<Vec<_>>()
-    };
+    let letters =
+        |text: &str| text.chars().take(MAX_COMPARED).map(|c| c.to_ascii_lowercase()).collect::<Vec<_>>();
     let (left, right) = (letters(left), letters(right));
     let mut previous: Vec<usize> = (0..=right.len()).collect();
     for (row, l) in left.iter().enumerate() {

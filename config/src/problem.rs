@@ -35,11 +35,7 @@ pub struct Warning {
 
 impl fmt::Display for Warning {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self {
-            place,
-            field,
-            message,
-        } = self;
+        let Self { place, field, message } = self;
         write!(f, "{place}: {field}: {message}")
     }
 }
@@ -85,9 +81,7 @@ impl Report {
 
 impl From<Problem> for Report {
     fn from(problem: Problem) -> Self {
-        Self {
-            problems: vec![problem],
-        }
+        Self { problems: vec![problem] }
     }
 }
 
@@ -95,9 +89,7 @@ impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let plural = if self.problems.len() == 1 { "" } else { "s" };
         write!(f, "the configuration has {} problem{plural}", self.problems.len())?;
-        self.problems
-            .iter()
-            .try_for_each(|problem| write!(f, "\n- {problem}"))
+        self.problems.iter().try_for_each(|problem| write!(f, "\n- {problem}"))
     }
 }
 
@@ -114,10 +106,6 @@ pub(crate) struct Mismatch {
 
 impl Mismatch {
     pub(crate) fn new(expected: impl Into<String>, remedy: impl Into<String>) -> Self {
-        Self {
-            found: None,
-            expected: expected.into(),
-            remedy: remedy.into(),
-        }
+        Self { found: None, expected: expected.into(), remedy: remedy.into() }
     }
 }

@@ -33,10 +33,7 @@ impl LabelSelector {
         if text.trim().is_empty() {
             return Ok(Self::default());
         }
-        let requirements = parts(text)?
-            .into_iter()
-            .map(requirement)
-            .collect::<Result<_, _>>()?;
+        let requirements = parts(text)?.into_iter().map(requirement).collect::<Result<_, _>>()?;
         Ok(Self { requirements })
     }
 }
@@ -93,13 +90,8 @@ fn requirement(part: &str) -> Result<Requirement, String> {
         return Ok(Requirement::Absent(key_of(key)?));
     }
     if let Some((head, list)) = part.split_once('(') {
-        let list = list
-            .strip_suffix(')')
-            .ok_or_else(|| "text after `)`".to_owned())?;
-        let values = list
-            .split(',')
-            .map(|value| value_of(value.trim()))
-            .collect::<Result<Vec<_>, _>>()?;
+        let list = list.strip_suffix(')').ok_or_else(|| "text after `)`".to_owned())?;
+        let values = list.split(',').map(|value| value_of(value.trim())).collect::<Result<Vec<_>, _>>()?;
         let mut words = head.split_whitespace();
         return match (words.next(), words.next(), words.next()) {
             (Some(key), Some("in"), None) => Ok(Requirement::In(key_of(key)?, values)),
@@ -118,22 +110,14 @@ fn requirement(part: &str) -> Result<Requirement, String> {
 
 fn key_of(text: &str) -> Result<String, String> {
     let text = text.trim();
-    let (prefix, name) = text
-        .split_once('/')
-        .map_or((None, text), |(prefix, name)| (Some(prefix), name));
+    let (prefix, name) = text.split_once('/').map_or((None, text), |(prefix, name)| (Some(prefix), name));
     let prefix_fits = prefix.is_none_or(|prefix| {
         prefix.len() <= 253
-            && prefix.split('.').all(|label| {
-                word(label, 63, |c| {
-                    c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-'
-                })
-            })
+            && prefix
+                .split('.')
+                .all(|label| word(label, 63, |c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-'))
     });
-    if prefix_fits && label_word(name) {
-        Ok(text.to_owned())
-    } else {
-        Err(format!("the label key {text:?}"))
-    }
+    if prefix_fits && label_word(name) { Ok(text.to_owned()) } else { Err(format!("the label key {text:?}")) }
 }
 
 fn value_of(text: &str) -> Result<String, String> {
@@ -145,9 +129,7 @@ fn value_of(text: &str) -> Result<String, String> {
 }
 
 fn label_word(text: &str) -> bool {
-    word(text, 63, |c| {
-        c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.')
-    })
+    word(text, 63, |c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.'))
 }
 
 /// Whether the text is 1 to `longest` allowed characters that begin and end with a letter or digit.
@@ -161,9 +143,7 @@ fn word(text: &str, longest: usize, allowed: impl Fn(char) -> bool) -> bool {
 
 /// Whether the text is a Kubernetes namespace name.
 pub(crate) fn is_namespace(text: &str) -> bool {
-    word(text, 63, |c| {
-        c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-'
-    })
+    word(text, 63, |c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-')
 }
 
 #[cfg(test)]
@@ -176,10 +156,7 @@ mod tests {
             ("", ""),
             ("app=web", "app=web"),
             ("app == web , tier!=cache", "app=web,tier!=cache"),
-            (
-                "zone in (a, b),!internal,example.com/x",
-                "zone in (a,b),!internal,example.com/x",
-            ),
+            ("zone in (a, b),!internal,example.com/x", "zone in (a,b),!internal,example.com/x"),
             ("zone notin (a)", "zone!=a"),
             ("empty=", "empty="),
         ];

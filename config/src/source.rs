@@ -20,18 +20,12 @@ pub struct Source {
 impl Source {
     /// Bytes from anywhere: a file, a Secret, a test.
     pub fn new(name: impl Into<String>, content: impl Into<Vec<u8>>) -> Self {
-        Self {
-            name: name.into(),
-            content: Some(content.into()),
-        }
+        Self { name: name.into(), content: Some(content.into()) }
     }
 
     /// Nothing was given; controller.yaml then has its defaults, the cloud configuration is missing.
     pub fn none(name: impl Into<String>) -> Self {
-        Self {
-            name: name.into(),
-            content: None,
-        }
+        Self { name: name.into(), content: None }
     }
 
     /// The name that problems call this file by.
@@ -49,10 +43,7 @@ impl Source {
 impl fmt::Debug for Source {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let length = self.content.as_ref().map(Vec::len);
-        f.debug_struct("Source")
-            .field("name", &self.name)
-            .field("bytes", &length)
-            .finish()
+        f.debug_struct("Source").field("name", &self.name).field("bytes", &length).finish()
     }
 }
 
@@ -72,18 +63,14 @@ pub fn read(path: &Path) -> Result<Source, Report> {
     let limit = u64::try_from(MAX_FILE_BYTES).expect("the limit fits 64 bits") + 1;
     let outcome = File::open(path).and_then(|file| file.take(limit).read_to_end(&mut content));
     match outcome {
-        Ok(_) if content.len() > MAX_FILE_BYTES => Err(refused(
-            "a larger one".to_owned(),
-            "check that the path names a configuration file",
-        )),
+        Ok(_) if content.len() > MAX_FILE_BYTES => {
+            Err(refused("a larger one".to_owned(), "check that the path names a configuration file"))
+        }
         Ok(_) => Ok(Source::new(name, content)),
         Err(error) => {
             let remedies = [
                 (ErrorKind::NotFound, "check the path, or mount the file there"),
-                (
-                    ErrorKind::PermissionDenied,
-                    "let the user that runs this process read the file",
-                ),
+                (ErrorKind::PermissionDenied, "let the user that runs this process read the file"),
                 (ErrorKind::IsADirectory, "name the file inside the directory"),
             ];
             let remedy = remedies.iter().find(|(kind, _)| *kind == error.kind());

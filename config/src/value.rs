@@ -65,11 +65,7 @@ pub struct EffectiveValue {
 
 impl EffectiveValue {
     pub(crate) fn new(path: impl Into<String>, value: Value, origin: Origin) -> Self {
-        Self {
-            path: path.into(),
-            value,
-            origin,
-        }
+        Self { path: path.into(), value, origin }
     }
 }
 
@@ -83,14 +79,7 @@ impl Value {
             Self::Switch(on) => on.to_string(),
             Self::Duration(length) => duration::render(*length),
             Self::List(items) => {
-                format!(
-                    "[{}]",
-                    items
-                        .iter()
-                        .map(|item| yaml_text(item))
-                        .collect::<Vec<_>>()
-                        .join(", ")
-                )
+                format!("[{}]", items.iter().map(|item| yaml_text(item)).collect::<Vec<_>>().join(", "))
             }
             Self::Secret => yaml_text(REDACTED),
             Self::Absent => "null".to_owned(),
@@ -122,14 +111,8 @@ pub(crate) fn render_section(title: &str, values: &[EffectiveValue]) -> String {
             out.push_str(&format!("{:indent$}{segment}:\n", "", indent = 2 * (depth + 1)));
         }
         let indent = 2 * (segments.len() + 1);
-        writeln!(
-            out,
-            "{:indent$}{leaf}: {}  # {}",
-            "",
-            entry.value.yaml(),
-            entry.origin.text()
-        )
-        .expect("writing to a String cannot fail");
+        writeln!(out, "{:indent$}{leaf}: {}  # {}", "", entry.value.yaml(), entry.origin.text())
+            .expect("writing to a String cannot fail");
         above = segments;
     }
     out

@@ -74,6 +74,9 @@ pub(super) struct SimulateArgs {
     /// How long to wait, after the last change, until every pool is right [default: the duration and 120 s].
     #[arg(long, value_parser = simulator::duration)]
     settle: Option<Duration>,
+    /// Fails when the last pool was not right this long after the first change.
+    #[arg(long, value_parser = simulator::duration)]
+    within: Option<Duration>,
     /// The form of the report.
     #[arg(long, value_enum, default_value_t = Form::Text)]
     report: Form,
@@ -265,7 +268,15 @@ impl Stage {
                 ended = process.ended() => return Err(ended.into()),
             }
         }
-        if report.passed() { Ok(()) } else { bail!("the service has not done its job") }
+        if !report.passed() {
+            bail!("the service has not done its job");
+        }
+        match (args.within, report.first_event_to_converged_seconds) {
+            (Some(limit), Some(took)) if took > limit.as_secs_f64() => {
+                bail!("every pool was right after {took:.3} s, later than --within {limit:?}")
+            }
+            (Some(_) | None, _) => Ok(()),
+        }
     }
 }
 

@@ -4,51 +4,37 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use actix_web::http::StatusCode;
-use actix_web::{HttpResponse, web};
+use actix_web::{HttpRequest, HttpResponse, web};
 use pool_core::ids::{LbName, PoolId, PoolName, ServiceKey};
 use pool_core::sample::PoolState;
-use pool_core::view::{PoolView, Snapshot};
-use serde::Deserialize;
+use pool_core::view::Snapshot;
 use serde_json::{Value, json};
 
-use super::About;
-use super::problem::problem;
+use super::page::page;
+use super::problem::{Serves, problem_as_of};
+use super::query::{Query, Wrong};
 use super::show::Show;
+use super::verdict::verdict;
+use super::{About, get};
 
-/// The most entries of one page, and how many there are when nothing is asked.
-const PAGE_MOST: usize = 1_000;
-const PAGE: usize = 200;
+/// What the admin listener serves.
+pub(super) const SERVES: Serves = Serves("/api/v1/status, /api/v1/queues and /api/v1/services");
 
 /// The routes of the admin listener.
 pub(super) fn routes(config: &mut web::ServiceConfig) {
-    config.service(
-        web::scope("/api/v1")
-            .route("/status", web::get().to(status))
-            .route("/queues", web::get().to(queues))
-            .route("/queues/{lb}/{pool}", web::get().to(queue))
-            .route("/services", web::get().to(services))
-            .route("/services/{namespace}/{name}", web::get().to(service)),
-    );
+    config
+        .service(get("/api/v1/status", status))
+        .service(get("/api/v1/queues", queues))
+        .service(get("/api/v1/queues/{lb}/{pool}", queue))
+        .service(get("/api/v1/services", services))
+        .service(get("/api/v1/services/{namespace}/{name}", service));
 }
 
-/// Which part of a list is wanted.
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Wanted {
-    /// Only pools in this state.
-    state: Option<String>,
-    /// Only pools of this load balancer.
-    lb: Option<String>,
-    /// Only Services of this namespace.
-    namespace: Option<String>,
-    /// How many at most.
-    limit: Option<usize>,
-    /// The `next` of the page before.
-    after: Option<String>,
-}
-
-fn ok(body: &Value) -> HttpResponse {
-    HttpResponse::Ok().content_type("application/json").body(body.to_string())
+fn told(answer: Result<Value, Wrong>) -> HttpResponse {
+    match answer {
+        Ok(body) => HttpResponse::Ok().content_type("application/json").body(body.to_string()),
+        Err(wrong) => wrong.into(),
+    }
 }
 
 fn look(about: &About) -> (Arc<Snapshot>, Show) {
@@ -56,61 +42,78 @@ fn look(about: &About) -> (Arc<Snapshot>, Show) {
     (snapshot, Show { clock: about.clock, now: about.clock.now() })
 }
 
-async fn status(about: web::Data<About>) -> HttpResponse {
-    let (snapshot, show) = look(&about);
+async fn status(request: HttpRequest, about: web::Data<About>) -> HttpResponse {
+    told(Query::of(&request, &[]).map(|_| whole(&about)))
+}
+
+/// Everything at a glance.
+fn whole(about: &About) -> Value {
+    let (snapshot, show) = look(about);
     let mut states: BTreeMap<&str, usize> = PoolState::ALL.into_iter().map(|state| (state.as_str(), 0)).collect();
     for pool in snapshot.pools.values() {
         *states.entry(pool.state.as_str()).or_default() += 1;
     }
     let oldest = snapshot.pools.values().filter_map(|pool| pool.waiting_since).min();
-    let held: Vec<Value> = snapshot
-        .pools
-        .values()
-        .filter_map(|pool| Some(json!({ "pool": pool.pool.to_string(), "held": show.held(pool.held.as_ref()?) })))
-        .collect();
-    ok(&json!({
-        "snapshotAgeSeconds": show.age(snapshot.at),
+    let held = snapshot.pools.values().filter_map(|pool| {
+        Some(json!({ "pool": pool.pool.to_string(), "held": show.held(pool.held.as_ref()?) }))
+    });
+    json!({
+        "snapshotAgeSeconds": show.snapshot_age(&snapshot),
         "version": env!("CARGO_PKG_VERSION"),
         "dryRun": about.dry_run,
         "synced": { "lists": snapshot.synced.lists, "discovery": snapshot.synced.discovery },
         "pools": { "total": snapshot.pools.len(), "byState": states },
         "services": snapshot.services.len(),
         "oldestWaitingChangeSeconds": oldest.map(|at| show.age(at)),
-        "held": held,
+        "held": held.collect::<Vec<_>>(),
         "sources": snapshot.sources.values().map(|source| show.source(source)).collect::<Vec<_>>(),
         "loadBalancers": snapshot.load_balancers.values().map(|lb| show.lb(lb)).collect::<Vec<_>>(),
         "lanes": snapshot.lanes.values().map(|lane| show.lane(lane)).collect::<Vec<_>>(),
         "gates": snapshot.gates.iter().map(|(class, gate)| show.gate(*class, gate)).collect::<Vec<_>>(),
+    })
+}
+
+async fn queues(request: HttpRequest, about: web::Data<About>) -> HttpResponse {
+    told(list_queues(&request, &about))
+}
+
+fn list_queues(request: &HttpRequest, about: &About) -> Result<Value, Wrong> {
+    let query = Query::of(request, &["state", "lb", "limit", "after"])?;
+    let state = query.text("state").map(state).transpose()?;
+    let lb = query.text("lb").map(LbName::new);
+    let after = query.after()?.map(|(lb, pool)| PoolId::new(LbName::new(lb), PoolName::new(pool)));
+    let limit = query.limit()?;
+    let (snapshot, show) = look(about);
+    let page = page(&snapshot.pools, after.as_ref(), limit, |pool| {
+        lb.as_ref().is_none_or(|lb| *lb == pool.pool.lb) && state.is_none_or(|state| state == pool.state)
+    });
+    Ok(json!({
+        "snapshotAgeSeconds": show.snapshot_age(&snapshot),
+        "items": page.items.iter().map(|pool| show.pool_line(pool)).collect::<Vec<_>>(),
+        "next": page.next.map(ToString::to_string),
     }))
 }
 
-async fn queues(about: web::Data<About>, wanted: web::Query<Wanted>) -> HttpResponse {
-    let (snapshot, show) = look(&about);
-    if let Some(state) = &wanted.state
-        && !PoolState::ALL.iter().any(|known| known.as_str() == state)
-    {
-        let known: Vec<&str> = PoolState::ALL.iter().map(|known| known.as_str()).collect();
-        let detail = format!("state: {state:?} is none of {}", known.join(", "));
-        return problem(StatusCode::BAD_REQUEST, "invalid query", &detail);
-    }
-    let lb = wanted.lb.as_deref().map(LbName::new);
-    let matching = snapshot.pools.values().filter(|pool| {
-        lb.as_ref().is_none_or(|lb| *lb == pool.pool.lb)
-            && wanted.state.as_deref().is_none_or(|state| state == pool.state.as_str())
-    });
-    let name = |pool: &PoolView| format!("{}/{}", pool.pool.lb.folded(), pool.pool.pool.folded());
-    let page = page(matching, |pool| name(pool), &wanted);
-    let items: Vec<Value> = page.items.iter().map(|pool| show.pool_line(pool)).collect();
-    ok(&json!({ "snapshotAgeSeconds": show.age(snapshot.at), "items": items, "next": page.next }))
+fn state(text: &str) -> Result<PoolState, Wrong> {
+    let known = PoolState::ALL.into_iter().find(|state| state.as_str() == text);
+    known.ok_or_else(|| {
+        let all = PoolState::ALL.map(PoolState::as_str).join(", ");
+        Wrong::new("state", text, &format!("one of {all}"))
+    })
 }
 
-async fn queue(about: web::Data<About>, path: web::Path<(String, String)>) -> HttpResponse {
+async fn queue(request: HttpRequest, about: web::Data<About>, path: web::Path<(String, String)>) -> HttpResponse {
+    if let Err(wrong) = Query::of(&request, &[]) {
+        return wrong.into();
+    }
     let (lb, pool) = path.into_inner();
     let (snapshot, show) = look(&about);
     let id = PoolId::new(LbName::new(lb), PoolName::new(pool));
+    let age = show.snapshot_age(&snapshot);
     match snapshot.pools.get(&id) {
-        Some(pool) => ok(&json!({ "snapshotAgeSeconds": show.age(snapshot.at), "pool": show.pool(pool) })),
-        None => problem(
+        Some(pool) => told(Ok(json!({ "snapshotAgeSeconds": age, "pool": show.pool(pool) }))),
+        None => problem_as_of(
+            age,
             StatusCode::NOT_FOUND,
             "no such pool",
             &format!("{id} is no pool of a managed Service; GET /api/v1/queues lists those that are"),
@@ -118,58 +121,51 @@ async fn queue(about: web::Data<About>, path: web::Path<(String, String)>) -> Ht
     }
 }
 
-async fn services(about: web::Data<About>, wanted: web::Query<Wanted>) -> HttpResponse {
-    let (snapshot, show) = look(&about);
-    let matching = snapshot
-        .services
-        .values()
-        .filter(|service| wanted.namespace.as_deref().is_none_or(|namespace| namespace == &*service.key.namespace));
-    let page = page(matching, |service| service.key.to_string(), &wanted);
-    let items: Vec<Value> = page.items.iter().map(|service| show.service(service)).collect();
-    ok(&json!({ "snapshotAgeSeconds": show.age(snapshot.at), "items": items, "next": page.next }))
+async fn services(request: HttpRequest, about: web::Data<About>) -> HttpResponse {
+    told(list_services(&request, &about))
 }
 
-async fn service(about: web::Data<About>, path: web::Path<(String, String)>) -> HttpResponse {
-    let (namespace, name) = path.into_inner();
-    let (snapshot, show) = look(&about);
-    let key = ServiceKey::new(namespace, name);
-    let Some(service) = snapshot.services.get(&key) else {
-        return problem(
-            StatusCode::NOT_FOUND,
-            "no such Service",
-            &format!("{key} is unknown here: it does not exist, or its type is not LoadBalancer"),
-        );
+fn list_services(request: &HttpRequest, about: &About) -> Result<Value, Wrong> {
+    let query = Query::of(request, &["namespace", "limit", "after"])?;
+    let namespace = query.text("namespace");
+    let after = query.after()?.map(|(namespace, name)| ServiceKey::new(namespace, name));
+    let limit = query.limit()?;
+    let (snapshot, show) = look(about);
+    let page = page(&snapshot.services, after.as_ref(), limit, |service| {
+        namespace.is_none_or(|namespace| namespace == &*service.key.namespace)
+    });
+    let line = |service| {
+        let mut shown = show.service(service);
+        shown["verdict"] = verdict(service, &snapshot).into();
+        shown
     };
-    let pools: Vec<Value> = service
-        .pools
-        .iter()
-        .map(|id| snapshot.pools.get(id).map_or_else(|| json!({ "pool": id.to_string() }), |pool| show.pool(pool)))
-        .collect();
-    let verdict = show.verdict(service, &snapshot);
-    ok(&json!({
-        "snapshotAgeSeconds": show.age(snapshot.at), "service": show.service(service),
-        "verdict": verdict, "pools": pools,
+    Ok(json!({
+        "snapshotAgeSeconds": show.snapshot_age(&snapshot),
+        "items": page.items.iter().map(|service| line(service)).collect::<Vec<_>>(),
+        "next": page.next.map(ToString::to_string),
     }))
 }
 
-struct Page<'a, T> {
-    items: Vec<&'a Arc<T>>,
-    next: Option<String>,
-}
-
-fn page<'a, T>(
-    all: impl Iterator<Item = &'a Arc<T>>,
-    name: impl Fn(&T) -> String,
-    wanted: &Wanted,
-) -> Page<'a, T> {
-    let limit = wanted.limit.unwrap_or(PAGE).clamp(1, PAGE_MOST);
-    let mut later: Vec<(String, &Arc<T>)> = all
-        .map(|item| (name(item), item))
-        .filter(|(name, _)| wanted.after.as_ref().is_none_or(|after| name > after))
-        .collect();
-    later.sort_by(|(one, _), (other, _)| one.cmp(other));
-    let more = later.len() > limit;
-    later.truncate(limit);
-    let next = if more { later.last().map(|(name, _)| name.clone()) } else { None };
-    Page { items: later.into_iter().map(|(_, item)| item).collect(), next }
+async fn service(request: HttpRequest, about: web::Data<About>, path: web::Path<(String, String)>) -> HttpResponse {
+    if let Err(wrong) = Query::of(&request, &[]) {
+        return wrong.into();
+    }
+    let (namespace, name) = path.into_inner();
+    let (snapshot, show) = look(&about);
+    let key = ServiceKey::new(namespace, name);
+    let age = show.snapshot_age(&snapshot);
+    let Some(service) = snapshot.services.get(&key) else {
+        let detail = format!("{key} is unknown here: it does not exist, or its type is not LoadBalancer");
+        return problem_as_of(age, StatusCode::NOT_FOUND, "no such Service", &detail);
+    };
+    let pools = service
+        .pools
+        .iter()
+        .map(|id| snapshot.pools.get(id).map_or_else(|| json!({ "pool": id.to_string() }), |pool| show.pool(pool)));
+    told(Ok(json!({
+        "snapshotAgeSeconds": age,
+        "service": show.service(service),
+        "verdict": verdict(service, &snapshot),
+        "pools": pools.collect::<Vec<_>>(),
+    })))
 }

@@ -9,7 +9,11 @@ use actix_web::{HttpRequest, HttpResponse, web};
 use actors::shell::Ping;
 use futures::future::join_all;
 
-use super::Life;
+use super::problem::Serves;
+use super::{Life, get};
+
+/// What the health listener serves.
+pub(super) const SERVES: Serves = Serves("/livez, /readyz, /healthz and /metrics");
 
 /// How long a machine may take to answer.
 const PULSE_WITHIN: Duration = Duration::from_secs(2);
@@ -17,10 +21,10 @@ const PULSE_WITHIN: Duration = Duration::from_secs(2);
 /// The routes of the health listener.
 pub(super) fn routes(config: &mut web::ServiceConfig) {
     config
-        .route("/livez", web::get().to(livez))
-        .route("/healthz", web::get().to(livez))
-        .route("/readyz", web::get().to(readyz))
-        .route("/metrics", web::get().to(metrics));
+        .service(get("/livez", livez))
+        .service(get("/healthz", livez))
+        .service(get("/readyz", readyz))
+        .service(get("/metrics", metrics));
 }
 
 /// One thing that is checked, and what is wrong with it.

@@ -1,24 +1,64 @@
 //! Errors as RFC 9457 problem documents.
 
+use actix_web::error::{InternalError, PathError};
 use actix_web::http::StatusCode;
-use actix_web::{HttpRequest, HttpResponse};
-use serde_json::json;
+use actix_web::http::header::ALLOW;
+use actix_web::{HttpRequest, HttpResponse, HttpResponseBuilder, web};
+use serde_json::{Value, json};
+
+/// The methods that every path has.
+const METHODS: &str = "GET, HEAD";
+
+/// What a listener serves, for the answer to paths that it does not.
+#[derive(Clone, Copy)]
+pub(super) struct Serves(pub(super) &'static str);
 
 /// A problem document.
 pub(super) fn problem(status: StatusCode, title: &str, detail: &str) -> HttpResponse {
-    HttpResponse::build(status).content_type("application/problem+json").body(
-        json!({
-            "type": "about:blank",
-            "title": title,
-            "status": status.as_u16(),
-            "detail": detail,
-        })
-        .to_string(),
-    )
+    of(&mut HttpResponse::build(status), status, title, detail, None)
 }
 
-/// The answer to a path or method that nobody serves.
-pub(super) async fn no_such_path(request: HttpRequest) -> HttpResponse {
-    let detail = format!("{} {} is not served here; see GET /api/v1/status", request.method(), request.path());
+/// A problem with what a snapshot of this age, in seconds, does or does not hold.
+pub(super) fn problem_as_of(age: Option<f64>, status: StatusCode, title: &str, detail: &str) -> HttpResponse {
+    of(&mut HttpResponse::build(status), status, title, detail, Some(age))
+}
+
+fn of(
+    answer: &mut HttpResponseBuilder,
+    status: StatusCode,
+    title: &str,
+    detail: &str,
+    age: Option<Option<f64>>,
+) -> HttpResponse {
+    let mut document = json!({
+        "type": "about:blank",
+        "title": title,
+        "status": status.as_u16(),
+        "detail": detail,
+    });
+    if let Some(age) = age {
+        document["snapshotAgeSeconds"] = age.map_or(Value::Null, Value::from);
+    }
+    answer.content_type("application/problem+json").body(document.to_string())
+}
+
+/// The answer to a path that nobody serves.
+pub(super) async fn no_such_path(request: HttpRequest, serves: web::Data<Serves>) -> HttpResponse {
+    let detail = format!("{} is not served here; this listener serves {}", request.path(), serves.0);
     problem(StatusCode::NOT_FOUND, "no such path", &detail)
+}
+
+/// The answer to a method that a path does not have.
+pub(super) async fn not_allowed(request: HttpRequest) -> HttpResponse {
+    let detail = format!("{} has {METHODS}, not {}", request.path(), request.method());
+    let status = StatusCode::METHOD_NOT_ALLOWED;
+    let mut answer = HttpResponse::build(status);
+    of(answer.insert_header((ALLOW, METHODS)), status, "method not allowed", &detail, None)
+}
+
+/// The answer to a path whose parts are no text.
+pub(super) fn unreadable_path(error: PathError, request: &HttpRequest) -> actix_web::Error {
+    let detail = format!("{} cannot be read: {error}", request.path());
+    let answer = problem(StatusCode::BAD_REQUEST, "unreadable path", &detail);
+    InternalError::from_response(error, answer).into()
 }

@@ -7,8 +7,8 @@ use actors::clock::Clock;
 use pool_core::assignment::Held;
 use pool_core::level::{Provenance, Source};
 use pool_core::machine::Now;
-use pool_core::sample::{GateClass, PoolState};
-use pool_core::view::{Candidacy, GateView, LaneView, LbView, PoolView, ServiceView, Snapshot, SourceView};
+use pool_core::sample::GateClass;
+use pool_core::view::{GateView, LaneView, LbView, PoolView, ServiceView, Snapshot, SourceView};
 use serde_json::{Value, json};
 
 /// Shows views as of one moment.
@@ -21,6 +21,11 @@ impl Show {
     /// How long ago a moment was, in seconds.
     pub(super) fn age(&self, at: Now) -> f64 {
         self.now.since(at).as_secs_f64()
+    }
+
+    /// How old a snapshot is, in seconds; `None` before the first.
+    pub(super) fn snapshot_age(&self, snapshot: &Snapshot) -> Option<f64> {
+        (snapshot.at > Now::ZERO).then(|| self.age(snapshot.at))
     }
 
     /// A moment as people write it.
@@ -117,40 +122,6 @@ impl Show {
                 .map(|(pool, why)| json!({ "pool": pool.to_string(), "reason": why.label().0, "detail": why.to_string() }))
                 .collect::<Vec<_>>(),
         })
-    }
-
-    /// Why a Service is, or is not, in its pools, in one sentence.
-    pub(super) fn verdict(&self, service: &ServiceView, snapshot: &Snapshot) -> String {
-        match service.candidacy {
-            Candidacy::Candidate => {}
-            Candidacy::NotLoadBalancer => return "not managed: spec.type is not LoadBalancer".to_owned(),
-            Candidacy::NotLocal => return "not managed: spec.externalTrafficPolicy is not Local".to_owned(),
-            Candidacy::Deleting => return "not managed: it is being deleted".to_owned(),
-            Candidacy::NotSelected => {
-                return "not managed: services.selector or services.namespaces leave it out".to_owned();
-            }
-        }
-        if let Some((pool, why)) = service.not_manageable.first() {
-            return format!("pool {pool} is not written: {why}");
-        }
-        if service.pools.is_empty() {
-            let waiting = "no load-balancing rule of it was found on a managed load balancer yet; the \
-                           cloud-controller-manager makes them";
-            return waiting.to_owned();
-        }
-        let worst = service
-            .pools
-            .iter()
-            .filter_map(|id| snapshot.pools.get(id))
-            .find(|pool| pool.state != PoolState::Right || pool.held.is_some());
-        match worst {
-            None => "every pool of it is as it should be".to_owned(),
-            Some(pool) => match (&pool.held, &pool.last_error) {
-                (Some(held), _) => format!("pool {}: a removal is held back ({})", pool.pool, held.reason.as_str()),
-                (None, Some(error)) => format!("pool {} is {}: {error}", pool.pool, pool.state.as_str()),
-                (None, None) => format!("pool {} is {}", pool.pool, pool.state.as_str()),
-            },
-        }
     }
 
     /// A source of facts.

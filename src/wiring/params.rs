@@ -136,12 +136,14 @@ pub fn arm(config: &Config, clock: Clock) -> anyhow::Result<arm::Settings> {
                 authority_host: authority_host.to_string(),
             }
         }
-        Identity::Managed(_) | Identity::ClientSecret { .. } | Identity::ClientCertificate { .. } => anyhow::bail!(
-            "identity: {} is not supported by this version; use workload identity: set \
+        Identity::Managed(_) | Identity::ClientSecret { .. } | Identity::ClientCertificate { .. } => {
+            anyhow::bail!(
+                "identity: {} is not supported by this version; use workload identity: set \
              useFederatedWorkloadIdentityExtension, aadClientId and aadFederatedTokenFile, or the variables \
              AZURE_CLIENT_ID and AZURE_FEDERATED_TOKEN_FILE",
-            config.identity.name()
-        ),
+                config.identity.name()
+            )
+        }
     };
     Ok(arm::Settings {
         endpoint: config.cloud.arm_endpoint().clone(),

@@ -206,12 +206,7 @@ impl Machine for Informer {
         for key in std::mem::take(&mut self.cache.dirty) {
             self.settle(now, &key, out);
         }
-        out.extend(
-            self.undecodables
-                .reports(&self.cache)
-                .into_iter()
-                .map(Out::Report),
-        );
+        out.extend(self.undecodables.reports(&self.cache).into_iter().map(Out::Report));
         if !std::mem::replace(&mut self.said_synced, true) {
             out.push(Out::Synced);
         }
@@ -222,18 +217,10 @@ impl Informer {
     /// An Informer that knows nothing.
     #[must_use]
     pub fn new(params: Params) -> Informer {
-        let Params {
-            counts,
-            namespaces,
-            selector,
-            last_known_for,
-        } = params;
+        let Params { counts, namespaces, selector, last_known_for } = params;
         Informer {
             counts,
-            streams: Kind::ALL
-                .into_iter()
-                .map(|kind| (kind, Stream::default()))
-                .collect(),
+            streams: Kind::ALL.into_iter().map(|kind| (kind, Stream::default())).collect(),
             cache: Cache::new(Selection { namespaces, selector }, last_known_for),
             undecodables: Undecodables::default(),
             said_synced: false,
@@ -268,10 +255,7 @@ impl Informer {
                 }
             }
             Seen::Object(object) => self.on_object(now, kind, object, out),
-            Seen::Deleted {
-                key,
-                resource_version,
-            } => {
+            Seen::Deleted { key, resource_version } => {
                 if kind_of(&key) != kind {
                     return;
                 }
@@ -339,20 +323,13 @@ impl Informer {
     /// Puts a complete list in force: objects that it lacks are gone, unless one of them may be among those
     /// that could not be decoded.
     fn commit(&mut self, now: Now, kind: Kind, staging: Staging, out: &mut Vec<Out>) {
-        let arrival = Arrival {
-            now,
-            provenance: staging.provenance,
-        };
+        let arrival = Arrival { now, provenance: staging.provenance };
         let was_synced = self.is_synced();
         self.undecodables.keep_listed(kind, staging.undecodable());
         let missing: Vec<ObjectKey> = if staging.blind {
             Vec::new()
         } else {
-            self.cache
-                .keys(kind)
-                .into_iter()
-                .filter(|key| !staging.holds(key))
-                .collect()
+            self.cache.keys(kind).into_iter().filter(|key| !staging.holds(key)).collect()
         };
         for (key, object) in staging.into_objects() {
             self.apply(arrival, &key, object, out);
@@ -376,10 +353,7 @@ impl Informer {
             return;
         };
         entry.drop_orphans(now);
-        let service = entry
-            .service
-            .clone()
-            .filter(|(_, candidacy)| *candidacy != Candidacy::NotLoadBalancer);
+        let service = entry.service.clone().filter(|(_, candidacy)| *candidacy != Candidacy::NotLoadBalancer);
         let mut worked = match &service {
             Some((service, Candidacy::Candidate)) => {
                 let entry = &self.cache.entries[key];
@@ -457,18 +431,9 @@ impl Informer {
         };
         let began = !std::mem::replace(&mut entry.erring, !worked.errors.is_empty());
         if let Some(example) = worked.errors.first().filter(|_| began) {
-            let service = ServiceRef {
-                key: service.key.clone(),
-                uid: service.uid.clone(),
-            };
-            let what = What::DataError {
-                endpoints: worked.affected,
-                example: Arc::clone(example),
-            };
-            out.push(Out::Report(Report {
-                subjects: vec![Subject::Service(service)],
-                what,
-            }));
+            let service = ServiceRef { key: service.key.clone(), uid: service.uid.clone() };
+            let what = What::DataError { endpoints: worked.affected, example: Arc::clone(example) };
+            out.push(Out::Report(Report { subjects: vec![Subject::Service(service)], what }));
         }
     }
 

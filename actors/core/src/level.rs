@@ -131,7 +131,8 @@ mod tests {
 
     #[test]
     fn g2_what_should_go_stays_only_where_the_pool_would_be_empty_without_it() {
-        let surplus = |level: &Level, observed: &[u8]| level.surplus(&ips(observed)).copied().collect::<BTreeSet<_>>();
+        let surplus =
+            |level: &Level, observed: &[u8]| level.surplus(&ips(observed)).copied().collect::<BTreeSet<_>>();
         assert_eq!(surplus(&level(&[], &[], true), &[1, 2]), ips(&[]));
         assert_eq!(surplus(&level(&[], &[3], true), &[1, 2]), ips(&[]), "tolerated members are never added");
         assert_eq!(surplus(&level(&[], &[2], true), &[1, 2]), ips(&[1]));

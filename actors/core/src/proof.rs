@@ -20,7 +20,8 @@ pub fn prove(
 ) -> Result<(), NotManageable> {
     let named = services.values().any(|key| key.pool_name(family) == facts.id.pool);
     if !named {
-        let expected = services.values().next().map_or_else(|| facts.id.pool.clone(), |key| key.pool_name(family));
+        let expected =
+            services.values().next().map_or_else(|| facts.id.pool.clone(), |key| key.pool_name(family));
         return Err(NotManageable::ForeignName { expected });
     }
     if facts.rules.is_empty() {

@@ -247,7 +247,9 @@ fn from_directory(said: directory::Out, deliver: &mut impl FnMut(Delivery)) {
             let pool = assignment.pool.clone();
             deliver(to_pool(pool, queue::In::Assigned(assignment)));
         }
-        directory::Out::Observe(pool, observation) => deliver(to_pool(pool, queue::In::Observed(observation))),
+        directory::Out::Observe(pool, observation) => {
+            deliver(to_pool(pool, queue::In::Observed(observation)))
+        }
         directory::Out::Forget(pool) => deliver(Delivery::Pool(pool, PoolMessage::Forget)),
         directory::Out::Report(report) => deliver(Delivery::Events(events::In::Report(report))),
         directory::Out::Service(uid, key, view) => {
@@ -299,7 +301,9 @@ fn from_writer(said: writer::Out, deliver: &mut impl FnMut(Delivery)) {
 
 fn from_events(said: events::Out, deliver: &mut impl FnMut(Delivery)) {
     match said {
-        events::Out::Post { call, event } => deliver(Delivery::Kubernetes(KubernetesCall::Post { call, event })),
+        events::Out::Post { call, event } => {
+            deliver(Delivery::Kubernetes(KubernetesCall::Post { call, event }))
+        }
         events::Out::Sample(sample) => deliver(Delivery::Metrics(sample)),
     }
 }

@@ -217,13 +217,7 @@ enum Phase {
     /// A request was sent and nothing has come back.
     Asked { call: CallId, sent: Now, work: Work },
     /// A stream is followed.
-    Following {
-        call: CallId,
-        opened: Now,
-        heard: Now,
-        lines: bool,
-        work: Work,
-    },
+    Following { call: CallId, opened: Now, heard: Now, lines: bool, work: Work },
 }
 
 /// What comes after waiting.
@@ -269,19 +263,10 @@ impl Machine for Watcher {
             },
             In::Opened(call) => self.on_opened(now, call, out),
             In::Lines(call, lines) => bookmarked = self.on_lines(now, call, lines, out),
-            In::Page {
-                call,
-                items,
-                resource_version,
-                next,
-            } => {
+            In::Page { call, items, resource_version, next } => {
                 self.on_page(now, call, (items, resource_version, next), out);
             }
-            In::Ended {
-                call,
-                failure,
-                jitter,
-            } => self.on_ended(now, call, failure, jitter, out),
+            In::Ended { call, failure, jitter } => self.on_ended(now, call, failure, jitter, out),
             In::Relist(reason) => self.on_relist(now, reason, out),
             In::Cached(count) => self.cached = count,
         }
@@ -294,9 +279,7 @@ impl Machine for Watcher {
             Phase::Idle => None,
             Phase::Waiting { until, .. } => Some(*until),
             Phase::Asked { sent, .. } => Some(sent.plus(ANSWER_LIMIT)),
-            Phase::Following {
-                opened, heard, work, ..
-            } => Some(match work {
+            Phase::Following { opened, heard, work, .. } => Some(match work {
                 Work::StreamingList { .. } => opened.plus(LIST_LIMIT),
                 Work::List { .. } | Work::Watch { .. } => heard.plus(SILENCE_LIMIT),
             }),
@@ -393,16 +376,8 @@ impl Watcher {
             Work::List { page, .. } => Ask::List { page: page.clone() },
             Work::Watch { from, .. } => Ask::Watch { from: from.clone() },
         };
-        out.push(Out::Open {
-            call,
-            kind: self.kind,
-            ask,
-        });
-        self.phase = Phase::Asked {
-            call,
-            sent: now,
-            work,
-        };
+        out.push(Out::Open { call, kind: self.kind, ask });
+        self.phase = Phase::Asked { call, sent: now, work };
     }
 
     fn wait(&mut self, until: Now, next: Next, out: &mut Vec<Out>) {
@@ -414,10 +389,7 @@ impl Watcher {
     fn begin_list(&mut self, now: Now, out: &mut Vec<Out>) {
         self.set_fresh(false, out);
         let work = if self.plain_until.is_some_and(|until| now < until) {
-            Work::List {
-                page: None,
-                began: false,
-            }
+            Work::List { page: None, began: false }
         } else {
             self.plain_until = None;
             Work::StreamingList { began: false }
@@ -446,9 +418,7 @@ impl Watcher {
         let (since, lines, work) = match &self.phase {
             Phase::Idle | Phase::Waiting { .. } => return,
             Phase::Asked { sent, work, .. } => (*sent, false, work.clone()),
-            Phase::Following {
-                opened, lines, work, ..
-            } => (*opened, *lines, work.clone()),
+            Phase::Following { opened, lines, work, .. } => (*opened, *lines, work.clone()),
         };
         match work {
             Work::Watch { from, .. } if !lines && now.since(since) < SHORT_WATCH => {
@@ -504,10 +474,7 @@ impl Watcher {
         let bound = match &self.phase {
             // A list comes anyway.
             Phase::Idle | Phase::Waiting { next: Next::List, .. } => return,
-            Phase::Waiting {
-                until,
-                next: Next::Watch { .. },
-            } => Some(*until),
+            Phase::Waiting { until, next: Next::Watch { .. } } => Some(*until),
             Phase::Asked { .. } | Phase::Following { .. } => None,
         };
         self.relist(now, reason, out);
@@ -521,10 +488,7 @@ impl Watcher {
     fn relist(&mut self, now: Now, reason: RelistReason, out: &mut Vec<Out>) {
         let began = self.work_mut().is_some_and(|work| work.began());
         self.abort_list(began, out);
-        out.push(Out::Sample(Sample::Relist {
-            kind: self.kind,
-            reason,
-        }));
+        out.push(Out::Sample(Sample::Relist { kind: self.kind, reason }));
         let delay = self.backoff.before_relist(now, reason);
         if delay.is_zero() {
             self.begin_list(now, out);
@@ -535,10 +499,7 @@ impl Watcher {
 
     fn set_fresh(&mut self, fresh: bool, out: &mut Vec<Out>) {
         if self.fresh.replace(fresh) != Some(fresh) {
-            out.push(Out::Sample(Sample::SourceFresh {
-                kind: self.kind,
-                fresh,
-            }));
+            out.push(Out::Sample(Sample::SourceFresh { kind: self.kind, fresh }));
         }
     }
 

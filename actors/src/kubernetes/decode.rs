@@ -10,7 +10,8 @@ use std::time::Duration;
 
 use pool_core::ids::{Family, NodeName, NodeUid, ServiceKey, ServiceUid, SliceKey};
 use pool_core::object::{
-    Endpoint, Kind, LeftOut, NodeObject, Object, ObjectKey, ResourceVersion, ServiceObject, ServiceType, SliceObject,
+    Endpoint, Kind, LeftOut, NodeObject, Object, ObjectKey, ResourceVersion, ServiceObject, ServiceType,
+    SliceObject,
 };
 use pool_core::watch::{Line, WatchFailure};
 use serde::Deserialize;
@@ -265,7 +266,8 @@ fn service(object: &[u8]) -> Result<ServiceObject, Arc<str>> {
         "IPv6" => Ok(Family::V6),
         other => Err(Arc::<str>::from(format!("spec.ipFamilies: {other:?} is neither IPv4 nor IPv6"))),
     });
-    let paused = meta.annotations.as_ref().and_then(|all| all.get(PAUSE)).is_some_and(|value| value == "true");
+    let paused =
+        meta.annotations.as_ref().and_then(|all| all.get(PAUSE)).is_some_and(|value| value == "true");
     let labels = meta.labels.iter().flatten();
     Ok(ServiceObject {
         key: ServiceKey::new(&*meta.namespace, name),
@@ -280,7 +282,10 @@ fn service(object: &[u8]) -> Result<ServiceObject, Arc<str>> {
         families: families.collect::<Result<_, _>>()?,
         paused,
         labels: labels.map(|(key, value)| (Arc::from(key.as_str()), Arc::from(value.as_str()))).collect(),
-        exposure: number_of(&(raw.spec.ports.map(RawValue::get), raw.status.load_balancer.map(RawValue::get))),
+        exposure: number_of(&(
+            raw.spec.ports.map(RawValue::get),
+            raw.status.load_balancer.map(RawValue::get),
+        )),
     })
 }
 
@@ -322,7 +327,8 @@ fn slice(object: &[u8], wall: jiff::Timestamp) -> Result<SliceObject, Arc<str>> 
     let meta = &raw.metadata;
     let name = named(meta)?;
     let namespace: Arc<str> = Arc::from(&*meta.namespace);
-    let owner = meta.labels.as_ref().and_then(|labels| labels.get(SERVICE_NAME)).filter(|owner| !owner.is_empty());
+    let owner =
+        meta.labels.as_ref().and_then(|labels| labels.get(SERVICE_NAME)).filter(|owner| !owner.is_empty());
     let endpoints = raw.endpoints.unwrap_or_default().into_iter().map(|endpoint| {
         let conditions = endpoint.conditions.unwrap_or_default();
         let ready = conditions.ready.unwrap_or(true);
@@ -396,7 +402,11 @@ fn node(object: &[u8]) -> Result<NodeObject, Arc<str>> {
     let raw: Raw<'_> = serde_json::from_slice(object).map_err(unreadable)?;
     let meta = &raw.metadata;
     let name = named(meta)?;
-    let taints: Vec<(Arc<str>, Arc<str>)> = raw.spec.taints.unwrap_or_default().iter()
+    let taints: Vec<(Arc<str>, Arc<str>)> = raw
+        .spec
+        .taints
+        .unwrap_or_default()
+        .iter()
         .map(|taint| (Arc::from(&*taint.key), Arc::from(&*taint.value)))
         .collect();
     let addresses = raw.status.addresses.unwrap_or_default();

@@ -11,8 +11,8 @@ use http_body_util::BodyExt;
 use kube::Client;
 use kube::client::Body;
 use pool_core::ids::CallId;
-use pool_core::object::Kind;
-use pool_core::watch::{Ask, In, WatchFailure};
+use pool_core::object::{Kind, ObjectKey};
+use pool_core::watch::{self, Ask, In, WatchFailure};
 use tokio_util::codec::{FramedRead, LinesCodec, LinesCodecError};
 use tokio_util::io::StreamReader;
 
@@ -45,10 +45,55 @@ pub(super) async fn follow(client: Client, clock: Clock, request: Request, watch
         Ask::StreamingList | Ask::Watch { .. } => stream(&client, clock, &request, &watcher).await,
     };
     if let Some(failure) = &failure {
-        tracing::debug!(kind = request.kind.resource(), ?failure, "request to the API server ended");
+        log_failure(request.kind, failure);
     }
     let jitter = jitter(clock);
     watcher.tell(In::Ended { call, failure, jitter }).await;
+}
+
+/// Says what went wrong; what is asked next is the watcher's decision.
+fn log_failure(kind: Kind, failure: &WatchFailure) {
+    let kind = kind.resource();
+    match failure {
+        WatchFailure::Expired => {
+            tracing::info!(kind, "the watch is too old for the API server; listing again")
+        }
+        WatchFailure::StreamingRefused(why) => {
+            tracing::info!(kind, %why, "the API server does not stream lists; listing in pages");
+        }
+        WatchFailure::TooManyRequests(after) => {
+            let retry_after_s = after.map(|after| after.as_secs());
+            let remedy = "none; it is tried again. If it lasts, see the API server's priority and fairness";
+            tracing::warn!(kind, retry_after_s, remedy, "the API server throttles");
+        }
+        WatchFailure::Denied(why) => {
+            let remedy = "let the service account list and watch this kind in all namespaces";
+            tracing::warn!(kind, %why, remedy, "the API server refuses the list or watch");
+        }
+        WatchFailure::Other(why) => {
+            let remedy = "check that the API server is up and reachable; it is tried again";
+            tracing::warn!(kind, %why, remedy, "the list or watch broke off");
+        }
+    }
+}
+
+/// Says which objects could not be read, one by one.
+fn log_undecodable<'a>(kind: Kind, lines: impl IntoIterator<Item = &'a watch::Line>) {
+    for line in lines {
+        if let watch::Line::Undecodable { key, error, .. } = line {
+            let remedy = "correct the object; its last good state stays in force";
+            let object = key.as_ref().map(name_of);
+            tracing::warn!(kind = kind.resource(), object, %error, remedy, "an object cannot be read");
+        }
+    }
+}
+
+fn name_of(key: &ObjectKey) -> String {
+    match key {
+        ObjectKey::Service(key) => key.to_string(),
+        ObjectKey::Slice(key) => format!("{}/{}", key.namespace, key.name),
+        ObjectKey::Node(name) => name.to_string(),
+    }
 }
 
 /// A number that spreads the retries of many processes, per mille.
@@ -81,7 +126,9 @@ fn uri(request: &Request, spread: u16) -> String {
 fn escaped(text: &str) -> String {
     text.bytes()
         .map(|byte| match byte {
-            b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => char::from(byte).to_string(),
+            b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => {
+                char::from(byte).to_string()
+            }
             other => format!("%{other:02X}"),
         })
         .collect()
@@ -119,6 +166,7 @@ async fn list(
     };
     match decode::page(request.kind, &body, clock.wall()) {
         Ok(page) => {
+            log_undecodable(request.kind, &page.items);
             let (items, resource_version, next) = (page.items, page.resource_version, page.next);
             watcher.tell(In::Page { call: request.call, items, resource_version, next }).await;
             None
@@ -159,7 +207,8 @@ where
                 Ok(line) if line.trim().is_empty() => {}
                 Ok(line) => decoded.push(decode::line(request.kind, line.as_bytes(), wall)),
                 Err(LinesCodecError::MaxLineLengthExceeded) => {
-                    broken = Some(WatchFailure::Other(Arc::from("a line of the stream was longer than 8 MiB")));
+                    broken =
+                        Some(WatchFailure::Other(Arc::from("a line of the stream was longer than 8 MiB")));
                 }
                 Err(LinesCodecError::Io(error)) => broken = Some(other(&error)),
             }
@@ -167,6 +216,7 @@ where
                 break;
             }
         }
+        log_undecodable(request.kind, &decoded);
         if !decoded.is_empty() && !watcher.tell(In::Lines(request.call, decoded)).await {
             return None;
         }

@@ -59,9 +59,10 @@ fn manifest(event: &Event, namespace: &str, reporter: &str, now: jiff::Timestamp
             }),
             &*service.key.name,
         ),
-        Subject::Node { name, uid } => {
-            (json!({ "apiVersion": "v1", "kind": "Node", "name": name.as_str(), "uid": uid.as_str() }), name.as_str())
-        }
+        Subject::Node { name, uid } => (
+            json!({ "apiVersion": "v1", "kind": "Node", "name": name.as_str(), "uid": uid.as_str() }),
+            name.as_str(),
+        ),
     };
     let at = format!("{now:.0}");
     let severity = match event.severity {

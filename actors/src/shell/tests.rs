@@ -180,7 +180,8 @@ impl Handler<Push> for Sender {
 #[actix::test]
 async fn a_delivery_for_another_machine_is_no_input() {
     let (switchboard, mut hears) = board_of_sinks(Duration::ZERO);
-    let shell = Shell::new(Counter::default(), input_of, Said::Discovery, Clock::start(), switchboard).start();
+    let shell =
+        Shell::new(Counter::default(), input_of, Said::Discovery, Clock::start(), switchboard).start();
     let what = report::What::DataError { endpoints: 1, example: "x".into() };
     let foreign = Delivery::Events(events::In::Report(report::Report { subjects: Vec::new(), what }));
     shell.send(Deliver(vec![foreign])).await.expect("it lives");

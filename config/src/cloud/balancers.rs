@@ -48,11 +48,7 @@ pub(crate) fn read(file: &str, items: &[Node], problems: &mut Vec<Problem>) -> V
         let name = distinct(&mut fields, "name", name, &mut names);
         let vm_set = distinct(&mut fields, "primaryVMSet", vm_set, &mut vm_sets);
         if let (Some(name), Some(primary_vm_set)) = (name, vm_set) {
-            configurations.push(BalancerConfiguration {
-                name,
-                primary_vm_set,
-                allow_service_placement,
-            });
+            configurations.push(BalancerConfiguration { name, primary_vm_set, allow_service_placement });
         }
     }
     configurations
@@ -68,10 +64,7 @@ fn distinct(
     match value {
         Some(value) if seen.insert(value.to_ascii_lowercase()) => Some(value),
         Some(_) => {
-            fields.refuse(
-                key,
-                Mismatch::new("a value that no other entry has", "give each entry its own"),
-            );
+            fields.refuse(key, Mismatch::new("a value that no other entry has", "give each entry its own"));
             None
         }
         None if !fields.is_refused(key) => {

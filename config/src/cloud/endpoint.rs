@@ -95,23 +95,16 @@ impl Cloud {
 
 /// Where tokens for that ARM endpoint come from: a known cloud's authority when it is that cloud's endpoint.
 pub(crate) fn login_of(arm: &Url) -> Login {
-    let known = [PUBLIC, CHINA, US_GOVERNMENT]
-        .into_iter()
-        .find(|(address, _, _)| well_known(address) == *arm);
+    let known =
+        [PUBLIC, CHINA, US_GOVERNMENT].into_iter().find(|(address, _, _)| well_known(address) == *arm);
     match known {
-        Some((_, authority, audience)) => Login::Known {
-            authority_host: well_known(authority),
-            audience,
-        },
+        Some((_, authority, audience)) => Login::Known { authority_host: well_known(authority), audience },
         None => {
             let mut metadata = arm.clone();
             let path = format!("{}/metadata/endpoints", arm.path().trim_end_matches('/'));
             metadata.set_path(&path);
             metadata.set_query(Some("api-version=2019-05-01"));
-            Login::Metadata {
-                document: metadata,
-                authority_host: None,
-            }
+            Login::Metadata { document: metadata, authority_host: None }
         }
     }
 }
@@ -124,11 +117,8 @@ fn well_known(address: &str) -> Url {
 pub(crate) fn parse_address(text: &str) -> Result<Url, Mismatch> {
     let expected = "an absolute https address";
     let refuse = |found: &str, remedy: &str| {
-        let shown = if text.contains('@') {
-            "an address that is not shown here".to_owned()
-        } else {
-            quoted(text)
-        };
+        let shown =
+            if text.contains('@') { "an address that is not shown here".to_owned() } else { quoted(text) };
         Mismatch {
             found: Some(format!("{shown}{found}")),
             expected: expected.to_owned(),
@@ -141,22 +131,13 @@ pub(crate) fn parse_address(text: &str) -> Result<Url, Mismatch> {
         return Err(refuse(" (neither http nor https)", example));
     }
     if !url.username().is_empty() || url.password().is_some() {
-        return Err(refuse(
-            " (with credentials)",
-            "remove user and password from the address",
-        ));
+        return Err(refuse(" (with credentials)", "remove user and password from the address"));
     }
     if url.query().is_some() || url.fragment().is_some() {
-        return Err(refuse(
-            " (with a query or fragment)",
-            "remove everything from `?` or `#` on",
-        ));
+        return Err(refuse(" (with a query or fragment)", "remove everything from `?` or `#` on"));
     }
     if url.scheme() == "http" && !is_loopback(&url) {
-        return Err(refuse(
-            " (plain http)",
-            "use https; plain http is allowed to loopback only",
-        ));
+        return Err(refuse(" (plain http)", "use https; plain http is allowed to loopback only"));
     }
     Ok(url)
 }

@@ -23,26 +23,17 @@ impl<'a> Fields<'a> {
         entries: &'a [Entry],
         problems: &'a mut Vec<Problem>,
     ) -> Self {
-        Self {
-            file,
-            prefix: prefix.into(),
-            entries,
-            problems,
-        }
+        Self { file, prefix: prefix.into(), entries, problems }
     }
 
     /// Text; unquoted whole numbers too, which both readers take as they stand. Empty text is absent.
     pub(crate) fn text(&mut self, key: &str) -> Option<String> {
-        self.read(key, false, text_of)
-            .filter(|text| !text.is_empty())
-            .map(str::to_owned)
+        self.read(key, false, text_of).filter(|text| !text.is_empty()).map(str::to_owned)
     }
 
     /// Text whose content no problem repeats. Empty text is absent.
     pub(crate) fn secret(&mut self, key: &str) -> Option<SecretString> {
-        self.read(key, true, text_of)
-            .filter(|text| !text.is_empty())
-            .map(SecretString::from)
+        self.read(key, true, text_of).filter(|text| !text.is_empty()).map(SecretString::from)
     }
 
     /// A switch; unquoted.
@@ -57,15 +48,9 @@ impl<'a> Fields<'a> {
     /// A whole number; unquoted, decimal.
     pub(crate) fn whole(&mut self, key: &str) -> Option<i64> {
         self.read(key, false, |node| {
-            node.plain_text()
-                .filter(|text| is_whole(text))
-                .and_then(|text| text.parse().ok())
-                .ok_or_else(|| {
-                    Mismatch::new(
-                        "a whole number",
-                        "write a whole number of at most 64 bits, without quotes",
-                    )
-                })
+            node.plain_text().filter(|text| is_whole(text)).and_then(|text| text.parse().ok()).ok_or_else(
+                || Mismatch::new("a whole number", "write a whole number of at most 64 bits, without quotes"),
+            )
         })
     }
 
@@ -128,10 +113,7 @@ impl<'a> Fields<'a> {
     }
 
     fn matching(&self, key: &str) -> Vec<&'a Entry> {
-        self.entries
-            .iter()
-            .filter(|entry| entry.key.eq_ignore_ascii_case(key))
-            .collect()
+        self.entries.iter().filter(|entry| entry.key.eq_ignore_ascii_case(key)).collect()
     }
 
     fn read<T>(
@@ -144,10 +126,8 @@ impl<'a> Fields<'a> {
             [] => return None,
             [entry] => *entry,
             several => {
-                let spelled: Vec<String> = several
-                    .iter()
-                    .map(|entry| format!("{} (line {})", entry.key, entry.line))
-                    .collect();
+                let spelled: Vec<String> =
+                    several.iter().map(|entry| format!("{} (line {})", entry.key, entry.line)).collect();
                 let problem = Problem {
                     place: Place::Line(self.file.to_owned(), several[1].line),
                     field: self.path(key),
@@ -176,11 +156,7 @@ impl<'a> Fields<'a> {
         let described = node.map_or_else(
             || "nothing".to_owned(),
             |node| {
-                if secret {
-                    node.describe_hidden()
-                } else {
-                    node.describe()
-                }
+                if secret { node.describe_hidden() } else { node.describe() }
             },
         );
         Problem {
@@ -194,9 +170,7 @@ impl<'a> Fields<'a> {
 }
 
 fn text_of(node: &Node) -> Result<&str, Mismatch> {
-    let text = node
-        .text()
-        .ok_or_else(|| Mismatch::new("text", "write one value in double quotes"))?;
+    let text = node.text().ok_or_else(|| Mismatch::new("text", "write one value in double quotes"))?;
     let plain = node.plain_text().is_some();
     if plain && !is_whole(text) && (as_switch(text).is_some() || looks_numeric(text)) {
         return Err(Mismatch::new("text", "put the value in double quotes"));

@@ -28,10 +28,7 @@ pub(crate) fn is_segment(text: &str) -> bool {
 fn check_segment(fields: &mut Fields<'_>, key: &str, name: Option<&str>) {
     if name.is_some_and(|name| !is_segment(name)) {
         let expected = "a name without slashes, spaces and other special characters, at most 90 long";
-        fields.refuse(
-            key,
-            Mismatch::new(expected, "write the bare name, not an id or address"),
-        );
+        fields.refuse(key, Mismatch::new(expected, "write the bare name, not an id or address"));
     }
 }
 
@@ -45,12 +42,7 @@ pub(super) struct Reader<'a> {
 
 impl<'a> Reader<'a> {
     pub(super) fn new(file_name: &'a str, entries: &'a [Entry]) -> Self {
-        Self {
-            file_name,
-            entries,
-            problems: Vec::new(),
-            warnings: Vec::new(),
-        }
+        Self { file_name, entries, problems: Vec::new(), warnings: Vec::new() }
     }
 
     fn fields(&mut self) -> Fields<'_> {
@@ -59,11 +51,7 @@ impl<'a> Reader<'a> {
 
     fn warn(&mut self, key: &str, message: String) {
         let place = self.fields().place(key);
-        self.warnings.push(Warning {
-            place,
-            field: key.to_owned(),
-            message,
-        });
+        self.warnings.push(Warning { place, field: key.to_owned(), message });
     }
 
     pub(super) fn read(mut self) -> Result<(CloudConfig, Vec<Warning>), Vec<Problem>> {
@@ -74,11 +62,7 @@ impl<'a> Reader<'a> {
             .map(LOAD_BALANCER_RATE_LIMIT)
             .map(<[Entry]>::to_vec)
             .map(|entries| self.rate_limit_file(Some(&entries)));
-        let items = self
-            .fields()
-            .list(balancers::KEY)
-            .map(<[document::Node]>::to_vec)
-            .unwrap_or_default();
+        let items = self.fields().list(balancers::KEY).map(<[document::Node]>::to_vec).unwrap_or_default();
         let configurations = balancers::read(self.file_name, &items, &mut self.problems);
         self.check_names(&file);
         self.check_numbers(&file);
@@ -88,9 +72,7 @@ impl<'a> Reader<'a> {
         let config = CloudConfig {
             tenant_id: self.required("tenantId", file.tenant_id.as_deref()),
             subscription_id: self.required("subscriptionId", file.subscription_id.as_deref()),
-            resource_group: self
-                .required("resourceGroup", file.resource_group.as_deref())
-                .to_lowercase(),
+            resource_group: self.required("resourceGroup", file.resource_group.as_deref()).to_lowercase(),
             file,
             arm_endpoint,
             cloud,
@@ -101,28 +83,19 @@ impl<'a> Reader<'a> {
             load_balancer_rate_limit,
         };
         self.check_modes(&config);
-        if self.problems.is_empty() {
-            Ok((config, self.warnings))
-        } else {
-            Err(self.problems)
-        }
+        if self.problems.is_empty() { Ok((config, self.warnings)) } else { Err(self.problems) }
     }
 
     fn required(&mut self, key: &str, value: Option<&str>) -> String {
         let mut fields = self.fields();
         if value.is_none() && !fields.is_refused(key) {
-            fields.refuse(
-                key,
-                Mismatch::new("a value", "add the key; there is no default for it"),
-            );
+            fields.refuse(key, Mismatch::new("a value", "add the key; there is no default for it"));
         }
         value.unwrap_or_default().to_owned()
     }
 
     fn rate_limit_file(&mut self, nested: Option<&[Entry]>) -> RateLimitFile {
-        let prefix = nested
-            .map(|_| format!("{LOAD_BALANCER_RATE_LIMIT}."))
-            .unwrap_or_default();
+        let prefix = nested.map(|_| format!("{LOAD_BALANCER_RATE_LIMIT}.")).unwrap_or_default();
         let entries = nested.unwrap_or(self.entries);
         let mut fields = Fields::new(self.file_name, prefix, entries, &mut self.problems);
         let limit = RateLimitFile::read(&mut fields);
@@ -135,10 +108,7 @@ impl<'a> Reader<'a> {
                 let expected = format!("a number between 0 and {}", u32::MAX);
                 fields.refuse(
                     key,
-                    Mismatch::new(
-                        expected,
-                        "write how many calls may go out at once, 0 for the default",
-                    ),
+                    Mismatch::new(expected, "write how many calls may go out at once, 0 for the default"),
                 );
             }
         }
@@ -149,10 +119,7 @@ impl<'a> Reader<'a> {
         let names = [
             ("tenantId", &file.tenant_id),
             ("subscriptionId", &file.subscription_id),
-            (
-                "networkResourceSubscriptionID",
-                &file.network_resource_subscription_id,
-            ),
+            ("networkResourceSubscriptionID", &file.network_resource_subscription_id),
             ("resourceGroup", &file.resource_group),
             ("vnetName", &file.vnet_name),
             ("vnetResourceGroup", &file.vnet_resource_group),
@@ -172,23 +139,16 @@ impl<'a> Reader<'a> {
     fn check_numbers(&mut self, file: &CloudFile) {
         if file.update_interval.is_some_and(|seconds| seconds < 0) {
             let mismatch = Mismatch::new("0 or more seconds", "write 0 for the default of 30 seconds");
-            self.fields()
-                .refuse("loadBalancerBackendPoolUpdateIntervalInSeconds", mismatch);
+            self.fields().refuse("loadBalancerBackendPoolUpdateIntervalInSeconds", mismatch);
         }
-        let counts = [
-            (MAX_RETRIES, file.update_max_retries),
-            (RETRY_COUNT, file.update_retry_count),
-        ];
+        let counts = [(MAX_RETRIES, file.update_max_retries), (RETRY_COUNT, file.update_retry_count)];
         for (key, count) in counts {
             if count.is_some_and(|count| count > u32::MAX.into()) {
                 let mismatch = Mismatch::new(format!("at most {}", u32::MAX), "write a smaller number");
                 self.fields().refuse(key, mismatch);
             }
             if count.is_some_and(|count| count < 0) {
-                self.warn(
-                    key,
-                    "a negative count means 0: failed changes are not retried".to_owned(),
-                );
+                self.warn(key, "a negative count means 0: failed changes are not retried".to_owned());
             }
         }
         if file.update_retry_count.is_some() {
@@ -203,21 +163,14 @@ impl<'a> Reader<'a> {
     fn endpoint(&mut self, file: &CloudFile) -> (Cloud, Url) {
         let name = file.cloud.as_deref().unwrap_or_default();
         let cloud = Cloud::named(name).unwrap_or_else(|| {
-            let message = format!(
-                "{} is no known cloud and counts as AzurePublicCloud",
-                document::quoted(name)
-            );
+            let message =
+                format!("{} is no known cloud and counts as AzurePublicCloud", document::quoted(name));
             self.warn("cloud", message);
             Cloud::Public
         });
-        let public = Cloud::Public
-            .arm_endpoint()
-            .expect("the public cloud has an endpoint");
+        let public = Cloud::Public.arm_endpoint().expect("the public cloud has an endpoint");
         let key = "resourceManagerEndpoint";
-        let own = file
-            .resource_manager_endpoint
-            .as_deref()
-            .map(endpoint::parse_address);
+        let own = file.resource_manager_endpoint.as_deref().map(endpoint::parse_address);
         match (own, cloud.arm_endpoint()) {
             (Some(Ok(url)), _) => (cloud, url),
             (Some(Err(mismatch)), _) => {
@@ -239,12 +192,7 @@ impl<'a> Reader<'a> {
     }
 
     fn sku(&mut self, file: &CloudFile) -> LoadBalancerSku {
-        match file
-            .load_balancer_sku
-            .as_deref()
-            .map(str::to_ascii_lowercase)
-            .as_deref()
-        {
+        match file.load_balancer_sku.as_deref().map(str::to_ascii_lowercase).as_deref() {
             None | Some("standard") => LoadBalancerSku::Standard,
             Some("basic") => LoadBalancerSku::Basic,
             Some(_) => {
@@ -256,10 +204,8 @@ impl<'a> Reader<'a> {
     }
 
     fn pool_members(&mut self, file: &CloudFile) -> PoolMembers {
-        let written = file
-            .load_balancer_backend_pool_configuration_type
-            .as_deref()
-            .unwrap_or(NODE_IP_CONFIGURATION);
+        let written =
+            file.load_balancer_backend_pool_configuration_type.as_deref().unwrap_or(NODE_IP_CONFIGURATION);
         let known = [
             (NODE_IP_CONFIGURATION, PoolMembers::NodeIpConfiguration),
             (NODE_IP, PoolMembers::NodeIp),
@@ -270,8 +216,7 @@ impl<'a> Reader<'a> {
             None => {
                 let expected = format!("{NODE_IP_CONFIGURATION}, {NODE_IP} or {POD_IP}");
                 let mismatch = Mismatch::new(expected, format!("write {NODE_IP}"));
-                self.fields()
-                    .refuse("loadBalancerBackendPoolConfigurationType", mismatch);
+                self.fields().refuse("loadBalancerBackendPoolConfigurationType", mismatch);
                 PoolMembers::NodeIp
             }
         }
@@ -291,10 +236,7 @@ impl<'a> Reader<'a> {
             PoolMembers::NodeIpConfiguration | PoolMembers::PodIp | PoolMembers::NodeIp => {}
         }
         if !config.configurations.is_empty() && !config.uses_multiple_load_balancers() {
-            self.warn(
-                "loadBalancerSku",
-                format!("{} counts with SKU standard only", balancers::KEY),
-            );
+            self.warn("loadBalancerSku", format!("{} counts with SKU standard only", balancers::KEY));
         }
         if !config.uses_multiple_load_balancers() {
             let message = "without it and SKU standard no Service has a backend pool of its own, and there is nothing to do";

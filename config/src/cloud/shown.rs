@@ -28,53 +28,19 @@ impl CloudConfig {
         let resolved = self.resolved();
         let mut values = Vec::new();
         for (key, written) in self.file.shown() {
-            let origin = if written.is_some() {
-                Origin::File
-            } else {
-                Origin::Default
-            };
-            let in_force = resolved
-                .iter()
-                .find(|(name, _)| *name == key)
-                .map(|(_, value)| value.clone());
-            values.push(EffectiveValue::new(
-                key,
-                in_force.or(written).unwrap_or(Value::Absent),
-                origin,
-            ));
+            let origin = if written.is_some() { Origin::File } else { Origin::Default };
+            let in_force = resolved.iter().find(|(name, _)| *name == key).map(|(_, value)| value.clone());
+            values.push(EffectiveValue::new(key, in_force.or(written).unwrap_or(Value::Absent), origin));
         }
-        let names = self
-            .configurations
-            .iter()
-            .map(|entry| entry.name.clone())
-            .collect::<Vec<_>>();
-        let origin = if names.is_empty() {
-            Origin::Default
-        } else {
-            Origin::File
-        };
+        let names = self.configurations.iter().map(|entry| entry.name.clone()).collect::<Vec<_>>();
+        let origin = if names.is_empty() { Origin::Default } else { Origin::File };
         values.push(EffectiveValue::new(balancers::KEY, Value::List(names), origin));
-        let nested = self
-            .load_balancer_rate_limit
-            .iter()
-            .flat_map(RateLimitFile::shown);
+        let nested = self.load_balancer_rate_limit.iter().flat_map(RateLimitFile::shown);
         let nested = nested.map(|(key, value)| (format!("{LOAD_BALANCER_RATE_LIMIT}.{key}"), value));
-        let general = self
-            .rate_limit
-            .shown()
-            .into_iter()
-            .map(|(key, value)| (key.to_owned(), value));
+        let general = self.rate_limit.shown().into_iter().map(|(key, value)| (key.to_owned(), value));
         for (path, written) in general.chain(nested) {
-            let origin = if written.is_some() {
-                Origin::File
-            } else {
-                Origin::Default
-            };
-            values.push(EffectiveValue::new(
-                path,
-                written.unwrap_or(Value::Absent),
-                origin,
-            ));
+            let origin = if written.is_some() { Origin::File } else { Origin::Default };
+            values.push(EffectiveValue::new(path, written.unwrap_or(Value::Absent), origin));
         }
         values
     }
@@ -96,21 +62,12 @@ impl CloudConfig {
             ("resourceManagerEndpoint", text(self.arm_endpoint.as_str())),
             ("networkResourceSubscriptionID", text(self.network_subscription())),
             ("resourceGroup", text(&self.resource_group)),
-            (
-                "loadBalancerResourceGroup",
-                text(self.load_balancer_resource_group()),
-            ),
+            ("loadBalancerResourceGroup", text(self.load_balancer_resource_group())),
             ("loadBalancerSku", text(sku)),
             ("loadBalancerBackendPoolConfigurationType", text(pool_members)),
-            (
-                "loadBalancerBackendPoolUpdateIntervalInSeconds",
-                Value::Whole(interval),
-            ),
+            ("loadBalancerBackendPoolUpdateIntervalInSeconds", Value::Whole(interval)),
             (MAX_RETRIES, Value::Whole(self.max_retries().into())),
-            (
-                "enableLoadBalancerAdminState",
-                Value::Switch(self.admin_state_enabled()),
-            ),
+            ("enableLoadBalancerAdminState", Value::Switch(self.admin_state_enabled())),
         ]
     }
 }

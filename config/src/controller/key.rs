@@ -53,11 +53,7 @@ pub fn environment_name(path: &str) -> String {
         if word_starts && previous != '.' {
             name.push('_');
         }
-        name.push(if letter == '.' {
-            '_'
-        } else {
-            letter.to_ascii_uppercase()
-        });
+        name.push(if letter == '.' { '_' } else { letter.to_ascii_uppercase() });
         previous = letter;
     }
     name

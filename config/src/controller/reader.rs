@@ -68,14 +68,9 @@ impl<'a> Reader<'a> {
 
     /// The value of one key; when it is refused, a problem is noted and the default stands in.
     pub(crate) fn setting<T: Setting>(&mut self, path: &'static str, rule: &T::Rule) -> T {
-        let key = KEYS
-            .iter()
-            .find(|key| key.path == path)
-            .expect("the macro declares every key it reads");
-        let (value, origin) = self
-            .overridden(key, rule)
-            .or_else(|| self.written(key, rule))
-            .unwrap_or_else(|| {
+        let key = KEYS.iter().find(|key| key.path == path).expect("the macro declares every key it reads");
+        let (value, origin) =
+            self.overridden(key, rule).or_else(|| self.written(key, rule)).unwrap_or_else(|| {
                 let text = match key.default {
                     DefaultValue::Fixed(text) => text.to_owned(),
                     DefaultValue::UpdateInterval => {
@@ -83,13 +78,9 @@ impl<'a> Reader<'a> {
                     }
                 };
                 let value = T::read(&Self::default_node::<T>(&text), rule);
-                (
-                    value.expect("the defaults of the table are valid"),
-                    Origin::Default,
-                )
+                (value.expect("the defaults of the table are valid"), Origin::Default)
             });
-        self.effective
-            .push(EffectiveValue::new(path, value.show(), origin));
+        self.effective.push(EffectiveValue::new(path, value.show(), origin));
         value
     }
 
@@ -112,16 +103,9 @@ impl<'a> Reader<'a> {
 
     fn default_node<T: Setting>(text: &str) -> Node {
         match T::from_text(text) {
-            Node {
-                content: Content::Scalar { .. },
-                line,
-            } => Node {
-                line,
-                content: Content::Scalar {
-                    text: text.to_owned(),
-                    plain: !text.is_empty(),
-                },
-            },
+            Node { content: Content::Scalar { .. }, line } => {
+                Node { line, content: Content::Scalar { text: text.to_owned(), plain: !text.is_empty() } }
+            }
             node => node,
         }
     }
@@ -156,12 +140,7 @@ impl<'a> Reader<'a> {
             let line = self.line(entry.line);
             if let Some(first) = entries[..index].iter().find(|other| other.key == entry.key) {
                 let found = format!("the key on line {} and on line {}", first.line, entry.line);
-                self.refuse(
-                    line,
-                    &path,
-                    found,
-                    Mismatch::new("the key once", "remove one of them"),
-                );
+                self.refuse(line, &path, found, Mismatch::new("the key once", "remove one of them"));
                 continue;
             }
             let nested = entry.key.contains('.');
@@ -188,10 +167,7 @@ impl<'a> Reader<'a> {
         if self.unknown > MAX_UNKNOWN {
             return;
         }
-        let known = KEYS
-            .iter()
-            .map(|key| key.path)
-            .chain(SECTIONS.iter().map(|section| section.path));
+        let known = KEYS.iter().map(|key| key.path).chain(SECTIONS.iter().map(|section| section.path));
         let meant = nearest(path, known).unwrap_or_default();
         let remedy = match meant.split_once('.') {
             Some((section, key)) => format!("the nearest is {meant}: write `{key}` below `{section}:`"),
@@ -206,18 +182,8 @@ impl<'a> Reader<'a> {
     }
 
     fn refuse(&mut self, place: Place, field: &str, found: String, mismatch: Mismatch) {
-        let Mismatch {
-            found: special,
-            expected,
-            remedy,
-        } = mismatch;
+        let Mismatch { found: special, expected, remedy } = mismatch;
         let found = special.unwrap_or(found);
-        self.problems.push(Problem {
-            place,
-            field: field.to_owned(),
-            found,
-            expected,
-            remedy,
-        });
+        self.problems.push(Problem { place, field: field.to_owned(), found, expected, remedy });
     }
 }

@@ -17,17 +17,10 @@ pub fn reference() -> String {
     }
     for section in SECTIONS {
         out.push('\n');
-        section
-            .doc
-            .iter()
-            .for_each(|line| out.push_str(&format!("#{line}\n")));
+        section.doc.iter().for_each(|line| out.push_str(&format!("#{line}\n")));
         out.push_str(&format!("{}:\n", section.path));
         for key in KEYS {
-            if let Some(name) = key
-                .path
-                .strip_prefix(section.path)
-                .and_then(|rest| rest.strip_prefix('.'))
-            {
+            if let Some(name) = key.path.strip_prefix(section.path).and_then(|rest| rest.strip_prefix('.')) {
                 out.push_str(&entry(key, name, "  "));
             }
         }
@@ -37,9 +30,7 @@ pub fn reference() -> String {
 
 fn entry(key: &Key, name: &str, indent: &str) -> String {
     let mut out = String::new();
-    key.doc
-        .iter()
-        .for_each(|line| out.push_str(&format!("{indent}#{line}\n")));
+    key.doc.iter().for_each(|line| out.push_str(&format!("{indent}#{line}\n")));
     let expected = (key.expected)();
     out.push_str(&format!("{indent}# Value: {expected}.\n"));
     match key.default {
@@ -48,18 +39,11 @@ fn entry(key: &Key, name: &str, indent: &str) -> String {
             "{indent}# Default: loadBalancerBackendPoolUpdateIntervalInSeconds of the cloud configuration, at most 60s.\n"
         )),
     }
-    out.push_str(&format!(
-        "{indent}# Since {}. Environment: {}.\n",
-        key.since,
-        key.environment()
-    ));
+    out.push_str(&format!("{indent}# Since {}. Environment: {}.\n", key.since, key.environment()));
     match key.default {
         DefaultValue::Fixed(text) => out.push_str(&format!("{indent}{name}: {}\n", written(text))),
         DefaultValue::UpdateInterval => {
-            out.push_str(&format!(
-                "{indent}# {name}: {}\n",
-                duration::render(DEFAULT_UPDATE_INTERVAL)
-            ));
+            out.push_str(&format!("{indent}# {name}: {}\n", duration::render(DEFAULT_UPDATE_INTERVAL)));
         }
     }
     out

@@ -41,9 +41,7 @@ impl Setting for Duration {
         let mismatch = |remedy: String| Mismatch::new(Self::expected(rule), remedy);
         let text = node.text().unwrap_or_default();
         if !text.is_empty() && text.chars().all(|c| c.is_ascii_digit()) && text.len() < 10 {
-            return Err(mismatch(format!(
-                "add the unit: {text}s for seconds, {text}ms for milliseconds"
-            )));
+            return Err(mismatch(format!("add the unit: {text}s for seconds, {text}ms for milliseconds")));
         }
         let value = duration::parse(text)
             .ok_or_else(|| mismatch("write whole numbers with units, such as 500ms, 2s or 10m".to_owned()))?;
@@ -55,11 +53,7 @@ impl Setting for Duration {
     }
 
     fn expected(rule: &Self::Rule) -> String {
-        format!(
-            "a duration from {} to {}",
-            duration::render(*rule.start()),
-            duration::render(*rule.end())
-        )
+        format!("a duration from {} to {}", duration::render(*rule.start()), duration::render(*rule.end()))
     }
 
     fn show(&self) -> Value {
@@ -76,10 +70,7 @@ impl Setting for u32 {
             .and_then(|text| text.parse().ok())
             .filter(|number| rule.contains(number))
             .ok_or_else(|| {
-                Mismatch::new(
-                    Self::expected(rule),
-                    format!("write {}, without quotes", Self::expected(rule)),
-                )
+                Mismatch::new(Self::expected(rule), format!("write {}, without quotes", Self::expected(rule)))
             })
     }
 
@@ -136,9 +127,7 @@ impl Setting for LabelSelector {
 
     fn read(node: &Node, rule: &Self::Rule) -> Result<Self, Mismatch> {
         let example = "write it like app=web,tier!=cache,zone in (a,b), or \"\" for all";
-        let text = node
-            .text()
-            .ok_or_else(|| Mismatch::new(Self::expected(rule), example))?;
+        let text = node.text().ok_or_else(|| Mismatch::new(Self::expected(rule), example))?;
         Self::parse(text)
             .map_err(|wrong| Mismatch::new(Self::expected(rule), format!("correct {wrong}; {example}")))
     }
@@ -159,19 +148,14 @@ impl Setting for Vec<String> {
     fn read(node: &Node, rule: &Self::Rule) -> Result<Self, Mismatch> {
         let mismatch = |remedy: String| Mismatch::new(Self::expected(rule), remedy);
         let Content::List(items) = &node.content else {
-            return Err(mismatch(
-                "write a list such as [default, web], or [] for all".to_owned(),
-            ));
+            return Err(mismatch("write a list such as [default, web], or [] for all".to_owned()));
         };
         let mut names: Vec<String> = Vec::new();
         for item in items {
-            let name = item
-                .text()
-                .filter(|name| is_namespace(name))
-                .ok_or_else(|| Mismatch {
-                    found: Some(format!("{} in the list", item.describe())),
-                    ..mismatch("write namespaces by name: lower-case letters, digits and `-`".to_owned())
-                })?;
+            let name = item.text().filter(|name| is_namespace(name)).ok_or_else(|| Mismatch {
+                found: Some(format!("{} in the list", item.describe())),
+                ..mismatch("write namespaces by name: lower-case letters, digits and `-`".to_owned())
+            })?;
             if !names.iter().any(|known| known == name) {
                 names.push(name.to_owned());
             }
@@ -189,16 +173,9 @@ impl Setting for Vec<String> {
 
     fn from_text(text: &str) -> Node {
         let items = text.trim().trim_start_matches('[').trim_end_matches(']');
-        let items = items
-            .split(',')
-            .map(str::trim)
-            .filter(|item| !item.is_empty())
-            .map(Node::plain)
-            .collect();
-        Node {
-            line: 1,
-            content: Content::List(items),
-        }
+        let items =
+            items.split(',').map(str::trim).filter(|item| !item.is_empty()).map(Node::plain).collect();
+        Node { line: 1, content: Content::List(items) }
     }
 }
 
@@ -215,10 +192,7 @@ impl Setting for SocketAddr {
 
     fn read(node: &Node, rule: &Self::Rule) -> Result<Self, Mismatch> {
         let address: Self = node.text().and_then(|text| text.parse().ok()).ok_or_else(|| {
-            Mismatch::new(
-                Self::expected(rule),
-                "write IP and port, such as 127.0.0.1:8081 or \"[::1]:8081\"",
-            )
+            Mismatch::new(Self::expected(rule), "write IP and port, such as 127.0.0.1:8081 or \"[::1]:8081\"")
         })?;
         match rule {
             Listen::Loopback if !address.ip().is_loopback() => {

@@ -43,11 +43,7 @@ fn c1_json_and_yaml_give_the_same_configuration() {
     let (from_yaml, yaml_warnings) = with("");
     assert_eq!(from_json.to_json(), from_yaml.to_json());
     assert_eq!((json_warnings, yaml_warnings), (vec![], vec![]));
-    assert_eq!(
-        from_yaml.resource_group(),
-        "rg-one",
-        "upstream lower-cases it on load"
-    );
+    assert_eq!(from_yaml.resource_group(), "rg-one", "upstream lower-cases it on load");
 }
 
 #[test]
@@ -61,20 +57,15 @@ fn c1_keys_are_case_insensitive_at_every_level_and_foreign_keys_are_ignored() {
     assert_eq!(config.tenant_id(), "t-1");
     assert_eq!(config.balancer_configurations()[0].primary_vm_set, "a");
     assert!(config.uses_multiple_load_balancers());
-    assert_eq!(
-        config.rate_limit().map(|limit| limit.reads_per_second),
-        Some(20.0)
-    );
+    assert_eq!(config.rate_limit().map(|limit| limit.reads_per_second), Some(20.0));
 }
 
 #[test]
 fn c1_keys_that_differ_only_in_case_are_refused_with_both_names() {
     assert_eq!(
         refused("tenantID: t-2\n"),
-        [
-            "azure.json:9: tenantId: found tenantId (line 1) and tenantID (line 9), expected the key once; \
-          remove all but one; keys are the same whatever their case"
-        ]
+        ["azure.json:9: tenantId: found tenantId (line 1) and tenantID (line 9), expected the key once; \
+          remove all but one; keys are the same whatever their case"]
     );
     assert_eq!(
         refused("loadBalancerRateLimit:\n  cloudProviderRateLimit: true\n  cloudProviderRatelimit: false\n"),
@@ -166,13 +157,7 @@ fn c1_all_problems_come_at_once() {
     let fields: Vec<&str> = problems.iter().map(|problem| problem.field.as_str()).collect();
     assert_eq!(
         fields,
-        [
-            "useManagedIdentityExtension",
-            "loadBalancerSku",
-            "tenantId",
-            "subscriptionId",
-            "resourceGroup"
-        ]
+        ["useManagedIdentityExtension", "loadBalancerSku", "tenantId", "subscriptionId", "resourceGroup"]
     );
     assert_eq!(problems[2].remedy, "add the key; there is no default for it");
 }
@@ -184,12 +169,7 @@ fn c1_yaml_switches_count_as_upstream_reads_them() {
         assert_eq!(config.admin_state_enabled(), expected, "{written}");
     }
     assert!(with("").0.admin_state_enabled(), "true when absent");
-    assert!(
-        with("enableLoadBalancerAdminState: null\n")
-            .0
-            .admin_state_enabled(),
-        "true when null"
-    );
+    assert!(with("enableLoadBalancerAdminState: null\n").0.admin_state_enabled(), "true when null");
 }
 
 #[test]
@@ -205,14 +185,8 @@ fn c1_multiple_load_balancers_are_checked_as_upstream_checks_them() {
                 loadBalancerBackendPoolConfigurationType: nodeIP\nmultipleStandardLoadBalancerConfigurations:\n";
     let key = "multipleStandardLoadBalancerConfigurations";
     let rows = [
-        (
-            "- {name: a}",
-            "[0].primaryVMSet: found nothing, expected a value; add it; every entry needs one",
-        ),
-        (
-            "- {primaryVMSet: a}",
-            "[0].name: found nothing, expected a value; add it; every entry needs one",
-        ),
+        ("- {name: a}", "[0].primaryVMSet: found nothing, expected a value; add it; every entry needs one"),
+        ("- {primaryVMSet: a}", "[0].name: found nothing, expected a value; add it; every entry needs one"),
         (
             "- {name: a, primaryVMSet: x}\n- {name: A, primaryVMSet: z}",
             "[1].name: found the text \"A\", expected a value that no other entry has; give each entry its own",
@@ -287,11 +261,7 @@ fn d1_subscriptions_groups_and_network_follow_upstream() {
     assert_eq!(config.network_subscription(), "s-2");
     assert_eq!(config.load_balancer_resource_group(), "LBs");
     let vnet = "/subscriptions/s-1/resourceGroups/Nets/providers/Microsoft.Network/virtualNetworks/vnet";
-    assert_eq!(
-        config.vnet_id().as_deref(),
-        Some(vnet),
-        "upstream's id is in the cluster's subscription"
-    );
+    assert_eq!(config.vnet_id().as_deref(), Some(vnet), "upstream's id is in the cluster's subscription");
 }
 
 #[test]
@@ -344,23 +314,14 @@ fn c3_a_resource_manager_endpoint_wins_and_is_asked_for_its_authority() {
     let (config, _) =
         with("cloud: AzureStackCloud\nresourceManagerEndpoint: https://management.local.example/\n");
     assert_eq!(config.cloud(), Cloud::Stack);
-    assert_eq!(
-        config.arm_endpoint().as_str(),
-        "https://management.local.example/"
-    );
+    assert_eq!(config.arm_endpoint().as_str(), "https://management.local.example/");
     let document = "https://management.local.example/metadata/endpoints?api-version=2019-05-01";
     match config.login() {
-        Login::Metadata {
-            document: asked,
-            authority_host: None,
-        } => assert_eq!(asked.as_str(), document),
+        Login::Metadata { document: asked, authority_host: None } => assert_eq!(asked.as_str(), document),
         other @ (Login::Known { .. } | Login::Metadata { .. }) => panic!("{other:?}"),
     }
     let (config, _) = with("resourceManagerEndpoint: https://management.azure.com\n");
-    assert!(
-        config.login().scope().is_some(),
-        "a known cloud's endpoint has that cloud's authority"
-    );
+    assert!(config.login().scope().is_some(), "a known cloud's endpoint has that cloud's authority");
 }
 
 #[test]
@@ -397,18 +358,11 @@ fn c3_endpoints_are_absolute_and_plain_http_goes_to_loopback_only() {
         ),
     ];
     for (address, problem) in rows {
-        assert_eq!(
-            refused(&format!("resourceManagerEndpoint: {address}\n")),
-            [problem],
-            "{address}"
-        );
+        assert_eq!(refused(&format!("resourceManagerEndpoint: {address}\n")), [problem], "{address}");
     }
-    for address in [
-        "http://127.0.0.1:8444",
-        "http://localhost:1",
-        "http://[::1]:1",
-        "https://a.example:8443/base",
-    ] {
+    for address in
+        ["http://127.0.0.1:8444", "http://localhost:1", "http://[::1]:1", "https://a.example:8443/base"]
+    {
         with(&format!("resourceManagerEndpoint: \"{address}\"\n"));
     }
     assert_eq!(
@@ -428,14 +382,8 @@ fn c3_endpoints_are_absolute_and_plain_http_goes_to_loopback_only() {
 fn s0_the_update_interval_defaults_to_30_seconds_also_for_0() {
     let interval = |lines: &str| with(lines).0.update_interval();
     assert_eq!(interval(""), Duration::from_secs(30));
-    assert_eq!(
-        interval("loadBalancerBackendPoolUpdateIntervalInSeconds: 0\n"),
-        Duration::from_secs(30)
-    );
-    assert_eq!(
-        interval("loadBalancerBackendPoolUpdateIntervalInSeconds: 7\n"),
-        Duration::from_secs(7)
-    );
+    assert_eq!(interval("loadBalancerBackendPoolUpdateIntervalInSeconds: 0\n"), Duration::from_secs(30));
+    assert_eq!(interval("loadBalancerBackendPoolUpdateIntervalInSeconds: 7\n"), Duration::from_secs(7));
 }
 
 const MAX_RETRIES: &str = "loadBalancerBackendPoolUpdateMaxRetries";
@@ -447,11 +395,7 @@ fn q7(lines: &str) -> (Option<i64>, u32, Option<i64>) {
     let (again, _) =
         CloudConfig::parse(config.to_json().as_bytes(), "again").expect("re-serialised text is valid");
     assert_eq!(again.max_retries(), config.max_retries());
-    (
-        config.configured_max_retries(),
-        config.max_retries(),
-        again.configured_max_retries(),
-    )
+    (config.configured_max_retries(), config.max_retries(), again.configured_max_retries())
 }
 
 #[test]
@@ -482,9 +426,7 @@ fn q7_negative_is_none_with_a_warning() {
     assert_eq!(q7(&format!("{MAX_RETRIES}: -2\n")), (Some(-2), 0, Some(-2)));
     assert_eq!(
         warnings(&format!("{MAX_RETRIES}: -2\n")),
-        [format!(
-            "azure.json:9: {MAX_RETRIES}: a negative count means 0: failed changes are not retried"
-        )]
+        [format!("azure.json:9: {MAX_RETRIES}: a negative count means 0: failed changes are not retried")]
     );
 }
 
@@ -493,9 +435,7 @@ fn q7_the_older_key_is_an_alias_with_a_warning() {
     assert_eq!(q7(&format!("{RETRY_COUNT}: 0\n")), (Some(0), 0, Some(0)));
     assert_eq!(
         warnings(&format!("{RETRY_COUNT}: 5\n")),
-        [format!(
-            "azure.json:9: {RETRY_COUNT}: this is an older name; write {MAX_RETRIES}"
-        )]
+        [format!("azure.json:9: {RETRY_COUNT}: this is an older name; write {MAX_RETRIES}")]
     );
     assert_eq!(q7(&format!("{RETRY_COUNT}: null\n")), (None, 3, None));
 }
@@ -510,11 +450,7 @@ fn q7_the_newer_key_wins_over_the_older_with_a_warning() {
             "azure.json:10: {RETRY_COUNT}: ignored, because {MAX_RETRIES} is given too; remove this older name"
         )]
     );
-    assert_eq!(
-        q7(&format!("{MAX_RETRIES}: null\n{RETRY_COUNT}: 5\n")).1,
-        5,
-        "null is absent"
-    );
+    assert_eq!(q7(&format!("{MAX_RETRIES}: null\n{RETRY_COUNT}: 5\n")).1, 5, "null is absent");
 }
 
 #[test]
@@ -522,14 +458,8 @@ fn w4_client_retries_count_only_with_backoff_and_above_0() {
     let retries = |lines: &str| with(lines).0.client_retries();
     assert_eq!(retries(""), 3);
     assert_eq!(retries("cloudProviderBackoffRetries: 9\n"), 3);
-    assert_eq!(
-        retries("cloudProviderBackoff: true\ncloudProviderBackoffRetries: 9\n"),
-        9
-    );
-    assert_eq!(
-        retries("cloudProviderBackoff: true\ncloudProviderBackoffRetries: 0\n"),
-        3
-    );
+    assert_eq!(retries("cloudProviderBackoff: true\ncloudProviderBackoffRetries: 9\n"), 9);
+    assert_eq!(retries("cloudProviderBackoff: true\ncloudProviderBackoffRetries: 0\n"), 3);
     assert_eq!(retries("cloudProviderBackoff: true\n"), 3);
 }
 
@@ -537,21 +467,10 @@ fn w4_client_retries_count_only_with_backoff_and_above_0() {
 fn w9_rate_limits_follow_upstreams_defaults_and_override() {
     let limit = |lines: &str| {
         let limit = with(lines).0.rate_limit();
-        limit.map(|l| {
-            (
-                l.reads_per_second,
-                l.read_burst,
-                l.writes_per_second,
-                l.write_burst,
-            )
-        })
+        limit.map(|l| (l.reads_per_second, l.read_burst, l.writes_per_second, l.write_burst))
     };
     assert_eq!(limit(""), None);
-    assert_eq!(
-        limit("cloudProviderRateLimit: true\n"),
-        Some((10.0, 5, 1.0, 5)),
-        "reads have a floor"
-    );
+    assert_eq!(limit("cloudProviderRateLimit: true\n"), Some((10.0, 5, 1.0, 5)), "reads have a floor");
     let general = "cloudProviderRateLimit: true\ncloudProviderRateLimitQPS: 40\ncloudProviderRateLimitBucket: 8\n\
                    cloudProviderRateLimitQPSWrite: 2.5\ncloudProviderRateLimitBucketWrite: 3\n";
     assert_eq!(limit(general), Some((40.0, 8, 2.5, 3)));

@@ -37,13 +37,7 @@ fn c1_every_key_has_a_default() {
     assert_eq!(config.writer.max_concurrent_load_balancers, 64);
     assert!(config.writer.if_match);
     assert_eq!(config.writer.etag_rounds, 3);
-    assert_eq!(
-        (
-            config.budget.writes_per_5_minutes,
-            config.budget.reads_per_5_minutes
-        ),
-        (500, 5_000)
-    );
+    assert_eq!((config.budget.writes_per_5_minutes, config.budget.reads_per_5_minutes), (500, 5_000));
     assert_eq!(config.http.admin_listen.to_string(), "127.0.0.1:8081");
     assert_eq!(config.log.format, LogFormat::Json);
     assert!(config.services.selector.requirements().is_empty() && config.services.namespaces.is_empty());
@@ -51,13 +45,7 @@ fn c1_every_key_has_a_default() {
 
 #[test]
 fn c1_a_file_without_settings_gives_the_defaults() {
-    for text in [
-        "# nothing\n",
-        "---\n",
-        "services:\n",
-        "batching:\n  quietPeriod:\n",
-        "{}",
-    ] {
+    for text in ["# nothing\n", "---\n", "services:\n", "batching:\n  quietPeriod:\n", "{}"] {
         assert_eq!(valid(text), valid(""), "{text:?}");
     }
 }
@@ -84,10 +72,7 @@ fn c1_the_reference_file_gives_exactly_the_defaults_and_holds_every_key() {
             DefaultValue::Fixed(_) => format!("{name}: "),
             DefaultValue::UpdateInterval => format!("# {name}: "),
         };
-        let written = reference()
-            .lines()
-            .filter(|text| text.trim_start().starts_with(&line))
-            .count();
+        let written = reference().lines().filter(|text| text.trim_start().starts_with(&line)).count();
         assert_eq!(written, 1, "{}", key.path);
         assert!(reference().contains(&key.environment()), "{}", key.path);
         assert!(!key.doc.is_empty() && !key.since.is_empty(), "{}", key.path);
@@ -99,10 +84,7 @@ fn c1_environment_names_follow_the_path() {
     let rows = [
         ("batching.quietPeriod", "POOL_CONTROLLER_BATCHING_QUIET_PERIOD"),
         ("clusterName", "POOL_CONTROLLER_CLUSTER_NAME"),
-        (
-            "budget.writesPer5Minutes",
-            "POOL_CONTROLLER_BUDGET_WRITES_PER_5_MINUTES",
-        ),
+        ("budget.writesPer5Minutes", "POOL_CONTROLLER_BUDGET_WRITES_PER_5_MINUTES"),
         ("log.level", "POOL_CONTROLLER_LOG_LEVEL"),
     ];
     for (path, name) in rows {
@@ -123,18 +105,11 @@ fn c1_the_environment_wins_over_the_file_and_the_file_over_the_default() {
     assert_eq!(config.batching.quiet_period, Duration::from_millis(200));
     assert_eq!(config.batching.max_delay, Duration::from_secs(1));
     assert_eq!(config.services.selector.to_string(), "app=web,!internal");
-    assert_eq!(
-        config.services.namespaces,
-        ["y", "on"],
-        "unquoted y is the namespace y"
-    );
+    assert_eq!(config.services.namespaces, ["y", "on"], "unquoted y is the namespace y");
     let config = load(text, &env(&[("POOL_CONTROLLER_SERVICES_NAMESPACES", "a, b,a")])).expect("valid");
     assert_eq!(config.services.namespaces, ["a", "b"]);
     let config = load(text, &env(&[("POOL_CONTROLLER_SERVICES_NAMESPACES", "")])).expect("valid");
-    assert!(
-        config.services.namespaces.is_empty(),
-        "an empty list is written as empty text"
-    );
+    assert!(config.services.namespaces.is_empty(), "an empty list is written as empty text");
 }
 
 #[test]
@@ -306,35 +281,19 @@ fn c1_a_wrong_override_names_the_variable_and_the_key() {
 
 #[test]
 fn q2_the_retry_interval_follows_the_cloud_configuration_up_to_60_seconds() {
-    let rows = [
-        ("", 30),
-        ("0", 30),
-        ("7", 7),
-        ("60", 60),
-        ("61", 60),
-        ("86400", 60),
-    ];
+    let rows = [("", 30), ("0", 30), ("7", 7), ("60", 60), ("61", 60), ("86400", 60)];
     for (interval, seconds) in rows {
         let cloud = format!("{CLOUD}loadBalancerBackendPoolUpdateIntervalInSeconds: {interval}\n");
-        let loaded = Config::load(
-            Source::new("azure.json", cloud),
-            Source::none("controller.yaml"),
-            &env(&[]),
-        );
+        let loaded =
+            Config::load(Source::new("azure.json", cloud), Source::none("controller.yaml"), &env(&[]));
         let loaded = loaded.expect("valid");
         assert_eq!(
             loaded.config.controller.batching.retry_interval,
             Duration::from_secs(seconds),
             "{interval}"
         );
-        let warned = loaded
-            .warnings
-            .iter()
-            .any(|warning| warning.field == "batching.retryInterval");
+        let warned = loaded.warnings.iter().any(|warning| warning.field == "batching.retryInterval");
         assert_eq!(warned, interval.parse().is_ok_and(|n: u64| n > 60), "{interval}");
     }
-    assert_eq!(
-        valid("batching: {retryInterval: 3s}").batching.retry_interval,
-        Duration::from_secs(3)
-    );
+    assert_eq!(valid("batching: {retryInterval: 3s}").batching.retry_interval, Duration::from_secs(3));
 }

@@ -22,10 +22,7 @@ const MARKER: &str = "hunter2MARKER";
 
 /// An environment.
 pub(crate) fn env(variables: &[(&str, &str)]) -> BTreeMap<String, String> {
-    variables
-        .iter()
-        .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
-        .collect()
+    variables.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
 }
 
 fn load(cloud: &str, controller: &str, variables: &[(&str, &str)]) -> Result<Loaded, Report> {
@@ -47,10 +44,7 @@ fn c1_problems_of_both_files_come_in_one_report() {
     let report =
         load("tenantId: [\n", "colour: red\nlog: {level: loud}\n", &[]).expect_err("must be refused");
     let text = report.to_string();
-    assert!(
-        text.starts_with("the configuration has 3 problems\n- azure.json:"),
-        "{text}"
-    );
+    assert!(text.starts_with("the configuration has 3 problems\n- azure.json:"), "{text}");
     assert!(text.contains("\n- controller.yaml:1: colour: "), "{text}");
     assert!(text.contains("\n- controller.yaml:2: log.level: "), "{text}");
 }
@@ -63,14 +57,7 @@ fn c1_a_missing_cloud_configuration_is_a_problem_and_a_missing_controller_yaml_i
         "the configuration has 1 problem\n- cloud: whole file: found nothing, expected the \
          cloud-controller-manager's configuration; give the file with --cloud-config"
     );
-    assert!(
-        Config::load(
-            Source::new("c", CLOUD),
-            Source::none("controller.yaml"),
-            &env(&[])
-        )
-        .is_ok()
-    );
+    assert!(Config::load(Source::new("c", CLOUD), Source::none("controller.yaml"), &env(&[])).is_ok());
 }
 
 #[test]
@@ -87,10 +74,7 @@ fn c1_reading_a_file_that_is_not_there_names_path_and_remedy() {
     let source = read(&path).expect("readable");
     assert_eq!(source.content(), Some(b"log: {format: text}\n".as_slice()));
     std::fs::write(&path, vec![b'#'; config::MAX_FILE_BYTES + 1]).expect("written");
-    assert_eq!(
-        read(&path).expect_err("too large").problems()[0].found,
-        "a larger one"
-    );
+    assert_eq!(read(&path).expect_err("too large").problems()[0].found, "a larger one");
     assert!(read(Path::new("/dev/null/x")).is_err());
 }
 
@@ -99,19 +83,10 @@ fn c3_credentials_are_chosen_in_upstreams_order() {
     let all = "useFederatedWorkloadIdentityExtension: true\naadFederatedTokenFile: /token\nuseManagedIdentityExtension: true\n\
                aadClientId: c-1\naadClientSecret: s\naadClientCertPath: /cert\n";
     let lines: Vec<&str> = all.lines().collect();
-    let kinds = [
-        "workloadIdentity",
-        "managedIdentity",
-        "clientSecret",
-        "clientCertificate",
-    ];
+    let kinds = ["workloadIdentity", "managedIdentity", "clientSecret", "clientCertificate"];
     for (dropped, kind) in [(0, kinds[0]), (2, kinds[1]), (3, kinds[2]), (5, kinds[3])] {
-        let rest: Vec<&str> = lines
-            .iter()
-            .enumerate()
-            .filter(|(at, _)| *at >= dropped || *at == 3)
-            .map(|(_, l)| *l)
-            .collect();
+        let rest: Vec<&str> =
+            lines.iter().enumerate().filter(|(at, _)| *at >= dropped || *at == 3).map(|(_, l)| *l).collect();
         let loaded = load(&without_identity(&(rest.join("\n") + "\n")), "", &[]).expect("valid");
         assert_eq!(loaded.config.identity.name(), kind);
     }
@@ -127,15 +102,8 @@ fn c3_the_environment_wins_over_the_file_for_credentials() {
     ];
     let loaded = load(CLOUD, "", &variables).expect("valid");
     match &loaded.config.identity {
-        Identity::WorkloadIdentity {
-            tenant_id,
-            client_id,
-            token_file,
-        } => {
-            assert_eq!(
-                (tenant_id.as_str(), client_id.as_str()),
-                ("env-tenant", "env-client")
-            );
+        Identity::WorkloadIdentity { tenant_id, client_id, token_file } => {
+            assert_eq!((tenant_id.as_str(), client_id.as_str()), ("env-tenant", "env-client"));
             assert_eq!(token_file, Path::new("/var/run/token"));
         }
         other @ (Identity::Anonymous
@@ -147,12 +115,8 @@ fn c3_the_environment_wins_over_the_file_for_credentials() {
         Login::Known { authority_host, .. } => assert_eq!(authority_host.as_str(), "https://login.example/"),
         Login::Metadata { .. } => panic!("the public cloud is known"),
     }
-    let shown = loaded
-        .config
-        .effective_identity()
-        .iter()
-        .find(|entry| entry.path == "clientId")
-        .expect("shown");
+    let shown =
+        loaded.config.effective_identity().iter().find(|entry| entry.path == "clientId").expect("shown");
     assert_eq!(shown.origin, Origin::Environment("AZURE_CLIENT_ID".to_owned()));
 }
 
@@ -160,21 +124,14 @@ fn c3_the_environment_wins_over_the_file_for_credentials() {
 fn c3_user_assigned_identities_are_client_ids_or_resource_ids() {
     let rows = [
         ("", ManagedIdentity::SystemAssigned),
-        (
-            "userAssignedIdentityID: u-1\n",
-            ManagedIdentity::ClientId("u-1".to_owned()),
-        ),
+        ("userAssignedIdentityID: u-1\n", ManagedIdentity::ClientId("u-1".to_owned())),
         (
             "userAssignedIdentityID: /subscriptions/s/x\n",
             ManagedIdentity::ResourceId("/subscriptions/s/x".to_owned()),
         ),
     ];
     for (line, expected) in rows {
-        match load(&format!("{CLOUD}{line}"), "", &[])
-            .expect("valid")
-            .config
-            .identity
-        {
+        match load(&format!("{CLOUD}{line}"), "", &[]).expect("valid").config.identity {
             Identity::Managed(identity) => assert_eq!(identity, expected),
             other @ (Identity::Anonymous
             | Identity::WorkloadIdentity { .. }
@@ -215,11 +172,7 @@ fn c3_missing_credentials_are_problems_with_remedies() {
 
 #[test]
 fn c3_a_tenant_from_the_environment_is_one_segment_of_an_address() {
-    let variables = [
-        ("AZURE_CLIENT_SECRET", "s"),
-        ("AZURE_CLIENT_ID", "c"),
-        ("AZURE_TENANT_ID", "a/b"),
-    ];
+    let variables = [("AZURE_CLIENT_SECRET", "s"), ("AZURE_CLIENT_ID", "c"), ("AZURE_TENANT_ID", "a/b")];
     assert_eq!(
         refused(&without_identity(""), "", &variables),
         [
@@ -239,10 +192,7 @@ fn c3_anonymous_goes_to_loopback_only() {
           configuration to loopback"
         ]
     );
-    assert_eq!(
-        refused(CLOUD, "", &[("POOL_CONTROLLER_IDENTITY", "anonymous")]).len(),
-        1
-    );
+    assert_eq!(refused(CLOUD, "", &[("POOL_CONTROLLER_IDENTITY", "anonymous")]).len(), 1);
     for endpoint in ["http://127.0.0.1:4", "https://localhost:5", "http://[::1]:6"] {
         let cloud = format!("{CLOUD}resourceManagerEndpoint: \"{endpoint}\"\n");
         let loaded = load(&cloud, "identity: anonymous\n", &[]).expect("valid");
@@ -270,21 +220,15 @@ fn d1_a_cluster_name_without_its_load_balancer_is_a_warning() {
     );
     assert_eq!(load(CLOUD, "", &[]).expect("valid").warnings, []);
     assert_eq!(
-        load(CLOUD, "", &[])
-            .expect("valid")
-            .config
-            .managed_load_balancers(),
+        load(CLOUD, "", &[]).expect("valid").config.managed_load_balancers(),
         ["kubernetes", "kubernetes-internal"]
     );
 }
 
 #[test]
 fn c1_misspelt_overrides_are_warnings_and_foreign_variables_are_not() {
-    let variables = [
-        ("POOL_CONTROLLER_LOG_LEVL", "info"),
-        ("POOL_CONTROLLER_SERVICE_HOST", "10.0.0.1"),
-        ("PATH", "/"),
-    ];
+    let variables =
+        [("POOL_CONTROLLER_LOG_LEVL", "info"), ("POOL_CONTROLLER_SERVICE_HOST", "10.0.0.1"), ("PATH", "/")];
     let loaded = load(CLOUD, "", &variables).expect("valid");
     let warnings: Vec<String> = loaded.warnings.iter().map(ToString::to_string).collect();
     assert_eq!(
@@ -344,10 +288,7 @@ fn c1_secrets_are_never_shown() {
         let loaded = load(&cloud, "", variables).expect("valid");
         assert_eq!(loaded.config.identity.name(), "clientSecret");
         let (effective, json) = (loaded.config.effective(), loaded.config.cloud.to_json());
-        assert!(
-            effective.contains("aadClientSecret: \"<redacted>\"  # file"),
-            "{effective}"
-        );
+        assert!(effective.contains("aadClientSecret: \"<redacted>\"  # file"), "{effective}");
         assert!(json.contains("\"aadClientSecret\": \"<redacted>\""), "{json}");
         for shown in [effective, json, format!("{loaded:?}"), format!("{loaded:#?}")] {
             assert!(!shown.contains(MARKER), "{shown}");
@@ -377,10 +318,7 @@ fn c1_problems_never_repeat_a_secret() {
     for lines in rows {
         let report = load(&format!("{CLOUD}{lines}"), "", &[]).expect_err("must be refused");
         for shown in [report.to_string(), format!("{report:?}")] {
-            assert!(
-                !shown.contains(MARKER) && !shown.contains("8675309"),
-                "{lines} gives {shown}"
-            );
+            assert!(!shown.contains(MARKER) && !shown.contains("8675309"), "{lines} gives {shown}");
         }
     }
 }

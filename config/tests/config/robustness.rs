@@ -6,26 +6,15 @@ use proptest::prelude::*;
 use crate::load::{CLOUD, env};
 
 fn both(bytes: &[u8]) -> (bool, bool) {
-    let cloud = Config::load(
-        Source::new("c", bytes),
-        Source::none("controller.yaml"),
-        &env(&[]),
-    );
-    let controller = Config::load(
-        Source::new("c", CLOUD),
-        Source::new("controller.yaml", bytes),
-        &env(&[]),
-    );
+    let cloud = Config::load(Source::new("c", bytes), Source::none("controller.yaml"), &env(&[]));
+    let controller = Config::load(Source::new("c", CLOUD), Source::new("controller.yaml", bytes), &env(&[]));
     for result in [&cloud, &controller] {
         match result {
             Ok(loaded) => assert!(!loaded.config.effective().is_empty()),
             Err(report) => {
                 assert!(!report.problems().is_empty());
                 for problem in report.problems() {
-                    assert!(
-                        !problem.field.is_empty() && !problem.remedy.is_empty(),
-                        "{problem}"
-                    );
+                    assert!(!problem.field.is_empty() && !problem.remedy.is_empty(), "{problem}");
                 }
             }
         }
@@ -80,27 +69,18 @@ fn documents() -> impl Strategy<Value = String> {
         prop_oneof![
             prop::collection::vec(inner.clone(), 0..5).prop_map(|items| format!("[{}]", items.join(", "))),
             prop::collection::vec(
-                (
-                    prop::sample::select(vec!["name", "NAME", "primaryVMSet", "x"]),
-                    inner
-                ),
+                (prop::sample::select(vec!["name", "NAME", "primaryVMSet", "x"]), inner),
                 0..5
             )
             .prop_map(|entries| {
-                let entries: Vec<String> = entries
-                    .iter()
-                    .map(|(key, value)| format!("{key}: {value}"))
-                    .collect();
+                let entries: Vec<String> =
+                    entries.iter().map(|(key, value)| format!("{key}: {value}")).collect();
                 format!("{{{}}}", entries.join(", "))
             }),
         ]
     });
-    prop::collection::vec((keys, value), 0..8).prop_map(|entries| {
-        entries
-            .iter()
-            .map(|(key, value)| format!("{key}: {value}\n"))
-            .collect()
-    })
+    prop::collection::vec((keys, value), 0..8)
+        .prop_map(|entries| entries.iter().map(|(key, value)| format!("{key}: {value}\n")).collect())
 }
 
 proptest! {
@@ -130,9 +110,7 @@ proptest! {
 fn c1_bombs_are_refused() {
     let deep_flow = format!("a: {}{}", "[".repeat(10_000), "]".repeat(10_000));
     let deep_map = format!("a: {}1{}", "{a: ".repeat(100), "}".repeat(100));
-    let deep_block: String = (0..200)
-        .map(|depth| format!("{}a:\n", " ".repeat(depth)))
-        .collect();
+    let deep_block: String = (0..200).map(|depth| format!("{}a:\n", " ".repeat(depth))).collect();
     let aliases = "a: &a [x,x]\nb: &b [*a,*a]\nc: [*b,*b]\n".to_owned();
     let wide = format!("a: [{}]", "1,".repeat(60_000));
     let documents = "---\na: 1\n".repeat(50);

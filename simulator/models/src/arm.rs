@@ -105,10 +105,7 @@ pub struct Request {
 
 impl Request {
     fn header(&self, name: &str) -> Option<&str> {
-        let found = self
-            .headers
-            .iter()
-            .find(|(key, _)| key.eq_ignore_ascii_case(name));
+        let found = self.headers.iter().find(|(key, _)| key.eq_ignore_ascii_case(name));
         found.map(|(_, value)| value.as_str())
     }
 }
@@ -129,10 +126,7 @@ pub struct Response {
 impl Response {
     /// The value of a header; names compare without case.
     pub fn header(&self, name: &str) -> Option<&str> {
-        let found = self
-            .headers
-            .iter()
-            .find(|(key, _)| key.eq_ignore_ascii_case(name));
+        let found = self.headers.iter().find(|(key, _)| key.eq_ignore_ascii_case(name));
         found.map(|(_, value)| value.as_ref())
     }
 }
@@ -212,13 +206,7 @@ impl ArmModel {
         };
         let now = self.now;
         let answered_at = now.saturating_add(latency.draw(&mut self.latencies));
-        let mut call = Call {
-            request,
-            target,
-            kind,
-            now,
-            answered_at,
-        };
+        let mut call = Call { request, target, kind, now, answered_at };
         let fate = match self.admit(&call, verb) {
             Err(refusal) => Fate::Answered(refusal),
             Ok(remaining) => self.answer(&mut call, verb, remaining),
@@ -243,10 +231,7 @@ impl ArmModel {
 
     /// What the gateway checks before the resource provider sees a request.
     fn admit(&mut self, call: &Call, verb: Verb) -> Result<u64, Answer> {
-        let bearer = call
-            .request
-            .header("Authorization")
-            .and_then(|value| value.get(..7));
+        let bearer = call.request.header("Authorization").and_then(|value| value.get(..7));
         if self.settings.require_bearer && !bearer.is_some_and(|word| word.eq_ignore_ascii_case("Bearer ")) {
             let message = "Authentication failed. The 'Authorization' header is missing.";
             return Err(Answer::gateway(401, "AuthenticationFailed", message));
@@ -304,19 +289,12 @@ impl ArmModel {
                 }
             }
         };
-        let from_gateway = answer
-            .headers
-            .iter()
-            .any(|(name, _)| *name == "x-ms-failure-cause");
+        let from_gateway = answer.headers.iter().any(|(name, _)| *name == "x-ms-failure-cause");
         if from_gateway {
             return Fate::Answered(answer);
         }
         let left = remaining.to_string();
-        Fate::Answered(
-            answer
-                .with(verb.remaining_header(), left.clone())
-                .with(verb.global_header(), left),
-        )
+        Fate::Answered(answer.with(verb.remaining_header(), left.clone()).with(verb.global_header(), left))
     }
 
     /// What the resource provider does.
@@ -397,55 +375,31 @@ impl ArmModel {
 
     /// The name as the load balancer has it, shared with the store where it is there.
     fn interned(&self, name: &str) -> Arc<str> {
-        self.balancers
-            .get(&store::key(name))
-            .map_or_else(|| name.into(), |lb| lb.name.clone())
+        self.balancers.get(&store::key(name)).map_or_else(|| name.into(), |lb| lb.name.clone())
     }
 
     /// Adds the headers that every answer has.
     fn finish(&mut self, call: &Call, answer: Answer, latency_us: u64) -> Response {
-        let Answer {
-            status,
-            mut headers,
-            body,
-            content_type,
-            operation,
-            ..
-        } = answer;
+        let Answer { status, mut headers, body, content_type, operation, .. } = answer;
         let request_id = operation.unwrap_or_else(|| self.identities.guid()).to_string();
-        let given = call
-            .request
-            .header("x-ms-correlation-request-id")
-            .and_then(random::Guid::parse);
+        let given = call.request.header("x-ms-correlation-request-id").and_then(random::Guid::parse);
         let correlation = given.unwrap_or_else(|| self.identities.guid());
         headers.extend([
             ("Cache-Control", Cow::from("no-cache")),
             ("Pragma", Cow::from("no-cache")),
             ("Expires", Cow::from("-1")),
             ("Content-Type", Cow::from(content_type)),
-            (
-                "Strict-Transport-Security",
-                Cow::from("max-age=31536000; includeSubDomains"),
-            ),
+            ("Strict-Transport-Security", Cow::from("max-age=31536000; includeSubDomains")),
             ("X-Content-Type-Options", Cow::from("nosniff")),
             ("X-Cache", Cow::from("CONFIG_NOCACHE")),
             ("x-ms-request-id", Cow::from(request_id)),
             ("x-ms-correlation-request-id", Cow::from(correlation.to_string())),
         ]);
         let wants_echo = call.request.header("x-ms-return-client-request-id") == Some("true");
-        if let Some(id) = call
-            .request
-            .header("x-ms-client-request-id")
-            .filter(|_| wants_echo)
-        {
+        if let Some(id) = call.request.header("x-ms-client-request-id").filter(|_| wants_echo) {
             headers.push(("x-ms-client-request-id", id.to_owned().into()));
         }
-        Response {
-            status,
-            headers,
-            body,
-            latency_us,
-        }
+        Response { status, headers, body, latency_us }
     }
 }
 
@@ -453,13 +407,11 @@ impl ArmModel {
 fn is_api_version(text: &str) -> bool {
     let date = text.as_bytes().get(..10);
     let shaped = date.is_some_and(|date| {
-        date.iter().enumerate().all(|(at, b)| {
-            if at == 4 || at == 7 {
-                *b == b'-'
-            } else {
-                b.is_ascii_digit()
-            }
-        })
+        date.iter().enumerate().all(
+            |(at, b)| {
+                if at == 4 || at == 7 { *b == b'-' } else { b.is_ascii_digit() }
+            },
+        )
     });
     shaped && (text.len() == 10 || text.as_bytes()[10] == b'-')
 }

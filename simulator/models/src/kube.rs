@@ -134,13 +134,7 @@ impl KubeModel {
         for name in ["default", "kube-node-lease", "kube-public", "kube-system"] {
             let namespace = json!({"metadata": {"name": name, "labels": {"kubernetes.io/metadata.name": name}},
                 "spec": {"finalizers": ["kubernetes"]}, "status": {"phase": "Active"}});
-            model.insert(
-                Resource::Namespaces,
-                (String::new(), name.to_owned()),
-                namespace,
-                false,
-                0,
-            );
+            model.insert(Resource::Namespaces, (String::new(), name.to_owned()), namespace, false, 0);
         }
         model
     }
@@ -159,10 +153,7 @@ impl KubeModel {
 
     fn dispatch(&mut self, request: &Request, now_us: u64) -> Reply {
         let (segments, query) = split(&request.path_and_query);
-        let health = matches!(
-            segments.first().map(String::as_str),
-            Some("readyz" | "livez" | "healthz")
-        );
+        let health = matches!(segments.first().map(String::as_str), Some("readyz" | "livez" | "healthz"));
         if !health && let Some(refusal) = self.throttled() {
             return refusal;
         }
@@ -234,19 +225,13 @@ impl KubeModel {
 
     /// One object as it is stored; the namespace is empty for cluster-scoped kinds.
     pub fn get(&self, resource: Resource, namespace: &str, name: &str) -> Option<Value> {
-        let object = self
-            .store
-            .object(resource, &(namespace.to_owned(), name.to_owned()))?;
+        let object = self.store.object(resource, &(namespace.to_owned(), name.to_owned()))?;
         Some(object.value())
     }
 
     /// All objects of a kind, by namespace and name, decoded one by one.
     pub fn list(&self, resource: Resource) -> impl Iterator<Item = Value> {
-        self.store
-            .table(resource)
-            .objects
-            .values()
-            .map(|object| object.value())
+        self.store.table(resource).objects.values().map(|object| object.value())
     }
 
     /// Creates or replaces an object, status included, without locks and validation, and tells its
@@ -289,9 +274,7 @@ impl KubeModel {
             .ok_or(Refused::NotNewer)?;
         let object = event.get_mut("object").map(Value::take).unwrap_or_default();
         let (resource, key) = identify(&object)?;
-        let rv: u64 = meta(&object, "resourceVersion")
-            .parse()
-            .map_err(|_| Refused::NotNewer)?;
+        let rv: u64 = meta(&object, "resourceVersion").parse().map_err(|_| Refused::NotNewer)?;
         if rv <= self.store.rv {
             return Err(Refused::NotNewer);
         }

@@ -28,17 +28,11 @@ const LEASES: &str = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases
 
 impl Server {
     fn new() -> Server {
-        Server {
-            model: KubeModel::new(Settings::default()),
-            now: 0,
-        }
+        Server { model: KubeModel::new(Settings::default()), now: 0 }
     }
 
     fn with(settings: Settings) -> Server {
-        Server {
-            model: KubeModel::new(settings),
-            now: 0,
-        }
+        Server { model: KubeModel::new(settings), now: 0 }
     }
 
     fn handle(&mut self, request: &Request) -> Reply {
@@ -95,9 +89,7 @@ impl Server {
     }
 
     fn service(&mut self, name: &str) -> u64 {
-        self.model
-            .apply(service("demo", name, &[80], &[Family::V4]), self.now)
-            .expect("a service")
+        self.model.apply(service("demo", name, &[80], &[Family::V4]), self.now).expect("a service")
     }
 }
 
@@ -123,16 +115,11 @@ fn told(events: &[Value]) -> Vec<String> {
 }
 
 fn version_of(object: &Value) -> u64 {
-    let text = object["metadata"]["resourceVersion"]
-        .as_str()
-        .expect("a resourceVersion");
+    let text = object["metadata"]["resourceVersion"].as_str().expect("a resourceVersion");
     text.parse().expect("a number")
 }
 
 fn names(list: &Value) -> Vec<&str> {
     let items = list["items"].as_array().expect("a list");
-    items
-        .iter()
-        .map(|item| item["metadata"]["name"].as_str().expect("a name"))
-        .collect()
+    items.iter().map(|item| item["metadata"]["name"].as_str().expect("a name")).collect()
 }

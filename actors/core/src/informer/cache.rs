@@ -61,12 +61,9 @@ impl Entry {
             return;
         }
         let endpoints = self.slices.values().flat_map(|slice| &slice.endpoints);
-        let nameless: BTreeSet<u64> = endpoints
-            .filter(|endpoint| endpoint.node.is_none())
-            .map(|endpoint| endpoint.identity)
-            .collect();
-        self.orphans
-            .retain(|identity, orphan| now < orphan.until && nameless.contains(identity));
+        let nameless: BTreeSet<u64> =
+            endpoints.filter(|endpoint| endpoint.node.is_none()).map(|endpoint| endpoint.identity).collect();
+        self.orphans.retain(|identity, orphan| now < orphan.until && nameless.contains(identity));
     }
 }
 
@@ -174,10 +171,7 @@ impl Cache {
     /// The Service of this name, as the subject of an event.
     pub(super) fn service_subject(&self, key: &ServiceKey) -> Option<Subject> {
         let (service, _) = self.entries.get(key)?.service.as_ref()?;
-        Some(Subject::Service(ServiceRef {
-            key: key.clone(),
-            uid: service.uid.clone(),
-        }))
+        Some(Subject::Service(ServiceRef { key: key.clone(), uid: service.uid.clone() }))
     }
 
     /// Prepares an object for being kept: equal names are shared.
@@ -274,9 +268,7 @@ impl Cache {
         }
         if let Some(service) = &slice.service {
             let entry = self.entries.entry(service.clone()).or_default();
-            entry
-                .slices
-                .insert(Arc::clone(&slice.key.name), Arc::clone(&slice));
+            entry.slices.insert(Arc::clone(&slice.key.name), Arc::clone(&slice));
             self.on_slice_event(service, arrival, slice.trigger_age);
         }
         Applied::Taken
@@ -305,10 +297,8 @@ impl Cache {
         }
         // The first list tells of changes that other processes have long dealt with.
         if arrival.provenance != Provenance::FirstList {
-            entry.triggered = earliest(
-                entry.triggered,
-                Some(arrival.now.minus(trigger_age.unwrap_or_default())),
-            );
+            entry.triggered =
+                earliest(entry.triggered, Some(arrival.now.minus(trigger_age.unwrap_or_default())));
         }
         entry.provenance = entry.provenance.max(arrival.provenance);
         if candidacy.is_some() {
@@ -327,20 +317,13 @@ impl Cache {
             return;
         };
         let endpoints = entry.slices.values().flat_map(|slice| &slice.endpoints);
-        let known: BTreeMap<u64, &NodeName> = endpoints
-            .filter_map(|endpoint| Some((endpoint.identity, endpoint.node.as_ref()?)))
-            .collect();
+        let known: BTreeMap<u64, &NodeName> =
+            endpoints.filter_map(|endpoint| Some((endpoint.identity, endpoint.node.as_ref()?))).collect();
         let until = now.plus(self.last_known_for);
         let nameless = slice.endpoints.iter().filter(|endpoint| endpoint.node.is_none());
         for identity in nameless.map(|endpoint| endpoint.identity) {
             if let Some(node) = known.get(&identity) {
-                entry.orphans.insert(
-                    identity,
-                    Orphan {
-                        node: (*node).clone(),
-                        until,
-                    },
-                );
+                entry.orphans.insert(identity, Orphan { node: (*node).clone(), until });
                 self.memories.insert((until, Memory::Service(service.clone())));
             }
         }
@@ -385,11 +368,8 @@ impl Cache {
 
     /// Marks the Services that rest on a node.
     fn touch_node(&mut self, name: &NodeName, arrival: Arrival) {
-        let services: Vec<ServiceKey> = self
-            .nodes
-            .get(name)
-            .map(|node| node.services.iter().cloned().collect())
-            .unwrap_or_default();
+        let services: Vec<ServiceKey> =
+            self.nodes.get(name).map(|node| node.services.iter().cloned().collect()).unwrap_or_default();
         for service in &services {
             self.touch(service, arrival);
         }
@@ -405,10 +385,7 @@ impl Cache {
 
     /// Ends the memories whose time has come.
     pub(super) fn expire(&mut self, now: Now) {
-        let arrival = Arrival {
-            now,
-            provenance: Provenance::Watch,
-        };
+        let arrival = Arrival { now, provenance: Provenance::Watch };
         while let Some((at, memory)) = self.memories.pop_first() {
             if at > now {
                 self.memories.insert((at, memory));
@@ -437,11 +414,7 @@ impl Cache {
         }
         let before = std::mem::replace(&mut entry.nodes, nodes.clone());
         for name in nodes.iter().filter(|name| before.binary_search(name).is_err()) {
-            self.nodes
-                .entry(name.clone())
-                .or_default()
-                .services
-                .insert(service.clone());
+            self.nodes.entry(name.clone()).or_default().services.insert(service.clone());
         }
         for name in before.iter().filter(|name| nodes.binary_search(name).is_err()) {
             if let Some(node) = self.nodes.get_mut(name) {
@@ -470,23 +443,16 @@ impl Cache {
     pub(super) fn check(&self) -> bool {
         let slices_placed = self.slices.iter().all(|(key, slice)| {
             slice.service.as_ref().is_none_or(|service| {
-                self.entries
-                    .get(service)
-                    .is_some_and(|entry| entry.slices.get(&key.name) == Some(slice))
+                self.entries.get(service).is_some_and(|entry| entry.slices.get(&key.name) == Some(slice))
             })
         });
         let placed: usize = self.entries.values().map(|entry| entry.slices.len()).sum();
-        let owned = self
-            .slices
-            .values()
-            .filter(|slice| slice.service.is_some())
-            .count();
+        let owned = self.slices.values().filter(|slice| slice.service.is_some()).count();
         let forward = self.entries.iter().all(|(key, entry)| {
-            entry.nodes.iter().all(|name| {
-                self.nodes
-                    .get(name)
-                    .is_some_and(|node| node.services.contains(key))
-            })
+            entry
+                .nodes
+                .iter()
+                .all(|name| self.nodes.get(name).is_some_and(|node| node.services.contains(key)))
         });
         let indexed: usize = self.entries.values().map(|entry| entry.nodes.len()).sum();
         let resting: usize = self.nodes.values().map(|node| node.services.len()).sum();

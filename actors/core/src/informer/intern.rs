@@ -36,16 +36,10 @@ impl Interner {
     pub(super) fn slice(&mut self, slice: Arc<SliceObject>) -> Arc<SliceObject> {
         let mut slice = Arc::unwrap_or_clone(slice);
         let namespace = self.share(slice.key.namespace);
-        slice.key = SliceKey {
-            namespace: Arc::clone(&namespace),
-            name: slice.key.name,
-        };
+        slice.key = SliceKey { namespace: Arc::clone(&namespace), name: slice.key.name };
         if let Some(service) = slice.service.take() {
             // Of slices that belong to no Service nothing but the name and the version is of use.
-            slice.service = Some(ServiceKey {
-                namespace,
-                name: self.share(service.name),
-            });
+            slice.service = Some(ServiceKey { namespace, name: self.share(service.name) });
         } else {
             slice.endpoints.clear();
         }

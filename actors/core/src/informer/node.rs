@@ -72,11 +72,7 @@ impl Node {
                 self.lost.remove(&family);
                 continue;
             }
-            let had = if before.is_some_and(left_out) {
-                Vec::new()
-            } else {
-                of(before)
-            };
+            let had = if before.is_some_and(left_out) { Vec::new() } else { of(before) };
             if !had.is_empty() {
                 self.lost.insert(family, (had, until));
                 remembered = Some(until);

@@ -33,10 +33,7 @@ impl Worked {
     /// Of a Service that asks for nothing because it is no candidate.
     pub(super) fn nothing() -> Worked {
         let parts = [(Family::V4, Part::default()), (Family::V6, Part::default())].into();
-        Worked {
-            parts,
-            ..Worked::default()
-        }
+        Worked { parts, ..Worked::default() }
     }
 
     fn error(&mut self, words: impl FnOnce() -> String) {
@@ -64,11 +61,7 @@ fn counts(rule: Counts, endpoint: &Endpoint) -> bool {
 
 /// The families that the Service's pools have; lacking addresses of another one are no error.
 pub(super) fn used_families(service: &ServiceObject) -> &[Family] {
-    if service.families.is_empty() {
-        &[Family::V4]
-    } else {
-        &service.families
-    }
+    if service.families.is_empty() { &[Family::V4] } else { &service.families }
 }
 
 /// The family in words.
@@ -136,17 +129,11 @@ fn add_host(
     let mut lacking = String::new();
     for (family, part) in &mut worked.parts {
         let ips = || {
-            object
-                .into_iter()
-                .flat_map(|object| &object.internal_ips)
-                .filter(|ip| family_of(ip) == *family)
+            object.into_iter().flat_map(|object| &object.internal_ips).filter(|ip| family_of(ip) == *family)
         };
         if let (Some(object), Some(_)) = (object, ips().next()) {
             if host.counts {
-                let required = RequiredNode {
-                    name: name.clone(),
-                    ready: object.ready,
-                };
+                let required = RequiredNode { name: name.clone(), ready: object.ready };
                 for ip in ips() {
                     part.required.entry(*ip).or_insert_with(|| required.clone());
                 }
@@ -155,8 +142,7 @@ fn add_host(
             }
             continue;
         }
-        part.tolerated
-            .extend(node.into_iter().flat_map(|node| node.last_known(*family, now)));
+        part.tolerated.extend(node.into_iter().flat_map(|node| node.last_known(*family, now)));
         if object.is_some() && used.contains(family) {
             let separator = if lacking.is_empty() { "" } else { " and no " };
             write!(lacking, "{separator}{}", words(*family)).expect("a string takes every write");
@@ -195,8 +181,7 @@ fn add_orphans(
             Standing::Unknown => &[],
         };
         for (family, part) in &mut worked.parts {
-            part.tolerated
-                .extend(ips.iter().filter(|ip| family_of(ip) == *family));
+            part.tolerated.extend(ips.iter().filter(|ip| family_of(ip) == *family));
             part.tolerated.extend(node.last_known(*family, now));
         }
     }

@@ -40,11 +40,7 @@ impl Stream {
     /// How a change that comes now reaches us.
     pub(super) fn arrival(&self, now: Now) -> Arrival {
         let catching_up = self.catching_up_until.is_some_and(|until| now < until);
-        let provenance = if catching_up {
-            Provenance::Reconnect
-        } else {
-            Provenance::Watch
-        };
+        let provenance = if catching_up { Provenance::Reconnect } else { Provenance::Watch };
         Arrival { now, provenance }
     }
 }
@@ -61,12 +57,7 @@ pub(super) struct Staging {
 
 impl Staging {
     pub(super) fn new(provenance: Provenance) -> Staging {
-        Staging {
-            provenance,
-            blind: false,
-            objects: BTreeMap::new(),
-            undecodable: BTreeSet::new(),
-        }
+        Staging { provenance, blind: false, objects: BTreeMap::new(), undecodable: BTreeSet::new() }
     }
 
     pub(super) fn add(&mut self, key: ObjectKey, object: Object) {

@@ -66,25 +66,16 @@ fn endpoint(identity: u64, on: &str) -> Endpoint {
 
 fn slice(name: &str, of: &str, nodes: &[&str]) -> SliceObject {
     SliceObject {
-        key: SliceKey {
-            namespace: "shop".into(),
-            name: name.into(),
-        },
+        key: SliceKey { namespace: "shop".into(), name: name.into() },
         service: (!of.is_empty()).then(|| ServiceKey::new("shop", of)),
         resource_version: version(1),
-        endpoints: (1..)
-            .zip(nodes)
-            .map(|(identity, on)| endpoint(identity, on))
-            .collect(),
+        endpoints: (1..).zip(nodes).map(|(identity, on)| endpoint(identity, on)).collect(),
         trigger_age: None,
     }
 }
 
 fn slice_key(name: &str) -> ObjectKey {
-    ObjectKey::Slice(SliceKey {
-        namespace: "shop".into(),
-        name: name.into(),
-    })
+    ObjectKey::Slice(SliceKey { namespace: "shop".into(), name: name.into() })
 }
 
 fn service_key(name: &str) -> ObjectKey {
@@ -154,10 +145,7 @@ impl Run {
         run.list(Kind::Services, services);
         run.list(Kind::EndpointSlices, slices);
         let ips = ["10.0.0.1", "10.0.0.2", "10.0.0.3", "10.0.0.4"];
-        let nodes = (1..)
-            .zip(ips)
-            .map(|(n, ip)| node(&format!("n{n}"), &[ip]))
-            .collect();
+        let nodes = (1..).zip(ips).map(|(n, ip)| node(&format!("n{n}"), &[ip])).collect();
         run.list(Kind::Nodes, nodes);
         run.turn();
         run
@@ -169,11 +157,8 @@ impl Run {
     }
 
     fn list<T: Into<Object>>(&mut self, kind: Kind, objects: Vec<T>) {
-        let provenance = if self.informer.streams[&kind].synced {
-            Provenance::Relist
-        } else {
-            Provenance::FirstList
-        };
+        let provenance =
+            if self.informer.streams[&kind].synced { Provenance::Relist } else { Provenance::FirstList };
         self.seen(kind, Seen::ListBegan(provenance));
         for object in objects {
             self.seen(kind, Seen::Object(object.into()));
@@ -190,13 +175,7 @@ impl Run {
 
     fn gone(&mut self, key: ObjectKey) {
         self.version += 1;
-        self.seen(
-            kind_of(&key),
-            Seen::Deleted {
-                key,
-                resource_version: version(self.version),
-            },
-        );
+        self.seen(kind_of(&key), Seen::Deleted { key, resource_version: version(self.version) });
     }
 
     /// Ends a turn as the shell does; what the turn said.
@@ -205,10 +184,7 @@ impl Run {
             self.informer.tick(self.now, &mut self.out);
         }
         assert!(self.informer.check());
-        assert!(
-            self.informer.deadline().is_none_or(|at| at > self.now),
-            "nothing is left to do"
-        );
+        assert!(self.informer.deadline().is_none_or(|at| at > self.now), "nothing is left to do");
         std::mem::take(&mut self.out)
     }
 
@@ -220,9 +196,7 @@ impl Run {
     /// Ends a turn that said one Service's fact.
     fn fact(&mut self) -> Arc<ServiceFact> {
         let facts = facts(&self.turn());
-        let [(_, Some(fact))] = &facts[..] else {
-            panic!("one fact was said: {facts:?}")
-        };
+        let [(_, Some(fact))] = &facts[..] else { panic!("one fact was said: {facts:?}") };
         Arc::clone(fact)
     }
 }
@@ -255,51 +229,29 @@ fn samples(out: &[Out]) -> Vec<Sample> {
 fn shown(fact: &ServiceFact, family: Family) -> String {
     let part = &fact.parts[&family];
     let text = |ips: Vec<&IpAddr>| {
-        let ips: Vec<String> = ips
-            .into_iter()
-            .map(|ip| ip.to_string().replace("10.0.0.", ""))
-            .collect();
+        let ips: Vec<String> = ips.into_iter().map(|ip| ip.to_string().replace("10.0.0.", "")).collect();
         ips.join(" ")
     };
-    format!(
-        "{} | {}",
-        text(part.required.keys().collect()),
-        text(part.tolerated.iter().collect())
-    )
+    format!("{} | {}", text(part.required.keys().collect()), text(part.tolerated.iter().collect()))
 }
 
 #[test]
 fn d6_nothing_is_said_before_all_first_lists_and_then_facts_come_before_synced() {
     let mut run = Run::of(params());
-    run.list(
-        Kind::EndpointSlices,
-        vec![slice("web-1", "web", &["n1"]), slice("api-1", "api", &["n2"])],
-    );
+    run.list(Kind::EndpointSlices, vec![slice("web-1", "web", &["n1"]), slice("api-1", "api", &["n2"])]);
     run.list(Kind::Services, vec![service("web"), service("api")]);
     assert_eq!(run.informer.deadline(), None);
     run.informer.tick(run.now, &mut run.out);
-    run.list(
-        Kind::Nodes,
-        vec![node("n1", &["10.0.0.1"]), node("n2", &["10.0.0.2"])],
-    );
+    run.list(Kind::Nodes, vec![node("n1", &["10.0.0.1"]), node("n2", &["10.0.0.2"])]);
     assert!(facts(&run.out).is_empty());
     run.out.clear();
     let out = run.turn();
-    assert!(
-        matches!(out[..], [Out::Service(..), Out::Service(..), Out::Synced]),
-        "{out:?}"
-    );
+    assert!(matches!(out[..], [Out::Service(..), Out::Service(..), Out::Synced]), "{out:?}");
     let facts = facts(&out);
     let fact = facts[1].1.as_ref().expect("a fact");
-    assert_eq!(
-        (shown(fact, V4).as_str(), shown(fact, V6).as_str()),
-        ("1 | ", " | ")
-    );
+    assert_eq!((shown(fact, V4).as_str(), shown(fact, V6).as_str()), ("1 | ", " | "));
     assert_eq!((fact.provenance, fact.triggered), (Provenance::FirstList, None));
-    assert_eq!(
-        (fact.slices, fact.endpoints, fact.parts[&V4].unusable),
-        (1, 1, false)
-    );
+    assert_eq!((fact.slices, fact.endpoints, fact.parts[&V4].unusable), (1, 1, false));
     run.put(slice("web-1", "web", &["n2"]));
     let out = run.turn();
     assert!(!out.iter().any(|said| matches!(said, Out::Synced)), "once");
@@ -321,10 +273,7 @@ fn a_batch_of_events_is_worked_out_once() {
 
 #[test]
 fn d4_two_slices_that_share_a_node_keep_it_until_both_have_dropped_it() {
-    let slices = vec![
-        slice("web-1", "web", &["n1", "n2"]),
-        slice("web-2", "web", &["n1"]),
-    ];
+    let slices = vec![slice("web-1", "web", &["n1", "n2"]), slice("web-2", "web", &["n1"])];
     let mut run = Run::synced(vec![service("web")], slices);
     run.put(slice("web-1", "web", &["n2"]));
     assert_eq!(shown(&run.fact(), V4), "1 2 | ");
@@ -339,10 +288,7 @@ fn d4_a_slice_that_is_created_adds_and_one_that_is_deleted_takes_away() {
     assert_eq!(shown(&run.fact(), V4), "1 2 | ");
     run.gone(slice_key("web-1"));
     let fact = run.fact();
-    assert_eq!(
-        (shown(&fact, V4).as_str(), fact.slices, fact.provenance),
-        ("2 | ", 1, Provenance::Watch)
-    );
+    assert_eq!((shown(&fact, V4).as_str(), fact.slices, fact.provenance), ("2 | ", 1, Provenance::Watch));
 }
 
 #[test]
@@ -350,27 +296,18 @@ fn d4_all_endpoints_removed_says_an_empty_part_that_is_not_unusable() {
     let mut run = Run::synced(vec![service("web")], vec![slice("web-1", "web", &["n1"])]);
     run.put(slice("web-1", "web", &[]));
     let fact = run.fact();
-    assert_eq!(
-        (shown(&fact, V4).as_str(), fact.slices, fact.endpoints),
-        (" | ", 1, 0)
-    );
+    assert_eq!((shown(&fact, V4).as_str(), fact.slices, fact.endpoints), (" | ", 1, 0));
     assert!(!fact.parts[&V4].unusable);
     run.gone(slice_key("web-1"));
-    assert_eq!(
-        run.fact().slices,
-        0,
-        "vanished slices are told apart from an empty one"
-    );
+    assert_eq!(run.fact().slices, 0, "vanished slices are told apart from an empty one");
 }
 
 #[test]
 fn d4_which_endpoints_count_is_configured_and_the_others_are_tolerated() {
     let endpoints = ["n1", "n2?", "n3!"];
-    for (counts, expected) in [
-        (Counts::Hosted, "1 2 | 3"),
-        (Counts::Serving, "1 2 3 | "),
-        (Counts::Ready, "1 | 2 3"),
-    ] {
+    for (counts, expected) in
+        [(Counts::Hosted, "1 2 | 3"), (Counts::Serving, "1 2 3 | "), (Counts::Ready, "1 | 2 3")]
+    {
         let mut run = Run::synced(vec![service("web")], vec![]);
         run.informer.counts = counts;
         run.put(slice("web-1", "web", &endpoints));
@@ -388,10 +325,7 @@ fn d4_a_dual_stack_node_with_an_unchanged_set_says_nothing_new_but_the_revision(
     let mut run = Run::synced(vec![dual], vec![slice("web-1", "web", &["n7"])]);
     run.put(node("n7", &["10.0.0.7", "fd00::7"]));
     let before = run.fact();
-    assert_eq!(
-        (shown(&before, V4).as_str(), shown(&before, V6).as_str()),
-        ("7 | ", "fd00::7 | ")
-    );
+    assert_eq!((shown(&before, V4).as_str(), shown(&before, V6).as_str()), ("7 | ", "fd00::7 | "));
     run.put(slice("web-1", "web", &["n7", "n7"]));
     let after = run.fact();
     assert_eq!(after.parts, before.parts);
@@ -404,11 +338,7 @@ fn d4_a_node_whose_address_changes_is_required_under_the_new_one() {
     run.put(node("n1", &["10.0.0.9"]));
     let fact = run.fact();
     assert_eq!(shown(&fact, V4), "9 | ");
-    assert_eq!(
-        (fact.triggered, fact.provenance),
-        (None, Provenance::Watch),
-        "no endpoint changed"
-    );
+    assert_eq!((fact.triggered, fact.provenance), (None, Provenance::Watch), "no endpoint changed");
     run.put(node("n2", &["10.0.0.8"]));
     assert!(facts(&run.turn()).is_empty(), "no part rests on that node");
 }
@@ -422,11 +352,7 @@ fn d5_a_node_that_is_left_out_is_neither_required_nor_tolerated() {
     let fact = run.fact();
     assert_eq!((shown(&fact, V4).as_str(), fact.data_errors.len()), ("1 | ", 0));
     run.gone(node_key("n2"));
-    assert_eq!(
-        shown(&run.fact(), V4),
-        "1 | ",
-        "nor does it come back as last known"
-    );
+    assert_eq!(shown(&run.fact(), V4), "1 | ", "nor does it come back as last known");
     run.put(node("n2", &["10.0.0.2"]));
     assert_eq!(shown(&run.fact(), V4), "1 2 | ");
 }
@@ -442,10 +368,7 @@ fn d5_a_node_that_is_not_ready_stays_required_and_is_marked() {
     assert!(!fact.parts[&V4].required[&ip("10.0.0.1")].ready);
     unready.taints = vec![("key".into(), "value".into())];
     run.put(unready);
-    assert!(
-        facts(&run.turn()).is_empty(),
-        "taints are not the level's business"
-    );
+    assert!(facts(&run.turn()).is_empty(), "taints are not the level's business");
 }
 
 #[test]
@@ -456,16 +379,8 @@ fn d6_a_node_deleted_before_its_endpoints_stays_tolerated_for_five_minutes() {
     let fact = facts(&out)[0].1.clone().expect("a fact");
     assert_eq!(shown(&fact, V4), "2 | 1");
     assert_eq!(fact.data_errors, ["node n1 is not known".into()]);
-    let [report] = &reports(&out)[..] else {
-        panic!("one report: {out:?}")
-    };
-    assert_eq!(
-        report.what,
-        What::DataError {
-            endpoints: 1,
-            example: "node n1 is not known".into()
-        }
-    );
+    let [report] = &reports(&out)[..] else { panic!("one report: {out:?}") };
+    assert_eq!(report.what, What::DataError { endpoints: 1, example: "node n1 is not known".into() });
     assert!(run.pass(299).is_empty());
     run.now = run.now.plus(Duration::from_secs(1));
     assert_eq!(shown(&run.fact(), V4), "2 | ");
@@ -498,11 +413,7 @@ fn d6_an_endpoint_that_loses_its_node_name_keeps_the_node_tolerated_for_five_min
     assert_eq!(shown(facts(&out)[0].1.as_ref().expect("a fact"), V4), "2 3 | 1");
     assert!(reports(&out).is_empty(), "not repeated while it lasts");
     run.put(node("n1", &["10.0.0.9"]));
-    assert_eq!(
-        shown(&run.fact(), V4),
-        "2 3 | 9",
-        "the node's address of now is known"
-    );
+    assert_eq!(shown(&run.fact(), V4), "2 3 | 9", "the node's address of now is known");
     run.now = run.now.plus(Duration::from_secs(300));
     assert_eq!(shown(&run.fact(), V4), "2 3 | ");
     run.put(slice("web-1", "web", &["n1", "n2"]));
@@ -516,27 +427,15 @@ fn d6_a_node_that_loses_its_address_keeps_the_last_one_tolerated() {
     let mut run = Run::synced(vec![service("web")], vec![slice("web-1", "web", &["n1"])]);
     run.put(node("n1", &[]));
     let fact = run.fact();
-    assert_eq!(
-        (shown(&fact, V4).as_str(), fact.parts[&V4].unusable),
-        (" | 1", false)
-    );
+    assert_eq!((shown(&fact, V4).as_str(), fact.parts[&V4].unusable), (" | 1", false));
     assert_eq!(fact.data_errors, ["node n1 has no IPv4 address".into()]);
     run.now = run.now.plus(Duration::from_secs(300));
     let fact = run.fact();
-    assert_eq!(
-        (shown(&fact, V4).as_str(), fact.parts[&V4].unusable),
-        (" | ", true)
-    );
-    assert!(
-        !fact.parts[&V6].unusable,
-        "the Service has no pool of that family"
-    );
+    assert_eq!((shown(&fact, V4).as_str(), fact.parts[&V4].unusable), (" | ", true));
+    assert!(!fact.parts[&V6].unusable, "the Service has no pool of that family");
     run.put(node("n1", &["10.0.0.1"]));
     let fact = run.fact();
-    assert_eq!(
-        (shown(&fact, V4).as_str(), fact.parts[&V4].unusable),
-        ("1 | ", false)
-    );
+    assert_eq!((shown(&fact, V4).as_str(), fact.parts[&V4].unusable), ("1 | ", false));
 }
 
 #[test]
@@ -557,21 +456,11 @@ fn d6_a_missing_address_is_an_error_only_in_a_family_that_the_service_uses() {
 #[test]
 fn d6_only_ten_errors_are_put_into_words() {
     let mut run = Run::synced(vec![service("web")], vec![]);
-    run.put(slice(
-        "web-1",
-        "web",
-        &["a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "k", "l"],
-    ));
+    run.put(slice("web-1", "web", &["a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "k", "l"]));
     let out = run.turn();
     assert_eq!(facts(&out)[0].1.as_ref().expect("a fact").data_errors.len(), 10);
     let what = reports(&out)[0].what.clone();
-    assert_eq!(
-        what,
-        What::DataError {
-            endpoints: 12,
-            example: "node a is not known".into()
-        }
-    );
+    assert_eq!(what, What::DataError { endpoints: 12, example: "node a is not known".into() });
 }
 
 #[test]
@@ -584,11 +473,7 @@ fn slices_without_a_service_label_are_of_no_concern_and_relabelled_ones_move() {
     assert_eq!(shown(&run.fact(), V4), "2 | ");
     run.put(slice("s", "api", &["n2"]));
     let facts = facts(&run.turn());
-    let shown: Vec<String> = facts
-        .iter()
-        .flat_map(|(_, fact)| fact)
-        .map(|fact| shown(fact, V4))
-        .collect();
+    let shown: Vec<String> = facts.iter().flat_map(|(_, fact)| fact).map(|fact| shown(fact, V4)).collect();
     assert_eq!(shown, ["2 | ", " | "], "api gains, web loses");
 }
 
@@ -603,10 +488,7 @@ fn slices_that_arrive_before_their_service_are_told_with_it() {
     run.now = run.now.plus(Duration::from_secs(1));
     run.put(service("web"));
     let fact = run.fact();
-    assert_eq!(
-        (shown(&fact, V4).as_str(), fact.triggered),
-        ("1 | ", Some(triggered))
-    );
+    assert_eq!((shown(&fact, V4).as_str(), fact.triggered), ("1 | ", Some(triggered)));
 }
 
 #[test]
@@ -614,10 +496,7 @@ fn a_service_whose_name_ends_in_ipv6_is_like_any_other() {
     let mut run = Run::synced(vec![service("myipv6")], vec![slice("s", "myipv6", &["n1"])]);
     run.put(slice("s", "myipv6", &["n2"]));
     let fact = run.fact();
-    assert_eq!(
-        (shown(&fact, V4).as_str(), fact.key.to_string().as_str()),
-        ("2 | ", "shop/myipv6")
-    );
+    assert_eq!((shown(&fact, V4).as_str(), fact.key.to_string().as_str()), ("2 | ", "shop/myipv6"));
 }
 
 #[test]
@@ -649,26 +528,16 @@ fn a3_an_event_that_brings_a_known_state_again_says_nothing() {
 fn d6_a_list_is_put_in_force_as_a_whole_or_not_at_all() {
     let mut run = Run::synced(vec![service("web")], vec![slice("web-1", "web", &["n1"])]);
     run.seen(Kind::EndpointSlices, Seen::ListBegan(Provenance::Relist));
-    run.seen(
-        Kind::EndpointSlices,
-        Seen::Object(stamped(slice("web-2", "web", &["n2"]).into(), 200)),
-    );
+    run.seen(Kind::EndpointSlices, Seen::Object(stamped(slice("web-2", "web", &["n2"]).into(), 200)));
     assert!(facts(&run.turn()).is_empty());
     run.seen(Kind::EndpointSlices, Seen::ListAborted);
     assert!(facts(&run.turn()).is_empty());
     run.list(Kind::EndpointSlices, vec![slice("web-3", "web", &["n3"])]);
     let fact = run.fact();
-    assert_eq!(
-        (shown(&fact, V4).as_str(), fact.provenance),
-        ("3 | ", Provenance::Relist)
-    );
+    assert_eq!((shown(&fact, V4).as_str(), fact.provenance), ("3 | ", Provenance::Relist));
     assert!(run.out.is_empty());
     run.put(slice("web-3", "web", &["n4"]));
-    assert_eq!(
-        run.fact().provenance,
-        Provenance::Watch,
-        "the doubt ends with the fact that told it"
-    );
+    assert_eq!(run.fact().provenance, Provenance::Watch, "the doubt ends with the fact that told it");
 }
 
 #[test]
@@ -696,11 +565,7 @@ fn d6_an_older_list_is_refused_and_made_again() {
     ));
     run.seen(Kind::EndpointSlices, Seen::ListBegan(Provenance::Relist));
     run.seen(Kind::EndpointSlices, Seen::ListDone(version(500)));
-    assert_eq!(
-        shown(&run.fact(), V4),
-        " | ",
-        "one as new as what was seen is taken"
-    );
+    assert_eq!(shown(&run.fact(), V4), " | ", "one as new as what was seen is taken");
 }
 
 #[test]
@@ -709,18 +574,9 @@ fn d6_an_older_object_is_refused_and_counted() {
     run.put(slice("web-1", "web", &["n2"]));
     run.turn();
     let refused = [Sample::StaleRefused(Kind::EndpointSlices)];
-    run.seen(
-        Kind::EndpointSlices,
-        Seen::Object(slice("web-1", "web", &["n1"]).into()),
-    );
+    run.seen(Kind::EndpointSlices, Seen::Object(slice("web-1", "web", &["n1"]).into()));
     assert_eq!(samples(&run.turn()), refused);
-    run.seen(
-        Kind::EndpointSlices,
-        Seen::Deleted {
-            key: slice_key("web-1"),
-            resource_version: version(1),
-        },
-    );
+    run.seen(Kind::EndpointSlices, Seen::Deleted { key: slice_key("web-1"), resource_version: version(1) });
     assert_eq!(samples(&run.turn()), refused);
 }
 
@@ -740,10 +596,7 @@ fn g1_changes_after_a_reconnect_are_marked_until_it_has_caught_up() {
 }
 
 fn bad(key: Option<ObjectKey>) -> Seen {
-    Seen::Undecodable {
-        key,
-        error: "endpoints: expected a list".into(),
-    }
+    Seen::Undecodable { key, error: "endpoints: expected a list".into() }
 }
 
 #[test]
@@ -751,22 +604,13 @@ fn d6_the_last_good_state_of_an_undecodable_object_stays_in_force_and_is_told_on
     let mut run = Run::synced(vec![service("web")], vec![slice("web-1", "web", &["n1"])]);
     run.seen(Kind::EndpointSlices, bad(Some(slice_key("web-1"))));
     let out = run.turn();
-    let [report] = &reports(&out)[..] else {
-        panic!("one report: {out:?}")
-    };
-    let subject = ServiceRef {
-        key: ServiceKey::new("shop", "web"),
-        uid: ServiceUid::new("uid-web"),
-    };
+    let [report] = &reports(&out)[..] else { panic!("one report: {out:?}") };
+    let subject = ServiceRef { key: ServiceKey::new("shop", "web"), uid: ServiceUid::new("uid-web") };
     assert_eq!(report.subjects, [Subject::Service(subject)]);
     let error = "endpoints: expected a list".into();
     assert_eq!(
         report.what,
-        What::Undecodable {
-            kind: Kind::EndpointSlices,
-            object: "shop/web-1".into(),
-            error
-        }
+        What::Undecodable { kind: Kind::EndpointSlices, object: "shop/web-1".into(), error }
     );
     run.seen(Kind::EndpointSlices, Seen::ListBegan(Provenance::Relist));
     run.seen(Kind::EndpointSlices, bad(Some(slice_key("web-1"))));
@@ -776,11 +620,7 @@ fn d6_the_last_good_state_of_an_undecodable_object_stays_in_force_and_is_told_on
     run.seen(Kind::Nodes, bad(Some(node_key("n2"))));
     run.seen(Kind::Services, bad(Some(service_key("web"))));
     run.seen(Kind::Services, bad(Some(service_key("unheard-of"))));
-    assert_eq!(
-        reports(&run.turn()).len(),
-        2,
-        "one of which nothing is known is only counted"
-    );
+    assert_eq!(reports(&run.turn()).len(), 2, "one of which nothing is known is only counted");
 
     run.put(slice("web-1", "web", &["n2"]));
     run.turn();
@@ -793,10 +633,7 @@ fn d6_a_list_with_an_object_without_a_name_proves_no_absence() {
     let mut run = Run::synced(vec![service("web")], vec![slice("web-1", "web", &["n1"])]);
     run.seen(Kind::EndpointSlices, Seen::ListBegan(Provenance::Relist));
     run.seen(Kind::EndpointSlices, bad(None));
-    run.seen(
-        Kind::EndpointSlices,
-        Seen::Object(stamped(slice("web-2", "web", &["n2"]).into(), 200)),
-    );
+    run.seen(Kind::EndpointSlices, Seen::Object(stamped(slice("web-2", "web", &["n2"]).into(), 200)));
     run.seen(Kind::EndpointSlices, Seen::ListDone(version(300)));
     assert_eq!(shown(&run.fact(), V4), "1 2 | ");
     run.version = 300;
@@ -815,80 +652,40 @@ fn d1_candidates_are_selected_by_type_policy_deletion_namespace_and_labels() {
         Requirement::Exists("tier".into()),
         Requirement::Absent("off".into()),
     ]);
-    let selection = Selection {
-        namespaces: params.namespaces,
-        selector: params.selector,
-    };
+    let selection = Selection { namespaces: params.namespaces, selector: params.selector };
     let labelled = |labels: &[(&str, &str)]| {
         let mut object = service("web");
-        object.labels = labels
-            .iter()
-            .map(|(key, value)| ((*key).into(), (*value).into()))
-            .collect();
+        object.labels = labels.iter().map(|(key, value)| ((*key).into(), (*value).into())).collect();
         object
     };
     let good = labelled(&[("tier", "one")]);
     assert_eq!(selection.candidacy(&good), Candidacy::Candidate);
-    for labels in [
-        &[][..],
-        &[("tier", "two")],
-        &[("tier", "one"), ("zone", "one")],
-        &[("tier", "one"), ("off", "")],
-    ] {
-        assert_eq!(
-            selection.candidacy(&labelled(labels)),
-            Candidacy::NotSelected,
-            "{labels:?}"
-        );
+    for labels in
+        [&[][..], &[("tier", "two")], &[("tier", "one"), ("zone", "one")], &[("tier", "one"), ("off", "")]]
+    {
+        assert_eq!(selection.candidacy(&labelled(labels)), Candidacy::NotSelected, "{labels:?}");
     }
-    let elsewhere = ServiceObject {
-        key: ServiceKey::new("other", "web"),
-        ..good.clone()
-    };
+    let elsewhere = ServiceObject { key: ServiceKey::new("other", "web"), ..good.clone() };
     assert_eq!(selection.candidacy(&elsewhere), Candidacy::NotSelected);
-    assert_eq!(
-        selection.candidacy(&ServiceObject {
-            local: false,
-            ..good.clone()
-        }),
-        Candidacy::NotLocal
-    );
-    assert_eq!(
-        selection.candidacy(&ServiceObject {
-            deleting: true,
-            ..good.clone()
-        }),
-        Candidacy::Deleting
-    );
-    let inside = ServiceObject {
-        service_type: ServiceType::Other,
-        ..good
-    };
+    assert_eq!(selection.candidacy(&ServiceObject { local: false, ..good.clone() }), Candidacy::NotLocal);
+    assert_eq!(selection.candidacy(&ServiceObject { deleting: true, ..good.clone() }), Candidacy::Deleting);
+    let inside = ServiceObject { service_type: ServiceType::Other, ..good };
     assert_eq!(selection.candidacy(&inside), Candidacy::NotLoadBalancer);
 }
 
 #[test]
 fn d1_a_load_balancer_that_is_no_candidate_is_told_without_parts_and_other_types_not_at_all() {
     let mut run = Run::synced(vec![service("web")], vec![slice("web-1", "web", &["n1"])]);
-    run.put(ServiceObject {
-        local: false,
-        ..service("web")
-    });
+    run.put(ServiceObject { local: false, ..service("web") });
     let fact = run.fact();
-    assert_eq!(
-        (fact.candidacy, shown(&fact, V4).as_str(), fact.endpoints),
-        (Candidacy::NotLocal, " | ", 0)
-    );
+    assert_eq!((fact.candidacy, shown(&fact, V4).as_str(), fact.endpoints), (Candidacy::NotLocal, " | ", 0));
     assert_eq!(fact.parts.len(), 2);
     run.put(slice("web-1", "web", &["n2"]));
     run.put(node("n1", &["10.0.0.9"]));
     assert!(facts(&run.turn()).is_empty(), "its endpoints do not matter");
     run.put(service("web"));
     assert_eq!(shown(&run.fact(), V4), "2 | ");
-    run.put(ServiceObject {
-        service_type: ServiceType::Other,
-        ..service("web")
-    });
+    run.put(ServiceObject { service_type: ServiceType::Other, ..service("web") });
     assert_eq!(facts(&run.turn()), [(ServiceUid::new("uid-web"), None)]);
     run.put(slice("web-1", "web", &["n3"]));
     assert!(facts(&run.turn()).is_empty());
@@ -897,34 +694,19 @@ fn d1_a_load_balancer_that_is_no_candidate_is_told_without_parts_and_other_types
 #[test]
 fn d1_pause_and_exposure_are_told_and_other_changes_of_the_service_are_not() {
     let mut run = Run::synced(vec![service("web")], vec![]);
-    run.put(ServiceObject {
-        paused: true,
-        ..service("web")
-    });
+    run.put(ServiceObject { paused: true, ..service("web") });
     assert!(run.fact().paused);
-    run.put(ServiceObject {
-        paused: true,
-        exposure: 7,
-        ..service("web")
-    });
+    run.put(ServiceObject { paused: true, exposure: 7, ..service("web") });
     assert_eq!(run.fact().exposure, 7);
     let labels = [("a".into(), "b".into())].into();
-    run.put(ServiceObject {
-        paused: true,
-        exposure: 7,
-        labels,
-        ..service("web")
-    });
+    run.put(ServiceObject { paused: true, exposure: 7, labels, ..service("web") });
     assert!(facts(&run.turn()).is_empty());
 }
 
 #[test]
 fn d1_a_service_made_again_under_its_name_is_told_gone_and_then_anew() {
     let mut run = Run::synced(vec![service("web")], vec![slice("web-1", "web", &["n1"])]);
-    run.put(ServiceObject {
-        uid: ServiceUid::new("second"),
-        ..service("web")
-    });
+    run.put(ServiceObject { uid: ServiceUid::new("second"), ..service("web") });
     let facts = facts(&run.turn());
     assert_eq!(facts[0], (ServiceUid::new("uid-web"), None));
     assert_eq!(facts[1].0, ServiceUid::new("second"));
@@ -940,13 +722,7 @@ fn d1_a_service_made_again_under_its_name_is_told_gone_and_then_anew() {
 fn an_object_of_another_kind_than_the_stream_is_dropped() {
     let mut run = Run::synced(vec![], vec![]);
     run.seen(Kind::Nodes, Seen::Object(service("web").into()));
-    run.seen(
-        Kind::Nodes,
-        Seen::Deleted {
-            key: service_key("web"),
-            resource_version: version(9),
-        },
-    );
+    run.seen(Kind::Nodes, Seen::Deleted { key: service_key("web"), resource_version: version(9) });
     run.seen(Kind::Nodes, bad(Some(service_key("web"))));
     run.seen(Kind::Nodes, Seen::ListDone(version(999)));
     assert!(run.turn().is_empty());
@@ -958,16 +734,7 @@ fn held_objects_are_counted_when_their_number_changes() {
     run.put(service("api"));
     let out = run.turn();
     assert!(matches!(out[0], Out::Cached(Kind::Services, 2)));
-    assert_eq!(
-        samples(&out),
-        [Sample::CachedObjects {
-            kind: Kind::Services,
-            count: 2
-        }]
-    );
-    run.put(ServiceObject {
-        paused: true,
-        ..service("api")
-    });
+    assert_eq!(samples(&out), [Sample::CachedObjects { kind: Kind::Services, count: 2 }]);
+    run.put(ServiceObject { paused: true, ..service("api") });
     assert!(samples(&run.turn()).is_empty());
 }

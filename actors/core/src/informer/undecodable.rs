@@ -32,10 +32,8 @@ impl Undecodables {
 
     /// A list of this kind is complete: those that were not bad in it are no longer.
     pub(super) fn keep_listed(&mut self, kind: Kind, bad: &BTreeSet<ObjectKey>) {
-        self.errors
-            .retain(|key, _| kind_of(key) != kind || bad.contains(key));
-        self.untold
-            .retain(|key| kind_of(key) != kind || bad.contains(key));
+        self.errors.retain(|key, _| kind_of(key) != kind || bad.contains(key));
+        self.untold.retain(|key| kind_of(key) != kind || bad.contains(key));
     }
 
     /// Reports what has not been told: on the Service whose object it is, else on the Node. One of which
@@ -48,31 +46,15 @@ impl Undecodables {
                 ObjectKey::Service(service) => (cache.service_subject(service)?, service.to_string()),
                 ObjectKey::Slice(slice) => {
                     let owner = cache.owner(slice)?;
-                    (
-                        cache.service_subject(owner)?,
-                        format!("{}/{}", slice.namespace, slice.name),
-                    )
+                    (cache.service_subject(owner)?, format!("{}/{}", slice.namespace, slice.name))
                 }
                 ObjectKey::Node(name) => {
                     let uid = cache.node(name)?.uid.clone();
-                    (
-                        Subject::Node {
-                            name: name.clone(),
-                            uid,
-                        },
-                        name.to_string(),
-                    )
+                    (Subject::Node { name: name.clone(), uid }, name.to_string())
                 }
             };
-            let what = What::Undecodable {
-                kind: kind_of(&key),
-                object: object.into(),
-                error,
-            };
-            Some(Report {
-                subjects: vec![subject],
-                what,
-            })
+            let what = What::Undecodable { kind: kind_of(&key), object: object.into(), error };
+            Some(Report { subjects: vec![subject], what })
         };
         untold.into_iter().filter_map(report).collect()
     }

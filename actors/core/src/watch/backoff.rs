@@ -64,9 +64,7 @@ impl Backoff {
 
     /// The `n`th step: between half of it and the whole, by the jitter.
     fn span(&self, n: u32) -> Duration {
-        let whole = FIRST
-            .saturating_mul(1_u32.checked_shl(n).unwrap_or(u32::MAX))
-            .min(LONGEST);
+        let whole = FIRST.saturating_mul(1_u32.checked_shl(n).unwrap_or(u32::MAX)).min(LONGEST);
         whole / 2 + whole * u32::from(self.jitter) / 2000
     }
 }

@@ -29,13 +29,7 @@ impl Watcher {
                     return false;
                 }
                 let (call, work) = (*call, work.clone());
-                self.phase = Phase::Following {
-                    call,
-                    opened: now,
-                    heard: now,
-                    lines: false,
-                    work,
-                };
+                self.phase = Phase::Following { call, opened: now, heard: now, lines: false, work };
                 self.on_connected(out);
             }
         }
@@ -72,10 +66,7 @@ impl Watcher {
             }
             match line {
                 Line::Error(failure) => self.fail(now, failure, out),
-                Line::Bookmark {
-                    resource_version,
-                    list_end,
-                } => {
+                Line::Bookmark { resource_version, list_end } => {
                     self.backoff.on_progress();
                     bookmarked = true;
                     self.on_bookmark(now, resource_version, list_end, out);
@@ -97,21 +88,11 @@ impl Watcher {
                 self.advance(object.resource_version());
                 Seen::Object(object)
             }
-            Line::Deleted {
-                key,
-                resource_version,
-            } => {
+            Line::Deleted { key, resource_version } => {
                 self.advance(&resource_version);
-                Seen::Deleted {
-                    key,
-                    resource_version,
-                }
+                Seen::Deleted { key, resource_version }
             }
-            Line::Undecodable {
-                key,
-                resource_version,
-                error,
-            } => {
+            Line::Undecodable { key, resource_version, error } => {
                 if let Some(version) = &resource_version {
                     self.advance(version);
                 }
@@ -125,11 +106,7 @@ impl Watcher {
     }
 
     fn tell_list_began(&mut self, out: &mut Vec<Out>) {
-        let provenance = if self.listed {
-            Provenance::Relist
-        } else {
-            Provenance::FirstList
-        };
+        let provenance = if self.listed { Provenance::Relist } else { Provenance::FirstList };
         let kind = self.kind;
         let began = match self.work_mut() {
             Some(Work::StreamingList { began } | Work::List { page: _, began }) => began,
@@ -158,10 +135,7 @@ impl Watcher {
             Some(Work::StreamingList { .. }) if list_end => {
                 if self.end_list(now, &version, out) {
                     if let Some(work) = self.work_mut() {
-                        *work = Work::Watch {
-                            from: version,
-                            again: false,
-                        };
+                        *work = Work::Watch { from: version, again: false };
                     }
                     self.on_connected(out);
                 }
@@ -174,11 +148,7 @@ impl Watcher {
     /// Ends the list, unless it has no version to go on from.
     fn end_list(&mut self, now: Now, version: &ResourceVersion, out: &mut Vec<Out>) -> bool {
         if version.0.is_empty() {
-            self.fail(
-                now,
-                WatchFailure::Other("a list without a resourceVersion".into()),
-                out,
-            );
+            self.fail(now, WatchFailure::Other("a list without a resourceVersion".into()), out);
             return false;
         }
         out.push(Out::Seen(self.kind, Seen::ListDone(version.clone())));
@@ -205,24 +175,10 @@ impl Watcher {
             self.pass_on(item, out);
         }
         match next.filter(|token| !token.is_empty()) {
-            Some(page) => self.open(
-                now,
-                Work::List {
-                    page: Some(page),
-                    began: true,
-                },
-                out,
-            ),
+            Some(page) => self.open(now, Work::List { page: Some(page), began: true }, out),
             None => {
                 if self.end_list(now, &version, out) {
-                    self.open(
-                        now,
-                        Work::Watch {
-                            from: version,
-                            again: false,
-                        },
-                        out,
-                    );
+                    self.open(now, Work::Watch { from: version, again: false }, out);
                 }
             }
         }

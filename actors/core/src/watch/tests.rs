@@ -24,17 +24,11 @@ fn object(n: u64) -> Line {
 }
 
 fn bookmark(n: u64) -> Line {
-    Line::Bookmark {
-        resource_version: version(n),
-        list_end: false,
-    }
+    Line::Bookmark { resource_version: version(n), list_end: false }
 }
 
 fn list_end(n: u64) -> Line {
-    Line::Bookmark {
-        resource_version: version(n),
-        list_end: true,
-    }
+    Line::Bookmark { resource_version: version(n), list_end: true }
 }
 
 fn other() -> WatchFailure {
@@ -50,11 +44,7 @@ struct Run {
 
 impl Run {
     fn new() -> Run {
-        Run {
-            watcher: Watcher::new(Kind::Nodes),
-            now: Now::ZERO,
-            out: Vec::new(),
-        }
+        Run { watcher: Watcher::new(Kind::Nodes), now: Now::ZERO, out: Vec::new() }
     }
 
     /// One whose streaming list ended at version 10.
@@ -80,20 +70,11 @@ impl Run {
 
     fn page(&mut self, items: Vec<Line>, n: u64, next: Option<&str>) {
         let call = self.call();
-        self.step(In::Page {
-            call,
-            items,
-            resource_version: version(n),
-            next: next.map(Into::into),
-        });
+        self.step(In::Page { call, items, resource_version: version(n), next: next.map(Into::into) });
     }
 
     fn ended(&mut self, failure: Option<WatchFailure>) {
-        self.step(In::Ended {
-            call: self.call(),
-            failure,
-            jitter: 1000,
-        });
+        self.step(In::Ended { call: self.call(), failure, jitter: 1000 });
     }
 
     fn pass(&mut self, millis: u64) {
@@ -104,11 +85,7 @@ impl Run {
 
     /// How long until it does something by itself, in milliseconds.
     fn waits(&self) -> u128 {
-        self.watcher
-            .deadline()
-            .expect("something is waited for")
-            .since(self.now)
-            .as_millis()
+        self.watcher.deadline().expect("something is waited for").since(self.now).as_millis()
     }
 
     /// Waits until it does something by itself.
@@ -168,10 +145,7 @@ fn first_page() -> Vec<Ask> {
 }
 
 fn relisted(reason: RelistReason) -> Sample {
-    Sample::Relist {
-        kind: Kind::Nodes,
-        reason,
-    }
+    Sample::Relist { kind: Kind::Nodes, reason }
 }
 
 #[test]
@@ -184,19 +158,9 @@ fn a_streaming_list_becomes_the_watch_at_its_end() {
     run.lines(vec![object(7), object(3)]);
     assert_eq!(run.seen(), ["began FirstList", "object 7", "object 3"]);
     run.lines(vec![bookmark(8), list_end(10), object(11), bookmark(12)]);
-    assert_eq!(
-        run.seen(),
-        ["done 10", "object 11", "bookmark 12"],
-        "a bookmark amid the list says nothing"
-    );
+    assert_eq!(run.seen(), ["done 10", "object 11", "bookmark 12"], "a bookmark amid the list says nothing");
     assert_eq!(run.asks(), []);
-    assert_eq!(
-        run.samples(),
-        [Sample::SourceFresh {
-            kind: Kind::Nodes,
-            fresh: true
-        }]
-    );
+    assert_eq!(run.samples(), [Sample::SourceFresh { kind: Kind::Nodes, fresh: true }]);
     let view = run.view();
     assert_eq!((view.phase, view.synced), ("watching", true));
     run.ended(None);
@@ -215,27 +179,16 @@ fn a_list_without_objects_is_a_list() {
 fn a_refused_streaming_list_falls_back_to_pages_and_a_watch_at_once() {
     let mut run = Run::new();
     run.step(In::Start);
-    run.ended(Some(WatchFailure::StreamingRefused(
-        "sendInitialEvents is forbidden".into(),
-    )));
+    run.ended(Some(WatchFailure::StreamingRefused("sendInitialEvents is forbidden".into())));
     assert_eq!(run.asks(), first_page());
     run.page(vec![object(7)], 10, Some("token"));
     assert_eq!(run.seen(), ["began FirstList", "object 7"]);
-    assert_eq!(
-        run.asks(),
-        [Ask::List {
-            page: Some("token".into())
-        }]
-    );
+    assert_eq!(run.asks(), [Ask::List { page: Some("token".into()) }]);
     run.page(vec![object(8)], 10, None);
     assert_eq!(run.seen(), ["object 8", "done 10"]);
     assert_eq!(run.asks(), watch_from(10));
     run.step(In::Opened(run.call()));
-    assert_eq!(
-        run.seen(),
-        [] as [&str; 0],
-        "the first watch after a list is no new connection"
-    );
+    assert_eq!(run.seen(), [] as [&str; 0], "the first watch after a list is no new connection");
     assert_eq!(run.view().phase, "watching");
 }
 
@@ -244,28 +197,12 @@ fn an_error_line_that_refuses_a_streaming_list_voids_what_came_of_it() {
     let mut run = Run::new();
     run.step(In::Start);
     let call = run.call();
-    run.lines(vec![
-        object(7),
-        Line::Error(WatchFailure::StreamingRefused("etcd".into())),
-        object(8),
-    ]);
+    run.lines(vec![object(7), Line::Error(WatchFailure::StreamingRefused("etcd".into())), object(8)]);
     assert_eq!(run.seen(), ["began FirstList", "object 7", "aborted"]);
     assert_eq!(run.asks(), first_page());
-    run.step(In::Ended {
-        call,
-        failure: None,
-        jitter: 0,
-    });
-    assert_eq!(
-        run.samples(),
-        [],
-        "the end of a stream that an error line ended is expected"
-    );
-    run.step(In::Ended {
-        call,
-        failure: None,
-        jitter: 0,
-    });
+    run.step(In::Ended { call, failure: None, jitter: 0 });
+    assert_eq!(run.samples(), [], "the end of a stream that an error line ended is expected");
+    run.step(In::Ended { call, failure: None, jitter: 0 });
     assert_eq!(run.samples(), [Sample::UnmatchedAnswer]);
 }
 
@@ -319,11 +256,7 @@ fn a_stream_that_ends_in_good_order_is_followed_again_at_once_and_stays_fresh() 
     assert_eq!(run.seen(), ["object 11"]);
     run.ended(None);
     run.lines(vec![object(12)]);
-    assert_eq!(
-        run.seen(),
-        ["reconnected", "object 12"],
-        "also when nobody said that it was opened"
-    );
+    assert_eq!(run.seen(), ["reconnected", "object 12"], "also when nobody said that it was opened");
 }
 
 #[test]
@@ -349,11 +282,7 @@ fn a_watch_that_ends_at_once_and_empty_is_followed_again_after_a_growing_wait() 
 fn jitter_spreads_a_wait_over_its_second_half() {
     for (jitter, wait) in [(0, 500), (500, 750), (1000, 1_000), (60_000, 1_000)] {
         let mut run = Run::watching();
-        run.step(In::Ended {
-            call: run.call(),
-            failure: Some(other()),
-            jitter,
-        });
+        run.step(In::Ended { call: run.call(), failure: Some(other()), jitter });
         assert_eq!(run.waits(), wait);
     }
 }
@@ -373,11 +302,7 @@ fn d6_an_expired_version_leads_to_a_list_at_once_and_then_more_slowly() {
         waits.push(run.waits());
         run.wait();
     }
-    assert_eq!(
-        waits,
-        [1_000, 2_000, 4_000],
-        "half of it each, without jitter: {waits:?}"
-    );
+    assert_eq!(waits, [1_000, 2_000, 4_000], "half of it each, without jitter: {waits:?}");
 }
 
 #[test]
@@ -390,43 +315,27 @@ fn an_expired_page_token_starts_the_list_again() {
     assert_eq!(run.seen(), ["aborted"]);
     assert_eq!(run.asks(), first_page());
     run.page(vec![object(7)], 12, None);
-    assert_eq!(
-        run.seen(),
-        ["began FirstList", "object 7", "done 12"],
-        "none was complete before"
-    );
+    assert_eq!(run.seen(), ["began FirstList", "object 7", "done 12"], "none was complete before");
 }
 
 #[test]
 fn retry_after_is_honoured_within_bounds_and_denials_wait_30_s() {
     let throttled = |seconds| WatchFailure::TooManyRequests(Some(Duration::from_secs(seconds)));
     let denied = WatchFailure::Denied("nodes is forbidden".into());
-    for (failure, wait) in [
-        (throttled(0), 1_000),
-        (throttled(7), 7_000),
-        (throttled(900), 60_000),
-        (denied.clone(), 30_000),
-    ] {
+    for (failure, wait) in
+        [(throttled(0), 1_000), (throttled(7), 7_000), (throttled(900), 60_000), (denied.clone(), 30_000)]
+    {
         let mut run = Run::watching();
         run.ended(Some(failure));
         assert_eq!(run.waits(), wait);
         assert_eq!(run.view().phase, "waiting");
-        assert_eq!(
-            run.samples(),
-            [Sample::SourceFresh {
-                kind: Kind::Nodes,
-                fresh: false
-            }]
-        );
+        assert_eq!(run.samples(), [Sample::SourceFresh { kind: Kind::Nodes, fresh: false }]);
         run.wait();
         assert_eq!(run.asks(), watch_from(10));
     }
     let mut run = Run::watching();
     run.ended(Some(denied));
-    assert_eq!(
-        run.view().last_error.as_deref(),
-        Some("denied: nodes is forbidden")
-    );
+    assert_eq!(run.view().last_error.as_deref(), Some("denied: nodes is forbidden"));
     run.wait();
     run.step(In::Opened(run.call()));
     assert_eq!(run.view().last_error, None);
@@ -440,10 +349,7 @@ fn a_silent_watch_is_broken_after_five_and_a_half_minutes_and_listed_again() {
     assert_eq!(run.waits(), 330_000);
     run.wait();
     assert!(run.samples().contains(&relisted(RelistReason::Broken)));
-    assert_eq!(
-        run.view().last_error.as_deref(),
-        Some("the watch was silent for 330 s")
-    );
+    assert_eq!(run.view().last_error.as_deref(), Some("the watch was silent for 330 s"));
     run.wait();
     assert_eq!(run.asks(), [Ask::StreamingList]);
 }
@@ -502,19 +408,12 @@ fn a_refusal_while_a_wait_is_on_does_not_shorten_it() {
 fn d6_an_undecodable_line_is_passed_on_counted_and_gone_past() {
     let mut run = Run::watching();
     let key = Some(ObjectKey::Node(NodeName::new("n1")));
-    let line = |key| Line::Undecodable {
-        key,
-        resource_version: Some(version(15)),
-        error: "bad".into(),
-    };
+    let line = |key| Line::Undecodable { key, resource_version: Some(version(15)), error: "bad".into() };
     run.lines(vec![line(key), line(None)]);
     assert_eq!(run.seen(), ["undecodable true", "undecodable false"]);
     assert_eq!(
         run.samples(),
-        [
-            Sample::UndecodableObject(Kind::Nodes),
-            Sample::UndecodableObject(Kind::Nodes)
-        ]
+        [Sample::UndecodableObject(Kind::Nodes), Sample::UndecodableObject(Kind::Nodes)]
     );
     run.ended(None);
     assert_eq!(run.asks(), watch_from(15));
@@ -533,10 +432,7 @@ fn what_the_informer_holds_is_shown() {
 fn a_list_without_a_version_is_a_failure() {
     let mut run = Run::new();
     run.step(In::Start);
-    let nameless = Line::Bookmark {
-        resource_version: ResourceVersion::default(),
-        list_end: true,
-    };
+    let nameless = Line::Bookmark { resource_version: ResourceVersion::default(), list_end: true };
     run.lines(vec![object(7), nameless]);
     assert_eq!(run.seen(), ["began FirstList", "object 7", "aborted"]);
 }

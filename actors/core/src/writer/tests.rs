@@ -56,7 +56,11 @@ fn wants(pool: &PoolId, required: &[u8]) -> Taken {
     let member =
         |last: &u8| (ip(*last), Member { name: AddressName::new(format!("n{last}")), node_ready: true });
     Taken {
-        level: Level { required: required.iter().map(member).collect(), tolerated: BTreeSet::new(), keeps_last: false },
+        level: Level {
+            required: required.iter().map(member).collect(),
+            tolerated: BTreeSet::new(),
+            keeps_last: false,
+        },
         family: Family::V4,
         services: BTreeMap::from([owner(pool)]),
     }

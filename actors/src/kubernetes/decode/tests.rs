@@ -54,7 +54,8 @@ fn d4_absent_conditions_count_as_the_api_says() {
     let Object::Slice(slice) = object(Kind::EndpointSlices, text) else { panic!("not a slice") };
     assert_eq!(slice.service, Some(ServiceKey::new("shop", "web")));
     assert_eq!(slice.trigger_age, Some(Duration::from_secs(2)));
-    let seen: Vec<_> = slice.endpoints.iter().map(|e| (e.node.is_some(), e.ready, e.serving, e.terminating)).collect();
+    let seen: Vec<_> =
+        slice.endpoints.iter().map(|e| (e.node.is_some(), e.ready, e.serving, e.terminating)).collect();
     assert_eq!(seen, [(true, true, true, false), (true, false, false, true), (false, true, true, false)]);
 }
 
@@ -122,7 +123,8 @@ fn d6_a_list_without_a_version_is_refused() {
 #[test]
 fn errors_and_bookmarks_of_a_real_server_are_understood() {
     let read = |text: &str| line(Kind::Nodes, text.as_bytes(), wall());
-    let expired = r#"{"type":"ERROR","object":{"kind":"Status","status":"Failure","reason":"Expired","code":410}}"#;
+    let expired =
+        r#"{"type":"ERROR","object":{"kind":"Status","status":"Failure","reason":"Expired","code":410}}"#;
     assert!(matches!(read(expired), Line::Error(WatchFailure::Expired)));
     let end = r#"{"type":"BOOKMARK","object":{"metadata":{"resourceVersion":"12",
         "annotations":{"k8s.io/initial-events-end":"true"}}}}"#;
@@ -141,7 +143,6 @@ fn every_recorded_watch_event_is_decoded() {
     let Ok(recorded) = std::fs::read_to_string(path) else {
         let skipped = writeln!(std::io::stderr(), "skipped: no recorded watch at {path}");
         return assert!(skipped.is_ok());
-
     };
     let mut seen = 0;
     for text in recorded.lines().filter(|text| !text.trim().is_empty()) {

@@ -26,14 +26,7 @@ pub(crate) struct Answer {
 impl Answer {
     pub(crate) fn json(status: u16, body: Vec<u8>) -> Self {
         let content_type = "application/json; charset=utf-8";
-        Self {
-            status,
-            headers: Vec::new(),
-            body,
-            content_type,
-            code: None,
-            operation: None,
-        }
+        Self { status, headers: Vec::new(), body, content_type, code: None, operation: None }
     }
 
     pub(crate) fn empty(status: u16) -> Self {
@@ -53,21 +46,13 @@ impl Answer {
 
     /// An error of the gateway in front of the resource provider.
     pub(crate) fn gateway(status: u16, code: &'static str, message: &str) -> Self {
-        Self::error(
-            status,
-            code,
-            &json!({"error": {"code": code, "message": message}}),
-        )
-        .with("x-ms-failure-cause", "gateway")
+        Self::error(status, code, &json!({"error": {"code": code, "message": message}}))
+            .with("x-ms-failure-cause", "gateway")
     }
 
     /// An error of the resource provider without details.
     pub(crate) fn provider(status: u16, code: &'static str, message: &str) -> Self {
-        Self::error(
-            status,
-            code,
-            &json!({"error": {"code": code, "message": message, "details": []}}),
-        )
+        Self::error(status, code, &json!({"error": {"code": code, "message": message, "details": []}}))
     }
 
     /// An error of the resource provider whose reason is in its one detail.
@@ -100,13 +85,7 @@ impl Answer {
     }
 
     pub(crate) fn fault(fault: &FaultAnswer) -> Self {
-        let FaultAnswer {
-            status,
-            code,
-            message,
-            retry_after,
-            body,
-        } = fault;
+        let FaultAnswer { status, code, message, retry_after, body } = fault;
         let mut answer = match body {
             FaultBody::Standard => {
                 let body = json!({"error": {"code": code, "message": message, "details": []}});
@@ -121,10 +100,9 @@ impl Answer {
                 });
                 Self::json(*status, json!({ "Error": error }).to_string().into_bytes())
             }
-            FaultBody::Bare => Self::json(
-                *status,
-                json!({"code": code, "message": message}).to_string().into_bytes(),
-            ),
+            FaultBody::Bare => {
+                Self::json(*status, json!({"code": code, "message": message}).to_string().into_bytes())
+            }
             FaultBody::Html => {
                 let page = format!("<html><head><title>{status}</title></head><body>{message}</body></html>");
                 let mut answer = Self::json(*status, page.into_bytes());

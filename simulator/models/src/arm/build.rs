@@ -68,25 +68,14 @@ impl ArmModel {
         properties.extend(spec.properties.clone());
         let members = spec.members.iter();
         let addresses = if spec.nic_backed {
-            members
-                .map(|(_, instance)| self.interface_address(instance))
-                .collect()
+            members.map(|(_, instance)| self.interface_address(instance)).collect()
         } else {
-            members
-                .map(|(name, ip)| ip_address(name, ip, &spec.virtual_network))
-                .collect()
+            members.map(|(name, ip)| ip_address(name, ip, &spec.virtual_network)).collect()
         };
-        let content = Content {
-            top: Map::new(),
-            properties,
-            addresses,
-        };
+        let content = Content { top: Map::new(), properties, addresses };
         let nic_backed = spec.nic_backed;
         self.change(load_balancer, |lb| {
-            let entry = lb
-                .pools
-                .entry(key(pool))
-                .or_insert_with(|| Pool::new(pool, Content::default()));
+            let entry = lb.pools.entry(key(pool)).or_insert_with(|| Pool::new(pool, Content::default()));
             entry.content = content;
             entry.nic_backed = nic_backed;
         });
@@ -107,11 +96,7 @@ impl ArmModel {
         self.change(load_balancer, |lb| {
             let (name, pool) = lb.refer(rule, pool, |pool| &mut pool.rules);
             lb.rules.retain(|rule| rule.name != name);
-            lb.rules.push(Rule {
-                name,
-                pool,
-                with_probe,
-            });
+            lb.rules.push(Rule { name, pool, with_probe });
         });
     }
 
@@ -171,23 +156,12 @@ impl ArmModel {
         let now = self.now;
         let answered_at = now.saturating_add(self.settings.put_latency.draw(&mut self.latencies));
         let lb_key = key(load_balancer);
-        let found = self
-            .balancers
-            .get(&lb_key)
-            .and_then(|lb| lb.pools.get(&key(pool)));
+        let found = self.balancers.get(&lb_key).and_then(|lb| lb.pools.get(&key(pool)));
         let mut content = found.map_or_else(Content::default, |pool| pool.content.clone());
-        content
-            .addresses
-            .retain(|known| members.iter().any(|(_, ip)| known.text("ipAddress") == Some(*ip)));
+        content.addresses.retain(|known| members.iter().any(|(_, ip)| known.text("ipAddress") == Some(*ip)));
         for (name, ip) in members {
-            if !content
-                .addresses
-                .iter()
-                .any(|known| known.text("ipAddress") == Some(*ip))
-            {
-                content
-                    .addresses
-                    .push(ip_address(name, ip, &VirtualNetwork::Absent));
+            if !content.addresses.iter().any(|known| known.text("ipAddress") == Some(*ip)) {
+                content.addresses.push(ip_address(name, ip, &VirtualNetwork::Absent));
             }
         }
         let answer = self.write_pool(PoolWrite {
@@ -251,11 +225,7 @@ impl ArmModel {
     }
 
     fn load_balancer_mut(&mut self, name: &str) -> &mut LoadBalancer {
-        let super::Settings {
-            subscription,
-            resource_group,
-            ..
-        } = &self.settings;
+        let super::Settings { subscription, resource_group, .. } = &self.settings;
         let identities = &mut self.identities;
         self.balancers.entry(key(name)).or_insert_with(|| {
             let group = format!("/subscriptions/{subscription}/resourceGroups/{resource_group}");
@@ -273,11 +243,7 @@ impl ArmModel {
     }
 
     fn interface_address(&self, instance: &str) -> Address {
-        let super::Settings {
-            subscription,
-            resource_group,
-            ..
-        } = &self.settings;
+        let super::Settings { subscription, resource_group, .. } = &self.settings;
         let machine = if instance.starts_with('/') {
             instance.to_owned()
         } else {
@@ -293,11 +259,7 @@ impl ArmModel {
         let name = super::random::Random::new(seed).guid().to_string();
         let mut properties = Map::new();
         properties.insert("networkInterfaceIPConfiguration".to_owned(), json!({ "id": id }));
-        Address {
-            name,
-            top: Map::new(),
-            properties,
-        }
+        Address { name, top: Map::new(), properties }
     }
 }
 
@@ -309,10 +271,7 @@ impl LoadBalancer {
         pool: &str,
         list: impl FnOnce(&mut Pool) -> &mut Vec<Arc<str>>,
     ) -> (Arc<str>, Arc<str>) {
-        let entry = self
-            .pools
-            .entry(key(pool))
-            .or_insert_with(|| Pool::new(pool, Content::default()));
+        let entry = self.pools.entry(key(pool)).or_insert_with(|| Pool::new(pool, Content::default()));
         let names = (Arc::from(rule), entry.name.clone());
         let list = list(entry);
         list.retain(|known| *known != names.0);
@@ -330,11 +289,7 @@ fn ip_address(name: &str, ip: &str, network: &VirtualNetwork) -> Address {
         }
         VirtualNetwork::Absent | VirtualNetwork::Pool(_) => {}
     }
-    Address {
-        name: name.to_owned(),
-        top: Map::new(),
-        properties,
-    }
+    Address { name: name.to_owned(), top: Map::new(), properties }
 }
 
 fn plant(into: &mut Map<String, Value>, level: &str) {

@@ -49,9 +49,7 @@ impl Faults {
             matched: 0,
             struck: 0,
         });
-        Self {
-            counted: counted.collect(),
-        }
+        Self { counted: counted.collect() }
     }
 
     /// Counts the request in every fault that matches it; of two effects of one sort the first listed wins.

@@ -37,10 +37,7 @@ impl ArmModel {
     /// The IPs of a pool's members, sorted; cheaper than [`ArmModel::members`]. None when there is no such pool.
     pub fn member_ips(&self, load_balancer: &str, pool: &str) -> Option<Vec<&str>> {
         let addresses = &self.pool(load_balancer, pool)?.content.addresses;
-        let mut ips: Vec<&str> = addresses
-            .iter()
-            .filter_map(|address| address.text("ipAddress"))
-            .collect();
+        let mut ips: Vec<&str> = addresses.iter().filter_map(|address| address.text("ipAddress")).collect();
         ips.sort_unstable();
         Some(ips)
     }
@@ -55,16 +52,12 @@ impl ArmModel {
 
     /// The etag that a load balancer shares with its children, as in bodies: `W/"guid"`.
     pub fn etag(&self, load_balancer: &str) -> Option<String> {
-        self.balancers
-            .get(&key(load_balancer))
-            .map(|lb| format!("W/\"{}\"", lb.etag))
+        self.balancers.get(&key(load_balancer)).map(|lb| format!("W/\"{}\"", lb.etag))
     }
 
     /// Whether an operation runs on the load balancer.
     pub fn is_updating(&self, load_balancer: &str) -> bool {
-        self.balancers
-            .get(&key(load_balancer))
-            .is_some_and(|lb| lb.running.is_some())
+        self.balancers.get(&key(load_balancer)).is_some_and(|lb| lb.running.is_some())
     }
 
     /// The names of all load balancers, in a stable order.
@@ -75,8 +68,7 @@ impl ArmModel {
     /// The names of all pools of a load balancer, in a stable order.
     pub fn pools(&self, load_balancer: &str) -> impl Iterator<Item = &str> {
         let lb = self.balancers.get(&key(load_balancer));
-        lb.into_iter()
-            .flat_map(|lb| lb.pools.values().map(|pool| &*pool.name))
+        lb.into_iter().flat_map(|lb| lb.pools.values().map(|pool| &*pool.name))
     }
 
     /// The requests so far, oldest first, up to [`Settings::log_capacity`].
@@ -101,9 +93,7 @@ impl ArmModel {
 
     /// Sets scheme and authority of absolute URLs, once the HTTP wrapper knows its address.
     pub fn set_endpoint(&mut self, endpoint: &str) {
-        endpoint
-            .trim_end_matches('/')
-            .clone_into(&mut self.settings.endpoint);
+        endpoint.trim_end_matches('/').clone_into(&mut self.settings.endpoint);
     }
 
     /// Turns a knob while the model runs. Quotas start full; faults start counting at 0.

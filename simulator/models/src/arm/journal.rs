@@ -140,10 +140,7 @@ struct InFlight {
 
 impl Journal {
     pub(crate) fn new(capacity: usize) -> Self {
-        Self {
-            capacity,
-            ..Self::default()
-        }
+        Self { capacity, ..Self::default() }
     }
 
     pub(crate) fn record(&mut self, entry: LogEntry) {
@@ -179,8 +176,6 @@ impl Journal {
     }
 
     pub(crate) fn max_concurrent_puts(&self, load_balancer: &str) -> u64 {
-        self.in_flight
-            .get(&key(load_balancer))
-            .map_or(0, |in_flight| in_flight.most)
+        self.in_flight.get(&key(load_balancer)).map_or(0, |in_flight| in_flight.most)
     }
 }

@@ -59,10 +59,7 @@ impl ArmModel {
         };
         if let Some(running) = lb.running.take() {
             self.journal.counters.superseded += 1;
-            self.operations.end_early(
-                running.id,
-                operation::superseded((running.name, running.id), later),
-            );
+            self.operations.end_early(running.id, operation::superseded((running.name, running.id), later));
             lb.take_effect(running.pool.as_deref(), running.on_abort);
         }
     }
@@ -97,23 +94,9 @@ impl ArmModel {
     /// Starts an operation on the load balancer itself.
     pub(super) fn start_on_load_balancer(&mut self, lb_key: &str, id: Guid, ends_at: u64, now: u64) {
         let name = OperationName::PutLoadBalancer;
-        let running = Running {
-            id,
-            name,
-            pool: None,
-            on_success: Effect::Nothing,
-            on_abort: Effect::Nothing,
-        };
-        self.start(
-            Start {
-                load_balancer: lb_key,
-                id,
-                running,
-                ends_at,
-                bad_end: None,
-            },
-            now,
-        );
+        let running =
+            Running { id, name, pool: None, on_success: Effect::Nothing, on_abort: Effect::Nothing };
+        self.start(Start { load_balancer: lb_key, id, running, ends_at, bad_end: None }, now);
     }
 
     pub(super) fn start(&mut self, start: Start, now: u64) {
@@ -123,12 +106,7 @@ impl ArmModel {
             Some((BadEnd::Canceled, code, message)) => End::Canceled { code, message },
         };
         let load_balancer = start.load_balancer.to_owned();
-        let operation = Operation {
-            load_balancer,
-            ends_at: start.ends_at,
-            planned,
-            ended: None,
-        };
+        let operation = Operation { load_balancer, ends_at: start.ends_at, planned, ended: None };
         self.operations.start(start.id, operation, now);
         if let Some(lb) = self.balancers.get_mut(start.load_balancer) {
             lb.running = Some(start.running);

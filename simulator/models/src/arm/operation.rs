@@ -81,11 +81,7 @@ impl Operations {
     }
 
     pub(crate) fn start(&mut self, id: Guid, operation: Operation, now: u64) {
-        while self
-            .oldest_first
-            .front()
-            .is_some_and(|(at, _)| at.saturating_add(KEPT_US) < now)
-        {
+        while self.oldest_first.front().is_some_and(|(at, _)| at.saturating_add(KEPT_US) < now) {
             if let Some((_, old)) = self.oldest_first.pop_front() {
                 self.records.remove(&old);
             }
@@ -137,32 +133,21 @@ pub(crate) fn superseded(earlier: (OperationName, Guid), later: (OperationName, 
 pub(crate) fn signed_query(seed: u64, id: Guid, api_version: &str) -> String {
     let [time, certificate, signature, hash] = signature(seed, id);
     let mut query = String::with_capacity(CERTIFICATE_LENGTH + 500);
-    write!(
-        query,
-        "api-version={api_version}&t={time}&c={certificate}&s={signature}&h={hash}"
-    )
-    .expect("writing to a string cannot fail");
+    write!(query, "api-version={api_version}&t={time}&c={certificate}&s={signature}&h={hash}")
+        .expect("writing to a string cannot fail");
     query
 }
 
 /// Whether a poll still carries what its URL was signed with.
 pub(crate) fn is_signed(seed: u64, id: Guid, target: &Target) -> bool {
     let expected = signature(seed, id);
-    ["t", "c", "s", "h"]
-        .iter()
-        .zip(&expected)
-        .all(|(name, value)| target.query(name) == Some(value))
+    ["t", "c", "s", "h"].iter().zip(&expected).all(|(name, value)| target.query(name) == Some(value))
 }
 
 fn signature(seed: u64, id: Guid) -> [String; 4] {
     let mut random = Random::new(seed ^ id.folded());
     let time = format!("639{:015}", random.next_u64() % 1_000_000_000_000_000);
-    [
-        time,
-        letters(&mut random, CERTIFICATE_LENGTH),
-        letters(&mut random, 342),
-        letters(&mut random, 43),
-    ]
+    [time, letters(&mut random, CERTIFICATE_LENGTH), letters(&mut random, 342), letters(&mut random, 43)]
 }
 
 fn letters(random: &mut Random, count: usize) -> String {

@@ -50,16 +50,10 @@ impl Route {
 impl Target {
     pub(crate) fn parse(path_and_query: &str) -> Self {
         let without_authority = after_authority(path_and_query);
-        let (path, query) = without_authority
-            .split_once('?')
-            .unwrap_or((without_authority, ""));
+        let (path, query) = without_authority.split_once('?').unwrap_or((without_authority, ""));
         let segments: Vec<String> = path.split('/').filter(|s| !s.is_empty()).map(decode).collect();
         let words: Vec<&str> = segments.iter().map(String::as_str).collect();
-        let query = query
-            .split('&')
-            .filter(|pair| !pair.is_empty())
-            .map(pair)
-            .collect();
+        let query = query.split('&').filter(|pair| !pair.is_empty()).map(pair).collect();
         let (subscription, rest) = match words.as_slice() {
             [key, name, rest @ ..] if is(key, "subscriptions") => (Some((*name).to_owned()), rest),
             other => (None, other),
@@ -68,20 +62,12 @@ impl Target {
             [key, name, rest @ ..] if is(key, "resourceGroups") => (Some((*name).to_owned()), rest),
             other => (None, other),
         };
-        Self {
-            subscription,
-            route: route(rest, resource_group.is_some()),
-            resource_group,
-            query,
-        }
+        Self { subscription, route: route(rest, resource_group.is_some()), resource_group, query }
     }
 
     /// The first value of a query parameter; parameter names compare without case.
     pub(crate) fn query(&self, name: &str) -> Option<&str> {
-        self.query
-            .iter()
-            .find(|(key, _)| is(key, name))
-            .map(|(_, value)| value.as_str())
+        self.query.iter().find(|(key, _)| is(key, name)).map(|(_, value)| value.as_str())
     }
 }
 
@@ -94,21 +80,16 @@ fn route(rest: &[&str], in_group: bool) -> Route {
     }
     match rest {
         [kind] if is(kind, "loadBalancers") => Route::LoadBalancers,
-        [kind, name] if in_group && is(kind, "loadBalancers") => Route::LoadBalancer {
-            name: (*name).to_owned(),
-        },
+        [kind, name] if in_group && is(kind, "loadBalancers") => {
+            Route::LoadBalancer { name: (*name).to_owned() }
+        }
         [kind, name, child] if in_group && is(kind, "loadBalancers") && is(child, "backendAddressPools") => {
-            Route::Pools {
-                load_balancer: (*name).to_owned(),
-            }
+            Route::Pools { load_balancer: (*name).to_owned() }
         }
         [kind, name, child, pool]
             if in_group && is(kind, "loadBalancers") && is(child, "backendAddressPools") =>
         {
-            Route::Pool {
-                load_balancer: (*name).to_owned(),
-                pool: (*pool).to_owned(),
-            }
+            Route::Pool { load_balancer: (*name).to_owned(), pool: (*pool).to_owned() }
         }
         [kind, _, child, id] if is(kind, "locations") && is(child, "operations") => {
             Route::Operation { id: Guid::parse(id) }
@@ -147,9 +128,7 @@ fn decode(text: &str) -> String {
     let mut decoded = Vec::with_capacity(bytes.len());
     let mut at = 0;
     while at < bytes.len() {
-        let code = bytes
-            .get(at + 1..at + 3)
-            .and_then(|hex| std::str::from_utf8(hex).ok());
+        let code = bytes.get(at + 1..at + 3).and_then(|hex| std::str::from_utf8(hex).ok());
         match code.and_then(|hex| u8::from_str_radix(hex, 16).ok()) {
             Some(byte) if bytes[at] == b'%' => {
                 decoded.push(byte);

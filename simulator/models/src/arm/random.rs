@@ -53,13 +53,10 @@ impl Guid {
     pub(crate) fn parse(text: &str) -> Option<Self> {
         let bytes = text.as_bytes();
         let dashes = |at: usize| matches!(at, 8 | 13 | 18 | 23);
-        let shaped = bytes.iter().enumerate().all(|(at, byte)| {
-            if dashes(at) {
-                *byte == b'-'
-            } else {
-                byte.is_ascii_hexdigit()
-            }
-        });
+        let shaped = bytes
+            .iter()
+            .enumerate()
+            .all(|(at, byte)| if dashes(at) { *byte == b'-' } else { byte.is_ascii_hexdigit() });
         if bytes.len() != 36 || !shaped {
             return None;
         }
@@ -77,13 +74,7 @@ impl Guid {
 impl fmt::Display for Guid {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self(high, low) = self;
-        write!(
-            f,
-            "{:08x}-{:04x}-{:04x}",
-            high >> 32,
-            high >> 16 & 0xFFFF,
-            high & 0xFFFF
-        )?;
+        write!(f, "{:08x}-{:04x}-{:04x}", high >> 32, high >> 16 & 0xFFFF, high & 0xFFFF)?;
         write!(f, "-{:04x}-{:012x}", low >> 48, low & 0xFFFF_FFFF_FFFF)
     }
 }

@@ -13,10 +13,7 @@ impl ArmModel {
     pub(super) fn read_load_balancer(&self, name: &str) -> Answer {
         match self.balancers.get(&key(name)) {
             Some(lb) => {
-                let view = LoadBalancerView {
-                    lb,
-                    settings: &self.settings,
-                };
+                let view = LoadBalancerView { lb, settings: &self.settings };
                 Answer::json(200, render::text(&view)).with("ETag", etag_header(lb))
             }
             None => self.load_balancer_not_found(name),
@@ -26,11 +23,7 @@ impl ArmModel {
     pub(super) fn list_load_balancers(&self, call: &Call) -> Answer {
         let skip = skip_token(call);
         let settings = &self.settings;
-        let mut shown = self
-            .balancers
-            .values()
-            .skip(skip)
-            .map(|lb| LoadBalancerView { lb, settings });
+        let mut shown = self.balancers.values().skip(skip).map(|lb| LoadBalancerView { lb, settings });
         let value: Vec<_> = shown.by_ref().take(settings.page_size.max(1)).collect();
         let next_link = shown.next().is_some().then(|| {
             let group = match &call.target.resource_group {
@@ -42,13 +35,7 @@ impl ArmModel {
                 format!("/subscriptions/{subscription}{group}/providers/Microsoft.Network/loadBalancers");
             self.next_link(call, &path, skip + value.len())
         });
-        Answer::json(
-            200,
-            render::text(&Page {
-                value: &value,
-                next_link,
-            }),
-        )
+        Answer::json(200, render::text(&Page { value: &value, next_link }))
     }
 
     pub(super) fn read_pool(&self, load_balancer: &str, pool: &str) -> Answer {
@@ -71,22 +58,12 @@ impl ArmModel {
         };
         let skip = skip_token(call);
         let settings = &self.settings;
-        let mut shown = lb
-            .pools
-            .iter()
-            .skip(skip)
-            .map(|(key, pool)| PoolView::of(lb, key, pool, settings));
+        let mut shown = lb.pools.iter().skip(skip).map(|(key, pool)| PoolView::of(lb, key, pool, settings));
         let value: Vec<_> = shown.by_ref().take(settings.page_size.max(1)).collect();
         let more = shown.next().is_some();
         let path = format!("{}/backendAddressPools", lb.id);
         let next_link = more.then(|| self.next_link(call, &path, skip + value.len()));
-        Answer::json(
-            200,
-            render::text(&Page {
-                value: &value,
-                next_link,
-            }),
-        )
+        Answer::json(200, render::text(&Page { value: &value, next_link }))
     }
 
     /// The state of an operation. Its body tells the outcome; the status is 200 even for failures.
@@ -131,11 +108,7 @@ impl ArmModel {
     fn signed_operation(&self, call: &Call, id: Option<Guid>) -> Result<&Operation, Answer> {
         let found = id.and_then(|id| self.operations.get(id).map(|operation| (id, operation)));
         let Some((id, operation)) = found else {
-            return Err(Answer::provider(
-                404,
-                "OperationNotFound",
-                "The operation could not be found.",
-            ));
+            return Err(Answer::provider(404, "OperationNotFound", "The operation could not be found."));
         };
         if operation::is_signed(self.settings.seed, id, &call.target) {
             Ok(operation)
@@ -169,10 +142,7 @@ impl ArmModel {
 }
 
 fn skip_token(call: &Call) -> usize {
-    call.target
-        .query("$skipToken")
-        .and_then(|token| token.parse().ok())
-        .unwrap_or(0)
+    call.target.query("$skipToken").and_then(|token| token.parse().ok()).unwrap_or(0)
 }
 
 fn etag_header(lb: &LoadBalancer) -> String {

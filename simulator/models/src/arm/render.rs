@@ -49,11 +49,7 @@ impl State {
 
 /// The state of a load balancer.
 pub(crate) fn state(lb: &LoadBalancer) -> State {
-    if lb.running.is_some() {
-        State::Updating
-    } else {
-        State::idle(lb.last_write)
-    }
+    if lb.running.is_some() { State::Updating } else { State::idle(lb.last_write) }
 }
 
 /// The state of one pool.
@@ -98,11 +94,7 @@ struct Links<'a, N>(&'a LoadBalancer, &'static str, &'a [N]);
 
 impl<N: AsRef<str>> Serialize for Links<'_, N> {
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
-        to.collect_seq(
-            self.2
-                .iter()
-                .map(|name| Link(ChildId(self.0, self.1, name.as_ref()))),
-        )
+        to.collect_seq(self.2.iter().map(|name| Link(ChildId(self.0, self.1, name.as_ref()))))
     }
 }
 
@@ -131,8 +123,7 @@ impl<W: WriteEntries> Serialize for Properties<&W> {
 }
 
 fn entries<M: SerializeMap>(map: &mut M, more: &Map<String, Value>) -> Result<(), M::Error> {
-    more.iter()
-        .try_for_each(|(name, value)| map.serialize_entry(name, value))
+    more.iter().try_for_each(|(name, value)| map.serialize_entry(name, value))
 }
 
 /// A list page.
@@ -163,13 +154,7 @@ pub(crate) struct PoolView<'a> {
 
 impl<'a> PoolView<'a> {
     pub(crate) fn of(lb: &'a LoadBalancer, key: &str, pool: &'a Pool, settings: &'a Settings) -> Self {
-        Self {
-            lb,
-            pool,
-            content: &pool.content,
-            state: pool_state(lb, key, pool),
-            settings,
-        }
+        Self { lb, pool, content: &pool.content, state: pool_state(lb, key, pool), settings }
     }
 }
 
@@ -188,17 +173,10 @@ impl Serialize for PoolView<'_> {
 
 impl WriteEntries for PoolView<'_> {
     fn write<M: SerializeMap>(&self, map: &mut M) -> Result<(), M::Error> {
-        let Self {
-            lb, pool, content, ..
-        } = self;
+        let Self { lb, pool, content, .. } = self;
         map.serialize_entry("provisioningState", self.state.text())?;
         entries(map, &content.properties)?;
-        let addresses = || {
-            content
-                .addresses
-                .iter()
-                .map(|address| AddressView { pool: self, address })
-        };
+        let addresses = || content.addresses.iter().map(|address| AddressView { pool: self, address });
         map.serialize_entry("loadBalancerBackendAddresses", &Sequence(addresses))?;
         if pool.nic_backed {
             let interfaces = content.addresses.iter().filter_map(Address::network_interface);
@@ -206,20 +184,14 @@ impl WriteEntries for PoolView<'_> {
             map.serialize_entry("backendIPConfigurations", &configurations)?;
         }
         if !pool.rules.is_empty() {
-            map.serialize_entry(
-                "loadBalancingRules",
-                &Links(lb, "loadBalancingRules", &pool.rules),
-            )?;
+            map.serialize_entry("loadBalancingRules", &Links(lb, "loadBalancingRules", &pool.rules))?;
         }
         if let Some(first) = pool.outbound_rules.first() {
             map.serialize_entry("outboundRule", &Link(ChildId(lb, "outboundRules", first)))?;
             map.serialize_entry("outboundRules", &Links(lb, "outboundRules", &pool.outbound_rules))?;
         }
         if !pool.inbound_nat_rules.is_empty() {
-            map.serialize_entry(
-                "inboundNatRules",
-                &Links(lb, "inboundNatRules", &pool.inbound_nat_rules),
-            )?;
+            map.serialize_entry("inboundNatRules", &Links(lb, "inboundNatRules", &pool.inbound_nat_rules))?;
         }
         Ok(())
     }
@@ -233,9 +205,7 @@ struct AddressView<'a> {
 impl Serialize for AddressView<'_> {
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
         const TYPE: &str = "Microsoft.Network/loadBalancers/backendAddressPools/loadBalancerBackendAddresses";
-        let PoolView {
-            lb, pool, settings, ..
-        } = self.pool;
+        let PoolView { lb, pool, settings, .. } = self.pool;
         let mut map = to.serialize_map(None)?;
         map.serialize_entry("name", &self.address.name)?;
         if settings.address_resource_fields {
@@ -283,10 +253,7 @@ impl Serialize for LoadBalancerView<'_> {
         map.serialize_entry("type", TYPE)?;
         map.serialize_entry("location", &self.settings.location)?;
         map.serialize_entry("properties", &Properties(self))?;
-        map.serialize_entry(
-            "sku",
-            &serde_json::json!({"name": "Standard", "tier": "Regional"}),
-        )?;
+        map.serialize_entry("sku", &serde_json::json!({"name": "Standard", "tier": "Regional"}))?;
         entries(&mut map, &self.lb.top)?;
         map.end()
     }
@@ -299,28 +266,15 @@ impl WriteEntries for LoadBalancerView<'_> {
         map.serialize_entry("resourceGuid", &lb.resource_guid.to_string())?;
         entries(map, &lb.properties)?;
         let frontends = lb.frontends();
-        let child = |kind, name, content| ChildView {
-            lb,
-            kind,
-            name,
-            content,
-        };
+        let child = |kind, name, content| ChildView { lb, kind, name, content };
         let frontend = |name| child("frontendIPConfigurations", name, Child::Frontend);
         map.serialize_entry(
             "frontendIPConfigurations",
             &Sequence(|| frontends.iter().map(|name| frontend(name))),
         )?;
-        let pools = || {
-            lb.pools
-                .iter()
-                .map(|(key, pool)| PoolView::of(lb, key, pool, settings))
-        };
+        let pools = || lb.pools.iter().map(|(key, pool)| PoolView::of(lb, key, pool, settings));
         map.serialize_entry("backendAddressPools", &Sequence(pools))?;
-        let rules = || {
-            lb.rules
-                .iter()
-                .map(|rule| child("loadBalancingRules", &rule.name, Child::Rule(rule)))
-        };
+        let rules = || lb.rules.iter().map(|rule| child("loadBalancingRules", &rule.name, Child::Rule(rule)));
         map.serialize_entry("loadBalancingRules", &Sequence(rules))?;
         let probed = || lb.rules.iter().filter(|rule| rule.with_probe);
         let probes = || probed().map(|rule| child("probes", &rule.name, Child::Probe(rule)));
@@ -400,10 +354,7 @@ impl WriteEntries for ChildView<'_> {
                 map.serialize_entry("intervalInSeconds", &5)?;
                 map.serialize_entry("numberOfProbes", &2)?;
                 let rules = [rule.name.as_ref()];
-                map.serialize_entry(
-                    "loadBalancingRules",
-                    &Links(self.lb, "loadBalancingRules", &rules),
-                )
+                map.serialize_entry("loadBalancingRules", &Links(self.lb, "loadBalancingRules", &rules))
             }
             Child::Uses(rule) => {
                 map.serialize_entry("backendAddressPool", &pool(&rule.pool))?;

@@ -94,11 +94,7 @@ impl Default for Settings {
 
 /// A distribution of waiting times.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(
-    deny_unknown_fields,
-    rename_all = "camelCase",
-    rename_all_fields = "camelCase"
-)]
+#[serde(deny_unknown_fields, rename_all = "camelCase", rename_all_fields = "camelCase")]
 pub enum Latency {
     /// Always the same.
     Fixed {
@@ -151,11 +147,7 @@ pub enum UnfinishedWrite {
 
 /// What happens to a write while another one runs on the same load balancer.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(
-    deny_unknown_fields,
-    rename_all = "camelCase",
-    rename_all_fields = "camelCase"
-)]
+#[serde(deny_unknown_fields, rename_all = "camelCase", rename_all_fields = "camelCase")]
 pub enum ConcurrentWrite {
     /// The later write is answered 429 RetryableError.
     Refuse,
@@ -237,13 +229,7 @@ impl Fault {
             body: FaultBody::Standard,
         };
         let effect = FaultEffect::Answer(answer);
-        Self {
-            target: FaultTarget::PoolPut,
-            every,
-            limit: None,
-            load_balancer: None,
-            effect,
-        }
+        Self { target: FaultTarget::PoolPut, every, limit: None, load_balancer: None, effect }
     }
 }
 
@@ -267,11 +253,7 @@ pub enum FaultTarget {
 
 /// What a fault does to the request that it strikes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(
-    deny_unknown_fields,
-    rename_all = "camelCase",
-    rename_all_fields = "camelCase"
-)]
+#[serde(deny_unknown_fields, rename_all = "camelCase", rename_all_fields = "camelCase")]
 pub enum FaultEffect {
     /// Answers with an error; nothing is applied.
     Answer(FaultAnswer),

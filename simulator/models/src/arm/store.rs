@@ -117,10 +117,7 @@ impl Address {
     }
 
     pub(crate) fn network_interface(&self) -> Option<&str> {
-        self.properties
-            .get("networkInterfaceIPConfiguration")?
-            .get("id")?
-            .as_str()
+        self.properties.get("networkInterfaceIPConfiguration")?.get("id")?.as_str()
     }
 }
 
@@ -150,10 +147,7 @@ impl LoadBalancer {
     }
 
     pub(crate) fn remembered(&self, client_request_id: &str) -> Option<&Answer> {
-        self.remembered
-            .iter()
-            .find(|(id, _)| id == client_request_id)
-            .map(|(_, answer)| answer)
+        self.remembered.iter().find(|(id, _)| id == client_request_id).map(|(_, answer)| answer)
     }
 
     pub(crate) fn remember(&mut self, client_request_id: &str, answer: Answer) {

@@ -76,19 +76,12 @@ struct Bucket {
 impl Bucket {
     fn new(capacity: u64, refill_per_s: u64) -> Self {
         let capacity = capacity.saturating_mul(MICRO);
-        Self {
-            capacity,
-            refill_per_s,
-            tokens: capacity,
-            filled_at: 0,
-        }
+        Self { capacity, refill_per_s, tokens: capacity, filled_at: 0 }
     }
 
     /// Takes one token and says how many are left, or in how many seconds there is one.
     fn take(&mut self, now: u64) -> Result<u64, u64> {
-        let refill = now
-            .saturating_sub(self.filled_at)
-            .saturating_mul(self.refill_per_s);
+        let refill = now.saturating_sub(self.filled_at).saturating_mul(self.refill_per_s);
         self.tokens = self.tokens.saturating_add(refill).min(self.capacity);
         self.filled_at = now;
         match self.tokens.checked_sub(MICRO) {
@@ -96,10 +89,7 @@ impl Bucket {
                 self.tokens = left;
                 Ok(left / MICRO)
             }
-            None => Err((MICRO - self.tokens)
-                .div_ceil(self.refill_per_s.max(1))
-                .div_ceil(MICRO)
-                .max(1)),
+            None => Err((MICRO - self.tokens).div_ceil(self.refill_per_s.max(1)).div_ceil(MICRO).max(1)),
         }
     }
 }

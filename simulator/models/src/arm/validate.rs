@@ -17,25 +17,12 @@ const POOL_READ_ONLY: [&str; 6] = [
     "outboundRules",
     "provisioningState",
 ];
-const POOL_OPTIONAL: [&str; 5] = [
-    "drainPeriodInSeconds",
-    "location",
-    "syncMode",
-    "tunnelInterfaces",
-    "virtualNetwork",
-];
-const ADDRESS_READ_ONLY: [&str; 3] = [
-    "inboundNatRulesPortMapping",
-    "networkInterfaceIPConfiguration",
-    "provisioningState",
-];
-const ADDRESS_OPTIONAL: [&str; 5] = [
-    "adminState",
-    "ipAddress",
-    "loadBalancerFrontendIPConfiguration",
-    "subnet",
-    "virtualNetwork",
-];
+const POOL_OPTIONAL: [&str; 5] =
+    ["drainPeriodInSeconds", "location", "syncMode", "tunnelInterfaces", "virtualNetwork"];
+const ADDRESS_READ_ONLY: [&str; 3] =
+    ["inboundNatRulesPortMapping", "networkInterfaceIPConfiguration", "provisioningState"];
+const ADDRESS_OPTIONAL: [&str; 5] =
+    ["adminState", "ipAddress", "loadBalancerFrontendIPConfiguration", "subnet", "virtualNetwork"];
 const IDENTITY: [&str; 4] = ["id", "name", "etag", "type"];
 
 /// What a PUT is checked against.
@@ -63,9 +50,7 @@ impl Checked<'_> {
             Some(Value::Object(properties)) => properties,
             None | Some(Value::Null) => Map::new(),
             Some(_) => {
-                return Err(malformed(
-                    "The properties of a backend address pool must be an object.",
-                ));
+                return Err(malformed("The properties of a backend address pool must be an object."));
             }
         };
         top.retain(|name, _| !IDENTITY.contains(&name.as_str()));
@@ -82,11 +67,7 @@ impl Checked<'_> {
             (Some(pool), addresses) => self.interfaces(pool, addresses)?,
             (None, addresses) => addresses.unwrap_or_default(),
         };
-        let content = Content {
-            top,
-            properties,
-            addresses,
-        };
+        let content = Content { top, properties, addresses };
         self.check(&content)?;
         Ok(content)
     }
@@ -116,9 +97,7 @@ impl Checked<'_> {
             let Some(interface) = interface.filter(|_| address.text("ipAddress").is_none()) else {
                 return Err(self.interfaces_own_members());
             };
-            address
-                .properties
-                .insert("networkInterfaceIPConfiguration".to_owned(), interface.clone());
+            address.properties.insert("networkInterfaceIPConfiguration".to_owned(), interface.clone());
         }
         Ok(listed)
     }
@@ -135,15 +114,8 @@ impl Checked<'_> {
         let addresses = &content.addresses;
         if addresses.len() > self.max_addresses {
             let limit = self.max_addresses;
-            let message = format!(
-                "Backend address pool {} has more than {limit} addresses.",
-                self.pool_id
-            );
-            return Err(Answer::provider(
-                400,
-                "BackendAddressPoolAddressCountLimitReached",
-                &message,
-            )); // ours
+            let message = format!("Backend address pool {} has more than {limit} addresses.", self.pool_id);
+            return Err(Answer::provider(400, "BackendAddressPoolAddressCountLimitReached", &message)); // ours
         }
         let mut names = BTreeSet::new();
         for address in addresses {
@@ -155,12 +127,7 @@ impl Checked<'_> {
                 let message = format!(
                     "Resource {parent}/backendAddressPools/ has two child resources with the same name ({name})."
                 );
-                return Err(Answer::detailed(
-                    400,
-                    MALFORMED,
-                    "DuplicateResourceName",
-                    &message,
-                ));
+                return Err(Answer::detailed(400, MALFORMED, "DuplicateResourceName", &message));
             }
         }
         self.check_synchronisation(content)
@@ -168,26 +135,12 @@ impl Checked<'_> {
 
     fn check_synchronisation(&self, content: &Content) -> Result<(), Answer> {
         let at_pool = content.properties.contains_key("virtualNetwork");
-        if at_pool
-            && content
-                .addresses
-                .iter()
-                .any(|a| a.properties.contains_key("virtualNetwork"))
-        {
+        if at_pool && content.addresses.iter().any(|a| a.properties.contains_key("virtualNetwork")) {
             let message =
                 "The virtual network can be specified for the pool or for its addresses, not for both.";
-            return Err(Answer::detailed(
-                400,
-                MALFORMED,
-                "VirtualNetworkSpecifiedTwice",
-                message,
-            )); // ours
+            return Err(Answer::detailed(400, MALFORMED, "VirtualNetworkSpecifiedTwice", message)); // ours
         }
-        match content
-            .properties
-            .get("syncMode")
-            .map(|mode| mode.as_str().unwrap_or_default())
-        {
+        match content.properties.get("syncMode").map(|mode| mode.as_str().unwrap_or_default()) {
             None => Ok(()),
             Some(mode) if !mode.eq_ignore_ascii_case("Automatic") && !mode.eq_ignore_ascii_case("Manual") => {
                 Err(malformed("syncMode must be Automatic or Manual."))
@@ -223,23 +176,13 @@ fn address(value: Value) -> Result<Address, Answer> {
         Some(Value::Object(properties)) => properties,
         None | Some(Value::Null) => Map::new(),
         Some(_) => {
-            return Err(malformed(
-                "The properties of a backend address must be an object.",
-            ));
+            return Err(malformed("The properties of a backend address must be an object."));
         }
     };
-    let name = top
-        .get("name")
-        .and_then(Value::as_str)
-        .unwrap_or_default()
-        .to_owned();
+    let name = top.get("name").and_then(Value::as_str).unwrap_or_default().to_owned();
     top.retain(|name, _| !IDENTITY.contains(&name.as_str()));
     properties.retain(|name, value| is_kept(name, value, &ADDRESS_READ_ONLY, &ADDRESS_OPTIONAL));
-    Ok(Address {
-        name,
-        top,
-        properties,
-    })
+    Ok(Address { name, top, properties })
 }
 
 fn check_properties(address: &Address) -> Result<(), Answer> {

@@ -42,12 +42,7 @@ impl ArmModel {
             return Answer::etag_mismatch(&given, lb.etag, &id);
         }
         let max_addresses = self.settings.max_addresses_per_pool;
-        let checked = Checked {
-            pool_name: pool,
-            pool_id: &id,
-            existing,
-            max_addresses,
-        };
+        let checked = Checked { pool_name: pool, pool_id: &id, existing, max_addresses };
         let content = match checked.read(&call.request.body) {
             Ok(content) => content,
             Err(refusal) => return refusal,
@@ -81,10 +76,8 @@ impl ArmModel {
             return Answer::etag_mismatch(&given, found.etag, &pool_id(found, pool));
         }
         if let Some(rule) = existing.rules.first() {
-            let (pool, rule) = (
-                pool_id(found, pool),
-                render::child_id(&found.id, "loadBalancingRules", rule),
-            );
+            let (pool, rule) =
+                (pool_id(found, pool), render::child_id(&found.id, "loadBalancingRules", rule));
             let message = format!("Resource {pool} referenced by resource {rule} was not found.");
             return Answer::provider(400, "InvalidResourceReference", &message);
         }
@@ -111,20 +104,10 @@ impl ArmModel {
             on_abort: Effect::Nothing,
         };
         let ends_at = self.operation_end(call.answered_at, duration);
-        self.start(
-            Start {
-                load_balancer: &lb_key,
-                id,
-                running,
-                ends_at,
-                bad_end,
-            },
-            call.now,
-        );
+        self.start(Start { load_balancer: &lb_key, id, running, ends_at, bad_end }, call.now);
         let version = call.target.query("api-version").unwrap_or_default();
         let location = self.operation_url("operationResults", id, version);
-        self.asynchronous(Answer::empty(202), id, version)
-            .with("Location", location)
+        self.asynchronous(Answer::empty(202), id, version).with("Location", location)
     }
 
     /// Writes a pool that has passed all checks of its request.
@@ -148,10 +131,8 @@ impl ArmModel {
         };
         lb.etag = etag;
         let created = !lb.pools.contains_key(&pool_key);
-        let pool = lb
-            .pools
-            .entry(pool_key.clone())
-            .or_insert_with(|| Pool::new(write.pool, Content::default()));
+        let pool =
+            lb.pools.entry(pool_key.clone()).or_insert_with(|| Pool::new(write.pool, Content::default()));
         let lost = pool.content.addresses != write.content.addresses
             && self.outcomes.chance(self.settings.silent_loss);
         self.journal.counters.silently_lost += u64::from(lost);
@@ -197,11 +178,7 @@ impl ArmModel {
         let (on_success, on_abort) = match self.settings.visibility {
             Visibility::AtOnce => {
                 let before = Box::new(std::mem::replace(&mut pool.content, goal.clone()));
-                let success = if lost {
-                    Effect::Become(before.clone())
-                } else {
-                    Effect::Nothing
-                };
+                let success = if lost { Effect::Become(before.clone()) } else { Effect::Nothing };
                 let abort = if kept {
                     Effect::Nothing
                 } else if created {
@@ -212,11 +189,7 @@ impl ArmModel {
                 (success, abort)
             }
             Visibility::AtEnd => {
-                let success = if lost {
-                    Effect::Nothing
-                } else {
-                    Effect::Become(Box::new(goal.clone()))
-                };
+                let success = if lost { Effect::Nothing } else { Effect::Become(Box::new(goal.clone())) };
                 let abort = if kept {
                     Effect::Become(Box::new(goal.clone()))
                 } else if created {
@@ -228,25 +201,10 @@ impl ArmModel {
             }
         };
         let pool = Some(pool_key.to_owned());
-        let running = Running {
-            id,
-            name: OperationName::PutPool,
-            pool,
-            on_success,
-            on_abort,
-        };
+        let running = Running { id, name: OperationName::PutPool, pool, on_success, on_abort };
         let ends_at = self.operation_end(write.answered_at, duration);
         let load_balancer = write.load_balancer;
-        self.start(
-            Start {
-                load_balancer,
-                id,
-                running,
-                ends_at,
-                bad_end: write.bad_end,
-            },
-            write.now,
-        );
+        self.start(Start { load_balancer, id, running, ends_at, bad_end: write.bad_end }, write.now);
         let body = self.pool_body(load_balancer, pool_key, &goal, State::Updating);
         self.asynchronous(Answer::json(status, body), id, write.api_version)
     }
@@ -272,9 +230,7 @@ impl ArmModel {
     fn asynchronous(&self, mut answer: Answer, id: Guid, api_version: &str) -> Answer {
         answer.operation = Some(id);
         let url = self.operation_url("operations", id, api_version);
-        let answer = answer
-            .with("Azure-AsyncOperation", url)
-            .with("Azure-AsyncNotification", "Enabled");
+        let answer = answer.with("Azure-AsyncOperation", url).with("Azure-AsyncNotification", "Enabled");
         match self.settings.operation_retry_after_s {
             Some(seconds) => answer.with("Retry-After", seconds.to_string()),
             None => answer,
@@ -282,13 +238,7 @@ impl ArmModel {
     }
 
     fn operation_url(&self, kind: &str, id: Guid, api_version: &str) -> String {
-        let super::Settings {
-            endpoint,
-            subscription,
-            location,
-            seed,
-            ..
-        } = &self.settings;
+        let super::Settings { endpoint, subscription, location, seed, .. } = &self.settings;
         let query = operation::signed_query(*seed, id, api_version);
         let provider = "providers/Microsoft.Network/locations";
         format!("{endpoint}/subscriptions/{subscription}/{provider}/{location}/{kind}/{id}?{query}")
@@ -299,23 +249,13 @@ impl ArmModel {
         let found = lb.and_then(|lb| lb.pools.get(pool_key).map(|pool| (lb, pool)));
         let settings = &self.settings;
         found.map_or_else(Vec::new, |(lb, pool)| {
-            render::text(&PoolView {
-                lb,
-                pool,
-                content,
-                state,
-                settings,
-            })
+            render::text(&PoolView { lb, pool, content, state, settings })
         })
     }
 
     /// The `If-Match` of a request, normalised, when it does not match.
     fn mismatched_etag(&self, call: &Call, lb: &LoadBalancer, exists: bool) -> Option<String> {
-        let given = call
-            .request
-            .header("If-Match")
-            .filter(|_| self.settings.enforce_if_match)?
-            .trim();
+        let given = call.request.header("If-Match").filter(|_| self.settings.enforce_if_match)?.trim();
         if given == "*" && exists {
             return None;
         }
@@ -330,10 +270,7 @@ impl ArmModel {
 
 /// Whether a write would change nothing. While an operation writes the pool, every write is a change.
 fn is_there(lb: &LoadBalancer, pool_key: &str, content: &Content) -> bool {
-    let being_written = lb
-        .running
-        .as_ref()
-        .is_some_and(|running| running.pool.as_deref() == Some(pool_key));
+    let being_written = lb.running.as_ref().is_some_and(|running| running.pool.as_deref() == Some(pool_key));
     let pool = lb.pools.get(pool_key).filter(|_| !being_written);
     pool.is_some_and(|pool| pool.last_write == LastWrite::Succeeded && pool.content == *content)
 }

@@ -42,32 +42,17 @@ pub struct Endpoint {
 impl Endpoint {
     /// Ready and serving on a node.
     pub fn ready(node: &str) -> Endpoint {
-        Endpoint {
-            node: Some(node.to_owned()),
-            ready: true,
-            serving: true,
-            terminating: false,
-        }
+        Endpoint { node: Some(node.to_owned()), ready: true, serving: true, terminating: false }
     }
 
     /// Started on a node and not yet ready.
     pub fn starting(node: &str) -> Endpoint {
-        Endpoint {
-            node: Some(node.to_owned()),
-            ready: false,
-            serving: false,
-            terminating: false,
-        }
+        Endpoint { node: Some(node.to_owned()), ready: false, serving: false, terminating: false }
     }
 
     /// Terminating on a node, still serving.
     pub fn draining(node: &str) -> Endpoint {
-        Endpoint {
-            node: Some(node.to_owned()),
-            ready: false,
-            serving: true,
-            terminating: true,
-        }
+        Endpoint { node: Some(node.to_owned()), ready: false, serving: true, terminating: true }
     }
 }
 
@@ -96,10 +81,7 @@ pub fn triggered_at(mut slice: Value, time: &str) -> Value {
 pub fn service(namespace: &str, name: &str, ports: &[u16], families: &[Family]) -> Value {
     let number = hash(&["Service", namespace, name]);
     let node_port = |index: usize| 30_000 + number.wrapping_add(index as u64) % 2_700;
-    let cluster_ips: Vec<String> = families
-        .iter()
-        .map(|family| cluster_ip(*family, number))
-        .collect();
+    let cluster_ips: Vec<String> = families.iter().map(|family| cluster_ip(*family, number)).collect();
     let ports: Vec<Value> = ports
         .iter()
         .enumerate()
@@ -135,10 +117,7 @@ pub fn service(namespace: &str, name: &str, ports: &[u16], families: &[Family]) 
 /// The same Service with these ingress addresses in its status.
 #[must_use]
 pub fn with_ingress(mut service: Value, addresses: &[&str]) -> Value {
-    let ingress: Vec<Value> = addresses
-        .iter()
-        .map(|ip| json!({"ip": ip, "ipMode": "VIP"}))
-        .collect();
+    let ingress: Vec<Value> = addresses.iter().map(|ip| json!({"ip": ip, "ipMode": "VIP"})).collect();
     service["status"] = json!({"loadBalancer": {"ingress": ingress}});
     service
 }
@@ -151,13 +130,7 @@ pub fn endpoint_slice(
     endpoints: &[Endpoint],
     family: Family,
 ) -> Value {
-    let number = hash(&[
-        "EndpointSlice",
-        namespace,
-        service,
-        family.word(),
-        &index.to_string(),
-    ]);
+    let number = hash(&["EndpointSlice", namespace, service, family.word(), &index.to_string()]);
     let name = format!("{service}-{}", suffix_of(mix(number)));
     let endpoints: Vec<Value> = endpoints
         .iter()
@@ -221,16 +194,12 @@ pub fn node(
     taints: &[(&str, &str, &str)],
 ) -> Value {
     let mut all: Map<String, Value> = Map::new();
-    for (key, value) in [("kubernetes.io/os", "linux"), ("kubernetes.io/hostname", name)]
-        .iter()
-        .chain(labels)
+    for (key, value) in [("kubernetes.io/os", "linux"), ("kubernetes.io/hostname", name)].iter().chain(labels)
     {
         all.insert((*key).to_owned(), (*value).into());
     }
-    let mut addresses: Vec<Value> = ips
-        .iter()
-        .map(|ip| json!({"type": "InternalIP", "address": ip}))
-        .collect();
+    let mut addresses: Vec<Value> =
+        ips.iter().map(|ip| json!({"type": "InternalIP", "address": ip})).collect();
     addresses.push(json!({"type": "Hostname", "address": name}));
     let condition = if ready {
         json!({"type": "Ready", "status": "True", "reason": "KubeletReady", "message": "kubelet is posting ready status"})
@@ -248,10 +217,8 @@ pub fn node(
         "status": {"conditions": [condition], "addresses": addresses}
     });
     if !taints.is_empty() {
-        node["spec"]["taints"] = taints
-            .iter()
-            .map(|(key, value, effect)| taint(key, value, effect))
-            .collect();
+        node["spec"]["taints"] =
+            taints.iter().map(|(key, value, effect)| taint(key, value, effect)).collect();
     }
     node
 }
@@ -275,7 +242,5 @@ fn cluster_ip(family: Family, number: u64) -> String {
 /// FNV-1a over the parts, each closed by a zero byte.
 fn hash(parts: &[&str]) -> u64 {
     let bytes = parts.iter().flat_map(|part| part.bytes().chain([0]));
-    bytes.fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
-        (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3)
-    })
+    bytes.fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3))
 }

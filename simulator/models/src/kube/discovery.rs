@@ -116,10 +116,8 @@ fn resource_list(group: &str, group_version: &str) -> Value {
         resources.push(json!({"name": facts.plural, "singularName": facts.singular,
             "namespaced": facts.namespaced, "kind": facts.kind, "verbs": verbs}));
         if facts.has_status {
-            resources.push(
-                json!({"name": format!("{}/status", facts.plural), "singularName": "",
-                "namespaced": facts.namespaced, "kind": facts.kind, "verbs": ["get", "patch", "update"]}),
-            );
+            resources.push(json!({"name": format!("{}/status", facts.plural), "singularName": "",
+                "namespaced": facts.namespaced, "kind": facts.kind, "verbs": ["get", "patch", "update"]}));
         }
     }
     let reviews: &[(&str, &str)] = match group {
@@ -131,10 +129,8 @@ fn resource_list(group: &str, group_version: &str) -> Value {
         _ => &[],
     };
     for (name, kind) in reviews {
-        resources.push(
-            json!({"name": name, "singularName": kind.to_lowercase(), "namespaced": false,
-            "kind": kind, "verbs": ["create"]}),
-        );
+        resources.push(json!({"name": name, "singularName": kind.to_lowercase(), "namespaced": false,
+            "kind": kind, "verbs": ["create"]}));
     }
     json!({"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": group_version, "resources": resources})
 }

@@ -60,10 +60,7 @@ impl KubeModel {
     /// The next `requests` requests are answered 429 with `retry-after` in seconds and a text/plain body.
     /// Health checks are exempt.
     pub fn answer_429(&mut self, requests: u64, retry_after_s: u64) {
-        self.faults.throttle = (requests > 0).then_some(Throttle {
-            left: requests,
-            retry_after_s,
-        });
+        self.faults.throttle = (requests > 0).then_some(Throttle { left: requests, retry_after_s });
         self.changed();
     }
 

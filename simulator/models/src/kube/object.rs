@@ -70,11 +70,7 @@ pub fn rfc3339(epoch_seconds: u64) -> String {
     let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
     let shifted_month = (5 * day_of_year + 2) / 153;
     let day = day_of_year - (153 * shifted_month + 2) / 5 + 1;
-    let month = if shifted_month < 10 {
-        shifted_month + 3
-    } else {
-        shifted_month - 9
-    };
+    let month = if shifted_month < 10 { shifted_month + 3 } else { shifted_month - 9 };
     let year = year_of_era + era * 400 + u64::from(month <= 2);
     let (hour, minute, second) = (seconds / 3_600, seconds / 60 % 60, seconds % 60);
     format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}Z")
@@ -82,27 +78,16 @@ pub fn rfc3339(epoch_seconds: u64) -> String {
 
 /// The string at a key of `metadata`, empty where there is none.
 pub(super) fn meta<'a>(object: &'a Value, key: &str) -> &'a str {
-    object
-        .get("metadata")
-        .and_then(|metadata| metadata.get(key))
-        .and_then(Value::as_str)
-        .unwrap_or_default()
+    object.get("metadata").and_then(|metadata| metadata.get(key)).and_then(Value::as_str).unwrap_or_default()
 }
 
 pub(super) fn key_of(object: &Value, facts: &Facts) -> Key {
-    let namespace = if facts.namespaced {
-        meta(object, "namespace")
-    } else {
-        ""
-    };
+    let namespace = if facts.namespaced { meta(object, "namespace") } else { "" };
     (namespace.to_owned(), meta(object, "name").to_owned())
 }
 
 pub(super) fn finalizers(object: &Value) -> usize {
-    object
-        .pointer("/metadata/finalizers")
-        .and_then(Value::as_array)
-        .map_or(0, Vec::len)
+    object.pointer("/metadata/finalizers").and_then(Value::as_array).map_or(0, Vec::len)
 }
 
 /// The object with kind, apiVersion and metadata first and in the server's order.
@@ -140,9 +125,7 @@ pub(super) fn ordered(object: Map<String, Value>, facts: &Facts) -> Value {
     out.insert("apiVersion".to_owned(), facts.api_version().into());
     out.insert("metadata".to_owned(), Value::Object(sorted));
     out.extend(
-        object
-            .into_iter()
-            .filter(|(key, _)| !matches!(key.as_str(), "kind" | "apiVersion" | "metadata")),
+        object.into_iter().filter(|(key, _)| !matches!(key.as_str(), "kind" | "apiVersion" | "metadata")),
     );
     Value::Object(out)
 }
@@ -153,17 +136,9 @@ pub(super) fn stamp_new(object: Value, resource: Resource, uid: String, created:
     let Value::Object(mut object) = object else {
         return object;
     };
-    let mut metadata = object
-        .get("metadata")
-        .and_then(Value::as_object)
-        .cloned()
-        .unwrap_or_default();
+    let mut metadata = object.get("metadata").and_then(Value::as_object).cloned().unwrap_or_default();
     for (key, value) in [("uid", uid), ("creationTimestamp", created)] {
-        if metadata
-            .get(key)
-            .and_then(Value::as_str)
-            .is_none_or(str::is_empty)
-        {
+        if metadata.get(key).and_then(Value::as_str).is_none_or(str::is_empty) {
             metadata.insert(key.to_owned(), value.into());
         }
     }

@@ -40,11 +40,7 @@ pub(super) fn apply(content_type: &str, patch: &[u8], object: &Value) -> Result<
 }
 
 fn whole_object(patch: &Value) -> Result<(), Failure> {
-    if patch.is_object() {
-        Ok(())
-    } else {
-        Err(Failure::bad_request("the patch is not an object"))
-    }
+    if patch.is_object() { Ok(()) } else { Err(Failure::bad_request("the patch is not an object")) }
 }
 
 /// RFC 7386.
@@ -91,9 +87,7 @@ fn strategic(kind: &str, target: &mut Value, patch: &Value) -> Result<(), Failur
         } else if value.is_null() {
             object.shift_remove(key);
         } else if let Some(items) = value.as_array() {
-            let slot = object
-                .entry(key.clone())
-                .or_insert_with(|| Value::Array(Vec::new()));
+            let slot = object.entry(key.clone()).or_insert_with(|| Value::Array(Vec::new()));
             strategic_list(kind, key, slot, items)?;
         } else {
             strategic(kind, object.entry(key.clone()).or_insert(Value::Null), value)?;
@@ -105,15 +99,10 @@ fn strategic(kind: &str, target: &mut Value, patch: &Value) -> Result<(), Failur
 fn strategic_list(kind: &str, name: &str, slot: &mut Value, items: &[Value]) -> Result<(), Failure> {
     let mut current = slot.as_array().cloned().unwrap_or_default();
     if name == "finalizers" {
-        let fresh: Vec<Value> = items
-            .iter()
-            .filter(|item| !current.contains(item))
-            .cloned()
-            .collect();
+        let fresh: Vec<Value> = items.iter().filter(|item| !current.contains(item)).cloned().collect();
         current.extend(fresh);
-    } else if let Some((_, _, merge_key)) = MERGE_KEYS
-        .iter()
-        .find(|(of, list, _)| *list == name && (of.is_empty() || *of == kind))
+    } else if let Some((_, _, merge_key)) =
+        MERGE_KEYS.iter().find(|(of, list, _)| *list == name && (of.is_empty() || *of == kind))
     {
         for item in items {
             let Some(id) = item.get(*merge_key) else {
@@ -121,9 +110,7 @@ fn strategic_list(kind: &str, name: &str, slot: &mut Value, items: &[Value]) -> 
                     "map: {item} does not contain declared merge key: {merge_key}"
                 )));
             };
-            let found = current
-                .iter()
-                .position(|existing| existing.get(*merge_key) == Some(id));
+            let found = current.iter().position(|existing| existing.get(*merge_key) == Some(id));
             let deletes = item.get("$patch").and_then(Value::as_str) == Some("delete");
             match (found, deletes) {
                 (Some(index), true) => {
@@ -144,14 +131,10 @@ fn strategic_list(kind: &str, name: &str, slot: &mut Value, items: &[Value]) -> 
 /// RFC 6902; any operation that does not apply refuses the whole patch.
 fn operations(object: &Value, patch: &Value) -> Result<Value, Failure> {
     let Some(list) = patch.as_array() else {
-        return Err(Failure::bad_request(
-            "error decoding patch: a JSON patch is an array of operations",
-        ));
+        return Err(Failure::bad_request("error decoding patch: a JSON patch is an array of operations"));
     };
     if list.len() > 10_000 {
-        return Err(Failure::bad_request(
-            "the allowed maximum operations in a JSON patch is 10000",
-        ));
+        return Err(Failure::bad_request("the allowed maximum operations in a JSON patch is 10000"));
     }
     let mut document = object.clone();
     for operation in list {
@@ -195,11 +178,7 @@ fn add(document: &mut Value, path: &str, value: Value) -> Option<()> {
     let (parent, token) = parent_and_token(path)?;
     let parent = document.pointer_mut(parent)?;
     if let Some(items) = parent.as_array_mut() {
-        let index = if token == "-" {
-            items.len()
-        } else {
-            token.parse().ok()?
-        };
+        let index = if token == "-" { items.len() } else { token.parse().ok()? };
         if index > items.len() {
             return None;
         }

@@ -37,12 +37,7 @@ pub(super) fn state_of<'a>(
         return Some(objects.filter(|(key, object)| selected(key, object)).collect());
     }
     let state = store.at(resource, rv)?;
-    Some(
-        state
-            .into_iter()
-            .filter(|(key, object)| selected(key, object))
-            .collect(),
-    )
+    Some(state.into_iter().filter(|(key, object)| selected(key, object)).collect())
 }
 
 impl KubeModel {
@@ -63,9 +58,7 @@ impl KubeModel {
         };
         let rv = self.resolve(wanted, now_us)?;
         let body = if rv >= self.store.rv {
-            self.store
-                .object(target.resource, &key)
-                .map(|object| object.body().to_vec())
+            self.store.object(target.resource, &key).map(|object| object.body().to_vec())
         } else {
             let state = self.store.at(target.resource, rv);
             state.and_then(|state| state.get(&key).map(|object| object.body().to_vec()))
@@ -99,11 +92,7 @@ impl KubeModel {
             items.retain(|(key, _)| *key > after);
         }
         // A cached list is served whole: the limit does not count for resourceVersion 0.
-        let limit = if wanted == Wanted::Any && after.is_none() {
-            0
-        } else {
-            limit
-        };
+        let limit = if wanted == Wanted::Any && after.is_none() { 0 } else { limit };
         let mut rest = None;
         if limit > 0 && u64::try_from(items.len()).is_ok_and(|count| count > limit) {
             let limit = usize::try_from(limit).expect("less than a length");
@@ -121,11 +110,7 @@ impl KubeModel {
         let newest = self.store.rv;
         let visible = self.store.visible(now_us, self.faults.lag_us);
         let future = |rv: u64| {
-            if rv > newest {
-                Err(Failure::too_large_version(rv, newest))
-            } else {
-                Ok(rv)
-            }
+            if rv > newest { Err(Failure::too_large_version(rv, newest)) } else { Ok(rv) }
         };
         match wanted {
             Wanted::Newest => Ok(newest),
@@ -140,10 +125,7 @@ impl KubeModel {
 fn wanted(query: &Query, limit: u64) -> Result<Wanted, Failure> {
     let invalid = |field: &str, why: &str| Err(Failure::invalid_options(field, why));
     if query.flag("sendInitialEvents") {
-        return invalid(
-            "sendInitialEvents",
-            "Forbidden: sendInitialEvents is forbidden for list",
-        );
+        return invalid("sendInitialEvents", "Forbidden: sendInitialEvents is forbidden for list");
     }
     let rv = query.number("resourceVersion")?;
     let continues = !query.text("continue").is_empty();
@@ -151,30 +133,26 @@ fn wanted(query: &Query, limit: u64) -> Result<Wanted, Failure> {
     match (query.text(field), rv) {
         ("", None) => Ok(Wanted::Newest),
         ("", Some(0)) => Ok(Wanted::Any),
-        ("", Some(_)) if continues => Err(Failure::bad_request(
-            "specifying resource version is not allowed when using continue",
-        )),
+        ("", Some(_)) if continues => {
+            Err(Failure::bad_request("specifying resource version is not allowed when using continue"))
+        }
         ("", Some(rv)) if limit > 0 => Ok(Wanted::Exactly(rv)),
         ("", Some(rv)) => Ok(Wanted::NotOlderThan(rv)),
-        (_, None) => invalid(
-            field,
-            "Forbidden: resourceVersionMatch is forbidden unless resourceVersion is provided",
-        ),
-        (_, Some(_)) if continues => invalid(
-            field,
-            "Forbidden: resourceVersionMatch is forbidden when continue is provided",
-        ),
-        ("Exact", Some(0)) => invalid(
-            field,
-            "Forbidden: resourceVersionMatch \"exact\" is forbidden for resourceVersion \"0\"",
-        ),
+        (_, None) => {
+            invalid(field, "Forbidden: resourceVersionMatch is forbidden unless resourceVersion is provided")
+        }
+        (_, Some(_)) if continues => {
+            invalid(field, "Forbidden: resourceVersionMatch is forbidden when continue is provided")
+        }
+        ("Exact", Some(0)) => {
+            invalid(field, "Forbidden: resourceVersionMatch \"exact\" is forbidden for resourceVersion \"0\"")
+        }
         ("Exact", Some(rv)) => Ok(Wanted::Exactly(rv)),
         ("NotOlderThan", Some(0)) => Ok(Wanted::Any),
         ("NotOlderThan", Some(rv)) => Ok(Wanted::NotOlderThan(rv)),
-        (_, Some(_)) => invalid(
-            field,
-            "Unsupported value: supported values: \"Exact\", \"NotOlderThan\", \"\"",
-        ),
+        (_, Some(_)) => {
+            invalid(field, "Unsupported value: supported values: \"Exact\", \"NotOlderThan\", \"\"")
+        }
     }
 }
 
@@ -222,25 +200,16 @@ fn render(
 
 /// Opaque to clients: the snapshot's resourceVersion and the last key, in hexadecimal.
 fn write_token(rv: u64, (namespace, name): &Key) -> String {
-    format!("{rv}/{namespace}/{name}")
-        .bytes()
-        .map(|byte| format!("{byte:02x}"))
-        .collect()
+    format!("{rv}/{namespace}/{name}").bytes().map(|byte| format!("{byte:02x}")).collect()
 }
 
 fn read_token(token: &str) -> Result<(u64, Key), Failure> {
     let refused = || Failure::bad_request("continue key is not valid: malformed");
     let pairs = token.as_bytes().chunks(2);
     let bytes: Option<Vec<u8>> = pairs
-        .map(|pair| {
-            std::str::from_utf8(pair)
-                .ok()
-                .and_then(|pair| u8::from_str_radix(pair, 16).ok())
-        })
+        .map(|pair| std::str::from_utf8(pair).ok().and_then(|pair| u8::from_str_radix(pair, 16).ok()))
         .collect();
-    let text = bytes
-        .and_then(|bytes| String::from_utf8(bytes).ok())
-        .ok_or_else(refused)?;
+    let text = bytes.and_then(|bytes| String::from_utf8(bytes).ok()).ok_or_else(refused)?;
     let mut parts = text.splitn(3, '/');
     let rv = parts.next().and_then(|rv| rv.parse().ok()).ok_or_else(refused)?;
     match (parts.next(), parts.next()) {

@@ -24,18 +24,13 @@ pub struct Request {
 impl Request {
     /// A request without headers and body.
     pub fn new(method: &str, path_and_query: &str) -> Request {
-        Request {
-            method: method.to_owned(),
-            path_and_query: path_and_query.to_owned(),
-            ..Request::default()
-        }
+        Request { method: method.to_owned(), path_and_query: path_and_query.to_owned(), ..Request::default() }
     }
 
     /// The same request with a JSON body of the given content type.
     #[must_use]
     pub fn with_body(mut self, content_type: &str, body: &Value) -> Request {
-        self.headers
-            .push(("content-type".to_owned(), content_type.to_owned()));
+        self.headers.push(("content-type".to_owned(), content_type.to_owned()));
         self.body = body.to_string().into_bytes();
         self
     }
@@ -50,11 +45,7 @@ impl Request {
     /// The content type without parameters, in lower case; empty where there is none.
     pub(super) fn content_type(&self) -> String {
         let full = self.header("content-type").unwrap_or_default();
-        full.split(';')
-            .next()
-            .unwrap_or_default()
-            .trim()
-            .to_ascii_lowercase()
+        full.split(';').next().unwrap_or_default().trim().to_ascii_lowercase()
     }
 
     /// Whether the client takes plain JSON (a Table or metadata-only rendering alone is not served).
@@ -202,9 +193,7 @@ impl Query {
             return Ok(None);
         }
         text.parse().map(Some).map_err(|_| {
-            Failure::bad_request(format!(
-                "invalid value for {name}: \"{text}\" is not an unsigned integer"
-            ))
+            Failure::bad_request(format!("invalid value for {name}: \"{text}\" is not an unsigned integer"))
         })
     }
 }
@@ -212,17 +201,11 @@ impl Query {
 /// Splits a request line into decoded path segments and the query.
 pub(super) fn split(path_and_query: &str) -> (Vec<String>, Query) {
     let (path, query) = path_and_query.split_once('?').unwrap_or((path_and_query, ""));
-    let segments = path
-        .split('/')
-        .filter(|part| !part.is_empty())
-        .map(|part| decode(part, false))
-        .collect();
+    let segments = path.split('/').filter(|part| !part.is_empty()).map(|part| decode(part, false)).collect();
     let mut parameters = BTreeMap::new();
     for pair in query.split('&').filter(|pair| !pair.is_empty()) {
         let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
-        parameters
-            .entry(decode(name, true))
-            .or_insert_with(|| decode(value, true));
+        parameters.entry(decode(name, true)).or_insert_with(|| decode(value, true));
     }
     (segments, Query(parameters))
 }

@@ -125,19 +125,9 @@ const NAMESPACES: Facts = Facts {
     bookmark_rest: r#","spec":{},"status":{}"#,
     ..PLAIN
 };
-const CONFIG_MAPS: Facts = Facts {
-    plural: "configmaps",
-    singular: "configmap",
-    kind: "ConfigMap",
-    ..PLAIN
-};
-const SECRETS: Facts = Facts {
-    plural: "secrets",
-    singular: "secret",
-    kind: "Secret",
-    selectable: &["type"],
-    ..PLAIN
-};
+const CONFIG_MAPS: Facts = Facts { plural: "configmaps", singular: "configmap", kind: "ConfigMap", ..PLAIN };
+const SECRETS: Facts =
+    Facts { plural: "secrets", singular: "secret", kind: "Secret", selectable: &["type"], ..PLAIN };
 const ENDPOINT_SLICES: Facts = Facts {
     group: "discovery.k8s.io",
     plural: "endpointslices",
@@ -239,28 +229,16 @@ impl Facts {
 
     /// `services` or `leases.coordination.k8s.io`, as error messages name it.
     pub fn qualified(&self) -> String {
-        if self.group.is_empty() {
-            self.plural.to_owned()
-        } else {
-            format!("{}.{}", self.plural, self.group)
-        }
+        if self.group.is_empty() { self.plural.to_owned() } else { format!("{}.{}", self.plural, self.group) }
     }
 
     /// `Service` or `Lease.coordination.k8s.io`, as validation messages name it.
     pub fn qualified_kind(&self) -> String {
-        if self.group.is_empty() {
-            self.kind.to_owned()
-        } else {
-            format!("{}.{}", self.kind, self.group)
-        }
+        if self.group.is_empty() { self.kind.to_owned() } else { format!("{}.{}", self.kind, self.group) }
     }
 
     /// The first bytes of every serialised object of this kind, which list items leave out.
     pub fn head(&self) -> String {
-        format!(
-            r#"{{"kind":"{}","apiVersion":"{}","#,
-            self.kind,
-            self.api_version()
-        )
+        format!(r#"{{"kind":"{}","apiVersion":"{}","#, self.kind, self.api_version())
     }
 }

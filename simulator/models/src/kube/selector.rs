@@ -100,18 +100,12 @@ fn label(part: &str) -> Result<Requirement, Failure> {
         | Requirement::Exists(key)
         | Requirement::Absent(key) => key,
     };
-    if usable(key) {
-        Ok(requirement)
-    } else {
-        Err(refused())
-    }
+    if usable(key) { Ok(requirement) } else { Err(refused()) }
 }
 
 fn field(part: &str, facts: &Facts) -> Result<(Field, bool, String), Failure> {
     let Some((key, equal, value)) = split_equality(part) else {
-        return Err(Failure::bad_request(format!(
-            "invalid selector: '{part}'; can't understand '{part}'"
-        )));
+        return Err(Failure::bad_request(format!("invalid selector: '{part}'; can't understand '{part}'")));
     };
     let field = match key {
         "metadata.name" => Field::Name,
@@ -119,9 +113,7 @@ fn field(part: &str, facts: &Facts) -> Result<(Field, bool, String), Failure> {
         other => match facts.selectable.iter().position(|known| *known == other) {
             Some(index) => Field::Other(index),
             None => {
-                return Err(Failure::bad_request(format!(
-                    "field label not supported: {other}"
-                )));
+                return Err(Failure::bad_request(format!("field label not supported: {other}")));
             }
         },
     };

@@ -18,12 +18,7 @@ const MODIFIED: &str =
 
 impl Failure {
     fn new(code: u16, reason: &'static str, message: impl Into<String>) -> Failure {
-        Failure {
-            code,
-            reason,
-            message: message.into(),
-            details: Value::Null,
-        }
+        Failure { code, reason, message: message.into(), details: Value::Null }
     }
 
     fn about(mut self, facts: &Facts, name: &str) -> Failure {
@@ -44,21 +39,13 @@ impl Failure {
     }
 
     pub fn not_found(facts: &Facts, name: &str) -> Failure {
-        Failure::new(
-            404,
-            "NotFound",
-            format!("{} \"{name}\" not found", facts.qualified()),
-        )
-        .about(facts, name)
+        Failure::new(404, "NotFound", format!("{} \"{name}\" not found", facts.qualified()))
+            .about(facts, name)
     }
 
     pub fn already_exists(facts: &Facts, name: &str) -> Failure {
-        Failure::new(
-            409,
-            "AlreadyExists",
-            format!("{} \"{name}\" already exists", facts.qualified()),
-        )
-        .about(facts, name)
+        Failure::new(409, "AlreadyExists", format!("{} \"{name}\" already exists", facts.qualified()))
+            .about(facts, name)
     }
 
     /// Another write came between: optimistic locking failed.
@@ -67,10 +54,7 @@ impl Failure {
     }
 
     pub fn conflict(facts: &Facts, name: &str, why: &str) -> Failure {
-        let message = format!(
-            "Operation cannot be fulfilled on {} \"{name}\": {why}",
-            facts.qualified()
-        );
+        let message = format!("Operation cannot be fulfilled on {} \"{name}\": {why}", facts.qualified());
         Failure::new(409, "Conflict", message).about(facts, name)
     }
 
@@ -104,11 +88,7 @@ impl Failure {
             Some(namespace) => format!("in the namespace \"{namespace}\""),
             None => "at the cluster scope".to_owned(),
         };
-        let object = if name.is_empty() {
-            String::new()
-        } else {
-            format!(" \"{name}\"")
-        };
+        let object = if name.is_empty() { String::new() } else { format!(" \"{name}\"") };
         let message = format!(
             "{}{object} is forbidden: User \"{user}\" cannot {verb} resource \"{}\" in API group \"{}\" {place}",
             facts.qualified(),
@@ -127,11 +107,7 @@ impl Failure {
     }
 
     pub fn not_acceptable() -> Failure {
-        Failure::new(
-            406,
-            "NotAcceptable",
-            "only the following media types are accepted: application/json",
-        )
+        Failure::new(406, "NotAcceptable", "only the following media types are accepted: application/json")
     }
 
     pub fn unsupported_media(accepted: &str) -> Failure {
@@ -146,11 +122,7 @@ impl Failure {
 
     /// The wanted resourceVersion lies before the kept history.
     pub fn expired(wanted: u64, oldest: u64) -> Failure {
-        Failure::new(
-            410,
-            "Expired",
-            format!("too old resource version: {wanted} ({oldest})"),
-        )
+        Failure::new(410, "Expired", format!("too old resource version: {wanted} ({oldest})"))
     }
 
     /// A continue token whose snapshot is gone.

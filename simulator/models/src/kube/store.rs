@@ -52,11 +52,7 @@ impl Snapshot {
             line: line.into(),
             start,
             labels: labels.map(|(key, value)| (key.clone(), text_of(value))).collect(),
-            fields: facts
-                .selectable
-                .iter()
-                .map(|path| field_of(object, path))
-                .collect(),
+            fields: facts.selectable.iter().map(|path| field_of(object, path)).collect(),
         }
     }
 
@@ -101,11 +97,7 @@ fn line_head(word: &str) -> Vec<u8> {
 fn text_of(value: &Value) -> String {
     value.as_str().map_or_else(
         || {
-            if value.is_null() {
-                String::new()
-            } else {
-                value.to_string()
-            }
+            if value.is_null() { String::new() } else { value.to_string() }
         },
         str::to_owned,
     )
@@ -168,13 +160,7 @@ pub(super) struct Store {
 impl Store {
     pub fn new(max_events: usize, max_bytes: usize) -> Store {
         let tables = Resource::ALL.iter().map(|_| Table::default()).collect();
-        Store {
-            tables,
-            rv: 1,
-            horizon: 1,
-            max_events,
-            max_bytes,
-        }
+        Store { tables, rv: 1, horizon: 1, max_events, max_bytes }
     }
 
     pub fn table(&self, resource: Resource) -> &Table {
@@ -220,14 +206,7 @@ impl Store {
             Change::Deleted => table.objects.remove(&key),
         };
         table.ring_bytes += now.line.len();
-        table.ring.push_back(Event {
-            rv,
-            at_us,
-            change,
-            key,
-            now,
-            before,
-        });
+        table.ring.push_back(Event { rv, at_us, change, key, now, before });
         while table.ring.len() > self.max_events || table.ring_bytes > self.max_bytes {
             let Some(gone) = table.ring.pop_front() else { break };
             table.ring_bytes -= gone.now.line.len();
@@ -241,10 +220,7 @@ impl Store {
         if lag_us == 0 {
             return self.rv;
         }
-        let hidden = self
-            .tables
-            .iter()
-            .filter_map(|table| next_hidden(&table.ring, now_us, lag_us));
+        let hidden = self.tables.iter().filter_map(|table| next_hidden(&table.ring, now_us, lag_us));
         hidden.map(|event| event.rv - 1).min().unwrap_or(self.rv)
     }
 

@@ -19,42 +19,26 @@ pub(super) fn check(resource: Resource, object: &Value) -> Result<(), Failure> {
         || !ends(bytes.first())
         || !ends(bytes.last())
     {
-        return invalid(
-            "metadata.name",
-            "Invalid value: a lowercase RFC 1123 subdomain is required",
-        );
+        return invalid("metadata.name", "Invalid value: a lowercase RFC 1123 subdomain is required");
     }
     match resource {
         Resource::Leases => {
             let number = |key: &str| object["spec"][key].as_i64();
             if number("leaseDurationSeconds").is_some_and(|seconds| seconds <= 0) {
-                return invalid(
-                    "spec.leaseDurationSeconds",
-                    "Invalid value: must be greater than 0",
-                );
+                return invalid("spec.leaseDurationSeconds", "Invalid value: must be greater than 0");
             }
             if number("leaseTransitions").is_some_and(|transitions| transitions < 0) {
-                return invalid(
-                    "spec.leaseTransitions",
-                    "Invalid value: must be greater than or equal to 0",
-                );
+                return invalid("spec.leaseTransitions", "Invalid value: must be greater than or equal to 0");
             }
             Ok(())
         }
-        Resource::Events => check_event(
-            resource,
-            object,
-            "involvedObject",
-            "message",
-            "reportingComponent",
-        ),
+        Resource::Events => check_event(resource, object, "involvedObject", "message", "reportingComponent"),
         Resource::EventsV1 => check_event(resource, object, "regarding", "note", "reportingController"),
         Resource::EndpointSlices => match object["addressType"].as_str() {
             Some("IPv4" | "IPv6" | "FQDN") => Ok(()),
-            Some(_) | None => invalid(
-                "addressType",
-                "Required value: address type must be one of IPv4, IPv6, FQDN",
-            ),
+            Some(_) | None => {
+                invalid("addressType", "Required value: address type must be one of IPv4, IPv6, FQDN")
+            }
         },
         Resource::Services
         | Resource::Nodes
@@ -82,10 +66,7 @@ fn check_event(
         other => other == home,
     };
     if !agrees {
-        return invalid(
-            &format!("{about}.namespace"),
-            "Invalid value: does not match event.namespace",
-        );
+        return invalid(&format!("{about}.namespace"), "Invalid value: does not match event.namespace");
     }
     if !timed {
         return match resource {

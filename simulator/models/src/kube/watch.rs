@@ -44,8 +44,7 @@ impl Watch {
     }
 
     fn fail(&mut self, failure: &Failure) {
-        self.queue
-            .push_back(line(&json!({"type": "ERROR", "object": failure.body()})));
+        self.queue.push_back(line(&json!({"type": "ERROR", "object": failure.body()})));
         self.ended = true;
     }
 
@@ -92,11 +91,7 @@ fn line(value: &Value) -> Arc<[u8]> {
 }
 
 fn bookmark(facts: &Facts, rv: u64, initial_events_end: bool) -> Arc<[u8]> {
-    let note = if initial_events_end {
-        r#","annotations":{"k8s.io/initial-events-end":"true"}"#
-    } else {
-        ""
-    };
+    let note = if initial_events_end { r#","annotations":{"k8s.io/initial-events-end":"true"}"# } else { "" };
     let text = format!(
         "{{\"type\":\"BOOKMARK\",\"object\":{}\"metadata\":{{\"resourceVersion\":\"{rv}\"{note}}}{}}}}}\n",
         facts.head(),
@@ -137,10 +132,7 @@ impl KubeModel {
         }
         let visible = self.store.visible(now_us, self.faults.lag_us);
         let quiet = query.has("sendInitialEvents") && !streaming;
-        let oldest = self
-            .store
-            .horizon
-            .max(self.store.table(target.resource).kept_from);
+        let oldest = self.store.horizon.max(self.store.table(target.resource).kept_from);
         if streaming && self.faults.streaming == StreamingLists::RefusedByErrorEvent {
             watch.fail(&Failure::internal(NO_PROGRESS));
         } else if streaming {
@@ -170,17 +162,9 @@ impl KubeModel {
     }
 
     fn queue_state(&self, watch: &mut Watch, rv: u64) -> Result<(), Failure> {
-        let state = state_of(
-            &self.store,
-            watch.resource,
-            watch.namespace.as_deref(),
-            &watch.selector,
-            rv,
-        )
-        .ok_or_else(|| Failure::expired(rv, self.store.horizon))?;
-        watch
-            .queue
-            .extend(state.into_iter().map(|(_, object)| object.line_as(Change::Added)));
+        let state = state_of(&self.store, watch.resource, watch.namespace.as_deref(), &watch.selector, rv)
+            .ok_or_else(|| Failure::expired(rv, self.store.horizon))?;
+        watch.queue.extend(state.into_iter().map(|(_, object)| object.line_as(Change::Added)));
         watch.cursor = rv;
         Ok(())
     }
@@ -225,9 +209,7 @@ impl KubeModel {
 
     /// Whether a watch is over and has nothing left to fetch. A closed or unknown watch is over.
     pub fn watch_ended(&self, id: WatchId) -> bool {
-        self.watches
-            .get(&id)
-            .is_none_or(|watch| watch.ended && watch.queue.is_empty())
+        self.watches.get(&id).is_none_or(|watch| watch.ended && watch.queue.is_empty())
     }
 
     /// The moment at which time alone gives this watch something new; `now_us` if something waits already,
@@ -243,18 +225,11 @@ impl KubeModel {
         let lag_us = self.faults.lag_us;
         let visible = self.store.visible(now_us, lag_us);
         let table = self.store.table(watch.resource);
-        if table
-            .after(watch.cursor)
-            .next()
-            .is_some_and(|event| event.rv <= visible)
-        {
+        if table.after(watch.cursor).next().is_some_and(|event| event.rv <= visible) {
             return Some(now_us);
         }
         let lagged = self.store.next_visible_at(watch.resource, now_us, lag_us);
-        [Some(watch.ends_at_us), watch.bookmark_at_us, lagged]
-            .into_iter()
-            .flatten()
-            .min()
+        [Some(watch.ends_at_us), watch.bookmark_at_us, lagged].into_iter().flatten().min()
     }
 
     /// The client has gone.
@@ -266,9 +241,7 @@ impl KubeModel {
     /// The watches that are running, with what they watch.
     pub fn open_watches(&self) -> Vec<(WatchId, Resource, Option<String>)> {
         let running = self.watches.iter().filter(|(_, watch)| !watch.ended);
-        running
-            .map(|(id, watch)| (*id, watch.resource, watch.namespace.clone()))
-            .collect()
+        running.map(|(id, watch)| (*id, watch.resource, watch.namespace.clone())).collect()
     }
 
     pub(super) fn end_all_watches(&mut self) {
@@ -304,10 +277,9 @@ fn check_options(query: &Query, streaming: StreamingLists) -> Result<(), Failure
             let why = "Forbidden: sendInitialEvents requires setting resourceVersionMatch to NotOlderThan";
             Err(Failure::invalid_options(field, why))
         }
-        (true, _) => Err(Failure::invalid_options(
-            field,
-            "Unsupported value: supported values: \"NotOlderThan\"",
-        )),
+        (true, _) => {
+            Err(Failure::invalid_options(field, "Unsupported value: supported values: \"NotOlderThan\""))
+        }
         (false, _) => {
             let why =
                 "Forbidden: resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided";

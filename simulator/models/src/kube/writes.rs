@@ -26,9 +26,7 @@ impl KubeModel {
         let dry = dry_run(query)?;
         let mut new = body_of(request, target)?;
         if !meta(&new, "resourceVersion").is_empty() {
-            return Err(Failure::unexplained(
-                "resourceVersion should not be set on objects to be created",
-            ));
+            return Err(Failure::unexplained("resourceVersion should not be set on objects to be created"));
         }
         if meta(&new, "name").is_empty() {
             let stem = meta(&new, "generateName").to_owned();
@@ -184,10 +182,7 @@ impl KubeModel {
         if dry {
             return Ok(answer(200, &next));
         }
-        Ok(answer(
-            200,
-            &self.store_next(target.resource, key, old, next, now_us),
-        ))
+        Ok(answer(200, &self.store_next(target.resource, key, old, next, now_us)))
     }
 
     /// Writes a successor unless it changes nothing; the last finalizer's end completes a deletion.
@@ -246,11 +241,7 @@ impl KubeModel {
             self.remove(target.resource, &key, now_us);
         }
         if !gone || facts.returns_deleted {
-            let shown = if gone || dry {
-                old
-            } else {
-                self.stored(target.resource, &key)
-            };
+            let shown = if gone || dry { old } else { self.stored(target.resource, &key) };
             return Ok(answer(200, &shown));
         }
         let mut details = json!({"name": name});
@@ -284,12 +275,7 @@ impl KubeModel {
                     metadata["generation"] = (generation + 1).into();
                 }
                 if let Value::Object(next) = next {
-                    self.store.put(
-                        resource,
-                        key.clone(),
-                        object::ordered(next, resource.facts()),
-                        now_us,
-                    );
+                    self.store.put(resource, key.clone(), object::ordered(next, resource.facts()), now_us);
                 }
             }
             return true;
@@ -303,10 +289,7 @@ impl KubeModel {
 
     fn empty_namespace(&mut self, namespace: &str, now_us: u64) {
         self.implied_namespaces.remove(namespace);
-        for resource in Resource::ALL
-            .into_iter()
-            .filter(|resource| resource.facts().namespaced)
-        {
+        for resource in Resource::ALL.into_iter().filter(|resource| resource.facts().namespaced) {
             let keys = self.store.table(resource).objects.keys();
             let inside: Vec<Key> = keys.filter(|key| key.0 == namespace).cloned().collect();
             for key in inside {
@@ -317,16 +300,11 @@ impl KubeModel {
 
     fn namespace_exists(&self, name: &str) -> bool {
         self.implied_namespaces.contains(name)
-            || self
-                .store
-                .object(Resource::Namespaces, &(String::new(), name.to_owned()))
-                .is_some()
+            || self.store.object(Resource::Namespaces, &(String::new(), name.to_owned())).is_some()
     }
 
     fn stored(&self, resource: Resource, key: &Key) -> Value {
-        self.store
-            .object(resource, key)
-            .map_or(Value::Null, |object| object.value())
+        self.store.object(resource, key).map_or(Value::Null, |object| object.value())
     }
 }
 
@@ -362,16 +340,9 @@ fn body_of(request: &Request, target: &Target) -> Result<Value, Failure> {
         Failure::bad_request(format!("couldn't get version/kind; json parse error: {error}"))
     })?;
     let Value::Object(mut body) = body else {
-        return Err(Failure::bad_request(
-            "couldn't get version/kind; json parse error: not an object",
-        ));
+        return Err(Failure::bad_request("couldn't get version/kind; json parse error: not an object"));
     };
-    let text = |key: &str| {
-        body.get(key)
-            .and_then(Value::as_str)
-            .unwrap_or_default()
-            .to_owned()
-    };
+    let text = |key: &str| body.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
     let (kind, api_version) = (text("kind"), text("apiVersion"));
     let expected = facts.api_version();
     if !kind.is_empty() && kind != facts.kind || !api_version.is_empty() && api_version != expected {
@@ -387,10 +358,7 @@ fn body_of(request: &Request, target: &Target) -> Result<Value, Failure> {
         Some(_) => return Err(Failure::bad_request("metadata is not an object")),
     };
     if let Some(namespace) = &target.namespace {
-        let given = metadata
-            .get("namespace")
-            .and_then(Value::as_str)
-            .unwrap_or_default();
+        let given = metadata.get("namespace").and_then(Value::as_str).unwrap_or_default();
         if !given.is_empty() && given != namespace {
             return Err(Failure::bad_request(
                 "the namespace of the provided object does not match the namespace sent on the request",

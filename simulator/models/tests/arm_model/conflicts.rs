@@ -8,10 +8,7 @@ use crate::support::{
 };
 
 fn with(concurrent_write: ConcurrentWrite) -> ArmModel {
-    model(Settings {
-        concurrent_write,
-        ..asynchronous()
-    })
+    model(Settings { concurrent_write, ..asynchronous() })
 }
 
 #[test]
@@ -28,26 +25,16 @@ fn z1_a_later_write_is_refused_while_the_lock_is_held_and_names_its_holder() {
     let id = first.header("x-ms-request-id").expect("there is a request id");
     let start = format!("Operation PutLoadBalancerBackendAddressPoolOperation ({id}) is updating resource /");
     assert!(message.starts_with(&start), "{message}");
-    assert!(
-        message.ends_with("/loadBalancers/lb. The call can be retried in 11 seconds."),
-        "{message}"
-    );
+    assert!(message.ends_with("/loadBalancers/lb. The call can be retried in 11 seconds."), "{message}");
     assert_eq!(ips(&model, "lb", "b"), ["10.0.0.2"]);
-    assert_eq!(
-        put(&mut model, "other", "b", &holding(&[]), SECOND).status,
-        200,
-        "other locks are free"
-    );
+    assert_eq!(put(&mut model, "other", "b", &holding(&[]), SECOND).status, 200, "other locks are free");
     assert_eq!(put(&mut model, "lb", "b", &holding(&[]), 6 * SECOND).status, 200);
     assert_eq!(model.counters().refused_by_lock, 1);
 }
 
 #[test]
 fn z1_the_header_of_a_lock_refusal_can_be_left_out() {
-    let mut model = model(Settings {
-        lock_retry_after_header: false,
-        ..asynchronous()
-    });
+    let mut model = model(Settings { lock_retry_after_header: false, ..asynchronous() });
     put(&mut model, "lb", "a", &holding(&[]), 0);
     let refused = put(&mut model, "lb", "b", &holding(&[]), 1);
     assert_eq!((refused.status, refused.header("retry-after")), (429, None));
@@ -58,14 +45,8 @@ fn z1_a_lock_refusal_is_not_replayed_to_the_retry_with_the_same_client_request_i
     let mut model = with(ConcurrentWrite::Refuse);
     put(&mut model, "lb", "a", &holding(&[]), 0);
     let id = [("x-ms-client-request-id", "one")];
-    assert_eq!(
-        put_with(&mut model, "lb", "b", &holding(&[]), &id, SECOND).status,
-        429
-    );
-    assert_eq!(
-        put_with(&mut model, "lb", "b", &holding(&[]), &id, 6 * SECOND).status,
-        200
-    );
+    assert_eq!(put_with(&mut model, "lb", "b", &holding(&[]), &id, SECOND).status, 429);
+    assert_eq!(put_with(&mut model, "lb", "b", &holding(&[]), &id, 6 * SECOND).status, 200);
 }
 
 #[test]
@@ -78,16 +59,11 @@ fn z1_synchronous_writes_hold_the_lock_until_they_are_answered() {
 
 #[test]
 fn z1_a_superseded_operation_ends_canceled_and_names_its_successor() {
-    for (unfinished_write, left) in [
-        (UnfinishedWrite::Reverted, "10.0.0.1"),
-        (UnfinishedWrite::Kept, "10.0.0.8"),
-    ] {
+    for (unfinished_write, left) in
+        [(UnfinishedWrite::Reverted, "10.0.0.1"), (UnfinishedWrite::Kept, "10.0.0.8")]
+    {
         let concurrent_write = ConcurrentWrite::Supersede;
-        let mut model = model(Settings {
-            concurrent_write,
-            unfinished_write,
-            ..asynchronous()
-        });
+        let mut model = model(Settings { concurrent_write, unfinished_write, ..asynchronous() });
         let first = put(&mut model, "lb", "a", &holding(&["10.0.0.8"]), 0);
         let second = put(&mut model, "lb", "b", &holding(&["10.0.0.9"]), SECOND);
         assert_eq!(second.status, 200);
@@ -116,10 +92,7 @@ fn z1_a_superseded_operation_ends_canceled_and_names_its_successor() {
 fn z1_superseding_the_creation_of_the_same_pool_creates_it_anew() {
     let mut model = with(ConcurrentWrite::Supersede);
     put(&mut model, "lb", "new", &holding(&["10.0.0.8"]), 0);
-    assert_eq!(
-        put(&mut model, "lb", "new", &holding(&["10.0.0.9"]), SECOND).status,
-        201
-    );
+    assert_eq!(put(&mut model, "lb", "new", &holding(&["10.0.0.9"]), SECOND).status, 201);
     model.tick(20 * SECOND);
     assert_eq!(ips(&model, "lb", "new"), ["10.0.0.9"]);
 }
@@ -134,49 +107,23 @@ fn z1_a_write_of_the_load_balancer_cancels_a_running_pool_write() {
     assert!(text(&poll, "/error/details/0/message").contains("by operation PutLoadBalancerOperation ("));
     assert!(model.is_updating("lb"));
     let etag = model.etag("lb");
-    assert_eq!(
-        model.foreign_put("lb", "b", &[], 2 * SECOND),
-        429,
-        "foreign writes meet the lock too"
-    );
+    assert_eq!(model.foreign_put("lb", "b", &[], 2 * SECOND), 429, "foreign writes meet the lock too");
     model.tick(20 * SECOND);
     assert!(!model.is_updating("lb"));
-    assert_eq!(
-        model.etag("lb"),
-        etag,
-        "the end of such an operation leaves the etag alone, as recorded"
-    );
+    assert_eq!(model.etag("lb"), etag, "the end of such an operation leaves the etag alone, as recorded");
 }
 
 #[test]
 fn z1_the_mix_of_refusing_and_superseding_follows_its_probability_and_the_seed() {
     let outcomes = |seed| {
-        let settings = Settings {
-            seed,
-            concurrent_write: ConcurrentWrite::Mixed { supersede: 0.5 },
-            ..asynchronous()
-        };
+        let settings =
+            Settings { seed, concurrent_write: ConcurrentWrite::Mixed { supersede: 0.5 }, ..asynchronous() };
         let mut model = model(settings);
         let mut statuses = Vec::new();
         for round in 0..40_u64 {
-            put(
-                &mut model,
-                "lb",
-                "a",
-                &holding(&[&format!("10.1.0.{round}")]),
-                round * 20 * SECOND,
-            );
+            put(&mut model, "lb", "a", &holding(&[&format!("10.1.0.{round}")]), round * 20 * SECOND);
             let later = round * 20 * SECOND + SECOND;
-            statuses.push(
-                put(
-                    &mut model,
-                    "lb",
-                    "b",
-                    &holding(&[&format!("10.2.0.{round}")]),
-                    later,
-                )
-                .status,
-            );
+            statuses.push(put(&mut model, "lb", "b", &holding(&[&format!("10.2.0.{round}")]), later).status);
         }
         statuses
     };

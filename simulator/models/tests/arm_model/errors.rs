@@ -8,10 +8,8 @@ use crate::support::{
 };
 
 fn named(names: &[&str]) -> Value {
-    let addresses: Vec<Value> = names
-        .iter()
-        .map(|name| json!({"name": name, "properties": {"ipAddress": "10.0.0.9"}}))
-        .collect();
+    let addresses: Vec<Value> =
+        names.iter().map(|name| json!({"name": name, "properties": {"ipAddress": "10.0.0.9"}})).collect();
     json!({"properties": {"loadBalancerBackendAddresses": addresses}})
 }
 
@@ -22,26 +20,10 @@ fn with_properties(properties: &Value) -> Value {
 #[test]
 fn z1_malformed_bodies_are_400_and_change_nothing() {
     let mut model = model(Settings::default());
-    let bodies = [
-        "",
-        "{",
-        "[]",
-        "null",
-        "\"text\"",
-        "{\"properties\": {}} trailing",
-        "\u{feff}{}",
-    ];
+    let bodies = ["", "{", "[]", "null", "\"text\"", "{\"properties\": {}} trailing", "\u{feff}{}"];
     for body in bodies {
-        let answer = send(
-            &mut model,
-            &request(Method::Put, &pool_path("lb", "a"), &[], body),
-            0,
-        );
-        assert_eq!(
-            (answer.status, code(&answer).as_str()),
-            (400, "InvalidRequestContent"),
-            "{body:?}"
-        );
+        let answer = send(&mut model, &request(Method::Put, &pool_path("lb", "a"), &[], body), 0);
+        assert_eq!((answer.status, code(&answer).as_str()), (400, "InvalidRequestContent"), "{body:?}");
     }
     let shapes = [
         json!({"properties": []}),
@@ -56,11 +38,7 @@ fn z1_malformed_bodies_are_400_and_change_nothing() {
     ];
     for body in shapes {
         let answer = put(&mut model, "lb", "a", &body, 0);
-        assert_eq!(
-            (answer.status, code(&answer).as_str()),
-            (400, "InvalidRequestFormat"),
-            "{body}"
-        );
+        assert_eq!((answer.status, code(&answer).as_str()), (400, "InvalidRequestFormat"), "{body}");
     }
     assert_eq!(ips(&model, "lb", "a"), ["10.0.0.1"]);
 }
@@ -69,10 +47,7 @@ fn z1_malformed_bodies_are_400_and_change_nothing() {
 fn z1_duplicate_address_names_are_refused_without_regard_to_case() {
     let mut model = model(Settings::default());
     let answer = put(&mut model, "lb", "a", &named(&["node", "NODE"]), 0);
-    assert_eq!(
-        (answer.status, code(&answer).as_str()),
-        (400, "InvalidRequestFormat")
-    );
+    assert_eq!((answer.status, code(&answer).as_str()), (400, "InvalidRequestFormat"));
     assert_eq!(detail(&answer), "DuplicateResourceName");
 }
 
@@ -82,25 +57,15 @@ fn z1_names_of_addresses_and_pools_follow_azures_rule() {
     let (longest, too_long) = ("n".repeat(80), "n".repeat(81));
     for name in ["", "-a", "a-", "a b", "a/b", too_long.as_str()] {
         let answer = put(&mut model, "lb", "a", &named(&[name]), 0);
-        assert_eq!(
-            (answer.status, code(&answer).as_str()),
-            (400, "InvalidResourceName"),
-            "{name:?}"
-        );
+        assert_eq!((answer.status, code(&answer).as_str()), (400, "InvalidResourceName"), "{name:?}");
     }
     for (now, name) in (0..).zip(["a", "a_", "_a", "a.b-c", longest.as_str()]) {
         let answer = put(&mut model, "other", "a", &named(&[name]), now * SECOND);
         assert_eq!(answer.status, 200, "{name:?}");
     }
-    assert_eq!(
-        code(&put(&mut model, "lb", &too_long, &named(&[]), 0)),
-        "InvalidResourceName"
-    );
+    assert_eq!(code(&put(&mut model, "lb", &too_long, &named(&[]), 0)), "InvalidResourceName");
     let mismatch = put(&mut model, "lb", "a", &json!({"name": "b", "properties": {}}), 0);
-    assert_eq!(
-        (mismatch.status, code(&mismatch).as_str()),
-        (400, "MismatchingResourceName")
-    );
+    assert_eq!((mismatch.status, code(&mismatch).as_str()), (400, "MismatchingResourceName"));
 }
 
 #[test]
@@ -110,10 +75,7 @@ fn z1_the_virtual_network_stands_at_one_level_only() {
     body["properties"]["loadBalancerBackendAddresses"][0]["properties"]["virtualNetwork"] =
         json!({"id": VNET});
     let refused = put(&mut model, "lb", "a", &body, 0);
-    assert_eq!(
-        (refused.status, detail(&refused).as_str()),
-        (400, "VirtualNetworkSpecifiedTwice")
-    );
+    assert_eq!((refused.status, detail(&refused).as_str()), (400, "VirtualNetworkSpecifiedTwice"));
     body["properties"]["virtualNetwork"] = Value::Null;
     assert_eq!(put(&mut model, "lb", "a", &body, 0).status, 200);
 }
@@ -133,20 +95,14 @@ fn z1_pools_that_synchronise_themselves_refuse_other_addresses() {
     body["properties"]["loadBalancerBackendAddresses"] = json!([]);
     let refused = put(&mut model, "lb", "auto", &body, 0);
     assert_eq!(refused.status, 400);
-    assert_eq!(
-        code(&refused),
-        "ModificationOfBackendAddressesInPoolIsNotSupportedWhenSyncModeIsAutomatic"
-    );
+    assert_eq!(code(&refused), "ModificationOfBackendAddressesInPoolIsNotSupportedWhenSyncModeIsAutomatic");
     body["properties"]["syncMode"] = json!("Manual");
     assert_eq!(put(&mut model, "lb", "auto", &body, 0).status, 200);
 }
 
 #[test]
 fn z1_pools_have_a_largest_size() {
-    let mut model = model(Settings {
-        max_addresses_per_pool: 2,
-        ..Settings::default()
-    });
+    let mut model = model(Settings { max_addresses_per_pool: 2, ..Settings::default() });
     let refused = put(&mut model, "lb", "a", &named(&["a", "b", "c"]), 0);
     assert_eq!(
         (refused.status, code(&refused).as_str()),
@@ -173,20 +129,11 @@ fn z1_the_api_version_is_required_and_must_be_a_date() {
 
 #[test]
 fn z1_a_bearer_token_is_asked_for_on_demand_only() {
-    let mut model = model(Settings {
-        require_bearer: true,
-        ..Settings::default()
-    });
+    let mut model = model(Settings { require_bearer: true, ..Settings::default() });
     let anonymous = get(&mut model, &path("lb"), 0);
-    assert_eq!(
-        (anonymous.status, code(&anonymous).as_str()),
-        (401, "AuthenticationFailed")
-    );
+    assert_eq!((anonymous.status, code(&anonymous).as_str()), (401, "AuthenticationFailed"));
     let headers = [("authorization", "Bearer token")];
-    assert_eq!(
-        send(&mut model, &request(Method::Get, &path("lb"), &headers, ""), 0).status,
-        200
-    );
+    assert_eq!(send(&mut model, &request(Method::Get, &path("lb"), &headers, ""), 0).status, 200);
 }
 
 #[test]
@@ -195,14 +142,8 @@ fn z1_unknown_subscriptions_resource_types_and_methods_are_refused_by_the_gatewa
     let elsewhere = path("lb").replace("subscriptions/0000", "subscriptions/1111");
     assert_eq!(code(&get(&mut model, &elsewhere, 0)), "SubscriptionNotFound");
     let other = path("lb").replace("loadBalancers", "publicIPAddresses");
-    assert_eq!(
-        (get(&mut model, &other, 0).status, get(&mut model, "/", 0).status),
-        (404, 400)
-    );
+    assert_eq!((get(&mut model, &other, 0).status, get(&mut model, "/", 0).status), (404, 400));
     for method in [Method::Put, Method::Post, Method::Patch, Method::Head] {
-        assert_eq!(
-            send(&mut model, &request(method, &path("lb"), &[], "{}"), 0).status,
-            405
-        );
+        assert_eq!(send(&mut model, &request(method, &path("lb"), &[], "{}"), 0).status, 405);
     }
 }

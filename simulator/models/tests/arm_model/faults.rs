@@ -8,42 +8,21 @@ use simulator_models::arm::{
 use crate::support::{SECOND, get, holding, ips, json_of, model, path, pool_path, put, request};
 
 fn fault(target: FaultTarget, every: u64, effect: FaultEffect) -> Vec<Fault> {
-    vec![Fault {
-        target,
-        every,
-        limit: None,
-        load_balancer: None,
-        effect,
-    }]
+    vec![Fault { target, every, limit: None, load_balancer: None, effect }]
 }
 
 fn answer(status: u16, body: FaultBody) -> FaultAnswer {
     let retry_after = Some("Wed, 15 Jul 2026 03:13:14 GMT".to_owned());
-    FaultAnswer {
-        status,
-        code: "GatewayError".to_owned(),
-        message: "Oops.".to_owned(),
-        retry_after,
-        body,
-    }
+    FaultAnswer { status, code: "GatewayError".to_owned(), message: "Oops.".to_owned(), retry_after, body }
 }
 
 #[test]
 fn z1_every_nth_put_is_answered_with_the_fault_and_not_applied() {
     let faults = vec![Fault::every_nth_put(3, 503, "ServiceUnavailable", Some("7"))];
-    let mut model = model(Settings {
-        faults,
-        ..Settings::default()
-    });
+    let mut model = model(Settings { faults, ..Settings::default() });
     let mut statuses = Vec::new();
     for n in 0..6 {
-        let answer = put(
-            &mut model,
-            "lb",
-            "a",
-            &holding(&[&format!("10.0.1.{n}")]),
-            n * SECOND,
-        );
+        let answer = put(&mut model, "lb", "a", &holding(&[&format!("10.0.1.{n}")]), n * SECOND);
         if answer.status == 503 {
             assert_eq!(answer.header("retry-after"), Some("7"));
             assert_ne!(ips(&model, "lb", "a"), [format!("10.0.1.{n}")]);
@@ -58,10 +37,7 @@ fn z1_faults_can_be_limited_in_number_and_to_one_load_balancer() {
     let mut planned = Fault::every_nth_put(1, 409, "AnotherOperationInProgress", None);
     planned.limit = Some(1);
     planned.load_balancer = Some("LB".to_owned());
-    let mut model = model(Settings {
-        faults: vec![planned],
-        ..Settings::default()
-    });
+    let mut model = model(Settings { faults: vec![planned], ..Settings::default() });
     assert_eq!(put(&mut model, "other", "a", &holding(&[]), 0).status, 200);
     assert_eq!(put(&mut model, "lb", "a", &holding(&[]), 0).status, 409);
     assert_eq!(put(&mut model, "lb", "a", &holding(&[]), 0).status, 200);
@@ -78,16 +54,10 @@ fn z1_error_bodies_come_in_all_shapes_that_were_seen() {
     ];
     for (body, pointer) in shapes {
         let effect = FaultEffect::Answer(answer(429, body));
-        let mut model = model(Settings {
-            faults: fault(FaultTarget::Any, 1, effect),
-            ..Settings::default()
-        });
+        let mut model = model(Settings { faults: fault(FaultTarget::Any, 1, effect), ..Settings::default() });
         let answer = get(&mut model, &path("lb"), 0);
         assert_eq!(answer.status, 429);
-        assert_eq!(
-            answer.header("retry-after"),
-            Some("Wed, 15 Jul 2026 03:13:14 GMT")
-        );
+        assert_eq!(answer.header("retry-after"), Some("Wed, 15 Jul 2026 03:13:14 GMT"));
         match pointer {
             Some(pointer) => assert_eq!(json_of(&answer).pointer(pointer), Some(&json!("GatewayError"))),
             None => assert!(serde_json::from_slice::<serde_json::Value>(&answer.body).is_err()),
@@ -97,21 +67,12 @@ fn z1_error_bodies_come_in_all_shapes_that_were_seen() {
 
 #[test]
 fn z1_lost_answers_are_applied_and_refused_ones_are_not() {
-    for (effect, expected) in [
-        (FaultEffect::LoseAnswer, "10.0.0.8"),
-        (FaultEffect::Refuse, "10.0.0.1"),
-    ] {
+    for (effect, expected) in [(FaultEffect::LoseAnswer, "10.0.0.8"), (FaultEffect::Refuse, "10.0.0.1")] {
         let faults = fault(FaultTarget::PoolPut, 1, effect);
-        let mut model = model(Settings {
-            faults,
-            ..Settings::default()
-        });
+        let mut model = model(Settings { faults, ..Settings::default() });
         let body = holding(&["10.0.0.8"]).to_string();
         let reply = model.handle(&request(Method::Put, &pool_path("lb", "a"), &[], &body), 0);
-        assert!(
-            matches!(reply, Reply::Lost { latency_us: 100_000 } | Reply::Refused),
-            "{reply:?}"
-        );
+        assert!(matches!(reply, Reply::Lost { latency_us: 100_000 } | Reply::Refused), "{reply:?}");
         assert_eq!(matches!(reply, Reply::Lost { .. }), expected == "10.0.0.8");
         assert_eq!(ips(&model, "lb", "a"), [expected]);
         assert_eq!((model.counters().dropped, model.log()[0].status), (1, 0));
@@ -121,10 +82,7 @@ fn z1_lost_answers_are_applied_and_refused_ones_are_not() {
 #[test]
 fn z1_an_error_may_follow_a_write_that_was_applied() {
     let effect = FaultEffect::AnswerAfterApplying(answer(504, FaultBody::Empty));
-    let mut model = model(Settings {
-        faults: fault(FaultTarget::PoolPut, 1, effect),
-        ..Settings::default()
-    });
+    let mut model = model(Settings { faults: fault(FaultTarget::PoolPut, 1, effect), ..Settings::default() });
     assert_eq!(put(&mut model, "lb", "a", &holding(&["10.0.0.8"]), 0).status, 504);
     assert_eq!(ips(&model, "lb", "a"), ["10.0.0.8"]);
 }
@@ -132,10 +90,7 @@ fn z1_an_error_may_follow_a_write_that_was_applied() {
 #[test]
 fn z1_a_delay_adds_to_the_latency_of_its_target_only() {
     let faults = fault(FaultTarget::LoadBalancerGet, 2, FaultEffect::Delay { us: SECOND });
-    let mut model = model(Settings {
-        faults,
-        ..Settings::default()
-    });
+    let mut model = model(Settings { faults, ..Settings::default() });
     let mut latencies = Vec::new();
     for _ in 0..2 {
         latencies.push(get(&mut model, &pool_path("lb", "a"), 0).latency_us);
@@ -146,34 +101,13 @@ fn z1_a_delay_adds_to_the_latency_of_its_target_only() {
 
 #[test]
 fn z1_settings_survive_a_scenario_file() {
-    let faults = fault(
-        FaultTarget::Poll,
-        2,
-        FaultEffect::Answer(answer(500, FaultBody::Html)),
-    );
-    let settings = Settings {
-        faults,
-        quotas: Some(Quotas::default()),
-        ..Settings::default()
-    };
+    let faults = fault(FaultTarget::Poll, 2, FaultEffect::Answer(answer(500, FaultBody::Html)));
+    let settings = Settings { faults, quotas: Some(Quotas::default()), ..Settings::default() };
     let text = serde_json::to_string(&settings).expect("settings are plain data");
-    assert_eq!(
-        serde_json::from_str::<Settings>(&text).expect("it was just written"),
-        settings
-    );
+    assert_eq!(serde_json::from_str::<Settings>(&text).expect("it was just written"), settings);
     let sparse = r#"{"seed": 7, "operation": {"logNormal": {"medianUs": 5000000, "p95Us": 20000000}}}"#;
     let read = serde_json::from_str::<Settings>(sparse).expect("the rest has defaults");
-    let operation = Latency::LogNormal {
-        median_us: 5 * SECOND,
-        p95_us: 20 * SECOND,
-    };
-    assert_eq!(
-        read,
-        Settings {
-            seed: 7,
-            operation: Some(operation),
-            ..Settings::default()
-        }
-    );
+    let operation = Latency::LogNormal { median_us: 5 * SECOND, p95_us: 20 * SECOND };
+    assert_eq!(read, Settings { seed: 7, operation: Some(operation), ..Settings::default() });
     assert!(serde_json::from_str::<Settings>(r#"{"sead": 7}"#).is_err());
 }

@@ -35,10 +35,7 @@ fn paths() -> impl Strategy<Value = String> {
         "",
     ]);
     let wild = prop::collection::vec(pieces, 0..10).prop_map(|pieces| {
-        format!(
-            "/{}?api-version=2025-05-01&$skipToken=99999999999999999999",
-            pieces.join("/")
-        )
+        format!("/{}?api-version=2025-05-01&$skipToken=99999999999999999999", pieces.join("/"))
     });
     prop_oneof![
         any::<String>(),
@@ -69,32 +66,16 @@ fn bodies() -> impl Strategy<Value = Vec<u8>> {
     let json = leaf.prop_recursive(5, 40, 6, move |inner| {
         prop_oneof![
             prop::collection::vec(inner.clone(), 0..4).prop_map(Value::from),
-            prop::collection::vec((names.clone(), inner), 0..5).prop_map(|pairs| pairs
-                .into_iter()
-                .map(|(k, v)| (k.to_owned(), v))
-                .collect::<Value>()),
+            prop::collection::vec((names.clone(), inner), 0..5)
+                .prop_map(|pairs| pairs.into_iter().map(|(k, v)| (k.to_owned(), v)).collect::<Value>()),
         ]
     });
-    prop_oneof![
-        any::<Vec<u8>>(),
-        json.prop_map(|value| value.to_string().into_bytes())
-    ]
+    prop_oneof![any::<Vec<u8>>(), json.prop_map(|value| value.to_string().into_bytes())]
 }
 
 fn headers() -> impl Strategy<Value = Vec<(String, String)>> {
-    let names = vec![
-        "If-Match",
-        "Authorization",
-        "x-ms-client-request-id",
-        "x-ms-correlation-request-id",
-    ];
-    prop::collection::vec(
-        (
-            prop::sample::select(names).prop_map(str::to_owned),
-            any::<String>(),
-        ),
-        0..3,
-    )
+    let names = vec!["If-Match", "Authorization", "x-ms-client-request-id", "x-ms-correlation-request-id"];
+    prop::collection::vec((prop::sample::select(names).prop_map(str::to_owned), any::<String>()), 0..3)
 }
 
 /// One step of a client's life.
@@ -128,34 +109,17 @@ fn knobs() -> impl Strategy<Value = Settings> {
         Just(ConcurrentWrite::Supersede),
         Just(ConcurrentWrite::Mixed { supersede: 0.5 }),
     ];
-    (
-        conflict,
-        any::<[bool; 3]>(),
-        any::<u64>(),
-        prop_oneof![Just(0.0), Just(0.3)],
+    (conflict, any::<[bool; 3]>(), any::<u64>(), prop_oneof![Just(0.0), Just(0.3)]).prop_map(
+        |(concurrent_write, [asynchronous, at_once, reverted], seed, silent_loss)| Settings {
+            seed,
+            concurrent_write,
+            silent_loss,
+            operation: asynchronous.then_some(Latency::LogNormal { median_us: SECOND, p95_us: 9 * SECOND }),
+            visibility: if at_once { Visibility::AtOnce } else { Visibility::AtEnd },
+            unfinished_write: if reverted { UnfinishedWrite::Reverted } else { UnfinishedWrite::Kept },
+            ..Settings::default()
+        },
     )
-        .prop_map(
-            |(concurrent_write, [asynchronous, at_once, reverted], seed, silent_loss)| Settings {
-                seed,
-                concurrent_write,
-                silent_loss,
-                operation: asynchronous.then_some(Latency::LogNormal {
-                    median_us: SECOND,
-                    p95_us: 9 * SECOND,
-                }),
-                visibility: if at_once {
-                    Visibility::AtOnce
-                } else {
-                    Visibility::AtEnd
-                },
-                unfinished_write: if reverted {
-                    UnfinishedWrite::Reverted
-                } else {
-                    UnfinishedWrite::Kept
-                },
-                ..Settings::default()
-            },
-        )
 }
 
 fn ips_of(members: &[u8]) -> Vec<String> {
@@ -191,10 +155,7 @@ fn check(model: &mut ArmModel, now: u64) -> Result<(), TestCaseError> {
     let lb = json_of(&get(model, &path("lb"), now));
     let etag = text(&lb, "/etag");
     prop_assert_eq!(Some(etag.clone()), model.etag("lb"));
-    let pools = lb["properties"]["backendAddressPools"]
-        .as_array()
-        .cloned()
-        .unwrap_or_default();
+    let pools = lb["properties"]["backendAddressPools"].as_array().cloned().unwrap_or_default();
     let mut updating = 0;
     for pool in &pools {
         prop_assert_eq!(&text(pool, "/etag"), &etag);

@@ -11,11 +11,7 @@ fn z1_single_gets_carry_the_shared_etag_as_header_and_lists_do_not() {
     let etag = model.etag("lb").expect("lb is there");
     for path in [path("lb"), pool_path("lb", "a"), pool_path("LB", "A")] {
         let answer = get(&mut model, &path, 0);
-        assert_eq!(
-            (answer.status, answer.header("etag")),
-            (200, Some(etag.as_str())),
-            "{path}"
-        );
+        assert_eq!((answer.status, answer.header("etag")), (200, Some(etag.as_str())), "{path}");
         assert_eq!(text(&json_of(&answer), "/etag"), etag);
     }
     for path in [path(""), path("lb/backendAddressPools")] {
@@ -23,32 +19,22 @@ fn z1_single_gets_carry_the_shared_etag_as_header_and_lists_do_not() {
         assert_eq!((answer.status, answer.header("etag")), (200, None), "{path}");
     }
     let body = json_of(&get(&mut model, &path("lb"), 0));
-    for pointer in [
-        "/properties/backendAddressPools/0/etag",
-        "/properties/backendAddressPools/1/etag",
-    ] {
+    for pointer in ["/properties/backendAddressPools/0/etag", "/properties/backendAddressPools/1/etag"] {
         assert_eq!(text(&body, pointer), etag);
     }
 }
 
 #[test]
 fn z1_lists_are_paged_with_absolute_next_links() {
-    let settings = Settings {
-        page_size: 2,
-        endpoint: "http://127.0.0.1:7".to_owned(),
-        ..Settings::default()
-    };
+    let settings =
+        Settings { page_size: 2, endpoint: "http://127.0.0.1:7".to_owned(), ..Settings::default() };
     let mut model = ArmModel::new(settings);
     for n in 0..5 {
         model.add_pool("lb", &format!("pool-{n}"), &PoolSpec::default());
         model.add_load_balancer(&format!("lb-{n}"));
     }
     let subscription = "/subscriptions/00000000-0000-0000-0000-000000000000/providers/Microsoft.Network/loadBalancers?api-version=2025-05-01";
-    let lists = [
-        (path("lb/backendAddressPools"), 5),
-        (path(""), 6),
-        (subscription.to_owned(), 6),
-    ];
+    let lists = [(path("lb/backendAddressPools"), 5), (path(""), 6), (subscription.to_owned(), 6)];
     for (start, expected) in lists {
         let mut names = Vec::new();
         let mut next = Some(start.clone());
@@ -58,10 +44,7 @@ fn z1_lists_are_paged_with_absolute_next_links() {
             assert!(value.len() <= 2);
             names.extend(value.iter().map(|item| text(item, "/name")));
             next = page["nextLink"].as_str().map(str::to_owned);
-            assert!(
-                next.as_deref()
-                    .is_none_or(|link| link.starts_with("http://127.0.0.1:7/subscriptions/"))
-            );
+            assert!(next.as_deref().is_none_or(|link| link.starts_with("http://127.0.0.1:7/subscriptions/")));
         }
         names.sort_unstable();
         names.dedup();
@@ -84,33 +67,15 @@ fn z1_a_load_balancer_shows_rules_probes_frontends_and_every_user_of_a_pool() {
     assert_eq!(count("frontendIPConfigurations"), Some(1));
     assert_eq!(count("outboundRules"), Some(1));
     assert_eq!(count("inboundNatRules"), Some(1));
-    assert_eq!(
-        text(&lb, "/properties/frontendIPConfigurations/0/name"),
-        "a1234567890abcdef1234567890abcde"
-    );
+    assert_eq!(text(&lb, "/properties/frontendIPConfigurations/0/name"), "a1234567890abcdef1234567890abcde");
     let id = format!("{GROUP}/providers/Microsoft.Network/loadBalancers/lb");
     let rule = &properties["loadBalancingRules"][0]["properties"];
-    assert_eq!(
-        rule["backendAddressPool"],
-        json!({"id": format!("{id}/backendAddressPools/a")})
-    );
+    assert_eq!(rule["backendAddressPool"], json!({"id": format!("{id}/backendAddressPools/a")}));
     assert!(rule.get("probe").is_some());
-    assert!(
-        properties["loadBalancingRules"][1]["properties"]
-            .get("probe")
-            .is_none()
-    );
+    assert!(properties["loadBalancingRules"][1]["properties"].get("probe").is_none());
     let pools = &properties["backendAddressPools"];
-    assert_eq!(
-        pools[0]["properties"]["loadBalancingRules"]
-            .as_array()
-            .map(Vec::len),
-        Some(2)
-    );
-    assert_eq!(
-        pools[1]["properties"]["outboundRule"],
-        json!({"id": format!("{id}/outboundRules/outbound")})
-    );
+    assert_eq!(pools[0]["properties"]["loadBalancingRules"].as_array().map(Vec::len), Some(2));
+    assert_eq!(pools[1]["properties"]["outboundRule"], json!({"id": format!("{id}/outboundRules/outbound")}));
     assert_eq!(
         pools[1]["properties"]["inboundNatRules"],
         json!([{"id": format!("{id}/inboundNatRules/nat")}])
@@ -128,18 +93,9 @@ fn z1_nic_backed_pools_show_guid_named_addresses_and_ip_configurations() {
     model.add_pool("lb", "kubernetes", &spec);
     let pool = json_of(&get(&mut model, &pool_path("lb", "kubernetes"), 0));
     let interface = text(&pool, "/properties/backendIPConfigurations/0/id");
-    assert!(
-        interface.contains("/virtualMachines/7/networkInterfaces/"),
-        "{interface}"
-    );
+    assert!(interface.contains("/virtualMachines/7/networkInterfaces/"), "{interface}");
     let address = "/properties/loadBalancerBackendAddresses/0";
-    assert_eq!(
-        text(
-            &pool,
-            &format!("{address}/properties/networkInterfaceIPConfiguration/id")
-        ),
-        interface
-    );
+    assert_eq!(text(&pool, &format!("{address}/properties/networkInterfaceIPConfiguration/id")), interface);
     assert_eq!(text(&pool, &format!("{address}/name")).len(), 36);
     assert!(pool.pointer(&format!("{address}/properties/ipAddress")).is_none());
 }
@@ -177,34 +133,18 @@ fn z1_answers_carry_request_and_correlation_ids_and_echo_the_client_id_on_demand
     assert_eq!(asked.header("x-ms-client-request-id"), Some("mine"));
     assert_eq!(asked.header("x-ms-request-id").map(str::len), Some(36));
     assert!(asked.header("date").is_none(), "the wrapper owns the wall clock");
-    let silent = send(
-        &mut model,
-        &request(Method::Get, &path("lb"), &headers[1..2], ""),
-        0,
-    );
+    let silent = send(&mut model, &request(Method::Get, &path("lb"), &headers[1..2], ""), 0);
     assert_eq!(silent.header("x-ms-client-request-id"), None);
     assert_ne!(silent.header("x-ms-request-id"), asked.header("x-ms-request-id"));
 }
 
 #[test]
 fn z1_lognormal_latency_has_the_median_and_the_p95_that_were_asked_for() {
-    let get_latency = Latency::LogNormal {
-        median_us: 50_000,
-        p95_us: 150_000,
-    };
-    let mut model = model(Settings {
-        get_latency,
-        ..Settings::default()
-    });
-    let mut drawn: Vec<u64> = (0..4_000)
-        .map(|_| get(&mut model, &path("lb"), 0).latency_us)
-        .collect();
+    let get_latency = Latency::LogNormal { median_us: 50_000, p95_us: 150_000 };
+    let mut model = model(Settings { get_latency, ..Settings::default() });
+    let mut drawn: Vec<u64> = (0..4_000).map(|_| get(&mut model, &path("lb"), 0).latency_us).collect();
     drawn.sort_unstable();
-    assert!(
-        (45_000..55_000).contains(&drawn[2_000]),
-        "median {}",
-        drawn[2_000]
-    );
+    assert!((45_000..55_000).contains(&drawn[2_000]), "median {}", drawn[2_000]);
     assert!((130_000..170_000).contains(&drawn[3_800]), "p95 {}", drawn[3_800]);
 }
 
@@ -214,28 +154,12 @@ fn z1_the_log_tells_kind_names_status_and_times() {
     get(&mut model, &path("LB"), 10);
     get(&mut model, &pool_path("lb", "none"), 20);
     let log = model.log();
-    let seen: Vec<_> = log
-        .iter()
-        .map(|e| (e.kind, e.status, e.started_us, e.ended_us))
-        .collect();
-    let expected = [
-        (Kind::LoadBalancerGet, 200, 10, 20_010),
-        (Kind::PoolGet, 404, 20, 20_020),
-    ];
+    let seen: Vec<_> = log.iter().map(|e| (e.kind, e.status, e.started_us, e.ended_us)).collect();
+    let expected = [(Kind::LoadBalancerGet, 200, 10, 20_010), (Kind::PoolGet, 404, 20, 20_020)];
     assert_eq!(seen, expected);
-    assert_eq!(
-        log[0].load_balancer.as_deref(),
-        Some("lb"),
-        "the name is the stored one"
-    );
-    assert_eq!(
-        (log[1].pool.as_deref(), log[1].code.as_deref()),
-        (Some("none"), Some("NotFound"))
-    );
-    assert_eq!(
-        (model.counters().load_balancer_gets, model.counters().pool_gets),
-        (1, 1)
-    );
+    assert_eq!(log[0].load_balancer.as_deref(), Some("lb"), "the name is the stored one");
+    assert_eq!((log[1].pool.as_deref(), log[1].code.as_deref()), (Some("none"), Some("NotFound")));
+    assert_eq!((model.counters().load_balancer_gets, model.counters().pool_gets), (1, 1));
 }
 
 #[test]

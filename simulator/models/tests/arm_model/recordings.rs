@@ -31,13 +31,10 @@ fn skip(file: &Path) {
 /// The shape of a body: paths of all leaves with their sorts of values; lists count as their elements.
 fn shape(value: &Value, at: &str, into: &mut BTreeSet<String>) {
     match value {
-        Value::Object(map) => map
-            .iter()
-            .for_each(|(key, value)| shape(value, &format!("{at}/{key}"), into)),
+        Value::Object(map) => map.iter().for_each(|(key, value)| shape(value, &format!("{at}/{key}"), into)),
         Value::Array(list) => {
             into.insert(format!("{at}[]"));
-            list.iter()
-                .for_each(|value| shape(value, &format!("{at}[]"), into));
+            list.iter().for_each(|value| shape(value, &format!("{at}[]"), into));
         }
         Value::String(_) => {
             into.insert(format!("{at}: string"));
@@ -62,9 +59,7 @@ fn shape_of(value: &Value) -> BTreeSet<String> {
 
 /// The recorded interaction whose method and path end fit, and which comes at or after `from`.
 fn interaction<'a>(recording: &'a Value, from: usize, method: &str, end: &str) -> (usize, &'a Value) {
-    let all = recording["interactions"]
-        .as_array()
-        .expect("a recording has interactions");
+    let all = recording["interactions"].as_array().expect("a recording has interactions");
     let fits = |one: &Value| {
         let path = one["url"].as_str().and_then(|url| url.split('?').next());
         one["method"] == method && path.is_some_and(|path| path.ends_with(end))
@@ -77,25 +72,13 @@ fn interaction<'a>(recording: &'a Value, from: usize, method: &str, end: &str) -
 fn assert_like(ours: &Response, recorded: &Value) {
     let url = &recorded["url"];
     assert_eq!(json!(ours.status), recorded["status"], "{url}");
-    let theirs = recorded["responseHeaders"]
-        .as_object()
-        .expect("answers have headers");
-    for name in theirs
-        .keys()
-        .filter(|name| !NOT_OURS.contains(&name.to_lowercase().as_str()))
-    {
-        assert!(
-            ours.header(name).is_some(),
-            "{name} is missing in the answer to {url}"
-        );
+    let theirs = recorded["responseHeaders"].as_object().expect("answers have headers");
+    for name in theirs.keys().filter(|name| !NOT_OURS.contains(&name.to_lowercase().as_str())) {
+        assert!(ours.header(name).is_some(), "{name} is missing in the answer to {url}");
     }
     for name in ["ETag", "Azure-AsyncOperation", "Location", "x-ms-failure-cause"] {
         let recorded = theirs.keys().any(|key| key.eq_ignore_ascii_case(name));
-        assert_eq!(
-            ours.header(name).is_some(),
-            recorded,
-            "{name} in the answer to {url}"
-        );
+        assert_eq!(ours.header(name).is_some(), recorded, "{name} in the answer to {url}");
     }
     let body = &recorded["responseBody"];
     if *body == json!("") {
@@ -140,10 +123,8 @@ fn z1_the_recorded_life_of_a_pool_is_answered_alike() {
     assert_like(&unchanged, &next("PUT", &end));
     let list = "testParentResource/backendAddressPools";
     assert_like(&get(&mut model, &path(list), now), &next("GET", list));
-    let elsewhere = path(list).replace(
-        "resourceGroups/rg",
-        "resourceGroups/aks-cit-BackendAddressPoolnotfound",
-    );
+    let elsewhere =
+        path(list).replace("resourceGroups/rg", "resourceGroups/aks-cit-BackendAddressPoolnotfound");
     assert_like(&get(&mut model, &elsewhere, now), &next("GET", list));
     let deleted = send(&mut model, &request(Method::Delete, &path(pool), &[], ""), now);
     assert_like(&deleted, &next("DELETE", &end));
@@ -167,22 +148,10 @@ fn z1_the_recorded_load_balancer_and_its_etag_conflict_are_answered_alike() {
     }
     assert_eq!(shape_of(&ours), shape_of(&theirs));
 
-    let all = recording["interactions"]
-        .as_array()
-        .expect("a recording has interactions");
-    let conflict = all
-        .iter()
-        .find(|one| one["status"] == 412)
-        .expect("a conflict was recorded");
+    let all = recording["interactions"].as_array().expect("a recording has interactions");
+    let conflict = all.iter().find(|one| one["status"] == 412).expect("a conflict was recorded");
     model.add_pool("testResource", "pool", &PoolSpec::default());
-    let ours = put_with(
-        &mut model,
-        "testResource",
-        "pool",
-        &holding(&[]),
-        &[("If-Match", "invalid")],
-        0,
-    );
+    let ours = put_with(&mut model, "testResource", "pool", &holding(&[]), &[("If-Match", "invalid")], 0);
     assert_like(&ours, conflict);
 }
 
@@ -191,27 +160,12 @@ fn z1_the_official_example_of_a_pool_put_has_no_field_that_the_model_lacks() {
     let Some(example) = data("official/LBBackendAddressPoolWithBackendAddressesPut.json") else {
         return;
     };
-    let mut model = ArmModel::new(Settings {
-        address_resource_fields: false,
-        ..Settings::default()
-    });
+    let mut model = ArmModel::new(Settings { address_resource_fields: false, ..Settings::default() });
     model.add_rule("lb", "rulelb", "backend", true);
-    let answer = put(
-        &mut model,
-        "lb",
-        "backend",
-        &example["parameters"]["parameters"],
-        0,
-    );
-    assert_eq!(
-        shape_of(&json_of(&answer)),
-        shape_of(&example["responses"]["200"]["body"])
-    );
+    let answer = put(&mut model, "lb", "backend", &example["parameters"]["parameters"], 0);
+    assert_eq!(shape_of(&json_of(&answer)), shape_of(&example["responses"]["200"]["body"]));
     let ours = json_of(&answer)["properties"]["loadBalancerBackendAddresses"].clone();
-    assert_eq!(
-        ours,
-        example["responses"]["200"]["body"]["properties"]["loadBalancerBackendAddresses"]
-    );
+    assert_eq!(ours, example["responses"]["200"]["body"]["properties"]["loadBalancerBackendAddresses"]);
 }
 
 #[test]
@@ -225,19 +179,10 @@ fn z1_the_official_example_of_a_load_balancer_has_no_list_that_the_model_lacks()
     let ours = json_of(&get(&mut model, &path("lb"), 0));
     let theirs = &example["responses"]["200"]["body"];
     let scalars = ["scope"];
-    for (name, value) in theirs["properties"]
-        .as_object()
-        .expect("a load balancer has properties")
-    {
+    for (name, value) in theirs["properties"].as_object().expect("a load balancer has properties") {
         let known = ours["properties"].get(name);
-        assert!(
-            known.is_some() || scalars.contains(&name.as_str()),
-            "{name} is missing"
-        );
-        assert!(
-            known.is_none_or(|known| known.is_array() == value.is_array()),
-            "{name} is of another sort"
-        );
+        assert!(known.is_some() || scalars.contains(&name.as_str()), "{name} is missing");
+        assert!(known.is_none_or(|known| known.is_array() == value.is_array()), "{name} is of another sort");
     }
     let rule = &theirs["properties"]["loadBalancingRules"][0]["properties"];
     for link in ["backendAddressPool", "frontendIPConfiguration", "probe"] {
@@ -261,18 +206,9 @@ fn z1_error_bodies_have_the_shapes_of_the_collected_ones() {
     let twice = json!({"properties": {"loadBalancerBackendAddresses": [{"name": "x"}, {"name": "x"}]}});
     let cases = [
         ("429-retryable-due-to-another-operation-json", locked),
-        (
-            "400-invalid-resource-name",
-            put(&mut model, "other", "a", &nameless, 1),
-        ),
-        (
-            "400-duplicate-resource-name-envelope",
-            put(&mut model, "other", "a", &twice, 1),
-        ),
-        (
-            "404-child-not-found",
-            get(&mut model, &pool_path("lb", "none"), 1),
-        ),
+        ("400-invalid-resource-name", put(&mut model, "other", "a", &nameless, 1)),
+        ("400-duplicate-resource-name-envelope", put(&mut model, "other", "a", &twice, 1)),
+        ("404-child-not-found", get(&mut model, &pool_path("lb", "none"), 1)),
         ("404-resource-not-found", get(&mut model, &path("none"), 1)),
     ];
     for (id, ours) in cases {

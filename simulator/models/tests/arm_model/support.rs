@@ -14,10 +14,7 @@ pub const SECOND: u64 = 1_000_000;
 
 /// Asynchronous operations of five seconds.
 pub fn asynchronous() -> Settings {
-    Settings {
-        operation: Some(Latency::Fixed { us: 5 * SECOND }),
-        ..Settings::default()
-    }
+    Settings { operation: Some(Latency::Fixed { us: 5 * SECOND }), ..Settings::default() }
 }
 
 /// Load balancers `lb` and `other`, each with pools `a` and `b` with one member.
@@ -38,11 +35,7 @@ pub fn model(settings: Settings) -> ArmModel {
 
 /// A path below the load balancers, with an API version.
 pub fn path(rest: &str) -> String {
-    let below = if rest.is_empty() {
-        String::new()
-    } else {
-        format!("/{rest}")
-    };
+    let below = if rest.is_empty() { String::new() } else { format!("/{rest}") };
     format!("{GROUP}/providers/Microsoft.Network/loadBalancers{below}?api-version=2025-05-01")
 }
 
@@ -56,10 +49,7 @@ pub fn request(method: Method, path: &str, headers: &[(&str, &str)], body: &str)
     Request {
         method,
         path_and_query: path.to_owned(),
-        headers: headers
-            .iter()
-            .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
-            .collect(),
+        headers: headers.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect(),
         body: body.as_bytes().to_vec(),
     }
 }
@@ -91,19 +81,13 @@ pub fn put_with(
     headers: &[(&str, &str)],
     now: u64,
 ) -> Response {
-    send(
-        model,
-        &request(Method::Put, &pool_path(lb, pool), headers, &body.to_string()),
-        now,
-    )
+    send(model, &request(Method::Put, &pool_path(lb, pool), headers, &body.to_string()), now)
 }
 
 /// The body that holds these IPs.
 pub fn holding(ips: &[&str]) -> Value {
-    let addresses: Vec<Value> = ips
-        .iter()
-        .map(|ip| json!({"name": format!("node-{ip}"), "properties": {"ipAddress": ip}}))
-        .collect();
+    let addresses: Vec<Value> =
+        ips.iter().map(|ip| json!({"name": format!("node-{ip}"), "properties": {"ipAddress": ip}})).collect();
     let network = json!({"id": VNET});
     json!({"properties": {"virtualNetwork": network, "loadBalancerBackendAddresses": addresses}})
 }
@@ -126,19 +110,13 @@ pub fn detail(response: &Response) -> String {
 /// A text inside a JSON value.
 pub fn text(value: &Value, pointer: &str) -> String {
     let found = value.pointer(pointer).and_then(Value::as_str);
-    found
-        .unwrap_or_else(|| panic!("no text at {pointer} in {value}"))
-        .to_owned()
+    found.unwrap_or_else(|| panic!("no text at {pointer} in {value}")).to_owned()
 }
 
 /// The path of the operation that an answer started.
 pub fn operation(response: &Response) -> String {
-    let url = response
-        .header("azure-asyncoperation")
-        .expect("the answer should name an operation");
-    url.strip_prefix("https://management.azure.com")
-        .expect("the endpoint should be the default")
-        .to_owned()
+    let url = response.header("azure-asyncoperation").expect("the answer should name an operation");
+    url.strip_prefix("https://management.azure.com").expect("the endpoint should be the default").to_owned()
 }
 
 /// The sorted IPs in a pool.

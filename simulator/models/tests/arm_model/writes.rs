@@ -13,31 +13,16 @@ fn z1_a_put_replaces_the_whole_pool() {
     let mut model = model(Settings::default());
     let answer = put(&mut model, "lb", "a", &holding(&["10.0.0.8", "10.0.0.9"]), 0);
     assert_eq!((answer.status, answer.latency_us), (200, 100_000));
-    assert_eq!(
-        text(&json_of(&answer), "/properties/provisioningState"),
-        "Succeeded"
-    );
-    assert!(
-        answer.header("etag").is_none(),
-        "a PUT has its etag in the body alone"
-    );
+    assert_eq!(text(&json_of(&answer), "/properties/provisioningState"), "Succeeded");
+    assert!(answer.header("etag").is_none(), "a PUT has its etag in the body alone");
     assert!(answer.header("azure-asyncoperation").is_none());
     assert_eq!(ips(&model, "lb", "a"), ["10.0.0.8", "10.0.0.9"]);
 
-    let minimal = put(
-        &mut model,
-        "lb",
-        "a",
-        &json!({"name": "a", "properties": {}}),
-        SECOND,
-    );
+    let minimal = put(&mut model, "lb", "a", &json!({"name": "a", "properties": {}}), SECOND);
     assert_eq!(minimal.status, 200);
     let pool = model.pool_json("lb", "a").expect("a is there");
     assert_eq!(pool["properties"]["loadBalancerBackendAddresses"], json!([]));
-    assert!(
-        pool["properties"].get("virtualNetwork").is_none(),
-        "what a PUT leaves out is gone"
-    );
+    assert!(pool["properties"].get("virtualNetwork").is_none(), "what a PUT leaves out is gone");
 }
 
 #[test]
@@ -67,16 +52,10 @@ fn z1_a_put_of_what_is_there_changes_nothing() {
 #[test]
 fn z1_a_put_of_a_missing_pool_creates_it() {
     let mut model = model(Settings::default());
-    assert_eq!(
-        put(&mut model, "lb", "new", &holding(&["10.0.0.8"]), 0).status,
-        201
-    );
+    assert_eq!(put(&mut model, "lb", "new", &holding(&["10.0.0.8"]), 0).status, 201);
     assert_eq!(ips(&model, "lb", "NEW"), ["10.0.0.8"]);
     let orphan = put(&mut model, "none", "new", &holding(&[]), 0);
-    assert_eq!(
-        (orphan.status, code(&orphan).as_str()),
-        (404, "ParentResourceNotFound")
-    );
+    assert_eq!((orphan.status, code(&orphan).as_str()), (404, "ParentResourceNotFound"));
 }
 
 #[test]
@@ -107,10 +86,7 @@ fn z1_unknown_fields_come_back_at_every_level_and_read_only_ones_are_ignored() {
     expected["properties"]["loadBalancerBackendAddresses"][0]["etag"] = json!(model.etag("lb"));
     assert_eq!(shown, expected);
     assert_ne!(text(&shown, "/properties/loadBalancingRules/0/id"), "nonsense");
-    assert_eq!(
-        model.members("lb", "a").expect("a is there")[0].admin_state,
-        "Down"
-    );
+    assert_eq!(model.members("lb", "a").expect("a is there")[0].admin_state, "Down");
 }
 
 #[test]
@@ -118,72 +94,28 @@ fn z1_if_match_is_compared_as_a_weak_etag() {
     let mut model = model(Settings::default());
     let etag = model.etag("lb").expect("lb is there");
     let bare = etag.trim_start_matches("W/").trim_matches('"').to_owned();
-    let refused = put_with(
-        &mut model,
-        "lb",
-        "a",
-        &holding(&["10.0.0.8"]),
-        &[("If-Match", "invalid")],
-        0,
-    );
-    assert_eq!(
-        (refused.status, code(&refused).as_str()),
-        (412, "PreconditionFailed")
-    );
+    let refused = put_with(&mut model, "lb", "a", &holding(&["10.0.0.8"]), &[("If-Match", "invalid")], 0);
+    assert_eq!((refused.status, code(&refused).as_str()), (412, "PreconditionFailed"));
     assert_eq!(detail(&refused), "PreconditionFailedEtagMismatch");
     let message = text(&json_of(&refused), "/error/details/0/message");
-    assert!(
-        message.contains(&format!("header W/\"invalid\" does not match etag {etag} of")),
-        "{message}"
-    );
+    assert!(message.contains(&format!("header W/\"invalid\" does not match etag {etag} of")), "{message}");
     assert_eq!(ips(&model, "lb", "a"), ["10.0.0.1"]);
 
     put_with(&mut model, "other", "a", &holding(&[]), &[("if-match", "*")], 0);
     assert_eq!(ips(&model, "other", "a").len(), 0);
-    let accepted = put_with(
-        &mut model,
-        "lb",
-        "a",
-        &holding(&["10.0.0.8"]),
-        &[("If-Match", &bare)],
-        0,
-    );
+    let accepted = put_with(&mut model, "lb", "a", &holding(&["10.0.0.8"]), &[("If-Match", &bare)], 0);
     assert_eq!(accepted.status, 200);
-    let stale = put_with(
-        &mut model,
-        "lb",
-        "b",
-        &holding(&[]),
-        &[("If-Match", &etag)],
-        SECOND,
-    );
-    assert_eq!(
-        stale.status, 412,
-        "a write of one child makes the etag of its sibling stale"
-    );
+    let stale = put_with(&mut model, "lb", "b", &holding(&[]), &[("If-Match", &etag)], SECOND);
+    assert_eq!(stale.status, 412, "a write of one child makes the etag of its sibling stale");
     let fresh = model.etag("lb").expect("lb is there");
     for given in ["*", fresh.as_str()] {
-        let missing = put_with(
-            &mut model,
-            "lb",
-            "new",
-            &holding(&[]),
-            &[("If-Match", given)],
-            SECOND,
-        );
+        let missing = put_with(&mut model, "lb", "new", &holding(&[]), &[("If-Match", given)], SECOND);
         assert_eq!(missing.status, 412, "a missing pool matches nothing");
     }
     assert_eq!(model.counters().etag_mismatches, 4);
 
     model.reconfigure(|settings| settings.enforce_if_match = false);
-    let ignored = put_with(
-        &mut model,
-        "lb",
-        "b",
-        &holding(&[]),
-        &[("If-Match", &etag)],
-        SECOND,
-    );
+    let ignored = put_with(&mut model, "lb", "b", &holding(&[]), &[("If-Match", &etag)], SECOND);
     assert_eq!(ignored.status, 200);
 }
 
@@ -197,23 +129,12 @@ fn z1_a_repeated_client_request_id_replays_the_answer_and_applies_nothing() {
     assert_eq!(ips(&model, "lb", "a"), ["10.0.0.8"]);
     assert_eq!(model.counters().replayed, 1);
     put_with(&mut model, "other", "a", &holding(&["10.0.0.9"]), &id, SECOND);
-    assert_eq!(
-        ips(&model, "other", "a"),
-        ["10.0.0.9"],
-        "ids are remembered per load balancer"
-    );
+    assert_eq!(ips(&model, "other", "a"), ["10.0.0.9"], "ids are remembered per load balancer");
 
     let refused = [("x-ms-client-request-id", "two"), ("If-Match", "invalid")];
-    assert_eq!(
-        put_with(&mut model, "lb", "a", &holding(&[]), &refused, 2 * SECOND).status,
-        412
-    );
+    assert_eq!(put_with(&mut model, "lb", "a", &holding(&[]), &refused, 2 * SECOND).status, 412);
     let again = put_with(&mut model, "lb", "a", &holding(&[]), &refused[..1], 2 * SECOND);
-    assert_eq!(
-        (again.status, ips(&model, "lb", "a").len()),
-        (200, 0),
-        "refusals are not remembered"
-    );
+    assert_eq!((again.status, ips(&model, "lb", "a").len()), (200, 0), "refusals are not remembered");
 }
 
 #[test]
@@ -224,36 +145,20 @@ fn z1_delete_removes_unused_pools_only() {
     assert_eq!(send(&mut model, &delete("a"), 0).status, 200);
     assert_eq!(send(&mut model, &delete("a"), SECOND).status, 204);
     let used = send(&mut model, &delete("b"), SECOND);
-    assert_eq!(
-        (used.status, code(&used).as_str()),
-        (400, "InvalidResourceReference")
-    );
+    assert_eq!((used.status, code(&used).as_str()), (400, "InvalidResourceReference"));
     assert_eq!(model.pools("lb").collect::<Vec<_>>(), ["b"]);
 }
 
 #[test]
 fn z1_a_silently_lost_write_reports_success_and_leaves_the_old_members() {
-    let mut model = model(Settings {
-        silent_loss: 1.0,
-        ..Settings::default()
-    });
+    let mut model = model(Settings { silent_loss: 1.0, ..Settings::default() });
     let answer = put(&mut model, "lb", "a", &holding(&["10.0.0.8"]), 0);
     let written = json_of(&answer);
     assert_eq!(answer.status, 200);
-    assert_eq!(
-        text(
-            &written,
-            "/properties/loadBalancerBackendAddresses/0/properties/ipAddress"
-        ),
-        "10.0.0.8"
-    );
+    assert_eq!(text(&written, "/properties/loadBalancerBackendAddresses/0/properties/ipAddress"), "10.0.0.8");
     assert_eq!(ips(&model, "lb", "a"), ["10.0.0.1"]);
     assert_eq!(model.counters().silently_lost, 1);
-    assert_eq!(
-        Some(text(&written, "/etag")),
-        model.etag("lb"),
-        "nothing betrays the loss but the members"
-    );
+    assert_eq!(Some(text(&written, "/etag")), model.etag("lb"), "nothing betrays the loss but the members");
 }
 
 #[test]
@@ -271,10 +176,7 @@ fn z1_foreign_writes_keep_what_stays_and_show_in_log_and_etag() {
     assert_eq!(model.foreign_load_balancer_put("lb", SECOND), 200);
     let kinds: Vec<Kind> = model.log().iter().map(|entry| entry.kind).collect();
     assert_eq!(kinds, [Kind::ForeignPoolPut, Kind::ForeignLoadBalancerPut]);
-    assert_eq!(
-        (model.counters().foreign_writes, model.counters().pool_puts),
-        (2, 0)
-    );
+    assert_eq!((model.counters().foreign_writes, model.counters().pool_puts), (2, 0));
 }
 
 #[test]
@@ -284,13 +186,7 @@ fn z1_puts_that_wait_for_their_answer_together_are_counted_per_load_balancer() {
     put(&mut model, "other", "a", &holding(&[]), 1);
     put(&mut model, "other", "b", &holding(&[]), 50_000);
     put(&mut model, "lb", "b", &holding(&[]), 100_000);
-    assert_eq!(
-        (
-            model.max_concurrent_puts("lb"),
-            model.max_concurrent_puts("other")
-        ),
-        (1, 2)
-    );
+    assert_eq!((model.max_concurrent_puts("lb"), model.max_concurrent_puts("other")), (1, 2));
     assert_eq!(model.counters().max_concurrent_puts, 2);
 }
 
@@ -298,15 +194,7 @@ fn z1_puts_that_wait_for_their_answer_together_are_counted_per_load_balancer() {
 fn z1_admin_state_can_be_set_on_nic_backed_pools_but_members_cannot_change() {
     let mut model = ArmModel::new(Settings::default());
     let members = vec![("n".to_owned(), "1".to_owned()), ("n".to_owned(), "2".to_owned())];
-    model.add_pool(
-        "lb",
-        "nic",
-        &PoolSpec {
-            members,
-            nic_backed: true,
-            ..PoolSpec::default()
-        },
-    );
+    model.add_pool("lb", "nic", &PoolSpec { members, nic_backed: true, ..PoolSpec::default() });
     let mut pool = model.pool_json("lb", "nic").expect("nic is there");
     pool["properties"]["loadBalancerBackendAddresses"][1]["properties"]["adminState"] = json!("Down");
     assert_eq!(put(&mut model, "lb", "nic", &pool, 0).status, 200);
@@ -316,11 +204,7 @@ fn z1_admin_state_can_be_set_on_nic_backed_pools_but_members_cannot_change() {
     assert!(members.iter().all(|member| member.network_interface.is_some()));
 
     let list = "/properties/loadBalancerBackendAddresses";
-    let shown = pool
-        .pointer(list)
-        .and_then(Value::as_array)
-        .expect("nic has addresses")
-        .clone();
+    let shown = pool.pointer(list).and_then(Value::as_array).expect("nic has addresses").clone();
     let with_list = |addresses: &[Value]| {
         let mut body = pool.clone();
         body["properties"]["loadBalancerBackendAddresses"] = json!(addresses);

@@ -17,10 +17,7 @@ fn z1_a_restart_ends_all_watches_and_forgets_history_but_no_object() {
     server.model.restart();
     assert!(server.model.watch_ended(watch));
     assert_eq!(server.poll(watch).len(), 0, "what was not delivered is lost");
-    assert_eq!(
-        server.watch(&format!("{SERVICES}&resourceVersion={rv}")).1[0]["object"]["code"],
-        410
-    );
+    assert_eq!(server.watch(&format!("{SERVICES}&resourceVersion={rv}")).1[0]["object"]["code"], 410);
     assert_eq!(names(&server.get("/api/v1/services").1), ["a", "b"]);
 }
 
@@ -40,26 +37,16 @@ fn z1_streaming_lists_are_refused_by_an_error_event_or_by_a_status() {
     let mut server = Server::new();
     server.service("a");
     let path = format!("{SERVICES}&{STREAM}");
-    server
-        .model
-        .refuse_streaming_lists(StreamingLists::RefusedByErrorEvent);
+    server.model.refuse_streaming_lists(StreamingLists::RefusedByErrorEvent);
     let (watch, events) = server.watch(&path);
     assert_eq!((events.len(), &events[0]["type"]), (1, &json!("ERROR")));
     assert_eq!(events[0]["object"]["code"], 500);
     assert!(server.model.watch_ended(watch));
-    server
-        .model
-        .refuse_streaming_lists(StreamingLists::RefusedAsInvalid);
+    server.model.refuse_streaming_lists(StreamingLists::RefusedAsInvalid);
     assert_eq!(server.get(&path).0, 422);
-    server
-        .model
-        .refuse_streaming_lists(StreamingLists::RefusedAsBadRequest);
+    server.model.refuse_streaming_lists(StreamingLists::RefusedAsBadRequest);
     assert_eq!(server.get(&path).0, 400);
-    assert_eq!(
-        told(&server.watch(SERVICES).1),
-        ["ADDED a"],
-        "other watches are served"
-    );
+    assert_eq!(told(&server.watch(SERVICES).1), ["ADDED a"], "other watches are served");
     server.model.refuse_streaming_lists(StreamingLists::Served);
     assert_eq!(told(&server.watch(&path).1), ["ADDED a", "BOOKMARK -"]);
 }
@@ -69,28 +56,14 @@ fn z1_the_next_requests_are_answered_429_as_plain_text() {
     let mut server = Server::new();
     server.model.answer_429(2, 1);
     let health = server.handle(&Request::new("GET", "/readyz"));
-    assert!(
-        matches!(health, Reply::Answer { status: 200, .. }),
-        "health is exempt"
-    );
+    assert!(matches!(health, Reply::Answer { status: 200, .. }), "health is exempt");
     for path in ["/api/v1/services", SERVICES] {
         let reply = server.handle(&Request::new("GET", path));
-        let Reply::Answer {
-            status,
-            headers,
-            body,
-            ..
-        } = reply
-        else {
-            panic!("an answer")
-        };
+        let Reply::Answer { status, headers, body, .. } = reply else { panic!("an answer") };
         assert_eq!(status, 429);
         assert!(headers.contains(&("retry-after".to_owned(), "1".to_owned())));
         assert!(headers.contains(&("content-type".to_owned(), "text/plain; charset=utf-8".to_owned())));
-        assert!(
-            serde_json::from_slice::<serde_json::Value>(&body).is_err(),
-            "no Status object"
-        );
+        assert!(serde_json::from_slice::<serde_json::Value>(&body).is_err(), "no Status object");
     }
     assert_eq!(server.get("/api/v1/services").0, 200);
 }
@@ -124,10 +97,7 @@ fn z1_a_server_that_is_down_refuses_connections_and_keeps_its_history() {
     assert_eq!(server.handle(&Request::new("GET", "/readyz")), Reply::Refused);
     server.service("b");
     server.model.down(false);
-    assert_eq!(
-        told(&server.watch(&format!("{SERVICES}&resourceVersion={rv}")).1),
-        ["ADDED b"]
-    );
+    assert_eq!(told(&server.watch(&format!("{SERVICES}&resourceVersion={rv}")).1), ["ADDED b"]);
 }
 
 #[test]
@@ -141,17 +111,8 @@ fn z1_a_lagging_server_tells_watches_late_and_shows_stale_lists_for_any_version(
     assert_eq!(server.poll(watch).len(), 0);
     assert_eq!(server.model.watch_deadline(watch, server.now), Some(12_000_000));
     assert_eq!(names(&server.get("/api/v1/services?resourceVersion=0").1), ["a"]);
-    assert_eq!(
-        server
-            .get("/api/v1/namespaces/demo/services/b?resourceVersion=0")
-            .0,
-        404
-    );
-    assert_eq!(
-        names(&server.get("/api/v1/services").1),
-        ["a", "b"],
-        "most recent is most recent"
-    );
+    assert_eq!(server.get("/api/v1/namespaces/demo/services/b?resourceVersion=0").0, 404);
+    assert_eq!(names(&server.get("/api/v1/services").1), ["a", "b"], "most recent is most recent");
     let at_least = format!("/api/v1/services?resourceVersion={fresh}&resourceVersionMatch=NotOlderThan");
     assert_eq!(names(&server.get(&at_least).1), ["a", "b"]);
     let (stale, first) = server.watch(&format!("{SERVICES}&resourceVersion=0"));
@@ -159,10 +120,7 @@ fn z1_a_lagging_server_tells_watches_late_and_shows_stale_lists_for_any_version(
     server.now = 12_000_000;
     assert_eq!(told(&server.poll(watch)), ["ADDED b"]);
     assert_eq!(told(&server.poll(stale)), ["ADDED b"]);
-    assert_eq!(
-        names(&server.get("/api/v1/services?resourceVersion=0").1),
-        ["a", "b"]
-    );
+    assert_eq!(names(&server.get("/api/v1/services?resourceVersion=0").1), ["a", "b"]);
 }
 
 #[test]
@@ -170,16 +128,7 @@ fn z1_a_slow_server_tells_how_long_each_answer_takes() {
     let mut server = Server::new();
     server.model.slow(250_000);
     let reply = server.handle(&Request::new("GET", "/api/v1/services"));
-    assert!(
-        matches!(
-            reply,
-            Reply::Answer {
-                after_us: 250_000,
-                ..
-            }
-        ),
-        "{reply:?}"
-    );
+    assert!(matches!(reply, Reply::Answer { after_us: 250_000, .. }), "{reply:?}");
 }
 
 #[test]
@@ -190,10 +139,7 @@ fn z1_garbage_can_be_planted_into_a_running_watch() {
     server.model.raw_line(watch, b"{\"type\":\"ADD");
     assert_eq!(server.model.watch_deadline(watch, 7), Some(7));
     let lines = server.model.poll_watch(watch, 0);
-    assert_eq!(
-        lines.iter().map(AsRef::as_ref).collect::<Vec<&[u8]>>(),
-        [b"{\"type\":\"ADD".as_slice()]
-    );
+    assert_eq!(lines.iter().map(AsRef::as_ref).collect::<Vec<&[u8]>>(), [b"{\"type\":\"ADD".as_slice()]);
     assert!(!server.model.watch_ended(watch));
 }
 
@@ -206,18 +152,11 @@ fn z1_a_restored_etcd_shows_the_older_state_and_counts_on_from_there() {
     server.slice(0, &["n2"]);
     server.service("b");
     let path = "/api/v1/namespaces/demo/services/a";
-    server.patch(
-        path,
-        "application/merge-patch+json",
-        &json!({"metadata": {"finalizers": null}}),
-    );
+    server.patch(path, "application/merge-patch+json", &json!({"metadata": {"finalizers": null}}));
     server.delete(path);
     let newest = server.model.resource_version();
     let (watch, _) = server.watch(SERVICES);
-    assert!(
-        !server.model.rollback(newest + 1),
-        "the future cannot be restored"
-    );
+    assert!(!server.model.rollback(newest + 1), "the future cannot be restored");
     assert!(server.model.rollback(to));
     assert!(server.model.watch_ended(watch));
     assert_eq!(names(&server.get("/api/v1/services").1), ["a"]);

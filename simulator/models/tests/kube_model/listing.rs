@@ -19,14 +19,7 @@ fn z1_a_list_shows_kind_version_and_items_without_their_own_kind() {
     assert_eq!(version_of(&list), rv);
     assert_eq!(list["items"][0].get("kind"), None);
     assert_eq!(list["items"][0]["endpoints"][0]["nodeName"], "n1");
-    assert_eq!(
-        names(
-            &server
-                .get("/apis/discovery.k8s.io/v1/namespaces/other/endpointslices")
-                .1
-        ),
-        [""; 0]
-    );
+    assert_eq!(names(&server.get("/apis/discovery.k8s.io/v1/namespaces/other/endpointslices").1), [""; 0]);
 }
 
 #[test]
@@ -37,36 +30,17 @@ fn z1_paging_shows_one_consistent_state_and_the_token_expires_with_history() {
     }
     let path = "/api/v1/namespaces/demo/services?limit=2";
     let (_, first) = server.get(path);
-    assert_eq!(
-        (names(&first), &first["metadata"]["remainingItemCount"]),
-        (vec!["a", "b"], &json!(3))
-    );
+    assert_eq!((names(&first), &first["metadata"]["remainingItemCount"]), (vec!["a", "b"], &json!(3)));
     server.service("bb");
     let gone = "/api/v1/namespaces/demo/services/d";
-    server.patch(
-        gone,
-        "application/merge-patch+json",
-        &json!({"metadata": {"finalizers": null}}),
-    );
+    server.patch(gone, "application/merge-patch+json", &json!({"metadata": {"finalizers": null}}));
     server.delete(gone);
-    let token = first["metadata"]["continue"]
-        .as_str()
-        .expect("a token")
-        .to_owned();
+    let token = first["metadata"]["continue"].as_str().expect("a token").to_owned();
     let (_, second) = server.get(&format!("{path}&continue={token}"));
-    assert_eq!(
-        (names(&second), version_of(&second)),
-        (vec!["c", "d"], version_of(&first))
-    );
-    let token = second["metadata"]["continue"]
-        .as_str()
-        .expect("a token")
-        .to_owned();
+    assert_eq!((names(&second), version_of(&second)), (vec!["c", "d"], version_of(&first)));
+    let token = second["metadata"]["continue"].as_str().expect("a token").to_owned();
     let (_, third) = server.get(&format!("{path}&continue={token}"));
-    assert_eq!(
-        (names(&third), third["metadata"].get("continue")),
-        (vec!["e"], None)
-    );
+    assert_eq!((names(&third), third["metadata"].get("continue")), (vec!["e"], None));
     server.model.compact();
     let (status, expired) = server.get(&format!("{path}&continue={token}"));
     assert_eq!((status, &expired["reason"]), (410, &json!("Expired")));
@@ -79,43 +53,24 @@ fn z1_a_list_for_any_version_ignores_the_limit() {
     for name in ["a", "b", "c"] {
         server.service(name);
     }
-    assert_eq!(
-        names(&server.get("/api/v1/services?limit=1&resourceVersion=0").1),
-        ["a", "b", "c"]
-    );
+    assert_eq!(names(&server.get("/api/v1/services?limit=1&resourceVersion=0").1), ["a", "b", "c"]);
 }
 
 #[test]
 fn z1_a_list_not_older_than_the_future_is_504_too_large_after_three_seconds() {
     let mut server = Server::new();
     server.service("web");
-    let request = Request::new(
-        "GET",
-        "/api/v1/services?resourceVersion=9999&resourceVersionMatch=NotOlderThan",
-    );
-    let Reply::Answer {
-        status,
-        after_us,
-        headers,
-        ..
-    } = server.handle(&request)
-    else {
+    let request =
+        Request::new("GET", "/api/v1/services?resourceVersion=9999&resourceVersionMatch=NotOlderThan");
+    let Reply::Answer { status, after_us, headers, .. } = server.handle(&request) else {
         panic!("an answer")
     };
     assert_eq!((status, after_us), (504, 3_000_000));
     assert!(headers.contains(&("retry-after".to_owned(), "1".to_owned())));
     let (_, refusal) = server.send(&request);
     assert_eq!(refusal["reason"], "Timeout");
-    assert_eq!(
-        refusal["details"]["causes"][0]["reason"],
-        "ResourceVersionTooLarge"
-    );
-    assert_eq!(
-        server
-            .get("/api/v1/namespaces/demo/services/web?resourceVersion=9999")
-            .0,
-        504
-    );
+    assert_eq!(refusal["details"]["causes"][0]["reason"], "ResourceVersionTooLarge");
+    assert_eq!(server.get("/api/v1/namespaces/demo/services/web?resourceVersion=9999").0, 504);
 }
 
 #[test]
@@ -159,16 +114,9 @@ fn z1_label_and_field_selectors_choose_items() {
         ("labelSelector=!app", vec![]),
         ("fieldSelector=metadata.name%3Db", vec!["b"]),
         ("fieldSelector=spec.type=ClusterIP", vec![]),
-        (
-            "fieldSelector=metadata.namespace=demo&labelSelector=app==b",
-            vec!["b"],
-        ),
+        ("fieldSelector=metadata.namespace=demo&labelSelector=app==b", vec!["b"]),
     ] {
-        assert_eq!(
-            names(&server.get(&format!("/api/v1/services?{query}")).1),
-            expected,
-            "{query}"
-        );
+        assert_eq!(names(&server.get(&format!("/api/v1/services?{query}")).1), expected, "{query}");
     }
     assert_eq!(server.get("/api/v1/services?labelSelector=app+in+(a)").0, 400);
     assert_eq!(server.get("/api/v1/services?fieldSelector=spec.nothing=1").0, 400);
@@ -177,33 +125,18 @@ fn z1_label_and_field_selectors_choose_items() {
 #[test]
 fn z1_unknown_paths_methods_and_renderings_are_refused_as_the_real_server_does() {
     let mut server = Server::new();
-    for path in [
-        "/api/v1/pods",
-        "/apis/apps/v1/deployments",
-        "/",
-        "/api/v1/namespaces/demo/nodes",
-        SLICES,
-    ] {
+    for path in ["/api/v1/pods", "/apis/apps/v1/deployments", "/", "/api/v1/namespaces/demo/nodes", SLICES] {
         let reply = server.handle(&Request::new("GET", path));
-        let Reply::Answer { status, body, .. } = reply else {
-            panic!("an answer to {path}")
-        };
+        let Reply::Answer { status, body, .. } = reply else { panic!("an answer to {path}") };
         if path == SLICES {
             assert_eq!(status, 200);
         } else {
-            assert_eq!(
-                (status, body.as_slice()),
-                (404, b"404 page not found\n".as_slice()),
-                "{path}"
-            );
+            assert_eq!((status, body.as_slice()), (404, b"404 page not found\n".as_slice()), "{path}");
         }
     }
     assert_eq!(server.delete("/api/v1/services").0, 405);
     let mut table = Request::new("GET", "/api/v1/services");
-    table.headers.push((
-        "Accept".to_owned(),
-        "application/json;as=Table;v=v1;g=meta.k8s.io".to_owned(),
-    ));
+    table.headers.push(("Accept".to_owned(), "application/json;as=Table;v=v1;g=meta.k8s.io".to_owned()));
     assert_eq!(server.send(&table).0, 406);
     table.headers[0].1.push_str(",application/json");
     assert_eq!(server.send(&table).0, 200);
@@ -216,37 +149,20 @@ fn z1_health_version_discovery_and_reviews_are_answered() {
     let mut server = Server::new();
     for path in ["/readyz", "/livez"] {
         let reply = server.handle(&Request::new("GET", path));
-        assert!(
-            matches!(reply, Reply::Answer { status: 200, ref body, .. } if body == b"ok"),
-            "{reply:?}"
-        );
+        assert!(matches!(reply, Reply::Answer { status: 200, ref body, .. } if body == b"ok"), "{reply:?}");
     }
     assert_eq!(server.get("/version").1["minor"], "36");
     assert_eq!(server.get("/api").1["versions"], json!(["v1"]));
-    assert!(
-        server.get("/apis").1["groups"]
-            .to_string()
-            .contains("discovery.k8s.io/v1")
-    );
-    assert!(
-        server.get("/apis/coordination.k8s.io/v1").1["resources"]
-            .to_string()
-            .contains("\"leases\"")
-    );
+    assert!(server.get("/apis").1["groups"].to_string().contains("discovery.k8s.io/v1"));
+    assert!(server.get("/apis/coordination.k8s.io/v1").1["resources"].to_string().contains("\"leases\""));
     let access = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
     let ask = json!({"spec": {"resourceAttributes": {"group": "coordination.k8s.io", "resource": "leases"}}});
     assert_eq!(server.post(access, &ask).1["status"]["allowed"], true);
     server.model.forbid(Resource::Leases);
     assert_eq!(server.post(access, &ask).1["status"]["allowed"], false);
     let token = "/apis/authentication.k8s.io/v1/tokenreviews";
-    assert_eq!(
-        server.post(token, &json!({"spec": {"token": "t"}})).1["status"]["authenticated"],
-        true
-    );
-    assert_eq!(
-        server.post(token, &json!({"spec": {}})).1["status"]["authenticated"],
-        false
-    );
+    assert_eq!(server.post(token, &json!({"spec": {"token": "t"}})).1["status"]["authenticated"], true);
+    assert_eq!(server.post(token, &json!({"spec": {}})).1["status"]["authenticated"], false);
 }
 
 #[test]

@@ -22,9 +22,8 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 }
 
 fn take(model: &mut KubeModel, step: &Step) {
-    let nodes: Vec<Endpoint> = (0..step.nodes.unwrap_or(0))
-        .map(|number| Endpoint::ready(&format!("n{number}")))
-        .collect();
+    let nodes: Vec<Endpoint> =
+        (0..step.nodes.unwrap_or(0)).map(|number| Endpoint::ready(&format!("n{number}"))).collect();
     let slice = endpoint_slice("demo", "web", step.index, &nodes, Family::V4);
     if step.nodes.is_some() {
         model.apply(slice, 0).expect("a slice");
@@ -38,9 +37,7 @@ type State = BTreeMap<String, Value>;
 
 fn state_of(model: &KubeModel) -> State {
     let slices = model.list(Resource::EndpointSlices);
-    slices
-        .map(|slice| (slice["metadata"]["uid"].to_string(), slice))
-        .collect()
+    slices.map(|slice| (slice["metadata"]["uid"].to_string(), slice)).collect()
 }
 
 /// What an informer makes of events; the version of each must be newer than the one before.
@@ -198,9 +195,7 @@ proptest! {
 }
 
 fn take_at(server: &mut Server, step: &Step) {
-    let nodes: Vec<String> = (0..step.nodes.unwrap_or(1))
-        .map(|number| format!("n{number}"))
-        .collect();
+    let nodes: Vec<String> = (0..step.nodes.unwrap_or(1)).map(|number| format!("n{number}")).collect();
     let nodes: Vec<&str> = nodes.iter().map(String::as_str).collect();
     server.slice(step.index, &nodes);
 }
@@ -279,12 +274,7 @@ fn json_value() -> impl Strategy<Value = Value> {
         prop_oneof![
             prop::collection::vec(inner.clone(), 0..4).prop_map(Value::from),
             prop::collection::vec((key.clone(), inner), 0..5).prop_map(|fields| {
-                Value::Object(
-                    fields
-                        .into_iter()
-                        .map(|(key, value)| (key.to_owned(), value))
-                        .collect(),
-                )
+                Value::Object(fields.into_iter().map(|(key, value)| (key.to_owned(), value)).collect())
             }),
         ]
     })
@@ -300,10 +290,7 @@ fn body() -> impl Strategy<Value = Vec<u8>> {
 #[test]
 fn z1_two_models_with_one_seed_and_one_history_are_equal() {
     let run = || {
-        let mut server = Server::with(Settings {
-            seed: 7,
-            ..Settings::default()
-        });
+        let mut server = Server::with(Settings { seed: 7, ..Settings::default() });
         let (watch, _) = server.watch("/api/v1/namespaces/demo/services?watch=1");
         for name in ["a", "b", "a"] {
             server.service(name);

@@ -23,24 +23,15 @@ fn z1_a_recorded_watch_can_be_replayed_and_watched_again_equal() {
         "/apis/discovery.k8s.io/v1/endpointslices?watch=1&labelSelector=kubernetes.io/service-name=web";
     let (by_label, _) = server.watch(&format!("{selected}&resourceVersion={rv}"));
     for line in recorded.lines() {
-        server
-            .model
-            .replay(line.as_bytes(), 0)
-            .expect("a recorded line is newer than the one before");
+        server.model.replay(line.as_bytes(), 0).expect("a recorded line is newer than the one before");
     }
-    let expected: Vec<Value> = recorded
-        .lines()
-        .map(|line| serde_json::from_str(line).expect("recorded JSON"))
-        .collect();
+    let expected: Vec<Value> =
+        recorded.lines().map(|line| serde_json::from_str(line).expect("recorded JSON")).collect();
     assert!(!expected.is_empty());
     let lines = server.model.poll_watch(watch, 0);
     assert_eq!(decode(&lines), expected);
     let bytes: Vec<u8> = lines.iter().flat_map(|line| line.iter().copied()).collect();
-    assert_eq!(
-        String::from_utf8_lossy(&bytes).trim_end(),
-        recorded.trim_end(),
-        "byte for byte"
-    );
+    assert_eq!(String::from_utf8_lossy(&bytes).trim_end(), recorded.trim_end(), "byte for byte");
     assert_eq!(decode(&server.model.poll_watch(by_label, 0)), expected);
 }
 
@@ -52,23 +43,11 @@ fn z1_a_replayed_line_must_be_a_newer_change_of_a_served_kind() {
             r#"{{"type":"{word}","object":{{"kind":"{kind}","apiVersion":"v1","metadata":{{"name":"a","namespace":"demo","resourceVersion":"{rv}"}}}}}}"#
         )
     };
-    assert_eq!(
-        model.replay(line("Service", "MODIFIED", 50).as_bytes(), 0),
-        Ok(())
-    );
+    assert_eq!(model.replay(line("Service", "MODIFIED", 50).as_bytes(), 0), Ok(()));
     assert_eq!(model.resource_version(), 50);
-    assert_eq!(
-        model.replay(line("Service", "MODIFIED", 50).as_bytes(), 0),
-        Err(Refused::NotNewer)
-    );
-    assert_eq!(
-        model.replay(line("Service", "BOOKMARK", 51).as_bytes(), 0),
-        Err(Refused::NotNewer)
-    );
-    assert_eq!(
-        model.replay(line("Pod", "ADDED", 51).as_bytes(), 0),
-        Err(Refused::UnknownKind)
-    );
+    assert_eq!(model.replay(line("Service", "MODIFIED", 50).as_bytes(), 0), Err(Refused::NotNewer));
+    assert_eq!(model.replay(line("Service", "BOOKMARK", 51).as_bytes(), 0), Err(Refused::NotNewer));
+    assert_eq!(model.replay(line("Pod", "ADDED", 51).as_bytes(), 0), Err(Refused::UnknownKind));
     assert_eq!(model.replay(b"{\"type\"", 0), Err(Refused::NotAnObject));
     let mut server = Server { model, now: 0 };
     assert_eq!(told(&server.watch("/api/v1/services?watch=1").1), ["ADDED a"]);

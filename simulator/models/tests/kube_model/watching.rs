@@ -38,11 +38,7 @@ fn z1_a_watch_without_version_or_for_any_version_begins_with_what_exists() {
         let mut server = Server::new();
         server.service("b");
         server.service("a");
-        assert_eq!(
-            told(&server.watch(&format!("{SERVICES}{query}")).1),
-            ["ADDED a", "ADDED b"],
-            "{query}"
-        );
+        assert_eq!(told(&server.watch(&format!("{SERVICES}{query}")).1), ["ADDED a", "ADDED b"], "{query}");
     }
 }
 
@@ -53,10 +49,7 @@ fn z1_a_streaming_list_ends_its_initial_events_with_an_annotated_bookmark() {
     let rv = server.slice(1, &["n2"]);
     let (watch, events) = server.watch(&format!("{ALL}&{STREAM}"));
     assert_eq!(events.len(), 3);
-    assert_eq!(
-        (&events[0]["type"], &events[1]["type"]),
-        (&json!("ADDED"), &json!("ADDED"))
-    );
+    assert_eq!((&events[0]["type"], &events[1]["type"]), (&json!("ADDED"), &json!("ADDED")));
     assert_eq!(
         events[2],
         json!({"type": "BOOKMARK", "object": {"kind": "EndpointSlice", "apiVersion": "discovery.k8s.io/v1",
@@ -65,13 +58,11 @@ fn z1_a_streaming_list_ends_its_initial_events_with_an_annotated_bookmark() {
     );
     server.slice(1, &["n3"]);
     assert_eq!(server.poll(watch)[0]["type"], "MODIFIED");
-    let (_, without) = server.watch(&format!(
-        "{ALL}&sendInitialEvents=true&resourceVersionMatch=NotOlderThan"
-    ));
+    let (_, without) =
+        server.watch(&format!("{ALL}&sendInitialEvents=true&resourceVersionMatch=NotOlderThan"));
     assert_eq!(without.len(), 2, "no bookmark where none is allowed");
-    let (_, quiet) = server.watch(&format!(
-        "{ALL}&sendInitialEvents=false&resourceVersionMatch=NotOlderThan"
-    ));
+    let (_, quiet) =
+        server.watch(&format!("{ALL}&sendInitialEvents=false&resourceVersionMatch=NotOlderThan"));
     assert_eq!(quiet.len(), 0);
 }
 
@@ -89,11 +80,7 @@ fn z1_each_kind_has_a_bookmark_that_is_json() {
         "/apis/events.k8s.io/v1/events",
     ] {
         let (_, events) = server.watch(&format!("{path}?watch=1&{STREAM}"));
-        assert_eq!(
-            events.last().map(|event| &event["type"]),
-            Some(&json!("BOOKMARK")),
-            "{path}"
-        );
+        assert_eq!(events.last().map(|event| &event["type"]), Some(&json!("BOOKMARK")), "{path}");
     }
 }
 
@@ -101,9 +88,8 @@ fn z1_each_kind_has_a_bookmark_that_is_json() {
 fn z1_bookmarks_come_periodically_and_before_the_end_of_a_watch() {
     let mut server = Server::new();
     let rv = server.service("a");
-    let (watch, _) = server.watch(&format!(
-        "{SERVICES}&resourceVersion={rv}&allowWatchBookmarks=true&timeoutSeconds=90"
-    ));
+    let (watch, _) =
+        server.watch(&format!("{SERVICES}&resourceVersion={rv}&allowWatchBookmarks=true&timeoutSeconds=90"));
     assert_eq!(server.model.watch_deadline(watch, server.now), Some(60_000_000));
     server.slice(0, &["n1"]);
     server.now = 60_000_000;
@@ -116,21 +102,14 @@ fn z1_bookmarks_come_periodically_and_before_the_end_of_a_watch() {
     assert_eq!(server.model.watch_deadline(watch, server.now), Some(90_000_000));
     server.now = 90_000_000;
     server.service("b");
-    assert_eq!(
-        told(&server.poll(watch)),
-        ["ADDED b"],
-        "what happened before the end is told"
-    );
+    assert_eq!(told(&server.poll(watch)), ["ADDED b"], "what happened before the end is told");
     assert!(server.model.watch_ended(watch));
     assert_eq!(server.model.watch_deadline(watch, server.now), None);
 }
 
 #[test]
 fn z1_a_watch_without_timeout_ends_between_one_and_two_minimum_times() {
-    let mut server = Server::with(Settings {
-        watch_timeout_us: 3_000_000,
-        ..Settings::default()
-    });
+    let mut server = Server::with(Settings { watch_timeout_us: 3_000_000, ..Settings::default() });
     let (watch, _) = server.watch(SERVICES);
     let end = server.model.watch_deadline(watch, 0).expect("an end");
     assert!((3_000_000..6_000_000).contains(&end), "{end}");
@@ -146,19 +125,10 @@ fn z1_a_watch_from_before_the_kept_history_is_told_410_on_http_200_and_ends() {
     assert_eq!(events.len(), 1);
     assert_eq!(events[0]["type"], "ERROR");
     let status = &events[0]["object"];
-    assert_eq!(
-        (&status["reason"], &status["code"]),
-        (&json!("Expired"), &json!(410))
-    );
-    assert_eq!(
-        status["message"],
-        format!("too old resource version: {old} ({new})")
-    );
+    assert_eq!((&status["reason"], &status["code"]), (&json!("Expired"), &json!(410)));
+    assert_eq!(status["message"], format!("too old resource version: {old} ({new})"));
     assert!(server.model.watch_ended(watch));
-    assert_eq!(
-        server.watch(&format!("{SERVICES}&resourceVersion={new}")).1.len(),
-        0
-    );
+    assert_eq!(server.watch(&format!("{SERVICES}&resourceVersion={new}")).1.len(), 0);
 }
 
 #[test]
@@ -188,10 +158,7 @@ fn z1_an_object_that_enters_or_leaves_a_selector_is_added_or_deleted() {
     let events = server.poll(watch);
     assert_eq!(told(&events), ["ADDED a", "MODIFIED a", "DELETED a"]);
     assert_eq!(version_of(&events[2]["object"]), server.model.resource_version());
-    assert_eq!(
-        events[2]["object"]["metadata"]["labels"]["team"], "x",
-        "the last version that matched"
-    );
+    assert_eq!(events[2]["object"]["metadata"]["labels"]["team"], "x", "the last version that matched");
 }
 
 #[test]
@@ -200,11 +167,7 @@ fn z1_a_watch_of_one_name_in_one_namespace_hears_nothing_else() {
     let (watch, _) = server.watch(
         "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases?watch=1&fieldSelector=metadata.name%3Dlock",
     );
-    for (namespace, name) in [
-        ("kube-system", "lock"),
-        ("kube-system", "other"),
-        ("default", "lock"),
-    ] {
+    for (namespace, name) in [("kube-system", "lock"), ("kube-system", "other"), ("default", "lock")] {
         let path = format!("/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases");
         assert_eq!(server.post(&path, &json!({"metadata": {"name": name}})).0, 201);
     }
@@ -215,10 +178,7 @@ fn z1_a_watch_of_one_name_in_one_namespace_hears_nothing_else() {
 
 #[test]
 fn z1_history_is_bounded_and_a_watcher_that_is_too_slow_is_dropped_and_then_told_410() {
-    let mut server = Server::with(Settings {
-        history_events: 4,
-        ..Settings::default()
-    });
+    let mut server = Server::with(Settings { history_events: 4, ..Settings::default() });
     let rv = server.slice(0, &["n0"]);
     let (slow, _) = server.watch(&format!("{ALL}&resourceVersion={rv}"));
     let (quick, _) = server.watch(&format!("{ALL}&resourceVersion={rv}"));
@@ -228,21 +188,12 @@ fn z1_history_is_bounded_and_a_watcher_that_is_too_slow_is_dropped_and_then_told
     }
     assert_eq!(server.poll(slow).len(), 0);
     assert!(server.model.watch_ended(slow));
-    assert_eq!(
-        server.watch(&format!("{ALL}&resourceVersion={rv}")).1[0]["object"]["code"],
-        410
-    );
-    let bytes = Settings {
-        history_bytes: 1,
-        ..Settings::default()
-    };
+    assert_eq!(server.watch(&format!("{ALL}&resourceVersion={rv}")).1[0]["object"]["code"], 410);
+    let bytes = Settings { history_bytes: 1, ..Settings::default() };
     let mut server = Server::with(bytes);
     let rv = server.slice(0, &["n0"]);
     server.slice(0, &["n1"]);
-    assert_eq!(
-        server.watch(&format!("{ALL}&resourceVersion={rv}")).1[0]["type"],
-        "ERROR"
-    );
+    assert_eq!(server.watch(&format!("{ALL}&resourceVersion={rv}")).1[0]["type"], "ERROR");
 }
 
 #[test]
@@ -252,19 +203,13 @@ fn z1_all_watchers_share_the_bytes_of_one_event() {
     let (first, _) = server.watch(&path);
     let (second, _) = server.watch(&path);
     server.slice(0, &["n1"]);
-    let (one, two) = (
-        server.model.poll_watch(first, 0),
-        server.model.poll_watch(second, 0),
-    );
+    let (one, two) = (server.model.poll_watch(first, 0), server.model.poll_watch(second, 0));
     assert!(Arc::ptr_eq(&one[0], &two[0]));
 }
 
 #[test]
 fn z1_a_refused_watch_is_an_answer() {
     let mut server = Server::new();
-    let reply = server.handle(&Request::new(
-        "GET",
-        &format!("{SERVICES}&labelSelector=a+in+(b)"),
-    ));
+    let reply = server.handle(&Request::new("GET", &format!("{SERVICES}&labelSelector=a+in+(b)")));
     assert!(matches!(reply, Reply::Answer { status: 400, .. }), "{reply:?}");
 }

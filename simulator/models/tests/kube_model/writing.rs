@@ -31,14 +31,8 @@ fn z1_a_created_object_gets_identity_time_and_version_and_a_second_one_is_409() 
     assert_eq!(version_of(&created), server.model.resource_version());
     let (status, refusal) = server.post(LEASES, &lease("lock"));
     assert_eq!((status, &refusal["reason"]), (409, &json!("AlreadyExists")));
-    assert_eq!(
-        refusal["message"],
-        "leases.coordination.k8s.io \"lock\" already exists"
-    );
-    assert_eq!(
-        refusal["details"],
-        json!({"name": "lock", "group": "coordination.k8s.io", "kind": "leases"})
-    );
+    assert_eq!(refusal["message"], "leases.coordination.k8s.io \"lock\" already exists");
+    assert_eq!(refusal["details"], json!({"name": "lock", "group": "coordination.k8s.io", "kind": "leases"}));
 }
 
 #[test]
@@ -58,12 +52,7 @@ fn z1_generate_name_makes_names_that_differ() {
     let first = server.post(LEASES, &body).1["metadata"]["name"].clone();
     let second = server.post(LEASES, &body).1["metadata"]["name"].clone();
     assert_ne!(first, second);
-    assert!(
-        first
-            .as_str()
-            .is_some_and(|name| name.starts_with("lock-") && name.len() == 10),
-        "{first}"
-    );
+    assert!(first.as_str().is_some_and(|name| name.starts_with("lock-") && name.len() == 10), "{first}");
 }
 
 #[test]
@@ -77,10 +66,7 @@ fn z1_create_is_refused_without_name_with_a_version_or_in_a_missing_namespace() 
     assert_eq!(server.post(LEASES, &versioned).0, 500);
     let elsewhere = "/apis/coordination.k8s.io/v1/namespaces/nowhere/leases";
     let (status, refusal) = server.post(elsewhere, &lease("x"));
-    assert_eq!(
-        (status, &refusal["message"]),
-        (404, &json!("namespaces \"nowhere\" not found"))
-    );
+    assert_eq!((status, &refusal["message"]), (404, &json!("namespaces \"nowhere\" not found")));
     let (status, _) = server.post(MAPS, &lease("x"));
     assert_eq!(status, 400, "a Lease is no ConfigMap");
 }
@@ -114,10 +100,7 @@ fn z1_put_without_version_replaces_a_config_map_but_not_a_lease() {
 fn z1_put_of_a_missing_object_creates_a_lease_and_is_404_for_a_config_map() {
     let mut server = Server::new();
     assert_eq!(server.put(&format!("{LEASES}/lock"), &lease("lock")).0, 201);
-    assert_eq!(
-        server.put(&format!("{MAPS}/state"), &config_map(&json!({}))).0,
-        404
-    );
+    assert_eq!(server.put(&format!("{MAPS}/state"), &config_map(&json!({}))).0, 404);
     let mut named = lease("other");
     named["metadata"]["name"] = json!("another");
     assert_eq!(server.put(&format!("{LEASES}/other"), &named).0, 400);
@@ -140,15 +123,9 @@ fn z1_the_generation_of_a_slice_counts_its_content_and_not_its_labels() {
     server.slice(0, &["n1", "n2"]);
     let (_, list) = server.get(SLICES);
     assert_eq!(list["items"][0]["metadata"]["generation"], 2);
-    let name = list["items"][0]["metadata"]["name"]
-        .as_str()
-        .expect("a name")
-        .to_owned();
-    let (_, patched) = server.patch(
-        &format!("{SLICES}/{name}"),
-        MERGE,
-        &json!({"metadata": {"labels": {"a": "b"}}}),
-    );
+    let name = list["items"][0]["metadata"]["name"].as_str().expect("a name").to_owned();
+    let (_, patched) =
+        server.patch(&format!("{SLICES}/{name}"), MERGE, &json!({"metadata": {"labels": {"a": "b"}}}));
     assert_eq!(patched["metadata"]["generation"], 2);
     assert_eq!(patched["metadata"]["labels"]["kubernetes.io/service-name"], "web");
 }
@@ -160,11 +137,8 @@ fn z1_status_is_written_on_its_own_path_only() {
     let path = "/api/v1/namespaces/demo/services/web";
     let ingress =
         json!({"spec": {"type": "ClusterIP"}, "status": {"loadBalancer": {"ingress": [{"ip": "1.2.3.4"}]}}});
-    let (_, main) = server.patch(
-        path,
-        MERGE,
-        &json!({"status": {"loadBalancer": {"ingress": [{"ip": "9.9.9.9"}]}}}),
-    );
+    let (_, main) =
+        server.patch(path, MERGE, &json!({"status": {"loadBalancer": {"ingress": [{"ip": "9.9.9.9"}]}}}));
     assert_eq!(main["status"], json!({"loadBalancer": {}}));
     let (status, stored) = server.patch(&format!("{path}/status"), MERGE, &ingress);
     assert_eq!((status, &stored["status"]), (200, &ingress["status"]));
@@ -182,10 +156,7 @@ fn z1_merge_patch_sets_removes_and_checks_a_given_version() {
         json!({"metadata": {"resourceVersion": stored["metadata"]["resourceVersion"]}, "data": {"d": "4"}});
     assert_eq!(server.patch(&path, MERGE, &stale).0, 409);
     assert_eq!(server.patch(&format!("{MAPS}/none"), MERGE, &json!({})).0, 404);
-    assert_eq!(
-        server.patch(&path, "application/apply-patch+yaml", &json!({})).0,
-        415
-    );
+    assert_eq!(server.patch(&path, "application/apply-patch+yaml", &json!({})).0, 415);
     assert_eq!(server.patch(&path, MERGE, &json!([1])).0, 400);
 }
 
@@ -193,38 +164,21 @@ fn z1_merge_patch_sets_removes_and_checks_a_given_version() {
 fn z1_strategic_merge_joins_conditions_by_type_and_replaces_taints_whole() {
     let mut server = Server::new();
     let taints = [("others", "1", "NoSchedule"), ("more", "", "NoExecute")];
-    server
-        .model
-        .apply(node("n1", &["10.0.0.4"], &[], true, &taints), 0)
-        .expect("a node");
+    server.model.apply(node("n1", &["10.0.0.4"], &[], true, &taints), 0).expect("a node");
     let path = "/api/v1/nodes/n1";
     let ours = json!({"spec": {"taints": [{"key": "ours", "effect": "NoSchedule"}]}});
     let (status, patched) = server.patch(path, STRATEGIC, &ours);
-    assert_eq!(
-        (status, &patched["spec"]["taints"]),
-        (200, &ours["spec"]["taints"]),
-        "taints are atomic"
-    );
+    assert_eq!((status, &patched["spec"]["taints"]), (200, &ours["spec"]["taints"]), "taints are atomic");
     let condition = json!({"status": {"conditions": [{"type": "PreemptScheduled", "status": "True"}]}});
     let (_, patched) = server.patch(&format!("{path}/status"), STRATEGIC, &condition);
-    let types: Vec<_> = patched["status"]["conditions"]
-        .as_array()
-        .into_iter()
-        .flatten()
-        .map(|c| &c["type"])
-        .collect();
+    let types: Vec<_> =
+        patched["status"]["conditions"].as_array().into_iter().flatten().map(|c| &c["type"]).collect();
     assert_eq!(types, ["Ready", "PreemptScheduled"]);
     let gone = json!({"status": {"conditions": [{"type": "Ready", "$patch": "delete"}]}});
     let (_, patched) = server.patch(&format!("{path}/status"), STRATEGIC, &gone);
     assert_eq!(patched["status"]["conditions"].as_array().map(Vec::len), Some(1));
     assert_eq!(
-        server
-            .patch(
-                &format!("{path}/status"),
-                STRATEGIC,
-                &json!({"status": {"conditions": [{}]}})
-            )
-            .0,
+        server.patch(&format!("{path}/status"), STRATEGIC, &json!({"status": {"conditions": [{}]}})).0,
         400
     );
 }
@@ -232,13 +186,7 @@ fn z1_strategic_merge_joins_conditions_by_type_and_replaces_taints_whole() {
 #[test]
 fn z1_json_patch_applies_in_order_and_a_failed_test_refuses_it_whole() {
     let mut server = Server::new();
-    server
-        .model
-        .apply(
-            node("n1", &["10.0.0.4"], &[], true, &[("a", "", "NoSchedule")]),
-            0,
-        )
-        .expect("a node");
+    server.model.apply(node("n1", &["10.0.0.4"], &[], true, &[("a", "", "NoSchedule")]), 0).expect("a node");
     let path = "/api/v1/nodes/n1";
     let add = json!([
         {"op": "test", "path": "/spec/taints/0/key", "value": "a"},
@@ -253,36 +201,16 @@ fn z1_json_patch_applies_in_order_and_a_failed_test_refuses_it_whole() {
         patched["spec"]["taints"],
         json!([{"key": "a", "effect": "NoExecute"}, {"key": "b", "effect": "NoSchedule"}])
     );
-    assert_eq!(
-        patched["metadata"]["labels"],
-        json!({"kubernetes.io/hostname": "n1"})
-    );
+    assert_eq!(patched["metadata"]["labels"], json!({"kubernetes.io/hostname": "n1"}));
     let refused = json!([
         {"op": "remove", "path": "/spec/taints"},
         {"op": "test", "path": "/metadata/name", "value": "n2"}
     ]);
     assert_eq!(server.patch(path, JSON_PATCH, &refused).0, 422);
-    assert_eq!(
-        server.get(path).1["spec"]["taints"].as_array().map(Vec::len),
-        Some(2)
-    );
-    assert_eq!(
-        server
-            .patch(path, JSON_PATCH, &json!([{"op": "remove", "path": "/nothing"}]))
-            .0,
-        422
-    );
+    assert_eq!(server.get(path).1["spec"]["taints"].as_array().map(Vec::len), Some(2));
+    assert_eq!(server.patch(path, JSON_PATCH, &json!([{"op": "remove", "path": "/nothing"}])).0, 422);
     assert_eq!(server.patch(path, JSON_PATCH, &json!({"op": "remove"})).0, 400);
-    assert_eq!(
-        server
-            .patch(
-                path,
-                JSON_PATCH,
-                &json!([{"op": "replace", "path": "", "value": 5}])
-            )
-            .0,
-        422
-    );
+    assert_eq!(server.patch(path, JSON_PATCH, &json!([{"op": "replace", "path": "", "value": 5}])).0, 422);
 }
 
 #[test]
@@ -291,18 +219,8 @@ fn z1_delete_honours_preconditions_and_answers_a_status_with_the_uid() {
     let (_, stored) = server.post(LEASES, &lease("lock"));
     let path = format!("{LEASES}/lock");
     let with = |body: &Value| Request::new("DELETE", &path).with_body("application/json", body);
-    assert_eq!(
-        server
-            .send(&with(&json!({"preconditions": {"uid": "another"}})))
-            .0,
-        409
-    );
-    assert_eq!(
-        server
-            .send(&with(&json!({"preconditions": {"resourceVersion": "1"}})))
-            .0,
-        409
-    );
+    assert_eq!(server.send(&with(&json!({"preconditions": {"uid": "another"}}))).0, 409);
+    assert_eq!(server.send(&with(&json!({"preconditions": {"resourceVersion": "1"}}))).0, 409);
     let fits = json!({"preconditions": {"uid": stored["metadata"]["uid"],
         "resourceVersion": stored["metadata"]["resourceVersion"]}});
     let (status, answer) = server.send(&with(&fits));
@@ -317,17 +235,9 @@ fn z1_a_finalizer_delays_the_deletion_of_a_service_until_it_is_removed() {
     server.service("web");
     let path = "/api/v1/namespaces/demo/services/web";
     let (status, dying) = server.delete(path);
-    assert_eq!(
-        (status, dying["metadata"]["deletionTimestamp"].is_string()),
-        (200, true)
-    );
+    assert_eq!((status, dying["metadata"]["deletionTimestamp"].is_string()), (200, true));
     assert_eq!(server.get(path).0, 200);
-    assert_eq!(
-        server
-            .patch(path, MERGE, &json!({"metadata": {"finalizers": null}}))
-            .0,
-        200
-    );
+    assert_eq!(server.patch(path, MERGE, &json!({"metadata": {"finalizers": null}})).0, 200);
     assert_eq!(server.get(path).0, 404);
 }
 
@@ -337,10 +247,7 @@ fn z1_a_dry_run_answers_and_stores_nothing() {
     let (status, shown) = server.post(&format!("{LEASES}?dryRun=All"), &lease("lock"));
     assert_eq!((status, &shown["metadata"]["name"]), (201, &json!("lock")));
     assert_eq!(server.get(&format!("{LEASES}/lock")).0, 404);
-    assert_eq!(
-        server.post(&format!("{LEASES}?dryRun=Some"), &lease("lock")).0,
-        400
-    );
+    assert_eq!(server.post(&format!("{LEASES}?dryRun=Some"), &lease("lock")).0, 400);
 }
 
 #[test]
@@ -348,10 +255,7 @@ fn z1_an_event_about_a_node_belongs_into_the_default_namespace() {
     let mut server = Server::new();
     let event = json!({"apiVersion": "v1", "kind": "Event", "metadata": {"generateName": "n1."},
         "involvedObject": {"kind": "Node", "name": "n1"}, "reason": "R", "message": "m", "type": "Normal"});
-    assert_eq!(
-        server.post("/api/v1/namespaces/kube-public/events", &event).0,
-        422
-    );
+    assert_eq!(server.post("/api/v1/namespaces/kube-public/events", &event).0, 422);
     assert_eq!(server.post("/api/v1/namespaces/default/events", &event).0, 201);
     let mut modern = json!({"metadata": {"generateName": "web."}, "regarding": {"kind": "Service", "name": "web",
         "namespace": "default"}, "eventTime": "2026-11-20T00:00:00.000000Z", "reason": "R", "action": "Write",
@@ -373,18 +277,9 @@ fn z1_scenarios_keep_a_given_uid_and_another_uid_is_another_object() {
     let stored = server.model.get(Resource::Services, "demo", "web").expect("web");
     assert_eq!(stored["metadata"]["uid"], web["metadata"]["uid"]);
     server.model.apply(web.clone(), 0).expect("the same again");
-    server
-        .model
-        .apply(with_uid(web, "11111111-2222-4333-8444-555555555555"), 0)
-        .expect("another");
+    server.model.apply(with_uid(web, "11111111-2222-4333-8444-555555555555"), 0).expect("another");
     assert_eq!(super::told(&server.poll(watch)), ["DELETED web", "ADDED web"]);
     assert!(
-        server
-            .model
-            .apply(
-                json!({"kind": "Pod", "apiVersion": "v1", "metadata": {"name": "x"}}),
-                0
-            )
-            .is_err()
+        server.model.apply(json!({"kind": "Pod", "apiVersion": "v1", "metadata": {"name": "x"}}), 0).is_err()
     );
 }

@@ -83,23 +83,12 @@ fn name(kind: Kind, at: usize) -> ObjectKey {
 }
 
 fn make_slice(at: usize, of: usize, endpoints: &[(u8, usize, bool)]) -> Object {
-    let of = if of < SERVICES {
-        format!("s{of}")
-    } else {
-        String::new()
-    };
+    let of = if of < SERVICES { format!("s{of}") } else { String::new() };
     let mut object = slice(&format!("e{at}"), &of, &[]);
     let make = |(identity, node, terminating): &(u8, usize, bool)| {
         // One node that never exists, and one that is not named.
-        let node = if *node <= NODES {
-            format!("n{node}")
-        } else {
-            String::new()
-        };
-        endpoint(
-            u64::from(*identity),
-            &format!("{node}{}", if *terminating { "!" } else { "" }),
-        )
+        let node = if *node <= NODES { format!("n{node}") } else { String::new() };
+        endpoint(u64::from(*identity), &format!("{node}{}", if *terminating { "!" } else { "" }))
     };
     object.endpoints = endpoints.iter().map(make).collect();
     object.into()
@@ -107,32 +96,16 @@ fn make_slice(at: usize, of: usize, endpoints: &[(u8, usize, bool)]) -> Object {
 
 fn make(act: &Act) -> Option<Object> {
     match act {
-        Act::Service {
-            at,
-            uid,
-            local,
-            load_balancer,
-            dual,
-        } => {
+        Act::Service { at, uid, local, load_balancer, dual } => {
             let mut object = service(&format!("s{at}"));
             object.uid = ServiceUid::new(format!("{at}-{uid}"));
             object.local = *local;
-            object.service_type = if *load_balancer {
-                ServiceType::LoadBalancer
-            } else {
-                ServiceType::Other
-            };
+            object.service_type = if *load_balancer { ServiceType::LoadBalancer } else { ServiceType::Other };
             object.families = if *dual { vec![V4, V6] } else { vec![V4] };
             Some(object.into())
         }
         Act::Slice { at, of, endpoints } => Some(make_slice(*at, *of, endpoints)),
-        Act::Node {
-            at,
-            ip,
-            v6,
-            left_out,
-            ready,
-        } => {
+        Act::Node { at, ip, v6, left_out, ready } => {
             let mut ips = Vec::new();
             if *ip > 0 {
                 ips.push(format!("10.0.{at}.{ip}"));
@@ -172,19 +145,11 @@ struct World {
 impl World {
     fn new() -> World {
         let (real, given, broken) = (BTreeMap::new(), BTreeMap::new(), BTreeSet::new());
-        World {
-            run: Run::of(params()),
-            real,
-            given,
-            broken,
-            heard: BTreeMap::new(),
-        }
+        World { run: Run::of(params()), real, given, broken, heard: BTreeMap::new() }
     }
 
     fn relist(&mut self, kind: Kind, undecodable: Option<usize>) {
-        let bad_key = undecodable
-            .map(|at| name(kind, at))
-            .filter(|key| self.real.contains_key(key));
+        let bad_key = undecodable.map(|at| name(kind, at)).filter(|key| self.real.contains_key(key));
         self.run.seen(kind, Seen::ListBegan(Provenance::Relist));
         for (key, object) in self.real.iter().filter(|(key, _)| kind_of(key) == kind) {
             let seen = if Some(key) == bad_key.as_ref() {
@@ -196,16 +161,11 @@ impl World {
         }
         let version = version(self.run.version);
         self.run.seen(kind, Seen::ListDone(version));
-        let keep = bad_key
-            .as_ref()
-            .and_then(|key| Some((key.clone(), self.given.get(key)?.clone())));
+        let keep = bad_key.as_ref().and_then(|key| Some((key.clone(), self.given.get(key)?.clone())));
         self.given.retain(|key, _| kind_of(key) != kind);
-        let listed = self
-            .real
-            .iter()
-            .filter(|(key, _)| kind_of(key) == kind && Some(*key) != bad_key.as_ref());
-        self.given
-            .extend(listed.map(|(key, object)| (key.clone(), object.clone())));
+        let listed =
+            self.real.iter().filter(|(key, _)| kind_of(key) == kind && Some(*key) != bad_key.as_ref());
+        self.given.extend(listed.map(|(key, object)| (key.clone(), object.clone())));
         self.given.extend(keep);
         // What could not be decoded is behind until it changes or the next list.
         match bad_key {
@@ -232,13 +192,7 @@ impl World {
                 self.real.remove(&key);
                 if !self.broken.contains(kind) {
                     self.given.remove(&key);
-                    self.run.seen(
-                        *kind,
-                        Seen::Deleted {
-                            key,
-                            resource_version: now_version,
-                        },
-                    );
+                    self.run.seen(*kind, Seen::Deleted { key, resource_version: now_version });
                 }
             }
             Act::Break(kind) => {
@@ -304,10 +258,7 @@ impl World {
                 };
                 for ip in node.internal_ips.iter().filter(|_| node.left_out.is_none()) {
                     let family = if ip.is_ipv4() { V4 } else { V6 };
-                    prop_assert!(
-                        fact.parts[&family].required.contains_key(ip),
-                        "{ip} of {name} in {fact:?}"
-                    );
+                    prop_assert!(fact.parts[&family].required.contains_key(ip), "{ip} of {name} in {fact:?}");
                 }
             }
         }
@@ -317,12 +268,7 @@ impl World {
 
 /// What counts of a fact when its history does not.
 fn core(fact: &ServiceFact) -> ServiceFact {
-    ServiceFact {
-        revision: 0,
-        provenance: Provenance::Watch,
-        triggered: None,
-        ..fact.clone()
-    }
+    ServiceFact { revision: 0, provenance: Provenance::Watch, triggered: None, ..fact.clone() }
 }
 
 proptest! {

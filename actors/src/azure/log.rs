@@ -1,0 +1,169 @@
+//! What the log says of calls to ARM: one line for each written pool, and one with its remedy for each failed call.
+//! What a failure means for the pool is the machines' business, and told as an event.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use actix::Message;
+use pool_core::arm::{ArmAnswer, Failure, FailureKind, OperationState, Provisioning, PutAccepted};
+use pool_core::ids::{LbName, Operation, PoolId};
+use tokio::time::Instant;
+
+/// What a call is about.
+#[derive(Clone, Debug)]
+pub(super) enum About {
+    /// A read of a load balancer.
+    LoadBalancer(LbName),
+    /// A read of a pool.
+    Pool(PoolId),
+    /// A write.
+    Put(Write),
+    /// Asking how a write's operation stands; `None`: of a write that this process did not make last.
+    Poll(Option<Write>),
+}
+
+/// A write under way.
+#[derive(Clone, Debug)]
+pub(super) struct Write {
+    pub(super) pool: PoolId,
+    pub(super) added: usize,
+    pub(super) removed: usize,
+    pub(super) began: Instant,
+    pub(super) correlation_id: Option<Arc<str>>,
+}
+
+/// A write was accepted, and its operation runs on.
+#[derive(Message, Debug)]
+#[rtype(result = "()")]
+pub(super) struct Accepted(pub(super) Operation, pub(super) Write);
+
+/// Logs an answer; gives back a write whose operation runs on.
+pub(super) fn answer(about: About, answer: &ArmAnswer) -> Option<Accepted> {
+    match (about, answer) {
+        (About::Put(write), ArmAnswer::Put(accepted)) => put(write, accepted),
+        (About::Poll(Some(write)), ArmAnswer::Operation(OperationState::Succeeded)) => {
+            written(&write);
+            None
+        }
+        (
+            about,
+            ArmAnswer::Operation(OperationState::Failed(failure) | OperationState::Canceled(failure)),
+        )
+        | (about, ArmAnswer::Failed(failure)) => {
+            failed(&about, failure);
+            None
+        }
+        (
+            About::LoadBalancer(_) | About::Pool(_) | About::Put(_) | About::Poll(_),
+            ArmAnswer::LoadBalancer(_)
+            | ArmAnswer::Pool(_)
+            | ArmAnswer::Put(_)
+            | ArmAnswer::Operation(OperationState::Running { .. } | OperationState::Succeeded)
+            | ArmAnswer::Withheld,
+        ) => None,
+    }
+}
+
+fn put(write: Write, accepted: &PutAccepted) -> Option<Accepted> {
+    let write = Write { correlation_id: accepted.correlation_id.clone(), ..write };
+    match (&accepted.operation, accepted.provisioning) {
+        (Some(operation), Provisioning::Updating | Provisioning::Failed | Provisioning::Unknown) => {
+            let Write { pool, correlation_id, .. } = &write;
+            tracing::debug!(%pool, correlation_id = correlation_id.as_deref(), "write accepted; its operation runs");
+            Some(Accepted(operation.clone(), write))
+        }
+        (None, _) | (Some(_), Provisioning::Succeeded) => {
+            written(&write);
+            None
+        }
+    }
+}
+
+fn written(write: &Write) {
+    let Write { pool, added, removed, began, correlation_id } = write;
+    tracing::info!(
+        %pool, added, removed, took_ms = millis(began.elapsed()), correlation_id = correlation_id.as_deref(),
+        "wrote backend pool"
+    );
+}
+
+fn millis(span: Duration) -> u64 {
+    u64::try_from(span.as_millis()).unwrap_or(u64::MAX)
+}
+
+fn failed(about: &About, failure: &Failure) {
+    if is_ordinary(about, failure) {
+        tracing::debug!(?about, %failure, "call to Azure not answered with success");
+        return;
+    }
+    let remedy = remedy(failure);
+    match about {
+        About::LoadBalancer(lb) => {
+            tracing::warn!(load_balancer = %lb, %failure, remedy, "failed to read load balancer");
+        }
+        About::Pool(pool) => tracing::warn!(%pool, %failure, remedy, "failed to read backend pool"),
+        About::Put(Write { pool, added, removed, began, .. }) => tracing::warn!(
+            %pool, added, removed, took_ms = millis(began.elapsed()), %failure, remedy, "failed to write backend pool"
+        ),
+        About::Poll(Some(Write { pool, began, .. })) => tracing::warn!(
+            %pool, took_ms = millis(began.elapsed()), %failure, remedy, "the operation that writes a backend pool failed"
+        ),
+        About::Poll(None) => tracing::warn!(%failure, remedy, "an operation failed"),
+    }
+}
+
+/// What belongs to an ordinary day: a load balancer that is not there, as most `-internal` ones are not, and what was
+/// not sent because a gate or a permit had closed.
+fn is_ordinary(about: &About, failure: &Failure) -> bool {
+    match (failure.kind, about) {
+        (FailureKind::PermitExpired | FailureKind::GateClosed, _)
+        | (FailureKind::Status(404), About::LoadBalancer(_)) => true,
+        (
+            FailureKind::Status(_)
+            | FailureKind::Operation
+            | FailureKind::Connection
+            | FailureKind::Timeout
+            | FailureKind::Undecodable(_)
+            | FailureKind::Credential
+            | FailureKind::Refused,
+            _,
+        ) => false,
+    }
+}
+
+/// What a person can do, if anything.
+pub(super) fn remedy(failure: &Failure) -> &'static str {
+    match failure.kind {
+        FailureKind::Status(401) => {
+            "check that the identity's tenant, client id and token are those of the subscription"
+        }
+        FailureKind::Status(403) => {
+            "give the identity the role Network Contributor on the load balancers' resource group and join on the \
+             virtual network; see the message for the missing action"
+        }
+        FailureKind::Status(404) => "none; the load balancers are looked at again soon",
+        FailureKind::Status(409 | 412) => "none; somebody else is writing and it is tried again",
+        FailureKind::Status(429) => {
+            "none at once; it is tried again when Azure allows. If it lasts, lower budget.writesPer5Minutes or find \
+             who else uses up the subscription's quota"
+        }
+        FailureKind::Status(408 | 500 | 502 | 503 | 504) => {
+            "none; it is tried again. If it lasts, see Azure's status"
+        }
+        FailureKind::Status(_) => "read the message; Azure refuses what is asked",
+        FailureKind::Operation => {
+            "read the message; if it names a lock or another operation, it is tried again"
+        }
+        FailureKind::Connection | FailureKind::Timeout => {
+            "check DNS, proxy, firewall and resourceManagerEndpoint; it is tried again"
+        }
+        FailureKind::Undecodable(_) => "check resourceManagerEndpoint and proxies: the answer is not Azure's",
+        FailureKind::Credential => {
+            "check the identity: token file, client id, tenant, and the way to the login endpoint"
+        }
+        FailureKind::PermitExpired | FailureKind::GateClosed => {
+            "none; nothing was sent and it is tried again"
+        }
+        FailureKind::Refused => "none; please report it",
+    }
+}

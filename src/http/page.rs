@@ -1,0 +1,73 @@
+//! Pages of a list: always in the same order, each going on after the last entry of the one before, whatever has come
+//! or gone meanwhile.
+
+use std::collections::BTreeMap;
+use std::ops::Bound;
+use std::sync::Arc;
+
+/// A page.
+pub(super) struct Page<'a, K, T> {
+    /// Its entries.
+    pub(super) items: Vec<&'a Arc<T>>,
+    /// After which entry the next page begins; `None`: there is none.
+    pub(super) next: Option<&'a K>,
+}
+
+/// The first `limit` entries after this one that `keep` keeps. It costs what it looks at, and no sorting.
+pub(super) fn page<'a, K: Ord, T>(
+    all: &'a BTreeMap<K, Arc<T>>,
+    after: Option<&K>,
+    limit: usize,
+    keep: impl Fn(&T) -> bool,
+) -> Page<'a, K, T> {
+    let start = after.map_or(Bound::Unbounded, Bound::Excluded);
+    let mut kept = all.range((start, Bound::Unbounded)).filter(|(_, item)| keep(item));
+    let taken: Vec<_> = kept.by_ref().take(limit).collect();
+    let next = kept.next().and(taken.last()).map(|(key, _)| *key);
+    Page { items: taken.into_iter().map(|(_, item)| item).collect(), next }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn numbers(count: u32) -> BTreeMap<u32, Arc<u32>> {
+        (0..count).map(|number| (number, Arc::new(number))).collect()
+    }
+
+    /// All pages after each other, and how many there are.
+    fn walk(all: &BTreeMap<u32, Arc<u32>>, limit: usize, keep: impl Fn(&u32) -> bool) -> (Vec<u32>, usize) {
+        let (mut seen, mut pages, mut after) = (Vec::new(), 0, None);
+        loop {
+            let page = page(all, after.as_ref(), limit, &keep);
+            assert!(page.items.len() <= limit);
+            seen.extend(page.items.iter().map(|item| ***item));
+            pages += 1;
+            after = page.next.copied();
+            if after.is_none() {
+                return (seen, pages);
+            }
+        }
+    }
+
+    #[test]
+    fn h3_pages_hold_every_entry_once_and_in_order() {
+        let all = numbers(1_000);
+        assert_eq!(walk(&all, 7, |_| true), ((0..1_000).collect(), 143));
+        assert_eq!(walk(&all, 1_000, |_| true).1, 1, "a full last page is followed by none");
+        let even: Vec<u32> = (0..1_000).step_by(2).collect();
+        assert_eq!(walk(&all, 100, |number| number % 2 == 0), (even, 5));
+        assert_eq!(walk(&all, 3, |_| false), (Vec::new(), 1));
+        assert_eq!(walk(&numbers(0), 3, |_| true), (Vec::new(), 1));
+    }
+
+    #[test]
+    fn h3_a_page_goes_on_where_the_one_before_ended_though_that_entry_is_gone() {
+        let mut all = numbers(10);
+        let next = page(&all, None, 4, |_| true).next.copied();
+        assert_eq!(next, Some(3));
+        all.remove(&3);
+        let items: Vec<u32> = page(&all, next.as_ref(), 4, |_| true).items.iter().map(|item| ***item).collect();
+        assert_eq!(items, [4, 5, 6, 7]);
+    }
+}

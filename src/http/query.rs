@@ -1,0 +1,115 @@
+//! Query parameters: each read by its name, and refused by its name.
+
+use std::collections::BTreeMap;
+
+use actix_web::http::StatusCode;
+use actix_web::{HttpRequest, HttpResponse, web};
+
+use super::problem::problem;
+
+/// The most entries of one page, and how many there are when nothing is asked.
+const PAGE_MOST: usize = 1_000;
+const PAGE: usize = 200;
+
+/// The parameters of a request, all of them known to its path and each given once.
+#[derive(Debug)]
+pub(super) struct Query(BTreeMap<String, String>);
+
+/// What is wrong with a parameter.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Wrong(String);
+
+impl Wrong {
+    /// Names the parameter and says what it must be.
+    pub(super) fn new(name: &str, found: &str, expected: &str) -> Wrong {
+        Wrong(format!("{name}: {found:?} is not {expected}"))
+    }
+}
+
+impl From<Wrong> for HttpResponse {
+    fn from(Wrong(detail): Wrong) -> HttpResponse {
+        problem(StatusCode::BAD_REQUEST, "invalid query", &detail)
+    }
+}
+
+impl Query {
+    /// Reads the parameters of a request to a path that has those in `known`.
+    pub(super) fn of(request: &HttpRequest, known: &[&str]) -> Result<Query, Wrong> {
+        Query::read(request.query_string(), known)
+    }
+
+    fn read(text: &str, known: &[&str]) -> Result<Query, Wrong> {
+        let pairs = web::Query::<Vec<(String, String)>>::from_query(text)
+            .map_err(|error| Wrong(format!("the query cannot be read: {error}")))?;
+        let mut read = BTreeMap::new();
+        for (name, value) in pairs.into_inner() {
+            if !known.contains(&name.as_str()) {
+                let known =
+                    if known.is_empty() { "none".to_owned() } else { known.join(", ") };
+                return Err(Wrong(format!("{name}: no parameter of this path; it has {known}")));
+            }
+            if read.insert(name.clone(), value).is_some() {
+                return Err(Wrong(format!("{name}: given more than once")));
+            }
+        }
+        Ok(Query(read))
+    }
+
+    /// A parameter as it was given.
+    pub(super) fn text(&self, name: &str) -> Option<&str> {
+        self.0.get(name).map(String::as_str)
+    }
+
+    /// How many entries a page may have.
+    pub(super) fn limit(&self) -> Result<usize, Wrong> {
+        let Some(text) = self.text("limit") else { return Ok(PAGE) };
+        let limit = text.parse().ok().filter(|limit| (1..=PAGE_MOST).contains(limit));
+        limit.ok_or_else(|| Wrong::new("limit", text, &format!("a whole number from 1 to {PAGE_MOST}")))
+    }
+
+    /// The two halves, around the first slash, of the `next` of the page before.
+    pub(super) fn after(&self) -> Result<Option<(&str, &str)>, Wrong> {
+        let Some(text) = self.text("after") else { return Ok(None) };
+        let halves = text.split_once('/');
+        halves.map(Some).ok_or_else(|| Wrong::new("after", text, "the `next` of a page"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const KNOWN: [&str; 3] = ["state", "limit", "after"];
+
+    #[test]
+    fn h3_parameters_are_decoded_and_read_by_name() {
+        let query = Query::read("state=right&limit=7&after=lb%2Fa%20b", &KNOWN).expect("a query");
+        assert_eq!(query.text("state"), Some("right"));
+        assert_eq!(query.limit(), Ok(7));
+        assert_eq!(query.after(), Ok(Some(("lb", "a b"))));
+        let nothing = Query::read("", &KNOWN).expect("a query");
+        assert_eq!((nothing.text("state"), nothing.limit(), nothing.after()), (None, Ok(PAGE), Ok(None)));
+    }
+
+    #[test]
+    fn h3_a_wrong_parameter_is_named() {
+        let refused = |text: &str| {
+            let query = Query::read(text, &KNOWN);
+            let wrong = query.and_then(|query| query.limit().and_then(|_| query.after().map(drop)));
+            wrong.expect_err("it is wrong").0
+        };
+        for (text, name) in [
+            ("colour=red", "colour"),
+            ("limit=1&limit=2", "limit"),
+            ("limit=0", "limit"),
+            ("limit=1001", "limit"),
+            ("limit=-1", "limit"),
+            ("limit=many", "limit"),
+            ("limit=", "limit"),
+            ("after=nonsense", "after"),
+        ] {
+            let told = refused(text);
+            assert!(told.starts_with(&format!("{name}: ")), "{text}: {told}");
+        }
+    }
+}
