@@ -31,8 +31,6 @@ const LIST_LIMIT: Duration = Duration::from_secs(60);
 pub const SILENCE_LIMIT: Duration = Duration::from_secs(330);
 /// How long a refused streaming list is not asked for again.
 const PLAIN_FOR: Duration = Duration::from_secs(600);
-/// How long to wait after 401 or 403.
-const DENIED_WAIT: Duration = Duration::from_secs(30);
 /// A watch that ends sooner than this without a line is no progress.
 const SHORT_WATCH: Duration = Duration::from_secs(1);
 /// The bounds within which `Retry-After` is honoured.
@@ -453,8 +451,11 @@ impl Watcher {
                 Work::List { .. } => self.backoff.after_failure(),
             },
             WatchFailure::TooManyRequests(Some(after)) => after.clamp(RETRY_AFTER.0, RETRY_AFTER.1),
-            WatchFailure::Denied(_) => DENIED_WAIT,
-            WatchFailure::TooManyRequests(None) | WatchFailure::Other(_) => self.backoff.after_failure(),
+            // A server that restarts denies everything until its own caches are filled, so a denial is no
+            // reason to wait longer than for any other failure.
+            WatchFailure::TooManyRequests(None) | WatchFailure::Denied(_) | WatchFailure::Other(_) => {
+                self.backoff.after_failure()
+            }
         };
         self.abort_list(work.began(), out);
         let next = match work {

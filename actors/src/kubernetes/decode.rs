@@ -178,6 +178,10 @@ fn bookmark(object: &[u8]) -> Line {
     }
 }
 
+/// Words of the error events with which servers refuse a streaming list: options that they do not know or allow, and an
+/// etcd without progress notifications on request.
+const REFUSES_STREAMING: [&str; 3] = ["sendInitialEvents", "watch-list", "RequestWatchProgress"];
+
 fn error_of(object: &[u8]) -> WatchFailure {
     #[derive(Deserialize, Default)]
     struct Status {
@@ -196,7 +200,7 @@ fn error_of(object: &[u8]) -> WatchFailure {
         WatchFailure::TooManyRequests(None)
     } else if status.code == 401 || status.code == 403 {
         WatchFailure::Denied(said)
-    } else if status.message.contains("sendInitialEvents") || status.message.contains("watch-list") {
+    } else if REFUSES_STREAMING.iter().any(|word| status.message.contains(word)) {
         WatchFailure::StreamingRefused(said)
     } else {
         WatchFailure::Other(said)

@@ -319,11 +319,11 @@ fn an_expired_page_token_starts_the_list_again() {
 }
 
 #[test]
-fn retry_after_is_honoured_within_bounds_and_denials_wait_30_s() {
+fn retry_after_is_honoured_within_bounds_and_a_denial_waits_like_any_failure() {
     let throttled = |seconds| WatchFailure::TooManyRequests(Some(Duration::from_secs(seconds)));
     let denied = WatchFailure::Denied("nodes is forbidden".into());
     for (failure, wait) in
-        [(throttled(0), 1_000), (throttled(7), 7_000), (throttled(900), 60_000), (denied.clone(), 30_000)]
+        [(throttled(0), 1_000), (throttled(7), 7_000), (throttled(900), 60_000), (denied.clone(), 1_000)]
     {
         let mut run = Run::watching();
         run.ended(Some(failure));
@@ -397,7 +397,7 @@ fn d6_a_list_that_the_informer_refuses_is_made_again_ever_more_slowly() {
 #[test]
 fn a_refusal_while_a_wait_is_on_does_not_shorten_it() {
     let mut run = Run::watching();
-    run.ended(Some(WatchFailure::Denied("no".into())));
+    run.ended(Some(WatchFailure::TooManyRequests(Some(Duration::from_secs(30)))));
     run.step(In::Relist(RelistReason::Stale));
     assert_eq!(run.waits(), 30_000);
     run.wait();

@@ -1,0 +1,180 @@
+//! Stories against a real control plane: the real binary, with a token that may do no more than its ClusterRole says,
+//! keeps the pools of a fake Azure equal to what the API server's own objects say.
+//!
+//! Stories share a control plane, each with a namespace, nodes, a fake Azure and a controller of its own; the one that
+//! kills the API server has its own control plane.
+
+mod careful;
+mod nodes;
+mod restart;
+mod rollout;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+use std::ops::Deref;
+
+use serde_json::{Value, json};
+
+use crate::support::azure::Azure;
+use crate::support::controller::{Controller, Flags};
+use crate::support::kubernetes::{Api, Cluster};
+use crate::support::{PATIENCE, eventually, objects, truth};
+
+/// The load balancers of every story; Services are spread over them by the number at the end of their names.
+const LOAD_BALANCERS: [&str; 3] = ["kubernetes", "lb-1", "lb-2"];
+
+/// A namespace with nodes in a control plane, and a fake Azure for its Services.
+struct Story<C: Deref<Target = Cluster>> {
+    cluster: C,
+    api: Api,
+    namespace: &'static str,
+    azure: Azure,
+}
+
+impl<C: Deref<Target = Cluster>> Story<C> {
+    /// A story with this many nodes, `<namespace>-1` with the address 10.1.0.1 and so on.
+    async fn begin(cluster: C, namespace: &'static str, nodes: u8) -> Self {
+        let api = cluster.api();
+        api.create("/api/v1/namespaces", &objects::namespace(namespace)).await;
+        let azure = Azure::start(&LOAD_BALANCERS).await;
+        let story = Self { cluster, api, namespace, azure };
+        for number in 1..=nodes {
+            story.add_node(number, &format!("10.1.0.{number}")).await;
+        }
+        story
+    }
+
+    fn node(&self, number: u8) -> String {
+        format!("{}-{number}", self.namespace)
+    }
+
+    fn node_path(&self, number: u8) -> String {
+        format!("/api/v1/nodes/{}", self.node(number))
+    }
+
+    async fn add_node(&self, number: u8, ip: &str) {
+        self.api.create("/api/v1/nodes", &objects::node(self.namespace, &self.node(number), ip)).await;
+    }
+
+    fn path(&self, kind: &str, name: &str) -> String {
+        let namespace = self.namespace;
+        match kind {
+            "deployments" => format!("/apis/apps/v1/namespaces/{namespace}/deployments/{name}"),
+            "endpointslices" => {
+                format!("/apis/discovery.k8s.io/v1/namespaces/{namespace}/endpointslices/{name}")
+            }
+            other => format!("/api/v1/namespaces/{namespace}/{other}/{name}"),
+        }
+    }
+
+    async fn create(&self, kind: &str, object: &Value) {
+        let collection = self.path(kind, "");
+        self.api.create(collection.trim_end_matches('/'), object).await;
+    }
+
+    /// Creates a Deployment and the Service before it.
+    async fn deploy(&self, name: &str, replicas: u32) {
+        self.create("services", &objects::service(self.namespace, name)).await;
+        self.create("deployments", &objects::deployment(self.namespace, name, replicas)).await;
+    }
+
+    /// Creates a Service without selector, and its EndpointSlice with these addresses and nodes.
+    async fn place_by_hand(&self, name: &str, endpoints: &[(&str, Option<&str>)]) {
+        self.create("services", &objects::service_without_selector(self.namespace, name)).await;
+        self.create("endpointslices", &objects::endpoint_slice(self.namespace, name, endpoints)).await;
+    }
+
+    /// Replaces the endpoints of a slice that was made by hand.
+    async fn replace_by_hand(&self, name: &str, endpoints: &[(&str, Option<&str>)]) {
+        let slice = objects::endpoint_slice(self.namespace, name, endpoints);
+        let path = self.path("endpointslices", &format!("{name}-by-hand"));
+        self.api.merge(&path, &json!({ "endpoints": slice["endpoints"] })).await;
+    }
+
+    /// Changes something in a Deployment's spec.
+    async fn respec(&self, name: &str, spec: &Value) {
+        self.api.merge(&self.path("deployments", name), &json!({ "spec": spec })).await;
+    }
+
+    async fn scale(&self, name: &str, replicas: u32) {
+        self.respec(name, &json!({ "replicas": replicas })).await;
+    }
+
+    /// Makes Deployments replace all their pods.
+    async fn roll(&self, name: &str, image: &str) {
+        let containers = json!([{ "name": "web", "image": image }]);
+        self.respec(name, &json!({ "template": { "spec": { "containers": containers } } })).await;
+    }
+
+    async fn rolled_out(&self, names: &[String]) {
+        for name in names {
+            self.cluster.rolled_out(self.namespace, name).await;
+        }
+    }
+
+    /// Does the cloud-controller-manager's part for all Services of the story, and starts the controller.
+    async fn start_controller(&self, flags: Flags) -> Controller {
+        let services = self.api.items(&format!("/api/v1/namespaces/{}/services", self.namespace)).await;
+        let services = services.expect("the API server lists Services");
+        self.azure.provision(&services, |name| load_balancer(name).to_owned()).await;
+        Controller::start(&self.cluster, self.namespace, &self.azure, flags).await
+    }
+
+    /// What all pools must hold, as the API server has it at this moment.
+    async fn wanted(&self) -> BTreeMap<String, BTreeSet<IpAddr>> {
+        eventually("the API server says what is wanted", PATIENCE, || {
+            truth::wanted(&self.api, self.namespace)
+        })
+        .await
+    }
+
+    /// Waits until every pool is exactly what the API server's objects say.
+    async fn converged(&self, after: &str) {
+        eventually(&format!("all pools are right after {after}"), PATIENCE, || async {
+            let wanted = truth::wanted(&self.api, self.namespace).await?;
+            let pools = self.azure.pools().await;
+            if pools == wanted { Ok(()) } else { Err(format!("wanted {wanted:?}\nfound {pools:?}")) }
+        })
+        .await;
+    }
+
+    /// Waits until the API server has an event of this reason for a Service, and gives it.
+    async fn event(&self, service: &str, reason: &str) -> Value {
+        let path = format!(
+            "/api/v1/namespaces/{}/events?fieldSelector=involvedObject.name={service},reason={reason}",
+            self.namespace
+        );
+        eventually(&format!("Service {service} has the event {reason}"), PATIENCE, || async {
+            let mut events = self.api.items(&path).await?;
+            events.pop().ok_or_else(|| "no such event".to_owned())
+        })
+        .await
+    }
+
+    /// The end of every story: all pools are right, writes of one load balancer never overlapped, and the controller
+    /// ends in good order without having logged an error.
+    async fn end(&self, controller: Controller) {
+        self.converged("all that has happened").await;
+        self.azure.assert_serial().await;
+        controller.terminate().await;
+    }
+}
+
+impl<C: Deref<Target = Cluster>> Drop for Story<C> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.cluster.reaper().keep();
+        }
+    }
+}
+
+/// The load balancer of a Service of this name.
+fn load_balancer(service: &str) -> &'static str {
+    let digits: String = service.chars().filter(char::is_ascii_digit).collect();
+    LOAD_BALANCERS[digits.parse::<usize>().unwrap_or(0) % LOAD_BALANCERS.len()]
+}
+
+/// Addresses, for comparing.
+fn ips<const N: usize>(texts: [&str; N]) -> BTreeSet<IpAddr> {
+    texts.into_iter().map(|text| text.parse().expect("an address")).collect()
+}

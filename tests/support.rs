@@ -1,0 +1,46 @@
+//! What the tests of the real binary share: real Kubernetes processes, a fake Azure, the controller's process, and
+//! the one function that waits.
+
+pub mod azure;
+pub mod certificates;
+pub mod controller;
+pub mod kubernetes;
+pub mod objects;
+pub mod reaper;
+pub mod truth;
+
+use std::future::Future;
+use std::io::Write;
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+/// How often a condition is looked at.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
+
+/// How long the things of these tests may take on a slow and shared machine. What goes well is over much sooner.
+pub const PATIENCE: Duration = Duration::from_secs(120);
+
+/// Looks at real processes until `condition` gives a value, and gives that value.
+///
+/// # Panics
+/// The deadline has passed; the panic says what was seen last.
+pub async fn eventually<T, F>(what: &str, deadline: Duration, mut condition: impl FnMut() -> F) -> T
+where
+    F: Future<Output = Result<T, String>>,
+{
+    let end = Instant::now() + deadline;
+    loop {
+        match condition().await {
+            Ok(value) => return value,
+            Err(seen) => assert!(Instant::now() < end, "{what}: not within {deadline:?}; seen last: {seen}"),
+        }
+        tokio::time::sleep(LOOK_EVERY).await;
+    }
+}
+
+/// Writes a line to the standard error of the process, past the test harness, so that it is seen in any case.
+pub fn tell(line: &str) {
+    // There is nobody to tell when that fails.
+    drop(std::io::stderr().write_all(format!("{line}\n").as_bytes()));
+}

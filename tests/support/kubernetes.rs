@@ -1,0 +1,293 @@
+//! A real control plane: etcd, kube-apiserver with RBAC, kube-controller-manager, kube-scheduler, and kwok, which plays
+//! the kubelets, so that Deployments and EndpointSlices behave as in production.
+
+mod api;
+
+use std::net::{Ipv4Addr, TcpListener};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output};
+use std::time::Duration;
+
+use tokio::sync::OnceCell;
+
+use super::reaper::Reaper;
+use super::{PATIENCE, certificates, eventually, objects, tell};
+pub use api::Api;
+
+/// What the folder of KUBEBUILDER_ASSETS must hold.
+const ASSETS: [&str; 7] = [
+    "etcd",
+    "kube-apiserver",
+    "kube-controller-manager",
+    "kube-scheduler",
+    "kubectl",
+    "kwok",
+    "kwok-stages.yaml",
+];
+/// The controllers that the stories need; the others would only take processor time.
+const CONTROLLERS: &str = "deployment-controller,replicaset-controller,endpointslice-controller,\
+    serviceaccount-controller,namespace-controller,node-lifecycle-controller";
+/// How long a control plane may take to be ready. It takes 5 s on an idle machine.
+const STARTED_WITHIN: Duration = Duration::from_secs(180);
+
+/// A running control plane. It ends with this value, or with this process.
+pub struct Cluster {
+    assets: PathBuf,
+    server: String,
+    etcd: String,
+    apiserver: Child,
+    /// The other processes.
+    others: Vec<Child>,
+    reaper: Reaper,
+}
+
+/// The control plane that the stories share which do not disturb each other; `None` when the real components are not
+/// installed on this machine. A story has a namespace and nodes of its own in it.
+pub async fn shared() -> Option<&'static Cluster> {
+    static SHARED: OnceCell<Cluster> = OnceCell::const_new();
+    let assets = assets()?;
+    Some(SHARED.get_or_init(|| Cluster::start(assets)).await)
+}
+
+/// A control plane of one's own, for a story that others would notice; `None` as with [`shared`].
+pub async fn own() -> Option<Cluster> {
+    Some(Cluster::start(assets()?).await)
+}
+
+/// The folder of the real components: KUBEBUILDER_ASSETS, or `.tools/k8s` of this workspace.
+///
+/// Without them a story passes and says so past the harness; with `CLUSTER_TESTS=required` it fails.
+fn assets() -> Option<PathBuf> {
+    let named = std::env::var_os("KUBEBUILDER_ASSETS").filter(|name| !name.is_empty());
+    let folder =
+        named.map_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join(".tools/k8s"), PathBuf::from);
+    let missing: Vec<&str> = ASSETS.into_iter().filter(|name| !folder.join(name).exists()).collect();
+    if missing.is_empty() {
+        return Some(folder);
+    }
+    let test = std::thread::current().name().unwrap_or("a cluster test").to_owned();
+    let why = format!(
+        "{} has no {}; `.ci/tools` installs them, and KUBEBUILDER_ASSETS names another folder",
+        folder.display(),
+        missing.join(", ")
+    );
+    assert!(
+        std::env::var_os("CLUSTER_TESTS").is_none_or(|wish| wish != "required"),
+        "{test} cannot run: {why}"
+    );
+    tell(&format!("SKIPPED {test}: {why}"));
+    None
+}
+
+impl Cluster {
+    async fn start(assets: PathBuf) -> Self {
+        let reaper = Reaper::new();
+        certificates::write(reaper.folder());
+        let [client, peer, secure] = free_ports();
+        let etcd = format!("http://127.0.0.1:{client}");
+        let peer = format!("http://127.0.0.1:{peer}");
+        let mut store = Command::new(assets.join("etcd"));
+        store.args(["--unsafe-no-fsync", "--data-dir=etcd", "--log-level=warn"]);
+        store.args([format!("--listen-client-urls={etcd}"), format!("--advertise-client-urls={etcd}")]);
+        store.arg(format!("--listen-peer-urls={peer}"));
+        let others = vec![reaper.start("etcd", &mut store)];
+        let server = format!("https://127.0.0.1:{secure}");
+        let apiserver = start_apiserver(&reaper, &assets, &etcd, &server);
+        let mut cluster = Self { assets, server, etcd, apiserver, others, reaper };
+        cluster.ready().await;
+        let admin = Credentials::Certificate;
+        cluster.write_kubeconfig("admin.kubeconfig", &admin);
+        cluster.start_controllers();
+        cluster
+            .api()
+            .create("/apis/rbac.authorization.k8s.io/v1/clusterroles", &objects::cluster_role())
+            .await;
+        cluster
+    }
+
+    fn start_controllers(&mut self) {
+        let tool = |name: &str| {
+            let mut tool = Command::new(self.assets.join(name));
+            tool.arg("--kubeconfig=admin.kubeconfig");
+            tool
+        };
+        let mut manager = tool("kube-controller-manager");
+        manager.args(["--use-service-account-credentials=true", "--service-account-private-key-file=sa.key"]);
+        manager.args(["--root-ca-file=ca.crt", "--leader-elect=false", "--secure-port=0"]);
+        manager.args(["--kube-api-qps=300", "--kube-api-burst=600", "--node-monitor-grace-period=30m"]);
+        manager.arg(format!("--controllers={CONTROLLERS}"));
+        let mut scheduler = tool("kube-scheduler");
+        scheduler.args([
+            "--leader-elect=false",
+            "--secure-port=0",
+            "--kube-api-qps=300",
+            "--kube-api-burst=600",
+        ]);
+        let mut kwok = tool("kwok");
+        kwok.arg("--config").arg(self.assets.join("kwok-stages.yaml"));
+        kwok.args(["--manage-all-nodes=true", "--cidr=10.128.0.1/16", "--node-ip=10.0.0.1"]);
+        for (name, mut tool) in
+            [("kube-controller-manager", manager), ("kube-scheduler", scheduler), ("kwok", kwok)]
+        {
+            self.others.push(self.reaper.start(name, &mut tool));
+        }
+    }
+
+    /// Kills the API server and starts it anew on the same data. Watches break, and resourceVersions from before are
+    /// answered with 410.
+    pub async fn restart_apiserver(&mut self) {
+        self.kill_apiserver();
+        self.apiserver = start_apiserver(&self.reaper, &self.assets, &self.etcd, &self.server);
+        self.ready().await;
+    }
+
+    /// Kills the API server, with nothing in its place.
+    pub fn kill_apiserver(&mut self) {
+        self.apiserver.kill().expect("the API server is a child of this process");
+        self.apiserver.wait().expect("a killed process ends");
+    }
+
+    async fn ready(&mut self) {
+        let api = self.api();
+        let apiserver = &mut self.apiserver;
+        let log = self.reaper.folder().join("kube-apiserver.log");
+        eventually("the API server is ready", STARTED_WITHIN, || {
+            let ended = apiserver.try_wait().ok().flatten();
+            let (api, log) = (&api, &log);
+            async move {
+                if let Some(status) = ended {
+                    panic!("kube-apiserver ended with {status}:\n{}", tail(log));
+                }
+                api.text("/readyz").await.map(drop)
+            }
+        })
+        .await;
+    }
+
+    /// A client of the API server as a member of `system:masters`, for the current runtime.
+    pub fn api(&self) -> Api {
+        Api::new(&self.server, self.reaper.folder())
+    }
+
+    /// The folder with certificates and logs.
+    pub fn folder(&self) -> &Path {
+        self.reaper.folder()
+    }
+
+    /// Whoever ends the started processes.
+    pub fn reaper(&self) -> &Reaper {
+        &self.reaper
+    }
+
+    /// Runs kubectl as a member of `system:masters` and gives its standard output.
+    pub async fn kubectl(&self, arguments: &[&str]) -> String {
+        let mut kubectl = tokio::process::Command::new(self.assets.join("kubectl"));
+        kubectl.arg("--kubeconfig").arg(self.folder().join("admin.kubeconfig")).args(arguments);
+        let Output { status, stdout, stderr } = kubectl.output().await.expect("kubectl runs");
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        assert!(status.success(), "kubectl {}: {}", arguments.join(" "), text(&stderr));
+        text(&stdout)
+    }
+
+    /// Writes a kubeconfig for the controller into the folder: a service account of this namespace that may do what the
+    /// controller's ClusterRole says, and nothing more.
+    pub async fn controller_kubeconfig(&self, namespace: &str) -> PathBuf {
+        let api = self.api();
+        let accounts = format!("/api/v1/namespaces/{namespace}/serviceaccounts");
+        api.create(&accounts, &objects::service_account(namespace)).await;
+        let bindings = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings";
+        api.create(bindings, &objects::cluster_role_binding(namespace)).await;
+        let token = self
+            .kubectl(&["create", "token", objects::ACCOUNT, "--namespace", namespace, "--duration=2h"])
+            .await;
+        self.write_kubeconfig(&format!("{namespace}.kubeconfig"), &Credentials::Token(token.trim()))
+    }
+
+    fn write_kubeconfig(&self, name: &str, credentials: &Credentials<'_>) -> PathBuf {
+        let folder = self.folder();
+        let user = match credentials {
+            Credentials::Certificate => serde_json::json!({
+                "client-certificate": folder.join("admin.crt"), "client-key": folder.join("admin.key"),
+            }),
+            Credentials::Token(token) => serde_json::json!({ "token": token }),
+        };
+        let kubeconfig = serde_json::json!({
+            "apiVersion": "v1", "kind": "Config", "current-context": "test",
+            "clusters": [{ "name": "test", "cluster": {
+                "server": self.server, "certificate-authority": folder.join("ca.crt"),
+            } }],
+            "users": [{ "name": "test", "user": user }],
+            "contexts": [{ "name": "test", "context": { "cluster": "test", "user": "test" } }],
+        });
+        let path = folder.join(name);
+        std::fs::write(&path, kubeconfig.to_string()).expect("the folder can be written");
+        path
+    }
+
+    /// Waits until a Deployment has what it asks for, and nothing of what it had before.
+    pub async fn rolled_out(&self, namespace: &str, name: &str) {
+        let api = self.api();
+        let path = format!("/apis/apps/v1/namespaces/{namespace}/deployments/{name}");
+        eventually(&format!("Deployment {namespace}/{name} is rolled out"), PATIENCE, || {
+            let (api, path) = (&api, &path);
+            async move {
+                let deployment = api.get(path).await?;
+                let status = &deployment["status"];
+                let count = |field: &str| status[field].as_u64().unwrap_or(0);
+                let wanted = deployment["spec"]["replicas"].as_u64();
+                let settled = status["observedGeneration"] == deployment["metadata"]["generation"]
+                    && ["replicas", "updatedReplicas", "availableReplicas"]
+                        .iter()
+                        .all(|field| Some(count(field)) == wanted);
+                if settled { Ok(()) } else { Err(status.to_string()) }
+            }
+        })
+        .await;
+    }
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        // The reaper kills again what it finds; here the children are waited for, so that none stays as a zombie.
+        for child in self.others.iter_mut().chain([&mut self.apiserver]) {
+            drop(child.kill());
+            drop(child.wait());
+        }
+    }
+}
+
+/// How a kubeconfig signs in.
+enum Credentials<'a> {
+    /// As a member of `system:masters`.
+    Certificate,
+    /// With a service account's token.
+    Token(&'a str),
+}
+
+fn start_apiserver(reaper: &Reaper, assets: &Path, etcd: &str, server: &str) -> Child {
+    let (_, port) = server.rsplit_once(':').expect("the server's address has a port");
+    let mut apiserver = Command::new(assets.join("kube-apiserver"));
+    apiserver.args([format!("--etcd-servers={etcd}"), format!("--secure-port={port}")]);
+    apiserver.args(["--bind-address=127.0.0.1", "--advertise-address=127.0.0.1"]);
+    apiserver.args(["--tls-cert-file=api.crt", "--tls-private-key-file=api.key", "--client-ca-file=ca.crt"]);
+    apiserver.args(["--service-account-issuer=https://kubernetes.default.svc"]);
+    apiserver.args(["--service-account-key-file=sa.pub", "--service-account-signing-key-file=sa.key"]);
+    apiserver.args(["--service-cluster-ip-range=10.96.0.0/16", "--authorization-mode=RBAC"]);
+    apiserver.args(["--endpoint-reconciler-type=none", "--disable-admission-plugins=ServiceAccount"]);
+    reaper.start("kube-apiserver", &mut apiserver)
+}
+
+/// Ports that were free a moment ago, all different.
+fn free_ports<const N: usize>() -> [u16; N] {
+    let listeners: [TcpListener; N] = std::array::from_fn(|_| {
+        TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("loopback has free ports")
+    });
+    listeners.map(|listener| listener.local_addr().expect("a bound listener has an address").port())
+}
+
+/// The last lines of a log.
+pub fn tail(log: &Path) -> String {
+    let text = std::fs::read_to_string(log).unwrap_or_default();
+    let lines: Vec<&str> = text.lines().collect();
+    lines[lines.len().saturating_sub(20)..].join("\n")
+}

@@ -1,0 +1,98 @@
+//! A small client of the API server in plain JSON, independent of the one under test.
+
+use std::path::Path;
+use std::time::Duration;
+
+use reqwest::{Certificate, Client, Identity, Method};
+use serde_json::Value;
+
+use crate::support::{PATIENCE, eventually};
+
+/// How long one call may take.
+const ANSWER_WITHIN: Duration = Duration::from_secs(20);
+
+/// A client that may do everything.
+pub struct Api {
+    http: Client,
+    server: String,
+}
+
+impl Api {
+    pub(super) fn new(server: &str, folder: &Path) -> Self {
+        let read = |name: &str| std::fs::read(folder.join(name)).expect("the certificates are written");
+        let both = [read("admin.key"), read("admin.crt")].concat();
+        let http = Client::builder()
+            .tls_certs_only([Certificate::from_pem(&read("ca.crt")).expect("a certificate")])
+            .identity(Identity::from_pem(&both).expect("a key and a certificate"))
+            .timeout(ANSWER_WITHIN)
+            .build()
+            .expect("a client");
+        Self { http, server: server.to_owned() }
+    }
+
+    async fn call(
+        &self,
+        method: Method,
+        path: &str,
+        kind: &str,
+        body: String,
+    ) -> Result<(u16, String), String> {
+        let request =
+            self.http.request(method, format!("{}{path}", self.server)).header("Content-Type", kind);
+        let answer = request.body(body).send().await.map_err(|error| format!("{path}: {error:?}"))?;
+        let status = answer.status().as_u16();
+        let text = answer.text().await.map_err(|error| format!("{path}: {error:?}"))?;
+        Ok((status, text))
+    }
+
+    /// The text of a path.
+    pub async fn text(&self, path: &str) -> Result<String, String> {
+        match self.call(Method::GET, path, "application/json", String::new()).await? {
+            (200, text) => Ok(text),
+            (status, text) => Err(format!("{path}: {status}: {text}")),
+        }
+    }
+
+    /// An object, or a list of them.
+    pub async fn get(&self, path: &str) -> Result<Value, String> {
+        serde_json::from_str(&self.text(path).await?).map_err(|error| format!("{path}: {error}"))
+    }
+
+    /// The items of a list.
+    pub async fn items(&self, path: &str) -> Result<Vec<Value>, String> {
+        let mut list = self.get(path).await?;
+        let items = list["items"].as_array_mut().map(std::mem::take);
+        items.ok_or_else(|| format!("{path}: no list but {list}"))
+    }
+
+    /// Changes something, again and again until the server is there and agrees.
+    async fn change(&self, method: Method, path: &str, kind: &str, body: &str, fine: &[u16]) -> Value {
+        let what = format!("{method} {path}");
+        let answer = eventually(&what, PATIENCE, || {
+            let call = self.call(method.clone(), path, kind, body.to_owned());
+            async move {
+                match call.await? {
+                    (status, text) if (200..300).contains(&status) || fine.contains(&status) => Ok(text),
+                    (status, text) => Err(format!("{status}: {text}")),
+                }
+            }
+        });
+        serde_json::from_str(&answer.await).unwrap_or(Value::Null)
+    }
+
+    /// Creates an object; one that is there already is fine.
+    pub async fn create(&self, path: &str, object: &Value) -> Value {
+        self.change(Method::POST, path, "application/json", &object.to_string(), &[409]).await
+    }
+
+    /// Merges into an object.
+    pub async fn merge(&self, path: &str, patch: &Value) -> Value {
+        self.change(Method::PATCH, path, "application/merge-patch+json", &patch.to_string(), &[]).await
+    }
+
+    /// Deletes an object, or all of a list, without waiting for anybody.
+    pub async fn delete(&self, path: &str) {
+        let at_once = r#"{"gracePeriodSeconds":0,"propagationPolicy":"Background"}"#;
+        self.change(Method::DELETE, path, "application/json", at_once, &[404]).await;
+    }
+}

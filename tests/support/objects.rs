@@ -1,0 +1,115 @@
+//! Kubernetes objects as the stories need them.
+
+use serde_json::{Value, json};
+
+/// The controller's service account, and the name of its ClusterRole.
+pub const ACCOUNT: &str = "azure-backend-pool-controller";
+
+/// The label of a story's nodes.
+pub const STORY: &str = "story";
+
+/// What the controller may do: these verbs and no others.
+pub fn cluster_role() -> Value {
+    json!({
+        "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": { "name": ACCOUNT },
+        "rules": [
+            { "apiGroups": [""], "resources": ["services", "nodes"], "verbs": ["list", "watch"] },
+            { "apiGroups": ["discovery.k8s.io"], "resources": ["endpointslices"], "verbs": ["list", "watch"] },
+            { "apiGroups": [""], "resources": ["events"], "verbs": ["create"] },
+        ],
+    })
+}
+
+/// The controller's account in a story's namespace.
+pub fn service_account(namespace: &str) -> Value {
+    json!({ "apiVersion": "v1", "kind": "ServiceAccount", "metadata": { "name": ACCOUNT, "namespace": namespace } })
+}
+
+/// Gives that account the controller's ClusterRole.
+pub fn cluster_role_binding(namespace: &str) -> Value {
+    json!({
+        "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding",
+        "metadata": { "name": format!("{namespace}-{ACCOUNT}") },
+        "roleRef": { "apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": ACCOUNT },
+        "subjects": [{ "kind": "ServiceAccount", "name": ACCOUNT, "namespace": namespace }],
+    })
+}
+
+/// A namespace.
+pub fn namespace(name: &str) -> Value {
+    json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": name } })
+}
+
+/// A node of a story that kwok keeps Ready.
+pub fn node(story: &str, name: &str, ip: &str) -> Value {
+    let room = json!({ "cpu": "64", "memory": "256Gi", "pods": "110" });
+    json!({
+        "apiVersion": "v1", "kind": "Node",
+        "metadata": {
+            "name": name, "labels": { STORY: story, "kubernetes.io/hostname": name },
+            "annotations": { "kwok.x-k8s.io/node": "fake" },
+        },
+        "status": {
+            "allocatable": room, "capacity": room,
+            "addresses": [{ "type": "InternalIP", "address": ip }, { "type": "Hostname", "address": name }],
+        },
+    })
+}
+
+/// A Service behind a load balancer whose endpoints are those of the Deployment of the same name.
+pub fn service(namespace: &str, name: &str) -> Value {
+    json!({
+        "apiVersion": "v1", "kind": "Service", "metadata": { "name": name, "namespace": namespace },
+        "spec": {
+            "type": "LoadBalancer", "externalTrafficPolicy": "Local",
+            "selector": { "app": name }, "ports": [{ "port": 80 }],
+        },
+    })
+}
+
+/// A Service of the same kind whose EndpointSlices the story writes by itself.
+pub fn service_without_selector(namespace: &str, name: &str) -> Value {
+    let mut service = service(namespace, name);
+    service["spec"]["selector"] = Value::Null;
+    service
+}
+
+/// A Deployment on the story's nodes.
+pub fn deployment(story: &str, name: &str, replicas: u32) -> Value {
+    json!({
+        "apiVersion": "apps/v1", "kind": "Deployment", "metadata": { "name": name, "namespace": story },
+        "spec": {
+            "replicas": replicas, "selector": { "matchLabels": { "app": name } },
+            "strategy": { "rollingUpdate": { "maxSurge": 1, "maxUnavailable": 0 } },
+            "template": {
+                "metadata": { "labels": { "app": name } },
+                "spec": {
+                    "nodeSelector": { STORY: story }, "terminationGracePeriodSeconds": 1,
+                    "containers": [{ "name": "web", "image": "example/web:1" }],
+                },
+            },
+        },
+    })
+}
+
+/// An EndpointSlice by hand: each endpoint is an address and, where it has one, the name of its node.
+pub fn endpoint_slice(namespace: &str, service: &str, endpoints: &[(&str, Option<&str>)]) -> Value {
+    let endpoints: Vec<Value> = endpoints
+        .iter()
+        .map(|(address, node)| {
+            let mut endpoint = json!({ "addresses": [address], "conditions": { "ready": true } });
+            if let Some(node) = node {
+                endpoint["nodeName"] = json!(node);
+            }
+            endpoint
+        })
+        .collect();
+    json!({
+        "apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice",
+        "metadata": {
+            "name": format!("{service}-by-hand"), "namespace": namespace,
+            "labels": { "kubernetes.io/service-name": service },
+        },
+        "addressType": "IPv4", "ports": [{ "port": 80 }], "endpoints": endpoints,
+    })
+}
