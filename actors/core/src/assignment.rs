@@ -67,11 +67,15 @@ pub enum HeldReason {
     EmptyConfirm,
     /// There are endpoints but no usable node behind any of them (D6).
     NoUsableNode,
+    /// There are endpoints, but none that counts, and none of their nodes is in the pool: what is in it is all
+    /// there is (G2).
+    LastMember,
 }
 
 impl HeldReason {
     /// Every reason.
-    pub const ALL: [HeldReason; 2] = [HeldReason::EmptyConfirm, HeldReason::NoUsableNode];
+    pub const ALL: [HeldReason; 3] =
+        [HeldReason::EmptyConfirm, HeldReason::NoUsableNode, HeldReason::LastMember];
 
     /// The word for metrics, events and the admin API.
     #[must_use]
@@ -79,6 +83,7 @@ impl HeldReason {
         match self {
             HeldReason::EmptyConfirm => "empty_confirm",
             HeldReason::NoUsableNode => "no_usable_node",
+            HeldReason::LastMember => "last_member",
         }
     }
 }

@@ -9,7 +9,7 @@ use crate::arm::{Failure, FailureKind, LbFacts};
 use crate::ids::{CallId, LbName, PoolId, ServiceKey, ServiceUid};
 use crate::informer::ServiceFact;
 use crate::machine::{Machine, Now, earliest};
-use crate::sample::{ArmResult, ArmVerb, Sample};
+use crate::sample::Sample;
 use crate::view::{Candidacy, LbView};
 
 mod balancer;
@@ -83,7 +83,7 @@ pub struct LbObservation {
 }
 
 /// After how long an answer to a read is no longer waited for.
-const ANSWER_WITHIN: Duration = Duration::from_secs(90);
+const ANSWER_WITHIN: Duration = Duration::from_secs(120);
 /// The least time between two extra rounds.
 const ROUND_EVERY: Duration = Duration::from_secs(2);
 
@@ -299,9 +299,7 @@ impl Discovery {
     fn advance(&mut self, now: Now, out: &mut Vec<Out>) {
         let overdue = self.reading.take_if(|reading| reading.asked.plus(ANSWER_WITHIN) <= now);
         if let Some(reading) = overdue {
-            let (verb, result) = (ArmVerb::GetLoadBalancer, ArmResult::NoAnswer);
-            out.push(Out::Sample(Sample::ArmCall { verb, took: now.since(reading.asked), result }));
-            self.failed(now, reading.balancer, Arc::from("no answer within 90 s"), out);
+            self.failed(now, reading.balancer, Arc::from("no answer within 2 min"), out);
         }
         if self.follows() && self.followups.ask(now, &self.rules) && self.round_at.is_none() {
             self.round_at = Some(self.last_round.map_or(now, |last| now.max(last.plus(ROUND_EVERY))));

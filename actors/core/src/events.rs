@@ -61,6 +61,8 @@ pub enum PostFailure {
     Transient(Option<Duration>),
     /// Refused for good: the namespace is gone, forbidden, invalid.
     Final(Arc<str>),
+    /// Not posted, because this process only shows what it would do (C4).
+    Withheld,
 }
 
 /// What the event emitter can say.
@@ -173,6 +175,7 @@ impl Emitter {
         };
         match failure {
             None => out.push(Out::Sample(Sample::EventPosted)),
+            Some(PostFailure::Withheld) => out.push(Out::Sample(Sample::EventWithheld)),
             Some(PostFailure::Final(_)) => out.push(Out::Sample(Sample::EventDropped)),
             Some(PostFailure::Transient(retry_after)) => self.delay(now, letter, retry_after, out),
         }

@@ -50,6 +50,8 @@ pub enum Counts {
 pub struct Params {
     /// `members.add`.
     pub counts: Counts,
+    /// Whether the cloud configuration has several standard load balancers; without them nothing is a candidate.
+    pub multi_slb: bool,
     /// `services.namespaces`; empty means all.
     pub namespaces: BTreeSet<Arc<str>>,
     /// `services.selector`.
@@ -217,11 +219,11 @@ impl Informer {
     /// An Informer that knows nothing.
     #[must_use]
     pub fn new(params: Params) -> Informer {
-        let Params { counts, namespaces, selector, last_known_for } = params;
+        let Params { counts, multi_slb, namespaces, selector, last_known_for } = params;
         Informer {
             counts,
             streams: Kind::ALL.into_iter().map(|kind| (kind, Stream::default())).collect(),
-            cache: Cache::new(Selection { namespaces, selector }, last_known_for),
+            cache: Cache::new(Selection { multi_slb, namespaces, selector }, last_known_for),
             undecodables: Undecodables::default(),
             said_synced: false,
             said_cached: BTreeMap::new(),
@@ -363,6 +365,7 @@ impl Informer {
             Some((
                 _,
                 Candidacy::NotLoadBalancer
+                | Candidacy::NotMultiSlb
                 | Candidacy::NotLocal
                 | Candidacy::Deleting
                 | Candidacy::NotSelected,

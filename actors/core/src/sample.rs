@@ -106,6 +106,8 @@ pub enum Sample {
     EventDropped,
     /// An event was posted.
     EventPosted,
+    /// An event was shown and not posted (C4).
+    EventWithheld,
     /// An answer whose id nobody waits for: lost, late or duplicated (A3).
     UnmatchedAnswer,
 }

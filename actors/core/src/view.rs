@@ -123,6 +123,8 @@ pub enum Candidacy {
     Candidate,
     /// Its type is not `LoadBalancer`.
     NotLoadBalancer,
+    /// The cloud configuration has no `multipleStandardLoadBalancerConfigurations`: no Service has a pool of its own.
+    NotMultiSlb,
     /// Its `externalTrafficPolicy` is not `Local`.
     NotLocal,
     /// It is being deleted.
@@ -138,6 +140,7 @@ impl Candidacy {
         match self {
             Candidacy::Candidate => "candidate",
             Candidacy::NotLoadBalancer => "not_load_balancer",
+            Candidacy::NotMultiSlb => "not_multi_slb",
             Candidacy::NotLocal => "not_local",
             Candidacy::Deleting => "deleting",
             Candidacy::NotSelected => "not_selected",

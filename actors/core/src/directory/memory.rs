@@ -51,6 +51,9 @@ pub(super) struct Memory {
     claims: Claims,
     /// Addresses that no Service asks for: those that one once did, and those that were found in the pool.
     left: BTreeMap<IpAddr, Left>,
+    /// Addresses that were required, and when that was last so: they may have been written since the pool was
+    /// last seen.
+    required: BTreeMap<IpAddr, Now>,
     guard: Guard,
 }
 
@@ -74,6 +77,20 @@ enum Guard {
     Confirmed,
     /// There are endpoints, but no usable node behind any of them (D6).
     Unusable { since: Now, members: BTreeSet<IpAddr> },
+    /// Nothing that is asked for is in the pool or is to be added: what is in it is all there is (G2).
+    Last { since: Now, members: BTreeSet<IpAddr> },
+}
+
+/// What is asked of a pool now, as far as the guard judges by it.
+enum Asked {
+    /// Something that is in the pool or is to be added.
+    Members,
+    /// Something, but nothing that is in the pool or is to be added.
+    Absent,
+    /// Nothing.
+    Nothing,
+    /// Nothing that can be used (D6).
+    Unusable,
 }
 
 impl Memory {
@@ -83,8 +100,24 @@ impl Memory {
         let asked: BTreeSet<IpAddr> =
             look.claims.values().flat_map(|fact| addresses(fact, look.family)).copied().collect();
         self.note_leaving(look, &asked);
-        let unusable = look.claims.values().any(|fact| part(fact, look.family).is_some_and(|p| p.unusable));
-        self.guard(look, unusable, asked.is_empty(), had);
+        let parts = || look.claims.values().filter_map(|fact| part(fact, look.family));
+        self.required.retain(|_, at| *at >= look.observed_at);
+        let mut adds = false;
+        for ip in parts().flat_map(|part| part.required.keys()) {
+            adds = true;
+            self.required.insert(*ip, look.now);
+        }
+        let is_in = |ip: &IpAddr| look.observed.contains(ip) || self.required.contains_key(ip);
+        let asked = if parts().any(|part| part.unusable) {
+            Asked::Unusable
+        } else if asked.is_empty() {
+            Asked::Nothing
+        } else if adds || look.observed.is_empty() || asked.iter().any(is_in) {
+            Asked::Members
+        } else {
+            Asked::Absent
+        };
+        self.guard(look, &asked, had);
         self.claims = look.claims.clone();
     }
 
@@ -107,27 +140,40 @@ impl Memory {
         });
     }
 
-    fn guard(&mut self, look: &Look<'_>, unusable: bool, empty: bool, had: impl Fn() -> BTreeSet<IpAddr>) {
+    fn guard(&mut self, look: &Look<'_>, asked: &Asked, had: impl Fn() -> BTreeSet<IpAddr>) {
         let now = look.now;
         let again = |members: BTreeSet<IpAddr>| if members.is_empty() { had() } else { members };
-        self.guard = match (std::mem::take(&mut self.guard), unusable, empty) {
-            (Guard::Unusable { since, members }, true, _) => {
+        self.guard = match (asked, std::mem::take(&mut self.guard)) {
+            (Asked::Members, _) => Guard::Open,
+            (Asked::Unusable, Guard::Unusable { since, members }) => {
                 Guard::Unusable { since, members: again(members) }
             }
-            (Guard::Open | Guard::Empty { .. } | Guard::Confirmed, true, _) => {
+            (Asked::Unusable, Guard::Open | Guard::Empty { .. } | Guard::Confirmed | Guard::Last { .. }) => {
                 Guard::Unusable { since: now, members: had() }
             }
-            (_, false, false) => Guard::Open,
-            (Guard::Confirmed, false, true) => Guard::Confirmed,
-            (Guard::Empty { since, members }, false, true) => Guard::Empty { since, members: again(members) },
-            (Guard::Open | Guard::Unusable { .. }, false, true) => {
+            (Asked::Absent, Guard::Last { since, .. }) => {
+                Guard::Last { since, members: look.observed.clone() }
+            }
+            (
+                Asked::Absent,
+                Guard::Open | Guard::Empty { .. } | Guard::Confirmed | Guard::Unusable { .. },
+            ) => Guard::Last { since: now, members: look.observed.clone() },
+            (Asked::Nothing, Guard::Confirmed) => Guard::Confirmed,
+            (Asked::Nothing, Guard::Empty { since, .. }) if since.plus(look.confirm) <= now => {
+                Guard::Confirmed
+            }
+            (Asked::Nothing, Guard::Empty { since, members }) => {
+                Guard::Empty { since, members: again(members) }
+            }
+            (Asked::Nothing, Guard::Open | Guard::Unusable { .. } | Guard::Last { .. })
+                if look.confirm.is_zero() =>
+            {
+                Guard::Confirmed
+            }
+            (Asked::Nothing, Guard::Open | Guard::Unusable { .. } | Guard::Last { .. }) => {
                 Guard::Empty { since: now, members: had() }
             }
         };
-        match &self.guard {
-            Guard::Empty { since, .. } if since.plus(look.confirm) <= now => self.guard = Guard::Confirmed,
-            Guard::Open | Guard::Empty { .. } | Guard::Confirmed | Guard::Unusable { .. } => {}
-        }
     }
 
     /// The removal that is held back now, if any; there may be no member that it concerns.
@@ -138,6 +184,7 @@ impl Memory {
                 (HeldReason::EmptyConfirm, *since, Some(since.plus(confirm)), members)
             }
             Guard::Unusable { since, members } => (HeldReason::NoUsableNode, *since, None, members),
+            Guard::Last { since, members } => (HeldReason::LastMember, *since, None, members),
         };
         Some(Held { reason, since, until, members: members.clone() })
     }
@@ -145,7 +192,7 @@ impl Memory {
     /// Whether the pool must not be emptied: emptiness has not been confirmed (G2).
     pub(super) fn keeps_last(&self) -> bool {
         match &self.guard {
-            Guard::Open | Guard::Empty { .. } | Guard::Unusable { .. } => true,
+            Guard::Open | Guard::Empty { .. } | Guard::Unusable { .. } | Guard::Last { .. } => true,
             Guard::Confirmed => false,
         }
     }
@@ -155,7 +202,9 @@ impl Memory {
     pub(super) fn staying(&self, now: Now, delay: Duration) -> BTreeMap<IpAddr, BTreeSet<ServiceUid>> {
         let held = match &self.guard {
             Guard::Open | Guard::Confirmed => None,
-            Guard::Empty { members, .. } | Guard::Unusable { members, .. } => Some(members),
+            Guard::Empty { members, .. } | Guard::Unusable { members, .. } | Guard::Last { members, .. } => {
+                Some(members)
+            }
         };
         let delayed = self.left.iter().filter(|(_, left)| left.at.plus(delay) > now).map(|(ip, _)| ip);
         delayed
@@ -168,7 +217,7 @@ impl Memory {
     pub(super) fn deadline(&self, now: Now, delay: Duration, confirm: Duration) -> Option<Now> {
         let left = self.left.values().map(|left| left.at.plus(delay)).filter(|at| *at > now).min();
         let guard = match &self.guard {
-            Guard::Open | Guard::Confirmed | Guard::Unusable { .. } => None,
+            Guard::Open | Guard::Confirmed | Guard::Unusable { .. } | Guard::Last { .. } => None,
             Guard::Empty { since, .. } => Some(since.plus(confirm)),
         };
         earliest(left, guard)

@@ -93,6 +93,9 @@ fn held(pool: &PoolId, reason: HeldReason, members: usize) -> String {
     let why = match reason {
         HeldReason::EmptyConfirm => "a Service would be left without any; this waits for confirmation",
         HeldReason::NoUsableNode => "the Service has endpoints but no usable node; a person must release it",
+        HeldReason::LastMember => {
+            "the Service has endpoints but none that counts, and none of their nodes is in the pool"
+        }
     };
     let members = counted(members, "member");
     cut(format!("Removal of {members} from backend pool {pool} is held back: {why}"))

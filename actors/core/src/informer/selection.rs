@@ -23,6 +23,7 @@ impl Selector {
 /// What selects Services.
 #[derive(Debug)]
 pub(super) struct Selection {
+    pub(super) multi_slb: bool,
     pub(super) namespaces: BTreeSet<Arc<str>>,
     pub(super) selector: Selector,
 }
@@ -33,6 +34,7 @@ impl Selection {
         let namespace = self.namespaces.is_empty() || self.namespaces.contains(&service.key.namespace);
         match service.service_type {
             ServiceType::Other => Candidacy::NotLoadBalancer,
+            ServiceType::LoadBalancer if !self.multi_slb => Candidacy::NotMultiSlb,
             ServiceType::LoadBalancer if service.deleting => Candidacy::Deleting,
             ServiceType::LoadBalancer if !service.local => Candidacy::NotLocal,
             ServiceType::LoadBalancer if namespace && self.selector.matches(&service.labels) => {

@@ -18,6 +18,7 @@ fn ip(text: &str) -> IpAddr {
 fn params() -> Params {
     Params {
         counts: Counts::Hosted,
+        multi_slb: true,
         namespaces: BTreeSet::new(),
         selector: Selector::default(),
         last_known_for: Duration::from_secs(300),
@@ -652,7 +653,7 @@ fn d1_candidates_are_selected_by_type_policy_deletion_namespace_and_labels() {
         Requirement::Exists("tier".into()),
         Requirement::Absent("off".into()),
     ]);
-    let selection = Selection { namespaces: params.namespaces, selector: params.selector };
+    let selection = Selection { multi_slb: true, namespaces: params.namespaces, selector: params.selector };
     let labelled = |labels: &[(&str, &str)]| {
         let mut object = service("web");
         object.labels = labels.iter().map(|(key, value)| ((*key).into(), (*value).into())).collect();
@@ -669,8 +670,10 @@ fn d1_candidates_are_selected_by_type_policy_deletion_namespace_and_labels() {
     assert_eq!(selection.candidacy(&elsewhere), Candidacy::NotSelected);
     assert_eq!(selection.candidacy(&ServiceObject { local: false, ..good.clone() }), Candidacy::NotLocal);
     assert_eq!(selection.candidacy(&ServiceObject { deleting: true, ..good.clone() }), Candidacy::Deleting);
-    let inside = ServiceObject { service_type: ServiceType::Other, ..good };
+    let inside = ServiceObject { service_type: ServiceType::Other, ..good.clone() };
     assert_eq!(selection.candidacy(&inside), Candidacy::NotLoadBalancer);
+    let single = Selection { multi_slb: false, ..selection };
+    assert_eq!(single.candidacy(&good), Candidacy::NotMultiSlb);
 }
 
 #[test]

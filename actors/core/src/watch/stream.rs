@@ -7,7 +7,7 @@ use crate::ids::CallId;
 use crate::level::Provenance;
 use crate::machine::Now;
 use crate::object::ResourceVersion;
-use crate::sample::Sample;
+use crate::sample::{RelistReason, Sample};
 
 impl Watcher {
     pub(super) fn on_opened(&mut self, now: Now, call: CallId, out: &mut Vec<Out>) {
@@ -65,11 +65,21 @@ impl Watcher {
                 *lines = true;
             }
             match line {
-                Line::Error(failure) => self.fail(now, failure, out),
+                Line::Error(failure) => {
+                    let failure = self.as_refusal(failure);
+                    self.fail(now, failure, out);
+                }
                 Line::Bookmark { resource_version, list_end } => {
                     self.backoff.on_progress();
                     bookmarked = true;
                     self.on_bookmark(now, resource_version, list_end, out);
+                }
+                // It may have been any change, a deletion as well: only a list tells what is true now.
+                Line::Undecodable { key: None, .. }
+                    if matches!(self.work_mut(), Some(Work::Watch { .. })) =>
+                {
+                    self.pass_on(line, out);
+                    self.relist(now, RelistReason::Broken, out);
                 }
                 Line::Object(_) | Line::Deleted { .. } | Line::Undecodable { .. } => {
                     self.backoff.on_progress();
@@ -78,6 +88,17 @@ impl Watcher {
             }
         }
         bookmarked
+    }
+
+    /// What an ERROR line means: within a streaming list, any that is of no other known kind is taken for a refusal
+    /// of streaming, whose wording differs between versions of the server and of its storage.
+    fn as_refusal(&mut self, failure: WatchFailure) -> WatchFailure {
+        match (failure, self.work_mut()) {
+            (WatchFailure::Other(said), Some(Work::StreamingList { .. })) => {
+                WatchFailure::StreamingRefused(said)
+            }
+            (failure, _) => failure,
+        }
     }
 
     /// Passes a line about an object on to the Informer.

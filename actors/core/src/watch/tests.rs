@@ -395,6 +395,17 @@ fn d6_a_list_that_the_informer_refuses_is_made_again_ever_more_slowly() {
 }
 
 #[test]
+fn a3_a_line_of_a_watch_that_names_no_object_may_have_been_any_change_and_costs_a_list() {
+    let mut run = Run::watching();
+    run.pass(60_000);
+    let garbage = Line::Undecodable { key: None, resource_version: None, error: "garbage".into() };
+    run.lines(vec![garbage]);
+    assert_eq!(run.waits(), 500, "a server that sends nothing else is not hammered");
+    let relist = Sample::Relist { kind: Kind::Nodes, reason: RelistReason::Broken };
+    assert!(run.samples().contains(&relist));
+}
+
+#[test]
 fn a_refusal_while_a_wait_is_on_does_not_shorten_it() {
     let mut run = Run::watching();
     run.ended(Some(WatchFailure::TooManyRequests(Some(Duration::from_secs(30)))));
@@ -409,12 +420,9 @@ fn d6_an_undecodable_line_is_passed_on_counted_and_gone_past() {
     let mut run = Run::watching();
     let key = Some(ObjectKey::Node(NodeName::new("n1")));
     let line = |key| Line::Undecodable { key, resource_version: Some(version(15)), error: "bad".into() };
-    run.lines(vec![line(key), line(None)]);
-    assert_eq!(run.seen(), ["undecodable true", "undecodable false"]);
-    assert_eq!(
-        run.samples(),
-        [Sample::UndecodableObject(Kind::Nodes), Sample::UndecodableObject(Kind::Nodes)]
-    );
+    run.lines(vec![line(key)]);
+    assert_eq!(run.seen(), ["undecodable true"]);
+    assert_eq!(run.samples(), [Sample::UndecodableObject(Kind::Nodes)]);
     run.ended(None);
     assert_eq!(run.asks(), watch_from(15));
 }

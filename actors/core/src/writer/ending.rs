@@ -129,6 +129,13 @@ impl Writer {
                 attempt: write.attempt,
                 required: taken.level.required.keys().copied().collect(),
                 removed: put.change.removed.clone(),
+                before: put
+                    .change
+                    .members
+                    .difference(&put.change.added)
+                    .chain(&put.change.removed)
+                    .copied()
+                    .collect(),
                 etag: etag.clone(),
             };
             self.verifications.start(now, pool.clone(), written);

@@ -19,6 +19,8 @@ impl Writer {
     pub(super) fn on_discovery_read(&mut self, now: Now, call: CallId, lb: LbName, out: &mut Vec<Out>) {
         let purpose = Purpose::Discovery(call, lb);
         if self.life == Life::Running {
+            // Discovery asks one at a time: what it asked before and was not sent, it has given up.
+            self.calls.take_out(|waiting| matches!(waiting, Purpose::Discovery(..)));
             self.calls.queue(purpose);
         } else {
             self.answer_unsent_read(now, purpose, out);

@@ -7,7 +7,7 @@
 //! operation of ours is ours too, unless another PUT of ours was accepted in between. A tag is **seen since** when
 //! it came in the answer to a read of that load balancer or of one of its pools that was sent at or after the end
 //! of the write. A read without a tag is nobody's: in doubt a write counts as overwritten, which is drift and is
-//! mended just so.
+//! mended just so. A pool that holds neither what it held before the write nor nothing was written by somebody.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -37,6 +37,8 @@ pub(super) struct Written {
     pub required: BTreeSet<IpAddr>,
     /// What must not be there: what it removed.
     pub removed: BTreeSet<IpAddr>,
+    /// What was there before it.
+    pub before: BTreeSet<IpAddr>,
     /// The tag in the answer to its PUT.
     pub etag: Option<Etag>,
 }
@@ -213,9 +215,12 @@ impl Verifications {
         }
         let ended = verification.ended;
         let last = verification.last.take();
-        let lost = self.only_ours_since(&pool.lb, ended);
+        let before = std::mem::take(&mut verification.written.before);
+        let only_ours = self.only_ours_since(&pool.lb, ended);
         self.cancel(pool);
         let (facts, began) = last?;
+        let members = facts.members();
+        let lost = only_ours && (members.is_empty() || members == before);
         Some(if lost {
             Verdict::Lost { attempt, facts, began }
         } else {
@@ -290,6 +295,7 @@ mod tests {
             attempt: ATTEMPT,
             required: BTreeSet::from([ip(1)]),
             removed: BTreeSet::from([ip(2)]),
+            before: BTreeSet::from([ip(1), ip(2)]),
             etag: Some(Etag::new("W/1")),
         }
     }
@@ -337,6 +343,12 @@ mod tests {
     fn w2_a_removed_member_that_is_back_counts_like_one_that_is_missing() {
         let back: Option<(&[u8], &str)> = Some((&[1, 2], "W/1"));
         assert!(matches!(verdict([back, back, back]).1, Some(Verdict::Lost { .. })));
+    }
+
+    #[test]
+    fn w2_members_that_were_never_there_before_make_it_drift() {
+        let third: Option<(&[u8], &str)> = Some((&[7], "W/1"));
+        assert!(matches!(verdict([third, third, third]).1, Some(Verdict::Overwritten { .. })));
     }
 
     #[test]

@@ -104,9 +104,10 @@ impl ArmPort {
             watchdog.after_put(model, now, put, &reply);
         }
         Ok(match reply {
-            Reply::Answer(response) => {
-                (now + response.latency_us, self.plant_answer(&request, codec::answer(&request, &response), &response))
-            }
+            Reply::Answer(response) => (
+                now + response.latency_us,
+                self.plant_answer(&request, codec::answer(&request, &response), &response),
+            ),
             Reply::Refused => (now + 1_000, codec::unanswered(FailureKind::Connection, RetryAfter::Absent)),
             Reply::Lost { latency_us } => {
                 if self.random.per_mille(500) {

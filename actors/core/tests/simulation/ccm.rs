@@ -13,7 +13,8 @@ use crate::decode::items;
 use crate::random::Random;
 
 /// The virtual network of all pools.
-pub const NETWORK: &str = "/subscriptions/s/resourceGroups/rg/providers/Microsoft.Network/virtualNetworks/vnet";
+pub const NETWORK: &str =
+    "/subscriptions/s/resourceGroups/rg/providers/Microsoft.Network/virtualNetworks/vnet";
 
 /// A rule that it made, and of which pool it is.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -33,6 +34,8 @@ pub struct Ccm {
     rules: BTreeSet<Rule>,
     /// Pools into which unknown fields were planted and that have not been made anew since.
     pub planted: BTreeSet<(String, String)>,
+    /// Pools, by load balancer and name, that an outbound rule uses besides: not to be written (D2).
+    pub outbound: BTreeSet<(String, String)>,
     /// In how many of a thousand steps it writes a pool of its own accord.
     pub meddles: u64,
 }
@@ -45,7 +48,8 @@ pub fn balancer(number: usize) -> String {
 impl Ccm {
     /// One that has made nothing yet.
     pub fn new(balancers: usize, random: Random) -> Ccm {
-        Ccm { random, balancers, rules: BTreeSet::new(), planted: BTreeSet::new(), meddles: 0 }
+        let (rules, planted, outbound) = Default::default();
+        Ccm { random, balancers, rules, planted, outbound, meddles: 0 }
     }
 
     /// Makes the load balancers, each with pools that are nobody's business.
@@ -79,14 +83,22 @@ impl Ccm {
 
     /// Whether every Service has its rules, and nothing else has any.
     pub fn is_done(&self, cluster: &Cluster) -> bool {
-        self.rules.iter().eq(self.wanted(cluster).keys()) && !cluster.services.values().any(|service| service.deleting)
+        self.rules.iter().eq(self.wanted(cluster).keys())
+            && !cluster.services.values().any(|service| service.deleting)
     }
 
     /// One step; says in words what it did.
-    pub fn step(&mut self, arm: &mut ArmModel, kube: &mut KubeModel, cluster: &mut Cluster, now: u64) -> String {
+    pub fn step(
+        &mut self,
+        arm: &mut ArmModel,
+        kube: &mut KubeModel,
+        cluster: &mut Cluster,
+        now: u64,
+    ) -> String {
         arm.tick(now);
         let wanted = self.wanted(cluster);
-        let surplus: Vec<Rule> = self.rules.iter().filter(|rule| !wanted.contains_key(rule)).cloned().collect();
+        let surplus: Vec<Rule> =
+            self.rules.iter().filter(|rule| !wanted.contains_key(rule)).cloned().collect();
         let lacking: Vec<Rule> = wanted.keys().filter(|rule| !self.rules.contains(rule)).cloned().collect();
         let mut words = String::new();
         if let Some(rule) = self.random.pick(&surplus).filter(|rule| !arm.is_updating(&rule.lb)) {
@@ -95,6 +107,7 @@ impl Ccm {
             if !self.rules.iter().any(|other| other.lb == rule.lb && other.pool == rule.pool) {
                 arm.remove_pool(&rule.lb, &rule.pool);
                 self.planted.remove(&(rule.lb.clone(), rule.pool.clone()));
+                self.outbound.remove(&(rule.lb.clone(), rule.pool.clone()));
             }
             words = format!("rule gone: {rule:?}");
         } else if let Some(rule) = self.random.pick(&lacking).filter(|rule| !arm.is_updating(&rule.lb)) {
@@ -107,7 +120,9 @@ impl Ccm {
             .services
             .values()
             .filter(|service| service.deleting)
-            .filter(|service| !self.rules.iter().any(|rule| service.families.iter().any(|f| rule.name == service.rule(*f))))
+            .filter(|service| {
+                !self.rules.iter().any(|rule| service.families.iter().any(|f| rule.name == service.rule(*f)))
+            })
             .map(|service| service.name.clone())
             .collect();
         for name in dying {
@@ -128,6 +143,10 @@ impl Ccm {
                 _ => VirtualNetwork::Address(NETWORK.to_owned()),
             };
             arm.add_pool(&rule.lb, &rule.pool, &PoolSpec { virtual_network, members, ..PoolSpec::default() });
+            if self.random.per_mille(60) {
+                arm.add_outbound_rule(&rule.lb, &format!("outbound-{}", rule.pool), &rule.pool);
+                self.outbound.insert((rule.lb.clone(), rule.pool.clone()));
+            }
         }
         arm.add_rule(&rule.lb, &rule.name, &rule.pool, probe);
         self.rules.insert(rule.clone());

@@ -29,7 +29,7 @@ pub struct Node {
 /// A pod behind a Service.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pod {
-    /// The node it runs on.
+    /// The node it runs on; empty where its endpoint does not say (D6).
     pub node: String,
     /// Whether it is ready.
     pub ready: bool,
@@ -158,8 +158,11 @@ impl Cluster {
     pub fn write_node(&self, kube: &mut KubeModel, now: u64, name: &str) {
         let Some(node) = self.nodes.get(name) else { return };
         let ips = [Family::V4, Family::V6].map(|family| address(node.address, family).to_string());
-        let labels: &[(&str, &str)] =
-            if node.excluded { &[("node.kubernetes.io/exclude-from-external-load-balancers", "")] } else { &[] };
+        let labels: &[(&str, &str)] = if node.excluded {
+            &[("node.kubernetes.io/exclude-from-external-load-balancers", "")]
+        } else {
+            &[]
+        };
         let object = build::node(name, &[&ips[0], &ips[1]], labels, node.ready, &[]);
         let uid = build::uid("Node", "", &format!("{name}#{}", node.life));
         apply(kube, now, build::with_uid(object, &uid));
@@ -177,7 +180,8 @@ impl Cluster {
     /// Writes a Service as it is.
     pub fn write_service(&self, kube: &mut KubeModel, now: u64, name: &str) {
         let Some(service) = self.services.get(name).filter(|service| !service.deleting) else { return };
-        let families: Vec<build::Family> = service.families.iter().map(|family| model_family(*family)).collect();
+        let families: Vec<build::Family> =
+            service.families.iter().map(|family| model_family(*family)).collect();
         let mut object = build::service(NAMESPACE, name, &[80], &families);
         if service.ingress > 0 {
             object = build::with_ingress(object, &[&format!("20.0.0.{}", service.ingress % 250)]);
@@ -236,7 +240,7 @@ impl Cluster {
 
 fn endpoint(pod: &Pod) -> Endpoint {
     Endpoint {
-        node: Some(pod.node.clone()),
+        node: (!pod.node.is_empty()).then(|| pod.node.clone()),
         ready: pod.ready && !pod.terminating,
         serving: pod.ready,
         terminating: pod.terminating,

@@ -37,9 +37,11 @@ pub fn request(request: &ArmRequest) -> (Request, Option<Value>) {
         ArmRequest::PutPool { pool, base, edit, if_match, permit: _ } => {
             let base = base.get::<Value>().expect("the document of a PUT is one of this port");
             let body = apply(base, edit);
-            let headers = if_match.iter().map(|tag| ("If-Match".to_owned(), tag.as_str().to_owned())).collect();
+            let headers =
+                if_match.iter().map(|tag| ("If-Match".to_owned(), tag.as_str().to_owned())).collect();
             let bytes = body.to_string().into_bytes();
-            let request = Request { method: Method::Put, path_and_query: pool_path(pool), headers, body: bytes };
+            let request =
+                Request { method: Method::Put, path_and_query: pool_path(pool), headers, body: bytes };
             (request, Some(body))
         }
     }
@@ -49,7 +51,10 @@ pub fn request(request: &ArmRequest) -> (Request, Option<Value>) {
 fn apply(base: &Value, edit: &Edit) -> Value {
     let mut body = base.clone();
     let old = items(&base["properties"][ADDRESSES]);
-    assert!(edit.remove.iter().chain(edit.set_admin.keys()).all(|at| *at < old.len()), "an edit names what is there");
+    assert!(
+        edit.remove.iter().chain(edit.set_admin.keys()).all(|at| *at < old.len()),
+        "an edit names what is there"
+    );
     let mut addresses = Vec::new();
     for (position, entry) in old.iter().enumerate().filter(|(position, _)| !edit.remove.contains(position)) {
         let mut entry = entry.clone();
@@ -185,7 +190,8 @@ fn pool(id: &PoolId, body: &Value) -> PoolFacts {
         id: id.clone(),
         entries: entries.collect(),
         rules: rules.filter_map(|rule| last_segment(&rule["id"])).map(Arc::from).collect(),
-        outbound_rule: !properties["outboundRule"].is_null() || !items(&properties["outboundRules"]).is_empty(),
+        outbound_rule: !properties["outboundRule"].is_null()
+            || !items(&properties["outboundRules"]).is_empty(),
         inbound_nat_rule: !items(&properties["inboundNatRules"]).is_empty(),
         nic_backed: !items(&properties["backendIPConfigurations"]).is_empty(),
         sync_automatic: properties["syncMode"] == "Automatic",

@@ -24,7 +24,8 @@ pub fn items(value: &Value) -> &[Value] {
 
 /// FNV-1a.
 pub fn number_of(text: &str) -> u64 {
-    text.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3))
+    text.bytes()
+        .fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3))
 }
 
 /// One line of a watch.
@@ -60,7 +61,9 @@ fn failure(code: u64, message: &str) -> WatchFailure {
         410 => WatchFailure::Expired,
         429 => WatchFailure::TooManyRequests(None),
         401 | 403 => WatchFailure::Denied(Arc::from(message)),
-        _ if message.contains("watch stream was requested") => WatchFailure::StreamingRefused(Arc::from(message)),
+        _ if message.contains("watch stream was requested") => {
+            WatchFailure::StreamingRefused(Arc::from(message))
+        }
         _ => WatchFailure::Other(Arc::from(message)),
     }
 }
@@ -85,7 +88,11 @@ fn service(object: &Value) -> ServiceObject {
         key: ServiceKey::new(text(&meta["namespace"]), text(&meta["name"])),
         uid: ServiceUid::new(text(&meta["uid"])),
         resource_version: version(meta),
-        service_type: if spec["type"] == "LoadBalancer" { ServiceType::LoadBalancer } else { ServiceType::Other },
+        service_type: if spec["type"] == "LoadBalancer" {
+            ServiceType::LoadBalancer
+        } else {
+            ServiceType::Other
+        },
         local: spec["externalTrafficPolicy"] == "Local",
         deleting: !meta["deletionTimestamp"].is_null(),
         families: families.map(|family| if family == "IPv6" { Family::V6 } else { Family::V4 }).collect(),
@@ -134,4 +141,3 @@ fn node(object: &Value) -> NodeObject {
         taints: Vec::new(),
     }
 }
-

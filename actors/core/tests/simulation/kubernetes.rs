@@ -98,11 +98,22 @@ impl KubernetesPort {
 
     /// How long after a change a stream brings it.
     fn delay(&mut self) -> u64 {
-        if self.random.per_mille(30) { self.random.between(5_000, 200_000) } else { self.random.between(100, 5_000) }
+        if self.random.per_mille(30) {
+            self.random.between(5_000, 200_000)
+        } else {
+            self.random.between(100, 5_000)
+        }
     }
 
     /// Goes on with a request.
-    pub fn step(&mut self, model: &mut KubeModel, now: u64, kind: Kind, call: CallId, step: Step) -> Vec<Effect> {
+    pub fn step(
+        &mut self,
+        model: &mut KubeModel,
+        now: u64,
+        kind: Kind,
+        call: CallId,
+        step: Step,
+    ) -> Vec<Effect> {
         let Some(stream) = self.streams.get_mut(&kind).filter(|stream| stream.call == call) else {
             return Vec::new();
         };
@@ -127,10 +138,19 @@ impl KubernetesPort {
         }
     }
 
-    fn answered(&mut self, model: &mut KubeModel, now: u64, kind: Kind, call: CallId, reply: Reply) -> Vec<Effect> {
+    fn answered(
+        &mut self,
+        model: &mut KubeModel,
+        now: u64,
+        kind: Kind,
+        call: CallId,
+        reply: Reply,
+    ) -> Vec<Effect> {
         let streaming = self.streams.get(&kind).is_some_and(|stream| stream.ask == Ask::StreamingList);
         match reply {
-            Reply::Refused => self.ended(kind, call, Some(WatchFailure::Other(Arc::from("connection refused")))),
+            Reply::Refused => {
+                self.ended(kind, call, Some(WatchFailure::Other(Arc::from("connection refused"))))
+            }
             Reply::Answer { status: 200, body, .. } => {
                 let (mut items, resource_version, next) = decode::page(kind, &body);
                 self.plant_list(kind, &mut items);
@@ -154,7 +174,11 @@ impl KubernetesPort {
             }
             Reply::Watch(_, first) => {
                 let mut effects = vec![Effect::Tell(Delivery::Watcher(kind, In::Opened(call)))];
-                effects.extend(self.lines(kind, call, &first));
+                let mut first = self.decode(kind, &first);
+                if streaming {
+                    self.plant_list(kind, &mut first);
+                }
+                effects.extend(told(kind, call, first));
                 effects.extend(self.poll(model, now, kind, call));
                 effects
             }
@@ -164,7 +188,7 @@ impl KubernetesPort {
     fn poll(&mut self, model: &mut KubeModel, now: u64, kind: Kind, call: CallId) -> Vec<Effect> {
         let Some(watch) = self.streams.get(&kind).and_then(|stream| stream.watch) else { return Vec::new() };
         let lines = model.poll_watch(watch, now);
-        let mut effects = self.lines(kind, call, &lines);
+        let mut effects = told(kind, call, self.decode(kind, &lines));
         if model.watch_ended(watch) {
             model.close_watch(watch);
             let broken = Some(WatchFailure::Other(Arc::from("connection reset")));
@@ -176,15 +200,12 @@ impl KubernetesPort {
         effects
     }
 
-    fn lines(&mut self, kind: Kind, call: CallId, lines: &[Arc<[u8]>]) -> Vec<Effect> {
+    fn decode(&self, kind: Kind, lines: &[Arc<[u8]>]) -> Vec<Line> {
         let mut decoded: Vec<Line> = lines.iter().map(|line| decode::line(kind, line)).collect();
         if self.plant == Some(Plant::DeletionsOverheard) {
             decoded.retain(|line| !matches!(line, Line::Deleted { .. }));
         }
-        if decoded.is_empty() {
-            return Vec::new();
-        }
-        vec![Effect::Tell(Delivery::Watcher(kind, In::Lines(call, decoded)))]
+        decoded
     }
 
     fn ended(&mut self, kind: Kind, call: CallId, failure: Option<WatchFailure>) -> Vec<Effect> {
@@ -240,17 +261,28 @@ impl KubernetesPort {
     fn plant_list(&mut self, kind: Kind, items: &mut Vec<Line>) {
         let lists = self.lists.entry(kind).or_default();
         *lists += 1;
+        let is_object = |line: &Line| matches!(line, Line::Object(_));
         match self.plant {
             Some(Plant::StaleLists) if *lists == 1 => {
-                self.first_list.insert(kind, items.clone());
+                self.first_list.insert(kind, items.iter().filter(|line| is_object(line)).cloned().collect());
             }
             Some(Plant::StaleLists) => {
-                items.clone_from(&self.first_list[&kind]);
+                items.retain(|line| !is_object(line));
+                items.splice(0..0, self.first_list[&kind].iter().cloned());
             }
-            Some(Plant::EmptyLists) if *lists > 1 && kind == Kind::EndpointSlices => items.clear(),
+            Some(Plant::EmptyLists) if *lists > 1 && kind == Kind::EndpointSlices => {
+                items.retain(|line| !is_object(line));
+            }
             Some(_) | None => {}
         }
     }
+}
+
+fn told(kind: Kind, call: CallId, lines: Vec<Line>) -> Vec<Effect> {
+    if lines.is_empty() {
+        return Vec::new();
+    }
+    vec![Effect::Tell(Delivery::Watcher(kind, In::Lines(call, lines)))]
 }
 
 fn uri(kind: Kind, ask: &Ask, spread: u64) -> String {
@@ -261,7 +293,9 @@ fn uri(kind: Kind, ask: &Ask, spread: u64) -> String {
     };
     let watch = format!("watch=true&allowWatchBookmarks=true&timeoutSeconds={}", 240 + spread * 60 / 1_000);
     match ask {
-        Ask::StreamingList => format!("{path}?{watch}&sendInitialEvents=true&resourceVersionMatch=NotOlderThan"),
+        Ask::StreamingList => {
+            format!("{path}?{watch}&sendInitialEvents=true&resourceVersionMatch=NotOlderThan")
+        }
         Ask::Watch { from } => format!("{path}?{watch}&resourceVersion={}", from.0),
         Ask::List { page: None } => format!("{path}?limit={PAGE}"),
         Ask::List { page: Some(token) } => format!("{path}?limit={PAGE}&continue={}", escaped(token)),

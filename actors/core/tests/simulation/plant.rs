@@ -3,7 +3,7 @@
 
 use pool_core::assignment::Assignment;
 use pool_core::route::{Delivery, PoolMessage};
-use pool_core::{directory, events, queue, writer};
+use pool_core::{directory, queue, writer};
 
 use crate::random::Random;
 
@@ -26,8 +26,6 @@ pub enum Plant {
     EmptyLists,
     /// Deletions on a watch are not heard.
     DeletionsOverheard,
-    /// Reports are told twice.
-    ReportsTwice,
     /// The guard of emptiness and the removal delay are off.
     GuardOff,
     /// Outbound rules are not seen.
@@ -40,7 +38,7 @@ pub enum Plant {
 
 impl Plant {
     /// All of them.
-    pub const ALL: [Plant; 13] = [
+    pub const ALL: [Plant; 12] = [
         Plant::OutcomesLost,
         Plant::FactsReordered,
         Plant::StaleEtag,
@@ -49,7 +47,6 @@ impl Plant {
         Plant::StaleLists,
         Plant::EmptyLists,
         Plant::DeletionsOverheard,
-        Plant::ReportsTwice,
         Plant::GuardOff,
         Plant::ProofHidden,
         Plant::PauseIgnored,
@@ -75,7 +72,11 @@ impl Saboteur {
     pub fn pass(&mut self, mut delivery: Delivery) -> Vec<Delivery> {
         match (self.plant, &mut delivery) {
             (Some(Plant::OutcomesLost), Delivery::Pool(_, PoolMessage::In(queue::In::Finished(..)))) => {
-                if self.random.per_mille(50) { Vec::new() } else { vec![delivery] }
+                if self.random.per_mille(50) {
+                    Vec::new()
+                } else {
+                    vec![delivery]
+                }
             }
             (Some(Plant::FactsReordered), Delivery::Directory(directory::In::Service(_, Some(_)))) => {
                 if self.held.is_none() && self.random.per_mille(300) {
@@ -86,12 +87,15 @@ impl Saboteur {
                 all.extend(self.held.take());
                 all
             }
-            (Some(Plant::LostIsWritten), Delivery::Pool(_, PoolMessage::In(queue::In::Verified(_)))) => Vec::new(),
-            (Some(Plant::ReportsTwice), Delivery::Events(events::In::Report(_))) => {
-                vec![delivery.clone(), delivery]
+            (Some(Plant::LostIsWritten), Delivery::Pool(_, PoolMessage::In(queue::In::Verified(_)))) => {
+                Vec::new()
             }
-            (Some(Plant::PauseIgnored), Delivery::Pool(_, PoolMessage::In(queue::In::Assigned(assignment)))) => {
-                *assignment = std::sync::Arc::new(Assignment { paused: false, ..Assignment::clone(assignment) });
+            (
+                Some(Plant::PauseIgnored),
+                Delivery::Pool(_, PoolMessage::In(queue::In::Assigned(assignment))),
+            ) => {
+                *assignment =
+                    std::sync::Arc::new(Assignment { paused: false, ..Assignment::clone(assignment) });
                 vec![delivery]
             }
             (Some(Plant::TakesUnanswered), Delivery::Writer(writer::In::Taken(..))) => {

@@ -120,6 +120,8 @@ pub struct Replica {
     emitter: Emitter,
     board: Board,
     started: u64,
+    /// How many machines a Take started that crossed the pool's end; they are nobody's and say no more.
+    pub by_take: usize,
     params: Params,
     edges: BTreeMap<EdgeId, Edge>,
     /// For which moment each machine's timer is set.
@@ -139,6 +141,7 @@ impl Replica {
             emitter: Emitter::new(params.events.clone()),
             board: Board::new(),
             started: 0,
+            by_take: 0,
             params,
             edges: BTreeMap::new(),
             armed: BTreeMap::new(),
@@ -153,9 +156,9 @@ impl Replica {
             (Actor::Directory, Delivery::Directory(directory::In::Epoch(term))),
             (Actor::Writer, Delivery::Writer(writer::In::Standing(standing))),
         ];
-        let starts = Kind::ALL.into_iter().map(|kind| {
-            (Actor::Watcher(kind), Delivery::Watcher(kind, watch::In::Start))
-        });
+        let starts = Kind::ALL
+            .into_iter()
+            .map(|kind| (Actor::Watcher(kind), Delivery::Watcher(kind, watch::In::Start)));
         words.extend(starts);
         words
     }
@@ -193,24 +196,29 @@ impl Replica {
         self.edges.get_mut(id).and_then(|edge| edge.under_way.take()).unwrap_or_default()
     }
 
-    /// The place of a pool's machine, which is started when it is not there.
-    pub fn start(&mut self, pool: &PoolId) -> Actor {
+    /// The place of a pool's machine. It is started by what may be a beginning; a late verdict or observation of
+    /// a pool that was forgotten starts none.
+    pub fn start(&mut self, pool: &PoolId, input: &queue::In) -> Option<Actor> {
         if !self.pools.contains_key(pool) {
+            match input {
+                queue::In::Assigned(_) => {}
+                queue::In::Take(_) => self.by_take += 1,
+                queue::In::Observed(_) | queue::In::Finished(..) | queue::In::Verified(_) => return None,
+            }
             self.started += 1;
             let machine = PoolQueue::new(pool.clone(), self.params.queue.clone());
             self.pools.insert(pool.clone(), (self.started, machine));
         }
-        Actor::Pool(pool.clone(), self.pools.get(pool).map_or(0, |(number, _)| *number))
+        self.pools.get(pool).map(|(number, _)| Actor::Pool(pool.clone(), *number))
     }
 
-    /// Drops a pool's machine, its timer, and what waits for it. What it said before and what waits behind a
-    /// batch under way goes with it, as with an actor that stops.
+    /// Drops a pool's machine, its timer, and what waits for it. What it said before still arrives.
     pub fn forget(&mut self, pool: &PoolId) {
         let Some((number, _)) = self.pools.remove(pool) else { return };
         let actor = Actor::Pool(pool.clone(), number);
         self.armed.remove(&actor);
         for (id, edge) in &mut self.edges {
-            if id.0 == actor || id.1 == actor {
+            if id.1 == actor {
                 edge.outbox = Outbox::default();
             }
         }
@@ -222,11 +230,6 @@ impl Replica {
         let actor = Actor::Pool(pool.clone(), number);
         let batch = self.edges.get_mut(&(Actor::Registry, actor.clone()))?.under_way.as_mut()?;
         Some((actor, std::mem::take(batch)))
-    }
-
-    /// Whether nothing waits or is under way on any edge.
-    pub fn is_silent(&self) -> bool {
-        self.edges.values().all(|edge| edge.outbox.is_empty() && edge.under_way.is_none())
     }
 
     /// One turn of a machine: its inputs, then its deadline as long as that has come.

@@ -57,10 +57,10 @@ impl Story {
     pub fn happen(&mut self, kube: &mut KubeModel, now: u64) -> String {
         let dice = self.random.below(1_000);
         match dice {
-            0..620 => self.pods(kube, now),
-            620..680 => self.scale(kube, now),
-            680..720 => self.slices(kube, now),
-            720..840 => self.nodes(kube, now),
+            0..560 => self.pods(kube, now),
+            560..640 => self.scale(kube, now),
+            640..710 => self.slices(kube, now),
+            710..840 => self.nodes(kube, now),
             _ => self.services(kube, now),
         }
     }
@@ -76,7 +76,7 @@ impl Story {
     }
 
     fn new_pod(&mut self) -> Option<Pod> {
-        let node = self.any_node()?;
+        let node = if self.random.per_mille(15) { String::new() } else { self.any_node()? };
         Some(Pod { node, ready: self.random.per_mille(300), terminating: false })
     }
 
@@ -95,7 +95,9 @@ impl Story {
             local: self.random.per_mille(920),
             paused: false,
             deleting: false,
-            slices: (0..slices).map(|_| (0..self.random.below(4)).filter_map(|_| self.new_pod()).collect()).collect(),
+            slices: (0..slices)
+                .map(|_| (0..self.random.below(4)).filter_map(|_| self.new_pod()).collect())
+                .collect(),
             lb: self.random.place(self.size.balancers),
             probe: self.random.per_mille(900),
             ingress: 0,
@@ -229,7 +231,9 @@ impl Story {
             }
             35..42 => {
                 // Deleted and created under the same name before anybody has cleaned up.
-                if let Some(service) = self.cluster.services.get(&name).filter(|service| !service.deleting).cloned() {
+                if let Some(service) =
+                    self.cluster.services.get(&name).filter(|service| !service.deleting).cloned()
+                {
                     self.cluster.add_service(kube, now, service);
                 }
                 format!("recreate {name}")
@@ -267,9 +271,21 @@ impl Story {
         let names: Vec<String> = self.cluster.services.keys().cloned().collect();
         for name in names {
             self.change_service(kube, now, &name, |service| service.paused = false);
+            if let Some(service) = self.cluster.services.get_mut(&name)
+                && service.slices.iter().flatten().all(|pod| pod.terminating)
+            {
+                // The last pods end: what only terminates would keep the last members for as long as it lasts.
+                service.slices.iter_mut().for_each(Vec::clear);
+                self.cluster.write_slices(kube, now, &name);
+            }
         }
-        let excluded: Vec<String> =
-            self.cluster.nodes.iter().filter(|(_, node)| node.excluded).map(|(name, _)| name.clone()).collect();
+        let excluded: Vec<String> = self
+            .cluster
+            .nodes
+            .iter()
+            .filter(|(_, node)| node.excluded)
+            .map(|(name, _)| name.clone())
+            .collect();
         for name in excluded {
             self.change_node(kube, now, &name, |node| node.excluded = false);
         }

@@ -13,7 +13,7 @@ const KEPT: usize = 40;
 /// How many are kept of those that somebody asked for.
 const KEPT_ABOUT: usize = 400;
 /// The longest message, in characters.
-const LONGEST: usize = 330;
+const LONGEST: usize = 240;
 
 /// One thing that happened.
 pub enum Entry {
@@ -71,7 +71,8 @@ impl Trace {
         let mut text = String::new();
         for (at, entry) in &self.entries {
             let words: String = entry.words().replace("LbName", "").replace("PoolName", "");
-            let short: String = words.chars().take(LONGEST).collect();
+            let longest = if self.about.is_some() { usize::MAX } else { LONGEST };
+            let short: String = words.chars().take(longest).collect();
             writeln!(text, "{:>12.6}  {short}", *at as f64 / 1e6).expect("a string takes every write");
         }
         text

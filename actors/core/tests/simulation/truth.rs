@@ -77,9 +77,8 @@ pub fn members(arm: &ArmModel, lb: &str, pool: &str) -> BTreeSet<IpAddr> {
     ips.into_iter().filter_map(|ip| ip.parse().ok()).collect()
 }
 
-/// The first pool of a candidate that is not right, in words.
-pub fn first_wrong(kube: &KubeModel, arm: &ArmModel) -> Option<String> {
-    let wanted = wanted_pools(kube);
+/// The first of these pools that is not right, in words.
+pub fn first_wrong(wanted: &BTreeMap<String, Wanted>, arm: &ArmModel) -> Option<String> {
     let mut unfound: BTreeSet<&String> = wanted.keys().collect();
     for lb in arm.load_balancers() {
         for pool in arm.pools(lb) {

@@ -2,10 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use pool_core::arm::ArmAnswer;
 use pool_core::events;
 use pool_core::ids::{AttemptId, Etag, LbName, PoolId, ServiceUid};
-use pool_core::report::{Subject, What};
+use pool_core::report::{Report, Subject, What};
 use pool_core::route::{Delivery, PoolMessage, Said};
 use pool_core::sample::{PoolState, Sample};
 use pool_core::{queue, writer};
@@ -20,7 +19,7 @@ use crate::replica::Actor;
 /// How long a Service must have had, or lacked, something for the controller to be held to it.
 const NOTICED_US: u64 = 3_000_000;
 /// How long after a pause the last write may still be sent: those that were under way.
-const PAUSE_NOTICED_US: u64 = 60_000_000;
+const PAUSE_NOTICED_US: u64 = 30_000_000;
 /// How long a Take may go unanswered.
 const TAKE_US: u64 = 5_000_000;
 
@@ -57,13 +56,17 @@ pub struct Watchdog {
     blind_since: Option<u64>,
     busy_until: BTreeMap<LbName, u64>,
     own_operation: BTreeMap<LbName, String>,
+    /// The entity tag of the load balancer just before the last PUT.
+    tag_before: Option<String>,
     states: BTreeMap<Actor, PoolState>,
     told: BTreeSet<(Actor, AttemptId, ServiceUid, &'static str)>,
     takes: BTreeMap<(PoolId, AttemptId), u64>,
-    /// Attempts for which a PUT was accepted, or may have been.
+    /// Pools of which a PUT was accepted, or may have been, since they last counted as written.
     accepted: BTreeSet<PoolId>,
     /// The gauge of pools by state, as the recorder would have it.
     pub gauge: BTreeMap<PoolState, i64>,
+    /// How many writes were counted as lost (W2).
+    pub lost: u64,
     /// How many PUTs were sent.
     pub puts: u64,
     /// How many events were told.
@@ -122,11 +125,14 @@ impl Watchdog {
             return Err(format!("W1: a second PUT on {lb} while the first is unanswered"));
         }
         let current = arm.etag(lb.as_str());
+        self.tag_before.clone_from(&current);
         let given = put.if_match.map(Etag::as_str).ok_or("W2: a PUT without If-Match")?;
         if current.as_deref() != Some(given) {
             return Ok(()); // It will be refused: nothing is written.
         }
-        if arm.is_updating(lb.as_str()) && self.own_operation.get(lb).map(String::as_str) == current.as_deref() {
+        if arm.is_updating(lb.as_str())
+            && self.own_operation.get(lb).map(String::as_str) == current.as_deref()
+        {
             return Err(format!("W2: a PUT on {lb} while our own operation runs there"));
         }
         let Some(pool) = arm.pool_json(lb.as_str(), put.pool.pool.as_str()) else {
@@ -170,7 +176,8 @@ impl Watchdog {
         Ok(())
     }
 
-    /// G2: a live Service's pool is emptied only after its emptiness has lasted, and never because a source broke.
+    /// G2: the last member of a live Service's pool goes only after its emptiness has lasted, and never because a
+    /// source broke.
     fn judge_emptying(&self, now: u64, id: &PoolId, owners: &[Known]) -> Result<(), String> {
         for owner in owners.iter().filter(|owner| owner.candidate) {
             let (has, since) = owner.has;
@@ -196,16 +203,20 @@ impl Watchdog {
     pub fn after_put(&mut self, arm: &ArmModel, now: u64, put: &Put<'_>, reply: &Reply) {
         let lb = &put.pool.lb;
         let (until, accepted) = match reply {
-            Reply::Answer(response) => (now + response.latency_us, response.status < 300 || response.status >= 500),
+            Reply::Answer(response) => {
+                (now + response.latency_us, response.status < 300 || response.status >= 500)
+            }
             Reply::Lost { latency_us } => (now + latency_us, true),
             Reply::Refused => (now, false),
         };
         self.busy_until.insert(lb.clone(), until);
         if accepted {
             self.accepted.insert(put.pool.clone());
-            if arm.is_updating(lb.as_str()) {
-                self.own_operation.insert(lb.clone(), arm.etag(lb.as_str()).unwrap_or_default());
-            }
+        }
+        // An entity tag that moved with the PUT is that of its own operation; whoever was refused moved none.
+        let tag = arm.etag(lb.as_str());
+        if tag != self.tag_before && arm.is_updating(lb.as_str()) {
+            self.own_operation.insert(lb.clone(), tag.unwrap_or_default());
         }
     }
 
@@ -223,23 +234,17 @@ impl Watchdog {
         if let Actor::Pool(pool, _) = who {
             return self.on_pool_step(who, pool, input, said);
         }
-        match input {
-            Some(Delivery::Writer(writer::In::Taken(pool, attempt, _))) => {
-                self.takes.remove(&(pool.clone(), *attempt));
-            }
-            Some(_) | None => {}
+        if let Some(Delivery::Writer(writer::In::Taken(pool, attempt, _))) = input {
+            self.takes.remove(&(pool.clone(), *attempt));
         }
         for said in said {
-            match said {
-                Said::Writer(writer::Out::Take(pool, attempt)) => {
-                    self.takes.insert((pool.clone(), *attempt), now);
-                }
-                Said::Writer(writer::Out::Finished(pool, _, queue::Outcome::Written { .. })) => {
-                    if !self.accepted.remove(pool) {
-                        return Err(format!("W2: {pool} counts as written, and no PUT of it was accepted"));
-                    }
-                }
-                _ => {}
+            if let Said::Writer(writer::Out::Take(pool, attempt)) = said {
+                self.takes.insert((pool.clone(), *attempt), now);
+            }
+            if let Said::Writer(writer::Out::Finished(pool, _, queue::Outcome::Written { .. })) = said
+                && !self.accepted.remove(pool)
+            {
+                return Err(format!("W2: {pool} counts as written, and no PUT of it was accepted"));
             }
         }
         Ok(())
@@ -256,9 +261,7 @@ impl Watchdog {
         let finished = match input {
             Some(Delivery::Pool(_, PoolMessage::In(queue::In::Finished(attempt, _)))) => Some(*attempt),
             Some(Delivery::Pool(_, PoolMessage::In(queue::In::Take(attempt)))) => {
-                let answers = |said: &&Said| {
-                    matches!(said, Said::Pool(queue::Out::Taken(of, id, _)) if of == pool && id == attempt)
-                };
+                let answers = |said: &&Said| matches!(said, Said::Pool(queue::Out::Taken(of, id, _)) if of == pool && id == attempt);
                 if said.iter().filter(answers).count() != 1 {
                     return Err(format!("Q3: {pool} does not answer the Take {attempt}"));
                 }
@@ -267,45 +270,57 @@ impl Watchdog {
             Some(_) | None => None,
         };
         for said in said {
-            let Said::Pool(said) = said else { continue };
-            match said {
-                queue::Out::Report(report) => {
-                    self.reports += 1;
-                    let reason = match report.what {
-                        What::Updated { .. } => "updated",
-                        What::Retrying { .. } => "retrying",
-                        What::FailedTerminal { .. } | What::FailedExhausted { .. } => "failed",
-                        _ => continue,
-                    };
-                    let Some(attempt) = finished else {
-                        return Err(format!("E1: {pool} reports {reason} without an outcome"));
-                    };
-                    if before != Some(PoolState::Attempting) {
-                        return Err(format!("E1: {pool} reports {reason} while it is {before:?}"));
-                    }
-                    for subject in &report.subjects {
-                        let Subject::Service(service) = subject else { continue };
-                        if !self.told.insert((who.clone(), attempt, service.uid.clone(), reason)) {
-                            return Err(format!("E1: {pool} reports {reason} twice for attempt {attempt}"));
-                        }
-                    }
+            if let Said::Pool(queue::Out::Report(report)) = said {
+                self.on_report(who, pool, before, finished, report)?;
+            }
+            if let Said::Pool(queue::Out::Sample(Sample::PoolState { from, to })) = said {
+                if self.states.get(who) != from.as_ref() {
+                    return Err(format!("E2: {pool} leaves {from:?} and was counted {before:?}"));
                 }
-                queue::Out::Sample(Sample::PoolState { from, to }) => {
-                    if self.states.get(who) != from.as_ref() {
-                        return Err(format!("E2: {pool} leaves {from:?} and was counted {before:?}"));
-                    }
-                    match to {
-                        Some(to) => self.states.insert(who.clone(), *to),
-                        None => self.states.remove(who),
-                    };
-                }
-                queue::Out::Due(..) if matches!(before, Some(PoolState::Paused)) && finished.is_none() => {
-                    let still = self.states.get(who) == Some(&PoolState::Paused);
-                    if still && input.is_none() {
-                        return Err(format!("D1: {pool} is due while it is paused"));
-                    }
-                }
-                _ => {}
+                match to {
+                    Some(to) => self.states.insert(who.clone(), *to),
+                    None => self.states.remove(who),
+                };
+            }
+        }
+        let is_due = said.iter().any(|said| matches!(said, Said::Pool(queue::Out::Due(..))));
+        let state = self.states.get(who).copied();
+        if is_due && matches!(state, Some(PoolState::Paused | PoolState::Parked)) {
+            return Err(format!("Q5, D1: {pool} is due while it is {state:?}"));
+        }
+        Ok(())
+    }
+
+    /// E1: one event of each reason per Service and attempt, and none but for an outcome.
+    fn on_report(
+        &mut self,
+        who: &Actor,
+        pool: &PoolId,
+        before: Option<PoolState>,
+        finished: Option<AttemptId>,
+        report: &Report,
+    ) -> Result<(), String> {
+        self.reports += 1;
+        let reason = match report.what {
+            What::Updated { .. } => "updated",
+            What::Retrying { .. } => "retrying",
+            What::FailedTerminal { .. } | What::FailedExhausted { .. } => "failed",
+            What::NotManageable { .. }
+            | What::Shared { .. }
+            | What::Held { .. }
+            | What::DataError { .. }
+            | What::Undecodable { .. } => return Ok(()),
+        };
+        let Some(attempt) = finished.filter(|_| before == Some(PoolState::Attempting)) else {
+            return Err(format!(
+                "E1: {pool} reports {reason} while it is {before:?}, outcome of {finished:?}"
+            ));
+        };
+        for subject in &report.subjects {
+            if let Subject::Service(service) = subject
+                && !self.told.insert((who.clone(), attempt, service.uid.clone(), reason))
+            {
+                return Err(format!("E1: {pool} reports {reason} twice for attempt {attempt}"));
             }
         }
         Ok(())
@@ -313,6 +328,7 @@ impl Watchdog {
 
     /// Takes in what reaches the recorder.
     pub fn on_metric(&mut self, sample: &Sample) {
+        self.lost += u64::from(*sample == Sample::LostWrite);
         if let Sample::PoolState { from, to } = sample {
             for (state, by) in [(from, -1), (to, 1)] {
                 if let Some(state) = state {
@@ -343,10 +359,11 @@ impl Watchdog {
 
 /// Whether a delivery tells something of how things go, and not only how they look; for the trace.
 pub fn is_telling(delivery: &Delivery) -> bool {
-    match delivery {
-        Delivery::Metrics(_) | Delivery::Board(_) | Delivery::Host(_) => false,
-        Delivery::Events(events::In::Posted { .. }) => false,
-        Delivery::Writer(writer::In::Answered(_, ArmAnswer::Withheld)) => false,
-        _ => true,
-    }
+    !matches!(
+        delivery,
+        Delivery::Metrics(_)
+            | Delivery::Board(_)
+            | Delivery::Host(_)
+            | Delivery::Events(events::In::Posted { .. })
+    )
 }

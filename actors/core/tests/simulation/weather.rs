@@ -2,8 +2,8 @@
 
 use pool_core::object::Kind;
 use simulator_models::arm::{
-    ArmModel, BadEnd, ConcurrentWrite, Fault, FaultAnswer, FaultBody, FaultEffect, FaultTarget, Latency, Settings,
-    UnfinishedWrite, Visibility,
+    ArmModel, BadEnd, ConcurrentWrite, Fault, FaultAnswer, FaultBody, FaultEffect, FaultTarget, Latency,
+    Settings, UnfinishedWrite, Visibility,
 };
 use simulator_models::kube::{KubeModel, StreamingLists};
 
@@ -26,7 +26,11 @@ pub fn climate(random: &mut Random) -> Settings {
         operation,
         operation_retry_after_s: [None, Some(1), Some(3), Some(10)][random.place(4)],
         visibility: if random.per_mille(500) { Visibility::AtOnce } else { Visibility::AtEnd },
-        unfinished_write: if random.per_mille(700) { UnfinishedWrite::Reverted } else { UnfinishedWrite::Kept },
+        unfinished_write: if random.per_mille(700) {
+            UnfinishedWrite::Reverted
+        } else {
+            UnfinishedWrite::Kept
+        },
         etag_changes_at_end: random.per_mille(800),
         update_status: [200, 201, 202][random.place(3)],
         concurrent_write: match random.below(3) {
@@ -66,7 +70,7 @@ fn fault(random: &mut Random) -> Fault {
         3..6 => FaultEffect::Answer(answer(status, "Planned", None)),
         6 => FaultEffect::Answer(answer(429, "TooManyRequests", [None, Some(2), Some(20)][random.place(3)])),
         7 => FaultEffect::Answer(answer(429, "RetryableErrorDueToAnotherOperation", Some(3))),
-        8 => FaultEffect::AnswerAfterApplying(answer([500, 504][random.place(2)], "Planned", None)),
+        8 => FaultEffect::AnswerAfterApplying(answer([502, 504][random.place(2)], "Planned", None)),
         _ => FaultEffect::FailOperation {
             end: if random.per_mille(500) { BadEnd::Failed } else { BadEnd::Canceled },
             code: ["InternalServerError", "RetryableError", "Canceled"][random.place(3)].to_owned(),
@@ -82,7 +86,8 @@ pub fn change_arm(random: &mut Random, arm: &mut ArmModel, port: &mut ArmPort) -
     let silent_loss = if random.per_mille(150) { 0.3 } else { 0.0 };
     port.twice = if random.per_mille(400) { 60 } else { 0 };
     port.late = if random.per_mille(100) { 20 } else { 0 };
-    let words = format!("ARM: silent loss {silent_loss}, twice {}, late {}, {faults:?}", port.twice, port.late);
+    let words =
+        format!("ARM: silent loss {silent_loss}, twice {}, late {}, {faults:?}", port.twice, port.late);
     arm.reconfigure(|settings| {
         settings.faults = faults;
         settings.silent_loss = silent_loss;
@@ -106,10 +111,9 @@ pub fn change_kube(
     port: &mut KubernetesPort,
     now: u64,
 ) -> (String, bool, Vec<Effect>) {
-    clear_kube(kube, port);
     let kind = Kind::ALL[random.place(3)];
     let mut effects = Vec::new();
-    let words = match random.below(11) {
+    let words = match random.below(15) {
         0 => {
             effects = port.break_stream(kube, kind);
             format!("stream of {kind:?} breaks")

@@ -75,6 +75,8 @@ pub struct World {
     happened: u64,
     calendar: BTreeMap<(u64, u64), Happening>,
     delays: Random,
+    /// In how many of a thousand cases a batch is slow on its edge.
+    slow_edges: u64,
     weather: Random,
     /// The modelled API server.
     pub kube: KubeModel,
@@ -92,6 +94,10 @@ pub struct World {
     saboteur: Saboteur,
     faults: u64,
     stormy: bool,
+    /// Whether ARM has weather at all in this world.
+    arm_weather: bool,
+    /// Whether the API server has.
+    kube_weather: bool,
     trace: Trace,
 }
 
@@ -101,6 +107,7 @@ fn params(plant: Option<Plant>, balancers: usize) -> Params {
     Params {
         informer: informer::Params {
             counts: Counts::Hosted,
+            multi_slb: true,
             namespaces: std::collections::BTreeSet::new(),
             selector: Selector::default(),
             last_known_for: seconds(300),
@@ -154,6 +161,7 @@ impl World {
             happened: 0,
             calendar: BTreeMap::new(),
             delays: random.fork(),
+            slow_edges: if random.per_mille(250) { 200 } else { 10 },
             weather: random.fork(),
             kube: KubeModel::new(settings),
             kube_seen: 0,
@@ -165,6 +173,8 @@ impl World {
             saboteur: Saboteur::new(plant, random.fork()),
             faults: 0,
             stormy: true,
+            arm_weather: random.per_mille(800),
+            kube_weather: random.per_mille(650),
             trace: Trace::new(),
         }
     }
@@ -223,6 +233,10 @@ impl World {
             weather::clear_kube(&mut self.kube, &mut process.kubernetes);
             weather::clear_arm(&mut self.arm, &mut process.azure);
         }
+        if self.weather.per_mille(400) {
+            // The last fault of all: nobody remembers anything, everything is listed once more.
+            self.kube.restart();
+        }
         self.note("calm".to_owned());
     }
 
@@ -231,7 +245,8 @@ impl World {
     /// # Errors
     /// What the watchdog finds.
     pub fn run_until(&mut self, end: u64) -> Result<(), String> {
-        while let Some((&(at, number), _)) = self.calendar.first_key_value().filter(|((at, _), _)| *at <= end) {
+        while let Some((&(at, number), _)) = self.calendar.first_key_value().filter(|((at, _), _)| *at <= end)
+        {
             self.now = at;
             let Some(happening) = self.calendar.remove(&(at, number)) else { break };
             self.happen(happening)?;
@@ -299,14 +314,15 @@ impl World {
                 let pause = self.ccm.pause();
                 self.at(now + pause, Happening::Ccm);
             }
-            Happening::ArmWeather if self.stormy => {
-                let port = &mut self.processes[0].azure;
+            Happening::ArmWeather if self.stormy && self.arm_weather => {
+                let process = self.weather.place(self.processes.len());
+                let port = &mut self.processes[process].azure;
                 let words = weather::change_arm(&mut self.weather, &mut self.arm, port);
                 self.note(format!("weather: {words}"));
                 let pause = self.weather.between(5_000_000, 40_000_000);
                 self.at(now + pause, Happening::ArmWeather);
             }
-            Happening::KubeWeather if self.stormy => self.kube_weather(),
+            Happening::KubeWeather if self.stormy && self.kube_weather => self.kube_weather(),
             Happening::Story | Happening::ArmWeather | Happening::KubeWeather => {}
             Happening::Sight(faults) => {
                 if faults == self.faults {
@@ -319,9 +335,13 @@ impl World {
 
     fn kube_weather(&mut self) {
         let now = self.now;
-        let port = &mut self.processes[0].kubernetes;
+        let process = self.weather.place(self.processes.len());
+        for other in &mut self.processes {
+            weather::clear_kube(&mut self.kube, &mut other.kubernetes);
+        }
+        let port = &mut self.processes[process].kubernetes;
         let (words, blind, effects) = weather::change_kube(&mut self.weather, &mut self.kube, port, now);
-        self.follow(0, effects);
+        self.follow(process, effects);
         let pause = self.weather.between(10_000_000, 60_000_000);
         if blind {
             self.faults += 1;
@@ -341,7 +361,9 @@ impl World {
                     let (edge, _) = self.processes[process].replica.push(&from, delivery);
                     self.depart(process, edge);
                 }
-                Effect::Later(at, kind, call, step) => self.at(at, Happening::Kube(process, kind, call, step)),
+                Effect::Later(at, kind, call, step) => {
+                    self.at(at, Happening::Kube(process, kind, call, step))
+                }
                 Effect::Posted(at, call, failure) => self.at(at, Happening::Posted(process, call, failure)),
             }
         }
@@ -349,10 +371,9 @@ impl World {
 
     fn depart(&mut self, process: usize, edge: EdgeId) {
         if self.processes[process].replica.depart(&edge) {
-            let delay = match self.delays.below(1_000) {
-                0..10 => self.delays.between(5_000, 200_000),
-                _ => self.delays.between(0, 5_000),
-            };
+            let slow = self.delays.per_mille(self.slow_edges);
+            let delay =
+                if slow { self.delays.between(5_000, 200_000) } else { self.delays.between(0, 5_000) };
             self.at(self.now + delay, Happening::Arrive(process, edge));
         }
     }
@@ -385,7 +406,14 @@ impl World {
                     }
                 }
             }
-            machine => self.turn(process, machine, batch)?,
+            Actor::Watcher(_)
+            | Actor::Informer
+            | Actor::Discovery
+            | Actor::Directory
+            | Actor::Pool(..)
+            | Actor::Writer
+            | Actor::Events
+            | Actor::Board => self.turn(process, &edge.1, batch)?,
         }
         self.depart(process, edge.clone());
         Ok(())
@@ -393,22 +421,23 @@ impl World {
 
     fn at_registry(&mut self, process: usize, batch: Vec<Delivery>) -> Result<(), String> {
         for delivery in batch {
-            match delivery {
-                Delivery::Pool(pool, PoolMessage::Forget) => {
-                    let under_way = self.processes[process].replica.under_way_to(&pool);
-                    if let Some((actor, last)) = under_way {
+            let Delivery::Pool(pool, message) = delivery else { continue };
+            let replica = &mut self.processes[process].replica;
+            match message {
+                PoolMessage::Forget => {
+                    if let Some((actor, last)) = replica.under_way_to(&pool) {
                         self.turn(process, &actor, last)?;
                     }
                     self.note(format!("forget {pool}"));
                     self.processes[process].replica.forget(&pool);
                 }
-                Delivery::Pool(pool, message) => {
-                    let replica = &mut self.processes[process].replica;
-                    let actor = replica.start(&pool);
-                    let (edge, _) = replica.push_to(&Actor::Registry, actor, Delivery::Pool(pool, message));
-                    self.depart(process, edge);
+                PoolMessage::In(input) => {
+                    if let Some(actor) = replica.start(&pool, &input) {
+                        let delivery = Delivery::Pool(pool, PoolMessage::In(input));
+                        let (edge, _) = replica.push_to(&Actor::Registry, actor, delivery);
+                        self.depart(process, edge);
+                    }
                 }
-                _ => {}
             }
         }
         Ok(())
@@ -473,7 +502,8 @@ impl World {
             return;
         };
         armed.insert(who.clone(), at);
-        let late = if self.delays.per_mille(30) { self.delays.below(20_000) } else { self.delays.below(1_000) };
+        let late =
+            if self.delays.per_mille(30) { self.delays.below(20_000) } else { self.delays.below(1_000) };
         let due = at.as_micros().max(self.now) + late;
         self.at(due, Happening::Timer(process, who.clone(), at));
     }

@@ -199,3 +199,34 @@ fn d6_emptiness_after_an_unusable_part_is_confirmed_from_its_own_beginning() {
     bench.pass(1_000);
     assert_eq!(tolerated(&bench), ips(&[]));
 }
+
+#[test]
+fn g2_what_is_in_the_pool_stays_while_nothing_that_is_asked_for_can_take_its_place() {
+    let mut bench = settled(&[1]);
+    bench.observe(&web(&[1]));
+    bench.pass(60_000);
+    bench.observe(&web(&[1]));
+    // The pod has moved to another node and does not count there: it may stay in the pool, and is not added.
+    bench.service(fact(1, "web", part(&[], &[2])));
+    bench.pass(600_000);
+    bench.observe(&web(&[1]));
+    let held = bench.assignment("lb", "shop-web").held.clone().expect("held");
+    assert_eq!((held.reason, held.until, held.members), (HeldReason::LastMember, None, ips(&[1])));
+    assert_eq!(bench.web(), (ips(&[]), ips(&[1, 2])));
+    bench.service(fact(1, "web", part(&[2], &[])));
+    assert!(bench.assignment("lb", "shop-web").held.is_none(), "a member comes in its place");
+    bench.pass(30_000);
+    assert_eq!(bench.web(), (ips(&[2]), ips(&[])));
+}
+
+#[test]
+fn g2_an_address_that_may_have_been_written_since_the_pool_was_seen_counts_as_in_it() {
+    let mut bench = settled(&[1]);
+    bench.observe(&web(&[9]));
+    bench.service(fact(1, "web", part(&[], &[1])));
+    assert!(bench.assignment("lb", "shop-web").held.is_none(), "the pool was seen before 1 was written");
+    bench.pass(1_000);
+    bench.observe(&web(&[9]));
+    let held = bench.assignment("lb", "shop-web").held.clone().expect("held");
+    assert_eq!((held.reason, held.members), (HeldReason::LastMember, ips(&[9])));
+}

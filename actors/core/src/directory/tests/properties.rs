@@ -200,6 +200,16 @@ impl World {
                 let confirmed = lasted.is_some_and(|lasted| lasted >= Duration::from_secs(60));
                 assert!(!had || confirmed, "emptied after {lasted:?}");
             }
+            let seen = self.read[place].as_ref().map(|seen| bits(seen.members)).unwrap_or_default();
+            let seen = ips(&seen);
+            if !seen.is_empty()
+                && said.level.required.is_empty()
+                && said.level.surplus(&seen).count() == seen.len()
+            {
+                let lasted = self.empty_since[place].map(|since| self.bench.now.since(since));
+                let confirmed = lasted.is_some_and(|lasted| lasted >= Duration::from_secs(60));
+                assert!(confirmed, "what was seen would be emptied after {lasted:?}");
+            }
             self.last[place] = Some(said);
         }
     }
@@ -234,8 +244,16 @@ impl World {
                 .filter(|ip| !said.level.required.contains_key(ip))
                 .copied()
                 .collect();
+            if let Some(held) = &said.held {
+                assert_eq!(held.reason, HeldReason::LastMember, "nothing else lasts");
+                assert!(said.level.required.is_empty() && !tolerated.is_empty());
+                assert!(
+                    tolerated.is_disjoint(&held.members),
+                    "held only where nothing asked for is in the pool"
+                );
+                continue;
+            }
             assert_eq!(said.level.tolerated, tolerated);
-            assert_eq!(said.held, None);
         }
     }
 }
