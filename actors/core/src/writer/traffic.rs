@@ -20,26 +20,18 @@ impl Writer {
         let purpose = Purpose::Discovery(call, lb);
         if self.life == Life::Running {
             // Discovery asks one at a time: what it asked before and was not sent, it has given up.
-            self.calls.take_out(|waiting| matches!(waiting, Purpose::Discovery(..)));
+            for given_up in self.calls.take_out(|waiting| matches!(waiting, Purpose::Discovery(..))) {
+                answer_unsent(now, given_up, "a newer read took its place", out);
+            }
             self.calls.queue(purpose);
         } else {
             self.answer_unsent_read(now, purpose, out);
         }
     }
 
-    /// Answers a read that is not sent any more, if anybody would wait for it for ever.
+    /// Answers a read that is not sent because of the shutdown.
     pub(super) fn answer_unsent_read(&self, now: Now, purpose: Purpose, out: &mut Vec<Out>) {
-        match purpose {
-            Purpose::Discovery(call, _) => {
-                let failure = our_failure(FailureKind::Refused, "the process is shutting down");
-                out.push(Out::Read { call, began: now, result: Err(failure) });
-            }
-            Purpose::PreWrite(..)
-            | Purpose::Put(..)
-            | Purpose::Poll(..)
-            | Purpose::Probe(_)
-            | Purpose::Verify(..) => {}
-        }
+        answer_unsent(now, purpose, "the process is shutting down", out);
     }
 
     /// Sends the reads that wait, in their order, while the gate is open and there are tokens (W9).
@@ -251,5 +243,20 @@ pub(super) fn asked_delay(now: Now, failure: &Failure) -> Option<Now> {
     match failure.retry_after {
         RetryAfter::In(span) => Some(now.plus(span)).filter(|at| *at > now),
         RetryAfter::Absent | RetryAfter::Invalid => None,
+    }
+}
+
+/// Answers a read that is not sent any more, if anybody would wait for it for ever.
+fn answer_unsent(now: Now, purpose: Purpose, why: &str, out: &mut Vec<Out>) {
+    match purpose {
+        Purpose::Discovery(call, _) => {
+            let result = Err(our_failure(FailureKind::Refused, why));
+            out.push(Out::Read { call, began: now, result });
+        }
+        Purpose::PreWrite(..)
+        | Purpose::Put(..)
+        | Purpose::Poll(..)
+        | Purpose::Probe(_)
+        | Purpose::Verify(..) => {}
     }
 }
