@@ -9,7 +9,7 @@ mod query;
 mod show;
 mod verdict;
 
-use std::net::SocketAddr;
+use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -51,7 +51,13 @@ struct Life {
     leaving: Arc<AtomicBool>,
 }
 
-/// Both listeners, bound and not yet served.
+/// Both addresses, taken before anything else of the service runs: what cannot be taken ends the start.
+pub struct Addresses {
+    health: TcpListener,
+    admin: TcpListener,
+}
+
+/// Both listeners, set up and not yet served.
 pub struct Listeners {
     /// Where health and metrics are served.
     pub health: SocketAddr,
@@ -67,23 +73,39 @@ pub struct Served {
     leaving: Arc<AtomicBool>,
 }
 
-impl Listeners {
-    /// Binds both listeners.
+impl Addresses {
+    /// Takes both addresses.
     ///
     /// # Errors
-    /// An address cannot be bound.
+    /// One of them is taken already, or is none of this machine.
+    pub fn take(at: &config::Http) -> anyhow::Result<Addresses> {
+        let take = |address: SocketAddr, key: &str| {
+            TcpListener::bind(address).with_context(|| {
+                format!("{key}: failed to listen on {address}; is the port in use by another process?")
+            })
+        };
+        let health = take(at.health_listen, "http.healthListen")?;
+        Ok(Addresses { health, admin: take(at.admin_listen, "http.adminListen")? })
+    }
+}
+
+impl Listeners {
+    /// Sets up what both addresses serve.
+    ///
+    /// # Errors
+    /// The operating system refuses a listener.
     pub fn open(
-        at: &config::Http,
+        at: Addresses,
         about: About,
         pulse: Pulse,
         metrics: PrometheusHandle,
     ) -> anyhow::Result<Listeners> {
         let leaving = Arc::new(AtomicBool::new(false));
         let life = Life { about: about.clone(), pulse, metrics, leaving: Arc::clone(&leaving) };
-        let (health_server, health) = listen(at.health_listen, "http.healthListen", health::SERVES, move |config| {
+        let (health_server, health) = listen(at.health, health::SERVES, move |config| {
             config.app_data(web::Data::new(life.clone())).configure(health::routes);
         })?;
-        let (admin_server, admin) = listen(at.admin_listen, "http.adminListen", admin::SERVES, move |config| {
+        let (admin_server, admin) = listen(at.admin, admin::SERVES, move |config| {
             config.app_data(web::Data::new(about.clone())).configure(admin::routes);
         })?;
         Ok(Listeners { health, admin, servers: [health_server, admin_server], leaving })
@@ -130,11 +152,11 @@ where
 }
 
 fn listen(
-    at: SocketAddr,
-    key: &str,
+    at: TcpListener,
     serves: Serves,
     routes: impl Fn(&mut web::ServiceConfig) + Clone + Send + 'static,
 ) -> anyhow::Result<(actix_web::dev::Server, SocketAddr)> {
+    let bound = at.local_addr().context("failed to ask for a listener's address")?;
     let server = HttpServer::new(move || {
         let routes = routes.clone();
         App::new()
@@ -148,8 +170,7 @@ fn listen(
     .disable_signals()
     .client_request_timeout(HEAD_WITHIN)
     .shutdown_timeout(END_WITHIN)
-    .bind(at)
-    .with_context(|| format!("{key}: failed to listen on {at}; is the port in use by another process?"))?;
-    let bound = server.addrs().first().copied().unwrap_or(at);
+    .listen(at)
+    .with_context(|| format!("failed to listen on {bound}"))?;
     Ok((server.run(), bound))
 }

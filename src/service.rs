@@ -12,7 +12,7 @@ use config::Config;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use tokio::signal::unix::{SignalKind, signal};
 
-use crate::http::{self, Listeners};
+use crate::http::{self, Addresses, Listeners};
 use crate::wiring::{self, Parts, params};
 
 /// How long the writer may take, after the signal, to hear of what it has sent.
@@ -70,6 +70,7 @@ async fn serve(options: Options) -> anyhow::Result<()> {
     let config = &options.config;
     let kubernetes = kubernetes_client(options.kubeconfig.as_ref()).await?;
     let azure = arm::Client::new(params::arm(config, clock)?).context("failed to set up the ARM client")?;
+    let addresses = Addresses::take(&config.controller.http)?;
     let metrics = recorder::install().context("failed to install the metrics recorder")?;
 
     let parts = Parts {
@@ -83,7 +84,7 @@ async fn serve(options: Options) -> anyhow::Result<()> {
     };
     let running = wiring::start(parts);
     let about = http::About { clock, dry_run: options.dry_run, published: running.published.clone() };
-    let listeners = Listeners::open(&config.controller.http, about, running.pulse.clone(), metrics)?;
+    let listeners = Listeners::open(addresses, about, running.pulse.clone(), metrics)?;
     tracing::info!(
         version = env!("CARGO_PKG_VERSION"),
         dry_run = options.dry_run,
@@ -109,11 +110,12 @@ async fn kubernetes_client(kubeconfig: Option<&PathBuf>) -> anyhow::Result<kube:
     let options = KubeConfigOptions::default();
     let mut config = match kubeconfig {
         Some(path) => {
-            let file = Kubeconfig::read_from(path)
-                .with_context(|| format!("failed to read kubeconfig {}", path.display()))?;
-            kube::Config::from_custom_kubeconfig(file, &options)
-                .await
-                .with_context(|| format!("failed to use kubeconfig {}", path.display()))?
+            let file = Kubeconfig::read_from(path).with_context(|| {
+                format!("failed to read kubeconfig {}; check --kubeconfig and KUBECONFIG", path.display())
+            })?;
+            kube::Config::from_custom_kubeconfig(file, &options).await.with_context(|| {
+                format!("failed to use kubeconfig {}; check its current-context", path.display())
+            })?
         }
         None => kube::Config::infer()
             .await

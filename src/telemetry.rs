@@ -23,8 +23,8 @@ pub enum Form {
 /// A second call changes nothing.
 pub fn start(form: Form, level: &str) {
     let refined = std::env::var(EnvFilter::DEFAULT_ENV).unwrap_or_default();
-    let builder = EnvFilter::builder().with_default_directive(directive(level));
-    let filter = builder.parse_lossy(format!("{QUIET},{refined}"));
+    // The builder's default directive would count only where there is no other, and so never.
+    let filter = EnvFilter::builder().parse_lossy(format!("{level},{QUIET},{refined}"));
     let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
     let started = match form {
         Form::Json => builder.json().flatten_event(true).try_init(),
@@ -33,8 +33,4 @@ pub fn start(form: Form, level: &str) {
     if started.is_err() {
         tracing::debug!("logging was started before");
     }
-}
-
-fn directive(level: &str) -> tracing_subscriber::filter::Directive {
-    level.parse::<tracing::Level>().unwrap_or(tracing::Level::INFO).into()
 }

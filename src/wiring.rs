@@ -121,7 +121,11 @@ pub fn start(parts: Parts) -> Running {
         metrics: Recorder::new(metrics, labels).start().recipient(),
         host: host.start().recipient(),
     });
-    let pulse: [(&'static str, Recipient<Ping>); 7] = [
+    let [services, slices, nodes] = watchers.each_ref().map(|(_, (_, addr))| addr.clone().recipient::<Ping>());
+    let pulse: [(&'static str, Recipient<Ping>); 10] = [
+        ("services-watcher", services),
+        ("endpointslices-watcher", slices),
+        ("nodes-watcher", nodes),
         ("informer", informer.recipient()),
         ("discovery", discovery.recipient()),
         ("directory", directory.recipient()),

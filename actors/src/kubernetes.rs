@@ -61,7 +61,7 @@ impl KubernetesPort {
         drop(tokio::spawn(async move {
             let failure = match effects {
                 Effects::Carried => post::create(&client, &event, &reporter, clock.wall()).await.err(),
-                Effects::Withheld => None,
+                Effects::Withheld => Some(events::PostFailure::Withheld),
             };
             log_event(&event, effects, failure.as_ref());
             let delivery = Delivery::Events(events::In::Posted { call, failure });
@@ -80,9 +80,11 @@ fn log_event(event: &events::Event, effects: Effects, failure: Option<&events::P
         Subject::Node { name, .. } => format!("Node {name}"),
     };
     let posted = effects == Effects::Carried;
+    let failure = failure.filter(|failure| **failure != events::PostFailure::Withheld);
     match (failure, severity) {
-        (None, events::Severity::Warning) => tracing::info!(about, reason, %message, posted, "event"),
-        (None, events::Severity::Normal) => tracing::debug!(about, reason, %message, posted, "event"),
+        (Some(events::PostFailure::Withheld), _) => {}
+        (None, events::Severity::Warning) => tracing::info!(about, reason, text = %message, posted, "event"),
+        (None, events::Severity::Normal) => tracing::debug!(about, reason, text = %message, posted, "event"),
         (Some(events::PostFailure::Transient(retry_after)), _) => {
             tracing::info!(
                 about,
@@ -93,7 +95,7 @@ fn log_event(event: &events::Event, effects: Effects, failure: Option<&events::P
         }
         (Some(events::PostFailure::Final(why)), _) => {
             let remedy = "let the service account create events in all namespaces";
-            tracing::warn!(about, reason, %message, %why, remedy, "the API server refuses an event");
+            tracing::warn!(about, reason, text = %message, %why, remedy, "the API server refuses an event");
         }
     }
 }

@@ -10,7 +10,7 @@ use actix::{Actor, AsyncContext, Context, Handler};
 use metrics::{Unit, counter, describe_counter, describe_gauge, describe_histogram, gauge, histogram};
 use metrics_exporter_prometheus::{BuildError, Matcher, PrometheusBuilder, PrometheusHandle};
 use pool_core::route::Delivery;
-use pool_core::sample::{GateClass, PoolState, Sample};
+use pool_core::sample::{ArmResult, ArmVerb, GateClass, PoolState, Sample};
 
 use crate::switchboard::Deliver;
 
@@ -19,8 +19,12 @@ const UPKEEP: Duration = Duration::from_secs(5);
 
 const OP_DURATION: &str = "cloudprovider_azure_op_duration_seconds";
 const OP_FAILURES: &str = "cloudprovider_azure_op_failure_count";
+const API_DURATION: &str = "cloudprovider_azure_api_request_duration_seconds";
+const API_ERRORS: &str = "cloudprovider_azure_api_request_errors";
+const API_THROTTLED: &str = "cloudprovider_azure_api_request_throttled_count";
 const LOCK_WAIT: &str = "cloudprovider_azure_lock_wait_duration_seconds";
 const POOLS: &str = "backend_pool_controller_pools";
+const OLDEST: &str = "backend_pool_controller_oldest_waiting_change_seconds";
 const ATTEMPTS: &str = "backend_pool_controller_attempts_total";
 const PROGRAMMING: &str = "backend_pool_controller_network_programming_duration_seconds";
 const ARM_CALLS: &str = "backend_pool_controller_arm_call_duration_seconds";
@@ -67,6 +71,7 @@ pub fn install() -> Result<PrometheusHandle, BuildError> {
     let lock_buckets: Vec<f64> = (0..14).map(|power| 0.001 * f64::from(1_u32 << power)).collect();
     let handle = PrometheusBuilder::new()
         .set_buckets_for_metric(Matcher::Full(OP_DURATION.to_owned()), &OP_BUCKETS)?
+        .set_buckets_for_metric(Matcher::Full(API_DURATION.to_owned()), &OP_BUCKETS)?
         .set_buckets_for_metric(Matcher::Full(LOCK_WAIT.to_owned()), &lock_buckets)?
         .set_buckets_for_metric(Matcher::Full(PROGRAMMING.to_owned()), &PROGRAMMING_BUCKETS)?
         .set_buckets_for_metric(Matcher::Full(ARM_CALLS.to_owned()), &CALL_BUCKETS)?
@@ -82,8 +87,12 @@ fn describe() {
         "Attempts with a terminal outcome, from grant to outcome."
     );
     describe_counter!(OP_FAILURES, Unit::Count, "Attempts whose terminal outcome was a failure.");
+    describe_histogram!(API_DURATION, Unit::Seconds, "Requests to ARM that were answered or timed out.");
+    describe_counter!(API_ERRORS, Unit::Count, "Requests to ARM that failed.");
+    describe_counter!(API_THROTTLED, Unit::Count, "Requests to ARM that were answered with 429.");
     describe_histogram!(LOCK_WAIT, Unit::Seconds, "Time that due work waited for its lane.");
     describe_gauge!(POOLS, Unit::Count, "Pools by state.");
+    describe_gauge!(OLDEST, Unit::Seconds, "Age of the oldest change that waits; 0 when none does.");
     describe_counter!(ATTEMPTS, Unit::Count, "Attempts by how they ended.");
     describe_histogram!(
         PROGRAMMING,
@@ -116,6 +125,11 @@ fn describe() {
     describe_counter!(UNMATCHED, Unit::Count, "Answers that nobody waited for.");
 }
 
+/// Sets the age of the oldest change that waits, as of the moment at which the metrics are asked for.
+pub fn oldest_waiting_change(age: Option<Duration>) {
+    gauge!(OLDEST).set(age.unwrap_or_default().as_secs_f64());
+}
+
 /// The metrics actor.
 pub struct Recorder {
     handle: PrometheusHandle,
@@ -137,6 +151,7 @@ impl Recorder {
             Sample::AttemptEnded(end) => counter!(ATTEMPTS, "outcome" => end.as_str()).increment(1),
             Sample::NetworkProgramming(took) => histogram!(PROGRAMMING).record(took.as_secs_f64()),
             Sample::ArmCall { verb, took, result } => {
+                self.request(verb, took, result);
                 histogram!(ARM_CALLS, "operation" => verb.as_str(), "result" => result.as_str())
                     .record(took.as_secs_f64());
             }
@@ -172,21 +187,49 @@ impl Recorder {
             }
             Sample::EventDropped => counter!(EVENTS, "result" => "dropped").increment(1),
             Sample::EventPosted => counter!(EVENTS, "result" => "posted").increment(1),
+            Sample::EventWithheld => counter!(EVENTS, "result" => "withheld").increment(1),
             Sample::UnmatchedAnswer => counter!(UNMATCHED).increment(1),
         }
     }
 
     fn attempt(&self, took: Duration, failed: bool) {
-        let labels = [
-            ("request", "services_local_update_backend_pool".to_owned()),
-            ("resource_group", self.labels.resource_group.to_string()),
-            ("subscription_id", self.labels.subscription_id.to_string()),
-            ("source", "azure_backend_pool_controller".to_owned()),
-        ];
+        let labels = self.upstream("services_local_update_backend_pool");
         histogram!(OP_DURATION, &labels).record(took.as_secs_f64());
         if failed {
             counter!(OP_FAILURES, &labels).increment(1);
         }
+    }
+
+    /// The same call under upstream's names, where something was sent.
+    fn request(&self, verb: ArmVerb, took: Duration, result: ArmResult) {
+        let request = match verb {
+            ArmVerb::GetLoadBalancer => "load_balancers_get",
+            ArmVerb::GetPool => "backend_address_pools_get",
+            ArmVerb::PutPool => "backend_address_pools_create_or_update",
+            ArmVerb::Poll => "operations_get",
+        };
+        let labels = self.upstream(request);
+        match result {
+            ArmResult::NotSent => return,
+            ArmResult::Ok => {}
+            ArmResult::Throttled => {
+                counter!(API_THROTTLED, &labels).increment(1);
+                counter!(API_ERRORS, &labels).increment(1);
+            }
+            ArmResult::ClientError | ArmResult::ServerError | ArmResult::NoAnswer => {
+                counter!(API_ERRORS, &labels).increment(1);
+            }
+        }
+        histogram!(API_DURATION, &labels).record(took.as_secs_f64());
+    }
+
+    fn upstream(&self, request: &'static str) -> [(&'static str, String); 4] {
+        [
+            ("request", request.to_owned()),
+            ("resource_group", self.labels.resource_group.to_string()),
+            ("subscription_id", self.labels.subscription_id.to_string()),
+            ("source", "azure_backend_pool_controller".to_owned()),
+        ]
     }
 
     fn moved(&mut self, from: Option<PoolState>, to: Option<PoolState>) {

@@ -137,7 +137,7 @@ settings! {
         quiet_period: Duration = "quietPeriod", ms(0)..=secs(60), Fixed("500ms"), since "0.1.0";
         /// A change does not wait longer than this for quiet.
         max_delay: Duration = "maxDelay", ms(0)..=secs(300), Fixed("2s"), since "0.1.0";
-        /// The least time between two writes of one pool; stretched up to 60s when the write budget is short.
+        /// The least time between two writes of one pool.
         min_interval: Duration = "minInterval", ms(0)..=secs(60), Fixed("5s"), since "0.1.0";
         /// The least time between a failed write of a pool and the next.
         retry_interval: Duration = "retryInterval", ms(100)..=secs(60), UpdateInterval, since "0.1.0";

@@ -1,6 +1,10 @@
-//! `check-config`: validates both files and prints the effective configuration (C1).
+//! `check-config`: validates both files and prints the effective configuration (C1). What `run` would refuse, it
+//! refuses.
+
+use actors::clock::Clock;
 
 use super::{Files, files, say, tell};
+use crate::wiring::params;
 
 /// Prints warnings to standard error and the effective configuration to standard output.
 pub(super) fn check_config(paths: &Files) -> anyhow::Result<()> {
@@ -8,5 +12,6 @@ pub(super) fn check_config(paths: &Files) -> anyhow::Result<()> {
     for warning in &loaded.warnings {
         tell(&format!("warning: {warning}\n"));
     }
-    say(&loaded.config.effective())
+    say(&loaded.config.effective())?;
+    params::arm(&loaded.config, Clock::start()).map(drop)
 }

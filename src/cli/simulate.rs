@@ -237,7 +237,7 @@ impl Stage {
     /// Plays the run, unless the service ends before it.
     async fn watched(&self, args: &SimulateArgs, process: &mut Process) -> anyhow::Result<Report> {
         process.ready(self.health, READY_WITHIN).await?;
-        tell(&format!("the service is ready; its admin page is http://{}/\n", args.listen));
+        tell(&format!("the service is ready; its state is at http://{}/api/v1/status\n", args.listen));
         let began_us = self.fakes.clock().now_us();
         let churn = Churn::new(pattern(args, args.duration), args.seed);
         let play = Play::new(&self.fakes, self.world.clone(), churn).await;
@@ -262,7 +262,7 @@ impl Stage {
     ) -> anyhow::Result<()> {
         hand_out(args, report)?;
         if !args.exit_when_done {
-            tell(&format!("everything goes on; http://{}/ shows the service; Ctrl-C ends it\n", args.listen));
+            tell(&format!("everything goes on; http://{}/api/v1/status shows the service; Ctrl-C ends it\n", args.listen));
             tokio::select! {
                 () = stop => {}
                 ended = process.ended() => return Err(ended.into()),

@@ -49,7 +49,8 @@ async fn status(request: HttpRequest, about: web::Data<About>) -> HttpResponse {
 /// Everything at a glance.
 fn whole(about: &About) -> Value {
     let (snapshot, show) = look(about);
-    let mut states: BTreeMap<&str, usize> = PoolState::ALL.into_iter().map(|state| (state.as_str(), 0)).collect();
+    let mut states: BTreeMap<&str, usize> =
+        PoolState::ALL.into_iter().map(|state| (state.as_str(), 0)).collect();
     for pool in snapshot.pools.values() {
         *states.entry(pool.state.as_str()).or_default() += 1;
     }
@@ -102,7 +103,11 @@ fn state(text: &str) -> Result<PoolState, Wrong> {
     })
 }
 
-async fn queue(request: HttpRequest, about: web::Data<About>, path: web::Path<(String, String)>) -> HttpResponse {
+async fn queue(
+    request: HttpRequest,
+    about: web::Data<About>,
+    path: web::Path<(String, String)>,
+) -> HttpResponse {
     if let Err(wrong) = Query::of(&request, &[]) {
         return wrong.into();
     }
@@ -146,7 +151,11 @@ fn list_services(request: &HttpRequest, about: &About) -> Result<Value, Wrong> {
     }))
 }
 
-async fn service(request: HttpRequest, about: web::Data<About>, path: web::Path<(String, String)>) -> HttpResponse {
+async fn service(
+    request: HttpRequest,
+    about: web::Data<About>,
+    path: web::Path<(String, String)>,
+) -> HttpResponse {
     if let Err(wrong) = Query::of(&request, &[]) {
         return wrong.into();
     }
@@ -158,10 +167,9 @@ async fn service(request: HttpRequest, about: web::Data<About>, path: web::Path<
         let detail = format!("{key} is unknown here: it does not exist, or its type is not LoadBalancer");
         return problem_as_of(age, StatusCode::NOT_FOUND, "no such Service", &detail);
     };
-    let pools = service
-        .pools
-        .iter()
-        .map(|id| snapshot.pools.get(id).map_or_else(|| json!({ "pool": id.to_string() }), |pool| show.pool(pool)));
+    let pools = service.pools.iter().map(|id| {
+        snapshot.pools.get(id).map_or_else(|| json!({ "pool": id.to_string() }), |pool| show.pool(pool))
+    });
     told(Ok(json!({
         "snapshotAgeSeconds": age,
         "service": show.service(service),

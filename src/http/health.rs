@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use actix_web::{HttpRequest, HttpResponse, web};
+use actors::recorder;
 use actors::shell::Ping;
 use futures::future::join_all;
 
@@ -59,7 +60,8 @@ async fn readyz(request: HttpRequest, life: web::Data<Life>) -> HttpResponse {
 
 fn answer(request: &HttpRequest, checks: &[Check]) -> HttpResponse {
     let good = checks.iter().all(|(_, check)| check.is_ok());
-    let verbose = request.query_string().split('&').any(|pair| pair == "verbose" || pair.starts_with("verbose="));
+    let verbose =
+        request.query_string().split('&').any(|pair| pair == "verbose" || pair.starts_with("verbose="));
     let mut text = String::new();
     for (name, check) in checks {
         let line = match check {
@@ -74,11 +76,13 @@ fn answer(request: &HttpRequest, checks: &[Check]) -> HttpResponse {
         (true, true) => "check passed\n",
         (false, _) => "check failed\n",
     });
-    let mut response =
-        if good { HttpResponse::Ok() } else { HttpResponse::ServiceUnavailable() };
+    let mut response = if good { HttpResponse::Ok() } else { HttpResponse::ServiceUnavailable() };
     response.content_type("text/plain; charset=utf-8").body(text)
 }
 
 async fn metrics(life: web::Data<Life>) -> HttpResponse {
+    let about = &life.about;
+    let oldest = about.published.load().pools.values().filter_map(|pool| pool.waiting_since).min();
+    recorder::oldest_waiting_change(oldest.map(|since| about.clock.now().since(since)));
     HttpResponse::Ok().content_type("text/plain; version=0.0.4").body(life.metrics.render())
 }

@@ -67,7 +67,8 @@ mod tests {
         let next = page(&all, None, 4, |_| true).next.copied();
         assert_eq!(next, Some(3));
         all.remove(&3);
-        let items: Vec<u32> = page(&all, next.as_ref(), 4, |_| true).items.iter().map(|item| ***item).collect();
+        let items: Vec<u32> =
+            page(&all, next.as_ref(), 4, |_| true).items.iter().map(|item| ***item).collect();
         assert_eq!(items, [4, 5, 6, 7]);
     }
 }

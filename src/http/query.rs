@@ -44,8 +44,7 @@ impl Query {
         let mut read = BTreeMap::new();
         for (name, value) in pairs.into_inner() {
             if !known.contains(&name.as_str()) {
-                let known =
-                    if known.is_empty() { "none".to_owned() } else { known.join(", ") };
+                let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
                 return Err(Wrong(format!("{name}: no parameter of this path; it has {known}")));
             }
             if read.insert(name.clone(), value).is_some() {

@@ -58,8 +58,10 @@ impl Show {
 
     /// A pool with all that is known of it.
     pub(super) fn pool(&self, pool: &PoolView) -> Value {
-        let missing = pool.observed.as_ref().map(|seen| pool.level.missing(seen).copied().collect::<Vec<_>>());
-        let surplus = pool.observed.as_ref().map(|seen| pool.level.surplus(seen).copied().collect::<Vec<_>>());
+        let missing =
+            pool.observed.as_ref().map(|seen| pool.level.missing(seen).copied().collect::<Vec<_>>());
+        let surplus =
+            pool.observed.as_ref().map(|seen| pool.level.surplus(seen).copied().collect::<Vec<_>>());
         let mut shown = self.pool_line(pool);
         let more = json!({
             "family": match pool.family {

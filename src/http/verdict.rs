@@ -31,6 +31,9 @@ fn not_managed(candidacy: Candidacy) -> Option<&'static str> {
     match candidacy {
         Candidacy::Candidate => None,
         Candidacy::NotLoadBalancer => Some("spec.type is not LoadBalancer"),
+        Candidacy::NotMultiSlb => {
+            Some("the cloud configuration has no multipleStandardLoadBalancerConfigurations")
+        }
         Candidacy::NotLocal => Some("spec.externalTrafficPolicy is not Local"),
         Candidacy::Deleting => Some("it is being deleted"),
         Candidacy::NotSelected => Some("services.selector or services.namespaces leave it out"),
@@ -44,8 +47,13 @@ fn about(id: &PoolId, snapshot: &Snapshot) -> Option<String> {
     };
     if let Some(held) = &pool.held {
         let why = match held.reason {
-            HeldReason::EmptyConfirm => "until it is certain that the Service has no endpoints (guards.emptyConfirm)",
+            HeldReason::EmptyConfirm => {
+                "until it is certain that the Service has no endpoints (guards.emptyConfirm)"
+            }
             HeldReason::NoUsableNode => "because it has endpoints and none of their nodes is usable",
+            HeldReason::LastMember => {
+                "because it has endpoints that do not count, and none of their nodes is in the pool"
+            }
         };
         return Some(format!("pool {id}: a removal is held back ({}), {why}", held.reason.as_str()));
     }
@@ -66,7 +74,11 @@ fn of_state(pool: &PoolView) -> Option<String> {
         }
         PoolState::Failed => "was not written",
     };
-    Some(pool.last_error.as_ref().map_or_else(|| said.to_owned(), |error| format!("{said}; last error: {error}")))
+    Some(
+        pool.last_error
+            .as_ref()
+            .map_or_else(|| said.to_owned(), |error| format!("{said}; last error: {error}")),
+    )
 }
 
 #[cfg(test)]

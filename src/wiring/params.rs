@@ -52,6 +52,7 @@ pub fn machines(config: &Config) -> Machines {
                 MembersAdd::Serving => Counts::Serving,
                 MembersAdd::Ready => Counts::Ready,
             },
+            multi_slb: config.cloud.uses_multiple_load_balancers(),
             namespaces: controller.services.namespaces.iter().map(|name| Arc::from(name.as_str())).collect(),
             selector: selector(&controller.services.selector),
             last_known_for: LAST_KNOWN_FOR,

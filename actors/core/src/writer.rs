@@ -438,8 +438,4 @@ fn our_failure(kind: FailureKind, message: &str) -> Arc<Failure> {
 }
 
 #[cfg(test)]
-mod fake;
-#[cfg(test)]
-mod properties;
-#[cfg(test)]
 mod tests;

@@ -91,10 +91,8 @@ fn missing(lb: &str) -> Delivery {
 }
 
 fn lb_of(delivery: &Delivery) -> String {
-    match delivery {
-        Delivery::Writer(writer::In::Read { lb, .. }) => lb.to_string(),
-        other => format!("{other:?}"),
-    }
+    let Delivery::Writer(writer::In::Read { lb, .. }) = delivery else { panic!("no read: {delivery:?}") };
+    lb.to_string()
 }
 
 #[actix::test]

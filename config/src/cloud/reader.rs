@@ -5,7 +5,7 @@ use url::Url;
 use super::fields::Fields;
 use super::file::{CloudFile, RateLimitFile};
 use super::{
-    Cloud, CloudConfig, LOAD_BALANCER_RATE_LIMIT, LoadBalancerSku, MAX_RETRIES, MIN_READS_PER_SECOND,
+    Cloud, CloudConfig, LOAD_BALANCER_RATE_LIMIT, LoadBalancerSku, MAX_RETRIES,
     NODE_IP, NODE_IP_CONFIGURATION, POD_IP, PoolMembers, RETRY_COUNT, balancers, endpoint,
 };
 use crate::document::{self, Entry};
@@ -243,10 +243,9 @@ impl<'a> Reader<'a> {
             self.warn(balancers::KEY, message.to_owned());
         }
         if config.rate_limit().is_some() {
-            let message = format!(
-                "the limit applies to this service too, as waiting time, but never below {MIN_READS_PER_SECOND} reads per second"
-            );
-            self.warn("cloudProviderRateLimit", message);
+            let message = "not obeyed by this version, whose own budget keeps it below Azure's limits: see \
+                           budget.writesPer5Minutes and budget.readsPer5Minutes";
+            self.warn("cloudProviderRateLimit", message.to_owned());
         }
         if config.vnet_id().is_none() {
             let message = "absent: a pool without a virtual network of its own cannot be given members";

@@ -483,8 +483,8 @@ fn w9_rate_limits_follow_upstreams_defaults_and_override() {
     assert_eq!(
         warnings(general),
         [
-            "azure.json:9: cloudProviderRateLimit: the limit applies to this service too, as waiting time, but never \
-          below 10 reads per second"
+            "azure.json:9: cloudProviderRateLimit: not obeyed by this version, whose own budget keeps it below \
+             Azure's limits: see budget.writesPer5Minutes and budget.readsPer5Minutes"
         ]
     );
 }

@@ -82,7 +82,8 @@ fn h3_every_state_but_right_says_what_is_waited_for() {
         let said = said(&service(), Some(pool(state)));
         assert_eq!(said.starts_with("right"), state == PoolState::Right, "{said}");
     }
-    let failed = PoolView { last_error: Some("HTTP 403 AuthorizationFailed".into()), ..pool(PoolState::Failed) };
+    let failed =
+        PoolView { last_error: Some("HTTP 403 AuthorizationFailed".into()), ..pool(PoolState::Failed) };
     let failed = said(&service(), Some(failed));
     assert_eq!(failed, "pool lb/shop-web was not written; last error: HTTP 403 AuthorizationFailed");
     let shown = PoolView { withheld: Some(Default::default()), ..pool(PoolState::Waiting) };

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use azure_core::http::RawResponse;
 use pool_core::arm::{ArmAnswer, Edit, FailureKind, OperationState};
 use pool_core::ids::{LbName, PoolId, PoolName};
+use pool_core::writer::classify::{Class, Scope, Stage, classify};
 use serde_json::Value;
 
 use super::{apply, failure, pool_id, pool_read, response};
@@ -284,4 +285,58 @@ fn w5_other_clients_recordings_are_read_too() {
     if !files.is_empty() {
         assert!(pools > 3 && errors > 3, "{pools} {errors}");
     }
+}
+
+/// What W5 says of each collected error, by its id.
+fn class_of(id: &str) -> Option<Class> {
+    Some(match id {
+        "lro-canceled-superseded-lb" | "lro-another-operation-in-progress" => Class::Retriable,
+        "429-retryable-due-to-another-operation-json" | "429-retryable-with-ids" => {
+            Class::Throttled(Scope::Lane)
+        }
+        "429-subscription-requests-throttled" | "429-resource-requests-throttled" => {
+            Class::Throttled(Scope::Subscription)
+        }
+        "412-etag-mismatch-lb-recorded" | "412-etag-mismatch-vmss" | "412-etag-mismatch-lb" => Class::EtagRound,
+        "400-duplicate-resource-name-envelope"
+        | "400-invalid-resource-name"
+        | "400-duplicate-ipconfig-reference"
+        | "403-authorization-failed"
+        | "403-linked-authorization-failed"
+        | "403-readonly-disabled-subscription" => Class::Terminal,
+        "404-child-not-found" | "404-resource-not-found" | "404-resource-group-not-found" => Class::Stale,
+        _ => return None,
+    })
+}
+
+#[test]
+fn w5_collected_errors_have_the_classes_of_the_contract() {
+    let file = Path::new(DATA).join("errors.json");
+    if !file.exists() {
+        writeln!(std::io::stderr(), "skipped: there is no {}", file.display()).unwrap();
+        return;
+    }
+    let mut classed = 0;
+    for error in json_of(&file)["errors"].as_array().unwrap() {
+        let body = &error["body"];
+        let text = if body.is_null() { error["raw"].as_str().unwrap().to_owned() } else { body.to_string() };
+        let status = error["httpStatus"].as_u64().and_then(|status| u16::try_from(status).ok());
+        let (failed, stage) = match answer::operation(false, &response(200, &[], &text)) {
+            ArmAnswer::Operation(OperationState::Failed(why) | OperationState::Canceled(why))
+                if status.is_none() =>
+            {
+                (why, Stage::Poll)
+            }
+            _ => (failure(answer::put(&response(status.unwrap_or(400), &[], &text))), Stage::Put),
+        };
+        // Whatever it is, it has a class, and nothing that Azure says is taken for a gate or permit of ours.
+        let class = classify(&failed, stage);
+        assert!(!matches!(class, Class::GateClosed | Class::NotGranted), "{error}");
+        let id = error["id"].as_str().unwrap();
+        if let Some(expected) = class_of(id) {
+            assert_eq!(class, expected, "{id}: {failed}");
+            classed += 1;
+        }
+    }
+    assert!(classed >= 15, "only {classed} of the known errors are there");
 }

@@ -1,11 +1,14 @@
 //! The writer on the test's clock, one rule at a time.
 
+pub(in crate::writer) mod fake;
+mod properties;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::fake::{entry, failed, failure, ip, owned_pool, owner};
+use self::fake::{entry, failed, failure, ip, owned_pool, owner};
 use super::*;
 use crate::arm::{
     ArmRequest, Document, Edit, Entry, OperationState, PoolFacts, PoolRead, Provisioning, PutAccepted,

@@ -6,10 +6,9 @@ fn wall() -> jiff::Timestamp {
 }
 
 fn object(kind: Kind, text: &str) -> Object {
-    match line(kind, format!(r#"{{"type":"ADDED","object":{text}}}"#).as_bytes(), wall()) {
-        Line::Object(object) => object,
-        other => panic!("not an object: {other:?}"),
-    }
+    let read = line(kind, format!(r#"{{"type":"ADDED","object":{text}}}"#).as_bytes(), wall());
+    let Line::Object(object) = read else { panic!("not an object: {read:?}") };
+    object
 }
 
 #[test]
@@ -131,6 +130,10 @@ fn errors_and_bookmarks_of_a_real_server_are_understood() {
     assert!(matches!(read(end), Line::Bookmark { list_end: true, .. }));
     let refused = r#"{"type":"ERROR","object":{"code":400,"message":"sendInitialEvents is forbidden"}}"#;
     assert!(matches!(read(refused), Line::Error(WatchFailure::StreamingRefused(_))));
+    let old_etcd = r#"{"type":"ERROR","object":{"code":500,"reason":"InternalError","message":"Internal error occurred:
+        a watch stream was requested by the client but the required storage feature RequestWatchProgress is disabled"}}"#
+        .replace('\n', " ");
+    assert!(matches!(read(&old_etcd), Line::Error(WatchFailure::StreamingRefused(_))));
 }
 
 /// Real watch events of a rollout, where the recording is at hand.
@@ -147,10 +150,9 @@ fn every_recorded_watch_event_is_decoded() {
     let mut seen = 0;
     for text in recorded.lines().filter(|text| !text.trim().is_empty()) {
         seen += 1;
-        match line(Kind::EndpointSlices, text.as_bytes(), wall()) {
-            Line::Object(_) | Line::Deleted { .. } | Line::Bookmark { .. } => {}
-            other => panic!("line {seen}: {other:?}"),
-        }
+        let read = line(Kind::EndpointSlices, text.as_bytes(), wall());
+        let good = matches!(read, Line::Object(_) | Line::Deleted { .. } | Line::Bookmark { .. });
+        assert!(good, "line {seen}: {read:?}");
     }
     assert!(seen > 100, "only {seen} events");
 }

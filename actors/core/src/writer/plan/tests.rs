@@ -9,7 +9,7 @@ use super::*;
 use crate::arm::Provisioning;
 use crate::ids::{LbName, NodeUid, PoolId, PoolName};
 use crate::level::Member;
-use crate::writer::fake::{apply, entry, ip};
+use crate::writer::tests::fake::{apply, entry, ip};
 
 fn pool(entries: Vec<Entry>) -> PoolFacts {
     PoolFacts {

@@ -11,7 +11,7 @@ use std::time::Duration;
 use proptest::prelude::*;
 
 use super::fake::{FakeArm, Fate, entry, failed, failure, ip, owner};
-use super::*;
+use super::super::*;
 use crate::arm::{AdminState, ArmRequest, PoolFacts};
 use crate::ids::{AddressName, Etag, Family, PoolName};
 use crate::level::{Level, Member};

@@ -1,0 +1,11 @@
+//! The listeners of the real binary, as an operator and a monitoring system see them, and the documents that describe
+//! them: health, metrics, the admin API, and what becomes of objects that are wrong.
+
+mod api;
+mod documents;
+mod health;
+mod log;
+mod metrics;
+mod pages;
+pub mod stage;
+mod wrong;

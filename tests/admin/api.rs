@@ -1,0 +1,179 @@
+//! The admin API (H3): status, pools, Services with their verdicts, and problems.
+
+use reqwest::Method;
+use serde_json::{Value, json};
+use simulator::models::kube::build::{self, Endpoint, Family};
+
+use super::stage::{NAMESPACE, Prepared, Stage, add_pool, add_service, node_ip, node_name, place, pool_of};
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn h3_status_shows_everything_at_a_glance() {
+    let stage = Stage::ready(4).await;
+    let all_right = |status: &Value| status["pools"]["byState"]["right"] == 4;
+    let status = stage.shown("/api/v1/status", all_right).await;
+    assert!(status["snapshotAgeSeconds"].as_f64().is_some_and(|age| (0.0..600.0).contains(&age)), "{status}");
+    assert_eq!(status["version"], env!("CARGO_PKG_VERSION"));
+    assert_eq!((&status["dryRun"], &status["services"]), (&json!(false), &json!(4)));
+    assert_eq!(status["synced"], json!({ "lists": true, "discovery": true }));
+    assert_eq!(status["pools"]["total"], 4);
+    let states: Vec<&String> = status["pools"]["byState"].as_object().expect("an object").keys().collect();
+    assert_eq!(states.len(), 8, "each state is there, at zero too: {states:?}");
+    let kinds: Vec<&Value> = items(&status["sources"]).map(|source| &source["kind"]).collect();
+    assert_eq!(kinds, ["services", "endpointslices", "nodes"]);
+    assert!(items(&status["sources"]).all(|source| source["synced"] == true), "{status}");
+    let balancers: Vec<(&Value, &Value)> =
+        items(&status["loadBalancers"]).map(|lb| (&lb["name"], &lb["exists"])).collect();
+    let wanted =
+        [("kubernetes", true), ("kubernetes-internal", false), ("lb-2", true), ("lb-2-internal", false)];
+    let wanted = wanted.map(|(name, exists)| (json!(name), json!(exists)));
+    assert!(
+        balancers.iter().map(|(name, exists)| ((*name).clone(), (*exists).clone())).eq(wanted),
+        "{status}"
+    );
+    let gates: Vec<&Value> = items(&status["gates"]).map(|gate| &gate["class"]).collect();
+    assert_eq!(gates, ["reads", "writes"]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn h3_a_pool_is_found_whatever_its_case_and_shows_level_and_observation() {
+    let stage = Stage::ready(1).await;
+    stage.shown("/api/v1/queues?state=right", |page| items(&page["items"]).count() == 1).await;
+    for path in
+        ["/api/v1/queues/kubernetes/team-000-web-00000", "/api/v1/queues/KUBERNETES/Team-000-Web-00000"]
+    {
+        let answer = stage.get(path).await;
+        assert!(answer["snapshotAgeSeconds"].is_number(), "{answer}");
+        let pool = &answer["pool"];
+        assert_eq!(
+            (&pool["loadBalancer"], &pool["backendPool"]),
+            (&json!("kubernetes"), &json!("team-000-web-00000"))
+        );
+        assert_eq!(
+            (&pool["state"], &pool["family"], &pool["source"]),
+            (&json!("right"), &json!("IPv4"), &json!("kubernetes"))
+        );
+        let members = &pool["members"];
+        let required: Vec<&Value> = items(&members["required"]).map(|member| &member["ip"]).collect();
+        assert_eq!(required.len(), 2, "{pool}");
+        assert!(required.iter().all(|ip| items(&members["observed"]).any(|seen| seen == *ip)), "{pool}");
+        assert_eq!((&members["missing"], &members["mustGo"]), (&json!([]), &json!([])));
+        assert!(pool["observedAt"].as_str().is_some_and(|at| at.ends_with('Z')), "{pool}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn h3_each_service_says_why_it_is_or_is_not_in_its_pool() {
+    let prepared = Prepared::new(1).await;
+    let fakes = &prepared.fakes;
+    for name in ["right", "paused", "foreign", "held"] {
+        add_service(fakes, name, &[0]).await;
+    }
+    let service = |name| build::service(NAMESPACE, name, &[80], &[Family::V4]);
+    let mut paused = service("paused");
+    paused["metadata"]["annotations"] = json!({ "azure-backend-pool-controller.io/pause": "true" });
+    let mut cluster = service("cluster");
+    cluster["spec"]["externalTrafficPolicy"] = json!("Cluster");
+    let mut other = service("other");
+    other["spec"]["type"] = json!("ClusterIP");
+    fakes.apply(vec![paused, service("ruleless"), cluster, other]).await.expect("good objects");
+    let foreign = |azure: &mut simulator::Azure, _| {
+        azure.model.add_outbound_rule(simulator::CLUSTER_NAME, "egress", &pool_of("foreign"));
+    };
+    fakes.azure.ask(foreign).await;
+    let stage = prepared.start(&json!({})).await;
+    stage.wait_until_ready().await;
+
+    let right = stage.verdict("right", "right: every pool of it is as it should be").await;
+    assert_eq!(right["service"]["candidacy"], "candidate");
+    assert_eq!(right["pools"][0]["members"]["observed"], json!([node_ip(0)]));
+    let ruleless = stage.verdict("ruleless", "not managed yet: no load-balancing rule").await;
+    assert_eq!((&ruleless["service"]["pools"], &ruleless["pools"]), (&json!([]), &json!([])));
+    let cluster = stage.verdict("cluster", "not managed: spec.externalTrafficPolicy is not Local").await;
+    assert_eq!(cluster["service"]["candidacy"], "not_local");
+    let paused = stage.verdict("paused", "annotation azure-backend-pool-controller.io/pause").await;
+    assert_eq!(
+        (&paused["service"]["paused"], &paused["pools"][0]["state"]),
+        (&json!(true), &json!("paused"))
+    );
+    let foreign = stage.verdict("foreign", "is not written: an outbound rule uses the pool").await;
+    assert_eq!(foreign["service"]["notManageable"][0]["reason"], "outbound_rule");
+    assert_eq!(
+        stage.series("backend_pool_controller_not_manageable_pools{reason=\"outbound_rule\"}").await,
+        Some(1.0)
+    );
+
+    place(&stage.fakes, "held", &[]).await;
+    let held = stage.verdict("held", "a removal is held back (empty_confirm)").await;
+    assert_eq!(held["pools"][0]["held"]["members"], json!([node_ip(0)]));
+    let status = stage.get("/api/v1/status").await;
+    assert_eq!(status["held"][0]["pool"], "kubernetes/shop-held");
+    let unknown = stage.admin(Method::GET, &format!("/api/v1/services/{NAMESPACE}/other")).await;
+    assert_eq!(unknown.status, 404, "a ClusterIP Service has no place here: {unknown:?}");
+    let all = stage.get(&format!("/api/v1/services?namespace={NAMESPACE}")).await;
+    let names: Vec<&str> = items(&all["items"]).filter_map(|service| service["name"].as_str()).collect();
+    assert_eq!(names, ["cluster", "foreign", "held", "paused", "right", "ruleless"]);
+    assert!(items(&all["items"]).all(|service| service["verdict"].is_string()), "{all}");
+
+    // What a person sees next: the pause ends, the endpoint comes back, the rules are made.
+    stage.fakes.apply(vec![service("paused")]).await.expect("a good object");
+    stage.verdict("paused", "right: ").await;
+    place(&stage.fakes, "held", &[Endpoint::ready(&node_name(0))]).await;
+    stage.verdict("held", "right: ").await;
+    add_pool(&stage.fakes, "ruleless", &[]).await;
+    stage.verdict("ruleless", "right: ").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn h3_problems_are_rfc_9457_documents_that_name_what_is_wrong() {
+    let stage = Stage::ready(1).await;
+    let cases = [
+        (
+            Method::GET,
+            "/api/v1/queues/kubernetes/nosuch",
+            404,
+            "kubernetes/nosuch is no pool of a managed Service",
+        ),
+        (Method::GET, "/api/v1/services/shop/nosuch", 404, "shop/nosuch is unknown here"),
+        (Method::GET, "/api/v1/nosuch", 404, "/api/v1/nosuch is not served here"),
+        (Method::GET, "/api/v1/queues/onlyone", 404, "/api/v1/queues/onlyone is not served here"),
+        (Method::GET, "/", 404, "this listener serves /api/v1/status"),
+        (Method::POST, "/api/v1/nosuch", 404, "is not served here"),
+        (Method::GET, "/api/v1/queues?limit=many", 400, "limit: \"many\" is not a whole number"),
+        (Method::GET, "/api/v1/queues?limit=0", 400, "limit: \"0\" is not a whole number from 1 to 1000"),
+        (Method::GET, "/api/v1/queues?state=broken", 400, "state: \"broken\" is not one of unknown, right"),
+        (Method::GET, "/api/v1/queues?colour=red", 400, "colour: no parameter of this path"),
+        (
+            Method::GET,
+            "/api/v1/queues?after=nonsense",
+            400,
+            "after: \"nonsense\" is not the `next` of a page",
+        ),
+        (Method::GET, "/api/v1/services?limit=1&limit=2", 400, "limit: given more than once"),
+        (Method::GET, "/api/v1/status?verbose", 400, "verbose: no parameter of this path"),
+        (Method::GET, "/api/v1/queues/kubernetes/x?a=1", 400, "a: no parameter of this path"),
+        (Method::POST, "/api/v1/status", 405, "has GET, HEAD, not POST"),
+        (Method::DELETE, "/api/v1/queues/kubernetes/team-000-web-00000", 405, "not DELETE"),
+        (Method::PUT, "/api/v1/services", 405, "not PUT"),
+        (Method::PATCH, "/api/v1/services/team-000/web-00000", 405, "not PATCH"),
+    ];
+    for (method, path, status, detail) in cases {
+        let answer = stage.admin(method.clone(), path).await;
+        let told = format!("{method} {path}: {answer:?}");
+        assert_eq!((answer.status, answer.kind.as_str()), (status, "application/problem+json"), "{told}");
+        let document = answer.json();
+        assert_eq!(
+            (&document["type"], &document["status"]),
+            (&json!("about:blank"), &json!(status)),
+            "{told}"
+        );
+        assert!(document["title"].as_str().is_some_and(|title| !title.is_empty()), "{told}");
+        assert!(document["detail"].as_str().is_some_and(|text| text.contains(detail)), "{told}");
+        assert_eq!(answer.allow, if status == 405 { "GET, HEAD" } else { "" }, "{told}");
+    }
+    let head = stage.admin(Method::HEAD, "/api/v1/status").await;
+    assert_eq!((head.status, head.kind.as_str(), head.text.as_str()), (200, "application/json", ""));
+}
+
+fn items(value: &Value) -> impl Iterator<Item = &Value> {
+    value.as_array().into_iter().flatten()
+}

@@ -1,0 +1,119 @@
+//! `/livez`, `/readyz`, `/healthz` (H1), and the log's few lines.
+
+use reqwest::Method;
+use rustix::process::Signal;
+use serde_json::json;
+use simulator::models::arm::Latency;
+use simulator::models::kube::build::Endpoint;
+
+use super::stage::{Prepared, Stage, add_service, node_name, place, pool_of};
+use crate::support::{PATIENCE, eventually};
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn h1_readyz_names_what_it_waits_for_until_lists_and_discovery_are_in() {
+    let prepared = Prepared::new(2).await;
+    prepared.fakes.plant(|cluster| cluster.down(true)).await;
+    prepared.fakes.arm_down(true).await;
+    let stage = prepared.start(&json!({})).await;
+    let answer = stage.health("/readyz").await;
+    assert_eq!(answer.status, 503);
+    assert!(
+        answer.text.contains("[-]lists waiting for the first complete lists of Services"),
+        "{}",
+        answer.text
+    );
+    assert!(
+        answer.text.contains("[-]discovery waiting for the first look at every managed"),
+        "{}",
+        answer.text
+    );
+    assert!(answer.text.contains("[+]shutdown ok"), "{}", answer.text);
+    assert_eq!(
+        stage.health("/livez").await.text,
+        "ok",
+        "being away from everything is no reason to be restarted"
+    );
+    let status = stage.get("/api/v1/status").await;
+    assert_eq!(status["synced"], json!({ "lists": false, "discovery": false }));
+
+    stage.fakes.plant(|cluster| cluster.down(false)).await;
+    eventually("only ARM is waited for", PATIENCE, || async {
+        let answer = stage.health("/readyz").await;
+        let waits = answer.status == 503 && answer.text.contains("[+]lists ok\n[-]discovery waiting");
+        if waits { Ok(()) } else { Err(answer.text) }
+    })
+    .await;
+    stage.fakes.arm_down(false).await;
+    stage.wait_until_ready().await;
+    assert_eq!(stage.health("/readyz").await.text, "ok");
+    let verbose = stage.health("/readyz?verbose").await.text;
+    assert_eq!(verbose, "[+]lists ok\n[+]discovery ok\n[+]shutdown ok\ncheck passed\n");
+
+    let log = stage.log();
+    let lines = |message: &str| log.iter().filter(|line| line["message"] == message).collect::<Vec<_>>();
+    assert_eq!(lines("synced").len(), 1, "{log:?}");
+    assert_eq!((&lines("synced")[0]["services"], &lines("synced")[0]["level"]), (&json!(2), &json!("INFO")));
+    let broken = lines("the list or watch broke off");
+    assert!(!broken.is_empty() && broken.iter().all(|line| line["remedy"].is_string()), "{log:?}");
+    let unread = lines("failed to read load balancer");
+    assert!(!unread.is_empty() && unread.iter().all(|line| line["level"] == "WARN"), "{log:?}");
+    assert!(log.iter().all(|line| line["level"] != "ERROR"), "an outage wakes nobody by itself: {log:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn h1_livez_and_healthz_ask_every_machine_and_other_methods_and_paths_are_told_so() {
+    let stage = Stage::ready(1).await;
+    for path in ["/livez", "/healthz"] {
+        let answer = stage.health(&format!("{path}?verbose")).await;
+        assert_eq!(answer.status, 200);
+        for machine in ["services-watcher", "endpointslices-watcher", "nodes-watcher", "informer", "discovery", "directory", "pools", "writer", "events", "board"] {
+            assert!(answer.text.contains(&format!("[+]{machine} ok\n")), "{path}: {}", answer.text);
+        }
+        assert!(answer.text.ends_with("check passed\n"));
+        let refused = stage.health_with(Method::POST, path).await;
+        assert_eq!((refused.status, refused.allow.as_str()), (405, "GET, HEAD"));
+        let head = stage.health_with(Method::HEAD, path).await;
+        assert_eq!((head.status, head.text.as_str()), (200, ""));
+    }
+    let nowhere = stage.health("/api/v1/status").await;
+    assert_eq!((nowhere.status, nowhere.kind.as_str()), (404, "application/problem+json"));
+    assert!(
+        nowhere.json()["detail"].as_str().is_some_and(|detail| detail.contains("/readyz")),
+        "{nowhere:?}"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn h1_readyz_refuses_while_a_shutdown_waits_for_a_write_that_was_sent() {
+    let prepared = Prepared::new(1).await;
+    add_service(&prepared.fakes, "web", &[0]).await;
+    let mut stage = prepared.start(&json!({})).await;
+    stage.wait_until_ready().await;
+    stage.fakes.tune_arm(|arm| arm.put_latency = Latency::Fixed { us: 4_000_000 }).await;
+    place(&stage.fakes, "web", &[Endpoint::ready(&node_name(0)), Endpoint::ready(&node_name(1))]).await;
+    let is_putting = |status: &serde_json::Value| {
+        let mut lanes = status["lanes"].as_array().into_iter().flatten();
+        lanes.any(|lane| lane["writing"]["phase"] == "putting")
+    };
+    stage.shown("/api/v1/status", is_putting).await;
+    stage.signal(Signal::TERM);
+    eventually("/readyz refuses", PATIENCE, || async {
+        let answer = stage.try_health("/readyz").await?;
+        let refuses = answer.status == 503 && answer.text.contains("[-]shutdown shutting down");
+        if refuses { Ok(()) } else { Err(answer.text) }
+    })
+    .await;
+    assert_eq!(stage.ended().await.code(), Some(0), "{:?}", stage.log());
+    let members = stage.fakes.members(simulator::CLUSTER_NAME, &pool_of("web")).await.expect("the pool");
+    assert_eq!(members.len(), 2, "what was sent is waited for");
+    let log = stage.log();
+    let written =
+        log.iter().find(|line| line["message"] == "wrote backend pool").expect("the write is logged");
+    assert_eq!(written["pool"], "kubernetes/shop-web");
+    assert_eq!((&written["added"], &written["removed"]), (&json!(1), &json!(0)));
+    assert!(written["took_ms"].as_u64().is_some_and(|took| took >= 4_000), "{written}");
+    assert!(written["correlation_id"].is_string(), "{written}");
+    let ends: Vec<_> =
+        log.iter().rev().take(2).map(|line| line["message"].as_str().unwrap_or_default()).collect();
+    assert_eq!(ends[0], "stopped", "{log:?}");
+}

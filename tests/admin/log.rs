@@ -1,0 +1,98 @@
+//! The log as somebody reads it at 3 a.m.: few lines, each with what, where, why and what to do.
+
+use serde_json::{Value, json};
+use simulator::models::arm::Latency;
+use simulator::models::kube::Resource;
+use simulator::models::kube::build::Endpoint;
+
+use super::metrics::busy;
+use super::stage::{Prepared, Stage, add_service, node_name, place};
+use crate::support::{PATIENCE, eventually};
+
+/// Waits until the log has a line with this message, and gives it.
+async fn line(stage: &Stage, message: &str) -> Value {
+    eventually(&format!("the log says {message:?}"), PATIENCE, || async {
+        let log = stage.log();
+        log.iter().find(|line| line["message"] == message).cloned().ok_or_else(|| format!("{log:?}"))
+    })
+    .await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_log_tells_each_written_pool_and_each_failure_with_its_remedy_and_little_else() {
+    let stage = busy().await;
+    let written = line(&stage, "wrote backend pool").await;
+    assert_eq!((&written["level"], &written["pool"]), (&json!("INFO"), &json!("kubernetes/shop-good")));
+    assert_eq!((&written["added"], &written["removed"]), (&json!(1), &json!(1)));
+    assert!(written["took_ms"].is_u64() && written["correlation_id"].is_string(), "{written}");
+
+    let failed = line(&stage, "failed to write backend pool").await;
+    assert_eq!((&failed["level"], &failed["pool"]), (&json!("WARN"), &json!("kubernetes/shop-bad")));
+    let text = |field: &str| failed[field].as_str().unwrap_or_default().to_owned();
+    assert!(text("failure").starts_with("HTTP 403 AuthorizationFailed: no write for you"), "{failed}");
+    assert!(text("remedy").contains("Network Contributor"), "{failed}");
+    let event = line(&stage, "event").await;
+    assert_eq!((&event["level"], &event["about"]), (&json!("INFO"), &json!("Service shop/bad")));
+    assert_eq!(event["reason"], "LoadBalancerBackendPoolUpdateFailed");
+    assert!(event["text"].as_str().is_some_and(|text| text.contains("non-retriable")), "{event}");
+
+    let log = stage.log();
+    let messages: Vec<&str> = log.iter().filter_map(|line| line["message"].as_str()).collect();
+    assert_eq!(messages.len(), log.len(), "each line is an object with one message: {log:?}");
+    let expected = ["started", "synced", "wrote backend pool", "failed to write backend pool", "event"];
+    assert_eq!(messages, expected, "and nothing else is said");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_asynchronous_write_is_told_when_its_operation_has_ended() {
+    let prepared = Prepared::new(1).await;
+    add_service(&prepared.fakes, "web", &[0]).await;
+    let operation = |arm: &mut simulator::models::arm::Settings| {
+        arm.operation = Some(Latency::Fixed { us: 1_500_000 });
+        arm.operation_retry_after_s = Some(1);
+    };
+    prepared.fakes.tune_arm(operation).await;
+    let stage = prepared.start(&json!({})).await;
+    stage.wait_until_ready().await;
+    place(&stage.fakes, "web", &[Endpoint::ready(&node_name(0)), Endpoint::ready(&node_name(1))]).await;
+    let written = line(&stage, "wrote backend pool").await;
+    assert_eq!((&written["pool"], &written["added"]), (&json!("kubernetes/shop-web"), &json!(1)));
+    assert!(written["took_ms"].as_u64().is_some_and(|took| took >= 1_500), "{written}");
+    assert!(written["correlation_id"].is_string(), "{written}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_kind_that_may_not_be_listed_is_told_with_the_permission_that_is_missing() {
+    let prepared = Prepared::new(1).await;
+    prepared.fakes.plant(|cluster| cluster.forbid(Resource::EndpointSlices)).await;
+    let stage = prepared.start(&json!({})).await;
+    let refused = line(&stage, "the API server refuses the list or watch").await;
+    assert_eq!((&refused["level"], &refused["kind"]), (&json!("WARN"), &json!("endpointslices")));
+    assert!(refused["why"].as_str().is_some_and(|why| why.contains("403")), "{refused}");
+    assert!(refused["remedy"].as_str().is_some_and(|remedy| remedy.contains("list and watch")), "{refused}");
+    let readyz = stage.health("/readyz").await;
+    assert_eq!(readyz.status, 503);
+    let denied = |status: &Value| {
+        let mut sources = status["sources"].as_array().into_iter().flatten();
+        let slices = sources.find(|source| source["kind"] == "endpointslices");
+        slices
+            .and_then(|source| source["lastError"].as_str())
+            .is_some_and(|error| error.starts_with("denied: "))
+    };
+    stage.shown("/api/v1/status", denied).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_cluster_name_that_fits_no_load_balancer_is_told_once() {
+    let prepared = Prepared::new(1).await;
+    let stage = prepared.start(&json!({})).await;
+    stage.wait_until_ready().await;
+    assert_eq!(line(&stage, "synced").await["level"], "INFO");
+    let prepared = Prepared::without_load_balancers().await;
+    let stage = prepared.start(&json!({})).await;
+    stage.wait_until_ready().await;
+    let told = line(&stage, "synced, but no managed load balancer exists").await;
+    assert_eq!(told["level"], "WARN");
+    assert!(told["looked_for"].as_str().is_some_and(|names| names.contains("kubernetes-internal")), "{told}");
+    assert!(told["remedy"].as_str().is_some_and(|remedy| remedy.contains("clusterName")), "{told}");
+}

@@ -1,0 +1,59 @@
+//! Pages of a large list (H3): stable order, no entry twice, and quick.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use simulator::Size;
+use tokio::time::Instant;
+
+use super::stage::{Prepared, Stage};
+
+/// How long ten pages of 100 pools may take in a debug build on a busy machine; they take some 100 ms.
+const PAGES_WITHIN: Duration = Duration::from_secs(5);
+
+/// Follows `next` to the end; gives the entries' names and the number of pages.
+async fn walk(stage: &Stage, path: &str, name: impl Fn(&Value) -> String) -> (Vec<String>, usize) {
+    let (mut names, mut pages, mut after) = (Vec::new(), 0, String::new());
+    loop {
+        let page = stage.get(&format!("{path}{after}")).await;
+        assert!(page["snapshotAgeSeconds"].is_number(), "{page}");
+        names.extend(page["items"].as_array().expect("a list").iter().map(&name));
+        pages += 1;
+        match page["next"].as_str() {
+            Some(next) => after = format!("&after={}", next.replace('/', "%2F")),
+            None => return (names, pages),
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn h3_a_thousand_pools_page_quickly_each_once_and_in_a_stable_order() {
+    let size = Size { services: 1_000, load_balancers: 10, nodes: 20, endpoints: 2, dual_stack: false };
+    let stage = Prepared::sized(size).await.start(&json!({})).await;
+    stage.wait_until_ready().await;
+    stage.shown("/api/v1/status", |status| status["pools"]["byState"]["right"] == 1_000).await;
+    let pool = |item: &Value| format!("{}/{}", item["loadBalancer"], item["backendPool"]).replace('"', "");
+
+    let began = Instant::now();
+    let (first, pages) = walk(&stage, "/api/v1/queues?limit=100", pool).await;
+    let took = began.elapsed();
+    assert_eq!((first.len(), pages), (1_000, 10));
+    assert!(took < PAGES_WITHIN, "{took:?}");
+    assert!(first.is_sorted(), "the order is that of the names");
+    let (again, pages) = walk(&stage, "/api/v1/queues?limit=7", pool).await;
+    assert_eq!((again, pages), (first.clone(), 143), "the order does not depend on the pages");
+
+    let (of_one, _) = walk(&stage, "/api/v1/queues?state=right&lb=LB-3&limit=30", pool).await;
+    let expected: Vec<String> = first.iter().filter(|name| name.starts_with("lb-3/")).cloned().collect();
+    assert_eq!(of_one, expected);
+    assert_eq!(of_one.len(), 100);
+    let (none, pages) = walk(&stage, "/api/v1/queues?state=failed&limit=5", pool).await;
+    assert_eq!((none.len(), pages), (0, 1));
+
+    let service = |item: &Value| format!("{}/{}", item["namespace"], item["name"]).replace('"', "");
+    let (services, _) = walk(&stage, "/api/v1/services?limit=300", service).await;
+    assert_eq!(services.len(), 1_000);
+    assert!(services.is_sorted());
+    let (team, _) = walk(&stage, "/api/v1/services?namespace=team-007&limit=9", service).await;
+    assert_eq!(team.len(), 20);
+}

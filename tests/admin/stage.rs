@@ -1,0 +1,290 @@
+//! The stage of these tests: the simulator's fakes with a small world, the real binary against them, and its listeners.
+
+use std::path::PathBuf;
+use std::process::{ExitStatus, Stdio};
+use std::time::Duration;
+
+use reqwest::{Client, Method};
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::{Value, json};
+use simulator::models::arm::{PoolSpec, VirtualNetwork};
+use simulator::models::kube::Resource;
+use simulator::models::kube::build::{self, Endpoint, Family};
+use simulator::{Fakes, FileOptions, Files, Settings, Size, World};
+use tempfile::TempDir;
+use tokio::process::{Child, Command};
+
+use crate::support::{PATIENCE, eventually};
+
+/// The binary under test.
+pub const PROGRAM: &str = env!("CARGO_BIN_EXE_azure-backend-pool-controller");
+
+/// How long one call may take.
+const ANSWER_WITHIN: Duration = Duration::from_secs(30);
+
+/// The namespace of the Services that tests add to the world.
+pub const NAMESPACE: &str = "shop";
+
+/// The running fakes and the running controller.
+pub struct Stage {
+    pub fakes: Fakes,
+    folder: TempDir,
+    child: Child,
+    http: Client,
+    health: String,
+    admin: String,
+}
+
+/// The fakes, before the controller is started.
+pub struct Prepared {
+    pub fakes: Fakes,
+    world: World,
+    folder: TempDir,
+}
+
+/// An answer of a listener.
+#[derive(Debug)]
+pub struct Answer {
+    pub status: u16,
+    pub kind: String,
+    pub allow: String,
+    pub text: String,
+}
+
+impl Answer {
+    /// The body as JSON.
+    pub fn json(&self) -> Value {
+        serde_json::from_str(&self.text).unwrap_or_else(|error| panic!("{error}: {self:?}"))
+    }
+}
+
+impl Prepared {
+    /// Fakes with a world of this many Services, each with a right pool, on two load balancers and six nodes.
+    pub async fn new(services: usize) -> Self {
+        Self::sized(Size { services, load_balancers: 2, nodes: 6, endpoints: 2, dual_stack: false }).await
+    }
+
+    /// Fakes with a world of this size.
+    pub async fn sized(size: Size) -> Self {
+        let fakes = Fakes::start(Settings::default()).await.expect("loopback has free ports");
+        let world = World::new(size, 1);
+        world.populate(&fakes, &simulator::vnet_id()).await;
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        Self { fakes, world, folder }
+    }
+
+    /// Fakes with nothing in them.
+    pub async fn without_load_balancers() -> Self {
+        let fakes = Fakes::start(Settings::default()).await.expect("loopback has free ports");
+        let world = World::new(Size { services: 0, ..Size::default() }, 1);
+        Self { fakes, world, folder: tempfile::tempdir().expect("a temporary folder") }
+    }
+
+    /// Starts the controller, with these keys over the short times of the stage, and waits for its listeners.
+    pub async fn start(self, overlay: &Value) -> Stage {
+        let Self { fakes, world, folder } = self;
+        let anywhere = ([127, 0, 0, 1], 0).into();
+        let mut keys = json!({
+            "discovery": { "interval": "5s" },
+            "members": { "removalDelay": "0s" },
+            "batching": { "quietPeriod": "50ms", "maxDelay": "500ms", "minInterval": "100ms" },
+            "guards": { "emptyConfirm": "1h" },
+        });
+        for (section, values) in overlay.as_object().into_iter().flatten() {
+            keys[section] = values.clone();
+        }
+        let options = FileOptions { health: anywhere, admin: anywhere, overlay: Some(keys) };
+        let files = Files::write(folder.path(), &fakes, &world, &options).expect("the folder can be written");
+        let log = std::fs::File::create(folder.path().join("log")).expect("the folder can be written");
+        let mut command = Command::new(PROGRAM);
+        command.arg("run").arg("--kubeconfig").arg(&files.kubeconfig);
+        command.arg("--cloud-config").arg(&files.cloud_config).arg("--config").arg(&files.controller);
+        command.env("NO_PROXY", "127.0.0.1").env("no_proxy", "127.0.0.1").env_remove("RUST_LOG");
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log).kill_on_drop(true);
+        let child = command.spawn().expect("the binary under test");
+        let http = Client::builder().no_proxy().timeout(ANSWER_WITHIN).build().expect("a client");
+        let (health, admin) = (String::new(), String::new());
+        let mut stage = Stage { fakes, folder, child, http, health, admin };
+        let started = eventually("the controller has its listeners", PATIENCE, || async {
+            let lines = stage.log();
+            lines
+                .iter()
+                .find(|line| line["message"] == "started")
+                .cloned()
+                .ok_or_else(|| format!("{lines:?}"))
+        })
+        .await;
+        let address = |field: &str| started[field].as_str().expect("the address of a listener").to_owned();
+        (stage.health, stage.admin) = (address("health"), address("admin"));
+        stage
+    }
+}
+
+impl Stage {
+    /// A world of this many Services and a ready controller.
+    pub async fn ready(services: usize) -> Self {
+        let stage = Prepared::new(services).await.start(&json!({})).await;
+        stage.wait_until_ready().await;
+        stage
+    }
+
+    /// Waits until `/readyz` answers 200.
+    pub async fn wait_until_ready(&self) {
+        eventually("the controller is ready", PATIENCE, || async {
+            let answer = self.health("/readyz").await;
+            if answer.status == 200 { Ok(()) } else { Err(answer.text) }
+        })
+        .await;
+    }
+
+    /// The whole lines of the log so far; what is no JSON is kept as text.
+    pub fn log(&self) -> Vec<Value> {
+        let text = std::fs::read_to_string(self.log_path()).unwrap_or_default();
+        let whole = text.rsplit_once('\n').map_or("", |(whole, _)| whole);
+        whole.lines().map(|line| serde_json::from_str(line).unwrap_or_else(|_| Value::from(line))).collect()
+    }
+
+    fn log_path(&self) -> PathBuf {
+        self.folder.path().join("log")
+    }
+
+    async fn call(&self, method: Method, listener: &str, path: &str) -> Result<Answer, String> {
+        let answer = self.http.request(method, format!("http://{listener}{path}")).send().await;
+        let answer = answer.map_err(|error| format!("{path}: {error:?}"))?;
+        let header = |name: &str| {
+            let value = answer.headers().get(name).and_then(|value| value.to_str().ok());
+            value.unwrap_or_default().to_owned()
+        };
+        let (status, kind, allow) = (answer.status().as_u16(), header("content-type"), header("allow"));
+        let text = answer.text().await.map_err(|error| format!("{path}: {error:?}"))?;
+        Ok(Answer { status, kind, allow, text })
+    }
+
+    /// A GET of the health listener that must be answered.
+    pub async fn health(&self, path: &str) -> Answer {
+        self.try_health(path).await.unwrap_or_else(|error| panic!("{error}\n{:?}", self.log()))
+    }
+
+    /// A GET of the health listener.
+    pub async fn try_health(&self, path: &str) -> Result<Answer, String> {
+        self.call(Method::GET, &self.health, path).await
+    }
+
+    /// A call of the admin listener.
+    pub async fn admin(&self, method: Method, path: &str) -> Answer {
+        let answer = self.call(method, &self.admin, path).await;
+        answer.unwrap_or_else(|error| panic!("{error}\n{:?}", self.log()))
+    }
+
+    /// Another method of the health listener.
+    pub async fn health_with(&self, method: Method, path: &str) -> Answer {
+        let answer = self.call(method, &self.health, path).await;
+        answer.unwrap_or_else(|error| panic!("{error}\n{:?}", self.log()))
+    }
+
+    /// A good answer of the admin API.
+    pub async fn get(&self, path: &str) -> Value {
+        let answer = self.admin(Method::GET, path).await;
+        assert_eq!((answer.status, answer.kind.as_str()), (200, "application/json"), "{path}: {answer:?}");
+        answer.json()
+    }
+
+    /// Waits until an answer of the admin API is as it should be, and gives it.
+    pub async fn shown(&self, path: &str, wanted: impl Fn(&Value) -> bool) -> Value {
+        eventually(path, PATIENCE, || async {
+            let answer = self.admin(Method::GET, path).await;
+            let value = answer.json();
+            if answer.status == 200 && wanted(&value) { Ok(value) } else { Err(answer.text) }
+        })
+        .await
+    }
+
+    /// Waits until a Service of [`NAMESPACE`] has a verdict that contains this text, and gives the answer.
+    pub async fn verdict(&self, name: &str, text: &str) -> Value {
+        let path = format!("/api/v1/services/{NAMESPACE}/{name}");
+        self.shown(&path, |answer| answer["verdict"].as_str().is_some_and(|verdict| verdict.contains(text)))
+            .await
+    }
+
+    /// The value of a series, by the whole of its name and labels as they are written; `None`: there is none.
+    pub async fn series(&self, series: &str) -> Option<f64> {
+        let text = self.health("/metrics").await.text;
+        text.lines().find_map(|line| line.strip_prefix(series)?.strip_prefix(' ')?.parse().ok())
+    }
+
+    /// Waits until the cluster has an event of this reason for an object, and gives it.
+    pub async fn event(&self, name: &str, reason: &str) -> Value {
+        eventually(&format!("{name} has the event {reason}"), PATIENCE, || async {
+            let events = self
+                .fakes
+                .cluster
+                .ask(|cluster, _| cluster.model.list(Resource::Events).collect::<Vec<Value>>());
+            let events = events.await;
+            let found = events
+                .iter()
+                .find(|event| event["involvedObject"]["name"] == name && event["reason"] == reason);
+            found.cloned().ok_or_else(|| format!("{events:?}"))
+        })
+        .await
+    }
+
+    /// Sends a signal.
+    pub fn signal(&self, signal: Signal) {
+        let pid = self.child.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw);
+        kill_process(pid.expect("the controller runs"), signal).expect("the controller is still there");
+    }
+
+    /// Waits until the controller has ended.
+    pub async fn ended(&mut self) -> ExitStatus {
+        let ended = tokio::time::timeout(PATIENCE, self.child.wait()).await;
+        ended.expect("the controller ends in time").expect("a child can be waited for")
+    }
+}
+
+/// A good Service of [`NAMESPACE`] with these endpoints, as it is on `kubernetes`, the first load balancer: the objects,
+/// its pool with the addresses of the nodes, and its rule.
+pub async fn add_service(fakes: &Fakes, name: &str, nodes: &[usize]) {
+    let service = build::service(NAMESPACE, name, &[80], &[Family::V4]);
+    let names = nodes.iter().map(|node| Endpoint::ready(&node_name(*node)));
+    let slice = build::endpoint_slice(NAMESPACE, name, 0, &names.collect::<Vec<_>>(), Family::V4);
+    fakes.apply(vec![build::with_ingress(service, &["20.1.1.1"]), slice]).await.expect("good objects");
+    add_pool(fakes, name, nodes).await;
+}
+
+/// The pool and the rule of a Service of [`NAMESPACE`].
+pub async fn add_pool(fakes: &Fakes, name: &str, nodes: &[usize]) {
+    let uid = build::uid("Service", NAMESPACE, name).replace('-', "");
+    let rule: String = "a".chars().chain(uid.chars()).take(32).chain("-TCP-80".chars()).collect();
+    let spec = PoolSpec {
+        virtual_network: VirtualNetwork::Pool(simulator::vnet_id()),
+        members: nodes.iter().map(|node| (node_name(*node), node_ip(*node))).collect(),
+        ..PoolSpec::default()
+    };
+    let pool = pool_of(name);
+    let add = move |azure: &mut simulator::Azure, _: u64| {
+        azure.model.add_pool(simulator::CLUSTER_NAME, &pool, &spec);
+        azure.model.add_rule(simulator::CLUSTER_NAME, &rule, &pool, true);
+    };
+    fakes.azure.ask(add).await;
+}
+
+/// Gives a Service's slice other endpoints.
+pub async fn place(fakes: &Fakes, name: &str, endpoints: &[Endpoint]) {
+    let slice = build::endpoint_slice(NAMESPACE, name, 0, endpoints, Family::V4);
+    fakes.apply(vec![slice]).await.expect("a good slice");
+}
+
+/// The pool of a Service of [`NAMESPACE`].
+pub fn pool_of(name: &str) -> String {
+    format!("{NAMESPACE}-{name}")
+}
+
+/// The name of the world's node with this number.
+pub fn node_name(node: usize) -> String {
+    format!("node-{node:04}")
+}
+
+/// The InternalIP of the world's node with this number.
+pub fn node_ip(node: usize) -> String {
+    format!("10.224.0.{}", node + 4)
+}

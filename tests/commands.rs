@@ -1,0 +1,239 @@
+//! The commands of the real binary (design.md 12): what they print, how they fail, how they end.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::time::Duration;
+
+use rustix::process::Signal;
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use tokio::time::Instant;
+
+use crate::admin::stage::{PROGRAM, Stage};
+
+/// The most lines of a clear error.
+const ONE_SCREEN: usize = 25;
+
+/// How long a controller without writes under way may take to end, on a busy machine.
+const ENDED_WITHIN: Duration = Duration::from_secs(15);
+
+/// A folder with files for a command.
+struct Folder(TempDir);
+
+impl Folder {
+    fn new() -> Self {
+        Self(tempfile::tempdir().expect("a temporary folder"))
+    }
+
+    fn write(&self, name: &str, text: &str) -> PathBuf {
+        let path = self.0.path().join(name);
+        std::fs::write(&path, text).expect("the folder can be written");
+        path
+    }
+}
+
+/// The binary with these arguments, untouched by the environment of whoever runs the tests.
+fn command(arguments: &[&str]) -> Command {
+    let mut command = Command::new(PROGRAM);
+    command.args(arguments).stdin(Stdio::null());
+    for (key, _) in std::env::vars_os() {
+        let name = key.to_string_lossy();
+        let reaches_in =
+            ["POOL_CONTROLLER_", "AZURE_", "KUBERNETES_"].iter().any(|head| name.starts_with(head));
+        if reaches_in || name == "KUBECONFIG" || name == "RUST_LOG" {
+            command.env_remove(&key);
+        }
+    }
+    command
+}
+
+fn run(arguments: &[&str]) -> Output {
+    command(arguments).output().expect("the binary under test")
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+fn path(path: &Path) -> &str {
+    path.to_str().expect("temporary paths are text")
+}
+
+/// Requires a clear error: exit code 1, nothing on standard output, one screen, no panic, and these words.
+fn refused(arguments: &[&str], words: &[&str]) -> String {
+    let Output { status, stdout, stderr } = run(arguments);
+    let told = text(&stderr);
+    assert_eq!((status.code(), text(&stdout).as_str()), (Some(1), ""), "{arguments:?}: {told}");
+    assert!(!told.contains("panicked") && !told.contains("RUST_BACKTRACE"), "{told}");
+    assert!(told.lines().count() <= ONE_SCREEN, "{told}");
+    assert!(told.contains("error: "), "{told}");
+    for word in words {
+        assert!(told.contains(word), "{arguments:?} says nothing of {word:?}: {told}");
+    }
+    told
+}
+
+/// A cloud configuration for ARM on a loopback port where nobody listens.
+fn cloud() -> Value {
+    json!({
+        "cloud": "AzurePublicCloud", "resourceManagerEndpoint": "http://127.0.0.1:9",
+        "tenantId": "00000000-0000-0000-0000-000000000001", "subscriptionId": "00000000-0000-0000-0000-000000000002",
+        "resourceGroup": "rg", "location": "eastus", "vnetName": "vnet", "vnetResourceGroup": "rg",
+        "loadBalancerSku": "standard", "loadBalancerBackendPoolConfigurationType": "nodeIP",
+        "multipleStandardLoadBalancerConfigurations": [{ "name": "kubernetes", "primaryVMSet": "vmss" }],
+    })
+}
+
+const KUBECONFIG: &str = r#"{"apiVersion":"v1","kind":"Config","current-context":"c",
+    "clusters":[{"name":"c","cluster":{"server":"http://127.0.0.1:9"}}],
+    "users":[{"name":"c","user":{"token":"t"}}],"contexts":[{"name":"c","context":{"cluster":"c","user":"c"}}]}"#;
+
+#[test]
+fn version_prints_name_and_version() {
+    let output = run(&["version"]);
+    assert!(output.status.success());
+    let expected = format!("azure-backend-pool-controller {}\n", env!("CARGO_PKG_VERSION"));
+    assert_eq!((text(&output.stdout), text(&output.stderr)), (expected, String::new()));
+}
+
+#[test]
+fn c1_check_config_prints_what_is_in_force_and_no_secret() {
+    let folder = Folder::new();
+    let mut cloud = cloud();
+    cloud["aadClientId"] = json!("11111111-1111-1111-1111-111111111111");
+    cloud["aadClientSecret"] = json!("swordfish-secret");
+    cloud.as_object_mut().expect("an object").remove("resourceManagerEndpoint");
+    let cloud = folder.write("azure.json", &cloud.to_string());
+    let controller = folder.write("controller.yaml", "batching: {quietPeriod: 250ms}\n");
+    let output = run(&["check-config", "--cloud-config", path(&cloud), "--config", path(&controller)]);
+    let (shown, told) = (text(&output.stdout), text(&output.stderr));
+    assert!(output.status.success(), "{told}");
+    assert!(shown.contains("quietPeriod") && shown.contains("250ms"), "{shown}");
+    assert!(shown.contains("minInterval"), "defaults are in force too: {shown}");
+    assert!(!shown.contains("swordfish") && !told.contains("swordfish"), "{shown}{told}");
+    assert!(shown.contains(config::REDACTED), "{shown}");
+}
+
+#[test]
+fn c1_check_config_tells_all_problems_of_both_files_at_once_with_their_remedies() {
+    let folder = Folder::new();
+    let mut cloud = cloud();
+    cloud["subscriptionId"] = Value::Null;
+    cloud["loadBalancerBackendPoolUpdateMaxRetries"] = json!("many");
+    let cloud = folder.write("azure.json", &cloud.to_string());
+    let yaml = "batching:\n  quietPeriod: fast\n  quietPeriods: 1s\ndiscovery: {interval: 1s}\n";
+    let controller = folder.write("controller.yaml", yaml);
+    let told = refused(
+        &["check-config", "--cloud-config", path(&cloud), "--config", path(&controller)],
+        &[
+            "subscriptionId",
+            "loadBalancerBackendPoolUpdateMaxRetries",
+            "batching.quietPeriod: ",
+            "batching.quietPeriods: ",
+            "discovery.interval",
+        ],
+    );
+    assert!(told.contains("controller.yaml:2"), "lines are named: {told}");
+    let problems: Vec<&str> = told.lines().filter(|line| line.starts_with("- ")).collect();
+    assert!(problems.len() >= 5, "{told}");
+    for problem in problems {
+        assert!(
+            problem.contains("found ") && problem.contains("expected ") && problem.contains("; "),
+            "{problem}"
+        );
+    }
+}
+
+#[test]
+fn run_refuses_what_it_cannot_start_with_and_says_what_to_do() {
+    let folder = Folder::new();
+    let good = folder.write("azure.json", &cloud().to_string());
+    let anonymous = "identity: anonymous\nhttp: {healthListen: '127.0.0.1:0', adminListen: '127.0.0.1:0'}\n";
+    let anonymous = folder.write("anonymous.yaml", anonymous);
+    let kubeconfig = folder.write("kubeconfig", KUBECONFIG);
+    let nonsense = folder.write("nonsense", "{not: [a kubeconfig");
+    let mut managed = cloud();
+    managed["useManagedIdentityExtension"] = json!(true);
+    managed.as_object_mut().expect("an object").remove("resourceManagerEndpoint");
+    let managed = folder.write("managed.json", &managed.to_string());
+    let mut public = cloud();
+    public.as_object_mut().expect("an object").remove("resourceManagerEndpoint");
+    let public = folder.write("public.json", &public.to_string());
+    let run = |cloud: &Path, kubeconfig: &str, config: &Path, words: &[&str]| {
+        let arguments =
+            ["run", "--cloud-config", path(cloud), "--kubeconfig", kubeconfig, "--config", path(config)];
+        refused(&arguments, words)
+    };
+    let config = path(&kubeconfig);
+    let nowhere = Path::new("/nowhere/azure.json");
+    run(nowhere, config, &anonymous, &["/nowhere/azure.json", "check the path, or mount the file there"]);
+    run(
+        &good,
+        config,
+        Path::new("/nowhere/controller.yaml"),
+        &["/nowhere/controller.yaml", "check the path"],
+    );
+    run(&good, "/nowhere/kubeconfig", &anonymous, &["failed to read kubeconfig /nowhere/kubeconfig"]);
+    run(&good, path(&nonsense), &anonymous, &["failed to read kubeconfig", path(&nonsense)]);
+    let auto = folder.write("auto.yaml", "http: {healthListen: '127.0.0.1:0', adminListen: '127.0.0.1:0'}\n");
+    run(&managed, config, &auto, &["identity: ", "is not supported by this version; use workload identity"]);
+    run(&public, config, &anonymous, &["identity", "anonymous", "loopback"]);
+}
+
+#[test]
+fn run_names_the_listener_whose_port_is_taken() {
+    let folder = Folder::new();
+    let (cloud, kubeconfig) =
+        (folder.write("azure.json", &cloud().to_string()), folder.write("kubeconfig", KUBECONFIG));
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("loopback has free ports");
+    let taken = taken.local_addr().map(|address| (address, taken)).expect("a bound listener has an address");
+    for (key, other) in [("healthListen", "adminListen"), ("adminListen", "healthListen")] {
+        let address = taken.0;
+        let yaml = format!("identity: anonymous\nhttp: {{{key}: '{address}', {other}: '127.0.0.1:0'}}\n");
+        let config = folder.write("controller.yaml", &yaml);
+        let arguments = [
+            "run",
+            "--cloud-config",
+            path(&cloud),
+            "--kubeconfig",
+            path(&kubeconfig),
+            "--config",
+            path(&config),
+        ];
+        let listener = format!("http.{key}: failed to listen on {address}");
+        refused(&arguments, &[&listener, "is the port in use by another process?"]);
+    }
+}
+
+#[test]
+fn a_closed_standard_output_is_no_failure() {
+    let folder = Folder::new();
+    let mut cloud = cloud();
+    cloud.as_object_mut().expect("an object").remove("resourceManagerEndpoint");
+    cloud["useManagedIdentityExtension"] = json!(true);
+    let cloud = folder.write("azure.json", &cloud.to_string());
+    for arguments in [&["version"][..], &["check-config", "--cloud-config", path(&cloud)]] {
+        let (reader, writer) = std::io::pipe().expect("a pipe");
+        drop(reader);
+        let output = command(arguments).stdout(writer).output().expect("the binary under test");
+        assert_eq!(output.status.code(), Some(0), "{arguments:?}: {}", text(&output.stderr));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn run_ends_with_code_0_after_sigterm_and_after_sigint() {
+    for (signal, name) in [(Signal::TERM, "SIGTERM"), (Signal::INT, "SIGINT")] {
+        let mut stage = Stage::ready(1).await;
+        let signalled = Instant::now();
+        stage.signal(signal);
+        assert_eq!(stage.ended().await.code(), Some(0), "{name}: {:?}", stage.log());
+        assert!(signalled.elapsed() < ENDED_WITHIN, "{name}: {:?}", signalled.elapsed());
+        let log = stage.log();
+        let said = |message: &str| log.iter().any(|line| line["message"] == message);
+        assert!(said(&format!("{name}: shutting down")) && said("stopped"), "{name}: {log:?}");
+        assert!(
+            log.iter().all(|line| line["level"] != "ERROR" && line["level"] != "WARN"),
+            "{name}: {log:?}"
+        );
+    }
+}
