@@ -13,4 +13,4 @@ budget: {writesPer5Minutes: 1000000, readsPer5Minutes: 10000000}
 YAML
 exec cargo run --quiet --release -- simulate --pattern burst --services 1000 --load-balancers 10 --nodes 100 \
   --arm-get-latency 20ms --arm-put-latency 100ms --removal-delay 0s --controller-config "$settings" \
-  --listen 127.0.0.1:0 --exit-when-done --within 13.8s "$@"
+  --listen 127.0.0.1:0 --exit-when-done --within 13800ms "$@"

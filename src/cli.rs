@@ -46,8 +46,8 @@ pub struct Files {
 pub struct RunArgs {
     #[command(flatten)]
     files: Files,
-    /// The kubeconfig; without it the pod's service account, else `~/.kube/config`.
-    #[arg(long, env = "KUBECONFIG")]
+    /// The kubeconfig; without it the files of KUBECONFIG or `~/.kube/config`, else the pod's service account.
+    #[arg(long)]
     kubeconfig: Option<PathBuf>,
     /// Shows what would be written and writes nothing anywhere.
     #[arg(long)]

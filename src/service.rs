@@ -19,7 +19,7 @@ use crate::wiring::{self, Parts, params};
 const WRITER_WITHIN: Duration = Duration::from_secs(25);
 /// Threads for network work.
 const WORKERS: usize = 2;
-/// How long a plain call to the API server may stay silent; watches have timers of their own.
+/// How long a connection to the API server may take to stand.
 const CONNECT_WITHIN: Duration = Duration::from_secs(10);
 
 /// What a service is started with.
@@ -111,7 +111,7 @@ async fn kubernetes_client(kubeconfig: Option<&PathBuf>) -> anyhow::Result<kube:
     let mut config = match kubeconfig {
         Some(path) => {
             let file = Kubeconfig::read_from(path).with_context(|| {
-                format!("failed to read kubeconfig {}; check --kubeconfig and KUBECONFIG", path.display())
+                format!("failed to read kubeconfig {}; check --kubeconfig", path.display())
             })?;
             kube::Config::from_custom_kubeconfig(file, &options).await.with_context(|| {
                 format!("failed to use kubeconfig {}; check its current-context", path.display())

@@ -5,8 +5,8 @@ use std::io::IsTerminal;
 use tracing_subscriber::EnvFilter;
 
 /// Crates that tell what we tell already, in their own way: an unreachable API server as an error of each connection,
-/// listeners and their threads.
-const QUIET: &str = "kube_client=off,actix_server=warn";
+/// listeners and their threads, a failed request to ARM before it is decided what follows from it.
+const QUIET: &str = "kube_client=off,actix_server=warn,typespec_client_core=warn";
 
 /// The form of log lines.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

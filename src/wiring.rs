@@ -121,7 +121,8 @@ pub fn start(parts: Parts) -> Running {
         metrics: Recorder::new(metrics, labels).start().recipient(),
         host: host.start().recipient(),
     });
-    let [services, slices, nodes] = watchers.each_ref().map(|(_, (_, addr))| addr.clone().recipient::<Ping>());
+    let [services, slices, nodes] =
+        watchers.each_ref().map(|(_, (_, addr))| addr.clone().recipient::<Ping>());
     let pulse: [(&'static str, Recipient<Ping>); 10] = [
         ("services-watcher", services),
         ("endpointslices-watcher", slices),
@@ -139,22 +140,12 @@ pub fn start(parts: Parts) -> Running {
     let board_of = || Arc::clone(&switchboard);
     kubernetes_ctx.run(KubernetesPort::new(kubernetes, effects, clock, reporter, board_of()));
     pools_ctx.run(Pools::new(params.queue, clock, board_of()));
-    informer_ctx.run(Shell::new(
-        Informer::new(params.informer),
-        to_informer,
-        Said::Informer,
-        clock,
-        board_of(),
-    ));
-    discovery_ctx.run(Shell::new(
-        Discovery::new(params.discovery),
-        to_discovery,
-        Said::Discovery,
-        clock,
-        board_of(),
-    ));
-    let directory =
-        Shell::new(Directory::new(params.directory), to_directory, Said::Directory, clock, board_of());
+    let machine = Informer::new(params.informer);
+    informer_ctx.run(Shell::new(machine, to_informer, Said::Informer, clock, board_of()));
+    let machine = Discovery::new(params.discovery);
+    discovery_ctx.run(Shell::new(machine, to_discovery, Said::Discovery, clock, board_of()));
+    let machine = Directory::new(params.directory);
+    let directory = Shell::new(machine, to_directory, Said::Directory, clock, board_of());
     directory_ctx.run(directory.beginning_with(vec![directory::In::Epoch(ONLY_TERM)]));
     let standing = Standing::Leading { epoch: ONLY_TERM, until: Now::NEVER };
     let writing = Shell::new(Writer::new(params.writer), to_writer, Said::Writer, clock, board_of());

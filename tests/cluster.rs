@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 use crate::support::azure::Azure;
 use crate::support::controller::{Controller, Flags};
 use crate::support::kubernetes::{Api, Cluster};
-use crate::support::{PATIENCE, eventually, objects, truth};
+use crate::support::{PATIENCE, azure, eventually, objects, truth};
 
 /// The load balancers of every story; Services are spread over them by the number at the end of their names.
 const LOAD_BALANCERS: [&str; 3] = ["kubernetes", "lb-1", "lb-2"];
@@ -134,6 +134,16 @@ impl<C: Deref<Target = Cluster>> Story<C> {
             let wanted = truth::wanted(&self.api, self.namespace).await?;
             let pools = self.azure.pools().await;
             if pools == wanted { Ok(()) } else { Err(format!("wanted {wanted:?}\nfound {pools:?}")) }
+        })
+        .await;
+    }
+
+    /// Waits until the pool of a Service has exactly these members.
+    async fn holds<const N: usize>(&self, service: &str, members: [&str; N]) {
+        let (pool, wanted) = (azure::pool_name(self.namespace, service), ips(members));
+        eventually(&format!("pool {pool} holds {wanted:?}"), PATIENCE, || async {
+            let members = self.azure.members(&pool).await;
+            if members == wanted { Ok(()) } else { Err(format!("{members:?}")) }
         })
         .await;
     }

@@ -11,8 +11,10 @@ pub mod truth;
 
 use std::future::Future;
 use std::io::Write;
+use std::path::Path;
 use std::time::Duration;
 
+use serde_json::Value;
 use tokio::time::Instant;
 
 /// How often a condition is looked at.
@@ -37,6 +39,14 @@ where
         }
         tokio::time::sleep(LOOK_EVERY).await;
     }
+}
+
+/// The whole lines of a JSON log so far; what is no JSON is kept as text.
+pub fn log_lines(log: &Path) -> Vec<Value> {
+    let text = std::fs::read_to_string(log).unwrap_or_default();
+    // A line that is being written at this moment has no end yet.
+    let whole = text.rsplit_once('\n').map_or("", |(whole, _)| whole);
+    whole.lines().map(|line| serde_json::from_str(line).unwrap_or_else(|_| Value::from(line))).collect()
 }
 
 /// Writes a line to the standard error of the process, past the test harness, so that it is seen in any case.

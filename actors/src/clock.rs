@@ -13,14 +13,14 @@ pub struct Clock {
 }
 
 impl Clock {
+    /// Where the clock starts: later than zero, so that "an hour ago" is a moment like any other.
+    pub const OFFSET: Duration = Duration::from_secs(24 * 3600);
+
     /// A clock that starts at the moment of the call, at [`Clock::OFFSET`].
     #[must_use]
     pub fn start() -> Clock {
         Clock { start: Instant::now(), wall_start: jiff::Timestamp::now() }
     }
-
-    /// Where the clock starts: later than zero, so that "an hour ago" is a moment like any other.
-    pub const OFFSET: Duration = Duration::from_secs(24 * 3600);
 
     /// The moment of the call.
     #[must_use]
@@ -38,7 +38,8 @@ impl Clock {
     #[must_use]
     pub fn wall_at(&self, at: Now) -> Wall {
         let start = self.wall_start.as_microsecond();
-        let offset = i64::try_from(Clock::OFFSET.as_micros()).unwrap_or(0);
+        let offset =
+            i64::try_from(Clock::OFFSET.as_micros()).expect("a day of microseconds is a small number");
         Wall::from_micros(start + i64::try_from(at.as_micros()).unwrap_or(i64::MAX - start) - offset)
     }
 

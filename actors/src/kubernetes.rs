@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use actix::{Actor, Context, Handler, Recipient};
 use kube::Client;
+use pool_core::ids::CallId;
 use pool_core::object::Kind;
 use pool_core::report::Subject;
 use pool_core::route::{Delivery, KubernetesCall};
@@ -18,7 +19,7 @@ use tokio::task::AbortHandle;
 
 use crate::azure::Effects;
 use crate::clock::Clock;
-use crate::switchboard::{Deliver, Switchboard};
+use crate::switchboard::{Deliver, End, Switchboard};
 
 /// The port.
 pub struct KubernetesPort {
@@ -45,17 +46,14 @@ impl KubernetesPort {
 
     fn open(&mut self, request: follow::Request) {
         let kind = request.kind;
-        let watcher = Line {
-            kind,
-            recipient: self.switchboard.recipient(crate::switchboard::End::Watcher(kind)).clone(),
-        };
+        let watcher = WayBack { kind, recipient: self.switchboard.recipient(End::Watcher(kind)).clone() };
         let task = tokio::spawn(follow::follow(self.client.clone(), self.clock, request, watcher));
         if let Some(before) = self.open.insert(kind, task.abort_handle()) {
             before.abort();
         }
     }
 
-    fn post(&self, call: pool_core::ids::CallId, event: Arc<events::Event>) {
+    fn post(&self, call: CallId, event: Arc<events::Event>) {
         let (client, clock, reporter) = (self.client.clone(), self.clock, Arc::clone(&self.reporter));
         let (effects, emitter) = (self.effects, self.switchboard.events.clone());
         drop(tokio::spawn(async move {
@@ -80,12 +78,12 @@ fn log_event(event: &events::Event, effects: Effects, failure: Option<&events::P
         Subject::Node { name, .. } => format!("Node {name}"),
     };
     let posted = effects == Effects::Carried;
-    let failure = failure.filter(|failure| **failure != events::PostFailure::Withheld);
-    match (failure, severity) {
-        (Some(events::PostFailure::Withheld), _) => {}
-        (None, events::Severity::Warning) => tracing::info!(about, reason, text = %message, posted, "event"),
-        (None, events::Severity::Normal) => tracing::debug!(about, reason, text = %message, posted, "event"),
-        (Some(events::PostFailure::Transient(retry_after)), _) => {
+    match failure {
+        None | Some(events::PostFailure::Withheld) => match severity {
+            events::Severity::Warning => tracing::info!(about, reason, text = %message, posted, "event"),
+            events::Severity::Normal => tracing::debug!(about, reason, text = %message, posted, "event"),
+        },
+        Some(events::PostFailure::Transient(retry_after)) => {
             tracing::info!(
                 about,
                 reason,
@@ -93,7 +91,7 @@ fn log_event(event: &events::Event, effects: Effects, failure: Option<&events::P
                 "the API server did not take an event; it is tried again"
             );
         }
-        (Some(events::PostFailure::Final(why)), _) => {
+        Some(events::PostFailure::Final(why)) => {
             let remedy = "let the service account create events in all namespaces";
             tracing::warn!(about, reason, text = %message, %why, remedy, "the API server refuses an event");
         }
@@ -101,12 +99,12 @@ fn log_event(event: &events::Event, effects: Effects, failure: Option<&events::P
 }
 
 /// The way back from a request's task to its watcher.
-pub(crate) struct Line {
+pub(crate) struct WayBack {
     kind: Kind,
     recipient: Recipient<Deliver>,
 }
 
-impl Line {
+impl WayBack {
     /// Tells the watcher and waits until it has heard; false when it is gone.
     pub(crate) async fn tell(&self, input: watch::In) -> bool {
         self.recipient.send(Deliver(vec![Delivery::Watcher(self.kind, input)])).await.is_ok()

@@ -5,9 +5,10 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use actix::{Actor, Addr, Context, Handler, Recipient};
-use pool_core::ids::PoolId;
+use pool_core::ids::{AttemptId, PoolId};
 use pool_core::queue::{In, Params, PoolQueue};
 use pool_core::route::{Delivery, PoolMessage, Said};
+use pool_core::writer;
 
 use crate::clock::Clock;
 use crate::edges::{Edges, HasEdges, flush};
@@ -30,14 +31,18 @@ impl Pools {
         Pools { params, clock, switchboard, running: HashMap::new(), edges: Edges::default() }
     }
 
-    /// Starts the pool's actor where there is none. What is no beginning for a pool that has been forgotten, a
-    /// late verdict or observation, starts none: nobody would ever forget it again.
-    fn is_running_for(&mut self, pool: &PoolId, input: &In) -> bool {
+    /// Starts the pool's actor where there is none; says whether one runs. What is no beginning for a pool that has
+    /// been forgotten, a late verdict or observation, starts none: nobody would ever forget it again.
+    fn ensure_running(&mut self, pool: &PoolId, input: &In) -> bool {
         if self.running.contains_key(pool) {
             return true;
         }
         match input {
-            In::Assigned(_) | In::Take(_) => {}
+            In::Assigned(_) => {}
+            In::Take(attempt) => {
+                self.answer_for_nobody(pool.clone(), *attempt);
+                return false;
+            }
             In::Observed(_) | In::Finished(..) | In::Verified(_) => return false,
         }
         let machine = PoolQueue::new(pool.clone(), self.params.clone());
@@ -45,6 +50,17 @@ impl Pools {
         let shell = Shell::new(machine, input_of, Said::Pool, self.clock, switchboard);
         self.running.insert(pool.clone(), shell.start());
         true
+    }
+
+    /// A Take is answered in any case: nobody brings anything to the lane.
+    fn answer_for_nobody(&self, pool: PoolId, attempt: AttemptId) {
+        let nothing = Delivery::Writer(writer::In::Taken(pool, attempt, None));
+        let sending = self.switchboard.writer.send(Deliver(vec![nothing]));
+        drop(actix::spawn(async move {
+            if sending.await.is_err() {
+                tracing::debug!("the writer had stopped before a forgotten pool's answer");
+            }
+        }));
     }
 
     fn forget(&mut self, pool: PoolId) {
@@ -102,7 +118,7 @@ impl Handler<Deliver> for Pools {
             match delivery {
                 Delivery::Pool(pool, PoolMessage::Forget) => self.forget(pool),
                 Delivery::Pool(pool, PoolMessage::In(input)) => {
-                    if self.is_running_for(&pool, &input) {
+                    if self.ensure_running(&pool, &input) {
                         self.edges.push(pool.clone(), Delivery::Pool(pool, PoolMessage::In(input)));
                     }
                 }

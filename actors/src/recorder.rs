@@ -40,6 +40,7 @@ const FRESH: &str = "backend_pool_controller_source_fresh";
 const OBJECTS: &str = "backend_pool_controller_cached_objects";
 const UNDECODABLE: &str = "backend_pool_controller_undecodable_objects_total";
 const STALE: &str = "backend_pool_controller_stale_refused_total";
+const STALE_ACCEPTED: &str = "backend_pool_controller_stale_accepted_total";
 const RELISTS: &str = "backend_pool_controller_relists_total";
 const EVENTS: &str = "backend_pool_controller_events_total";
 const UNMATCHED: &str = "backend_pool_controller_unmatched_answers_total";
@@ -120,6 +121,11 @@ fn describe() {
         Unit::Count,
         "Lists and objects refused because they were older than what was seen."
     );
+    describe_counter!(
+        STALE_ACCEPTED,
+        Unit::Count,
+        "Lists older than what was seen, taken in because all had been older for minutes."
+    );
     describe_counter!(RELISTS, Unit::Count, "Lists made again, by reason.");
     describe_counter!(EVENTS, Unit::Count, "Kubernetes events by result.");
     describe_counter!(UNMATCHED, Unit::Count, "Answers that nobody waited for.");
@@ -182,6 +188,9 @@ impl Recorder {
             }
             Sample::UndecodableObject(kind) => counter!(UNDECODABLE, "kind" => kind.resource()).increment(1),
             Sample::StaleRefused(kind) => counter!(STALE, "kind" => kind.resource()).increment(1),
+            Sample::StaleAccepted(kind) => {
+                counter!(STALE_ACCEPTED, "kind" => kind.resource()).increment(1);
+            }
             Sample::Relist { kind, reason } => {
                 counter!(RELISTS, "kind" => kind.resource(), "reason" => reason.as_str()).increment(1);
             }

@@ -1,4 +1,4 @@
-//! Who stands behind each address. The wiring fills it once, before any actor runs.
+//! Who stands behind each address. The wiring fills it once, before any machine runs.
 
 use actix::{Message, Recipient};
 use pool_core::object::Kind;

@@ -83,7 +83,8 @@ pub(crate) struct Decision {
     pub(crate) effective: Vec<EffectiveValue>,
 }
 
-/// Decides; `mode_place` is where the mode was written, `cloud_file` the cloud configuration's name. With problems the identity is [`Identity::Anonymous`] and must not be used.
+/// Decides; `mode_place` is where the mode was written, `cloud_file` the cloud configuration's name. With problems the
+/// identity must not be used.
 pub(crate) fn decide(
     mode: IdentityMode,
     mode_place: &Place,
@@ -142,8 +143,8 @@ impl Chooser<'_> {
             Some(_) => "aadMSIDataPlaneIdentityPath, which this service does not know",
             None => "no credentials in the cloud configuration and the environment",
         };
-        let remedy = "set useFederatedWorkloadIdentityExtension, useManagedIdentityExtension, aadClientSecret or \
-                      aadClientCertPath in the cloud configuration";
+        let remedy = "set useFederatedWorkloadIdentityExtension, aadClientId and aadFederatedTokenFile in the cloud \
+                      configuration; this version uses workload identity alone";
         self.refuse("identity", found, Mismatch::new("a way to sign in at ARM", remedy));
         Identity::Anonymous
     }

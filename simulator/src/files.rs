@@ -25,8 +25,8 @@ pub struct Options {
 #[derive(Debug, Error)]
 pub enum BadOverlay {
     /// It is not YAML.
-    #[error("not yaml: {0}")]
-    NotYaml(String),
+    #[error("not yaml")]
+    NotYaml(#[source] serde_saphyr::Error),
     /// Its top is not a map.
     #[error("not a map of keys")]
     NotAMap,
@@ -49,8 +49,7 @@ impl Options {
     /// # Errors
     /// The text is not a map.
     pub fn overlay(text: &str) -> Result<Value, BadOverlay> {
-        let value: Value =
-            serde_saphyr::from_str(text).map_err(|error| BadOverlay::NotYaml(error.to_string()))?;
+        let value: Value = serde_saphyr::from_str(text).map_err(BadOverlay::NotYaml)?;
         if value.is_object() { Ok(value) } else { Err(BadOverlay::NotAMap) }
     }
 }

@@ -1,6 +1,6 @@
 //! `run`: the controller.
 
-use config::{LogFormat, LogLevel};
+use config::LogFormat;
 
 use super::{RunArgs, files};
 use crate::service::{self, Options};
@@ -10,7 +10,7 @@ use crate::telemetry::{self, Form};
 pub(super) fn run(args: &RunArgs) -> anyhow::Result<()> {
     let loaded = files::load(&args.files)?;
     let log = &loaded.config.controller.log;
-    telemetry::start(form(log.format), level(log.level));
+    telemetry::start(form(log.format), log.level.as_str());
     for warning in &loaded.warnings {
         tracing::warn!(%warning, "configuration");
     }
@@ -24,8 +24,4 @@ fn form(format: LogFormat) -> Form {
         LogFormat::Json => Form::Json,
         LogFormat::Text => Form::Text,
     }
-}
-
-fn level(level: LogLevel) -> &'static str {
-    level.as_str()
 }

@@ -1,5 +1,7 @@
 //! `simulate`: the unchanged service as a child process against the simulator's ARM and Kubernetes (design.md Z2).
 
+mod progress;
+
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -14,14 +16,14 @@ use tokio::signal::unix::{SignalKind, signal};
 use self::progress::Shown;
 use super::{say, tell};
 
-mod progress;
-
 /// How long the service may take to become ready.
 const READY_WITHIN: Duration = Duration::from_secs(60);
 /// How long the service may take to end.
 const END_WITHIN: Duration = Duration::from_secs(30);
 /// What the pools get on top of the duration to become right, where nothing else is said.
 const SETTLE: Duration = Duration::from_secs(120);
+/// A time that does not end while anybody watches.
+const FOR_EVER: Duration = Duration::from_secs(u32::MAX as u64);
 
 /// The flags of `simulate`.
 #[derive(Args, Debug)]
@@ -192,10 +194,10 @@ impl Stage {
             cloud_config.display(),
             controller.display(),
         ))?;
-        let churn = Churn::new(pattern(args, Duration::from_secs(u64::from(u32::MAX))), args.seed);
+        let churn = Churn::new(pattern(args, FOR_EVER), args.seed);
         let play = Play::new(&self.fakes, self.world.clone(), churn).await;
         let playing = async {
-            play.run(Duration::from_secs(u64::from(u32::MAX)), |_| ()).await;
+            play.run(FOR_EVER, |_| ()).await;
             std::future::pending::<()>().await;
         };
         tokio::select! {
@@ -262,7 +264,10 @@ impl Stage {
     ) -> anyhow::Result<()> {
         hand_out(args, report)?;
         if !args.exit_when_done {
-            tell(&format!("everything goes on; http://{}/api/v1/status shows the service; Ctrl-C ends it\n", args.listen));
+            tell(&format!(
+                "everything goes on; http://{}/api/v1/status shows the service; Ctrl-C ends it\n",
+                args.listen
+            ));
             tokio::select! {
                 () = stop => {}
                 ended = process.ended() => return Err(ended.into()),

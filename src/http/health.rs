@@ -52,7 +52,10 @@ async fn readyz(request: HttpRequest, life: web::Data<Life>) -> HttpResponse {
         &request,
         &[
             ("lists", wait(synced.lists, "the first complete lists of Services, EndpointSlices and Nodes")),
-            ("discovery", wait(synced.discovery, "the first look at every managed load balancer")),
+            (
+                "discovery",
+                wait(synced.discovery, "every managed load balancer to be asked for, and one to be seen"),
+            ),
             ("shutdown", if leaving { Err("shutting down".to_owned()) } else { Ok(()) }),
         ],
     )

@@ -50,7 +50,9 @@ fn about(id: &PoolId, snapshot: &Snapshot) -> Option<String> {
             HeldReason::EmptyConfirm => {
                 "until it is certain that the Service has no endpoints (guards.emptyConfirm)"
             }
-            HeldReason::NoUsableNode => "because it has endpoints and none of their nodes is usable",
+            HeldReason::NoUsableNode => {
+                "because it has endpoints and none of their nodes is usable, or one of its slices or nodes cannot be read"
+            }
             HeldReason::LastMember => {
                 "because it has endpoints that do not count, and none of their nodes is in the pool"
             }

@@ -79,6 +79,7 @@ pub fn machines(config: &Config) -> Machines {
             turns: usize::try_from(controller.writer.max_concurrent_load_balancers).unwrap_or(usize::MAX),
             if_match: controller.writer.if_match,
             etag_rounds: controller.writer.etag_rounds,
+            client_retries: config.cloud.client_retries(),
             writes_per_5_minutes: controller.budget.writes_per_5_minutes,
             reads_per_5_minutes: controller.budget.reads_per_5_minutes,
             network: config.cloud.vnet_id().map(NetworkId::new),

@@ -6,6 +6,8 @@ use std::path::Path;
 use pool_core::assignment::HeldReason;
 use pool_core::sample::PoolState;
 
+use crate::tidy;
+
 fn read(path: &str) -> String {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(path);
     std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
@@ -74,7 +76,7 @@ fn every_route_is_explained_and_no_other() {
 fn every_log_line_of_a_warning_or_an_error_is_explained() {
     let explained = first_cells(&read("docs/errors.md"), "Log");
     let mut told = BTreeSet::new();
-    for file in ["src", "actors/src", "actors/arm/src"].iter().flat_map(|folder| sources(folder)) {
+    for file in sources(&["src/", "actors/src/", "actors/arm/src/"]) {
         for call in ["tracing::warn!(", "tracing::error!("] {
             for (at, _) in file.match_indices(call) {
                 told.insert(message(&file[at + call.len()..]));
@@ -103,22 +105,9 @@ fn message(call: &str) -> String {
     quoted(&call[..end]).last().unwrap_or_default().to_owned()
 }
 
-/// The texts of all sources below a folder, unit tests left out.
-fn sources(folder: &str) -> Vec<String> {
-    let mut folders = vec![Path::new(env!("CARGO_MANIFEST_DIR")).join(folder)];
-    let mut texts = Vec::new();
-    while let Some(folder) = folders.pop() {
-        for entry in std::fs::read_dir(&folder).expect("the sources can be read").flatten() {
-            let path = entry.path();
-            if path.is_dir() {
-                if entry.file_name() != "tests" {
-                    folders.push(path);
-                }
-            } else if path.extension().is_some_and(|kind| kind == "rs") && !path.ends_with("tests.rs") {
-                let text = std::fs::read_to_string(&path).expect("the sources can be read");
-                texts.push(text.split("\n#[cfg(test)]\nmod ").next().unwrap_or_default().to_owned());
-            }
-        }
-    }
-    texts
+/// The texts of all sources below these folders, unit tests left out.
+fn sources(folders: &[&str]) -> Vec<String> {
+    let below = |path: &str| folders.iter().any(|folder| path.starts_with(folder));
+    let all = tidy::files(&[".rs"]).into_iter().filter(|(path, _)| below(path) && !tidy::is_test(path));
+    all.map(|(_, text)| tidy::before_tests(&text).to_owned()).collect()
 }

@@ -1,6 +1,5 @@
 //! The stage of these tests: the simulator's fakes with a small world, the real binary against them, and its listeners.
 
-use std::path::PathBuf;
 use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
 
@@ -14,7 +13,7 @@ use simulator::{Fakes, FileOptions, Files, Settings, Size, World};
 use tempfile::TempDir;
 use tokio::process::{Child, Command};
 
-use crate::support::{PATIENCE, eventually};
+use crate::support::{PATIENCE, eventually, log_lines};
 
 /// The binary under test.
 pub const PROGRAM: &str = env!("CARGO_BIN_EXE_azure-backend-pool-controller");
@@ -139,13 +138,7 @@ impl Stage {
 
     /// The whole lines of the log so far; what is no JSON is kept as text.
     pub fn log(&self) -> Vec<Value> {
-        let text = std::fs::read_to_string(self.log_path()).unwrap_or_default();
-        let whole = text.rsplit_once('\n').map_or("", |(whole, _)| whole);
-        whole.lines().map(|line| serde_json::from_str(line).unwrap_or_else(|_| Value::from(line))).collect()
-    }
-
-    fn log_path(&self) -> PathBuf {
-        self.folder.path().join("log")
+        log_lines(&self.folder.path().join("log"))
     }
 
     async fn call(&self, method: Method, listener: &str, path: &str) -> Result<Answer, String> {

@@ -99,7 +99,7 @@ async fn d6_endpoints_without_a_usable_node_are_told_by_event_and_in_the_admin_a
     let garbled = build::node("garbled-ip", &["10.224.0.300"], &[], true, &[]);
     stage.fakes.apply(vec![without, garbled]).await.expect("the model takes them");
     let cases = [
-        ("nameless", None, "1 endpoints without a nodeName"),
+        ("nameless", None, "1 endpoint without a nodeName"),
         ("ghost", Some("no-such-node"), "node no-such-node is not known"),
         ("homeless", Some("without-ip"), "node without-ip has no IPv4 address"),
         ("garbled", Some("garbled-ip"), "node garbled-ip has no IPv4 address"),

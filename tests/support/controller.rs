@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::azure::Azure;
 use super::kubernetes::{Cluster, tail};
-use super::{PATIENCE, eventually};
+use super::{PATIENCE, eventually, log_lines};
 
 /// The binary under test.
 const PROGRAM: &str = env!("CARGO_BIN_EXE_azure-backend-pool-controller");
@@ -136,7 +136,7 @@ pub const EMPTY_CONFIRM_S: u64 = 3;
 
 /// The addresses of the listeners, which the controller logs when it has started.
 fn listeners(log: &Path) -> Option<(String, String)> {
-    let started = lines(log).into_iter().find(|line| line["message"] == "started")?;
+    let started = log_lines(log).into_iter().find(|line| line["message"] == "started")?;
     let address = |field: &str| started[field].as_str().map(str::to_owned);
     Some((address("health")?, address("admin")?))
 }
@@ -144,12 +144,5 @@ fn listeners(log: &Path) -> Option<(String, String)> {
 /// The log's lines of level ERROR, and those that are no log lines: what a panic prints.
 fn errors(log: &Path) -> Vec<String> {
     let wrong = |line: &Value| line["level"] == "ERROR" || !line.is_object();
-    lines(log).iter().filter(|line| wrong(line)).map(ToString::to_string).collect()
-}
-
-fn lines(log: &Path) -> Vec<Value> {
-    let text = std::fs::read_to_string(log).unwrap_or_default();
-    // A line that is being written at this moment has no end yet.
-    let whole = text.rsplit_once('\n').map_or("", |(whole, _)| whole);
-    whole.lines().map(|line| serde_json::from_str(line).unwrap_or_else(|_| Value::from(line))).collect()
+    log_lines(log).iter().filter(|line| wrong(line)).map(ToString::to_string).collect()
 }

@@ -39,10 +39,8 @@ pub(crate) enum Unfit {
     },
 }
 
-impl From<serde_json::Error> for Unfit {
-    fn from(source: serde_json::Error) -> Unfit {
-        Unfit::Malformed { source }
-    }
+fn malformed(source: serde_json::Error) -> Unfit {
+    Unfit::Malformed { source }
 }
 
 impl PoolDocument {
@@ -54,9 +52,10 @@ impl PoolDocument {
     /// The document with the edit applied, for the body of a PUT. The address array is always written, even
     /// empty; a virtual network that is there is never changed.
     pub(crate) fn apply(&self, edit: &Edit) -> Result<Vec<u8>, Unfit> {
-        let mut properties = Object::within(self.0.get(PROPERTIES).ok_or(Unfit::WithoutProperties)?)?;
+        let properties = self.0.get(PROPERTIES).ok_or(Unfit::WithoutProperties)?;
+        let mut properties = Object::within(properties).map_err(malformed)?;
         let old: Vec<Box<RawValue>> = match properties.get(ADDRESSES) {
-            Some(raw) => serde_json::from_str(raw.get())?,
+            Some(raw) => serde_json::from_str(raw.get()).map_err(malformed)?,
             None => Vec::new(),
         };
         let length = old.len();
@@ -71,20 +70,20 @@ impl PoolDocument {
                 continue;
             }
             addresses.push(match edit.set_admin.get(&position).and_then(|state| entry::spelling(*state)) {
-                Some(state) => with_admin_state(&raw, state)?,
+                Some(state) => with_admin_state(&raw, state).map_err(malformed)?,
                 None => raw,
             });
         }
         for new in &edit.add {
-            addresses.push(to_raw_value(&entry::build(new))?);
+            addresses.push(to_raw_value(&entry::build(new)).map_err(malformed)?);
         }
-        properties.set(ADDRESSES, to_raw_value(&addresses)?);
+        properties.set(ADDRESSES, to_raw_value(&addresses).map_err(malformed)?);
         if let (Some(network), None) = (&edit.pool_network, properties.get(NETWORK)) {
-            properties.set(NETWORK, to_raw_value(&entry::reference(network))?);
+            properties.set(NETWORK, to_raw_value(&entry::reference(network)).map_err(malformed)?);
         }
         let mut whole = self.0.clone();
-        whole.set(PROPERTIES, properties.to_raw()?);
-        Ok(serde_json::to_vec(&whole)?)
+        whole.set(PROPERTIES, properties.to_raw().map_err(malformed)?);
+        serde_json::to_vec(&whole).map_err(malformed)
     }
 }
 

@@ -177,6 +177,23 @@ pub struct PoolFacts {
 }
 
 impl PoolFacts {
+    /// A pool at rest with these entries, which nothing uses yet.
+    #[cfg(test)]
+    pub(crate) fn at_rest(id: PoolId, entries: Vec<Entry>) -> PoolFacts {
+        PoolFacts {
+            id,
+            entries,
+            rules: Vec::new(),
+            outbound_rule: false,
+            inbound_nat_rule: false,
+            nic_backed: false,
+            sync_automatic: false,
+            network: None,
+            etag: None,
+            provisioning: Provisioning::Succeeded,
+        }
+    }
+
     /// The addresses in it.
     #[must_use]
     pub fn members(&self) -> BTreeSet<IpAddr> {

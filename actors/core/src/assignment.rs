@@ -65,7 +65,7 @@ pub struct Held {
 pub enum HeldReason {
     /// The last member of a live Service waits for confirmation (G2).
     EmptyConfirm,
-    /// There are endpoints but no usable node behind any of them (D6).
+    /// There are endpoints but no usable node behind any of them, or a slice or node of theirs cannot be read (D6).
     NoUsableNode,
     /// There are endpoints, but none that counts, and none of their nodes is in the pool: what is in it is all
     /// there is (G2).

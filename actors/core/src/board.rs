@@ -35,7 +35,7 @@ pub enum In {
     Lb(LbView),
     /// The first complete lists are in.
     ListsSynced,
-    /// Every managed load balancer has been looked at once.
+    /// Every managed load balancer has been tried, and at least one was seen.
     DiscoverySynced,
 }
 

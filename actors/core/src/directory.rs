@@ -42,7 +42,7 @@ pub struct Params {
 pub enum In {
     /// The first complete lists are in.
     ListsSynced,
-    /// Every managed load balancer has been looked at once.
+    /// Every managed load balancer has been tried, and at least one was seen.
     DiscoverySynced,
     /// A Service changed or is gone.
     Service(ServiceUid, Option<Arc<ServiceFact>>),

@@ -63,7 +63,7 @@ pub enum Out {
     },
     /// To the Directory: a load balancer as it is; `facts: None` means that it does not exist.
     Lb(LbObservation),
-    /// To the Directory and the board: every managed load balancer has been looked at once.
+    /// To the Directory and the board: every managed load balancer has been tried, and at least one was seen.
     Synced,
     /// To the board.
     View(LbView),
@@ -113,12 +113,13 @@ enum Phase {
     Waiting,
     /// Not every load balancer has been looked at yet.
     FirstLook {
-        /// Those that were neither read nor found absent.
-        unseen: BTreeSet<usize>,
-        /// Those of them of which no read has ended, not even in failure.
+        /// Those of which no read has ended, not even in failure.
         untried: BTreeSet<usize>,
+        /// Whether one of them was read or found absent.
+        any_seen: bool,
     },
-    /// Each has been looked at once.
+    /// Each has been tried and at least one was seen. One that cannot be read does not keep the others waiting:
+    /// what is not known of it is not written.
     Synced,
 }
 
@@ -182,7 +183,7 @@ impl Discovery {
         for (uid, candidate) in &self.candidates {
             self.followups.found_at_start(uid, &candidate.key, now);
         }
-        self.phase = Phase::FirstLook { unseen: all.clone(), untried: all };
+        self.phase = Phase::FirstLook { any_seen: all.is_empty(), untried: all };
         self.settle_phase(out);
     }
 
@@ -266,11 +267,9 @@ impl Discovery {
         out.push(Out::View(balancer.view()));
         match &mut self.phase {
             Phase::Waiting | Phase::Synced => {}
-            Phase::FirstLook { unseen, untried } => {
+            Phase::FirstLook { untried, any_seen } => {
                 untried.remove(&place);
-                if seen {
-                    unseen.remove(&place);
-                }
+                *any_seen |= seen;
             }
         }
         self.settle_phase(out);
@@ -278,7 +277,7 @@ impl Discovery {
 
     fn settle_phase(&mut self, out: &mut Vec<Out>) {
         match &self.phase {
-            Phase::FirstLook { unseen, .. } if unseen.is_empty() => {
+            Phase::FirstLook { untried, any_seen: true } if untried.is_empty() => {
                 self.phase = Phase::Synced;
                 out.push(Out::Synced);
             }

@@ -203,7 +203,7 @@ impl ServiceKey {
         ServiceKey { namespace: namespace.into(), name: name.into() }
     }
 
-    /// The name that the cloud-controller-manager gives this Service's own pool (D2, reference/upstream.md 2.3).
+    /// The name that the cloud-controller-manager gives this Service's own pool (D2).
     #[must_use]
     pub fn pool_name(&self, family: Family) -> PoolName {
         let suffix = match family {

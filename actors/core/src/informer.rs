@@ -3,16 +3,22 @@
 //!
 //! A list is collected aside and put in force as a whole when it is complete. Inputs only mark Services; `tick`
 //! works each of them out once, so that a batch of inputs costs one recomputation per Service.
+//!
+//! What cannot be decoded does not count as absent (D6). The last good state of an object stays in force; where there
+//! is none, the parts that rest on it are marked as not known, so that nothing is removed for them. A Service that was
+//! never decoded is not told at all: nothing is managed for it, and a pool that it uses is not written.
 
 mod cache;
 mod intern;
 mod node;
 mod part;
+mod refusals;
 mod selection;
 mod staging;
 #[cfg(test)]
 mod tests;
 mod undecodable;
+mod unread;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -21,17 +27,18 @@ use std::time::Duration;
 
 use crate::ids::{Family, NodeName, ServiceKey, ServiceUid};
 use crate::level::Provenance;
-use crate::machine::{Machine, Now};
+use crate::machine::{Machine, Now, earliest};
 use crate::object::{Kind, Object, ObjectKey, ServiceObject};
 use crate::report::{Report, ServiceRef, Subject, What};
 use crate::sample::{RelistReason, Sample};
 use crate::view::Candidacy;
 use crate::watch::Seen;
 use cache::{Applied, Arrival, Cache, kind_of};
-use part::Worked;
+use part::{Ground, Worked};
 use selection::Selection;
-use staging::{Staging, Stream};
+use staging::{Judged, Staging, Stream};
 use undecodable::Undecodables;
+use unread::Unread;
 
 /// Which endpoints make their node a required member (D4).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -87,7 +94,7 @@ pub enum In {
 /// What the Informer can say.
 #[derive(Clone, Debug)]
 pub enum Out {
-    /// To the Directory and, as far as candidates go, to Discovery: a Service's part, or that it is gone.
+    /// To the Directory and to Discovery: a Service's part, or that it is gone.
     Service(ServiceUid, Option<Arc<ServiceFact>>),
     /// To the Directory, Discovery and the board: the first complete lists of all three kinds are in.
     Synced,
@@ -132,6 +139,18 @@ pub struct ServiceFact {
 }
 
 impl ServiceFact {
+    /// Takes over what must not be lost of an older fact whose place a newer one takes before anybody acted on it: the
+    /// doubt about where it came from (G1) and the moment of its oldest trigger (A3).
+    pub(crate) fn absorb(newer: &mut Arc<ServiceFact>, older: &ServiceFact) {
+        let triggered = [newer.triggered, older.triggered].into_iter().flatten().min();
+        let provenance = newer.provenance.max(older.provenance);
+        if newer.triggered != triggered || newer.provenance != provenance {
+            let joined = Arc::make_mut(newer);
+            joined.triggered = triggered;
+            joined.provenance = provenance;
+        }
+    }
+
     /// Whether it says the same, how and when it came apart.
     fn same_as(&self, other: &ServiceFact) -> bool {
         self.key == other.key
@@ -154,7 +173,9 @@ pub struct Part {
     pub required: BTreeMap<IpAddr, RequiredNode>,
     /// Addresses that may stay: of nodes with any endpoint, and last known ones (D6).
     pub tolerated: BTreeSet<IpAddr>,
-    /// Whether there are endpoints but none with a usable address, last known ones included (D6).
+    /// Whether what is asked for cannot be used or is not known (D6): there are endpoints but none with a usable
+    /// address, last known ones included; or a slice that is or may be the Service's, or a node of its endpoints,
+    /// exists and was never decoded. Then nothing may be removed; what is required is still to be added.
     pub unusable: bool,
 }
 
@@ -174,6 +195,7 @@ pub struct Informer {
     streams: BTreeMap<Kind, Stream>,
     cache: Cache,
     undecodables: Undecodables,
+    unread: Unread,
     /// Whether [`Out::Synced`] has been said.
     said_synced: bool,
     /// The last [`Out::Cached`].
@@ -196,7 +218,8 @@ impl Machine for Informer {
     }
 
     fn deadline(&self) -> Option<Now> {
-        self.cache.deadline().filter(|_| self.is_synced())
+        let look_again = self.streams.values().filter_map(|stream| stream.look_again).min();
+        earliest(self.cache.deadline(), look_again).filter(|_| self.is_synced())
     }
 
     fn tick(&mut self, now: Now, out: &mut Vec<Out>) {
@@ -205,6 +228,11 @@ impl Machine for Informer {
         }
         self.cache.expire(now);
         self.cache.due = None;
+        for (kind, stream) in &mut self.streams {
+            if stream.look_again.take_if(|at| *at <= now).is_some() {
+                out.push(Out::Relist(*kind, RelistReason::Broken));
+            }
+        }
         for key in std::mem::take(&mut self.cache.dirty) {
             self.settle(now, &key, out);
         }
@@ -225,6 +253,7 @@ impl Informer {
             streams: Kind::ALL.into_iter().map(|kind| (kind, Stream::default())).collect(),
             cache: Cache::new(Selection { multi_slb, namespaces, selector }, last_known_for),
             undecodables: Undecodables::default(),
+            unread: Unread::default(),
             said_synced: false,
             said_cached: BTreeMap::new(),
         }
@@ -247,13 +276,8 @@ impl Informer {
             Seen::Reconnected => stream.reconnected(now),
             Seen::ListDone(version) => {
                 if let Some(staging) = stream.staging.take() {
-                    if stream.version.0.is_empty() || !version.is_older_than(&stream.version) {
-                        stream.reach(&version);
-                        self.commit(now, kind, staging, out);
-                    } else {
-                        out.push(Out::Sample(Sample::StaleRefused(kind)));
-                        out.push(Out::Relist(kind, RelistReason::Stale));
-                    }
+                    let judged = stream.judge(now, &version);
+                    self.on_list(now, kind, judged, staging, out);
                 }
             }
             Seen::Object(object) => self.on_object(now, kind, object, out),
@@ -267,13 +291,15 @@ impl Informer {
                         stream.reach(&resource_version);
                         let arrival = stream.arrival(now);
                         match self.cache.remove(arrival, &key, Some(&resource_version)) {
-                            Applied::Taken | Applied::Known => self.undecodables.forget(&key),
+                            Applied::Taken | Applied::Known => self.on_clear(arrival, &key),
                             Applied::Stale => out.push(Out::Sample(Sample::StaleRefused(kind))),
                         }
                     }
                 }
             }
-            Seen::Undecodable { key, error } => self.on_undecodable(now, kind, key, error),
+            Seen::Undecodable { key, owner, error } => {
+                self.on_undecodable(now, kind, key.map(|key| (key, owner)), error);
+            }
         }
     }
 
@@ -296,19 +322,35 @@ impl Informer {
 
     fn apply(&mut self, arrival: Arrival, key: &ObjectKey, object: Object, out: &mut Vec<Out>) {
         match self.cache.put(arrival, object) {
-            Applied::Taken | Applied::Known => self.undecodables.forget(key),
+            Applied::Taken | Applied::Known => self.on_clear(arrival, key),
             Applied::Stale => out.push(Out::Sample(Sample::StaleRefused(kind_of(key)))),
         }
     }
 
-    /// The last good state of an object that cannot be decoded stays in force. One without a name may be any
-    /// object: a list that holds one proves no absence.
-    fn on_undecodable(&mut self, now: Now, kind: Kind, key: Option<ObjectKey>, error: Arc<str>) {
-        let staging = self.streams.entry(kind).or_default().staging.as_mut();
-        match key.filter(|key| kind_of(key) == kind) {
-            Some(key) => {
+    /// An object is decoded or gone.
+    fn on_clear(&mut self, arrival: Arrival, key: &ObjectKey) {
+        self.undecodables.forget(key);
+        self.cache.touch_concerned(self.unread.remove(key), arrival);
+    }
+
+    /// The last good state of an object that cannot be decoded stays in force; where there is none, it is not known.
+    /// One without a name may be any object: a list that holds one proves no absence.
+    fn on_undecodable(
+        &mut self,
+        now: Now,
+        kind: Kind,
+        named: Option<(ObjectKey, Option<ServiceKey>)>,
+        error: Arc<str>,
+    ) {
+        let stream = self.streams.entry(kind).or_default();
+        let arrival = stream.arrival(now);
+        let staging = stream.staging.as_mut();
+        match named.filter(|(key, _)| kind_of(key) == kind) {
+            Some((key, owner)) => {
                 if let Some(staging) = staging {
-                    staging.add_undecodable(key.clone());
+                    staging.add_undecodable(key.clone(), owner);
+                } else if !self.cache.holds(&key) {
+                    self.cache.touch_concerned(self.unread.add(&key, owner), arrival);
                 }
                 if self.undecodables.note(key, error) {
                     self.cache.due.get_or_insert(now);
@@ -322,26 +364,46 @@ impl Informer {
         }
     }
 
+    /// Puts a complete list in force, or refuses it.
+    fn on_list(&mut self, now: Now, kind: Kind, judged: Judged, mut staging: Staging, out: &mut Vec<Out>) {
+        match judged {
+            Judged::Current => self.commit(now, kind, staging, out),
+            Judged::Refused => {
+                out.push(Out::Sample(Sample::StaleRefused(kind)));
+                out.push(Out::Relist(kind, RelistReason::Stale));
+            }
+            Judged::TakenBack => {
+                out.push(Out::Sample(Sample::StaleAccepted(kind)));
+                staging.provenance = Provenance::Relist;
+                self.cache.forget_versions(kind);
+                self.commit(now, kind, staging, out);
+            }
+        }
+    }
+
     /// Puts a complete list in force: objects that it lacks are gone, unless one of them may be among those
     /// that could not be decoded.
     fn commit(&mut self, now: Now, kind: Kind, staging: Staging, out: &mut Vec<Out>) {
         let arrival = Arrival { now, provenance: staging.provenance };
         let was_synced = self.is_synced();
-        self.undecodables.keep_listed(kind, staging.undecodable());
         let missing: Vec<ObjectKey> = if staging.blind {
             Vec::new()
         } else {
             self.cache.keys(kind).into_iter().filter(|key| !staging.holds(key)).collect()
         };
-        for (key, object) in staging.into_objects() {
+        let blind = staging.blind;
+        let (objects, mut undecodable) = staging.into_parts();
+        self.undecodables.keep_listed(kind, &undecodable);
+        for (key, object) in objects {
             self.apply(arrival, &key, object, out);
         }
         for key in missing {
             self.cache.remove(arrival, &key, None);
         }
+        undecodable.retain(|key, _| !self.cache.holds(key));
+        self.cache.touch_concerned(self.unread.listed(kind, undecodable, blind), arrival);
         let stream = self.streams.entry(kind).or_default();
-        stream.synced = true;
-        stream.catching_up_until = None;
+        stream.on_listed(now, blind);
         if !was_synced && self.is_synced() {
             // Even a cluster without Services has to be told of.
             self.cache.due.get_or_insert(now);
@@ -358,9 +420,14 @@ impl Informer {
         let service = entry.service.clone().filter(|(_, candidacy)| *candidacy != Candidacy::NotLoadBalancer);
         let mut worked = match &service {
             Some((service, Candidacy::Candidate)) => {
-                let entry = &self.cache.entries[key];
-                let used = part::used_families(service);
-                part::work_out(entry, &self.cache.nodes, used, self.counts, now)
+                let ground = Ground {
+                    nodes: &self.cache.nodes,
+                    unread: &self.unread,
+                    used: part::used_families(service),
+                    rule: self.counts,
+                    now,
+                };
+                part::work_out(key, &self.cache.entries[key], &ground)
             }
             Some((
                 _,
@@ -444,6 +511,8 @@ impl Informer {
     /// to know, so it is called after lists and by tests.
     fn check(&self) -> bool {
         let said = self.cache.entries.values().any(|entry| entry.said.is_some());
-        self.cache.check() && (self.is_synced() || (!said && !self.said_synced))
+        self.cache.check()
+            && self.unread.check(&self.cache)
+            && (self.is_synced() || (!said && !self.said_synced))
     }
 }

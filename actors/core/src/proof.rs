@@ -49,24 +49,13 @@ pub fn prove(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::arm::Provisioning;
     use crate::ids::{LbName, PoolId, PoolName};
 
     fn owned() -> (PoolFacts, BTreeMap<ServiceUid, ServiceKey>) {
         let uid = ServiceUid::new("11111111-2222-3333-4444-555555555555");
         let rule = format!("{}-TCP-80", RulePrefix::of(&uid).as_str());
-        let facts = PoolFacts {
-            id: PoolId::new(LbName::new("lb"), PoolName::new("shop-web")),
-            entries: Vec::new(),
-            rules: vec![rule.into()],
-            outbound_rule: false,
-            inbound_nat_rule: false,
-            nic_backed: false,
-            sync_automatic: false,
-            network: None,
-            etag: None,
-            provisioning: Provisioning::Succeeded,
-        };
+        let id = PoolId::new(LbName::new("lb"), PoolName::new("shop-web"));
+        let facts = PoolFacts { rules: vec![rule.into()], ..PoolFacts::at_rest(id, Vec::new()) };
         (facts, BTreeMap::from([(uid, ServiceKey::new("shop", "web"))]))
     }
 

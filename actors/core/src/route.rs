@@ -8,6 +8,7 @@ use std::sync::Arc;
 use crate::arm::ArmCall;
 use crate::events::Event;
 use crate::ids::{CallId, LbName, PoolId, ServiceKey, ServiceUid};
+use crate::informer::ServiceFact;
 use crate::machine::Now;
 use crate::object::Kind;
 use crate::sample::{GateClass, Sample};
@@ -283,7 +284,7 @@ fn from_writer(said: writer::Out, deliver: &mut impl FnMut(Delivery)) {
         }
         writer::Out::Verified(pool, verdict) => deliver(to_pool(pool, queue::In::Verified(verdict))),
         writer::Out::Observed(pool, observation) => deliver(to_pool(pool, queue::In::Observed(observation))),
-        // The admin state's own machine joins with chapter 8; until then nobody posts its part of a slot.
+        // Nobody posts the admin-state part of a slot, so nobody waits for its end.
         writer::Out::AdminFinished { .. } => {}
         writer::Out::Read { call, began, result } => {
             deliver(Delivery::Discovery(discovery::In::Read { call, began, result }));
@@ -335,19 +336,12 @@ impl Delivery {
     /// Takes over what must not be lost of the older fact that this one replaces: the doubt about where it came
     /// from (G1) and the moment of its oldest trigger.
     pub fn absorb(&mut self, older: &Delivery) {
-        let (
+        if let (
             Delivery::Directory(directory::In::Service(_, Some(newer))),
             Delivery::Directory(directory::In::Service(_, Some(older))),
         ) = (self, older)
-        else {
-            return;
-        };
-        let triggered = [newer.triggered, older.triggered].into_iter().flatten().min();
-        let provenance = newer.provenance.max(older.provenance);
-        if newer.triggered != triggered || newer.provenance != provenance {
-            let fact = Arc::make_mut(newer);
-            fact.triggered = triggered;
-            fact.provenance = provenance;
+        {
+            ServiceFact::absorb(newer, older);
         }
     }
 

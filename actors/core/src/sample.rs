@@ -9,7 +9,7 @@ use crate::object::Kind;
 /// One observation for the metrics actor. Labels are closed sets; addresses never occur in them.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Sample {
-    /// A terminal outcome of an attempt (S0 "Metrics"): duration and whether it succeeded.
+    /// A terminal outcome of an attempt (S0 "Metrics").
     Attempt {
         /// From Take to the outcome.
         took: Duration,
@@ -29,7 +29,7 @@ pub enum Sample {
         /// How it was answered.
         result: ArmResult,
     },
-    /// How many pools are in each state.
+    /// A pool went from one state to another.
     PoolState {
         /// The state the pool left; `None` when it is new.
         from: Option<PoolState>,
@@ -95,6 +95,8 @@ pub enum Sample {
     UndecodableObject(Kind),
     /// A list or an object older than what was seen already, and refused (D6).
     StaleRefused(Kind),
+    /// A list older than what was seen already, taken in after all lists had been older for long (D6).
+    StaleAccepted(Kind),
     /// A relist was made, for this reason.
     Relist {
         /// Of which kind.
@@ -156,7 +158,7 @@ impl AttemptEnd {
 /// The state a pool is counted under.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum PoolState {
-    /// Assigned, but never observed.
+    /// Assigned, and not seen since, or not since an attempt whose end is not certain.
     Unknown,
     /// As it should be.
     Right,

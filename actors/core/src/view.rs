@@ -38,7 +38,7 @@ pub struct Snapshot {
 pub struct Synced {
     /// The first complete lists of all three kinds.
     pub lists: bool,
-    /// The first look at every managed load balancer.
+    /// Every managed load balancer has been tried, and at least one was seen.
     pub discovery: bool,
 }
 
@@ -155,7 +155,8 @@ pub struct LaneView {
     pub lb: LbName,
     /// The pool that is written, its phase in one word, and since when.
     pub writing: Option<(PoolId, &'static str, Now)>,
-    /// Pools that are due, in the order in which they would be granted, with their class and waiting time.
+    /// Pools that are due, in the order in which they would be granted, each with its class, or `waiting to retry`,
+    /// and since when.
     pub waiting: Vec<(PoolId, &'static str, Now)>,
     /// Until when the lane is closed.
     pub closed_until: Option<Now>,

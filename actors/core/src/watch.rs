@@ -4,8 +4,10 @@
 //! waiting after failures. The kubernetes port opens the requests and decodes the lines; the Informer owns the
 //! objects.
 //!
-//! The port sets `timeoutSeconds` of a watch to 240 to 300 s and asks for bookmarks, so that a healthy watch is
-//! never silent for as long as [`SILENCE_LIMIT`].
+//! The port sets `timeoutSeconds` of a watch to 240 to 300 s and asks for bookmarks, which servers send about once a
+//! minute, so a healthy watch is never silent for long. One that is silent for [`REOPEN_AFTER`] may hang on a
+//! connection that died unnoticed: it is opened again from where it was, which costs next to nothing where
+//! bookmarks are merely rare. One that stays silent for [`SILENCE_LIMIT`] in all is given up for a list.
 
 mod backoff;
 mod stream;
@@ -15,7 +17,7 @@ mod tests;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::ids::CallId;
+use crate::ids::{CallId, ServiceKey};
 use crate::level::Provenance;
 use crate::machine::{Machine, Now};
 use crate::object::{Kind, Object, ObjectKey, ResourceVersion};
@@ -27,7 +29,9 @@ use backoff::Backoff;
 const ANSWER_LIMIT: Duration = Duration::from_secs(60);
 /// How long a streaming list may take from its acceptance to its end.
 const LIST_LIMIT: Duration = Duration::from_secs(60);
-/// How long a watch may go without a line before it counts as broken.
+/// How long a watch may go without a line before it is opened again from where it was.
+pub const REOPEN_AFTER: Duration = Duration::from_secs(100);
+/// How long a watch, opened again or not, may go without a line before it counts as broken.
 pub const SILENCE_LIMIT: Duration = Duration::from_secs(330);
 /// How long a refused streaming list is not asked for again.
 const PLAIN_FOR: Duration = Duration::from_secs(600);
@@ -96,6 +100,8 @@ pub enum Line {
     Undecodable {
         /// Which object, when its metadata could be read.
         key: Option<ObjectKey>,
+        /// The Service that it is a slice of, when it is a slice and its metadata say so.
+        owner: Option<ServiceKey>,
         /// The version it has, when that could be read.
         resource_version: Option<ResourceVersion>,
         /// What is wrong with it.
@@ -173,6 +179,8 @@ pub enum Seen {
     Undecodable {
         /// Which object, when its metadata could be read.
         key: Option<ObjectKey>,
+        /// The Service that it is a slice of, when it is a slice and its metadata say so.
+        owner: Option<ServiceKey>,
         /// What is wrong with it.
         error: Arc<str>,
     },
@@ -233,7 +241,8 @@ enum Work {
     /// One page of a plain list; `began` as above.
     List { page: Option<Arc<str>>, began: bool },
     /// A watch that is complete up to `from`; `again`: the Informer has yet to hear of the new connection.
-    Watch { from: ResourceVersion, again: bool },
+    /// `silent`: since when nothing was heard, when it was opened again for that reason and nothing was heard since.
+    Watch { from: ResourceVersion, again: bool, silent: Option<Now> },
 }
 
 impl Work {
@@ -241,6 +250,14 @@ impl Work {
         match self {
             Work::StreamingList { began } | Work::List { page: _, began } => *began,
             Work::Watch { .. } => false,
+        }
+    }
+
+    /// Something was heard on it.
+    fn break_silence(&mut self) {
+        match self {
+            Work::Watch { silent, .. } => *silent = None,
+            Work::StreamingList { .. } | Work::List { .. } => {}
         }
     }
 }
@@ -279,7 +296,10 @@ impl Machine for Watcher {
             Phase::Asked { sent, .. } => Some(sent.plus(ANSWER_LIMIT)),
             Phase::Following { opened, heard, work, .. } => Some(match work {
                 Work::StreamingList { .. } => opened.plus(LIST_LIMIT),
-                Work::List { .. } | Work::Watch { .. } => heard.plus(SILENCE_LIMIT),
+                Work::List { .. } => heard.plus(SILENCE_LIMIT),
+                Work::Watch { silent, .. } => {
+                    heard.plus(REOPEN_AFTER).min(silent.unwrap_or(*heard).plus(SILENCE_LIMIT))
+                }
             }),
         }
     }
@@ -292,13 +312,19 @@ impl Machine for Watcher {
             Phase::Idle => {}
             Phase::Waiting { next, .. } => match next.clone() {
                 Next::List => self.begin_list(now, out),
-                Next::Watch { from } => self.open(now, Work::Watch { from, again: true }, out),
+                Next::Watch { from } => self.watch_again(now, from, None, out),
             },
             Phase::Asked { .. } => self.fail(now, WatchFailure::Other("no answer for 60 s".into()), out),
-            Phase::Following { work, .. } => match work {
+            Phase::Following { heard, work, .. } => match work {
                 Work::StreamingList { .. } => {
                     let why = "a streaming list did not end within 60 s";
                     self.fail(now, WatchFailure::StreamingRefused(why.into()), out);
+                }
+                Work::Watch { from, silent, .. } if now < silent.unwrap_or(*heard).plus(SILENCE_LIMIT) => {
+                    let (from, silent) = (from.clone(), silent.unwrap_or(*heard));
+                    self.last_error = Some("the watch was silent for 100 s".into());
+                    self.set_fresh(false, out);
+                    self.watch_again(now, from, Some(silent), out);
                 }
                 // A watch from a version that the server has not reached, say after its storage was restored,
                 // is silent too: only a list helps there.
@@ -384,6 +410,10 @@ impl Watcher {
         self.phase = Phase::Waiting { until, next };
     }
 
+    fn watch_again(&mut self, now: Now, from: ResourceVersion, silent: Option<Now>, out: &mut Vec<Out>) {
+        self.open(now, Work::Watch { from, again: true, silent }, out);
+    }
+
     fn begin_list(&mut self, now: Now, out: &mut Vec<Out>) {
         self.set_fresh(false, out);
         let work = if self.plain_until.is_some_and(|until| now < until) {
@@ -423,7 +453,7 @@ impl Watcher {
                 let until = now.plus(self.backoff.after_failure());
                 self.wait(until, Next::Watch { from }, out);
             }
-            Work::Watch { from, .. } => self.open(now, Work::Watch { from, again: true }, out),
+            Work::Watch { from, .. } => self.watch_again(now, from, None, out),
             Work::StreamingList { .. } => {
                 let why = "a streaming list ended before all was sent";
                 self.fail(now, WatchFailure::StreamingRefused(why.into()), out);

@@ -1,8 +1,10 @@
 //! The one owner of writes to Azure: lanes, slots, gates, budget, and each write from its GET to its outcome
-//! (design.md W1-W9). What a pool must hold, and whether a failure is tried again, is the pool's business.
+//! (design.md W1-W9). What a pool must hold, and whether a failed attempt is followed by another one, is the pool's
+//! business.
 //!
 //! This file holds the machine and what it is told; a grant and the way of a write stand in `writer/progress.rs`,
-//! its end in `writer/ending.rs`, the sending of calls and where answers go in `writer/traffic.rs`.
+//! its waits in `writer/pause.rs`, its end in `writer/ending.rs`, the sending of calls and where answers go in
+//! `writer/traffic.rs`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -22,6 +24,7 @@ pub mod classify;
 mod ending;
 mod gate;
 mod lane;
+mod pause;
 pub mod plan;
 mod progress;
 mod shown;
@@ -47,6 +50,9 @@ pub struct Params {
     pub if_match: bool,
     /// `writer.etagRounds`: GETs within one attempt that 412s may cost, 3 (W2).
     pub etag_rounds: u32,
+    /// `cloudProviderBackoffRetries` where backoff is on and it is more than 0, else 3: how often one attempt is
+    /// tried again when ARM or the way to it is in trouble, its GETs and PUTs counted together (W4).
+    pub client_retries: u32,
     /// `budget.writesPer5Minutes`, 500 (W9).
     pub writes_per_5_minutes: u32,
     /// `budget.readsPer5Minutes`, 5000 (W9).
@@ -172,7 +178,7 @@ pub enum Out {
     Gate(GateClass, GateView),
     /// To the metrics.
     Sample(Sample),
-    /// To the wiring: after [`In::Shutdown`], nothing that was sent is unanswered any more.
+    /// To the process: after [`In::Shutdown`], nothing that was sent is unanswered any more.
     Quiet,
 }
 

@@ -84,6 +84,56 @@ struct Meta<'a> {
     annotations: Option<BTreeMap<String, String>>,
 }
 
+#[derive(Deserialize)]
+struct LooseMetaOnly<'a> {
+    #[serde(borrow)]
+    metadata: LooseMeta<'a>,
+}
+
+/// Metadata of an object that may be wrong anywhere: each field is read by itself.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct LooseMeta<'a> {
+    #[serde(borrow, default)]
+    name: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    namespace: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    resource_version: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    labels: Option<&'a RawValue>,
+}
+
+/// A text that is not empty.
+fn text(raw: &RawValue) -> Option<Arc<str>> {
+    let text: Cow<'_, str> = serde_json::from_str(raw.get()).ok()?;
+    (!text.is_empty()).then(|| Arc::from(text))
+}
+
+impl LooseMeta<'_> {
+    fn key(&self, kind: Kind) -> Option<ObjectKey> {
+        let name = text(self.name?)?;
+        Some(match kind {
+            Kind::Services => ObjectKey::Service(ServiceKey { namespace: text(self.namespace?)?, name }),
+            Kind::EndpointSlices => ObjectKey::Slice(SliceKey { namespace: text(self.namespace?)?, name }),
+            Kind::Nodes => ObjectKey::Node(NodeName::new(name)),
+        })
+    }
+
+    /// The Service that a slice belongs to.
+    fn owner(&self, kind: Kind) -> Option<ServiceKey> {
+        if kind != Kind::EndpointSlices {
+            return None;
+        }
+        let labels: BTreeMap<Cow<'_, str>, &RawValue> = serde_json::from_str(self.labels?.get()).ok()?;
+        Some(ServiceKey { namespace: text(self.namespace?)?, name: text(labels.get(SERVICE_NAME)?)? })
+    }
+
+    fn version(&self) -> Option<ResourceVersion> {
+        self.resource_version.and_then(text).map(ResourceVersion)
+    }
+}
+
 /// Decodes a page of a plain list of this kind. `wall` is the time of arrival.
 ///
 /// # Errors
@@ -107,7 +157,7 @@ pub fn line(kind: Kind, line: &[u8], wall: jiff::Timestamp) -> Line {
         Ok(raw) => raw,
         Err(error) => {
             let error = Arc::from(format!("unreadable watch line: {error}"));
-            return Line::Undecodable { key: None, resource_version: None, error };
+            return Line::Undecodable { key: None, owner: None, resource_version: None, error };
         }
     };
     let object = raw.object.get().as_bytes();
@@ -118,7 +168,7 @@ pub fn line(kind: Kind, line: &[u8], wall: jiff::Timestamp) -> Line {
         "ERROR" => Line::Error(error_of(object)),
         other => {
             let error = Arc::from(format!("unknown watch event type {other:?}"));
-            Line::Undecodable { key: None, resource_version: None, error }
+            Line::Undecodable { key: None, owner: None, resource_version: None, error }
         }
     }
 }
@@ -132,27 +182,31 @@ fn object_line(kind: Kind, object: &[u8], wall: jiff::Timestamp) -> Line {
     match decoded {
         Ok(object) => Line::Object(object),
         Err(error) => {
-            let meta = serde_json::from_slice::<MetaOnly<'_>>(object).ok().map(|only| only.metadata);
-            Line::Undecodable {
-                key: meta.as_ref().and_then(|meta| key(kind, meta)),
-                resource_version: meta.as_ref().map(|meta| version(&meta.resource_version)),
-                error,
-            }
+            let (key, owner, resource_version) = match serde_json::from_slice::<LooseMetaOnly<'_>>(object) {
+                Ok(LooseMetaOnly { metadata }) => {
+                    (metadata.key(kind), metadata.owner(kind), metadata.version())
+                }
+                Err(_) => (None, None, None),
+            };
+            Line::Undecodable { key, owner, resource_version, error }
         }
     }
 }
 
 fn deleted(kind: Kind, object: &[u8]) -> Line {
-    let meta = serde_json::from_slice::<MetaOnly<'_>>(object).map(|only| only.metadata);
-    match meta.as_ref().map(|meta| (key(kind, meta), version(&meta.resource_version))) {
-        Ok((Some(key), resource_version)) => Line::Deleted { key, resource_version },
-        Ok((None, version)) => Line::Undecodable {
-            key: None,
-            resource_version: Some(version),
-            error: Arc::from("metadata.name is missing"),
+    match serde_json::from_slice::<LooseMetaOnly<'_>>(object).map(|only| only.metadata) {
+        Ok(meta) => match meta.key(kind) {
+            Some(key) => Line::Deleted { key, resource_version: meta.version().unwrap_or_default() },
+            None => Line::Undecodable {
+                key: None,
+                owner: None,
+                resource_version: meta.version(),
+                error: Arc::from("metadata.name or metadata.namespace is missing"),
+            },
         },
         Err(error) => Line::Undecodable {
             key: None,
+            owner: None,
             resource_version: None,
             error: Arc::from(format!("unreadable metadata: {error}")),
         },
@@ -167,11 +221,13 @@ fn bookmark(object: &[u8]) -> Line {
         },
         Ok(_) => Line::Undecodable {
             key: None,
+            owner: None,
             resource_version: None,
             error: Arc::from("a bookmark without metadata.resourceVersion"),
         },
         Err(error) => Line::Undecodable {
             key: None,
+            owner: None,
             resource_version: None,
             error: Arc::from(format!("unreadable bookmark: {error}")),
         },
@@ -209,18 +265,6 @@ fn error_of(object: &[u8]) -> WatchFailure {
 
 fn version(text: &str) -> ResourceVersion {
     ResourceVersion(Arc::from(text))
-}
-
-fn key(kind: Kind, meta: &Meta<'_>) -> Option<ObjectKey> {
-    if meta.name.is_empty() {
-        return None;
-    }
-    let (namespace, name) = (Arc::<str>::from(&*meta.namespace), Arc::<str>::from(&*meta.name));
-    Some(match kind {
-        Kind::Services => ObjectKey::Service(ServiceKey { namespace, name }),
-        Kind::EndpointSlices => ObjectKey::Slice(SliceKey { namespace, name }),
-        Kind::Nodes => ObjectKey::Node(NodeName::new(name)),
-    })
 }
 
 fn named<'m>(meta: &'m Meta<'_>) -> Result<&'m str, Arc<str>> {

@@ -12,11 +12,11 @@ use kube::Client;
 use kube::client::Body;
 use pool_core::ids::CallId;
 use pool_core::object::{Kind, ObjectKey};
-use pool_core::watch::{self, Ask, In, WatchFailure};
+use pool_core::watch::{Ask, In, Line, WatchFailure};
 use tokio_util::codec::{FramedRead, LinesCodec, LinesCodecError};
 use tokio_util::io::StreamReader;
 
-use super::{Line, decode};
+use super::{WayBack, decode};
 use crate::clock::Clock;
 
 /// How long the server may take to begin its answer.
@@ -38,10 +38,10 @@ pub(super) struct Request {
 }
 
 /// Carries out the request and tells the watcher everything it answers, and that it is over.
-pub(super) async fn follow(client: Client, clock: Clock, request: Request, watcher: Line) {
+pub(super) async fn follow(client: Client, clock: Clock, request: Request, watcher: WayBack) {
     let call = request.call;
     let failure = match &request.ask {
-        Ask::List { page } => list(&client, clock, &request, page.as_deref(), &watcher).await,
+        Ask::List { .. } => list(&client, clock, &request, &watcher).await,
         Ask::StreamingList | Ask::Watch { .. } => stream(&client, clock, &request, &watcher).await,
     };
     if let Some(failure) = &failure {
@@ -78,9 +78,9 @@ fn log_failure(kind: Kind, failure: &WatchFailure) {
 }
 
 /// Says which objects could not be read, one by one.
-fn log_undecodable<'a>(kind: Kind, lines: impl IntoIterator<Item = &'a watch::Line>) {
+fn log_undecodable<'a>(kind: Kind, lines: impl IntoIterator<Item = &'a Line>) {
     for line in lines {
-        if let watch::Line::Undecodable { key, error, .. } = line {
+        if let Line::Undecodable { key, error, .. } = line {
             let remedy = "correct the object; its last good state stays in force";
             let object = key.as_ref().map(name_of);
             tracing::warn!(kind = kind.resource(), object, %error, remedy, "an object cannot be read");
@@ -146,14 +146,7 @@ async fn send(client: &Client, uri: String) -> Result<http::Response<Body>, Watc
     }
 }
 
-async fn list(
-    client: &Client,
-    clock: Clock,
-    request: &Request,
-    page: Option<&str>,
-    watcher: &Line,
-) -> Option<WatchFailure> {
-    debug_assert!(matches!(&request.ask, Ask::List { page: asked } if asked.as_deref() == page));
+async fn list(client: &Client, clock: Clock, request: &Request, watcher: &WayBack) -> Option<WatchFailure> {
     let answer = match send(client, uri(request, 0)).await {
         Ok(answer) if answer.status().is_success() => answer,
         Ok(answer) => return Some(refusal(answer, false).await),
@@ -175,7 +168,7 @@ async fn list(
     }
 }
 
-async fn stream(client: &Client, clock: Clock, request: &Request, watcher: &Line) -> Option<WatchFailure> {
+async fn stream(client: &Client, clock: Clock, request: &Request, watcher: &WayBack) -> Option<WatchFailure> {
     let answer = match send(client, uri(request, jitter(clock))).await {
         Ok(answer) if answer.status().is_success() => answer,
         Ok(answer) => {
@@ -193,7 +186,7 @@ async fn stream(client: &Client, clock: Clock, request: &Request, watcher: &Line
 }
 
 /// Tells the watcher runs of lines: whatever has arrived when it is ready for more.
-async fn relay<S>(lines: S, clock: Clock, request: &Request, watcher: &Line) -> Option<WatchFailure>
+async fn relay<S>(lines: S, clock: Clock, request: &Request, watcher: &WayBack) -> Option<WatchFailure>
 where
     S: Stream<Item = Result<String, LinesCodecError>> + Unpin,
 {

@@ -5,8 +5,8 @@ use url::Url;
 use super::fields::Fields;
 use super::file::{CloudFile, RateLimitFile};
 use super::{
-    Cloud, CloudConfig, LOAD_BALANCER_RATE_LIMIT, LoadBalancerSku, MAX_RETRIES,
-    NODE_IP, NODE_IP_CONFIGURATION, POD_IP, PoolMembers, RETRY_COUNT, balancers, endpoint,
+    Cloud, CloudConfig, LOAD_BALANCER_RATE_LIMIT, LoadBalancerSku, MAX_RETRIES, NODE_IP,
+    NODE_IP_CONFIGURATION, POD_IP, PoolMembers, RETRY_COUNT, balancers, endpoint,
 };
 use crate::document::{self, Entry};
 use crate::problem::{Mismatch, Problem, Warning};
@@ -246,6 +246,10 @@ impl<'a> Reader<'a> {
             let message = "not obeyed by this version, whose own budget keeps it below Azure's limits: see \
                            budget.writesPer5Minutes and budget.readsPer5Minutes";
             self.warn("cloudProviderRateLimit", message.to_owned());
+        }
+        if config.file.enable_load_balancer_admin_state == Some(true) {
+            let message = "not in this version: admin states are left as they are";
+            self.warn("enableLoadBalancerAdminState", message.to_owned());
         }
         if config.vnet_id().is_none() {
             let message = "absent: a pool without a virtual network of its own cannot be given members";

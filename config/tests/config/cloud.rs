@@ -488,3 +488,12 @@ fn w9_rate_limits_follow_upstreams_defaults_and_override() {
         ]
     );
 }
+
+#[test]
+fn c1_what_this_version_does_not_do_is_told_where_it_is_asked_for() {
+    let told = warnings("enableLoadBalancerAdminState: true\n")
+        .into_iter()
+        .find(|told| told.contains("enableLoadBalancerAdminState"));
+    assert!(told.is_some_and(|told| told.contains("not in this version")));
+    assert!(!warnings("").iter().any(|told| told.contains("enableLoadBalancerAdminState")));
+}

@@ -143,8 +143,8 @@ fn c3_user_assigned_identities_are_client_ids_or_resource_ids() {
 
 #[test]
 fn c3_missing_credentials_are_problems_with_remedies() {
-    let remedy = "set useFederatedWorkloadIdentityExtension, useManagedIdentityExtension, aadClientSecret or \
-                  aadClientCertPath in the cloud configuration";
+    let remedy = "set useFederatedWorkloadIdentityExtension, aadClientId and aadFederatedTokenFile in the cloud \
+                  configuration; this version uses workload identity alone";
     assert_eq!(
         refused(&without_identity(""), "", &[]),
         [format!(

@@ -1,3 +1,5 @@
+//! Reports of small runs.
+
 use serde_json::{Value, json};
 use simulator_models::kube;
 

@@ -1,3 +1,5 @@
+//! The truth of small clusters.
+
 use serde_json::json;
 use simulator_models::arm::{self, PoolSpec};
 use simulator_models::kube;

@@ -297,7 +297,9 @@ fn class_of(id: &str) -> Option<Class> {
         "429-subscription-requests-throttled" | "429-resource-requests-throttled" => {
             Class::Throttled(Scope::Subscription)
         }
-        "412-etag-mismatch-lb-recorded" | "412-etag-mismatch-vmss" | "412-etag-mismatch-lb" => Class::EtagRound,
+        "412-etag-mismatch-lb-recorded" | "412-etag-mismatch-vmss" | "412-etag-mismatch-lb" => {
+            Class::EtagRound
+        }
         "400-duplicate-resource-name-envelope"
         | "400-invalid-resource-name"
         | "400-duplicate-ipconfig-reference"
@@ -321,13 +323,14 @@ fn w5_collected_errors_have_the_classes_of_the_contract() {
         let body = &error["body"];
         let text = if body.is_null() { error["raw"].as_str().unwrap().to_owned() } else { body.to_string() };
         let status = error["httpStatus"].as_u64().and_then(|status| u16::try_from(status).ok());
-        let (failed, stage) = match answer::operation(false, &response(200, &[], &text)) {
-            ArmAnswer::Operation(OperationState::Failed(why) | OperationState::Canceled(why))
-                if status.is_none() =>
-            {
-                (why, Stage::Poll)
-            }
-            _ => (failure(answer::put(&response(status.unwrap_or(400), &[], &text))), Stage::Put),
+        let (failed, stage) = if let (
+            ArmAnswer::Operation(OperationState::Failed(why) | OperationState::Canceled(why)),
+            None,
+        ) = (answer::operation(false, &response(200, &[], &text)), status)
+        {
+            (why, Stage::Poll)
+        } else {
+            (failure(answer::put(&response(status.unwrap_or(400), &[], &text))), Stage::Put)
         };
         // Whatever it is, it has a class, and nothing that Azure says is taken for a gate or permit of ours.
         let class = classify(&failed, stage);

@@ -39,13 +39,7 @@ impl Services {
     pub(super) fn insert(&mut self, uid: &ServiceUid, mut fact: Arc<ServiceFact>) {
         if let Some(entry) = self.by_uid.get_mut(uid) {
             if entry.fresh {
-                let triggered = [fact.triggered, entry.fact.triggered].into_iter().flatten().min();
-                let provenance = fact.provenance.max(entry.fact.provenance);
-                if fact.triggered != triggered || fact.provenance != provenance {
-                    let joined = Arc::make_mut(&mut fact);
-                    joined.triggered = triggered;
-                    joined.provenance = provenance;
-                }
+                ServiceFact::absorb(&mut fact, &entry.fact);
             }
             entry.fact = fact;
             entry.fresh = true;

@@ -75,7 +75,7 @@ enum Guard {
     Empty { since: Now, members: BTreeSet<IpAddr> },
     /// It has lasted.
     Confirmed,
-    /// There are endpoints, but no usable node behind any of them (D6).
+    /// There are endpoints, but no usable node behind any of them, or not all is known of them (D6).
     Unusable { since: Now, members: BTreeSet<IpAddr> },
     /// Nothing that is asked for is in the pool or is to be added: what is in it is all there is (G2).
     Last { since: Now, members: BTreeSet<IpAddr> },
@@ -145,8 +145,10 @@ impl Memory {
         let again = |members: BTreeSet<IpAddr>| if members.is_empty() { had() } else { members };
         self.guard = match (asked, std::mem::take(&mut self.guard)) {
             (Asked::Members, _) => Guard::Open,
+            // What is seen there meanwhile, somebody put there who may know more.
             (Asked::Unusable, Guard::Unusable { since, members }) => {
-                Guard::Unusable { since, members: again(members) }
+                let members = again(members).union(look.observed).copied().collect();
+                Guard::Unusable { since, members }
             }
             (Asked::Unusable, Guard::Open | Guard::Empty { .. } | Guard::Confirmed | Guard::Last { .. }) => {
                 Guard::Unusable { since: now, members: had() }

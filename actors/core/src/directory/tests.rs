@@ -76,18 +76,7 @@ fn pool(lb: &str, name: &str, members: &[u8]) -> PoolFacts {
         admin_state: AdminState::None,
         network: None,
     };
-    PoolFacts {
-        id: PoolId::new(LbName::new(lb), PoolName::new(name)),
-        entries: members.iter().map(entry).collect(),
-        rules: Vec::new(),
-        outbound_rule: false,
-        inbound_nat_rule: false,
-        nic_backed: false,
-        sync_automatic: false,
-        network: None,
-        etag: None,
-        provisioning: Provisioning::Succeeded,
-    }
+    PoolFacts::at_rest(PoolId::new(LbName::new(lb), PoolName::new(name)), members.iter().map(entry).collect())
 }
 
 /// A load balancer with these pools and rules; each pool lists the rules that send to it.

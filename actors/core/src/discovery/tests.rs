@@ -229,21 +229,33 @@ fn d1_a_load_balancer_that_is_not_there_is_a_fact() {
 }
 
 #[test]
-fn d6_a_failed_read_delays_synced_but_not_the_other_load_balancers() {
+fn d6_while_no_load_balancer_can_be_read_discovery_is_not_synced() {
+    let mut bench = Bench::new(&["a", "b"]);
+    bench.set("a", Answer::Fails(FailureKind::Status(503)));
+    bench.set("b", Answer::Fails(FailureKind::Status(503)));
+    bench.tell(In::ListsSynced);
+    bench.pass(60_000);
+    assert_eq!(bench.synced_said(), 0);
+    bench.set("b", Answer::Is(balancer("b", &[])));
+    bench.pass(60_000);
+    assert_eq!(bench.synced_said(), 1);
+}
+
+#[test]
+fn d6_a_load_balancer_that_cannot_be_read_is_not_known_and_does_not_keep_the_others_waiting() {
     let mut bench = Bench::new(&["a", "b"]);
     bench.set("a", Answer::Fails(FailureKind::Status(503)));
     bench.tell(In::ListsSynced);
     bench.pass(250_000);
     assert_eq!(bench.reads_of("a"), [0, 5_100, 15_200, 35_300, 75_400, 135_500, 195_600]);
     assert_eq!(bench.reads_of("b")[0], 100);
-    assert_eq!(bench.synced_said(), 0);
+    assert_eq!(bench.synced_said(), 1);
     assert!(!bench.said.iter().any(|said| matches!(said, Out::Lb(seen) if seen.lb == LbName::new("a"))));
     let view = bench.view("a");
     assert_eq!((view.exists, view.read_at), (None, None));
     assert_eq!(view.last_error.as_deref(), Some("HTTP 503"));
     bench.set("a", Answer::Is(balancer("a", &[])));
     bench.pass(60_000);
-    assert_eq!(bench.synced_said(), 1);
     assert_eq!(bench.view("a").last_error, None);
 }
 

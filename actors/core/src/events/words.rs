@@ -71,7 +71,11 @@ pub(super) fn message(what: &What) -> String {
         What::Shared { pool, services } => shared(pool, services),
         What::Held { pool, reason, members } => held(pool, *reason, *members),
         What::DataError { endpoints, example } => {
-            let head = format!("{} cannot be placed in a backend pool: ", counted(*endpoints, "endpoint"));
+            let concerned = match endpoints {
+                0 => "Endpoints".to_owned(),
+                known => counted(*known, "endpoint"),
+            };
+            let head = format!("{concerned} cannot be placed in a backend pool: ");
             around(&head, example, "")
         }
         What::Undecodable { kind, object, error } => {
@@ -92,7 +96,9 @@ fn shared(pool: &PoolId, services: &[ServiceKey]) -> String {
 fn held(pool: &PoolId, reason: HeldReason, members: usize) -> String {
     let why = match reason {
         HeldReason::EmptyConfirm => "a Service would be left without any; this waits for confirmation",
-        HeldReason::NoUsableNode => "the Service has endpoints but no usable node; a person must release it",
+        HeldReason::NoUsableNode => {
+            "the Service has endpoints but no usable node, or one of its slices or nodes cannot be read"
+        }
         HeldReason::LastMember => {
             "the Service has endpoints but none that counts, and none of their nodes is in the pool"
         }

@@ -97,7 +97,7 @@ pub(super) fn kind_of(key: &ObjectKey) -> Kind {
 pub(super) struct Cache {
     pub(super) entries: BTreeMap<ServiceKey, Entry>,
     /// Every slice's Service, also of slices that have none.
-    slices: BTreeMap<SliceKey, Arc<SliceObject>>,
+    pub(super) slices: BTreeMap<SliceKey, Arc<SliceObject>>,
     pub(super) nodes: BTreeMap<NodeName, Node>,
     /// How many Services and nodes exist; entries and nodes hold others besides.
     services_held: usize,
@@ -174,6 +174,23 @@ impl Cache {
         Some(Subject::Service(ServiceRef { key: key.clone(), uid: service.uid.clone() }))
     }
 
+    /// The version of the state of this object that is held.
+    fn version(&self, key: &ObjectKey) -> Option<&ResourceVersion> {
+        match key {
+            ObjectKey::Service(key) => {
+                let (service, _) = self.entries.get(key)?.service.as_ref()?;
+                Some(&service.resource_version)
+            }
+            ObjectKey::Slice(key) => Some(&self.slices.get(key)?.resource_version),
+            ObjectKey::Node(name) => Some(&self.node(name)?.resource_version),
+        }
+    }
+
+    /// Whether a state of this object is held.
+    pub(super) fn holds(&self, key: &ObjectKey) -> bool {
+        self.version(key).is_some()
+    }
+
     /// Prepares an object for being kept: equal names are shared.
     pub(super) fn compact(&mut self, object: Object) -> Object {
         match object {
@@ -198,16 +215,7 @@ impl Cache {
         key: &ObjectKey,
         version: Option<&ResourceVersion>,
     ) -> Applied {
-        let stored = match key {
-            ObjectKey::Service(key) => self
-                .entries
-                .get(key)
-                .and_then(|entry| entry.service.as_ref())
-                .map(|(s, _)| &s.resource_version),
-            ObjectKey::Slice(key) => self.slices.get(key).map(|slice| &slice.resource_version),
-            ObjectKey::Node(name) => self.node(name).map(|node| &node.resource_version),
-        };
-        let Some(stored) = stored else {
+        let Some(stored) = self.version(key) else {
             return Applied::Known;
         };
         if version.is_some_and(|version| version.is_older_than(stored)) {
@@ -367,7 +375,7 @@ impl Cache {
     }
 
     /// Marks the Services that rest on a node.
-    fn touch_node(&mut self, name: &NodeName, arrival: Arrival) {
+    pub(super) fn touch_node(&mut self, name: &NodeName, arrival: Arrival) {
         let services: Vec<ServiceKey> =
             self.nodes.get(name).map(|node| node.services.iter().cloned().collect()).unwrap_or_default();
         for service in &services {
@@ -375,7 +383,7 @@ impl Cache {
         }
     }
 
-    fn touch(&mut self, service: &ServiceKey, arrival: Arrival) {
+    pub(super) fn touch(&mut self, service: &ServiceKey, arrival: Arrival) {
         if let Some(entry) = self.entries.get_mut(service) {
             entry.provenance = entry.provenance.max(arrival.provenance);
             self.dirty.insert(service.clone());

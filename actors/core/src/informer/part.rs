@@ -7,10 +7,11 @@ use std::sync::Arc;
 
 use super::cache::Entry;
 use super::node::{Node, Standing, family_of};
+use super::unread::Unread;
 use super::{Counts, Part, RequiredNode};
-use crate::ids::{Family, NodeName};
+use crate::ids::{Family, NodeName, ServiceKey};
 use crate::machine::Now;
-use crate::object::{Endpoint, ServiceObject};
+use crate::object::{Endpoint, Kind, ServiceObject};
 
 /// The most errors that are put into words.
 const ERRORS_SHOWN: usize = 10;
@@ -27,6 +28,22 @@ pub(super) struct Worked {
     pub(super) affected: usize,
     /// The nodes on which this rests, in order.
     pub(super) nodes: Vec<NodeName>,
+    /// Whether something that it rests on exists and is not known (D6).
+    incomplete: bool,
+}
+
+/// What a Service's parts are worked out from, besides its own slices.
+pub(super) struct Ground<'a> {
+    /// The nodes.
+    pub(super) nodes: &'a BTreeMap<NodeName, Node>,
+    /// What exists and was never decoded.
+    pub(super) unread: &'a Unread,
+    /// The families that the Service's pools have.
+    pub(super) used: &'a [Family],
+    /// Which endpoints count.
+    pub(super) rule: Counts,
+    /// When.
+    pub(super) now: Now,
 }
 
 impl Worked {
@@ -73,14 +90,9 @@ fn words(family: Family) -> &'static str {
 }
 
 /// Works out a candidate's parts from all its slices, whatever their address type.
-pub(super) fn work_out(
-    entry: &Entry,
-    nodes: &BTreeMap<NodeName, Node>,
-    used: &[Family],
-    rule: Counts,
-    now: Now,
-) -> Worked {
+pub(super) fn work_out(key: &ServiceKey, entry: &Entry, ground: &Ground<'_>) -> Worked {
     let mut worked = Worked::nothing();
+    add_unread(&mut worked, key, ground.unread);
     let mut hosts: BTreeMap<&NodeName, Host> = BTreeMap::new();
     let mut nameless = Vec::new();
     worked.slices = entry.slices.len();
@@ -90,37 +102,45 @@ pub(super) fn work_out(
             Some(node) => {
                 let host = hosts.entry(node).or_default();
                 host.endpoints += 1;
-                host.counts |= counts(rule, endpoint);
+                host.counts |= counts(ground.rule, endpoint);
             }
             None => nameless.push(endpoint.identity),
         }
     }
     if !nameless.is_empty() {
         worked.affected += nameless.len();
-        worked.error(|| format!("{} endpoints without a nodeName", nameless.len()));
+        let endpoints = if nameless.len() == 1 { "endpoint" } else { "endpoints" };
+        worked.error(|| format!("{} {endpoints} without a nodeName", nameless.len()));
     }
     for (name, host) in &hosts {
-        add_host(&mut worked, name, host, nodes.get(*name), used, now);
+        add_host(&mut worked, name, host, ground);
     }
     worked.nodes = hosts.keys().map(|name| (*name).clone()).collect();
-    add_orphans(&mut worked, entry, &nameless, nodes, now);
+    add_orphans(&mut worked, entry, &nameless, ground);
     for (family, part) in &mut worked.parts {
         part.tolerated.retain(|ip| !part.required.contains_key(ip));
         let empty = part.required.is_empty() && part.tolerated.is_empty();
-        part.unusable = empty && worked.endpoints > 0 && used.contains(family);
+        let useless = empty && worked.endpoints > 0;
+        part.unusable = (worked.incomplete || useless) && ground.used.contains(family);
     }
     worked
 }
 
+/// Notes which slices are not known.
+fn add_unread(worked: &mut Worked, key: &ServiceKey, unread: &Unread) {
+    for slice in unread.slices_of(key).take(ERRORS_SHOWN) {
+        worked.incomplete = true;
+        worked.error(|| format!("EndpointSlice {}/{} cannot be read", slice.namespace, slice.name));
+    }
+    if unread.is_blind(Kind::EndpointSlices) {
+        worked.incomplete = true;
+        worked.error(|| "an EndpointSlice without a readable name cannot be read".to_owned());
+    }
+}
+
 /// Adds the addresses of one node with endpoints; a node that is left out adds none (D5).
-fn add_host(
-    worked: &mut Worked,
-    name: &NodeName,
-    host: &Host,
-    node: Option<&Node>,
-    used: &[Family],
-    now: Now,
-) {
+fn add_host(worked: &mut Worked, name: &NodeName, host: &Host, ground: &Ground<'_>) {
+    let node = ground.nodes.get(name);
     let object = match node.map_or(Standing::Unknown, Node::standing) {
         Standing::LeftOut => return,
         Standing::Known(object) => Some(object),
@@ -142,15 +162,17 @@ fn add_host(
             }
             continue;
         }
-        part.tolerated.extend(node.into_iter().flat_map(|node| node.last_known(*family, now)));
-        if object.is_some() && used.contains(family) {
+        part.tolerated.extend(node.into_iter().flat_map(|node| node.last_known(*family, ground.now)));
+        if object.is_some() && ground.used.contains(family) {
             let separator = if lacking.is_empty() { "" } else { " and no " };
             write!(lacking, "{separator}{}", words(*family)).expect("a string takes every write");
         }
     }
     if object.is_none() {
+        let unread = ground.unread.has_node(name);
+        worked.incomplete |= unread || ground.unread.is_blind(Kind::Nodes);
         worked.affected += host.endpoints;
-        worked.error(|| format!("node {name} is not known"));
+        worked.error(|| format!("node {name} {}", if unread { "cannot be read" } else { "is not known" }));
     } else if !lacking.is_empty() {
         worked.affected += host.endpoints;
         worked.error(|| format!("node {name} has no {lacking} address"));
@@ -158,21 +180,16 @@ fn add_host(
 }
 
 /// Tolerates the addresses of the nodes that endpoints without a nodeName were last known on (D6).
-fn add_orphans(
-    worked: &mut Worked,
-    entry: &Entry,
-    nameless: &[u64],
-    nodes: &BTreeMap<NodeName, Node>,
-    now: Now,
-) {
+fn add_orphans(worked: &mut Worked, entry: &Entry, nameless: &[u64], ground: &Ground<'_>) {
     for orphan in nameless.iter().filter_map(|identity| entry.orphans.get(identity)) {
-        if now >= orphan.until {
+        if ground.now >= orphan.until {
             continue;
         }
         if let Err(place) = worked.nodes.binary_search(&orphan.node) {
             worked.nodes.insert(place, orphan.node.clone());
         }
-        let Some(node) = nodes.get(&orphan.node) else {
+        worked.incomplete |= ground.unread.has_node(&orphan.node);
+        let Some(node) = ground.nodes.get(&orphan.node) else {
             continue;
         };
         let ips: &[IpAddr] = match node.standing() {
@@ -182,7 +199,7 @@ fn add_orphans(
         };
         for (family, part) in &mut worked.parts {
             part.tolerated.extend(ips.iter().filter(|ip| family_of(ip) == *family));
-            part.tolerated.extend(node.last_known(*family, now));
+            part.tolerated.extend(node.last_known(*family, ground.now));
         }
     }
 }

@@ -1,15 +1,30 @@
 //! How far each kind's stream has come, and the list that is being collected aside.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::cache::Arrival;
+use super::refusals::Refusals;
+use crate::ids::ServiceKey;
 use crate::level::Provenance;
 use crate::machine::Now;
 use crate::object::{Object, ObjectKey, ResourceVersion};
 
+/// How long a list that held an object without a name is left as it is. Nothing tells when such an object is mended.
+const BLIND_FOR: Duration = Duration::from_secs(300);
 /// How long changes count as those of a new connection, unless a bookmark says sooner that it caught up.
 const CATCHING_UP: Duration = Duration::from_secs(5);
+
+/// What is to be done with a complete list.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Judged {
+    /// It is as new as what was seen: it is put in force.
+    Current,
+    /// It is older than what was seen: it is refused (D6).
+    Refused,
+    /// It is older than what was seen, and so were all for long: it is put in force.
+    TakenBack,
+}
 
 /// The stream of one kind.
 #[derive(Default, Debug)]
@@ -22,6 +37,10 @@ pub(super) struct Stream {
     pub(super) staging: Option<Staging>,
     /// Until when changes are those that a broken connection missed.
     pub(super) catching_up_until: Option<Now>,
+    /// When to list again, because the last list held an object that could not be named.
+    pub(super) look_again: Option<Now>,
+    /// The lists that were refused since the last one that was not.
+    pub(super) refusals: Refusals,
 }
 
 impl Stream {
@@ -29,7 +48,30 @@ impl Stream {
     pub(super) fn reach(&mut self, version: &ResourceVersion) {
         if self.version.0.is_empty() || self.version.is_older_than(version) {
             self.version = version.clone();
+            self.refusals.end();
         }
+    }
+
+    /// A list came to its end with this version; what is to be done with it.
+    pub(super) fn judge(&mut self, now: Now, version: &ResourceVersion) -> Judged {
+        let judged = if self.version.0.is_empty() || !version.is_older_than(&self.version) {
+            self.reach(version);
+            Judged::Current
+        } else if self.refusals.refuse(now, version) {
+            return Judged::Refused;
+        } else {
+            self.version = version.clone();
+            Judged::TakenBack
+        };
+        self.refusals.end();
+        judged
+    }
+
+    /// A list was put in force; one that is `blind` held an object that could not be named.
+    pub(super) fn on_listed(&mut self, now: Now, blind: bool) {
+        self.synced = true;
+        self.catching_up_until = None;
+        self.look_again = blind.then(|| now.plus(BLIND_FOR));
     }
 
     /// The watch was re-established.
@@ -52,12 +94,13 @@ pub(super) struct Staging {
     /// Whether an object in it could be neither decoded nor named: then absence proves nothing.
     pub(super) blind: bool,
     objects: BTreeMap<ObjectKey, Object>,
-    undecodable: BTreeSet<ObjectKey>,
+    /// With the Service of a slice, when it is known.
+    undecodable: BTreeMap<ObjectKey, Option<ServiceKey>>,
 }
 
 impl Staging {
     pub(super) fn new(provenance: Provenance) -> Staging {
-        Staging { provenance, blind: false, objects: BTreeMap::new(), undecodable: BTreeSet::new() }
+        Staging { provenance, blind: false, objects: BTreeMap::new(), undecodable: BTreeMap::new() }
     }
 
     pub(super) fn add(&mut self, key: ObjectKey, object: Object) {
@@ -65,9 +108,9 @@ impl Staging {
         self.objects.insert(key, object);
     }
 
-    pub(super) fn add_undecodable(&mut self, key: ObjectKey) {
+    pub(super) fn add_undecodable(&mut self, key: ObjectKey, owner: Option<ServiceKey>) {
         self.objects.remove(&key);
-        self.undecodable.insert(key);
+        self.undecodable.insert(key, owner);
     }
 
     pub(super) fn remove(&mut self, key: &ObjectKey) {
@@ -77,14 +120,11 @@ impl Staging {
 
     /// Whether the object exists as of this list, decodable or not.
     pub(super) fn holds(&self, key: &ObjectKey) -> bool {
-        self.objects.contains_key(key) || self.undecodable.contains(key)
+        self.objects.contains_key(key) || self.undecodable.contains_key(key)
     }
 
-    pub(super) fn undecodable(&self) -> &BTreeSet<ObjectKey> {
-        &self.undecodable
-    }
-
-    pub(super) fn into_objects(self) -> BTreeMap<ObjectKey, Object> {
-        self.objects
+    /// What it held: the decoded objects, and the others with the Services of slices, when these are known.
+    pub(super) fn into_parts(self) -> (BTreeMap<ObjectKey, Object>, BTreeMap<ObjectKey, Option<ServiceKey>>) {
+        (self.objects, self.undecodable)
     }
 }

@@ -1,4 +1,7 @@
+//! The Informer on the test's clock: lists, changes, candidates, parts, data errors.
+
 mod property;
+mod unread;
 
 use super::*;
 use crate::ids::{NodeUid, SliceKey};
@@ -407,7 +410,7 @@ fn d6_an_endpoint_that_loses_its_node_name_keeps_the_node_tolerated_for_five_min
     let out = run.turn();
     let fact = facts(&out)[0].1.clone().expect("a fact");
     assert_eq!(shown(&fact, V4), "2 | 1");
-    assert_eq!(fact.data_errors, ["1 endpoints without a nodeName".into()]);
+    assert_eq!(fact.data_errors, ["1 endpoint without a nodeName".into()]);
     assert_eq!(reports(&out).len(), 1);
     run.put(slice("web-1", "web", &["", "n2", "n3"]));
     let out = run.turn();
@@ -569,6 +572,98 @@ fn d6_an_older_list_is_refused_and_made_again() {
     assert_eq!(shown(&run.fact(), V4), " | ", "one as new as what was seen is taken");
 }
 
+/// A list of one slice on this node, of this version.
+fn list_of(run: &mut Run, n: u64, on: &str) -> Vec<Out> {
+    run.seen(Kind::EndpointSlices, Seen::ListBegan(Provenance::Relist));
+    run.seen(Kind::EndpointSlices, Seen::Object(stamped(slice("web-1", "web", &[on]).into(), n)));
+    run.seen(Kind::EndpointSlices, bad_of(Some(slice_key("kept")), "web"));
+    run.seen(Kind::EndpointSlices, Seen::ListDone(version(n)));
+    run.turn()
+}
+
+/// One that has seen version 500, and then had this many older lists, one each 10 s.
+fn refusing(lists: u64) -> Run {
+    let slices =
+        vec![slice("web-1", "web", &["n1"]), slice("kept", "web", &["n4"]), slice("old", "web", &["n3"])];
+    let mut run = Run::synced(vec![service("web")], slices);
+    run.version = 499;
+    run.put(slice("web-1", "web", &["n1"]));
+    run.put(slice("kept", "web", &["n4"]));
+    run.turn();
+    for n in 0..lists {
+        let out = list_of(&mut run, 300 + n, "n2");
+        assert!(
+            out.iter().any(|said| matches!(said, Out::Relist(Kind::EndpointSlices, RelistReason::Stale)))
+        );
+        assert!(facts(&out).is_empty(), "refused");
+        run.pass(10);
+    }
+    run
+}
+
+#[test]
+fn d6_older_lists_are_taken_in_as_a_relist_when_all_were_older_for_five_minutes() {
+    let mut run = refusing(30);
+    let out = list_of(&mut run, 330, "n2");
+    assert_eq!(samples(&out)[0], Sample::StaleAccepted(Kind::EndpointSlices));
+    let [(_, Some(fact))] = &facts(&out)[..] else { panic!("one fact was said: {out:?}") };
+    assert_eq!(shown(fact, V4), "2 4 | ", "what cannot be decoded stays");
+    assert_eq!(fact.provenance, Provenance::Relist);
+    run.version = 330;
+    run.put(slice("web-1", "web", &["n3"]));
+    run.put(slice("kept", "web", &["n3"]));
+    assert_eq!(shown(&run.fact(), V4), "3 | ", "and the stream goes on from there");
+    run.seen(Kind::EndpointSlices, Seen::ListBegan(Provenance::Relist));
+    run.seen(Kind::EndpointSlices, Seen::ListDone(version(331)));
+    let refused = Sample::StaleRefused(Kind::EndpointSlices);
+    assert_eq!(samples(&run.turn()), [refused], "versions count from there");
+}
+
+#[test]
+fn d6_older_lists_are_refused_while_few_or_short_or_falling_or_between_newer_ones() {
+    let refused = |run: &mut Run, n| {
+        let out = list_of(run, n, "n2");
+        assert!(samples(&out).contains(&Sample::StaleRefused(Kind::EndpointSlices)), "{out:?}");
+    };
+    let mut few = refusing(4);
+    few.pass(3_600);
+    refused(&mut few, 400);
+    assert_eq!(samples(&list_of(&mut few, 400, "n2"))[0], Sample::StaleAccepted(Kind::EndpointSlices));
+
+    let mut short = refusing(29);
+    short.pass(9);
+    refused(&mut short, 400);
+
+    let mut falling = refusing(30);
+    refused(&mut falling, 299);
+    falling.pass(299);
+    refused(&mut falling, 300);
+
+    let mut between = refusing(30);
+    between.seen(Kind::EndpointSlices, Seen::Bookmark(version(600)));
+    refused(&mut between, 400);
+}
+
+#[test]
+fn d6_every_kind_follows_a_storage_that_was_restored() {
+    let mut run = Run::synced(vec![service("web")], vec![slice("web-1", "web", &["n1"])]);
+    run.version = 499;
+    run.put(service("web"));
+    run.put(node("n1", &["10.0.0.9"]));
+    run.turn();
+    let paused = || Object::from(ServiceObject { paused: true, ..service("web") });
+    for n in 0..=5 {
+        for (kind, object) in [(Kind::Services, paused()), (Kind::Nodes, node("n1", &["10.0.0.8"]).into())] {
+            run.seen(kind, Seen::ListBegan(Provenance::Relist));
+            run.seen(kind, Seen::Object(stamped(object, 2)));
+            run.seen(kind, Seen::ListDone(version(300)));
+        }
+        assert_eq!(facts(&run.pass(60)).len(), usize::from(n == 5));
+    }
+    let fact = run.informer.cache.entries[&ServiceKey::new("shop", "web")].said.clone().expect("a fact");
+    assert_eq!((shown(&fact, V4).as_str(), fact.paused), ("8 | ", true));
+}
+
 #[test]
 fn d6_an_older_object_is_refused_and_counted() {
     let mut run = Run::synced(vec![service("web")], vec![slice("web-1", "web", &["n1"])]);
@@ -597,7 +692,13 @@ fn g1_changes_after_a_reconnect_are_marked_until_it_has_caught_up() {
 }
 
 fn bad(key: Option<ObjectKey>) -> Seen {
-    Seen::Undecodable { key, error: "endpoints: expected a list".into() }
+    bad_of(key, "")
+}
+
+/// One that says whose it is, unless that is empty.
+fn bad_of(key: Option<ObjectKey>, owner: &str) -> Seen {
+    let owner = (!owner.is_empty()).then(|| ServiceKey::new("shop", owner));
+    Seen::Undecodable { key, owner, error: "endpoints: expected a list".into() }
 }
 
 #[test]
@@ -636,10 +737,16 @@ fn d6_a_list_with_an_object_without_a_name_proves_no_absence() {
     run.seen(Kind::EndpointSlices, bad(None));
     run.seen(Kind::EndpointSlices, Seen::Object(stamped(slice("web-2", "web", &["n2"]).into(), 200)));
     run.seen(Kind::EndpointSlices, Seen::ListDone(version(300)));
-    assert_eq!(shown(&run.fact(), V4), "1 2 | ");
+    let fact = run.fact();
+    assert_eq!((shown(&fact, V4).as_str(), fact.parts[&V4].unusable), ("1 2 | ", true));
+    assert_eq!(fact.data_errors, ["an EndpointSlice without a readable name cannot be read".into()]);
     run.version = 300;
+    let asked = run.pass(300);
+    assert!(matches!(asked[..], [Out::Relist(Kind::EndpointSlices, RelistReason::Broken)]), "{asked:?}");
     run.list(Kind::EndpointSlices, vec![slice("web-2", "web", &["n2"])]);
-    assert_eq!(shown(&run.fact(), V4), "2 | ", "the next whole list does");
+    let fact = run.fact();
+    assert_eq!((shown(&fact, V4).as_str(), fact.parts[&V4].unusable), ("2 | ", false), "a whole list does");
+    assert_eq!(run.informer.deadline(), None);
 }
 
 #[test]

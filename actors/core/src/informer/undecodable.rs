@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::cache::{Cache, kind_of};
+use crate::ids::ServiceKey;
 use crate::object::{Kind, ObjectKey};
 use crate::report::{Report, Subject, What};
 
@@ -31,13 +32,13 @@ impl Undecodables {
     }
 
     /// A list of this kind is complete: those that were not bad in it are no longer.
-    pub(super) fn keep_listed(&mut self, kind: Kind, bad: &BTreeSet<ObjectKey>) {
-        self.errors.retain(|key, _| kind_of(key) != kind || bad.contains(key));
-        self.untold.retain(|key| kind_of(key) != kind || bad.contains(key));
+    pub(super) fn keep_listed(&mut self, kind: Kind, bad: &BTreeMap<ObjectKey, Option<ServiceKey>>) {
+        self.errors.retain(|key, _| kind_of(key) != kind || bad.contains_key(key));
+        self.untold.retain(|key| kind_of(key) != kind || bad.contains_key(key));
     }
 
-    /// Reports what has not been told: on the Service whose object it is, else on the Node. One of which
-    /// nothing is known is only counted.
+    /// Reports what has not been told: on the Service whose object it is, else on the Node. One of which no state is
+    /// known is only counted here; the Services that it leaves incomplete tell of it (D6).
     pub(super) fn reports(&mut self, cache: &Cache) -> Vec<Report> {
         let untold = std::mem::take(&mut self.untold);
         let report = |key: ObjectKey| {

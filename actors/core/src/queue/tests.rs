@@ -5,7 +5,7 @@ mod rules;
 mod s0;
 
 use super::*;
-use crate::arm::{AdminState, Entry, FailureKind, Provisioning, RetryAfter};
+use crate::arm::{AdminState, Entry, FailureKind, RetryAfter};
 use crate::assignment::Share;
 use crate::ids::{AddressName, Epoch, LbName, PoolName};
 use crate::level::{Member, Provenance, Source};
@@ -71,18 +71,7 @@ fn facts(members: &[u8]) -> Arc<PoolFacts> {
         admin_state: AdminState::None,
         network: None,
     };
-    Arc::new(PoolFacts {
-        id: pool(),
-        entries: members.iter().map(entry).collect(),
-        rules: Vec::new(),
-        outbound_rule: false,
-        inbound_nat_rule: false,
-        nic_backed: false,
-        sync_automatic: false,
-        network: None,
-        etag: None,
-        provisioning: Provisioning::Succeeded,
-    })
+    Arc::new(PoolFacts::at_rest(pool(), members.iter().map(entry).collect()))
 }
 
 fn share(name: &str, required: &[u8]) -> Share {

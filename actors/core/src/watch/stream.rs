@@ -61,8 +61,9 @@ impl Watcher {
             if self.current() != Some(call) {
                 break;
             }
-            if let Phase::Following { lines, .. } = &mut self.phase {
+            if let Phase::Following { lines, work, .. } = &mut self.phase {
                 *lines = true;
+                work.break_silence();
             }
             match line {
                 Line::Error(failure) => {
@@ -113,12 +114,12 @@ impl Watcher {
                 self.advance(&resource_version);
                 Seen::Deleted { key, resource_version }
             }
-            Line::Undecodable { key, resource_version, error } => {
+            Line::Undecodable { key, owner, resource_version, error } => {
                 if let Some(version) = &resource_version {
                     self.advance(version);
                 }
                 out.push(Out::Sample(Sample::UndecodableObject(self.kind)));
-                Seen::Undecodable { key, error }
+                Seen::Undecodable { key, owner, error }
             }
             // Bookmarks and errors speak of the stream; in a page they mean nothing.
             Line::Bookmark { .. } | Line::Error(_) => return,
@@ -156,7 +157,7 @@ impl Watcher {
             Some(Work::StreamingList { .. }) if list_end => {
                 if self.end_list(now, &version, out) {
                     if let Some(work) = self.work_mut() {
-                        *work = Work::Watch { from: version, again: false };
+                        *work = Work::Watch { from: version, again: false, silent: None };
                     }
                     self.on_connected(out);
                 }
@@ -199,7 +200,7 @@ impl Watcher {
             Some(page) => self.open(now, Work::List { page: Some(page), began: true }, out),
             None => {
                 if self.end_list(now, &version, out) {
-                    self.open(now, Work::Watch { from: version, again: false }, out);
+                    self.open(now, Work::Watch { from: version, again: false, silent: None }, out);
                 }
             }
         }

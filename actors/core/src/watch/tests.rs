@@ -1,3 +1,5 @@
+//! A watcher on the test's clock: lists, watches, failures and what is waited for.
+
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -247,7 +249,7 @@ fn a_refusal_is_remembered_for_ten_minutes() {
 #[test]
 fn a_stream_that_ends_in_good_order_is_followed_again_at_once_and_stays_fresh() {
     let mut run = Run::watching();
-    run.pass(240_000);
+    run.pass(99_000);
     run.ended(None);
     assert_eq!(run.asks(), watch_from(10));
     assert_eq!(run.samples(), []);
@@ -342,11 +344,62 @@ fn retry_after_is_honoured_within_bounds_and_a_denial_waits_like_any_failure() {
 }
 
 #[test]
+fn a_watch_that_is_silent_for_100_s_is_opened_again_from_where_it_was() {
+    let mut run = Run::watching();
+    run.pass(90_000);
+    run.lines(vec![bookmark(11)]);
+    assert_eq!(run.waits(), 100_000);
+    run.pass(99_999);
+    assert!(run.out.is_empty());
+    let silent = run.call();
+    run.wait();
+    assert_eq!(run.asks(), watch_from(11));
+    assert_eq!(run.samples(), [Sample::SourceFresh { kind: Kind::Nodes, fresh: false }], "it is no relist");
+    assert_eq!(run.seen(), [] as [&str; 0]);
+    assert_eq!(run.view().last_error.as_deref(), Some("the watch was silent for 100 s"));
+    run.step(In::Lines(silent, vec![object(12)]));
+    assert_eq!(run.seen(), [] as [&str; 0], "the one before is dropped");
+    run.step(In::Opened(run.call()));
+    assert_eq!(run.seen(), ["reconnected"]);
+    assert_eq!(run.samples(), [Sample::SourceFresh { kind: Kind::Nodes, fresh: true }]);
+    assert_eq!(run.view().last_error, None);
+    assert_eq!(run.waits(), 100_000, "at most every 100 s");
+    run.lines(vec![object(13)]);
+    for _ in 0..20 {
+        run.pass(99_000);
+        run.lines(vec![bookmark(14)]);
+        assert_eq!(run.asks(), [], "it is not silent");
+    }
+}
+
+#[test]
+fn a_watch_that_is_opened_again_and_fails_waits_as_after_any_failure() {
+    let mut run = Run::watching();
+    run.wait();
+    assert_eq!(run.waits(), 60_000, "for an answer");
+    run.wait();
+    assert_eq!(run.view().last_error.as_deref(), Some("no answer for 60 s"));
+    run.wait();
+    assert_eq!(run.asks(), watch_from(10));
+    run.step(In::Opened(run.call()));
+    run.pass(100_000);
+    assert_eq!(run.asks(), watch_from(10), "its silence began with the new connection");
+    run.ended(Some(WatchFailure::Expired));
+    assert_eq!(run.asks(), [Ask::StreamingList]);
+}
+
+#[test]
 fn a_silent_watch_is_broken_after_five_and_a_half_minutes_and_listed_again() {
     let mut run = Run::watching();
-    run.pass(200_000);
+    run.pass(80_000);
     run.lines(vec![bookmark(11)]);
-    assert_eq!(run.waits(), 330_000);
+    for _ in 0..3 {
+        run.wait();
+        assert_eq!(run.asks(), watch_from(11));
+        run.pass(1_000);
+        run.step(In::Opened(run.call()));
+    }
+    assert_eq!(run.waits(), 27_000, "connections that open and say nothing do not prolong it");
     run.wait();
     assert!(run.samples().contains(&relisted(RelistReason::Broken)));
     assert_eq!(run.view().last_error.as_deref(), Some("the watch was silent for 330 s"));
@@ -398,7 +451,8 @@ fn d6_a_list_that_the_informer_refuses_is_made_again_ever_more_slowly() {
 fn a3_a_line_of_a_watch_that_names_no_object_may_have_been_any_change_and_costs_a_list() {
     let mut run = Run::watching();
     run.pass(60_000);
-    let garbage = Line::Undecodable { key: None, resource_version: None, error: "garbage".into() };
+    let garbage =
+        Line::Undecodable { key: None, owner: None, resource_version: None, error: "garbage".into() };
     run.lines(vec![garbage]);
     assert_eq!(run.waits(), 500, "a server that sends nothing else is not hammered");
     let relist = Sample::Relist { kind: Kind::Nodes, reason: RelistReason::Broken };
@@ -419,7 +473,12 @@ fn a_refusal_while_a_wait_is_on_does_not_shorten_it() {
 fn d6_an_undecodable_line_is_passed_on_counted_and_gone_past() {
     let mut run = Run::watching();
     let key = Some(ObjectKey::Node(NodeName::new("n1")));
-    let line = |key| Line::Undecodable { key, resource_version: Some(version(15)), error: "bad".into() };
+    let line = |key| Line::Undecodable {
+        key,
+        owner: None,
+        resource_version: Some(version(15)),
+        error: "bad".into(),
+    };
     run.lines(vec![line(key)]);
     assert_eq!(run.seen(), ["undecodable true"]);
     assert_eq!(run.samples(), [Sample::UndecodableObject(Kind::Nodes)]);
@@ -479,7 +538,7 @@ fn line() -> impl Strategy<Value = Line> {
             key: ObjectKey::Node(NodeName::new("n1")),
             resource_version: version(n),
         }),
-        1 => Just(Line::Undecodable { key: None, resource_version: None, error: "bad".into() }),
+        1 => Just(Line::Undecodable { key: None, owner: None, resource_version: None, error: "bad".into() }),
     ]
 }
 
@@ -548,6 +607,18 @@ proptest! {
             if answer && !current {
                 prop_assert!(run.seen().is_empty());
             }
+        }
+        // A server that takes every request and says nothing gets a list before long.
+        let mut listed = run.watcher.fresh != Some(true);
+        let silence = run.now;
+        while !listed {
+            prop_assert!(run.now.since(silence) <= Duration::from_secs(330 + 60), "silence is believed");
+            let asked = run.call();
+            if matches!(run.watcher.phase, Phase::Asked { .. }) {
+                run.step(In::Opened(asked));
+            }
+            run.wait();
+            listed = run.samples().contains(&relisted(RelistReason::Broken));
         }
         for _ in 0..4 {
             if run.watcher.current().is_none() {

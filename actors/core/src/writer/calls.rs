@@ -14,6 +14,10 @@ use crate::sample::{ArmResult, ArmVerb, GateClass};
 /// How long a call may go without an answer before it counts as timed out.
 const CALL_LIMIT: Duration = Duration::from_secs(90);
 
+/// Until when a PUT that waits before it is sent, such as for a token, may still be sent: one more try of 20
+/// seconds ends before the watchdog gives the call up, so that no PUT is sent that counts as done with (W8).
+pub(super) const SEND_LIMIT: Duration = Duration::from_secs(60);
+
 /// What a call is for.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum Purpose {

@@ -26,8 +26,9 @@ pub enum Class {
     Throttled(Scope),
     /// Worth another attempt.
     Retriable,
-    /// What the client tries again by itself (S0: the SDK's retries): 408, 500, 502, 503, 504, no connection,
-    /// no answer.
+    /// ARM or the way to it is in trouble: 408, 500, 502, 503, 504, no connection, no answer, and no token, for
+    /// whoever gives tokens comes back as ARM does. The client tries it again within the attempt; after the last
+    /// of its retries it ends the attempt as a terminal failure does (W4).
     ClientRetry,
     /// Not worth another attempt.
     Terminal,
@@ -58,8 +59,8 @@ pub fn classify(failure: &Failure, stage: Stage) -> Class {
                 Class::Terminal
             }
         }
-        FailureKind::Connection | FailureKind::Timeout => Class::ClientRetry,
-        FailureKind::Undecodable(_) | FailureKind::Credential | FailureKind::Refused => Class::Terminal,
+        FailureKind::Connection | FailureKind::Timeout | FailureKind::Credential => Class::ClientRetry,
+        FailureKind::Undecodable(_) | FailureKind::Refused => Class::Terminal,
         FailureKind::PermitExpired => Class::NotGranted,
         FailureKind::GateClosed => Class::GateClosed,
     }
@@ -250,7 +251,7 @@ mod tests {
             expect(FailureKind::Connection, "", &[], stage, Class::ClientRetry);
             expect(FailureKind::Timeout, "", &[], stage, Class::ClientRetry);
             expect(FailureKind::Undecodable(200), "", &[], stage, Class::Terminal);
-            expect(FailureKind::Credential, "", &[], stage, Class::Terminal);
+            expect(FailureKind::Credential, "", &[], stage, Class::ClientRetry);
             expect(FailureKind::Refused, "", &[], stage, Class::Terminal);
             expect(FailureKind::PermitExpired, "", &[], stage, Class::NotGranted);
             expect(FailureKind::GateClosed, "", &[], stage, Class::GateClosed);

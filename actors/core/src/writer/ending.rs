@@ -4,20 +4,19 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use crate::arm::{Failure, FailureKind};
-use crate::ids::{Etag, LbName, PoolId};
+use crate::arm::Failure;
+use crate::ids::{Etag, LbName};
 use crate::machine::Now;
-use crate::queue::{Due, Outcome};
+use crate::queue::Outcome;
 use crate::sample::GateClass;
 
 use super::classify::{Class, Scope, Stage, classify};
+use super::gate::{LONGEST_DELAY, asked_delay};
 use super::lane::Closed;
 use super::plan::Change;
-use super::slot::{Resume, Wait};
-use super::traffic::asked_delay;
 use super::verify::Written;
 use super::write::{Membership, Phase, Put, Write};
-use super::{Life, Out, Writer, our_failure};
+use super::{Life, Out, Writer};
 
 /// How a write ends.
 #[derive(Debug)]
@@ -57,6 +56,7 @@ impl Writer {
             Stage::Put => self.gates.closed(now, GateClass::Writes),
             Stage::Poll => None,
         };
+        let eligible_at = eligible_at.map(|at| at.min(now.plus(LONGEST_DELAY)));
         let end = match classify(&failure, stage) {
             Class::Stale => End::Stale(failure),
             Class::EtagRound => {
@@ -74,7 +74,8 @@ impl Writer {
                 End::Retriable { failure, eligible_at }
             }
             Class::Retriable => End::Retriable { failure, eligible_at: None },
-            Class::ClientRetry | Class::Terminal => End::Terminal(failure),
+            Class::ClientRetry => return self.try_again_later(now, lb, stage, failure, out),
+            Class::Terminal => End::Terminal(failure),
             Class::NotGranted => End::NotGranted(failure),
         };
         self.end(now, lb, end, out);
@@ -84,11 +85,13 @@ impl Writer {
     /// gate ends it where it would end any read.
     fn begin_round(&mut self, now: Now, lb: &LbName) -> bool {
         let Some(write) = self.lanes.get(lb).and_then(|lane| lane.write.as_ref()) else { return false };
-        let goes_on = write.rounds < self.params.etag_rounds
+        let moved = write.course.moved.saturating_add(1);
+        let goes_on = moved < self.params.etag_rounds
             && write.is_wanted()
             && self.is_current(write.attempt)
             && self.gates.closed(now, GateClass::Reads).is_none();
-        if goes_on {
+        if goes_on && let Some(write) = self.lanes.get_mut(lb).and_then(|lane| lane.write.as_mut()) {
+            write.course.moved = moved;
             self.queue_read(lb);
         }
         goes_on
@@ -154,46 +157,12 @@ impl Writer {
     }
 
     /// Takes the write out of its lane; a token for a PUT that it did not send goes back.
-    fn take_write(&mut self, now: Now, lb: &LbName) -> Option<Write> {
+    pub(super) fn take_write(&mut self, now: Now, lb: &LbName) -> Option<Write> {
         let write = self.lanes.get_mut(lb)?.write.take()?;
         if write.token {
             self.budget.refund(now, GateClass::Writes);
         }
         Some(write)
-    }
-
-    /// Gives lane and turn back while a foreign operation runs; the write goes on later under its id (W2).
-    pub(super) fn give_back(&mut self, now: Now, lb: &LbName, out: &mut Vec<Out>) {
-        let Some(write) = self.lanes.get_mut(lb).and_then(|lane| lane.write.as_mut()) else { return };
-        let (wait, next) = Wait::again(write.wait, now);
-        let Some(not_before) = next else {
-            let message = "another operation on the load balancer did not end within two minutes";
-            let failure = our_failure(FailureKind::Operation, message);
-            self.end(now, lb, End::Retriable { failure, eligible_at: None }, out);
-            return;
-        };
-        let Some(write) = self.take_write(now, lb) else { return };
-        let resume = Resume {
-            attempt: write.attempt,
-            taken: write.due().is_some(),
-            // The round that met the foreign operation was none that an entity tag has cost.
-            rounds: write.rounds.saturating_sub(1),
-            wait,
-            not_before: Some(not_before),
-        };
-        let Some(lane) = self.lanes.get_mut(lb) else { return };
-        lane.edit(&write.pool.pool, |slot| {
-            if let Some(due) = write.due() {
-                let newer = slot.membership.unwrap_or(due);
-                slot.membership = Some(Due { since: newer.since.min(due.since), ..newer });
-            }
-            if let Some(due) = write.admin {
-                slot.return_admin(due);
-            }
-            if !slot.is_empty() {
-                slot.resume = Some(resume);
-            }
-        });
     }
 
     /// Leadership is lost: every attempt is answered, only sent PUTs keep their lanes until their answers (W8).
@@ -238,22 +207,6 @@ impl Writer {
                 lane.closed = Closed::Open;
             }
             self.touch(&lb);
-        }
-    }
-
-    fn interrupt_resumes(&mut self, lb: &LbName, out: &mut Vec<Out>) {
-        let Some(lane) = self.lanes.get_mut(lb) else { return };
-        for (pool, resume) in lane.resumes() {
-            lane.edit(&pool, |slot| {
-                slot.resume = None;
-                if resume.taken {
-                    slot.membership = None;
-                }
-            });
-            if resume.taken {
-                let pool = PoolId::new(lb.clone(), pool);
-                out.push(Out::Finished(pool, resume.attempt, Outcome::Interrupted));
-            }
         }
     }
 }

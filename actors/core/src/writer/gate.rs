@@ -9,6 +9,15 @@ use crate::sample::GateClass;
 /// How long a lane is closed by a lock that names no time (W6).
 const LOCK_DELAY: Duration = Duration::from_secs(10);
 
+/// The longest time for which ARM closes a gate. A `Retry-After` may name any span and any date; a proxy, or a
+/// clock gone wrong, must not keep this process from all of ARM until somebody restarts it. ARM's quotas last
+/// minutes, at most an hour.
+const LONGEST_GATE: Duration = Duration::from_secs(60 * 60);
+
+/// The longest time for which ARM closes a lane or puts off a pool: for the same reason, and because a lock ends
+/// with its operation, which takes minutes. What comes too early meets the gate, or costs one more answer.
+pub(super) const LONGEST_DELAY: Duration = Duration::from_secs(10 * 60);
+
 /// The timers of both verb classes.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Gates {
@@ -25,11 +34,11 @@ impl Gates {
     }
 
     /// Takes in the `Retry-After` of a 429 and gives the class's timer, S0's `RetryAfter`: a span sets it, an
-    /// absent header sets it to now, an unreadable one leaves it.
+    /// absent header sets it to now, an unreadable one leaves it. A span counts up to an hour.
     pub(super) fn throttled(&mut self, now: Now, class: GateClass, header: RetryAfter) -> Option<Now> {
         let timer = self.timer(class);
         match header {
-            RetryAfter::In(span) => *timer = Some(now.plus(span)),
+            RetryAfter::In(span) => *timer = Some(now.plus(span.min(LONGEST_GATE))),
             RetryAfter::Absent => *timer = Some(now),
             RetryAfter::Invalid => {}
         }
@@ -51,10 +60,19 @@ impl Gates {
     }
 }
 
-/// How long a lock closes its lane: the header, else the seconds in ARM's message, else ten (W6).
+/// The moment before which a failed call asks not to be repeated, up to ten minutes away.
+pub(super) fn asked_delay(now: Now, failure: &Failure) -> Option<Now> {
+    match failure.retry_after {
+        RetryAfter::In(span) => Some(now.plus(span.min(LONGEST_DELAY))).filter(|at| *at > now),
+        RetryAfter::Absent | RetryAfter::Invalid => None,
+    }
+}
+
+/// How long a lock closes its lane: the header, up to ten minutes, else the seconds in ARM's message, else ten
+/// (W6).
 pub(super) fn lock_delay(failure: &Failure) -> Duration {
     match failure.retry_after {
-        RetryAfter::In(span) => span,
+        RetryAfter::In(span) => span.min(LONGEST_DELAY),
         RetryAfter::Absent | RetryAfter::Invalid => {
             seconds_in(&failure.message).map_or(LOCK_DELAY, Duration::from_secs)
         }
@@ -109,6 +127,25 @@ mod tests {
         let later = NOW.plus(Duration::from_secs(8));
         assert_eq!(gates.closed(later, GateClass::Writes), until);
         assert_eq!(gates.blocked(later), until);
+    }
+
+    #[test]
+    fn w6_no_retry_after_closes_a_gate_for_more_than_an_hour_or_a_lane_for_more_than_ten_minutes() {
+        for span in [Duration::from_secs(99_999_999_999), Duration::MAX] {
+            let mut gates = Gates::default();
+            let hour = NOW.plus(Duration::from_secs(3_600));
+            assert_eq!(gates.throttled(NOW, GateClass::Reads, RetryAfter::In(span)), Some(hour));
+            let failure = Failure {
+                kind: FailureKind::Status(429),
+                code: Some(Arc::from("RetryableError")),
+                inner_codes: Vec::new(),
+                message: Arc::from(""),
+                retry_after: RetryAfter::In(span),
+                correlation_id: None,
+            };
+            assert_eq!(lock_delay(&failure), Duration::from_secs(600));
+            assert_eq!(asked_delay(NOW, &failure), Some(NOW.plus(Duration::from_secs(600))));
+        }
     }
 
     #[test]

@@ -7,7 +7,7 @@ use crate::ids::{LbName, PoolId, PoolName};
 use crate::machine::{Now, earliest};
 use crate::view::LaneView;
 
-use super::slot::{Rank, Resume, Slot};
+use super::slot::{Rank, Slot};
 use super::write::Write;
 
 /// Each so-manieth grant of a lane goes to what has waited longest (W1).
@@ -145,10 +145,10 @@ impl Lane {
         granted.map(|slot| (pool, slot))
     }
 
-    /// The writes that gave the lane back.
-    pub(super) fn resumes(&self) -> Vec<(PoolName, Resume)> {
-        let resume = |(pool, slot): (&PoolName, &Slot)| Some((pool.clone(), slot.resume?));
-        self.slots.iter().filter_map(resume).collect()
+    /// The pools whose writes gave the lane back.
+    pub(super) fn paused(&self) -> Vec<PoolName> {
+        let paused = |(pool, slot): (&PoolName, &Slot)| slot.resume.is_some().then(|| pool.clone());
+        self.slots.iter().filter_map(paused).collect()
     }
 
     /// Forgets what is due.

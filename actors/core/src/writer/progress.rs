@@ -13,29 +13,29 @@ use crate::proof::prove;
 use crate::queue::{Due, Outcome, Taken};
 use crate::sample::{GateClass, Sample};
 
-use super::calls::Purpose;
+use super::calls::{Purpose, SEND_LIMIT};
 use super::classify::{Class, Stage, classify, is_in_doubt};
 use super::ending::End;
 use super::lane::Closed;
-use super::plan::{Plan, plan};
+use super::plan::{Change, Plan, plan};
 use super::traffic::unexpected;
-use super::write::{Membership, Phase, PollStep, Polling, Put, Write};
+use super::write::{Course, Membership, Phase, PollStep, Polling, Put, Write};
 use super::{AdminDue, Life, Out, Standing, Writer, our_failure};
 
 impl Writer {
     pub(super) fn on_due(&mut self, pool: &PoolId, due: Due) {
         if self.life == Life::Running {
             let lane = self.lanes.entry(pool.lb.clone()).or_default();
-            lane.edit(&pool.pool, |slot| slot.membership = Some(due));
+            lane.edit(&pool.pool, |slot| slot.membership_due(due));
             self.touch(&pool.lb);
         }
     }
 
-    /// A pool whose attempt waits for a foreign operation cannot withdraw: it answers the next Take with Nothing.
+    /// A pool whose attempt waits cannot withdraw: it answers the next Take with Nothing.
     pub(super) fn on_withdraw(&mut self, pool: &PoolId) {
         let Some(lane) = self.lanes.get_mut(&pool.lb) else { return };
         lane.edit(&pool.pool, |slot| {
-            if !slot.resume.is_some_and(|resume| resume.taken) {
+            if !slot.resume.as_ref().is_some_and(|resume| resume.taken) {
                 slot.membership = None;
             }
         });
@@ -45,7 +45,7 @@ impl Writer {
     pub(super) fn on_admin_due(&mut self, pool: &PoolId, due: AdminDue) {
         if self.life == Life::Running {
             let lane = self.lanes.entry(pool.lb.clone()).or_default();
-            lane.edit(&pool.pool, |slot| slot.admin = Some(due));
+            lane.edit(&pool.pool, |slot| slot.admin_due(due));
             self.touch(&pool.lb);
         }
     }
@@ -94,18 +94,21 @@ impl Writer {
         let Some((pool, slot)) = lane.grant() else { return };
         let asks = slot.membership.is_some();
         // An id names one attempt of the pool: one that went on without membership is no name for a new attempt.
-        let resumed = slot.resume.filter(|resume| resume.taken == asks);
-        let attempt = resumed.map_or_else(
-            || {
-                self.attempts += 1;
-                AttemptId { epoch, n: self.attempts }
-            },
-            |resume| resume.attempt,
-        );
+        let (resumed, course) = match slot.resume {
+            Some(resume) if resume.taken == asks => (Some(resume.attempt), resume.course),
+            Some(other) => (None, other.course.of_new_attempt()),
+            None => (None, Course::default()),
+        };
+        let attempt = resumed.unwrap_or_else(|| {
+            self.attempts += 1;
+            AttemptId { epoch, n: self.attempts }
+        });
         self.budget.spend(now, GateClass::Writes);
         let pool = PoolId::new(lb.clone(), pool);
         if let Some(due) = slot.membership {
-            out.push(Out::Sample(Sample::LaneWait(now.since(due.since))));
+            if resumed.is_none() {
+                out.push(Out::Sample(Sample::LaneWait(now.since(due.since))));
+            }
             out.push(Out::Take(pool.clone(), attempt));
         }
         lane.write = Some(Write {
@@ -114,8 +117,7 @@ impl Writer {
             granted: now,
             membership: slot.membership.map_or(Membership::Not, Membership::Asked),
             admin: slot.admin,
-            rounds: slot.resume.map_or(0, |resume| resume.rounds),
-            wait: slot.resume.map(|resume| resume.wait),
+            course,
             token: true,
             phase: Phase::Taking,
         });
@@ -180,7 +182,6 @@ impl Writer {
     pub(super) fn queue_read(&mut self, lb: &LbName) {
         let Some(write) = self.lanes.get_mut(lb).and_then(|lane| lane.write.as_mut()) else { return };
         write.phase = Phase::Reading;
-        write.rounds = write.rounds.saturating_add(1);
         self.calls.queue(Purpose::PreWrite(write.pool.clone(), write.attempt));
     }
 
@@ -219,9 +220,10 @@ impl Writer {
         let network = self.params.network.clone();
         let Some(write) = self.reading(pool, attempt) else { return };
         if read.facts.provisioning == Provisioning::Updating {
-            self.give_back(now, &pool.lb, out);
+            self.wait_for_foreign(now, &pool.lb, out);
             return;
         }
+        write.course.seen(&read.facts.members());
         if let Some(taken) = write.taken()
             && let Err(reason) = prove(&read.facts, taken.family, &taken.services)
         {
@@ -234,13 +236,30 @@ impl Writer {
         }
         let level = write.taken().map(|taken| &taken.level);
         match plan(&read.facts, level, &draining, network.as_ref()) {
-            Plan::Unchanged => self.end(now, &pool.lb, End::Unchanged(read.facts.members()), out),
+            Plan::Unchanged => {
+                let members = read.facts.members();
+                let end = match write.course.found() {
+                    // The PUT whose answer was lost; the draining set that the members satisfy is the newest one.
+                    Some(put) => {
+                        let put = Arc::new(Put { change: put.change.clone(), draining });
+                        End::Written { put, members, etag: read.etag.clone() }
+                    }
+                    None => End::Unchanged(members),
+                };
+                self.end(now, &pool.lb, end, out);
+            }
             Plan::Edit(change) => {
                 // Members that are right need no outcome of the PUT that only sets admin states.
                 if write.taken().is_some() && change.added.is_empty() && change.removed.is_empty() {
-                    write.membership = Membership::Not;
                     let members = change.members.clone();
-                    out.push(Out::Finished(pool.clone(), attempt, Outcome::Unchanged { members }));
+                    let outcome = match write.course.found().map(|put| &put.change) {
+                        Some(Change { added, removed, .. }) => {
+                            Outcome::Written { members, added: added.clone(), removed: removed.clone() }
+                        }
+                        None => Outcome::Unchanged { members },
+                    };
+                    write.membership = Membership::Not;
+                    out.push(Out::Finished(pool.clone(), attempt, outcome));
                 }
                 let put = Arc::new(Put { change: *change, draining });
                 self.put(now, &pool.lb, &read, put, out);
@@ -254,7 +273,7 @@ impl Writer {
             self.fail(now, lb, Stage::Put, failure, out);
             return;
         }
-        let Some(send_before) = self.send_before().filter(|last| now <= *last) else {
+        let Some(leading) = self.send_before().filter(|last| now <= *last) else {
             let failure = our_failure(FailureKind::PermitExpired, "leadership is about to end");
             self.fail(now, lb, Stage::Put, failure, out);
             return;
@@ -265,6 +284,8 @@ impl Writer {
         }
         let (pool, attempt) = (write.pool.clone(), write.attempt);
         let edit = put.change.edit.clone();
+        // Whoever waits longer than this before it is sent must not be sent at all: its watchdog comes first.
+        let send_before = leading.min(now.plus(SEND_LIMIT));
         write.phase = Phase::Putting(put);
         self.verifications.cancel(&pool);
         let id = self.calls.open(now, Purpose::Put(pool.clone(), attempt));
@@ -321,7 +342,7 @@ impl Writer {
     }
 
     /// Takes in how an operation stands. A poll that failed says nothing about it and only delays the next one;
-    /// 404 means that the URL is gone, so the pool is read instead (W5).
+    /// one that can never succeed, or a 404, means that the URL says nothing, so the pool is read instead (W5).
     pub(super) fn on_poll(
         &mut self,
         now: Now,
@@ -364,18 +385,18 @@ impl Writer {
             ArmAnswer::Failed(failure) if last => End::Retriable { failure, eligible_at: None },
             ArmAnswer::Failed(failure) => {
                 match (classify(&failure, Stage::Poll), &polling.operation) {
-                    (Class::Stale, Some(_)) => polling.read_back(now),
+                    (Class::Stale | Class::Terminal, Some(_)) => polling.read_back(now),
                     (Class::Stale, None) => self.end(now, &pool.lb, End::Stale(failure), out),
                     (
                         Class::EtagRound
                         | Class::Throttled(_)
                         | Class::Retriable
                         | Class::ClientRetry
-                        | Class::Terminal
                         | Class::NotGranted
                         | Class::GateClosed,
                         _,
-                    ) => polling.wait(now, failure.retry_after),
+                    )
+                    | (Class::Terminal, None) => polling.wait(now, failure.retry_after),
                 }
                 return;
             }

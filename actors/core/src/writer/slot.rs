@@ -4,6 +4,7 @@ use crate::ids::AttemptId;
 use crate::machine::Now;
 use crate::queue::{Class, Due};
 
+use super::write::Course;
 use super::{AdminDue, AdminUrgency};
 
 /// The order in which a lane grants (W1).
@@ -30,19 +31,28 @@ pub(super) struct Slot {
     pub resume: Option<Resume>,
 }
 
-/// A write that gave lane and turn back because a foreign operation runs (W2).
-#[derive(Clone, Copy, Debug)]
+/// A write that gave lane and turn back and goes on later (W2, W4).
+#[derive(Clone, Debug)]
 pub(super) struct Resume {
     /// Its id, which the next grant carries again.
     pub attempt: AttemptId,
     /// Whether the pool has an attempt open under that id, which must be answered.
     pub taken: bool,
-    /// The rounds that entity tags have cost it.
-    pub rounds: u32,
-    /// How long it has waited.
-    pub wait: Wait,
+    /// What it has behind it.
+    pub course: Course,
+    /// What it waits for.
+    pub why: Why,
     /// Not before this moment; `None`: the time has come.
     pub not_before: Option<Now>,
+}
+
+/// Why a write waits.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Why {
+    /// A foreign operation runs on the load balancer (W2).
+    ForeignOperation,
+    /// ARM or the way to it is in trouble (W4).
+    ClientRetry,
 }
 
 /// How long a write has met a foreign operation.
@@ -72,8 +82,11 @@ impl Slot {
         [self.membership.map(|due| due.since), self.admin.map(|due| due.since)].into_iter().flatten().min()
     }
 
-    /// The word for its place in the order.
+    /// The word for its place in the order, or for what it waits for.
     pub(super) fn word(&self) -> &'static str {
+        if self.is_retried() {
+            return "waiting to retry";
+        }
         let membership = self.membership.map(|due| (of_class(due.class), due.class.as_str()));
         let admin = self.admin.map(|due| match due.urgency {
             AdminUrgency::Down => (Rank::Down, "down"),
@@ -88,7 +101,41 @@ impl Slot {
 
     /// When it may be granted, if that lies in the future of the last tick.
     pub(super) fn deferred(&self) -> Option<Now> {
-        self.resume.and_then(|resume| resume.not_before)
+        self.resume.as_ref().and_then(|resume| resume.not_before)
+    }
+
+    /// Whether it waits for one of the client's retries.
+    fn is_retried(&self) -> bool {
+        self.resume.as_ref().is_some_and(|resume| match resume.why {
+            Why::ForeignOperation => false,
+            Why::ClientRetry => true,
+        })
+    }
+
+    /// Makes membership due, or due in another class. It does not wait for the retry of an admin part.
+    pub(super) fn membership_due(&mut self, due: Due) {
+        if self.membership.is_none() {
+            self.hasten();
+        }
+        self.membership = Some(due);
+    }
+
+    /// Makes an admin part due. A Down does not wait for the retry of a membership write (N3).
+    pub(super) fn admin_due(&mut self, due: AdminDue) {
+        match due.urgency {
+            AdminUrgency::Down if self.admin.is_none() => self.hasten(),
+            AdminUrgency::Down | AdminUrgency::Restore => {}
+        }
+        self.admin = Some(due);
+    }
+
+    /// Makes the client's next try at the next grant, together with the part that has come due.
+    fn hasten(&mut self) {
+        if self.is_retried()
+            && let Some(resume) = &mut self.resume
+        {
+            resume.not_before = None;
+        }
     }
 
     /// Takes back an admin part that was not carried out; a newer one that came meanwhile stands.

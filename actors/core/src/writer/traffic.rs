@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::arm::{ArmAnswer, ArmCall, Failure, FailureKind, PoolRead, Provisioning, RetryAfter};
+use crate::arm::{ArmAnswer, ArmCall, Failure, FailureKind, PoolRead, Provisioning};
 use crate::assignment::Observation;
 use crate::ids::{CallId, LbName, PoolId};
 use crate::machine::Now;
@@ -214,10 +214,17 @@ impl Writer {
         if settled {
             lane.closed = Closed::Open;
             if let Ok(read) = read {
+                let members = read.facts.members();
+                lane.edit(&pool.pool, |slot| {
+                    if let Some(resume) = &mut slot.resume {
+                        resume.course.seen(&members);
+                    }
+                });
                 out.push(Out::Observed(pool.clone(), Observation { began, facts: read.facts }));
             }
         } else {
             lane.closed.look_again(now);
+            self.look_was_a_try(now, pool, read, out);
         }
     }
 }
@@ -236,14 +243,6 @@ fn pool_read(answer: ArmAnswer) -> Result<PoolRead, Arc<Failure>> {
 /// The failure that stands for an answer to another question.
 pub(super) fn unexpected() -> Arc<Failure> {
     our_failure(FailureKind::Undecodable(200), "the answer is of another kind than the request")
-}
-
-/// The delay that a failed call asks for.
-pub(super) fn asked_delay(now: Now, failure: &Failure) -> Option<Now> {
-    match failure.retry_after {
-        RetryAfter::In(span) => Some(now.plus(span)).filter(|at| *at > now),
-        RetryAfter::Absent | RetryAfter::Invalid => None,
-    }
 }
 
 /// Answers a read that is not sent any more, if anybody would wait for it for ever.

@@ -256,7 +256,7 @@ impl Written {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::arm::{AdminState, Entry, Provisioning};
+    use crate::arm::{AdminState, Entry};
     use crate::ids::Epoch;
 
     const ATTEMPT: AttemptId = AttemptId { epoch: Epoch(1), n: 7 };
@@ -276,18 +276,7 @@ mod tests {
             admin_state: AdminState::None,
             network: None,
         };
-        Arc::new(PoolFacts {
-            id: pool("lb", "a"),
-            entries: members.iter().map(entry).collect(),
-            rules: Vec::new(),
-            outbound_rule: false,
-            inbound_nat_rule: false,
-            nic_backed: false,
-            sync_automatic: false,
-            network: None,
-            etag: None,
-            provisioning: Provisioning::Succeeded,
-        })
+        Arc::new(PoolFacts::at_rest(pool("lb", "a"), members.iter().map(entry).collect()))
     }
 
     fn written() -> Written {

@@ -2,6 +2,8 @@
 //!
 //! How it goes from phase to phase stands in [`super::progress`], how it ends in [`super::ending`].
 
+use std::collections::BTreeSet;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -47,14 +49,39 @@ pub(super) struct Write {
     pub membership: Membership,
     /// The admin part.
     pub admin: Option<AdminDue>,
-    /// How many GETs it has begun to follow up with a PUT.
-    pub rounds: u32,
-    /// The foreign operation that it has waited for.
-    pub wait: Option<Wait>,
+    /// What it has behind it.
+    pub course: Course,
     /// Whether it still holds the token for a PUT.
     pub token: bool,
     /// What it does.
     pub phase: Phase,
+}
+
+/// What a write has behind it and keeps while it waits.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Course {
+    /// How often the entity tag had moved between its GET and its PUT (W2).
+    pub moved: u32,
+    /// The foreign operation that it has waited for.
+    pub wait: Option<Wait>,
+    /// How many of the client's retries it has used (W4).
+    pub retries: u32,
+    /// Its PUTs whose answers were lost and that no look at the pool has disproved: a GET may show that one of them
+    /// was carried out (W4).
+    pub unsure: Vec<Arc<Put>>,
+}
+
+impl Course {
+    /// Takes in what a pool at rest holds: a PUT that would have left anything else there was not carried out, or
+    /// not for long, and whatever the pool holds later is not its doing.
+    pub(super) fn seen(&mut self, members: &BTreeSet<IpAddr>) {
+        self.unsure.retain(|put| put.change.members == *members);
+    }
+
+    /// The PUT without an answer that the last look at the pool has found carried out.
+    pub(super) fn found(&self) -> Option<&Put> {
+        self.unsure.last().map(|put| &**put)
+    }
 }
 
 /// The membership part of a write.

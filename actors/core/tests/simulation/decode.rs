@@ -30,8 +30,12 @@ pub fn number_of(text: &str) -> u64 {
 
 /// One line of a watch.
 pub fn line(kind: Kind, bytes: &[u8]) -> Line {
-    let undecodable =
-        |error: &str| Line::Undecodable { key: None, resource_version: None, error: Arc::from(error) };
+    let undecodable = |error: &str| Line::Undecodable {
+        key: None,
+        owner: None,
+        resource_version: None,
+        error: Arc::from(error),
+    };
     let Ok(value) = serde_json::from_slice::<Value>(bytes) else { return undecodable("no JSON") };
     let object = &value["object"];
     let meta = &object["metadata"];

@@ -133,6 +133,7 @@ fn params(plant: Option<Plant>, balancers: usize) -> Params {
             turns: 64,
             if_match: true,
             etag_rounds: 3,
+            client_retries: 3,
             writes_per_5_minutes: 500,
             reads_per_5_minutes: 5_000,
             network: Some(NetworkId::new(ccm::NETWORK)),

@@ -1,3 +1,5 @@
+//! Objects, lines and pages as the API server writes them, recorded ones too, and whatever else may come.
+
 use super::*;
 use std::io::Write as _;
 
@@ -93,12 +95,59 @@ fn d5_a_node_is_left_out_by_label_or_taint_and_not_by_being_not_ready() {
 fn an_undecodable_object_is_isolated_and_named() {
     let text = br#"{"type":"MODIFIED","object":{"metadata":{"name":"web","namespace":"shop","uid":"u",
         "resourceVersion":"8"},"spec":{"type":7}}}"#;
-    let Line::Undecodable { key, resource_version, error } = line(Kind::Services, text, wall()) else {
+    let Line::Undecodable { key, owner, resource_version, error } = line(Kind::Services, text, wall()) else {
         panic!("decoded")
     };
     assert_eq!(key, Some(ObjectKey::Service(ServiceKey::new("shop", "web"))));
-    assert_eq!(resource_version, Some(ResourceVersion("8".into())));
+    assert_eq!((owner, resource_version), (None, Some(ResourceVersion("8".into()))));
     assert!(error.contains("invalid type"), "{error}");
+}
+
+/// What is read of an object that cannot be decoded: its name, its Service, its version.
+fn named(kind: Kind, metadata: &str) -> (Option<ObjectKey>, Option<ServiceKey>, Option<String>) {
+    let text =
+        format!(r#"{{"type":"ADDED","object":{{"metadata":{metadata},"spec":7,"status":7,"endpoints":7}}}}"#);
+    match line(kind, text.as_bytes(), wall()) {
+        Line::Undecodable { key, owner, resource_version, .. } => {
+            (key, owner, resource_version.map(|version| version.0.to_string()))
+        }
+        decoded @ (Line::Object(_) | Line::Deleted { .. } | Line::Bookmark { .. } | Line::Error(_)) => {
+            panic!("decoded: {decoded:?}")
+        }
+    }
+}
+
+#[test]
+fn d6_each_field_of_the_metadata_of_an_undecodable_object_is_read_by_itself() {
+    let web_1 = Some(ObjectKey::Slice(SliceKey { namespace: "shop".into(), name: "web-1".into() }));
+    let web = Some(ServiceKey::new("shop", "web"));
+    let of = r#""kubernetes.io/service-name""#;
+    let slice =
+        |rest: &str| named(Kind::EndpointSlices, &format!(r#"{{"name":"web-1","namespace":"shop",{rest}}}"#));
+    let version = Some("9".to_owned());
+    let good =
+        format!(r#""uid":"u","resourceVersion":"9","labels":{{"other":7,{of}:"web"}},"annotations":7"#);
+    assert_eq!(slice(&good), (web_1.clone(), web.clone(), version));
+    assert_eq!(slice(&format!(r#""resourceVersion":9,"labels":{{{of}:"web"}}"#)), (web_1.clone(), web, None));
+    for labels in ["7", "null", "{}", &format!("{{{of}:7}}"), &format!(r#"{{{of}:""}}"#)] {
+        assert_eq!(slice(&format!(r#""labels":{labels}"#)), (web_1.clone(), None, None), "{labels}");
+    }
+    let nameless =
+        [r#"{"name":"web-1"}"#, r#"{"namespace":"shop"}"#, r#"{"name":7,"namespace":"shop"}"#, "7"];
+    for metadata in nameless {
+        assert_eq!(named(Kind::EndpointSlices, metadata).0, None, "{metadata}");
+    }
+    let labelled = format!(r#"{{"name":"n","namespace":"shop","labels":{{{of}:"web"}}}}"#);
+    assert_eq!(named(Kind::Nodes, &labelled), (Some(ObjectKey::Node(NodeName::new("n"))), None, None));
+}
+
+#[test]
+fn a_deletion_needs_no_more_than_the_name() {
+    let text = br#"{"type":"DELETED","object":{"metadata":{"name":"web","namespace":"shop","labels":7}}}"#;
+    let deleted = line(Kind::Services, text, wall());
+    let Line::Deleted { key, resource_version } = deleted else { panic!("{deleted:?}") };
+    assert_eq!(key, ObjectKey::Service(ServiceKey::new("shop", "web")));
+    assert_eq!(resource_version, ResourceVersion::default());
 }
 
 #[test]

@@ -79,7 +79,7 @@ fn happen(bench: &mut Bench, event: Event, open: &mut Option<CallId>) {
 /// Safety, over all that was said: one read at a time, each believed once; Synced once, when each load balancer
 /// was told of. Tells which read is open.
 fn judge(bench: &Bench) -> Option<CallId> {
-    let (mut open, mut told, mut synced) = (None, BTreeSet::new(), 0);
+    let (mut open, mut told, mut tried, mut synced) = (None, 0, BTreeSet::new(), 0);
     for said in &bench.said {
         match said {
             Out::Read { call, lb } => {
@@ -88,13 +88,18 @@ fn judge(bench: &Bench) -> Option<CallId> {
             Out::Lb(seen) => {
                 let (_, lb) = open.take().expect("what is told was read");
                 assert_eq!(lb, seen.lb);
-                told.insert(lb);
+                told += 1;
+                tried.insert(lb);
             }
-            Out::View(view) if view.last_error.is_some() => open = None,
+            Out::View(view) if view.last_error.is_some() => {
+                open = None;
+                tried.insert(view.lb.clone());
+            }
             Out::View(_) | Out::Sample(_) => {}
             Out::Synced => {
                 synced += 1;
-                assert_eq!(told.len(), LBS.len(), "synced before each was looked at");
+                assert_eq!(tried.len(), LBS.len(), "synced before each was tried");
+                assert!(told > 0, "synced before any was seen");
             }
         }
     }

@@ -32,12 +32,17 @@ enum Act {
     Relist {
         kind: Kind,
         undecodable: Option<usize>,
+        /// Whether what could not be decoded before cannot be now.
+        still: bool,
     },
     AbortedList(Kind),
     StaleList(Kind),
+    /// The storage is restored to an earlier state than was seen.
+    Restored(Kind),
     /// The last event comes once more, or an older state comes late.
     Again(Kind, usize),
-    Undecodable(Kind, usize),
+    /// A new state that cannot be decoded, of an object that may be new itself; of slices, whose it is.
+    Undecodable(Kind, usize, Option<usize>),
     Reconnect(Kind),
     Turn,
     Pass(u64),
@@ -62,12 +67,14 @@ fn act() -> impl Strategy<Value = Act> {
             .prop_map(|(at, ip, v6, left_out, ready)| Act::Node { at, ip, v6, left_out, ready }),
         2 => (kind(), 0..SLICES).prop_map(|(kind, at)| Act::Gone(kind, at)),
         1 => kind().prop_map(Act::Break),
-        2 => (kind(), prop::option::weighted(0.3, 0..SLICES))
-            .prop_map(|(kind, undecodable)| Act::Relist { kind, undecodable }),
+        3 => (kind(), prop::option::weighted(0.3, 0..SLICES), any::<bool>())
+            .prop_map(|(kind, undecodable, still)| Act::Relist { kind, undecodable, still }),
         1 => kind().prop_map(Act::AbortedList),
         1 => kind().prop_map(Act::StaleList),
+        1 => kind().prop_map(Act::Restored),
         2 => (kind(), 0..SLICES).prop_map(|(kind, at)| Act::Again(kind, at)),
-        1 => (kind(), 0..SLICES).prop_map(|(kind, at)| Act::Undecodable(kind, at)),
+        2 => (kind(), 0..SLICES, prop::option::weighted(0.8, 0..SERVICES))
+            .prop_map(|(kind, at, of)| Act::Undecodable(kind, at, of)),
         1 => kind().prop_map(Act::Reconnect),
         3 => Just(Act::Turn),
         1 => (0_u64..400).prop_map(Act::Pass),
@@ -124,6 +131,7 @@ fn make(act: &Act) -> Option<Object> {
         | Act::Relist { .. }
         | Act::AbortedList(_)
         | Act::StaleList(_)
+        | Act::Restored(_)
         | Act::Again(..)
         | Act::Undecodable(..)
         | Act::Reconnect(_)
@@ -139,39 +147,83 @@ struct World {
     real: BTreeMap<ObjectKey, Object>,
     given: BTreeMap<ObjectKey, Object>,
     broken: BTreeSet<Kind>,
+    /// Objects whose newest state could not be decoded, and whose slices they are.
+    behind: BTreeMap<ObjectKey, Option<ServiceKey>>,
     heard: BTreeMap<ServiceUid, Arc<ServiceFact>>,
 }
 
 impl World {
     fn new() -> World {
-        let (real, given, broken) = (BTreeMap::new(), BTreeMap::new(), BTreeSet::new());
-        World { run: Run::of(params()), real, given, broken, heard: BTreeMap::new() }
+        let (real, given, behind) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
+        World { run: Run::of(params()), real, given, broken: BTreeSet::new(), behind, heard: BTreeMap::new() }
     }
 
-    fn relist(&mut self, kind: Kind, undecodable: Option<usize>) {
-        let bad_key = undecodable.map(|at| name(kind, at)).filter(|key| self.real.contains_key(key));
+    /// A list of this kind, in which these cannot be decoded.
+    fn relist(&mut self, kind: Kind, bad: BTreeMap<ObjectKey, Option<ServiceKey>>) {
         self.run.seen(kind, Seen::ListBegan(Provenance::Relist));
         for (key, object) in self.real.iter().filter(|(key, _)| kind_of(key) == kind) {
-            let seen = if Some(key) == bad_key.as_ref() {
-                bad(Some(key.clone()))
-            } else {
-                Seen::Object(object.clone())
+            let seen = match bad.get(key) {
+                Some(owner) => bad_of(Some(key.clone()), owner.as_ref().map_or("", |owner| &*owner.name)),
+                None => Seen::Object(object.clone()),
             };
             self.run.seen(kind, seen);
         }
         let version = version(self.run.version);
         self.run.seen(kind, Seen::ListDone(version));
-        let keep = bad_key.as_ref().and_then(|key| Some((key.clone(), self.given.get(key)?.clone())));
-        self.given.retain(|key, _| kind_of(key) != kind);
-        let listed =
-            self.real.iter().filter(|(key, _)| kind_of(key) == kind && Some(*key) != bad_key.as_ref());
+        self.given.retain(|key, _| kind_of(key) != kind || bad.contains_key(key));
+        let listed = self.real.iter().filter(|(key, _)| kind_of(key) == kind && !bad.contains_key(*key));
         self.given.extend(listed.map(|(key, object)| (key.clone(), object.clone())));
-        self.given.extend(keep);
+        self.broken.remove(&kind);
         // What could not be decoded is behind until it changes or the next list.
-        match bad_key {
-            Some(_) => self.broken.insert(kind),
-            None => self.broken.remove(&kind),
+        self.behind.retain(|key, _| kind_of(key) != kind);
+        self.behind.extend(bad);
+    }
+
+    /// Objects of this kind that exist and cannot be decoded: this one, and those that could not before.
+    fn bad_ones(
+        &self,
+        kind: Kind,
+        at: Option<usize>,
+        still: bool,
+    ) -> BTreeMap<ObjectKey, Option<ServiceKey>> {
+        let before = self.behind.iter().filter(|(key, _)| still && kind_of(key) == kind);
+        let before = before.map(|(key, owner)| (key.clone(), owner.clone()));
+        let now = at.map(|at| (name(kind, at), None));
+        now.into_iter().chain(before).filter(|(key, _)| self.real.contains_key(key)).collect()
+    }
+
+    /// What was seen is undone: the versions that were reached are of another past.
+    fn restored(&mut self, kind: Kind) {
+        let undone = self.run.version + 1_000_000;
+        for object in self.given.values().filter(|object| kind_of(&object.key()) == kind) {
+            self.run.seen(kind, Seen::Object(stamped(object.clone(), undone)));
+        }
+        self.run.seen(kind, Seen::Bookmark(version(undone)));
+        for _ in 0..5 {
+            self.run.seen(kind, Seen::ListBegan(Provenance::Relist));
+            self.run.seen(kind, Seen::ListDone(version(self.run.version)));
+            self.run.now = self.run.now.plus(Duration::from_secs(61));
+        }
+        self.relist(kind, BTreeMap::new());
+    }
+
+    /// A state that cannot be decoded of an object that exists from now on at least.
+    fn undecodable(&mut self, kind: Kind, at: usize, of: Option<usize>) {
+        let key = name(kind, at);
+        let made = match kind {
+            Kind::Services => Act::Service { at, uid: 0, local: true, load_balancer: true, dual: false },
+            Kind::EndpointSlices => {
+                Act::Slice { at, of: of.unwrap_or_default(), endpoints: vec![(0, at, false)] }
+            }
+            Kind::Nodes => Act::Node { at, ip: 1, v6: false, left_out: false, ready: true },
         };
+        let object = stamped(make(&made).expect("it makes an object"), self.run.version);
+        self.real.insert(key.clone(), object);
+        if !self.broken.contains(&kind) {
+            let owner = of.filter(|_| kind == Kind::EndpointSlices).map(|of| format!("s{of}"));
+            self.run.seen(kind, bad_of(Some(key.clone()), owner.as_deref().unwrap_or_default()));
+            self.behind.insert(key, owner.map(|owner| ServiceKey::new("shop", owner)));
+        }
     }
 
     fn act(&mut self, act: &Act) {
@@ -184,6 +236,7 @@ impl World {
                 self.real.insert(key.clone(), object.clone());
                 if !self.broken.contains(&kind_of(&key)) {
                     self.given.insert(key.clone(), object.clone());
+                    self.behind.remove(&key);
                     self.run.seen(kind_of(&key), Seen::Object(object));
                 }
             }
@@ -192,13 +245,16 @@ impl World {
                 self.real.remove(&key);
                 if !self.broken.contains(kind) {
                     self.given.remove(&key);
+                    self.behind.remove(&key);
                     self.run.seen(*kind, Seen::Deleted { key, resource_version: now_version });
                 }
             }
             Act::Break(kind) => {
                 self.broken.insert(*kind);
             }
-            Act::Relist { kind, undecodable } => self.relist(*kind, *undecodable),
+            Act::Relist { kind, undecodable, still } => {
+                self.relist(*kind, self.bad_ones(*kind, *undecodable, *still));
+            }
             Act::AbortedList(kind) => {
                 self.run.seen(*kind, Seen::ListBegan(Provenance::Relist));
                 self.run.seen(*kind, Seen::ListAborted);
@@ -208,13 +264,14 @@ impl World {
                 self.run.seen(*kind, Seen::ListBegan(Provenance::Relist));
                 self.run.seen(*kind, Seen::ListDone(version(2)));
             }
+            Act::Restored(kind) => self.restored(*kind),
             Act::Again(kind, at) => {
                 if let Some(object) = self.given.get(&name(*kind, *at)).cloned() {
                     self.run.seen(*kind, Seen::Object(stamped(object.clone(), 1)));
                     self.run.seen(*kind, Seen::Object(object));
                 }
             }
-            Act::Undecodable(kind, at) => self.run.seen(*kind, bad(Some(name(*kind, *at)))),
+            Act::Undecodable(kind, at, of) => self.undecodable(*kind, *at, *of),
             Act::Reconnect(kind) => self.run.seen(*kind, Seen::Reconnected),
             Act::Turn => {}
             Act::Pass(seconds) => self.run.now = self.run.now.plus(Duration::from_secs(*seconds)),
@@ -229,7 +286,6 @@ impl World {
                     for part in fact.parts.values() {
                         prop_assert!(part.tolerated.iter().all(|ip| !part.required.contains_key(ip)));
                     }
-                    self.is_safe(&fact)?;
                     if let Some(before) = self.heard.insert(uid, Arc::clone(&fact)) {
                         prop_assert!(!before.same_as(&fact), "said twice");
                         prop_assert!(before.revision <= fact.revision);
@@ -237,6 +293,44 @@ impl World {
                 }
                 None => prop_assert!(self.heard.remove(&uid).is_some(), "gone twice"),
             }
+        }
+        for fact in self.heard.values() {
+            self.is_safe(fact)?;
+            self.is_complete_or_says_so(fact)?;
+        }
+        Ok(())
+    }
+
+    /// What exists and was never decoded is not taken for absent, and what is known is not taken for unknown.
+    fn is_complete_or_says_so(&self, fact: &ServiceFact) -> Result<(), TestCaseError> {
+        let Some(Object::Service(service)) = self.given.get(&ObjectKey::Service(fact.key.clone())) else {
+            return Err(TestCaseError::fail("a Service that is not known is told"));
+        };
+        if fact.candidacy != Candidacy::Candidate {
+            return Ok(());
+        }
+        let unread = || self.behind.iter().filter(|(key, _)| !self.given.contains_key(*key));
+        let slices = unread().filter(|(key, owner)| {
+            kind_of(key) == Kind::EndpointSlices && owner.as_ref().is_none_or(|owner| *owner == fact.key)
+        });
+        let own = self.given.values().filter_map(|object| match object {
+            Object::Slice(slice) if slice.service.as_ref() == Some(&fact.key) => Some(slice),
+            Object::Slice(_) | Object::Service(_) | Object::Node(_) => None,
+        });
+        let on: BTreeSet<&NodeName> =
+            own.flat_map(|slice| &slice.endpoints).filter_map(|endpoint| endpoint.node.as_ref()).collect();
+        let nodes = unread().filter(|(key, _)| match key {
+            ObjectKey::Node(name) => on.contains(name),
+            ObjectKey::Service(_) | ObjectKey::Slice(_) => false,
+        });
+        let incomplete = slices.count() + nodes.count() > 0;
+        for (family, part) in &fact.parts {
+            let used = part::used_families(service).contains(family);
+            prop_assert!(!(incomplete && used) || part.unusable, "{:?} of {fact:?}", self.behind);
+            let some = !part.required.is_empty() || !part.tolerated.is_empty();
+            // The last node of an endpoint without a nodeName may be unknown as well.
+            let nameless = fact.data_errors.iter().any(|error| error.contains("without a nodeName"));
+            prop_assert!(!(some && part.unusable) || incomplete || nameless, "{fact:?}");
         }
         Ok(())
     }
@@ -288,8 +382,9 @@ proptest! {
         }
         for kind in Kind::ALL {
             world.run.version += 1;
-            if world.broken.contains(&kind) || !world.run.informer.streams[&kind].synced {
-                world.relist(kind, None);
+            let behind = world.behind.keys().any(|key| kind_of(key) == kind);
+            if behind || world.broken.contains(&kind) || !world.run.informer.streams[&kind].synced {
+                world.relist(kind, BTreeMap::new());
             }
         }
         world.turn()?;
@@ -302,7 +397,7 @@ proptest! {
         fresh.run.version = world.run.version;
         fresh.real = world.real.clone();
         for kind in Kind::ALL {
-            fresh.relist(kind, None);
+            fresh.relist(kind, BTreeMap::new());
         }
         fresh.turn()?;
         let heard: BTreeMap<_, _> = world.heard.iter().map(|(uid, fact)| (uid, core(fact))).collect();

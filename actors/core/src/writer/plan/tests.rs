@@ -6,24 +6,12 @@ use std::sync::Arc;
 use proptest::prelude::*;
 
 use super::*;
-use crate::arm::Provisioning;
 use crate::ids::{LbName, NodeUid, PoolId, PoolName};
 use crate::level::Member;
 use crate::writer::tests::fake::{apply, entry, ip};
 
 fn pool(entries: Vec<Entry>) -> PoolFacts {
-    PoolFacts {
-        id: PoolId::new(LbName::new("lb"), PoolName::new("shop-web")),
-        entries,
-        rules: Vec::new(),
-        outbound_rule: false,
-        inbound_nat_rule: false,
-        nic_backed: false,
-        sync_automatic: false,
-        network: None,
-        etag: None,
-        provisioning: Provisioning::Succeeded,
-    }
+    PoolFacts::at_rest(PoolId::new(LbName::new("lb"), PoolName::new("shop-web")), entries)
 }
 
 fn member(name: &str) -> Member {

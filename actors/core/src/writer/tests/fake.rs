@@ -15,17 +15,17 @@ use crate::ids::{
 use crate::machine::Now;
 
 /// The address with this last byte.
-pub(super) fn ip(last: u8) -> IpAddr {
+pub(in crate::writer) fn ip(last: u8) -> IpAddr {
     IpAddr::from([10, 0, 0, last])
 }
 
 /// An entry of a pool.
-pub(super) fn entry(name: &str, address: Option<IpAddr>) -> Entry {
+pub(in crate::writer) fn entry(name: &str, address: Option<IpAddr>) -> Entry {
     Entry { name: Arc::from(name), ip: address, admin_state: AdminState::None, network: None }
 }
 
 /// The Service that owns a pool of this name.
-pub(super) fn owner(pool: &PoolId) -> (ServiceUid, ServiceKey) {
+pub(in crate::writer) fn owner(pool: &PoolId) -> (ServiceUid, ServiceKey) {
     let name = pool.pool.as_str();
     (
         ServiceUid::new(format!("uid-{}-{name}", pool.lb)),
@@ -34,12 +34,12 @@ pub(super) fn owner(pool: &PoolId) -> (ServiceUid, ServiceKey) {
 }
 
 /// A failure with a status.
-pub(super) fn failed(status: u16, code: &str, retry_after: RetryAfter) -> Arc<Failure> {
+pub(in crate::writer) fn failed(status: u16, code: &str, retry_after: RetryAfter) -> Arc<Failure> {
     failure(FailureKind::Status(status), code, retry_after)
 }
 
 /// A failure of this kind.
-pub(super) fn failure(kind: FailureKind, code: &str, retry_after: RetryAfter) -> Arc<Failure> {
+pub(in crate::writer) fn failure(kind: FailureKind, code: &str, retry_after: RetryAfter) -> Arc<Failure> {
     Arc::new(Failure {
         kind,
         code: (!code.is_empty()).then(|| Arc::from(code)),
@@ -51,7 +51,7 @@ pub(super) fn failure(kind: FailureKind, code: &str, retry_after: RetryAfter) ->
 }
 
 /// The entries after an edit; what a PUT of it would leave in the document.
-pub(super) fn apply(entries: &[Entry], edit: &Edit) -> Vec<Entry> {
+pub(in crate::writer) fn apply(entries: &[Entry], edit: &Edit) -> Vec<Entry> {
     let kept = entries.iter().enumerate().filter(|(at, _)| !edit.remove.contains(at)).map(|(at, entry)| {
         let mut entry = entry.clone();
         if let Some(state) = edit.set_admin.get(&at) {
@@ -69,26 +69,19 @@ pub(super) fn apply(entries: &[Entry], edit: &Edit) -> Vec<Entry> {
 }
 
 /// A pool of a Service of its own, whose name proves it.
-pub(super) fn owned_pool(id: &PoolId, entries: Vec<Entry>) -> PoolFacts {
+pub(in crate::writer) fn owned_pool(id: &PoolId, entries: Vec<Entry>) -> PoolFacts {
     let (uid, key) = owner(id);
     assert_eq!(key.pool_name(Family::V4), id.pool);
     PoolFacts {
-        id: id.clone(),
-        entries,
         rules: vec![Arc::from(format!("{}-TCP-80", RulePrefix::of(&uid).as_str()))],
-        outbound_rule: false,
-        inbound_nat_rule: false,
-        nic_backed: false,
-        sync_automatic: false,
         network: Some(NetworkId::new("vnet")),
-        etag: None,
-        provisioning: Provisioning::Succeeded,
+        ..PoolFacts::at_rest(id.clone(), entries)
     }
 }
 
 /// How an operation is going to end.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Fate {
+pub(in crate::writer) enum Fate {
     /// It is carried out.
     Done,
     /// It is reported as done and was not carried out.
@@ -109,7 +102,7 @@ struct Running {
 
 /// A load balancer: its pools, their one tag, and what runs on it.
 #[derive(Clone, Debug)]
-pub(super) struct FakeLb {
+pub(in crate::writer) struct FakeLb {
     tag: u64,
     pub pools: BTreeMap<PoolName, PoolFacts>,
     running: Option<Running>,
@@ -118,7 +111,7 @@ pub(super) struct FakeLb {
 
 /// The whole of it.
 #[derive(Clone, Debug, Default)]
-pub(super) struct FakeArm {
+pub(in crate::writer) struct FakeArm {
     pub lbs: BTreeMap<LbName, FakeLb>,
     operations: u64,
     /// How long the next operations take; zero: they are done at once.
@@ -131,7 +124,7 @@ pub(super) struct FakeArm {
 
 impl FakeArm {
     /// Adds an owned pool.
-    pub(super) fn add(&mut self, id: &PoolId, entries: Vec<Entry>) {
+    pub(in crate::writer) fn add(&mut self, id: &PoolId, entries: Vec<Entry>) {
         let lb = self.lbs.entry(id.lb.clone()).or_insert_with(|| FakeLb {
             tag: 1,
             pools: BTreeMap::new(),
@@ -142,17 +135,17 @@ impl FakeArm {
     }
 
     /// Whether an operation of ours runs on a load balancer.
-    pub(super) fn runs_ours(&self, lb: &LbName) -> bool {
+    pub(in crate::writer) fn runs_ours(&self, lb: &LbName) -> bool {
         self.lbs[lb].running.as_ref().is_some_and(|running| running.ours)
     }
 
     /// When the next operation ends.
-    pub(super) fn next_end(&self) -> Option<Now> {
+    pub(in crate::writer) fn next_end(&self) -> Option<Now> {
         self.lbs.values().filter_map(|lb| lb.running.as_ref().map(|running| running.ends)).min()
     }
 
     /// Ends the operations whose time has come.
-    pub(super) fn advance(&mut self, now: Now) {
+    pub(in crate::writer) fn advance(&mut self, now: Now) {
         for lb in self.lbs.values_mut() {
             if let Some(running) = lb.running.take_if(|running| running.ends <= now) {
                 lb.finish(running);
@@ -161,7 +154,13 @@ impl FakeArm {
     }
 
     /// Somebody else writes a pool, or begins to; it supersedes what runs.
-    pub(super) fn foreign_write(&mut self, now: Now, id: &PoolId, entries: Vec<Entry>, lasts: Duration) {
+    pub(in crate::writer) fn foreign_write(
+        &mut self,
+        now: Now,
+        id: &PoolId,
+        entries: Vec<Entry>,
+        lasts: Duration,
+    ) {
         self.operations += 1;
         let number = self.operations;
         let lb = self.lbs.get_mut(&id.lb).expect("the load balancer exists");
@@ -181,7 +180,7 @@ impl FakeArm {
     }
 
     /// Answers a request as ARM would at this moment.
-    pub(super) fn handle(&mut self, now: Now, request: &ArmRequest) -> ArmAnswer {
+    pub(in crate::writer) fn handle(&mut self, now: Now, request: &ArmRequest) -> ArmAnswer {
         self.advance(now);
         match request {
             ArmRequest::GetLoadBalancer(lb) => match self.lbs.get(lb) {
@@ -271,7 +270,7 @@ impl FakeArm {
     }
 
     /// The addresses in a pool.
-    pub(super) fn entries(&self, id: &PoolId) -> &[Entry] {
+    pub(in crate::writer) fn entries(&self, id: &PoolId) -> &[Entry] {
         &self.lbs[&id.lb].pools[&id.pool].entries
     }
 }

@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 
-use super::fake::{FakeArm, Fate, entry, failed, failure, ip, owner};
 use super::super::*;
+use super::fake::{FakeArm, Fate, entry, failed, failure, ip, owner};
 use crate::arm::{AdminState, ArmRequest, PoolFacts};
 use crate::ids::{AddressName, Etag, Family, PoolName};
 use crate::level::{Level, Member};
@@ -21,6 +21,10 @@ use crate::queue::Class;
 const LBS: usize = 3;
 const POOLS: usize = 3;
 const TURNS: usize = 2;
+const CLIENT_RETRIES: u32 = 3;
+
+/// The grants that one attempt can need: the first, the client's retries, the waits for a foreign operation.
+const MOST_GRANTS: u32 = 1 + CLIENT_RETRIES + 6;
 
 /// Something that happens to the world.
 #[derive(Clone, Copy, Debug)]
@@ -65,6 +69,8 @@ enum Fault {
     Moved,
     /// 500.
     Broken,
+    /// No token.
+    NoToken,
     /// The port's gate was closed.
     GateClosed,
 }
@@ -96,6 +102,12 @@ struct World {
     admin_due: BTreeMap<PoolId, u64>,
     /// The etag and facts that the last GET of each pool answered.
     last_get: BTreeMap<PoolId, (Option<Etag>, Arc<PoolFacts>)>,
+    /// How often each attempt was granted.
+    grants: BTreeMap<AttemptId, u32>,
+    /// Attempts of which a PUT has changed members.
+    carried_out: BTreeSet<AttemptId>,
+    /// Whether only we write, and everything that is accepted is carried out.
+    alone: bool,
     finished: BTreeSet<AttemptId>,
     puts: usize,
     reads: u64,
@@ -118,6 +130,7 @@ impl World {
             turns: TURNS,
             if_match: true,
             etag_rounds: 3,
+            client_retries: CLIENT_RETRIES,
             writes_per_5_minutes: 3_000,
             reads_per_5_minutes: 30_000,
             network: None,
@@ -149,6 +162,9 @@ impl World {
             leads: false,
             admin_due: BTreeMap::new(),
             last_get: BTreeMap::new(),
+            grants: BTreeMap::new(),
+            carried_out: BTreeSet::new(),
+            alone: false,
             finished: BTreeSet::new(),
             puts: 0,
             reads: 0,
@@ -168,10 +184,16 @@ impl World {
             match said {
                 Out::Take(ref pool, attempt) => {
                     assert!(self.leads && attempt.epoch.0 == self.epoch, "a grant outside the term");
+                    let grants = self.grants.entry(attempt).or_default();
+                    *grants += 1;
+                    assert!(*grants <= MOST_GRANTS, "{attempt} is tried without end");
                     self.mail(&pool.clone(), said);
                 }
                 Out::Finished(ref pool, attempt, ref outcome) => {
                     assert!(self.finished.insert(attempt), "{attempt} was finished twice: {outcome:?}");
+                    let unchanged = matches!(outcome, Outcome::Unchanged { .. });
+                    let overlooked = unchanged && self.alone && self.carried_out.contains(&attempt);
+                    assert!(!overlooked, "{attempt} has written and does not know");
                     self.mail(&pool.clone(), said);
                 }
                 Out::AdminFinished { pool, generation, failure } => {
@@ -234,13 +256,13 @@ impl World {
     fn arrive(&mut self, request: &ArmRequest, fault: Option<Fault>) -> Option<ArmAnswer> {
         let header = RetryAfter::In(Duration::from_secs(7));
         let answer = match fault {
-            None => self.arm.handle(self.now, request),
+            None => self.carry_out(request),
             Some(Fault::AnswerLost) => {
-                self.arm.handle(self.now, request);
+                self.carry_out(request);
                 return None;
             }
             Some(Fault::GatewayTimeout) => {
-                self.arm.handle(self.now, request);
+                self.carry_out(request);
                 ArmAnswer::Failed(failed(504, "GatewayTimeout", RetryAfter::Absent))
             }
             Some(Fault::NotSent) => {
@@ -251,6 +273,9 @@ impl World {
             Some(Fault::Conflict) => ArmAnswer::Failed(failed(409, "Conflict", RetryAfter::Absent)),
             Some(Fault::Moved) => ArmAnswer::Failed(failed(412, "PreconditionFailed", RetryAfter::Absent)),
             Some(Fault::Broken) => ArmAnswer::Failed(failed(500, "", RetryAfter::Absent)),
+            Some(Fault::NoToken) => {
+                ArmAnswer::Failed(failure(FailureKind::Credential, "", RetryAfter::Absent))
+            }
             Some(Fault::GateClosed) => ArmAnswer::Failed(failure(
                 FailureKind::GateClosed,
                 "",
@@ -261,6 +286,16 @@ impl World {
             self.last_get.insert(pool.clone(), (read.etag.clone(), Arc::clone(&read.facts)));
         }
         Some(answer)
+    }
+
+    fn carry_out(&mut self, request: &ArmRequest) -> ArmAnswer {
+        let answer = self.arm.handle(self.now, request);
+        if let (ArmRequest::PutPool { edit, permit, .. }, ArmAnswer::Put(_)) = (request, &answer)
+            && !(edit.add.is_empty() && edit.remove.is_empty())
+        {
+            self.carried_out.insert(permit.attempt);
+        }
+        answer
     }
 
     fn is_right(&self, pool: &FakePool) -> bool {
@@ -502,8 +537,25 @@ fn any_fault() -> impl Strategy<Value = Fault> {
         Fault::Conflict,
         Fault::Moved,
         Fault::Broken,
+        Fault::NoToken,
         Fault::GateClosed,
     ])
+}
+
+/// Levels, trouble on the way and slow operations, and nobody else who writes.
+fn any_trouble() -> impl Strategy<Value = Happening> {
+    let fault = prop::sample::select(vec![
+        Fault::AnswerLost,
+        Fault::NotSent,
+        Fault::GatewayTimeout,
+        Fault::Broken,
+        Fault::NoToken,
+    ]);
+    prop_oneof![
+        4 => (0..LBS * POOLS, any::<u8>(), any::<u8>()).prop_map(|(n, r, t)| Happening::Level(n, r, t)),
+        4 => (fault, 1..4_u8).prop_map(|(fault, n)| Happening::Faults(fault, n)),
+        1 => (0..25_u8, any::<bool>()).prop_map(|(s, mute)| Happening::Operations(s, None, mute)),
+    ]
 }
 
 fn any_happening() -> impl Strategy<Value = Happening> {
@@ -535,6 +587,21 @@ proptest! {
         story in prop::collection::vec((0..8_000_u64, any_happening()), 1..60),
     ) {
         let mut world = World::new();
+        world.lead(true);
+        for (pause, happening) in story {
+            world.happen(happening);
+            world.run(world.now.plus(Duration::from_millis(pause)));
+        }
+        world.come_to_rest();
+        world.assert_at_rest();
+    }
+
+    #[test]
+    fn w4_where_only_we_write_an_attempt_that_has_written_always_knows_it(
+        story in prop::collection::vec((0..20_000_u64, any_trouble()), 1..40),
+    ) {
+        let mut world = World::new();
+        world.alone = true;
         world.lead(true);
         for (pause, happening) in story {
             world.happen(happening);

@@ -1,0 +1,235 @@
+//! Writes that wait: lane and turn go back, and what the attempt has behind it stays in its pool's slot until the
+//! next grant (design.md W2, W4). Why it waits is a foreign operation, or one of the client's retries.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::arm::{Failure, FailureKind, PoolRead, RetryAfter};
+use crate::ids::{AttemptId, LbName, PoolId};
+use crate::machine::Now;
+use crate::queue::{Due, Outcome};
+
+use super::classify::{Class, Stage, classify, is_in_doubt};
+use super::ending::End;
+use super::slot::{Resume, Wait, Why};
+use super::write::{Course, Membership, Phase, Write};
+use super::{Out, Writer, our_failure};
+
+/// The delays before the client's tries, before jitter; the last one repeats (W4).
+const RETRY_DELAYS: [Duration; 3] =
+    [Duration::from_secs(5), Duration::from_secs(15), Duration::from_secs(35)];
+
+/// The longest `Retry-After` that such a delay keeps to (W4).
+const RETRY_AFTER_MAX: Duration = Duration::from_secs(60);
+
+/// How far jitter moves a delay up or down, in thousandths of it.
+const JITTER: u64 = 200;
+
+/// How long the client waits before its next try: as long as ARM says, up to a minute, else longer each time.
+///
+/// Writes that failed together are not tried again together: the number of the attempt moves the delay by up to a
+/// fifth, the same way each time it is asked.
+fn retry_delay(attempt: AttemptId, tried: u32, header: RetryAfter) -> Duration {
+    let delay = match header {
+        RetryAfter::In(span) => return span.min(RETRY_AFTER_MAX),
+        RetryAfter::Absent | RetryAfter::Invalid => {
+            RETRY_DELAYS[usize::try_from(tried).unwrap_or(usize::MAX).min(RETRY_DELAYS.len() - 1)]
+        }
+    };
+    let share = 1_000 - JITTER + scattered(attempt.n ^ u64::from(tried).rotate_right(8)) % (2 * JITTER + 1);
+    Duration::from_micros(u64::try_from(delay.as_micros()).unwrap_or(u64::MAX) / 1_000 * share)
+}
+
+/// A number whose neighbours lie far apart (the finaliser of SplitMix64).
+fn scattered(number: u64) -> u64 {
+    let mut mixed = number.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    mixed ^ (mixed >> 31)
+}
+
+impl Writer {
+    /// Gives lane and turn back while a foreign operation runs; the write goes on later under its id (W2).
+    pub(super) fn wait_for_foreign(&mut self, now: Now, lb: &LbName, out: &mut Vec<Out>) {
+        let Some(write) = self.lanes.get_mut(lb).and_then(|lane| lane.write.as_mut()) else { return };
+        let (wait, next) = Wait::again(write.course.wait, now);
+        write.course.wait = Some(wait);
+        match next {
+            Some(not_before) => self.pause(now, lb, not_before, Why::ForeignOperation),
+            None => {
+                let message = "another operation on the load balancer did not end within two minutes";
+                let failure = our_failure(FailureKind::Operation, message);
+                self.end(now, lb, End::Retriable { failure, eligible_at: None }, out);
+            }
+        }
+    }
+
+    /// Tries a write again later that met trouble in ARM or on the way to it, GETs and PUTs counted together;
+    /// after the last of its retries it is terminal (W4, S0). Nobody tries again in a process that ends.
+    pub(super) fn try_again_later(
+        &mut self,
+        now: Now,
+        lb: &LbName,
+        stage: Stage,
+        failure: Arc<Failure>,
+        out: &mut Vec<Out>,
+    ) {
+        let Some(write) = self.lanes.get(lb).and_then(|lane| lane.write.as_ref()) else { return };
+        let (attempt, tried) = (write.attempt, write.course.retries);
+        if tried >= self.params.client_retries || !write.is_wanted() {
+            self.end(now, lb, End::Terminal(failure), out);
+            return;
+        }
+        if !self.is_current(attempt) {
+            self.end(now, lb, End::Interrupted, out);
+            return;
+        }
+        let Some(write) = self.lanes.get_mut(lb).and_then(|lane| lane.write.as_mut()) else { return };
+        write.course.retries += 1;
+        match &write.phase {
+            Phase::Putting(put) if stage == Stage::Put && is_in_doubt(&failure) => {
+                write.course.unsure.push(Arc::clone(put));
+            }
+            Phase::Taking | Phase::Reading | Phase::Putting(_) | Phase::Polling(_) => {}
+        }
+        let not_before = now.plus(retry_delay(attempt, tried, failure.retry_after));
+        self.pause(now, lb, not_before, Why::ClientRetry);
+    }
+
+    /// Puts a write back into its pool's slot: lane and turn are free, and the next grant carries its id.
+    fn pause(&mut self, now: Now, lb: &LbName, not_before: Now, why: Why) {
+        let Some(write) = self.take_write(now, lb) else { return };
+        let Some(lane) = self.lanes.get_mut(lb) else { return };
+        let due = write.due();
+        let resume = Resume {
+            attempt: write.attempt,
+            taken: due.is_some(),
+            course: write.course,
+            why,
+            not_before: Some(not_before),
+        };
+        lane.edit(&write.pool.pool, |slot| {
+            if let Some(due) = due {
+                let newer = slot.membership.unwrap_or(due);
+                slot.membership = Some(Due { since: newer.since.min(due.since), ..newer });
+            }
+            if let Some(due) = write.admin {
+                slot.return_admin(due);
+            }
+            if !slot.is_empty() {
+                slot.resume = Some(resume);
+            }
+        });
+    }
+
+    /// While a lane is in doubt, nothing is granted there, and the looks at its pool stand for the tries of that
+    /// pool's own write once its wait is over: so it has an end, however long the doubt lasts (W4).
+    pub(super) fn look_was_a_try(
+        &mut self,
+        now: Now,
+        pool: &PoolId,
+        read: Result<PoolRead, Arc<Failure>>,
+        out: &mut Vec<Out>,
+    ) {
+        let ends = match &read {
+            Ok(_) => true,
+            Err(failure) => match classify(failure, Stage::Read) {
+                Class::ClientRetry | Class::Terminal | Class::Stale | Class::Retriable => true,
+                Class::EtagRound | Class::Throttled(_) | Class::NotGranted | Class::GateClosed => false,
+            },
+        };
+        if !ends || !self.wake_in_doubt(now, pool) {
+            return;
+        }
+        match read {
+            Ok(_) => self.wait_for_foreign(now, &pool.lb, out),
+            Err(failure) => self.fail(now, &pool.lb, Stage::Read, failure, out),
+        }
+    }
+
+    /// Takes a waiting write whose time has come out of its slot, as if it had been granted and had read.
+    fn wake_in_doubt(&mut self, now: Now, pool: &PoolId) -> bool {
+        let Some(lane) = self.lanes.get_mut(&pool.lb).filter(|lane| lane.write.is_none()) else {
+            return false;
+        };
+        let mut woken = None;
+        lane.edit(&pool.pool, |slot| {
+            let Some(resume) = slot.resume.take_if(|resume| resume.not_before.is_none_or(|at| at <= now))
+            else {
+                return;
+            };
+            let due = if resume.taken { slot.membership.take() } else { None };
+            woken = Some(Write {
+                attempt: resume.attempt,
+                pool: pool.clone(),
+                granted: now,
+                membership: due.map_or(Membership::Not, Membership::Asked),
+                admin: slot.admin.take(),
+                course: resume.course,
+                token: false,
+                phase: Phase::Reading,
+            });
+        });
+        lane.write = woken;
+        lane.write.is_some()
+    }
+
+    /// Ends the waits of a lane: attempts are answered, admin parts stay due (W8).
+    pub(super) fn interrupt_resumes(&mut self, lb: &LbName, out: &mut Vec<Out>) {
+        let Some(lane) = self.lanes.get_mut(lb) else { return };
+        for pool in lane.paused() {
+            let mut ended = None;
+            lane.edit(&pool, |slot| {
+                if let Some(resume) = slot.resume.take().filter(|resume| resume.taken) {
+                    slot.membership = None;
+                    ended = Some(resume.attempt);
+                }
+            });
+            if let Some(attempt) = ended {
+                out.push(Out::Finished(PoolId::new(lb.clone(), pool), attempt, Outcome::Interrupted));
+            }
+        }
+    }
+}
+
+impl Course {
+    /// What a new attempt of the same pool goes on with: the time that it has waited, and nothing that was spent.
+    pub(super) fn of_new_attempt(&self) -> Course {
+        Course { moved: self.moved, wait: self.wait, ..Course::default() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ids::Epoch;
+
+    #[test]
+    fn w4_delays_are_5_15_35_and_again_35_seconds_within_a_fifth_and_the_same_for_the_same_attempt() {
+        for (tried, seconds) in [(0, 5_u64), (1, 15), (2, 35), (3, 35), (u32::MAX, 35)] {
+            let of = |n| retry_delay(AttemptId { epoch: Epoch(1), n }, tried, RetryAfter::Absent);
+            let all: Vec<Duration> = (0..1_000).map(of).collect();
+            let (least, most) = (all.iter().min().expect("many"), all.iter().max().expect("many"));
+            let bound = |per_mille| Duration::from_millis(seconds * per_mille);
+            assert!(bound(800) <= *least && *least < bound(820), "{least:?}");
+            assert!(bound(1_180) < *most && *most <= bound(1_200), "{most:?}");
+            assert_eq!(all, (0..1_000).map(of).collect::<Vec<_>>());
+        }
+    }
+
+    #[test]
+    fn w4_neighbouring_attempts_are_not_tried_again_together() {
+        let of = |n| retry_delay(AttemptId { epoch: Epoch(1), n }, 0, RetryAfter::Absent);
+        let different: std::collections::BTreeSet<Duration> = (0..100).map(of).collect();
+        assert!(different.len() > 50, "{}", different.len());
+    }
+
+    #[test]
+    fn w4_a_retry_after_is_kept_to_up_to_60_seconds() {
+        let of = |header| retry_delay(AttemptId { epoch: Epoch(1), n: 1 }, 0, header).as_secs();
+        assert_eq!(of(RetryAfter::In(Duration::from_secs(1))), 1);
+        assert_eq!(of(RetryAfter::In(Duration::from_secs(59))), 59);
+        assert_eq!(of(RetryAfter::In(Duration::MAX)), 60);
+        assert!((4..=6).contains(&of(RetryAfter::Invalid)));
+    }
+}

@@ -1,0 +1,468 @@
+//! The client's retries, a PUT whose answer was lost, and how long ARM may keep us waiting (W4, W6, W8).
+
+use super::*;
+use crate::arm::AdminState;
+
+const GONE: RetryAfter = RetryAfter::Absent;
+
+fn broken() -> Arc<Failure> {
+    failed(503, "ServiceUnavailable", GONE)
+}
+
+fn no_answer() -> Arc<Failure> {
+    failure(FailureKind::Timeout, "", GONE)
+}
+
+fn updating(pool: &PoolId) -> PoolFacts {
+    PoolFacts { provisioning: Provisioning::Updating, ..holds(pool, &[]) }
+}
+
+/// Lets time pass up to the next grant; gives it and how long it took.
+fn next_take(bench: &mut Bench) -> (AttemptId, u64) {
+    let began = bench.now;
+    loop {
+        let next = bench.writer.deadline().expect("it goes on").as_micros().div_ceil(1_000);
+        assert!(next < began + 100_000, "no grant for 100 s");
+        let said = bench.until(next.max(bench.now));
+        if !takes(&said).is_empty() {
+            return (take(&said), bench.now - began);
+        }
+    }
+}
+
+/// Lets time pass up to the next call; nothing is granted meanwhile.
+fn next_look(bench: &mut Bench, latest: u64) -> CallId {
+    loop {
+        let next = bench.writer.deadline().expect("it goes on").as_micros().div_ceil(1_000);
+        assert!(next <= latest, "nothing is read until {latest} ms");
+        let said = bench.until(next.max(bench.now));
+        assert!(takes(&said).is_empty(), "nothing is granted in doubt");
+        if let Some(call) = calls(&said).first() {
+            return call.id;
+        }
+    }
+}
+
+fn assert_about(millis: u64, seconds: u64) {
+    assert!((seconds * 800..=seconds * 1_200).contains(&millis), "{millis} ms, about {seconds} s");
+}
+
+/// What an attempt found, changed and removed.
+fn written(said: &[Out], attempt: AttemptId) -> (&BTreeSet<IpAddr>, &BTreeSet<IpAddr>, &BTreeSet<IpAddr>) {
+    let found = outcome(said, attempt);
+    let Outcome::Written { members, added, removed } = found else { panic!("{found:?}") };
+    (members, added, removed)
+}
+
+#[test]
+fn w4_trouble_in_arm_or_on_the_way_is_tried_again_after_5_15_and_35_seconds_and_then_terminal() {
+    for kind in [
+        FailureKind::Status(408),
+        FailureKind::Status(500),
+        FailureKind::Status(502),
+        FailureKind::Status(503),
+        FailureKind::Status(504),
+        FailureKind::Connection,
+        FailureKind::Timeout,
+        FailureKind::Credential,
+    ] {
+        let mut bench = Bench::leading(params());
+        let web = pool("lb", "web");
+        let (attempt, mut read) = bench.begin(&web, &[1]);
+        for seconds in [5, 15, 35] {
+            assert!(bench.fail(read, failure(kind, "", GONE)).is_empty(), "{kind:?} is not reported");
+            let (again, waited) = next_take(&mut bench);
+            assert_eq!(again, attempt, "the same attempt");
+            assert_about(waited, seconds);
+            read = bench.bring(&web, attempt, &[1]);
+        }
+        let said = bench.fail(read, failure(kind, "", GONE));
+        let found = outcome(&said, attempt);
+        assert!(matches!(found, Outcome::Terminal { failure } if failure.kind == kind), "{found:?}");
+        assert!(bench.writer.lanes.is_empty());
+    }
+}
+
+#[test]
+fn w4_gets_and_puts_are_counted_together_and_as_often_as_configured() {
+    for retries in 0..6 {
+        let mut bench = Bench::leading(Params { client_retries: retries, ..params() });
+        let web = pool("lb", "web");
+        let (attempt, mut read) = bench.begin(&web, &[1]);
+        let mut tries = 1;
+        let said = loop {
+            let said = if tries % 2 == 0 {
+                let said = bench.answer(read, read_of(holds(&web, &[]), "W/1"));
+                bench.fail(put(&said, &web).0, broken())
+            } else {
+                bench.fail(read, broken())
+            };
+            if tries == retries + 1 {
+                break said;
+            }
+            assert!(said.is_empty(), "{said:?}");
+            tries += 1;
+            assert_eq!(next_take(&mut bench).0, attempt);
+            read = bench.bring(&web, attempt, &[1]);
+        };
+        assert!(matches!(outcome(&said, attempt), Outcome::Terminal { .. }));
+        assert!(bench.writer.lanes.is_empty());
+    }
+}
+
+#[test]
+fn w4_a_retry_after_takes_the_place_of_the_delay_up_to_60_seconds() {
+    let mut bench = Bench::leading(params());
+    let web = pool("lb", "web");
+    let (_, mut read) = bench.begin(&web, &[1]);
+    for (asked, kept) in [(2, 2_000), (60, 60_000), (7_200, 60_000)] {
+        bench.fail(read, failed(503, "", RetryAfter::In(Duration::from_secs(asked))));
+        let (attempt, waited) = next_take(&mut bench);
+        assert_eq!(waited, kept);
+        read = bench.bring(&web, attempt, &[1]);
+    }
+}
+
+#[test]
+fn w4_lane_and_turn_are_free_during_a_wait_and_other_pools_are_written() {
+    let mut bench = Bench::leading(Params { turns: 1, writes_per_5_minutes: 1, ..params() });
+    let (web, sibling) = (pool("lb", "web"), pool("lb", "sibling"));
+    let (attempt, read) = bench.begin(&web, &[1]);
+    bench.due(&sibling, due(0, Class::Remove));
+    let said = bench.fail(read, broken());
+    assert_eq!(takes(&said)[0].0, sibling, "with the one turn and the one token that there are");
+    let next = takes(&said)[0].1;
+    let read = bench.bring(&sibling, next, &[1]);
+    let said = bench.answer(read, read_of(holds(&sibling, &[]), "W/1"));
+    let said = bench.answer(put(&said, &sibling).0, accepted(Provisioning::Succeeded, GONE));
+    assert!(matches!(outcome(&said, next), Outcome::Written { .. }));
+    assert_eq!(bench.writer.busy, 0);
+    bench.until(10_000);
+    assert_eq!(bench.writer.lanes.len(), 1, "it waits for a token now");
+    let said = bench.until(300_000);
+    assert!(takes(&said).contains(&(web, attempt)), "{said:?}");
+}
+
+#[test]
+fn w4_the_next_try_has_the_newest_level_and_begins_with_a_get() {
+    let mut bench = Bench::leading(params());
+    let web = pool("lb", "web");
+    let (attempt, call) = bench.begin_put(&web, &[1]);
+    assert!(bench.fail(call, broken()).is_empty());
+    assert_eq!(next_take(&mut bench).0, attempt);
+    let read = bench.bring(&web, attempt, &[2]);
+    let (call, edit, if_match) = put(&bench.answer(read, read_of(holds(&web, &[]), "W/8")), &web);
+    assert_eq!(edit.add.iter().map(|new| new.ip).collect::<Vec<_>>(), [ip(2)]);
+    assert_eq!(if_match, Some(Etag::new("W/8")));
+    let said = bench.answer(call, accepted(Provisioning::Succeeded, GONE));
+    assert_eq!(written(&said, attempt), (&set(&[2]), &set(&[2]), &set(&[])));
+}
+
+#[test]
+fn w4_a_pool_that_no_longer_needs_its_write_ends_the_wait_with_nothing() {
+    let mut bench = Bench::leading(params());
+    let web = pool("lb", "web");
+    let (attempt, read) = bench.begin(&web, &[1]);
+    bench.fail(read, broken());
+    bench.hear(In::Withdraw(web.clone()));
+    assert_eq!(next_take(&mut bench).0, attempt);
+    assert!(bench.hear(In::Taken(web, attempt, None)).is_empty());
+    assert!(bench.writer.lanes.is_empty());
+}
+
+#[test]
+fn w4_a_put_whose_answer_was_lost_is_found_as_written_by_the_get_that_follows() {
+    for lost in [no_answer(), failure(FailureKind::Connection, "", GONE), failed(504, "", GONE)] {
+        let mut bench = Bench::leading(params());
+        let (web, other) = (pool("lb", "web"), pool("lb", "other"));
+        let (attempt, read) = bench.begin(&web, &[1, 2]);
+        let said = bench.answer(read, read_of(holds(&web, &[2, 3]), "W/1"));
+        assert!(bench.fail(put(&said, &web).0, lost).is_empty(), "nobody is told yet");
+        assert_eq!(bench.writer.busy, 0, "the turn is free");
+        assert!(bench.due(&other, due(0, Class::Revive)).is_empty(), "the lane is closed");
+        // The look that opens the lane, and the wait of the attempt, run at the same time.
+        let look = get(&bench.until(5_000), &web);
+        let said = bench.answer(look, read_of(holds(&web, &[1, 2]), "W/2"));
+        let mut granted = takes(&said)[0].clone();
+        if granted.0 == other {
+            nothing_to_do(&mut bench, &other, granted.1);
+            granted.1 = next_take(&mut bench).0;
+        }
+        assert_eq!(granted.1, attempt);
+        assert!(bench.now <= 6_000, "{}", bench.now);
+        let read = bench.bring(&web, attempt, &[1, 2]);
+        let said = bench.answer(read, read_of(holds(&web, &[1, 2]), "W/2"));
+        assert_eq!(written(&said, attempt), (&set(&[1, 2]), &set(&[1]), &set(&[3])));
+        assert!(calls(&said).iter().all(|call| !matches!(call.request, ArmRequest::PutPool { .. })));
+    }
+}
+
+#[test]
+fn w4_a_put_that_was_never_carried_out_is_made_again_and_one_that_is_not_needed_any_more_is_not_claimed() {
+    for level in [&[1][..], &[]] {
+        let mut bench = Bench::leading(params());
+        let web = pool("lb", "web");
+        let (attempt, call) = bench.begin_put(&web, &[1]);
+        bench.fail(call, no_answer());
+        let look = get(&bench.until(5_000), &web);
+        let said = bench.answer(look, read_of(holds(&web, &[]), "W/1"));
+        if takes(&said).is_empty() {
+            next_take(&mut bench);
+        }
+        let read = bench.bring(&web, attempt, level);
+        let said = bench.answer(read, read_of(holds(&web, &[]), "W/1"));
+        if level.is_empty() {
+            assert!(matches!(outcome(&said, attempt), Outcome::Unchanged { .. }), "we have written nothing");
+        } else {
+            put(&said, &web);
+        }
+    }
+}
+
+#[test]
+fn w4_a_put_that_a_look_has_disproved_is_not_claimed_when_somebody_else_writes_the_same() {
+    for disproved_by_the_look in [true, false] {
+        let mut bench = Bench::leading(params());
+        let web = pool("lb", "web");
+        let (attempt, call) = bench.begin_put(&web, &[1]);
+        bench.fail(call, failed(504, "", RetryAfter::In(Duration::from_secs(30))));
+        let look = get(&bench.until(5_000), &web);
+        let seen: &[u8] = if disproved_by_the_look { &[] } else { &[1] };
+        assert!(takes(&bench.answer(look, read_of(holds(&web, seen), "W/2"))).is_empty());
+        next_take(&mut bench);
+        let read = bench.bring(&web, attempt, &[1]);
+        let said = bench.answer(read, read_of(holds(&web, &[1]), "W/3"));
+        let found = outcome(&said, attempt);
+        assert_eq!(matches!(found, Outcome::Unchanged { .. }), disproved_by_the_look, "{found:?}");
+        assert_eq!(matches!(found, Outcome::Written { .. }), !disproved_by_the_look, "{found:?}");
+    }
+}
+
+#[test]
+fn w4_of_several_puts_without_an_answer_the_one_that_the_pool_shows_was_carried_out() {
+    let mut bench = Bench::leading(params());
+    let web = pool("lb", "web");
+    let (attempt, read) = bench.begin(&web, &[1]);
+    let mut said = bench.answer(read, read_of(holds(&web, &[]), "W/1"));
+    for level in [&[1, 2][..], &[1]] {
+        bench.fail(put(&said, &web).0, no_answer());
+        let look = next_look(&mut bench, 100_000);
+        let opened = bench.answer(look, read_of(holds(&web, &[1]), "W/2"));
+        if takes(&opened).is_empty() {
+            next_take(&mut bench);
+        }
+        let read = bench.bring(&web, attempt, level);
+        said = bench.answer(read, read_of(holds(&web, &[1]), "W/2"));
+    }
+    assert_eq!(written(&said, attempt), (&set(&[1]), &set(&[1]), &set(&[])), "the first, not the second");
+}
+
+#[test]
+fn w4_a_put_found_as_written_is_told_before_the_put_that_only_sets_admin_states() {
+    let mut bench = Bench::leading(params());
+    let web = pool("lb", "web");
+    let (attempt, call) = bench.begin_put(&web, &[1]);
+    bench.fail(call, no_answer());
+    bench.hear(In::Draining(drains(1)));
+    let look = get(&bench.until(5_000), &web);
+    let said = bench.answer(look, read_of(holds(&web, &[1]), "W/2"));
+    if takes(&said).is_empty() {
+        next_take(&mut bench);
+    }
+    let read = bench.bring(&web, attempt, &[1]);
+    let said = bench.answer(read, read_of(holds(&web, &[1]), "W/2"));
+    assert_eq!(written(&said, attempt), (&set(&[1]), &set(&[1]), &set(&[])));
+    assert_eq!(put(&said, &web).1.set_admin, BTreeMap::from([(0, AdminState::Down)]));
+}
+
+#[test]
+fn w4_while_the_lane_is_in_doubt_its_looks_stand_for_the_tries_of_the_waiting_write() {
+    let mut bench = Bench::leading(params());
+    let (web, other) = (pool("lb", "web"), pool("lb", "other"));
+    let (attempt, call) = bench.begin_put(&web, &[1]);
+    bench.fail(call, no_answer());
+    bench.due(&other, due(0, Class::Revive));
+    let mut looks = 0;
+    loop {
+        let look = next_look(&mut bench, 180_000);
+        looks += 1;
+        let said = bench.fail(look, failure(FailureKind::Connection, "", GONE));
+        if !said.is_empty() {
+            assert!(matches!(outcome(&said, attempt), Outcome::Terminal { .. }));
+            break;
+        }
+    }
+    assert!(looks >= 4 && bench.now > 50_000, "{looks} looks, {} ms", bench.now);
+    let look = next_look(&mut bench, 210_000);
+    assert_eq!(takes(&bench.answer(look, read_of(holds(&web, &[]), "W/1")))[0].0, other);
+}
+
+#[test]
+fn w4_a_write_that_waits_for_an_operation_without_end_is_retriable_after_two_minutes() {
+    let mut bench = Bench::leading(params());
+    let web = pool("lb", "web");
+    let (attempt, call) = bench.begin_put(&web, &[1]);
+    bench.fail(call, no_answer());
+    loop {
+        let look = next_look(&mut bench, 200_000);
+        let said = bench.answer(look, read_of(updating(&web), "W/2"));
+        if !said.is_empty() {
+            assert!(matches!(outcome(&said, attempt), Outcome::Retriable { eligible_at: None, .. }));
+            break;
+        }
+    }
+    assert!(bench.now >= 120_000, "{}", bench.now);
+}
+
+#[test]
+fn w4_after_the_last_retry_the_lane_stays_in_doubt() {
+    let mut bench = Bench::leading(Params { client_retries: 0, ..params() });
+    let (web, other) = (pool("lb", "web"), pool("lb", "other"));
+    let (attempt, call) = bench.begin_put(&web, &[1]);
+    assert!(matches!(outcome(&bench.fail(call, no_answer()), attempt), Outcome::Terminal { .. }));
+    assert!(bench.due(&other, due(0, Class::Revive)).is_empty());
+    let look = get(&bench.until(5_000), &web);
+    assert_eq!(takes(&bench.answer(look, read_of(holds(&web, &[]), "W/1")))[0].0, other);
+}
+
+#[test]
+fn w4_standby_or_shutdown_during_a_wait_interrupts_it() {
+    for input in [In::Standing(Standing::Standby), In::Shutdown] {
+        let mut bench = Bench::leading(params());
+        let web = pool("lb", "web");
+        let (attempt, read) = bench.begin(&web, &[1]);
+        bench.fail(read, broken());
+        let said = bench.hear(input);
+        assert!(matches!(outcome(&said, attempt), Outcome::Interrupted));
+        assert!(bench.until(100_000).is_empty() && bench.writer.lanes.is_empty());
+    }
+}
+
+#[test]
+fn w8_a_put_that_meets_trouble_during_the_shutdown_is_interrupted_for_nobody_tries_it_again() {
+    let mut bench = Bench::leading(params());
+    let web = pool("lb", "web");
+    let (attempt, call) = bench.begin_put(&web, &[1]);
+    bench.hear(In::Shutdown);
+    let said = bench.fail(call, broken());
+    assert!(matches!(outcome(&said, attempt), Outcome::Interrupted));
+    assert!(said.iter().any(|said| matches!(said, Out::Quiet)));
+}
+
+#[test]
+fn n3_an_admin_write_is_tried_again_too_and_told_after_its_last_retry() {
+    let mut bench = Bench::leading(params());
+    let web = pool("lb", "web");
+    bench.hear(In::Draining(drains(1)));
+    let mut read = get(&bench.hear(In::AdminDue(web.clone(), down(0))), &web);
+    for latest in [6_000, 24_000, 66_000] {
+        assert!(bench.fail(read, broken()).is_empty());
+        read = get(&bench.until(latest), &web);
+    }
+    let said = bench.fail(read, broken());
+    assert!(matches!(&said[..], [Out::AdminFinished { failure: Some(_), .. }]), "{said:?}");
+}
+
+#[test]
+fn n3_a_down_does_not_wait_for_the_retry_of_a_membership_write_nor_membership_for_that_of_a_down() {
+    let mut bench = Bench::leading(params());
+    let (web, other) = (pool("a", "web"), pool("b", "other"));
+    let (attempt, read) = bench.begin(&web, &[1]);
+    bench.fail(read, broken());
+    bench.hear(In::Draining(drains(1)));
+    let restore = AdminDue { urgency: AdminUrgency::Restore, ..down(0) };
+    assert!(bench.hear(In::AdminDue(web.clone(), restore)).is_empty(), "a restore has time");
+    let read = get(&bench.hear(In::AdminDue(other.clone(), down(0))), &other);
+    bench.fail(read, broken());
+    take(&bench.due(&other, due(0, Class::Add)));
+
+    let (third, read) = bench.begin(&pool("c", "third"), &[1]);
+    bench.fail(read, broken());
+    assert_eq!(take(&bench.hear(In::AdminDue(pool("c", "third"), down(0)))), third, "with its membership");
+    assert_eq!(next_take(&mut bench).0, attempt);
+}
+
+#[test]
+fn w4_a_write_that_waits_to_retry_is_shown_as_such() {
+    let mut bench = Bench::leading(params());
+    let web = pool("lb", "web");
+    let (_, read) = bench.begin(&web, &[1]);
+    bench.fail(read, broken());
+    bench.until(1_000);
+    let lane = |said: &Out| if let Out::Lane(view) = said { Some(view.clone()) } else { None };
+    let view = bench.shown.iter().rev().find_map(lane).expect("the lane was shown");
+    assert_eq!(view.writing, None);
+    assert_eq!(view.waiting, [(web, "waiting to retry", at(0))]);
+}
+
+#[test]
+fn e2_the_wait_for_a_retry_is_no_wait_for_the_lane() {
+    let mut bench = Bench::leading(params());
+    let web = pool("lb", "web");
+    let (_, read) = bench.begin(&web, &[1]);
+    bench.fail(read, broken());
+    next_take(&mut bench);
+    let waits = bench.shown.iter().filter(|said| matches!(said, Out::Sample(Sample::LaneWait(_))));
+    assert_eq!(waits.count(), 1);
+}
+
+#[test]
+fn w5_a_poll_that_can_never_succeed_is_read_back_from_the_pool() {
+    for kind in [
+        FailureKind::Refused,
+        FailureKind::Status(400),
+        FailureKind::Status(401),
+        FailureKind::Status(403),
+        FailureKind::Undecodable(200),
+    ] {
+        let mut bench = Bench::leading(params());
+        let web = pool("lb", "web");
+        let (attempt, call) = bench.begin_put(&web, &[1]);
+        bench.answer(call, accepted(Provisioning::Updating, GONE));
+        let asked = poll(&bench.until(1_000));
+        assert!(bench.fail(asked, failure(kind, "", GONE)).is_empty());
+        let read = get(&bench.until(1_000), &web);
+        assert!(bench.answer(read, read_of(updating(&web), "W/2")).is_empty(), "it still runs");
+        let read = get(&bench.until(3_000), &web);
+        assert!(bench.fail(read, failed(403, "", GONE)).is_empty(), "a read that fails is made again");
+        let read = get(&bench.until(7_000), &web);
+        let said = bench.answer(read, read_of(holds(&web, &[1]), "W/2"));
+        assert!(matches!(outcome(&said, attempt), Outcome::Written { .. }), "{kind:?}");
+    }
+}
+
+#[test]
+fn w6_a_retry_after_of_ages_closes_a_gate_for_an_hour_and_puts_a_pool_off_for_ten_minutes() {
+    let mut bench = Bench::leading(params());
+    let web = pool("lb", "web");
+    let (attempt, read) = bench.begin(&web, &[1]);
+    let ages = RetryAfter::In(Duration::from_secs(99_999_999_999));
+    let said = bench.fail(read, failed(429, "TooManyRequests", ages));
+    let found = outcome(&said, attempt);
+    assert!(
+        matches!(found, Outcome::Retriable { eligible_at: Some(until), .. } if *until == at(600_000)),
+        "{found:?}"
+    );
+    bench.due(&web, due(0, Class::Add));
+    assert!(takes(&bench.until(3_599_999)).is_empty());
+    let attempt = take(&bench.until(3_600_000));
+    let read = bench.bring(&web, attempt, &[1]);
+    let said = bench.fail(read, failed(429, "RetryableError", ages));
+    let found = outcome(&said, attempt);
+    assert!(matches!(found, Outcome::Retriable { eligible_at: Some(until), .. } if *until == at(4_200_000)));
+    bench.due(&web, due(0, Class::Add));
+    assert!(takes(&bench.until(4_199_999)).is_empty());
+    take(&bench.until(4_200_000));
+}
+
+#[test]
+fn w8_a_put_may_be_sent_for_60_seconds_so_that_none_is_sent_after_its_watchdog() {
+    let mut bench = Bench::leading(params());
+    let web = pool("lb", "web");
+    bench.until(7_000);
+    let (_, read) = bench.begin(&web, &[1]);
+    let said = bench.answer(read, read_of(holds(&web, &[]), "W/1"));
+    let found = &calls(&said)[0].request;
+    let ArmRequest::PutPool { permit, .. } = found else { panic!("{found:?}") };
+    assert_eq!(permit.send_before, at(67_000));
+}

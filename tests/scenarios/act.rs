@@ -1,0 +1,416 @@
+//! What a story does: each line changes the cluster, Azure, or, before the start, the configuration.
+
+use serde_json::{Value, json};
+use simulator::models::arm::{
+    BadEnd, Fault, FaultAnswer, FaultBody, FaultEffect, FaultTarget, SyncMode, Visibility,
+};
+use simulator::models::kube::build::{self, Family};
+use simulator::models::kube::{Resource, StreamingLists};
+
+use super::stage::Stage;
+use super::story::duration;
+use super::world::{self, Service, ServiceName};
+
+/// The outcome of a line.
+type Done = Result<(), String>;
+
+impl Stage {
+    /// Carries out a `given` line that is no change: the configuration and the size of the world.
+    pub async fn prepare(&mut self, words: &[&str]) -> Done {
+        match words {
+            ["nodes", count] => self.prepare_nodes(count, false).await,
+            ["nodes", count, "dual"] => self.prepare_nodes(count, true).await,
+            ["load", "balancers", names @ ..] => {
+                let configuration = |name: &&str| json!({ "name": name, "primaryVMSet": name });
+                let all: Vec<Value> = names.iter().map(configuration).collect();
+                self.cloud["multipleStandardLoadBalancerConfigurations"] = all.into();
+                let names: Vec<String> = names.iter().map(ToString::to_string).collect();
+                let add = move |azure: &mut simulator::Azure, _| {
+                    names.iter().for_each(|name| azure.model.add_load_balancer(name));
+                };
+                self.fakes.azure.ask(add).await;
+                Ok(())
+            }
+            ["controller", key, value @ ..] => {
+                let path = format!("/{}", key.replace('.', "/"));
+                set(&mut self.controller, &path, value_of(value))
+            }
+            ["cloud", key, value @ ..] => set(&mut self.cloud, &format!("/{key}"), value_of(value)),
+            ["dry", "run"] => {
+                self.dry_run = true;
+                Ok(())
+            }
+            ["patience", time] => {
+                self.patience = duration(time)?;
+                Ok(())
+            }
+            ["service", name, rest @ ..] => {
+                let nodes = self.create_service(name, rest).await?;
+                let service = ServiceName::parse(name);
+                for family in self.world.service(&service)?.families.clone() {
+                    self.fill_pool(&service.pool(family), &nodes).await?;
+                }
+                Ok(())
+            }
+            ["pool", pool, "holds", nodes @ ..] => self.fill_pool(pool, nodes).await,
+            other => self.act(other).await,
+        }
+    }
+
+    async fn prepare_nodes(&mut self, count: &str, dual: bool) -> Done {
+        let count: u16 = count.parse().map_err(|_| format!("{count:?} is no number of nodes"))?;
+        for number in 1..=count {
+            let name = format!("node-{number}");
+            self.world.place_node(&name, world::node_ips(number, dual));
+            self.apply(vec![self.world.node_object(&name)?]).await?;
+        }
+        Ok(())
+    }
+
+    /// Makes a pool hold these nodes, as if it always had.
+    async fn fill_pool(&mut self, pool: &str, nodes: &[&str]) -> Done {
+        let (spec, load_balancer) = (self.world.pool(pool, nodes)?, self.load_balancer_of(pool).await?);
+        let pool = pool.to_owned();
+        self.fakes.azure.ask(move |azure, _| azure.model.add_pool(&load_balancer, &pool, &spec)).await;
+        Ok(())
+    }
+
+    /// Changes something.
+    pub async fn act(&mut self, words: &[&str]) -> Done {
+        match words {
+            ["node", name, rest @ ..] => self.change_node(name, rest).await,
+            ["service", name, rest @ ..] => self.change_service(name, rest).await,
+            ["slice", target, "garbled"] => self.garble_slice(target).await,
+            ["slice", target, rest @ ..] => {
+                let (service, number) = slice_target(target)?;
+                let endpoints = world::endpoints(rest)?;
+                let clock = self.clock();
+                let time = clock.rfc3339(clock.now_us());
+                let slices = self.world.slices(&service, number, &endpoints)?;
+                self.apply(slices.into_iter().map(|slice| build::triggered_at(slice, &time)).collect()).await
+            }
+            ["delete", "slice", target] => {
+                let (service, number) = slice_target(target)?;
+                for slice in self.world.slices(&service, number, &[])? {
+                    let name = slice["metadata"]["name"].as_str().unwrap_or_default();
+                    if !self.fakes.delete(Resource::EndpointSlices, &service.namespace, name).await {
+                        return Err(format!("there is no slice {target}"));
+                    }
+                }
+                Ok(())
+            }
+            ["arm", rest @ ..] => self.change_arm(rest).await,
+            ["apiserver", rest @ ..] => self.change_apiserver(rest).await,
+            other => self.change_azure(other).await,
+        }
+    }
+
+    async fn change_node(&mut self, name: &str, words: &[&str]) -> Done {
+        match words {
+            ["gone"] => {
+                let there = self.fakes.delete(Resource::Nodes, "", name).await;
+                return if there { Ok(()) } else { Err(format!("there is no node {name}")) };
+            }
+            ["ip", ips @ ..] => {
+                let ips = ips.iter().map(|ip| ip.parse().map_err(|_| format!("{ip:?} is no address")));
+                self.world.place_node(name, ips.collect::<Result<_, _>>()?);
+            }
+            ["label", key] => self.world.label_node(name, key, Some(""))?,
+            ["label", key, value] => self.world.label_node(name, key, Some(value))?,
+            ["unlabel", key] => self.world.label_node(name, key, None)?,
+            other => return Err(format!("a node does not know {other:?}")),
+        }
+        self.apply(vec![self.world.node_object(name)?]).await
+    }
+
+    /// Makes the objects of a Service and, as the cloud-controller-manager does, its rules and empty pools. Gives back
+    /// the nodes that have an endpoint which does not terminate.
+    async fn create_service<'w>(&mut self, name: &str, words: &[&'w str]) -> Result<Vec<&'w str>, String> {
+        let (families, words) = match words {
+            ["dual", rest @ ..] => (vec![Family::V4, Family::V6], rest),
+            rest => (vec![Family::V4], rest),
+        };
+        let ["on", load_balancer, endpoints @ ..] = words else {
+            return Err("a new Service is [dual] on <load balancer> [endpoints]".to_owned());
+        };
+        let key = ServiceName::parse(name);
+        let service =
+            Service { families: families.clone(), policy: "Local".to_owned(), paused: false, garbled: false };
+        self.world.place_service(&key, service);
+        for family in families {
+            let (balancer, rule, pool) = ((*load_balancer).to_owned(), key.rule(family), key.pool(family));
+            let spec = self.world.pool(&pool, &[])?;
+            let make = move |azure: &mut simulator::Azure, _| {
+                if !azure.model.pools(&balancer).any(|known| known == pool) {
+                    azure.model.add_pool(&balancer, &pool, &spec);
+                }
+                azure.model.add_rule(&balancer, &rule, &pool, true);
+            };
+            self.fakes.azure.ask(make).await;
+        }
+        self.apply(vec![self.world.service_object(&key)?]).await?;
+        if !endpoints.is_empty() {
+            self.apply(self.world.slices(&key, 0, &world::endpoints(endpoints)?)?).await?;
+        }
+        let mut staying = true;
+        let mut nodes = Vec::new();
+        for word in endpoints {
+            match *word {
+                "hosted" | "not-ready" => staying = true,
+                "terminating" => staying = false,
+                "empty" | "nowhere" => {}
+                node if staying => nodes.push(node),
+                _ => {}
+            }
+        }
+        Ok(nodes)
+    }
+
+    async fn change_service(&mut self, name: &str, words: &[&str]) -> Done {
+        let key = ServiceName::parse(name);
+        match words {
+            ["on" | "dual", ..] => return self.create_service(name, words).await.map(drop),
+            ["deleted"] => {
+                let there = self.fakes.delete(Resource::Services, &key.namespace, &key.name).await;
+                return if there { Ok(()) } else { Err(format!("there is no Service {name}")) };
+            }
+            ["policy", policy] => (*policy).clone_into(&mut self.world.service_mut(&key)?.policy),
+            ["paused"] => self.world.service_mut(&key)?.paused = true,
+            ["unpaused"] => self.world.service_mut(&key)?.paused = false,
+            ["garbled"] => self.world.service_mut(&key)?.garbled = true,
+            ["mended"] => self.world.service_mut(&key)?.garbled = false,
+            other => return Err(format!("a Service does not know {other:?}")),
+        }
+        self.apply(vec![self.world.service_object(&key)?]).await
+    }
+
+    async fn garble_slice(&mut self, target: &str) -> Done {
+        let (service, number) = slice_target(target)?;
+        let mut slices = self.world.slices(&service, number, &[])?;
+        slices.iter_mut().for_each(|slice| slice["endpoints"] = json!("some, perhaps"));
+        self.apply(slices).await
+    }
+
+    async fn apply(&self, objects: Vec<Value>) -> Done {
+        self.fakes.apply(objects).await.map_err(|refused| refused.to_string())
+    }
+
+    async fn change_azure(&mut self, words: &[&str]) -> Done {
+        match words {
+            ["rule", rule, "for", pool] => {
+                let (lb, rule, pool) = (self.load_balancer_of(pool).await?, text(rule), text(pool));
+                self.fakes.azure.ask(move |azure, _| azure.model.add_rule(&lb, &rule, &pool, true)).await;
+            }
+            ["no", "rule", "of", service] => {
+                let key = ServiceName::parse(service);
+                for family in self.world.service(&key)?.families.clone() {
+                    let (lb, rule) = (self.load_balancer_of(&key.pool(family)).await?, key.rule(family));
+                    self.fakes.azure.ask(move |azure, _| azure.model.remove_rule(&lb, &rule)).await;
+                }
+            }
+            ["outbound", "rule", rule, "for", pool] => {
+                let (lb, rule, pool) = (self.load_balancer_of(pool).await?, text(rule), text(pool));
+                self.fakes.azure.ask(move |azure, _| azure.model.add_outbound_rule(&lb, &rule, &pool)).await;
+            }
+            ["nat", "rule", rule, "for", pool] => {
+                let (lb, rule, pool) = (self.load_balancer_of(pool).await?, text(rule), text(pool));
+                self.fakes
+                    .azure
+                    .ask(move |azure, _| azure.model.add_inbound_nat_rule(&lb, &rule, &pool))
+                    .await;
+            }
+            ["pool", pool, how @ ("nic-backed" | "automatic"), nodes @ ..] => {
+                let (lb, mut spec) = (self.load_balancer_of(pool).await?, self.world.pool(pool, nodes)?);
+                match *how {
+                    "nic-backed" => spec.nic_backed = true,
+                    _ => spec.sync_mode = Some(SyncMode::Automatic),
+                }
+                if spec.nic_backed {
+                    spec.members.iter_mut().for_each(|(name, ip)| ip.clone_from(name));
+                }
+                let pool = text(pool);
+                self.fakes.azure.ask(move |azure, _| azure.model.add_pool(&lb, &pool, &spec)).await;
+            }
+            ["unknown", "fields"] => {
+                self.fakes.azure.ask(|azure, _| azure.model.plant_unknown_fields()).await;
+            }
+            ["foreign", "PUT", pool, nodes @ ..] => {
+                let (lb, members) = (self.load_balancer_of(pool).await?, self.world.entries(pool, nodes)?);
+                let status = self.fakes.foreign_put(&lb, pool, members).await;
+                if !(200..300).contains(&status) {
+                    return Err(format!("the foreign PUT was answered {status}"));
+                }
+            }
+            other => return Err(format!("nobody can do {other:?}")),
+        }
+        Ok(())
+    }
+
+    /// The load balancer that has a pool of this name.
+    async fn load_balancer_of(&self, pool: &str) -> Result<String, String> {
+        let wanted = pool.to_owned();
+        let find = move |azure: &mut simulator::Azure, _| {
+            let model = &azure.model;
+            let mut having = model.load_balancers().filter(|lb| model.pools(lb).any(|known| known == wanted));
+            having.next().map(str::to_owned)
+        };
+        self.fakes.azure.ask(find).await.ok_or_else(|| format!("there is no pool {pool}"))
+    }
+
+    async fn change_arm(&mut self, words: &[&str]) -> Done {
+        let time = |text: &str| simulator::latency(text).map_err(|error| error.to_string());
+        match words {
+            ["get", latency] => {
+                let latency = time(latency)?;
+                self.fakes.tune_arm(move |settings| settings.get_latency = latency).await;
+            }
+            ["put", latency] => {
+                let latency = time(latency)?;
+                self.fakes.tune_arm(move |settings| settings.put_latency = latency).await;
+            }
+            ["operation", latency, "retry-after", seconds] => {
+                let latency = time(latency)?;
+                let seconds: u32 = seconds.parse().map_err(|_| format!("{seconds:?} are no seconds"))?;
+                let change = move |settings: &mut simulator::models::arm::Settings| {
+                    settings.operation = Some(latency);
+                    settings.operation_retry_after_s = Some(seconds);
+                    settings.visibility = Visibility::AtEnd;
+                };
+                self.fakes.tune_arm(change).await;
+            }
+            ["fault", rest @ ..] => {
+                let fault = fault(rest)?;
+                self.fakes.tune_arm(move |settings| settings.faults = vec![fault]).await;
+            }
+            ["healthy"] => self.fakes.tune_arm(|settings| settings.faults.clear()).await,
+            ["loses", "writes"] => self.fakes.tune_arm(|settings| settings.silent_loss = 1.0).await,
+            ["keeps", "writes"] => self.fakes.tune_arm(|settings| settings.silent_loss = 0.0).await,
+            ["down"] => self.fakes.arm_down(true).await,
+            ["up"] => self.fakes.arm_down(false).await,
+            other => return Err(format!("ARM does not know {other:?}")),
+        }
+        Ok(())
+    }
+
+    async fn change_apiserver(&mut self, words: &[&str]) -> Done {
+        match *words {
+            ["restart"] => self.fakes.plant(|model| model.restart()).await,
+            ["down"] => self.fakes.plant(|model| model.down(true)).await,
+            ["up"] => self.fakes.plant(|model| model.down(false)).await,
+            ["raw", kind, ref line @ ..] => {
+                let resource = match kind {
+                    "services" => Resource::Services,
+                    "endpointslices" => Resource::EndpointSlices,
+                    "nodes" => Resource::Nodes,
+                    other => return Err(format!("nobody watches {other}")),
+                };
+                let mut bytes = line.join(" ").into_bytes();
+                bytes.push(b'\n');
+                let plant = move |model: &mut simulator::models::kube::KubeModel| {
+                    let open: Vec<_> =
+                        model.open_watches().into_iter().filter(|open| open.1 == resource).collect();
+                    open.iter().for_each(|(id, _, _)| model.raw_line(*id, &bytes));
+                };
+                self.fakes.plant(plant).await;
+            }
+            ["streaming", how] => {
+                let how = match how {
+                    "refused-as-invalid" => StreamingLists::RefusedAsInvalid,
+                    "refused-as-bad-request" => StreamingLists::RefusedAsBadRequest,
+                    "refused-by-error-event" => StreamingLists::RefusedByErrorEvent,
+                    other => return Err(format!("streaming lists cannot be {other}")),
+                };
+                self.fakes.plant(move |model| model.refuse_streaming_lists(how)).await;
+            }
+            ref other => return Err(format!("the API server does not know {other:?}")),
+        }
+        Ok(())
+    }
+}
+
+/// A fault: `put 409 code X every 2 times 3 retry-after 2 body html on lb-2`. Without `times` it strikes once.
+fn fault(words: &[&str]) -> Result<Fault, String> {
+    let [target, effect, rest @ ..] = words else {
+        return Err("a fault is <which requests> <what happens>".to_owned());
+    };
+    let target = match *target {
+        "put" => FaultTarget::PoolPut,
+        "get" => FaultTarget::PoolGet,
+        "lb-get" => FaultTarget::LoadBalancerGet,
+        "poll" => FaultTarget::Poll,
+        "any" => FaultTarget::Any,
+        other => return Err(format!("a fault does not know requests of sort {other}")),
+    };
+    let mut answer = FaultAnswer {
+        status: 0,
+        code: "PlannedFault".to_owned(),
+        message: "A planned fault.".to_owned(),
+        retry_after: None,
+        body: FaultBody::Standard,
+    };
+    let mut planned =
+        Fault { target, every: 1, limit: Some(1), load_balancer: None, effect: FaultEffect::Refuse };
+    let number = |text: &str| text.parse::<u64>().map_err(|_| format!("{text:?} is no number"));
+    let mut rest = rest.iter();
+    while let Some(word) = rest.next() {
+        let value = *rest.next().ok_or_else(|| format!("{word} has no value"))?;
+        match *word {
+            "code" => value.clone_into(&mut answer.code),
+            "every" => planned.every = number(value)?,
+            "times" => planned.limit = Some(number(value)?),
+            "retry-after" => answer.retry_after = Some(value.to_owned()),
+            "on" => planned.load_balancer = Some(value.to_owned()),
+            "body" => {
+                answer.body = match value {
+                    "html" => FaultBody::Html,
+                    "bare" => FaultBody::Bare,
+                    "pascal" => FaultBody::PascalCase,
+                    "empty" => FaultBody::Empty,
+                    other => return Err(format!("a body is not {other}")),
+                };
+            }
+            other => return Err(format!("a fault does not know {other}")),
+        }
+    }
+    let message = answer.message.clone();
+    planned.effect = match *effect {
+        "lost" => FaultEffect::LoseAnswer,
+        "refused" => FaultEffect::Refuse,
+        "canceled" => FaultEffect::FailOperation { end: BadEnd::Canceled, code: answer.code, message },
+        "failed" => FaultEffect::FailOperation { end: BadEnd::Failed, code: answer.code, message },
+        status => {
+            answer.status = status.parse().map_err(|_| format!("{status:?} is neither status nor effect"))?;
+            FaultEffect::Answer(answer)
+        }
+    };
+    Ok(planned)
+}
+
+/// The slice `web` is the first of its Service, `web/2` the second.
+fn slice_target(text: &str) -> Result<(ServiceName, usize), String> {
+    let (service, number) = text.split_once('/').unwrap_or((text, "1"));
+    let number: usize = number.parse().map_err(|_| format!("{number:?} is no number of a slice"))?;
+    let index = number.checked_sub(1).ok_or("slices are counted from 1")?;
+    Ok((ServiceName::parse(service), index))
+}
+
+/// JSON where it is JSON, else text.
+fn value_of(words: &[&str]) -> Value {
+    let text = words.join(" ");
+    serde_json::from_str(&text).unwrap_or_else(|_| Value::from(text))
+}
+
+/// Sets the value at a pointer, making maps on the way.
+fn set(within: &mut Value, pointer: &str, value: Value) -> Done {
+    let mut place = within;
+    for key in pointer.split('/').skip(1) {
+        let map = place.as_object_mut().ok_or_else(|| format!("{pointer}: {key} is not in a map"))?;
+        place = map.entry(key).or_insert_with(|| json!({}));
+    }
+    *place = value;
+    Ok(())
+}
+
+fn text(word: &str) -> String {
+    word.to_owned()
+}

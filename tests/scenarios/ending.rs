@@ -1,0 +1,102 @@
+//! How every story ends: each pool is right, nothing was written that the story did not speak of, no two writes of one
+//! load balancer overlapped, and the controller ends in good order with no error in its log that was not expected.
+
+use serde_json::Value;
+use simulator::{wanted_pools, wrong_pools};
+
+use super::expect::Patience;
+use super::stage::Stage;
+
+/// The outcome of a check.
+type Done = Result<(), String>;
+
+impl Stage {
+    /// Notes how a pool ends: `POOL node-1 node-2`, `POOL nobody`, or `any POOL`.
+    pub fn promise(&mut self, words: &[&str]) -> Done {
+        let (pool, members) = match words {
+            ["any", pool] => (pool, None),
+            [pool, members @ ..] if !members.is_empty() => {
+                (pool, Some(members.iter().map(ToString::to_string).collect()))
+            }
+            other => return Err(format!("{other:?} does not say how a pool ends")),
+        };
+        self.promises.pools.insert(pool.to_lowercase(), members);
+        Ok(())
+    }
+
+    /// Judges the end.
+    pub async fn end(&mut self) -> Done {
+        self.pools_are_right().await?;
+        self.all_is_told()?;
+        let counters = self.fakes.counters().await;
+        if counters.max_concurrent_puts > 1 || counters.refused_by_lock > 0 || counters.superseded > 0 {
+            return Err(format!("writes of one load balancer overlapped: {counters:?}"));
+        }
+        for (reason, service, count) in std::mem::take(&mut self.promises.events) {
+            let seen = self.events(&reason, &service).await;
+            if seen.len() != count {
+                return Err(format!("{service} has {} events {reason}, not {count}: {seen:?}", seen.len()));
+            }
+        }
+        let status = self.stop().await?;
+        if status.code() != Some(0) {
+            return Err(format!("the controller ended with {status}"));
+        }
+        self.all_is_told()?;
+        self.log_is_clean()
+    }
+
+    async fn pools_are_right(&mut self) -> Done {
+        let mut again = Patience::of(self);
+        loop {
+            let wrong = self.wrong().await?;
+            if wrong.is_empty() {
+                return Ok(());
+            }
+            again
+                .more(&wrong.join("; "))
+                .await
+                .map_err(|error| format!("pools are wrong at the end: {error}"))?;
+        }
+    }
+
+    async fn wrong(&self) -> Result<Vec<String>, String> {
+        let mut wanted = self.fakes.cluster.ask(|cluster, _| wanted_pools(&cluster.model)).await;
+        wanted.retain(|pool, _| !self.promises.pools.contains_key(pool));
+        let pools = self.fakes.azure.ask(move |azure, _| wrong_pools(&azure.model, &wanted)).await;
+        let mut wrong: Vec<String> = pools.iter().map(|pool| format!("{pool:?}")).collect();
+        for (pool, members) in &self.promises.pools {
+            let Some(members) = members else { continue };
+            let names: Vec<&str> = members.iter().map(String::as_str).collect();
+            let (wanted, seen) = (self.world.members(pool, &names)?, self.members(pool).await);
+            if wanted != seen {
+                wrong.push(format!("{pool} holds {seen:?}, not {wanted:?}"));
+            }
+        }
+        Ok(wrong)
+    }
+
+    fn all_is_told(&mut self) -> Done {
+        self.take_puts();
+        match self.puts.iter().find(|put| !put.told) {
+            None => Ok(()),
+            Some(put) => {
+                Err(format!("a PUT that the story does not speak of: {} {:?}", put.pool, put.members))
+            }
+        }
+    }
+
+    fn log_is_clean(&self) -> Done {
+        let log = self.log();
+        let bad = |line: &&Value| line["level"] == "ERROR" || !line.is_object();
+        let errors: Vec<String> = log.iter().filter(bad).map(ToString::to_string).collect();
+        let expected = &self.promises.errors;
+        let unexpected = errors.iter().find(|error| !expected.iter().any(|text| error.contains(text)));
+        let absent = expected.iter().find(|text| !errors.iter().any(|error| error.contains(*text)));
+        match (unexpected, absent) {
+            (None, None) => Ok(()),
+            (Some(error), _) => Err(format!("an error in the log: {error}")),
+            (None, Some(text)) => Err(format!("no error in the log says {text:?}")),
+        }
+    }
+}

@@ -1,0 +1,322 @@
+//! What a story expects: each line waits until it is so, and fails when it can no longer be so. What must not happen
+//! is judged by the fakes' own times.
+
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+
+use serde_json::{Value, json};
+use simulator::models::arm::Kind;
+use simulator::models::kube::Resource;
+use simulator::{Azure, members};
+
+use super::stage::{Look, Stage};
+use super::story::duration;
+use super::world::ServiceName;
+
+/// The outcome of a line.
+type Done = Result<(), String>;
+
+impl Stage {
+    /// Waits until what is expected is so.
+    pub async fn expect(&mut self, words: &[&str]) -> Done {
+        match words {
+            ["PUT", pool, rest @ ..] => self.expect_put(pool, rest).await,
+            ["no", "PUT", rest @ ..] => self.expect_no_put(rest).await,
+            ["no", "pool", "GET", "for", time] => {
+                let end_us = self.mark_us + micros(time)?;
+                self.expect_no_call(Kind::PoolGet, end_us).await
+            }
+            ["polls", least] => self.expect_polls(number(least)?).await,
+            ["members", pool, nodes @ ..] => self.expect_members(pool, nodes).await,
+            ["overlap", one, other] => self.expect_overlap(one, other),
+            ["body", rest @ ..] => self.expect_body(&rest.join(" ")),
+            ["unknown", "fields", "in", "body"] => self.expect_unknown_fields(),
+            ["event", reason, service, rest @ ..] => self.expect_event(reason, service, rest).await,
+            ["no", "event", reason, service] => {
+                let seen = self.events(reason, service).await;
+                if seen.is_empty() { Ok(()) } else { Err(format!("there is one: {seen:?}")) }
+            }
+            ["no", "events"] => self.expect_no_events().await,
+            ["held", service, reason] => self.expect_held(service, reason).await,
+            ["gauge", series, value] => self.expect_gauge(series, value).await,
+            ["GET", path, pointer, value @ ..] => self.expect_get(path, pointer, &value.join(" ")).await,
+            ["log", "ERROR", text @ ..] => {
+                self.promises.errors.push(text.join(" "));
+                Ok(())
+            }
+            ["log", level, text @ ..] => self.expect_log(level, &text.join(" ")).await,
+            other => Err(format!("nobody can expect {other:?}")),
+        }
+    }
+
+    /// The next PUT of a pool that was not spoken of has exactly these members, and this answer.
+    async fn expect_put(&mut self, pool: &str, words: &[&str]) -> Done {
+        let (nodes, answer) = match words {
+            [nodes @ .., "->", answer] => (nodes, Some(*answer)),
+            nodes => (nodes, None),
+        };
+        let wanted = self.world.members(pool, nodes)?;
+        let name = pool.to_lowercase();
+        let ended_us = self
+            .until(|stage| {
+                let Some(put) = stage.puts.iter_mut().find(|put| !put.told && put.pool == name) else {
+                    return Look::NotYet(format!("{} PUTs in all", stage.puts.len()));
+                };
+                let answered = match answer {
+                    None => matches!(put.status, 200 | 201),
+                    Some("lost") => put.status == 0,
+                    Some(status) => put.status.to_string() == status,
+                };
+                if put.members.as_ref() != Some(&wanted) || !answered {
+                    let said = format!("the next PUT has {:?} and was answered {}", put.members, put.status);
+                    return Look::Wrong(format!("{said}; expected were {wanted:?}"));
+                }
+                put.told = true;
+                Look::Found(put.ended_us)
+            })
+            .await?;
+        self.answered_us = ended_us;
+        self.mark_us = self.mark_us.max(ended_us);
+        Ok(())
+    }
+
+    /// Nothing that was not spoken of is written before a time: `[POOL] until 2s` of the story's clock, `[POOL] for 2s`
+    /// from the last change or the answer of the last expected PUT, or `[POOL] for 2s after PUT` from that answer.
+    async fn expect_no_put(&mut self, words: &[&str]) -> Done {
+        let (pool, end_us) = match words {
+            [pool @ .., "until", time] => (pool, self.zero_us + micros(time)?),
+            [pool @ .., "for", time, "after", "PUT"] => (pool, self.answered_us + micros(time)?),
+            [pool @ .., "for", time] => (pool, self.mark_us + micros(time)?),
+            other => return Err(format!("{other:?} names no time")),
+        };
+        self.wait_until(end_us).await;
+        self.take_puts();
+        let of_pool = |name: &str| pool.first().is_none_or(|wanted| *wanted == name);
+        let early = self.puts.iter().find(|put| !put.told && put.at_us < end_us && of_pool(&put.pool));
+        match early {
+            None => Ok(()),
+            Some(put) => {
+                let at = (put.at_us.saturating_sub(self.zero_us)) as f64 / 1e6;
+                Err(format!("{} was written at {at:.3}s: {:?}", put.pool, put.members))
+            }
+        }
+    }
+
+    async fn expect_no_call(&mut self, kind: Kind, end_us: u64) -> Done {
+        self.wait_until(end_us).await;
+        let from_us = self.mark_us;
+        let log = self.fakes.log().await;
+        let call = log.iter().find(|call| call.kind == kind && (from_us..end_us).contains(&call.started_us));
+        call.map_or(Ok(()), |call| Err(format!("there was one: {call:?}")))
+    }
+
+    async fn expect_polls(&mut self, least: u64) -> Done {
+        let mut again = Patience::of(self);
+        loop {
+            let polls = self.fakes.counters().await.polls;
+            if polls >= least {
+                return Ok(());
+            }
+            again.more(&format!("{polls} polls")).await?;
+        }
+    }
+
+    async fn expect_members(&mut self, pool: &str, nodes: &[&str]) -> Done {
+        let wanted = self.world.members(pool, nodes)?;
+        let mut again = Patience::of(self);
+        loop {
+            let seen = self.members(pool).await;
+            if seen == wanted {
+                return Ok(());
+            }
+            again.more(&format!("{seen:?}")).await?;
+        }
+    }
+
+    /// The members of a pool now, whichever load balancer has it.
+    pub async fn members(&self, pool: &str) -> BTreeSet<IpAddr> {
+        let pool = pool.to_owned();
+        let look = move |azure: &mut Azure, _| {
+            let model = &azure.model;
+            model.load_balancers().flat_map(|lb| members(model, lb, &pool)).collect()
+        };
+        self.fakes.azure.ask(look).await
+    }
+
+    /// The last expected PUTs of two pools were under way at the same time.
+    fn expect_overlap(&self, one: &str, other: &str) -> Done {
+        let last = |pool: &str| {
+            let put = self.puts.iter().rev().find(|put| put.told && put.pool == pool);
+            put.map(|put| (put.at_us, put.ended_us)).ok_or_else(|| format!("no PUT of {pool} was expected"))
+        };
+        let ((began, ended), (other_began, other_ended)) = (last(one)?, last(other)?);
+        let together = began < other_ended && other_began < ended;
+        if together { Ok(()) } else { Err(format!("{began}..{ended} and {other_began}..{other_ended}")) }
+    }
+
+    fn last_body(&self) -> Result<&str, String> {
+        let told = self.puts.iter().rev().find(|put| put.told);
+        told.map(|put| put.body.as_str()).ok_or_else(|| "no PUT was expected before".to_owned())
+    }
+
+    fn expect_body(&self, text: &str) -> Done {
+        let body = self.last_body()?;
+        if body.contains(text) { Ok(()) } else { Err(format!("the body is {body}")) }
+    }
+
+    /// The fields that `unknown fields` plants are in the last expected PUT as they were, wherever it has them: in the
+    /// pool, in its properties, and in each address that stays and its properties.
+    fn expect_unknown_fields(&self) -> Done {
+        let body: Value = serde_json::from_str(self.last_body()?).map_err(|error| error.to_string())?;
+        let entries =
+            body["properties"]["loadBalancerBackendAddresses"].as_array().cloned().unwrap_or_default();
+        let staying = entries.iter().find(|entry| entry.get("fieldOfTheFuture").is_some());
+        let staying = staying.ok_or_else(|| format!("no address has kept its field: {body}"))?;
+        let places = [
+            (&body, "pool"),
+            (&body["properties"], "poolProperties"),
+            (staying, "address"),
+            (&staying["properties"], "addressProperties"),
+        ];
+        for (place, level) in places {
+            let field = &place["fieldOfTheFuture"];
+            let planted = json!({
+                "level": level, "largest": u64::MAX, "smallest": i64::MIN, "fraction": 0.1, "nothing": null,
+                "text": "quote \" backslash \\ newline \n snowman \u{2603} bell \u{7}",
+                "nested": [[], {}, [1, "2", { "three": [true, false, null] }]],
+            });
+            if *field != planted {
+                return Err(format!("the field of {level} has become {field}"));
+            }
+        }
+        Ok(())
+    }
+
+    /// The messages of a Service's events of a reason.
+    pub async fn events(&self, reason: &str, service: &str) -> Vec<String> {
+        let (reason, service) = (reason.to_owned(), ServiceName::parse(service));
+        let look = move |cluster: &mut simulator::Cluster, _| {
+            let events = cluster.model.list(Resource::Events).filter(|event| {
+                let about = &event["involvedObject"];
+                event["reason"] == *reason
+                    && about["namespace"] == *service.namespace
+                    && about["name"] == *service.name
+            });
+            events.map(|event| event["message"].as_str().unwrap_or_default().to_owned()).collect()
+        };
+        self.fakes.cluster.ask(look).await
+    }
+
+    async fn expect_event(&mut self, reason: &str, service: &str, words: &[&str]) -> Done {
+        let (count, text) = match words {
+            [count, text @ ..] if count.strip_prefix('x').is_some_and(|n| n.parse::<usize>().is_ok()) => {
+                (count[1..].parse::<usize>().ok(), text.join(" "))
+            }
+            text => (None, text.join(" ")),
+        };
+        if let Some(count) = count {
+            self.promises.events.push((reason.to_owned(), service.to_owned(), count));
+        }
+        let mut again = Patience::of(self);
+        loop {
+            let seen = self.events(reason, service).await;
+            if seen.iter().filter(|message| message.contains(&text)).count() >= count.unwrap_or(1) {
+                return Ok(());
+            }
+            again.more(&format!("{seen:?}")).await?;
+        }
+    }
+
+    async fn expect_no_events(&mut self) -> Done {
+        let all = self.fakes.cluster.ask(|cluster, _| cluster.model.list(Resource::Events).next()).await;
+        all.map_or(Ok(()), |event| Err(format!("there is one: {event}")))
+    }
+
+    async fn expect_held(&mut self, service: &str, reason: &str) -> Done {
+        let key = ServiceName::parse(service);
+        let path = format!("/api/v1/services/{}/{}", key.namespace, key.name);
+        let mut again = Patience::of(self);
+        loop {
+            let (_, text) = self.fetch(&path).await?;
+            let answer: Value = serde_json::from_str(&text).unwrap_or(Value::Null);
+            let pools = answer["pools"].as_array();
+            if pools.into_iter().flatten().any(|pool| pool["held"]["reason"] == reason) {
+                return Ok(());
+            }
+            again.more(&text).await?;
+        }
+    }
+
+    async fn expect_gauge(&mut self, series: &str, value: &str) -> Done {
+        let wanted: f64 = value.parse().map_err(|_| format!("{value:?} is no number"))?;
+        let mut again = Patience::of(self);
+        loop {
+            let (_, text) = self.fetch("/metrics").await?;
+            let line =
+                text.lines().find(|line| line.strip_prefix(series).is_some_and(|rest| rest.starts_with(' ')));
+            let seen = line.and_then(|line| line.rsplit(' ').next()?.parse::<f64>().ok());
+            if seen.is_some_and(|seen| (seen - wanted).abs() < 1e-9) {
+                return Ok(());
+            }
+            again.more(&format!("{seen:?}")).await?;
+        }
+    }
+
+    async fn expect_get(&mut self, path: &str, pointer: &str, value: &str) -> Done {
+        let wanted = serde_json::from_str(value).unwrap_or_else(|_| Value::from(value));
+        let mut again = Patience::of(self);
+        loop {
+            let (_, text) = self.fetch(path).await?;
+            let answer: Value = serde_json::from_str(&text).unwrap_or(Value::Null);
+            if answer.pointer(pointer) == Some(&wanted) {
+                return Ok(());
+            }
+            again.more(&text).await?;
+        }
+    }
+
+    async fn expect_log(&mut self, level: &str, text: &str) -> Done {
+        let (level, text) = (level.to_owned(), text.to_owned());
+        self.until(|stage| {
+            let said = |line: &Value| line["level"] == *level && line.to_string().contains(&text);
+            if stage.log().iter().any(said) {
+                Look::Found(())
+            } else {
+                Look::NotYet("not in the log".to_owned())
+            }
+        })
+        .await
+    }
+}
+
+/// Waiting for something that has to be asked for.
+pub struct Patience {
+    again: tokio::time::Interval,
+    ends: tokio::time::Instant,
+}
+
+impl Patience {
+    /// As much as the stage has.
+    pub fn of(stage: &Stage) -> Self {
+        let again = tokio::time::interval(std::time::Duration::from_millis(25));
+        Self { again, ends: tokio::time::Instant::now() + stage.patience }
+    }
+
+    /// Waits a little, or says that it was enough.
+    pub async fn more(&mut self, seen: &str) -> Done {
+        if tokio::time::Instant::now() > self.ends {
+            return Err(format!("not in time; seen last: {seen}"));
+        }
+        self.again.tick().await;
+        Ok(())
+    }
+}
+
+fn micros(text: &str) -> Result<u64, String> {
+    let micros = duration(text)?.as_micros();
+    u64::try_from(micros).map_err(|_| format!("{text:?} is too long"))
+}
+
+fn number(text: &str) -> Result<u64, String> {
+    text.parse().map_err(|_| format!("{text:?} is no number"))
+}

@@ -1,0 +1,289 @@
+//! What a story is played on: both fakes, the world that they hold, and the real binary as a process of its own.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::process::{Child, Command, ExitStatus};
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::{Value, json};
+use simulator::models::arm::{self, Latency};
+use simulator::{Clock, Fakes, Settings};
+
+use super::azure::{Put, Recorder};
+use super::world::World;
+use crate::support::reaper::Reaper;
+
+/// The binary under test.
+const PROGRAM: &str = env!("CARGO_BIN_EXE_azure-backend-pool-controller");
+/// How long what is expected may take on a slow and shared machine, unless `given patience` says otherwise.
+const PATIENCE: Duration = Duration::from_secs(40);
+/// How often something is looked at.
+const LOOK_EVERY: Duration = Duration::from_millis(25);
+/// How much of the log is shown when a story fails.
+const SHOWN_LINES: usize = 40;
+
+/// The stage of one story.
+pub struct Stage {
+    pub fakes: Fakes,
+    pub world: World,
+    pub controller: Value,
+    pub cloud: Value,
+    pub dry_run: bool,
+    pub patience: Duration,
+    /// When the controller was ready, in microseconds of the fakes' clock.
+    pub zero_us: u64,
+    /// When the last change was made, or when the last expected PUT was answered.
+    pub mark_us: u64,
+    /// When the last expected PUT was answered.
+    pub answered_us: u64,
+    /// Every PUT so far.
+    pub puts: Vec<Put>,
+    pub promises: Promises,
+    recorder: Recorder,
+    process: Option<Running>,
+    http: reqwest::Client,
+    reaper: Reaper,
+}
+
+/// What a story says of its end.
+#[derive(Default)]
+pub struct Promises {
+    /// Texts of ERROR lines that may be, and must be, in the log.
+    pub errors: Vec<String>,
+    /// How many events of a reason a Service has in all.
+    pub events: Vec<(String, String, usize)>,
+    /// Pools that end with these members, or, with `None`, in any way.
+    pub pools: BTreeMap<String, Option<Vec<String>>>,
+}
+
+/// The controller's process.
+struct Running {
+    child: Child,
+    health: String,
+    admin: String,
+}
+
+/// What a look at something found.
+pub enum Look<T> {
+    /// What was looked for.
+    Found(T),
+    /// Not yet; what is there instead.
+    NotYet(String),
+    /// What can no longer become right.
+    Wrong(String),
+}
+
+impl Stage {
+    /// Fakes without anything in them, and the settings of a story: short times, and no delay of removals.
+    pub async fn set_up() -> Self {
+        let arm = arm::Settings {
+            get_latency: Latency::Fixed { us: 5_000 },
+            put_latency: Latency::Fixed { us: 30_000 },
+            ..arm::Settings::default()
+        };
+        let fakes =
+            Fakes::start(Settings { arm, ..Settings::default() }).await.expect("loopback has free ports");
+        let recorder = Recorder::start(fakes.azure.clone());
+        let url = recorder.url.clone();
+        fakes.azure.ask(move |azure, _| azure.model.set_endpoint(&url)).await;
+        let cloud = cloud_config(&recorder.url);
+        Self {
+            fakes,
+            world: World::default(),
+            controller: controller_config(),
+            cloud,
+            dry_run: false,
+            patience: PATIENCE,
+            zero_us: 0,
+            mark_us: 0,
+            answered_us: 0,
+            puts: Vec::new(),
+            promises: Promises::default(),
+            recorder,
+            process: None,
+            http: reqwest::Client::builder().no_proxy().build().expect("a client"),
+            reaper: Reaper::new(),
+        }
+    }
+
+    /// Starts the controller, and the story's clock once it is ready. That may take long on a busy machine.
+    pub async fn start(&mut self) -> Result<(), String> {
+        let patience = std::mem::replace(&mut self.patience, PATIENCE);
+        self.launch().await?;
+        self.patience = patience;
+        self.zero_us = self.now_us();
+        self.mark_us = self.zero_us;
+        Ok(())
+    }
+
+    async fn launch(&mut self) -> Result<(), String> {
+        let kubeconfig = json!({
+            "apiVersion": "v1", "kind": "Config", "current-context": "story",
+            "clusters": [{ "name": "story", "cluster": { "server": self.fakes.kubernetes_url } }],
+            "users": [{ "name": "story", "user": { "token": "story" } }],
+            "contexts": [{ "name": "story", "context": { "cluster": "story", "user": "story" } }],
+        });
+        let mut command = Command::new(PROGRAM);
+        for (key, _) in std::env::vars_os() {
+            let name = key.to_string_lossy();
+            if name.starts_with("POOL_CONTROLLER_") || name.starts_with("AZURE_") || name == "RUST_LOG" {
+                command.env_remove(&key);
+            }
+        }
+        command.env("NO_PROXY", "127.0.0.1").env("no_proxy", "127.0.0.1").arg("run");
+        let files =
+            [("kubeconfig", &kubeconfig), ("cloud-config", &self.cloud), ("config", &self.controller)];
+        for (name, value) in files {
+            let path = self.reaper.folder().join(format!("{name}.yaml"));
+            std::fs::write(&path, value.to_string())
+                .map_err(|error| format!("{}: {error}", path.display()))?;
+            command.arg(format!("--{name}")).arg(path);
+        }
+        if self.dry_run {
+            command.arg("--dry-run");
+        }
+        let mut child = self.reaper.start("controller", &mut command);
+        let (health, admin) = self
+            .until(|stage| {
+                match child.try_wait() {
+                    Ok(None) => {}
+                    ended => return Look::Wrong(format!("the controller ended: {ended:?}")),
+                }
+                let started = stage.log().into_iter().find(|line| line["message"] == "started");
+                let address = |field: &str| Some(started.as_ref()?[field].as_str()?.to_owned());
+                match (address("health"), address("admin")) {
+                    (Some(health), Some(admin)) => Look::Found((health, admin)),
+                    _ => Look::NotYet("the controller has no listeners".to_owned()),
+                }
+            })
+            .await?;
+        self.process = Some(Running { child, health, admin });
+        let mut again = tokio::time::interval(LOOK_EVERY);
+        let deadline = tokio::time::Instant::now() + self.patience;
+        loop {
+            again.tick().await;
+            let (status, text) = self.fetch("/readyz?verbose").await.unwrap_or_else(|error| (0, error));
+            if status == 200 {
+                return Ok(());
+            }
+            if tokio::time::Instant::now() > deadline {
+                return Err(format!("the controller is not ready: {text}"));
+            }
+        }
+    }
+
+    /// The fakes' clock.
+    pub fn clock(&self) -> Clock {
+        self.fakes.clock()
+    }
+
+    /// Microseconds since the fakes were started.
+    pub fn now_us(&self) -> u64 {
+        self.clock().now_us()
+    }
+
+    /// Waits until this moment of the fakes' clock.
+    pub async fn wait_until(&self, at_us: u64) {
+        tokio::time::sleep_until(self.clock().instant(at_us)).await;
+    }
+
+    /// Looks again and again until something is found, is wrong, or patience ends.
+    pub async fn until<T>(&mut self, mut look: impl FnMut(&mut Self) -> Look<T> + Send) -> Result<T, String> {
+        let mut again = tokio::time::interval(LOOK_EVERY);
+        let deadline = tokio::time::Instant::now() + self.patience;
+        loop {
+            again.tick().await;
+            self.take_puts();
+            match look(self) {
+                Look::Found(found) => return Ok(found),
+                Look::Wrong(why) => return Err(why),
+                Look::NotYet(seen) if tokio::time::Instant::now() > deadline => {
+                    return Err(format!("not within {:?}; seen last: {seen}", self.patience));
+                }
+                Look::NotYet(_) => {}
+            }
+        }
+    }
+
+    /// Takes in the PUTs that have arrived.
+    pub fn take_puts(&mut self) {
+        while let Some(put) = self.recorder.next() {
+            self.puts.push(put);
+        }
+    }
+
+    /// Status and text of a page: `/readyz` and `/metrics` of the one listener, all else of the admin API.
+    pub async fn fetch(&self, path: &str) -> Result<(u16, String), String> {
+        let process = self.process.as_ref().ok_or("the controller was not started")?;
+        let on_health =
+            ["/readyz", "/livez", "/healthz", "/metrics"].iter().any(|page| path.starts_with(page));
+        let listener = if on_health { &process.health } else { &process.admin };
+        let answer = self.http.get(format!("http://{listener}{path}")).send().await;
+        let answer = answer.map_err(|error| format!("{path}: {error:?}"))?;
+        let status = answer.status().as_u16();
+        Ok((status, answer.text().await.map_err(|error| format!("{path}: {error:?}"))?))
+    }
+
+    /// Ends the controller in good order, and says how it ended.
+    pub async fn stop(&mut self) -> Result<ExitStatus, String> {
+        let mut process = self.process.take().ok_or("the controller was not started")?;
+        let pid = i32::try_from(process.child.id()).ok().and_then(Pid::from_raw).ok_or("no process id")?;
+        kill_process(pid, Signal::TERM).map_err(|error| format!("the controller is gone: {error}"))?;
+        self.until(|_| match process.child.try_wait() {
+            Ok(Some(status)) => Look::Found(status),
+            Ok(None) => Look::NotYet("the controller runs on after SIGTERM".to_owned()),
+            Err(error) => Look::Wrong(error.to_string()),
+        })
+        .await
+    }
+
+    /// The lines of the log; one that is not JSON, such as a panic prints, is a string.
+    pub fn log(&self) -> Vec<Value> {
+        let text = std::fs::read_to_string(self.log_path()).unwrap_or_default();
+        // A line that is being written at this moment has no end yet.
+        let whole = text.rsplit_once('\n').map_or("", |(whole, _)| whole);
+        whole.lines().map(|line| serde_json::from_str(line).unwrap_or_else(|_| Value::from(line))).collect()
+    }
+
+    fn log_path(&self) -> PathBuf {
+        self.reaper.folder().join("controller.log")
+    }
+
+    /// What there is to look at when the story has failed: the PUTs, and the end of the log.
+    pub fn remains(&mut self) -> String {
+        self.take_puts();
+        let put = |put: &Put| {
+            let at = put.at_us as f64 / 1e6 - self.zero_us as f64 / 1e6;
+            format!("  {at:.3}s {}/{} {:?} -> {}", put.load_balancer, put.pool, put.members, put.status)
+        };
+        let puts: Vec<String> = self.puts.iter().map(put).collect();
+        let log: Vec<String> = self.log().iter().map(ToString::to_string).collect();
+        let shown = &log[log.len().saturating_sub(SHOWN_LINES)..];
+        format!("PUTs:\n{}\nlog:\n  {}", puts.join("\n"), shown.join("\n  "))
+    }
+}
+
+fn cloud_config(arm_url: &str) -> Value {
+    let defaults = arm::Settings::default();
+    json!({
+        "cloud": "AzurePublicCloud", "resourceManagerEndpoint": arm_url,
+        "tenantId": "00000000-0000-0000-0000-000000000001", "subscriptionId": defaults.subscription,
+        "resourceGroup": defaults.resource_group, "location": defaults.location,
+        "vnetName": "vnet", "vnetResourceGroup": defaults.resource_group, "loadBalancerSku": "standard",
+        "loadBalancerBackendPoolConfigurationType": "nodeIP", "multipleStandardLoadBalancerConfigurations": [],
+    })
+}
+
+fn controller_config() -> Value {
+    json!({
+        "identity": "anonymous",
+        "http": { "healthListen": "127.0.0.1:0", "adminListen": "127.0.0.1:0" },
+        "discovery": { "interval": "5s" },
+        "members": { "removalDelay": "0s" },
+        "batching": {
+            "quietPeriod": "100ms", "maxDelay": "1s", "minInterval": "100ms", "retryInterval": "300ms",
+        },
+        "guards": { "emptyConfirm": "2s" },
+    })
+}

@@ -1,0 +1,198 @@
+//! What a story knows of its cluster: nodes with their addresses, Services with their families and load balancers,
+//! and the objects that these make.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+
+use serde_json::{Value, json};
+use simulator::models::arm::{PoolSpec, VirtualNetwork};
+use simulator::models::kube::build::{self, Endpoint, Family};
+use simulator::{pool_name, vnet_id};
+
+/// The namespace of Services that name none.
+const NAMESPACE: &str = "shop";
+
+/// The world of one story.
+#[derive(Default)]
+pub struct World {
+    nodes: BTreeMap<String, Node>,
+    services: BTreeMap<ServiceName, Service>,
+}
+
+/// A node; one that is gone is still spoken of.
+#[derive(Clone, Default)]
+struct Node {
+    ips: Vec<IpAddr>,
+    labels: BTreeMap<String, String>,
+}
+
+/// Namespace and name of a Service; `web` is in the namespace `shop`, `team.web` in `team`.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct ServiceName {
+    pub namespace: String,
+    pub name: String,
+}
+
+/// A Service as the story has it.
+#[derive(Clone)]
+pub struct Service {
+    /// Its IP families.
+    pub families: Vec<Family>,
+    /// `Local` or `Cluster`.
+    pub policy: String,
+    /// Whether it carries the annotation of a pause.
+    pub paused: bool,
+    /// Whether its object is such that nobody can read it.
+    pub garbled: bool,
+}
+
+impl ServiceName {
+    /// Reads `web` or `team.web`.
+    pub fn parse(text: &str) -> Self {
+        let (namespace, name) = text.split_once('.').unwrap_or((NAMESPACE, text));
+        Self { namespace: namespace.to_owned(), name: name.to_owned() }
+    }
+
+    /// The name of its pool in a family.
+    pub fn pool(&self, family: Family) -> String {
+        pool_name(&self.namespace, &self.name, family)
+    }
+
+    /// The name of its rule in a family, as the cloud-controller-manager makes it.
+    pub fn rule(&self, family: Family) -> String {
+        let uid = build::uid("Service", &self.namespace, &self.name).replace('-', "");
+        let prefix: String = format!("a{uid}").chars().take(32).collect();
+        match family {
+            Family::V4 => format!("{prefix}-TCP-80"),
+            Family::V6 => format!("{prefix}-TCP-80-IPv6"),
+        }
+    }
+}
+
+impl World {
+    /// Puts a node into the world, or gives it other addresses.
+    pub fn place_node(&mut self, name: &str, ips: Vec<IpAddr>) {
+        self.nodes.entry(name.to_owned()).or_default().ips = ips;
+    }
+
+    /// Sets a label of a node, or takes it away.
+    pub fn label_node(&mut self, name: &str, key: &str, value: Option<&str>) -> Result<(), String> {
+        let node = self.nodes.get_mut(name).ok_or_else(|| format!("there is no node {name}"))?;
+        match value {
+            Some(value) => node.labels.insert(key.to_owned(), value.to_owned()),
+            None => node.labels.remove(key),
+        };
+        Ok(())
+    }
+
+    /// A node's object.
+    pub fn node_object(&self, name: &str) -> Result<Value, String> {
+        let node = self.nodes.get(name).ok_or_else(|| format!("there is no node {name}"))?;
+        let ips: Vec<String> = node.ips.iter().map(ToString::to_string).collect();
+        let ips: Vec<&str> = ips.iter().map(String::as_str).collect();
+        let labels: Vec<(&str, &str)> =
+            node.labels.iter().map(|(key, value)| (key.as_str(), value.as_str())).collect();
+        Ok(build::node(name, &ips, &labels, true, &[]))
+    }
+
+    /// Puts a Service into the world.
+    pub fn place_service(&mut self, name: &ServiceName, service: Service) {
+        self.services.insert(name.clone(), service);
+    }
+
+    /// A Service of the world.
+    pub fn service(&self, name: &ServiceName) -> Result<&Service, String> {
+        self.services.get(name).ok_or_else(|| format!("there is no Service {}.{}", name.namespace, name.name))
+    }
+
+    /// A Service of the world, to change it.
+    pub fn service_mut(&mut self, name: &ServiceName) -> Result<&mut Service, String> {
+        let said = format!("there is no Service {}.{}", name.namespace, name.name);
+        self.services.get_mut(name).ok_or(said)
+    }
+
+    /// A Service's object.
+    pub fn service_object(&self, name: &ServiceName) -> Result<Value, String> {
+        let service = self.service(name)?;
+        let object = build::service(&name.namespace, &name.name, &[80], &service.families);
+        let mut object = build::with_ingress(object, &["20.1.2.3"]);
+        object["spec"]["externalTrafficPolicy"] = json!(service.policy);
+        if service.paused {
+            object["metadata"]["annotations"] = json!({ "azure-backend-pool-controller.io/pause": "true" });
+        }
+        if service.garbled {
+            object["spec"]["ipFamilies"] = json!("IPv4, or so");
+        }
+        Ok(object)
+    }
+
+    /// The slice with this number of a Service, one object for each family.
+    pub fn slices(
+        &self,
+        name: &ServiceName,
+        number: usize,
+        endpoints: &[Endpoint],
+    ) -> Result<Vec<Value>, String> {
+        let slice =
+            |family: &Family| build::endpoint_slice(&name.namespace, &name.name, number, endpoints, *family);
+        Ok(self.service(name)?.families.iter().map(slice).collect())
+    }
+
+    /// The addresses that these nodes have in a pool: names of nodes, or addresses as they are.
+    pub fn members(&self, pool: &str, names: &[&str]) -> Result<BTreeSet<IpAddr>, String> {
+        let v6 = pool.ends_with("-ipv6");
+        let ip = |name: &&str| {
+            if let Ok(ip) = name.parse() {
+                return Ok(ip);
+            }
+            let node = self.nodes.get(*name).ok_or_else(|| format!("there is no node {name}"))?;
+            let ip = node.ips.iter().find(|ip| ip.is_ipv6() == v6).copied();
+            ip.ok_or_else(|| format!("node {name} has no address of the family of {pool}"))
+        };
+        names.iter().filter(|name| **name != "nobody").map(ip).collect()
+    }
+
+    /// The same with the names that the entries of a pool have.
+    pub fn entries(&self, pool: &str, names: &[&str]) -> Result<Vec<(String, String)>, String> {
+        let entry = |name: &&str| {
+            let ip = self.members(pool, &[name])?.into_iter().next();
+            ip.map(|ip| ((*name).to_owned(), ip.to_string())).ok_or_else(|| format!("{name} has no address"))
+        };
+        names.iter().filter(|name| **name != "nobody").map(entry).collect()
+    }
+
+    /// A pool that holds these nodes.
+    pub fn pool(&self, pool: &str, names: &[&str]) -> Result<PoolSpec, String> {
+        let members = self.entries(pool, names)?;
+        Ok(PoolSpec { virtual_network: VirtualNetwork::Pool(vnet_id()), members, ..PoolSpec::default() })
+    }
+}
+
+/// The addresses of the n-th node, from 1.
+pub fn node_ips(number: u16, dual: bool) -> Vec<IpAddr> {
+    let [high, low] = number.to_be_bytes();
+    let v4 = IpAddr::from([10, 0, high, low]);
+    let v6 = IpAddr::from([0xfd00, 0, 0, 0, 0, 0, 0, number]);
+    if dual { vec![v4, v6] } else { vec![v4] }
+}
+
+/// Endpoints: words that say how they are, each followed by the nodes of which that is true. `nowhere` has no node.
+pub fn endpoints(words: &[&str]) -> Result<Vec<Endpoint>, String> {
+    let mut how: fn(&str) -> Endpoint = Endpoint::ready;
+    let mut endpoints = Vec::new();
+    let first = words.first().copied().unwrap_or_default();
+    if !["hosted", "not-ready", "terminating", "empty"].contains(&first) {
+        return Err(format!("{first:?}: endpoints begin with hosted, not-ready, terminating or empty"));
+    }
+    for word in words {
+        match *word {
+            "hosted" => how = Endpoint::ready,
+            "not-ready" => how = Endpoint::starting,
+            "terminating" => how = Endpoint::draining,
+            "empty" => {}
+            "nowhere" => endpoints.push(Endpoint { node: None, ..how("") }),
+            node => endpoints.push(how(node)),
+        }
+    }
+    Ok(endpoints)
+}
