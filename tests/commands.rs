@@ -84,6 +84,14 @@ fn cloud() -> Value {
     })
 }
 
+/// Signs in with workload identity, at the public cloud.
+fn signs_in(cloud: &mut Value) {
+    cloud.as_object_mut().expect("an object").remove("resourceManagerEndpoint");
+    cloud["useFederatedWorkloadIdentityExtension"] = json!(true);
+    cloud["aadClientId"] = json!("11111111-1111-1111-1111-111111111111");
+    cloud["aadFederatedTokenFile"] = json!("/var/run/secrets/azure/tokens/azure-identity-token");
+}
+
 const KUBECONFIG: &str = r#"{"apiVersion":"v1","kind":"Config","current-context":"c",
     "clusters":[{"name":"c","cluster":{"server":"http://127.0.0.1:9"}}],
     "users":[{"name":"c","user":{"token":"t"}}],"contexts":[{"name":"c","context":{"cluster":"c","user":"c"}}]}"#;
@@ -100,9 +108,8 @@ fn version_prints_name_and_version() {
 fn c1_check_config_prints_what_is_in_force_and_no_secret() {
     let folder = Folder::new();
     let mut cloud = cloud();
-    cloud["aadClientId"] = json!("11111111-1111-1111-1111-111111111111");
+    signs_in(&mut cloud);
     cloud["aadClientSecret"] = json!("swordfish-secret");
-    cloud.as_object_mut().expect("an object").remove("resourceManagerEndpoint");
     let cloud = folder.write("azure.json", &cloud.to_string());
     let controller = folder.write("controller.yaml", "batching: {quietPeriod: 250ms}\n");
     let output = run(&["check-config", "--cloud-config", path(&cloud), "--config", path(&controller)]);
@@ -112,6 +119,18 @@ fn c1_check_config_prints_what_is_in_force_and_no_secret() {
     assert!(shown.contains("minInterval"), "defaults are in force too: {shown}");
     assert!(!shown.contains("swordfish") && !told.contains("swordfish"), "{shown}{told}");
     assert!(shown.contains(config::REDACTED), "{shown}");
+}
+
+#[test]
+fn c1_check_config_refuses_the_identity_that_run_would_refuse() {
+    let folder = Folder::new();
+    let mut cloud = cloud();
+    signs_in(&mut cloud);
+    cloud["useFederatedWorkloadIdentityExtension"] = json!(false);
+    cloud["useManagedIdentityExtension"] = json!(true);
+    let cloud = folder.write("azure.json", &cloud.to_string());
+    let told = ["managedIdentity is not supported by this version", "use workload identity"];
+    refused(&["check-config", "--cloud-config", path(&cloud)], &told);
 }
 
 #[test]
@@ -209,8 +228,7 @@ fn run_names_the_listener_whose_port_is_taken() {
 fn a_closed_standard_output_is_no_failure() {
     let folder = Folder::new();
     let mut cloud = cloud();
-    cloud.as_object_mut().expect("an object").remove("resourceManagerEndpoint");
-    cloud["useManagedIdentityExtension"] = json!(true);
+    signs_in(&mut cloud);
     let cloud = folder.write("azure.json", &cloud.to_string());
     for arguments in [&["version"][..], &["check-config", "--cloud-config", path(&cloud)]] {
         let (reader, writer) = std::io::pipe().expect("a pipe");

@@ -12,6 +12,6 @@ pub(super) fn check_config(paths: &Files) -> anyhow::Result<()> {
     for warning in &loaded.warnings {
         tell(&format!("warning: {warning}\n"));
     }
-    say(&loaded.config.effective())?;
-    params::arm(&loaded.config, Clock::start()).map(drop)
+    params::arm(&loaded.config, Clock::start())?;
+    say(&loaded.config.effective())
 }

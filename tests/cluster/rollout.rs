@@ -58,6 +58,13 @@ async fn g2_the_last_members_go_only_after_the_time_of_confirmation_and_as_an_em
     let (before, began_us) = (story.azure.puts().await.len(), story.azure.now_us());
 
     story.scale("web-0", 0).await;
+    eventually("the Service has no endpoints", PATIENCE, || async {
+        let slices = truth::slices(&story.api, story.namespace, Some("web-0")).await?;
+        let endpoints =
+            slices.iter().filter_map(|slice| slice["endpoints"].as_array()).map(Vec::len).sum::<usize>();
+        if endpoints == 0 { Ok(()) } else { Err(format!("{endpoints} endpoints")) }
+    })
+    .await;
     story.converged("scaling to zero").await;
     let puts = story.azure.puts().await;
     let puts: Vec<_> = puts[before..].iter().filter(|put| put.pool == pool).collect();
