@@ -38,7 +38,7 @@ use part::{Ground, Worked};
 use selection::Selection;
 use staging::{Judged, Staging, Stream};
 use undecodable::Undecodables;
-use unread::Unread;
+use unread::{Concerned, Unread};
 
 /// Which endpoints make their node a required member (D4).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -89,6 +89,8 @@ pub enum Requirement {
 pub enum In {
     /// What a watcher saw.
     Seen(Kind, Seen),
+    /// Whether a watcher is in contact with its source; until the first word of it, it counts as in contact.
+    Contact(Kind, bool),
 }
 
 /// What the Informer can say.
@@ -196,6 +198,8 @@ pub struct Informer {
     cache: Cache,
     undecodables: Undecodables,
     unread: Unread,
+    /// Whether nothing is heard of EndpointSlices at present.
+    slices_lost: bool,
     /// Whether [`Out::Synced`] has been said.
     said_synced: bool,
     /// The last [`Out::Cached`].
@@ -207,8 +211,13 @@ impl Machine for Informer {
     type Out = Out;
 
     fn step(&mut self, now: Now, input: In, out: &mut Vec<Out>) {
-        let In::Seen(kind, seen) = input;
-        self.on_seen(now, kind, seen, out);
+        let kind = match input {
+            In::Seen(kind, seen) => {
+                self.on_seen(now, kind, seen, out);
+                kind
+            }
+            In::Contact(kind, current) => return self.on_contact(now, kind, current),
+        };
         let held = self.cache.held(kind);
         if self.said_cached.insert(kind, held) != Some(held) {
             out.push(Out::Cached(kind, held));
@@ -254,6 +263,7 @@ impl Informer {
             cache: Cache::new(Selection { multi_slb, namespaces, selector }, last_known_for),
             undecodables: Undecodables::default(),
             unread: Unread::default(),
+            slices_lost: false,
             said_synced: false,
             said_cached: BTreeMap::new(),
         }
@@ -300,6 +310,19 @@ impl Informer {
             Seen::Undecodable { key, owner, error } => {
                 self.on_undecodable(now, kind, key.map(|key| (key, owner)), error);
             }
+        }
+    }
+
+    /// While nothing is heard of EndpointSlices, that a Service has none is not authoritative (G2): what its pools
+    /// hold is held.
+    fn on_contact(&mut self, now: Now, kind: Kind, current: bool) {
+        let lost = match kind {
+            Kind::EndpointSlices => !current,
+            Kind::Services | Kind::Nodes => return,
+        };
+        if std::mem::replace(&mut self.slices_lost, lost) != lost {
+            let arrival = self.streams.entry(kind).or_default().arrival(now);
+            self.cache.touch_concerned([Concerned::All], arrival);
         }
     }
 
@@ -423,6 +446,7 @@ impl Informer {
                 let ground = Ground {
                     nodes: &self.cache.nodes,
                     unread: &self.unread,
+                    slices_lost: self.slices_lost,
                     used: part::used_families(service),
                     rule: self.counts,
                     now,

@@ -206,6 +206,9 @@ fn from_watcher(said: watch::Out, deliver: &mut impl FnMut(Delivery)) {
             deliver(Delivery::Kubernetes(KubernetesCall::Open { call, kind, ask }));
         }
         watch::Out::Seen(kind, seen) => deliver(Delivery::Informer(informer::In::Seen(kind, seen))),
+        watch::Out::Contact(kind, current) => {
+            deliver(Delivery::Informer(informer::In::Contact(kind, current)));
+        }
         watch::Out::View(view) => deliver(Delivery::Board(board::In::Source(view))),
         watch::Out::Sample(sample) => deliver(Delivery::Metrics(sample)),
     }
@@ -334,8 +337,17 @@ impl Delivery {
     }
 
     /// Takes over what must not be lost of the older fact that this one replaces: the doubt about where it came
-    /// from (G1) and the moment of its oldest trigger.
+    /// from (G1), the moment of its oldest trigger, and of two looks at a pool the one that was made last.
     pub fn absorb(&mut self, older: &Delivery) {
+        if let (
+            Delivery::Pool(_, PoolMessage::In(queue::In::Observed(newer))),
+            Delivery::Pool(_, PoolMessage::In(queue::In::Observed(older))),
+        ) = (&mut *self, older)
+            && older.began > newer.began
+        {
+            *newer = older.clone();
+            return;
+        }
         if let (
             Delivery::Directory(directory::In::Service(_, Some(newer))),
             Delivery::Directory(directory::In::Service(_, Some(older))),

@@ -138,6 +138,8 @@ pub enum Out {
     },
     /// To the Informer.
     Seen(Kind, Seen),
+    /// To the Informer: whether what it was told is current.
+    Contact(Kind, bool),
     /// To the board.
     View(SourceView),
     /// To the metrics.
@@ -531,6 +533,7 @@ impl Watcher {
     fn set_fresh(&mut self, fresh: bool, out: &mut Vec<Out>) {
         if self.fresh.replace(fresh) != Some(fresh) {
             out.push(Out::Sample(Sample::SourceFresh { kind: self.kind, fresh }));
+            out.push(Out::Contact(self.kind, fresh));
         }
     }
 

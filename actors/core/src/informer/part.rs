@@ -38,6 +38,8 @@ pub(super) struct Ground<'a> {
     pub(super) nodes: &'a BTreeMap<NodeName, Node>,
     /// What exists and was never decoded.
     pub(super) unread: &'a Unread,
+    /// Whether nothing is heard of EndpointSlices at present.
+    pub(super) slices_lost: bool,
     /// The families that the Service's pools have.
     pub(super) used: &'a [Family],
     /// Which endpoints count.
@@ -120,7 +122,7 @@ pub(super) fn work_out(key: &ServiceKey, entry: &Entry, ground: &Ground<'_>) -> 
     for (family, part) in &mut worked.parts {
         part.tolerated.retain(|ip| !part.required.contains_key(ip));
         let empty = part.required.is_empty() && part.tolerated.is_empty();
-        let useless = empty && worked.endpoints > 0;
+        let useless = empty && (worked.endpoints > 0 || ground.slices_lost);
         part.unusable = (worked.incomplete || useless) && ground.used.contains(family);
     }
     worked

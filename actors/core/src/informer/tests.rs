@@ -160,6 +160,10 @@ impl Run {
         assert!(self.informer.check());
     }
 
+    fn contact(&mut self, kind: Kind, current: bool) {
+        self.informer.step(self.now, In::Contact(kind, current), &mut self.out);
+    }
+
     fn list<T: Into<Object>>(&mut self, kind: Kind, objects: Vec<T>) {
         let provenance =
             if self.informer.streams[&kind].synced { Provenance::Relist } else { Provenance::FirstList };

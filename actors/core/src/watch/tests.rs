@@ -99,7 +99,7 @@ impl Run {
     fn asks(&self) -> Vec<Ask> {
         let asked = |said: &Out| match said {
             Out::Open { ask, .. } => Some(ask.clone()),
-            Out::Seen(..) | Out::View(_) | Out::Sample(_) => None,
+            Out::Seen(..) | Out::View(_) | Out::Sample(_) | Out::Contact(..) => None,
         };
         self.out.iter().filter_map(asked).collect()
     }
@@ -116,7 +116,7 @@ impl Run {
                 Seen::Bookmark(version) => format!("bookmark {}", version.0),
                 Seen::Reconnected => "reconnected".to_owned(),
             }),
-            Out::Open { .. } | Out::View(_) | Out::Sample(_) => None,
+            Out::Open { .. } | Out::View(_) | Out::Sample(_) | Out::Contact(..) => None,
         };
         self.out.iter().filter_map(seen).collect()
     }
@@ -124,7 +124,7 @@ impl Run {
     fn samples(&self) -> Vec<Sample> {
         let sample = |said: &Out| match said {
             Out::Sample(sample) => Some(sample.clone()),
-            Out::Open { .. } | Out::Seen(..) | Out::View(_) => None,
+            Out::Open { .. } | Out::Seen(..) | Out::View(_) | Out::Contact(..) => None,
         };
         self.out.iter().filter_map(sample).collect()
     }
@@ -132,7 +132,7 @@ impl Run {
     fn view(&self) -> SourceView {
         let view = |said: &Out| match said {
             Out::View(view) => Some(view.clone()),
-            Out::Open { .. } | Out::Seen(..) | Out::Sample(_) => None,
+            Out::Open { .. } | Out::Seen(..) | Out::Sample(_) | Out::Contact(..) => None,
         };
         self.out.iter().rev().find_map(view).expect("a view was said")
     }
@@ -601,7 +601,7 @@ proptest! {
                     }
                     Out::Seen(_, Seen::Bookmark(_) | Seen::Reconnected) => prop_assert!(!listing),
                     Out::Seen(_, Seen::Object(_) | Seen::Deleted { .. } | Seen::Undecodable { .. }) => {}
-                    Out::View(_) | Out::Sample(_) => {}
+                    Out::View(_) | Out::Sample(_) | Out::Contact(..) => {}
                 }
             }
             if answer && !current {

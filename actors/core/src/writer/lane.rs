@@ -18,6 +18,8 @@ pub(super) const PROBE_DELAY: Duration = Duration::from_secs(5);
 
 /// The longest time between two such looks.
 const PROBE_DELAY_MAX: Duration = Duration::from_secs(30);
+/// How often a lane in doubt is looked at: with the waits between them, for about 15 minutes.
+const MOST_LOOKS: u32 = 32;
 
 /// The lane of one load balancer.
 #[derive(Debug, Default)]
@@ -82,6 +84,15 @@ impl Closed {
                 *next = Some(now.plus((PROBE_DELAY * *looks).min(PROBE_DELAY_MAX)));
             }
             Closed::Open | Closed::Until(_) => {}
+        }
+    }
+
+    /// Whether it has been looked at so often, for a quarter of an hour, that no look will settle it: a pool that
+    /// cannot be read must not close its load balancer for ever. The GET and `If-Match` of each write stay.
+    pub(super) fn is_past_looking(&self) -> bool {
+        match self {
+            Closed::InDoubt { looks, .. } => *looks >= MOST_LOOKS,
+            Closed::Open | Closed::Until(_) => false,
         }
     }
 

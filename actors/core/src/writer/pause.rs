@@ -12,7 +12,7 @@ use crate::queue::{Due, Outcome};
 use super::classify::{Class, Stage, classify, is_in_doubt};
 use super::ending::End;
 use super::slot::{Resume, Wait, Why};
-use super::write::{Course, Membership, Phase, Write};
+use super::write::{Membership, Phase, Write};
 use super::{Out, Writer, our_failure};
 
 /// The delays before the client's tries, before jitter; the last one repeats (W4).
@@ -189,13 +189,6 @@ impl Writer {
                 out.push(Out::Finished(PoolId::new(lb.clone(), pool), attempt, Outcome::Interrupted));
             }
         }
-    }
-}
-
-impl Course {
-    /// What a new attempt of the same pool goes on with: the time that it has waited, and nothing that was spent.
-    pub(super) fn of_new_attempt(&self) -> Course {
-        Course { moved: self.moved, wait: self.wait, ..Course::default() }
     }
 }
 

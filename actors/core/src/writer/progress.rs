@@ -96,8 +96,7 @@ impl Writer {
         // An id names one attempt of the pool: one that went on without membership is no name for a new attempt.
         let (resumed, course) = match slot.resume {
             Some(resume) if resume.taken == asks => (Some(resume.attempt), resume.course),
-            Some(other) => (None, other.course.of_new_attempt()),
-            None => (None, Course::default()),
+            Some(_) | None => (None, Course::default()),
         };
         let attempt = resumed.unwrap_or_else(|| {
             self.attempts += 1;
@@ -223,6 +222,7 @@ impl Writer {
             self.wait_for_foreign(now, &pool.lb, out);
             return;
         }
+        write.course.wait = None;
         write.course.seen(&read.facts.members());
         if let Some(taken) = write.taken()
             && let Err(reason) = prove(&read.facts, taken.family, &taken.services)

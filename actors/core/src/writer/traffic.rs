@@ -211,9 +211,9 @@ impl Writer {
         if !matches!(lane.closed, Closed::InDoubt { next: None, .. }) {
             return;
         }
-        if settled {
+        if settled || lane.closed.is_past_looking() {
             lane.closed = Closed::Open;
-            if let Ok(read) = read {
+            if let (true, Ok(read)) = (settled, read) {
                 let members = read.facts.members();
                 lane.edit(&pool.pool, |slot| {
                     if let Some(resume) = &mut slot.resume {

@@ -180,3 +180,23 @@ fn d6_nothing_is_managed_for_a_service_that_was_never_decoded() {
     run.put(service("web"));
     assert_eq!(shown(&run.fact(), V4), "1 | ");
 }
+
+#[test]
+fn g2_while_nothing_is_heard_of_slices_having_none_is_not_authoritative() {
+    let mut run = first_lists(vec![slice("api-1", "api", &["n1"])], vec![], vec![]);
+    run.turn();
+    assert_eq!(last(&run, "web"), right(" | "));
+    run.contact(Kind::EndpointSlices, false);
+    run.turn();
+    assert_eq!(last(&run, "web"), (" | ".to_owned(), true, Vec::new()), "what its pool holds is held");
+    assert_eq!(last(&run, "api"), right("1 | "), "what is known stays in force");
+    run.put(service("late"));
+    run.turn();
+    assert!(last(&run, "late").1, "one that comes meanwhile may have endpoints");
+    run.contact(Kind::EndpointSlices, true);
+    run.turn();
+    assert_eq!(last(&run, "web"), right(" | "));
+    run.contact(Kind::Nodes, false);
+    run.turn();
+    assert_eq!(last(&run, "web"), right(" | "), "the other kinds say nothing of endpoints");
+}

@@ -466,3 +466,24 @@ fn w8_a_put_may_be_sent_for_60_seconds_so_that_none_is_sent_after_its_watchdog()
     let ArmRequest::PutPool { permit, .. } = found else { panic!("{found:?}") };
     assert_eq!(permit.send_before, at(67_000));
 }
+
+#[test]
+fn w4_a_pool_that_cannot_be_read_does_not_close_its_load_balancer_for_ever() {
+    let mut bench = Bench::leading(Params { client_retries: 0, ..params() });
+    let (web, other) = (pool("lb", "web"), pool("lb", "other"));
+    let (_, call) = bench.begin_put(&web, &[1]);
+    bench.fail(call, no_answer());
+    bench.due(&other, due(0, Class::Revive));
+    let mut limit = 60_000;
+    let granted = loop {
+        let look = next_look(&mut bench, limit);
+        limit += 60_000;
+        let said = bench.fail(look, failure(FailureKind::Undecodable(200), "", GONE));
+        if let Some((granted, _)) = takes(&said).first() {
+            break granted.clone();
+        }
+        assert!(bench.now < 1_200_000, "still closed after {} ms", bench.now);
+    };
+    assert_eq!(granted, other);
+    assert!(bench.now > 600_000, "open after {} ms", bench.now);
+}
