@@ -28,7 +28,7 @@ use std::time::Duration;
 use crate::ids::{Family, NodeName, ServiceKey, ServiceUid};
 use crate::level::Provenance;
 use crate::machine::{Machine, Now, earliest};
-use crate::object::{Kind, Object, ObjectKey, ServiceObject};
+use crate::object::{Kind, Object, ObjectKey, ResourceVersion, ServiceObject};
 use crate::report::{Report, ServiceRef, Subject, What};
 use crate::sample::{RelistReason, Sample};
 use crate::view::Candidacy;
@@ -389,6 +389,15 @@ impl Informer {
 
     /// Puts a complete list in force, or refuses it.
     fn on_list(&mut self, now: Now, kind: Kind, judged: Judged, mut staging: Staging, out: &mut Vec<Out>) {
+        // The most recent list cannot hold an older state of an object than a watch has told of, however late its own
+        // version is: unless the storage was restored, and has been written since.
+        let is_older = |(key, version): (&ObjectKey, &ResourceVersion)| {
+            self.cache.version(key).is_some_and(|stored| version.is_older_than(stored))
+        };
+        let judged = match judged {
+            Judged::Current if staging.versions().any(is_older) => Judged::TakenBack,
+            Judged::Current | Judged::Refused | Judged::TakenBack => judged,
+        };
         match judged {
             Judged::Current => self.commit(now, kind, staging, out),
             Judged::Refused => {

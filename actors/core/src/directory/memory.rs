@@ -145,9 +145,14 @@ impl Memory {
         let again = |members: BTreeSet<IpAddr>| if members.is_empty() { had() } else { members };
         self.guard = match (asked, std::mem::take(&mut self.guard)) {
             (Asked::Members, _) => Guard::Open,
-            // What is seen there meanwhile, somebody put there who may know more.
+            // What is seen there meanwhile counts: somebody who may know more has added to it or taken from it.
             (Asked::Unusable, Guard::Unusable { since, members }) => {
-                let members = again(members).union(look.observed).copied().collect();
+                let members = if look.observed_at > since && !look.observed.is_empty() {
+                    // What was required since then may have been written since then.
+                    look.observed.iter().chain(self.required.keys()).copied().collect()
+                } else {
+                    again(members).union(look.observed).copied().collect()
+                };
                 Guard::Unusable { since, members }
             }
             (Asked::Unusable, Guard::Open | Guard::Empty { .. } | Guard::Confirmed | Guard::Last { .. }) => {

@@ -175,7 +175,7 @@ impl Cache {
     }
 
     /// The version of the state of this object that is held.
-    fn version(&self, key: &ObjectKey) -> Option<&ResourceVersion> {
+    pub(super) fn version(&self, key: &ObjectKey) -> Option<&ResourceVersion> {
         match key {
             ObjectKey::Service(key) => {
                 let (service, _) = self.entries.get(key)?.service.as_ref()?;

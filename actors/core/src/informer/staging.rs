@@ -123,6 +123,11 @@ impl Staging {
         self.objects.contains_key(key) || self.undecodable.contains_key(key)
     }
 
+    /// The decoded objects' names and versions.
+    pub(super) fn versions(&self) -> impl Iterator<Item = (&ObjectKey, &ResourceVersion)> {
+        self.objects.iter().map(|(key, object)| (key, object.resource_version()))
+    }
+
     /// What it held: the decoded objects, and the others with the Services of slices, when these are known.
     pub(super) fn into_parts(self) -> (BTreeMap<ObjectKey, Object>, BTreeMap<ObjectKey, Option<ServiceKey>>) {
         (self.objects, self.undecodable)

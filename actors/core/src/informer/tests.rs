@@ -624,6 +624,22 @@ fn d6_older_lists_are_taken_in_as_a_relist_when_all_were_older_for_five_minutes(
 }
 
 #[test]
+fn d6_a_newer_list_that_holds_an_older_state_of_an_object_comes_from_restored_storage() {
+    let mut run = Run::synced(vec![service("web")], vec![]);
+    run.version = 150;
+    run.put(slice("web-1", "web", &["n2"]));
+    run.turn();
+    run.seen(Kind::EndpointSlices, Seen::ListBegan(Provenance::Relist));
+    let older = stamped(slice("web-1", "web", &["n1"]).into(), 120);
+    run.seen(Kind::EndpointSlices, Seen::Object(older));
+    run.seen(Kind::EndpointSlices, Seen::ListDone(version(400)));
+    let out = run.turn();
+    assert_eq!(samples(&out)[0], Sample::StaleAccepted(Kind::EndpointSlices));
+    let [(_, Some(fact))] = &facts(&out)[..] else { panic!("one fact was said: {out:?}") };
+    assert_eq!(shown(fact, V4), "1 | ", "what the storage holds now counts");
+}
+
+#[test]
 fn d6_older_lists_are_refused_while_few_or_short_or_falling_or_between_newer_ones() {
     let refused = |run: &mut Run, n| {
         let out = list_of(run, n, "n2");

@@ -230,3 +230,18 @@ fn g2_an_address_that_may_have_been_written_since_the_pool_was_seen_counts_as_in
     let held = bench.assignment("lb", "shop-web").held.clone().expect("held");
     assert_eq!((held.reason, held.members), (HeldReason::LastMember, ips(&[9])));
 }
+
+#[test]
+fn d6_what_is_held_for_want_of_knowledge_follows_what_is_seen_in_the_pool() {
+    let mut bench = settled(&[1, 2]);
+    bench.observe(&web(&[1, 2]));
+    bench.service(fact(1, "web", Part { unusable: true, ..part(&[], &[]) }));
+    bench.pass(1_000);
+    bench.observe(&web(&[2, 3]));
+    let held = bench.assignment("lb", "shop-web").held.clone().expect("held");
+    assert_eq!((held.reason, held.members), (HeldReason::NoUsableNode, ips(&[2, 3])));
+    bench.service(fact(1, "web", Part { unusable: true, ..part(&[4], &[]) }));
+    bench.service(fact(1, "web", Part { unusable: true, ..part(&[], &[]) }));
+    let held = bench.assignment("lb", "shop-web").held.clone().expect("held");
+    assert_eq!(held.members, ips(&[2, 3, 4]), "4 may have been written since");
+}
