@@ -141,39 +141,28 @@ pub fn start(parts: Parts) -> Running {
     kubernetes_ctx.run(KubernetesPort::new(kubernetes, effects, clock, reporter, board_of()));
     pools_ctx.run(Pools::new(params.queue, clock, board_of()));
     let machine = Informer::new(params.informer);
-    informer_ctx.run(Shell::new(machine, to_informer, Said::Informer, clock, board_of()));
+    informer_ctx.run(Shell::new(machine, Delivery::for_informer, Said::Informer, clock, board_of()));
     let machine = Discovery::new(params.discovery);
-    discovery_ctx.run(Shell::new(machine, to_discovery, Said::Discovery, clock, board_of()));
+    discovery_ctx.run(Shell::new(machine, Delivery::for_discovery, Said::Discovery, clock, board_of()));
     let machine = Directory::new(params.directory);
-    let directory = Shell::new(machine, to_directory, Said::Directory, clock, board_of());
+    let directory = Shell::new(machine, Delivery::for_directory, Said::Directory, clock, board_of());
     directory_ctx.run(directory.beginning_with(vec![directory::In::Epoch(ONLY_TERM)]));
     let standing = Standing::Leading { epoch: ONLY_TERM, until: Now::NEVER };
-    let writing = Shell::new(Writer::new(params.writer), to_writer, Said::Writer, clock, board_of());
+    let writing =
+        Shell::new(Writer::new(params.writer), Delivery::for_writer, Said::Writer, clock, board_of());
     writer_ctx.run(writing.beginning_with(vec![writer::In::Standing(standing)]));
-    events_ctx.run(Shell::new(Emitter::new(params.events), to_events, Said::Events, clock, board_of()));
-    board_ctx.run(Shell::new(Board::new(), to_board, Said::Board, clock, board_of()));
+    events_ctx.run(Shell::new(
+        Emitter::new(params.events),
+        Delivery::for_events,
+        Said::Events,
+        clock,
+        board_of(),
+    ));
+    board_ctx.run(Shell::new(Board::new(), Delivery::for_board, Said::Board, clock, board_of()));
     for (kind, (ctx, _)) in watchers {
-        let watching = Shell::new(Watcher::new(kind), to_watcher, Said::Watcher, clock, board_of());
+        let watching =
+            Shell::new(Watcher::new(kind), Delivery::for_watcher, Said::Watcher, clock, board_of());
         ctx.run(watching.beginning_with(vec![watch::In::Start]));
     }
     Running { published, pulse: Pulse(Arc::new(pulse)), writer: writer.recipient(), writer_quiet }
-}
-
-/// Declares how a shell takes its machine's inputs out of deliveries.
-macro_rules! inputs {
-    ($($name:ident: $machine:ty, $variant:pat => $input:expr;)+) => {
-        $(fn $name(delivery: Delivery) -> Option<<$machine as Machine>::In> {
-            if let $variant = delivery { Some($input) } else { None }
-        })+
-    };
-}
-
-inputs! {
-    to_watcher: Watcher, Delivery::Watcher(_, input) => input;
-    to_informer: Informer, Delivery::Informer(input) => input;
-    to_discovery: Discovery, Delivery::Discovery(input) => input;
-    to_directory: Directory, Delivery::Directory(input) => input;
-    to_writer: Writer, Delivery::Writer(input) => input;
-    to_events: Emitter, Delivery::Events(input) => input;
-    to_board: Board, Delivery::Board(input) => input;
 }

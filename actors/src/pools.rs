@@ -47,7 +47,7 @@ impl Pools {
         }
         let machine = PoolQueue::new(pool.clone(), self.params.clone());
         let switchboard = Arc::clone(&self.switchboard);
-        let shell = Shell::new(machine, input_of, Said::Pool, self.clock, switchboard);
+        let shell = Shell::new(machine, Delivery::for_pool, Said::Pool, self.clock, switchboard);
         self.running.insert(pool.clone(), shell.start());
         true
     }
@@ -73,24 +73,6 @@ impl Pools {
                 }
             }));
         }
-    }
-}
-
-fn input_of(delivery: Delivery) -> Option<In> {
-    match delivery {
-        Delivery::Pool(_, PoolMessage::In(input)) => Some(input),
-        Delivery::Pool(_, PoolMessage::Forget)
-        | Delivery::Watcher(..)
-        | Delivery::Informer(_)
-        | Delivery::Discovery(_)
-        | Delivery::Directory(_)
-        | Delivery::Writer(_)
-        | Delivery::Events(_)
-        | Delivery::Board(_)
-        | Delivery::Arm(_)
-        | Delivery::Kubernetes(_)
-        | Delivery::Metrics(_)
-        | Delivery::Host(_) => None,
     }
 }
 

@@ -3,6 +3,8 @@
 //! Production shells and the simulation use this same function, so that there is no wiring that only one of
 //! them has.
 
+mod inputs;
+
 use std::sync::Arc;
 
 use crate::arm::ArmCall;

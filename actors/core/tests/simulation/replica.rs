@@ -13,7 +13,7 @@ use pool_core::machine::{Machine, Now};
 use pool_core::object::Kind;
 use pool_core::outbox::Outbox;
 use pool_core::queue::PoolQueue;
-use pool_core::route::{Address, Delivery, PoolMessage, Said, route};
+use pool_core::route::{Address, Delivery, Said, route};
 use pool_core::watch::Watcher;
 use pool_core::writer::{Standing, Writer};
 use pool_core::{directory, discovery, events, informer, queue, watch, writer};
@@ -236,21 +236,25 @@ impl Replica {
     pub fn turn(&mut self, now: Now, who: &Actor, batch: Vec<Delivery>) -> Turn {
         match who {
             Actor::Watcher(kind) => match self.watchers.get_mut(kind) {
-                Some(machine) => run(machine, now, batch, watcher_input, Said::Watcher),
+                Some(machine) => run(machine, now, batch, Delivery::for_watcher, Said::Watcher),
                 None => Turn { steps: Vec::new(), deadline: None },
             },
-            Actor::Informer => run(&mut self.informer, now, batch, informer_input, Said::Informer),
-            Actor::Discovery => run(&mut self.discovery, now, batch, discovery_input, Said::Discovery),
-            Actor::Directory => run(&mut self.directory, now, batch, directory_input, Said::Directory),
+            Actor::Informer => run(&mut self.informer, now, batch, Delivery::for_informer, Said::Informer),
+            Actor::Discovery => {
+                run(&mut self.discovery, now, batch, Delivery::for_discovery, Said::Discovery)
+            }
+            Actor::Directory => {
+                run(&mut self.directory, now, batch, Delivery::for_directory, Said::Directory)
+            }
             Actor::Pool(pool, number) => match self.pools.get_mut(pool) {
                 Some((current, machine)) if current == number => {
-                    run(machine, now, batch, pool_input, Said::Pool)
+                    run(machine, now, batch, Delivery::for_pool, Said::Pool)
                 }
                 Some(_) | None => Turn { steps: Vec::new(), deadline: None },
             },
-            Actor::Writer => run(&mut self.writer, now, batch, writer_input, Said::Writer),
-            Actor::Events => run(&mut self.emitter, now, batch, events_input, Said::Events),
-            Actor::Board => run(&mut self.board, now, batch, board_input, Said::Board),
+            Actor::Writer => run(&mut self.writer, now, batch, Delivery::for_writer, Said::Writer),
+            Actor::Events => run(&mut self.emitter, now, batch, Delivery::for_events, Said::Events),
+            Actor::Board => run(&mut self.board, now, batch, Delivery::for_board, Said::Board),
             Actor::Registry | Actor::KubernetesPort | Actor::ArmPort | Actor::Metrics | Actor::Host => {
                 Turn { steps: Vec::new(), deadline: None }
             }
@@ -293,24 +297,4 @@ fn run<M: Machine>(
         steps.push((None, out.drain(..).map(say).collect()));
     }
     Turn { steps, deadline: machine.deadline().filter(|at| *at != Now::NEVER) }
-}
-
-/// Declares how a machine's inputs are taken out of deliveries.
-macro_rules! inputs {
-    ($($name:ident: $machine:ty, $variant:pat => $input:expr;)+) => {
-        $(fn $name(delivery: Delivery) -> Option<<$machine as Machine>::In> {
-            if let $variant = delivery { Some($input) } else { None }
-        })+
-    };
-}
-
-inputs! {
-    watcher_input: Watcher, Delivery::Watcher(_, input) => input;
-    informer_input: Informer, Delivery::Informer(input) => input;
-    discovery_input: Discovery, Delivery::Discovery(input) => input;
-    directory_input: Directory, Delivery::Directory(input) => input;
-    pool_input: PoolQueue, Delivery::Pool(_, PoolMessage::In(input)) => input;
-    writer_input: Writer, Delivery::Writer(input) => input;
-    events_input: Emitter, Delivery::Events(input) => input;
-    board_input: Board, Delivery::Board(input) => input;
 }
