@@ -13,10 +13,12 @@ use kube::config::{KubeConfigOptions, Kubeconfig};
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::http::{self, Addresses, Listeners};
-use crate::wiring::{self, Parts, params};
+use crate::wiring::params::{self, Instance};
+use crate::wiring::{self, Parts};
 
-/// How long the writer may take, after the signal, to hear of what it has sent.
-const WRITER_WITHIN: Duration = Duration::from_secs(25);
+/// How long it may take, after the signal, to hear of what was sent and to let go of both Leases: a token, one PUT of
+/// 20 s, and up to 3 s for each Lease.
+const QUIET_WITHIN: Duration = Duration::from_secs(28);
 /// Threads for network work.
 const WORKERS: usize = 2;
 /// How long a connection to the API server may take to stand.
@@ -73,14 +75,16 @@ async fn serve(options: Options) -> anyhow::Result<()> {
     let addresses = Addresses::take(&config.controller.http)?;
     let metrics = recorder::install().context("failed to install the metrics recorder")?;
 
+    let instance = Instance { identity: identity(), dry_run: options.dry_run };
     let parts = Parts {
-        params: params::machines(config),
+        params: params::machines(config, &instance),
         kubernetes,
         azure: Arc::new(azure),
         metrics: metrics.clone(),
         labels: params::labels(config),
         effects,
         clock,
+        leases: params::leases(config),
     };
     let running = wiring::start(parts);
     let about = http::About { clock, dry_run: options.dry_run, published: running.published.clone() };
@@ -88,6 +92,7 @@ async fn serve(options: Options) -> anyhow::Result<()> {
     tracing::info!(
         version = env!("CARGO_PKG_VERSION"),
         dry_run = options.dry_run,
+        identity = %instance.identity,
         load_balancers = ?config.managed_load_balancers(),
         health = %listeners.health,
         admin = %listeners.admin,
@@ -100,10 +105,21 @@ async fn serve(options: Options) -> anyhow::Result<()> {
         _ = interrupt.recv() => tracing::info!("SIGINT: shutting down"),
     }
     served.refuse();
-    running.shut_down(WRITER_WITHIN).await;
+    running.shut_down(QUIET_WITHIN).await;
     served.stop().await;
     tracing::info!("stopped");
     Ok(())
+}
+
+/// Who this process is among all replicas and all their restarts: a container that is started anew in its pod is
+/// another one (W8).
+fn identity() -> Arc<str> {
+    let named = ["POD_NAME", "HOSTNAME"].into_iter().find_map(|name| {
+        let value = std::env::var(name).ok()?;
+        (!value.is_empty()).then_some(value)
+    });
+    let name = named.unwrap_or_else(|| rustix::system::uname().nodename().to_string_lossy().into_owned());
+    Arc::from(format!("{name}_{}", uuid::Uuid::new_v4().simple()))
 }
 
 async fn kubernetes_client(kubeconfig: Option<&PathBuf>) -> anyhow::Result<kube::Client> {
@@ -122,7 +138,7 @@ async fn kubernetes_client(kubeconfig: Option<&PathBuf>) -> anyhow::Result<kube:
             .context("no API server configured: pass --kubeconfig, or run in a pod with a service account")?,
     };
     config.connect_timeout = Some(CONNECT_WITHIN);
-    // The watchers and the event emitter decide about retries; a second layer of them would hide failures.
+    // The machines decide about retries; a second layer of them would hide failures.
     config.default_retry = false;
     kube::Client::try_from(config).context("failed to set up the Kubernetes client")
 }

@@ -8,8 +8,8 @@ use std::time::Duration;
 use actix::{Actor, Addr, AsyncContext, Context, Recipient};
 use actors::azure::{AzurePort, Effects};
 use actors::clock::Clock;
-use actors::host::{Host, Published};
-use actors::kubernetes::KubernetesPort;
+use actors::host::{Ended, Host, Published};
+use actors::kubernetes::{KubernetesPort, Places, Pod, Reporter};
 use actors::pools::Pools;
 use actors::recorder::{CloudLabels, Recorder};
 use actors::shell::{Ping, Shell};
@@ -19,14 +19,15 @@ use pool_core::board::Board;
 use pool_core::directory::Directory;
 use pool_core::discovery::Discovery;
 use pool_core::events::Emitter;
-use pool_core::ids::Epoch;
 use pool_core::informer::Informer;
-use pool_core::machine::{Machine, Now};
+use pool_core::leader::Leader;
+use pool_core::machine::Machine;
 use pool_core::object::Kind;
 use pool_core::route::{Delivery, Said};
+use pool_core::starts::Starts;
 use pool_core::watch::Watcher;
-use pool_core::writer::{Standing, Writer};
-use pool_core::{directory, watch, writer};
+use pool_core::writer::Writer;
+use pool_core::{leader, starts, watch, writer};
 use tokio::sync::watch::Receiver;
 
 /// What the actors are made of.
@@ -45,6 +46,8 @@ pub struct Parts {
     pub effects: Effects,
     /// The process's clock.
     pub clock: Clock,
+    /// Where both Leases are.
+    pub leases: Places,
 }
 
 /// The running actors.
@@ -54,7 +57,9 @@ pub struct Running {
     /// Whom to ask whether the machines step.
     pub pulse: Pulse,
     writer: Recipient<Deliver>,
-    writer_quiet: Receiver<bool>,
+    leader: Recipient<Deliver>,
+    starts: Recipient<Deliver>,
+    ended: Receiver<Ended>,
 }
 
 /// Everyone that must answer for the process to be alive.
@@ -62,22 +67,24 @@ pub struct Running {
 pub struct Pulse(pub Arc<[(&'static str, Recipient<Ping>)]>);
 
 impl Running {
-    /// Ends in order: the writer starts nothing more, and what it has sent is waited for, at most `within`.
+    /// Ends in order: nothing new is begun; what the writer has sent is waited for, at most `within`, and so is that
+    /// both Leases are let go of, and, at the same time, that the note of this start is struck. Until then this process goes on leading, so that nobody else writes meanwhile (W8).
     pub async fn shut_down(mut self, within: Duration) {
-        let shutdown = Deliver(vec![Delivery::Writer(writer::In::Shutdown)]);
-        if self.writer.send(shutdown).await.is_err() {
-            tracing::warn!("the writer had stopped before the shutdown");
+        let told = tokio::join!(
+            self.writer.send(Deliver(vec![Delivery::Writer(writer::In::Shutdown)])),
+            self.leader.send(Deliver(vec![Delivery::Leader(leader::In::Shutdown)])),
+            self.starts.send(Deliver(vec![Delivery::Starts(starts::In::Shutdown)])),
+        );
+        let (Ok(()), Ok(()), Ok(())) = told else {
+            tracing::warn!("the writer, the Leader or the keeper of notes had stopped before the shutdown");
             return;
-        }
-        let quiet = self.writer_quiet.wait_for(|quiet| *quiet);
-        if tokio::time::timeout(within, quiet).await.is_err() {
+        };
+        let ended = self.ended.wait_for(|ended| ended.all());
+        if tokio::time::timeout(within, ended).await.is_err() {
             tracing::warn!("writes were still unanswered when the time for shutdown ran out");
         }
     }
 }
-
-/// The term of leadership of a process that nobody competes with.
-const ONLY_TERM: Epoch = Epoch(1);
 
 fn shell_context<M>() -> (Context<Shell<M>>, Addr<Shell<M>>)
 where
@@ -93,19 +100,21 @@ where
 /// Starts every actor on the current actix System.
 #[must_use]
 pub fn start(parts: Parts) -> Running {
-    let Parts { params, kubernetes, azure, metrics, labels, effects, clock } = parts;
+    let Parts { params, kubernetes, azure, metrics, labels, effects, clock, leases } = parts;
     let watchers = Kind::ALL.map(|kind| (kind, shell_context::<Watcher>()));
     let (informer_ctx, informer) = shell_context::<Informer>();
     let (discovery_ctx, discovery) = shell_context::<Discovery>();
     let (directory_ctx, directory) = shell_context::<Directory>();
     let (writer_ctx, writer) = shell_context::<Writer>();
+    let (leader_ctx, leader) = shell_context::<Leader>();
+    let (starts_ctx, starts) = shell_context::<Starts>();
     let (events_ctx, events) = shell_context::<Emitter>();
     let (board_ctx, board) = shell_context::<Board>();
     let pools_ctx = Context::<Pools>::new();
     let pools = pools_ctx.address();
     let kubernetes_ctx = Context::<KubernetesPort>::new();
     let published = Published::default();
-    let (host, writer_quiet) = Host::new(Arc::clone(&published));
+    let (host, ended) = Host::new(Arc::clone(&published));
 
     let switchboard = Arc::new(Switchboard {
         watchers: watchers.each_ref().map(|(_, (_, addr))| addr.clone().recipient()),
@@ -114,6 +123,8 @@ pub fn start(parts: Parts) -> Running {
         directory: directory.clone().recipient(),
         pools: pools.clone().recipient(),
         writer: writer.clone().recipient(),
+        leader: leader.clone().recipient(),
+        starts: starts.clone().recipient(),
         events: events.clone().recipient(),
         board: board.clone().recipient(),
         arm: AzurePort::new(azure, effects, writer.clone().recipient()).start().recipient(),
@@ -123,46 +134,68 @@ pub fn start(parts: Parts) -> Running {
     });
     let [services, slices, nodes] =
         watchers.each_ref().map(|(_, (_, addr))| addr.clone().recipient::<Ping>());
-    let pulse: [(&'static str, Recipient<Ping>); 10] = [
-        ("services-watcher", services),
-        ("endpointslices-watcher", slices),
-        ("nodes-watcher", nodes),
+    let pulse: [(&'static str, Recipient<Ping>); 12] = [
+        ("services_watcher", services),
+        ("endpointslices_watcher", slices),
+        ("nodes_watcher", nodes),
         ("informer", informer.recipient()),
         ("discovery", discovery.recipient()),
         ("directory", directory.recipient()),
         ("pools", pools.recipient()),
         ("writer", writer.clone().recipient()),
+        ("leader", leader.clone().recipient()),
+        ("starts", starts.clone().recipient()),
         ("events", events.recipient()),
         ("board", board.recipient()),
     ];
 
-    let reporter: Arc<str> = std::env::var("POD_NAME").unwrap_or_default().into();
-    let board_of = || Arc::clone(&switchboard);
-    kubernetes_ctx.run(KubernetesPort::new(kubernetes, effects, clock, reporter, board_of()));
-    pools_ctx.run(Pools::new(params.queue, clock, board_of()));
-    let machine = Informer::new(params.informer);
-    informer_ctx.run(Shell::new(machine, Delivery::for_informer, Said::Informer, clock, board_of()));
+    let pod = Pod::from_variables(|name| std::env::var(name).ok());
+    let reporter = Reporter::new(pod, &leases.own, clock);
+    let stage = Stage { clock, switchboard };
+    let port =
+        KubernetesPort::new(kubernetes, effects, clock, reporter, leases, Arc::clone(&stage.switchboard));
+    kubernetes_ctx.run(port);
+    pools_ctx.run(Pools::new(params.queue, clock, Arc::clone(&stage.switchboard)));
+    stage.run(informer_ctx, Informer::new(params.informer), Delivery::for_informer, Said::Informer, vec![]);
     let machine = Discovery::new(params.discovery);
-    discovery_ctx.run(Shell::new(machine, Delivery::for_discovery, Said::Discovery, clock, board_of()));
+    stage.run(discovery_ctx, machine, Delivery::for_discovery, Said::Discovery, vec![]);
     let machine = Directory::new(params.directory);
-    let directory = Shell::new(machine, Delivery::for_directory, Said::Directory, clock, board_of());
-    directory_ctx.run(directory.beginning_with(vec![directory::In::Epoch(ONLY_TERM)]));
-    let standing = Standing::Leading { epoch: ONLY_TERM, until: Now::NEVER };
-    let writing =
-        Shell::new(Writer::new(params.writer), Delivery::for_writer, Said::Writer, clock, board_of());
-    writer_ctx.run(writing.beginning_with(vec![writer::In::Standing(standing)]));
-    events_ctx.run(Shell::new(
-        Emitter::new(params.events),
-        Delivery::for_events,
-        Said::Events,
-        clock,
-        board_of(),
-    ));
-    board_ctx.run(Shell::new(Board::new(), Delivery::for_board, Said::Board, clock, board_of()));
+    stage.run(directory_ctx, machine, Delivery::for_directory, Said::Directory, vec![]);
+    stage.run(writer_ctx, Writer::new(params.writer), Delivery::for_writer, Said::Writer, vec![]);
+    // The Leader begins when the notes of earlier starts have been read (A4).
+    stage.run(leader_ctx, Leader::new(params.leader), Delivery::for_leader, Said::Leader, vec![]);
+    let first = vec![starts::In::Start];
+    stage.run(starts_ctx, Starts::new(params.starts), Delivery::for_starts, Said::Starts, first);
+    stage.run(events_ctx, Emitter::new(params.events), Delivery::for_events, Said::Events, vec![]);
+    stage.run(board_ctx, Board::new(), Delivery::for_board, Said::Board, vec![]);
     for (kind, (ctx, _)) in watchers {
-        let watching =
-            Shell::new(Watcher::new(kind), Delivery::for_watcher, Said::Watcher, clock, board_of());
-        ctx.run(watching.beginning_with(vec![watch::In::Start]));
+        stage.run(ctx, Watcher::new(kind), Delivery::for_watcher, Said::Watcher, vec![watch::In::Start]);
     }
-    Running { published, pulse: Pulse(Arc::new(pulse)), writer: writer.recipient(), writer_quiet }
+    let (writer, leader, starts) = (writer.recipient(), leader.recipient(), starts.recipient());
+    Running { published, pulse: Pulse(Arc::new(pulse)), writer, leader, starts, ended }
+}
+
+/// What every shell is started with.
+struct Stage {
+    clock: Clock,
+    switchboard: Arc<Switchboard>,
+}
+
+impl Stage {
+    /// Starts a machine in its shell, and tells it this first.
+    fn run<M>(
+        &self,
+        ctx: Context<Shell<M>>,
+        machine: M,
+        accept: fn(Delivery) -> Option<M::In>,
+        say: fn(M::Out) -> Said,
+        first: Vec<M::In>,
+    ) where
+        M: Machine + Unpin + 'static,
+        M::In: Unpin + 'static,
+        M::Out: 'static,
+    {
+        let shell = Shell::new(machine, accept, say, self.clock, Arc::clone(&self.switchboard));
+        ctx.run(shell.beginning_with(first));
+    }
 }

@@ -4,8 +4,10 @@
 mod api;
 mod documents;
 mod health;
+mod leadership;
 mod log;
 mod metrics;
 mod pages;
 pub mod stage;
+mod starts;
 mod wrong;

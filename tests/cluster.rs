@@ -5,7 +5,9 @@
 //! kills the API server has its own control plane.
 
 mod careful;
+mod lease;
 mod nodes;
+mod replicas;
 mod restart;
 mod rollout;
 

@@ -39,7 +39,7 @@ fn command(arguments: &[&str]) -> Command {
     for (key, _) in std::env::vars_os() {
         let name = key.to_string_lossy();
         let reaches_in =
-            ["POOL_CONTROLLER_", "AZURE_", "KUBERNETES_"].iter().any(|head| name.starts_with(head));
+            ["POOL_CONTROLLER_", "AZURE_", "KUBERNETES_", "POD_"].iter().any(|head| name.starts_with(head));
         if reaches_in || name == "KUBECONFIG" || name == "RUST_LOG" {
             command.env_remove(&key);
         }
@@ -119,6 +119,32 @@ fn c1_check_config_prints_what_is_in_force_and_no_secret() {
     assert!(shown.contains("minInterval"), "defaults are in force too: {shown}");
     assert!(!shown.contains("swordfish") && !told.contains("swordfish"), "{shown}{told}");
     assert!(shown.contains(config::REDACTED), "{shown}");
+}
+
+#[test]
+fn c2_check_config_tells_what_follows_from_compatibility_and_what_departs_from_it() {
+    let folder = Folder::new();
+    let mut cloud = cloud();
+    signs_in(&mut cloud);
+    cloud["cloudProviderRateLimit"] = json!(true);
+    let cloud = folder.write("azure.json", &cloud.to_string());
+    let controller =
+        folder.write("controller.yaml", "compatibility: upstream\nbatching: {quietPeriod: 250ms}\n");
+    let output = run(&["check-config", "--cloud-config", path(&cloud), "--config", path(&controller)]);
+    let (shown, told) = (text(&output.stdout), text(&output.stderr));
+    assert!(output.status.success(), "{told}");
+    for line in
+        ["quietPeriod: 250ms  # file", "maxDelay: 30s  # compatibility", "etagRounds: 1  # compatibility"]
+    {
+        assert!(shown.contains(line), "{line}: {shown}");
+    }
+    let warnings: Vec<&str> = told.lines().filter(|line| line.starts_with("warning: ")).collect();
+    assert_eq!(warnings.len(), 2, "{told}");
+    assert!(
+        warnings.iter().any(|line| line.contains("batching.quietPeriod: set, and so not what")),
+        "{told}"
+    );
+    assert!(warnings.iter().any(|line| line.contains("cloudProviderRateLimit: asks for 1 reads")), "{told}");
 }
 
 #[test]

@@ -2,10 +2,12 @@
 //! the one function that waits.
 
 pub mod azure;
+pub mod ccm;
 pub mod certificates;
 pub mod controller;
 pub mod kubernetes;
 pub mod objects;
+pub mod proxy;
 pub mod reaper;
 pub mod truth;
 

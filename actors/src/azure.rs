@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use actix::{Actor, AsyncContext, Context, Handler, Recipient};
-use arm::Client;
+use arm::{Answered, Client, Headroom};
 use pool_core::arm::{ArmAnswer, ArmCall, ArmRequest};
 use pool_core::ids::{LbName, Operation};
 use pool_core::route::{ArmMessage, Delivery};
@@ -47,8 +47,10 @@ impl AzurePort {
         let ArmCall { id, request } = call;
         let told = self.subject(&request);
         drop(tokio::spawn(async move {
-            let answer = match (effects, &request) {
-                (Effects::Withheld, ArmRequest::PutPool { .. }) => ArmAnswer::Withheld,
+            let Answered { answer, headroom } = match (effects, &request) {
+                (Effects::Withheld, ArmRequest::PutPool { .. }) => {
+                    Answered { answer: ArmAnswer::Withheld, headroom: Headroom::default() }
+                }
                 (Effects::Carried | Effects::Withheld, _) => client.execute(request).await,
             };
             // Before the writer hears of it and asks how the operation stands.
@@ -57,8 +59,10 @@ impl AzurePort {
             {
                 tracing::debug!("a write was accepted after the port had stopped");
             }
-            let delivery = Delivery::Writer(writer::In::Answered(id, answer));
-            if writer.send(Deliver(vec![delivery])).await.is_err() {
+            // How many calls are left comes first, so that what the answer sets going is measured by it.
+            let left = headroom.said().map(|(class, left)| writer::In::Headroom(class, left));
+            let inputs = left.chain([writer::In::Answered(id, answer)]);
+            if writer.send(Deliver(inputs.map(Delivery::Writer).collect())).await.is_err() {
                 tracing::debug!("an answer of ARM came after the writer had stopped");
             }
         }));
@@ -110,5 +114,80 @@ impl Handler<Deliver> for AzurePort {
                 }
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use pool_core::arm::Failure;
+    use pool_core::ids::CallId;
+    use pool_core::sample::GateClass;
+    use simulator::{Fakes, Settings, Size, World};
+    use tokio::sync::mpsc;
+
+    /// Hears what the writer would.
+    struct Heard(mpsc::UnboundedSender<Vec<Delivery>>);
+
+    impl Actor for Heard {
+        type Context = Context<Self>;
+    }
+
+    impl Handler<Deliver> for Heard {
+        type Result = ();
+
+        fn handle(&mut self, Deliver(deliveries): Deliver, _: &mut Self::Context) {
+            self.0.send(deliveries).expect("the test listens");
+        }
+    }
+
+    async fn answered(url: &str) -> Vec<Delivery> {
+        let defaults = simulator::models::arm::Settings::default();
+        let settings = arm::Settings {
+            endpoint: url.parse().expect("an address"),
+            subscription: defaults.subscription,
+            resource_group: defaults.resource_group,
+            identity: arm::Identity::Anonymous,
+            audience: String::new(),
+            user_agent: "azure-backend-pool-controller/test".to_owned(),
+            timeouts: arm::Timeouts::default(),
+            now: Arc::new(|| pool_core::machine::Now::ZERO),
+        };
+        let client = Arc::new(Client::new(settings).expect("a client"));
+        let (sender, mut hears) = mpsc::unbounded_channel();
+        let writer = Heard(sender).start().recipient();
+        let port = AzurePort::new(client, Effects::Carried, writer).start();
+        let call = ArmCall {
+            id: CallId(7),
+            request: ArmRequest::GetLoadBalancer(LbName::new(simulator::CLUSTER_NAME)),
+        };
+        let message = Deliver(vec![Delivery::Arm(ArmMessage::Call(call))]);
+        port.send(message).await.expect("the port lives");
+        hears.recv().await.expect("an answer")
+    }
+
+    #[actix::test]
+    async fn w9_the_writer_hears_what_is_left_before_the_answer_that_said_it() {
+        let fakes = Fakes::start(Settings::default()).await.expect("loopback has free ports");
+        let size = Size { services: 1, load_balancers: 1, ..Size::default() };
+        World::new(size, 1).populate(&fakes, &simulator::vnet_id()).await;
+        let heard = answered(&fakes.arm_url).await;
+        let [Delivery::Writer(first), Delivery::Writer(second)] = &heard[..] else { panic!("{heard:?}") };
+        assert!(matches!(first, writer::In::Headroom(GateClass::Reads, 1..)), "{first:?}");
+        assert!(matches!(second, writer::In::Answered(CallId(7), ArmAnswer::LoadBalancer(_))), "{second:?}");
+    }
+
+    #[actix::test]
+    async fn w9_where_nobody_answers_nothing_is_said_of_what_is_left() {
+        let fakes = Fakes::start(Settings::default()).await.expect("loopback has free ports");
+        let url = fakes.arm_url.clone();
+        fakes.stop().await;
+        let heard = answered(&url).await;
+        let [Delivery::Writer(writer::In::Answered(CallId(7), ArmAnswer::Failed(failure)))] = &heard[..]
+        else {
+            panic!("{heard:?}")
+        };
+        let Failure { kind, .. } = &**failure;
+        assert_eq!(*kind, pool_core::arm::FailureKind::NotConnected);
     }
 }

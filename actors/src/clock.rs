@@ -2,36 +2,52 @@
 
 use std::time::Duration;
 
+use jiff::{SignedDuration, Timestamp};
 use pool_core::machine::{Now, Wall};
 use tokio::time::Instant;
 
 /// The clock of this process. All shells share one start, so that their moments compare.
 #[derive(Clone, Copy, Debug)]
 pub struct Clock {
-    start: Instant,
-    wall_start: jiff::Timestamp,
+    start: Start,
+    wall_start: Timestamp,
+}
+
+/// Where a clock began, and so what it counts.
+#[derive(Clone, Copy, Debug)]
+enum Start {
+    /// Time since the computer was switched on, also while it slept.
+    Boot(Duration),
+    /// The time of the runtime, which a test can stop.
+    Runtime(Instant),
 }
 
 impl Clock {
     /// Where the clock starts: later than zero, so that "an hour ago" is a moment like any other.
     pub const OFFSET: Duration = Duration::from_secs(24 * 3600);
 
-    /// A clock that starts at the moment of the call, at [`Clock::OFFSET`].
+    /// The clock of a real process, which starts at the moment of the call, at [`Clock::OFFSET`]. It goes on while
+    /// the computer is suspended, so that a process that wakes up does not think that it still leads (W8). Timers do
+    /// not: whoever was to be woken in between is woken late, and then reads the right time.
     #[must_use]
     pub fn start() -> Clock {
-        Clock { start: Instant::now(), wall_start: jiff::Timestamp::now() }
+        Clock { start: Start::Boot(since_boot()), wall_start: Timestamp::now() }
+    }
+
+    /// A clock that goes with the runtime's time, and stands while a test has paused that.
+    #[must_use]
+    pub fn of_runtime() -> Clock {
+        Clock { start: Start::Runtime(Instant::now()), wall_start: Timestamp::now() }
     }
 
     /// The moment of the call.
     #[must_use]
     pub fn now(&self) -> Now {
-        Now::ZERO.plus(Clock::OFFSET).plus(self.start.elapsed())
-    }
-
-    /// The moment of a machine on tokio's clock, for timers.
-    #[must_use]
-    pub fn instant(&self, at: Now) -> Instant {
-        self.start + at.since(Now::ZERO.plus(Clock::OFFSET))
+        let elapsed = match self.start {
+            Start::Boot(start) => since_boot().saturating_sub(start),
+            Start::Runtime(start) => start.elapsed(),
+        };
+        Now::ZERO.plus(Clock::OFFSET).plus(elapsed)
     }
 
     /// The wall time that belongs to a moment of a machine. It does not follow later steps of the wall clock.
@@ -45,7 +61,77 @@ impl Clock {
 
     /// The wall time of the call.
     #[must_use]
-    pub fn wall(&self) -> jiff::Timestamp {
-        jiff::Timestamp::now()
+    pub fn wall(&self) -> Timestamp {
+        Timestamp::now()
+    }
+
+    /// The moment that a machine will call, or has called, by the wall clock as it stands now: for what other
+    /// processes read or have written.
+    #[must_use]
+    pub fn timestamp_of(&self, at: Now) -> Timestamp {
+        let now = self.now();
+        let signed = |span: Duration| SignedDuration::try_from(span).unwrap_or(SignedDuration::MAX);
+        let (wall, away) = (self.wall(), signed(at.since(now)) - signed(now.since(at)));
+        let end = if away.is_negative() { Timestamp::MIN } else { Timestamp::MAX };
+        wall.checked_add(away).unwrap_or(end)
+    }
+
+    /// How long a time of the wall clock lies ahead of the moment of the call; zero when it has passed.
+    #[must_use]
+    pub fn until(&self, at: Timestamp) -> Duration {
+        Duration::try_from(at.duration_since(self.wall())).unwrap_or_default()
+    }
+}
+
+/// How long ago the computer was switched on.
+#[cfg(target_os = "linux")]
+fn since_boot() -> Duration {
+    let read = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
+    Duration::try_from(read).expect("the time since the computer was switched on is not negative")
+}
+
+/// How long ago the computer was switched on; other systems than Linux are for development alone.
+#[cfg(not(target_os = "linux"))]
+fn since_boot() -> Duration {
+    let read = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    Duration::try_from(read).expect("the monotonic time is not negative")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn w8_the_real_clock_starts_at_its_offset_and_never_goes_back() {
+        let clock = Clock::start();
+        let mut before = clock.now();
+        assert!(before.since(Now::ZERO) >= Clock::OFFSET);
+        for _ in 0..1_000 {
+            let now = clock.now();
+            assert!(now >= before);
+            before = now;
+        }
+        assert!(before.since(Now::ZERO) < Clock::OFFSET + Duration::from_secs(60));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_clock_of_the_runtime_stands_still_with_it() {
+        let clock = Clock::of_runtime();
+        let before = clock.now();
+        tokio::time::advance(Duration::from_secs(7)).await;
+        assert_eq!(clock.now().since(before), Duration::from_secs(7));
+    }
+
+    #[test]
+    fn moments_and_wall_times_lead_to_each_other_and_saturate() {
+        let clock = Clock::start();
+        let later = clock.timestamp_of(clock.now().plus(Duration::from_secs(600)));
+        let until = clock.until(later);
+        assert!(until > Duration::from_secs(590) && until <= Duration::from_secs(600), "{until:?}");
+        let earlier = clock.timestamp_of(clock.now().minus(Duration::from_secs(600)));
+        assert!(earlier < clock.wall());
+        assert_eq!(clock.until(earlier), Duration::ZERO);
+        assert_eq!(clock.timestamp_of(Now::NEVER), Timestamp::MAX);
+        assert!(clock.until(Timestamp::MAX) > Duration::from_secs(1_000));
     }
 }

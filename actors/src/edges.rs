@@ -1,22 +1,65 @@
 //! The edges that lead from one actor to others: on each, one delivery is under way at a time, and what comes
 //! meanwhile waits in an [`Outbox`], where newer facts replace older ones (design.md A3).
+//!
+//! What waits for longer than a moment is measured (E2), by the actor that it waits for.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::hash::Hash;
+use std::time::Duration;
 
 use actix::{Actor, ActorFutureExt, AsyncContext, Context, Recipient, WrapFuture};
+use pool_core::ids::PoolId;
+use pool_core::object::Kind;
 use pool_core::outbox::Outbox;
 use pool_core::route::Delivery;
 
-use crate::switchboard::Deliver;
+use crate::recorder;
+use crate::switchboard::{Deliver, End};
 
 /// The most deliveries that one message carries.
 const BATCH: usize = 512;
+/// How often what waits is measured, while anything does.
+const MEASURED_EVERY: Duration = Duration::from_secs(1);
+
+/// Where an edge ends.
+pub trait Destination: Clone + Eq + Hash + 'static {
+    /// What the metrics call the actor there: one of [`recorder::MAILBOXES`].
+    fn mailbox(&self) -> &'static str;
+}
+
+impl Destination for End {
+    fn mailbox(&self) -> &'static str {
+        match self {
+            End::Watcher(Kind::Services) => "services_watcher",
+            End::Watcher(Kind::EndpointSlices) => "endpointslices_watcher",
+            End::Watcher(Kind::Nodes) => "nodes_watcher",
+            End::Informer => "informer",
+            End::Discovery => "discovery",
+            End::Directory => "directory",
+            End::Pools => "pools",
+            End::Writer => "writer",
+            End::Leader => "leader",
+            End::Starts => "starts",
+            End::Events => "events",
+            End::Board => "board",
+            End::ArmPort => "arm_port",
+            End::KubernetesPort => "kubernetes_port",
+            End::Metrics => "metrics",
+            End::Host => "host",
+        }
+    }
+}
+
+impl Destination for PoolId {
+    fn mailbox(&self) -> &'static str {
+        "pool"
+    }
+}
 
 /// An actor that has edges.
 pub trait HasEdges: Actor<Context = Context<Self>> {
     /// By what its edges are told apart.
-    type To: Clone + Eq + Hash + 'static;
+    type To: Destination;
 
     /// Its edges.
     fn edges(&mut self) -> &mut Edges<Self::To>;
@@ -33,6 +76,37 @@ pub struct Edges<To> {
     edges: HashMap<To, Edge>,
     /// Edges that were pushed to since the last flush.
     touched: Vec<To>,
+    meter: Meter,
+}
+
+/// What waits, and what of it the metrics know.
+#[derive(Default)]
+struct Meter {
+    /// How much waits on all edges.
+    waiting: usize,
+    /// What the metrics were told of each mailbox; no zeros.
+    told: BTreeMap<&'static str, usize>,
+    /// Whether it is looked at again in a moment.
+    running: bool,
+}
+
+impl Meter {
+    /// Tells the metrics what has changed since they were last told.
+    fn tell(&mut self, now: BTreeMap<&'static str, usize>) {
+        for (mailbox, count) in &now {
+            let before = self.told.remove(mailbox).unwrap_or(0);
+            recorder::mailbox_changed(mailbox, before, *count);
+        }
+        for (mailbox, before) in std::mem::replace(&mut self.told, now) {
+            recorder::mailbox_changed(mailbox, before, 0);
+        }
+    }
+}
+
+impl Drop for Meter {
+    fn drop(&mut self) {
+        self.tell(BTreeMap::new());
+    }
 }
 
 #[derive(Default)]
@@ -43,18 +117,20 @@ struct Edge {
 
 impl<To> Default for Edges<To> {
     fn default() -> Self {
-        Edges { edges: HashMap::new(), touched: Vec::new() }
+        Edges { edges: HashMap::new(), touched: Vec::new(), meter: Meter::default() }
     }
 }
 
-impl<To: Clone + Eq + Hash + 'static> Edges<To> {
+impl<To: Destination> Edges<To> {
     /// Puts a delivery on its edge; [`flush`] sends it.
     pub fn push(&mut self, to: To, delivery: Delivery) {
         let edge = self.edges.entry(to.clone()).or_default();
         if edge.outbox.is_empty() && !edge.busy {
             self.touched.push(to);
         }
+        let before = edge.outbox.len();
         edge.outbox.push(delivery);
+        self.meter.waiting += edge.outbox.len() - before;
     }
 
     /// Whether nothing waits and nothing is under way.
@@ -66,8 +142,14 @@ impl<To: Clone + Eq + Hash + 'static> Edges<To> {
     /// Drops what waits on an edge. What is under way there arrives first; what is pushed later follows it.
     pub fn forget(&mut self, to: &To) {
         if let Some(edge) = self.edges.get_mut(to) {
-            edge.outbox = Outbox::default();
+            self.meter.waiting -= std::mem::take(&mut edge.outbox).len();
         }
+    }
+
+    /// Drops an edge at whose end nobody is.
+    fn remove(&mut self, to: &To) {
+        self.forget(to);
+        self.edges.remove(to);
     }
 
     fn next(&mut self, to: &To) -> Option<Vec<Delivery>> {
@@ -77,7 +159,19 @@ impl<To: Clone + Eq + Hash + 'static> Edges<To> {
             return None;
         }
         edge.busy = true;
-        Some(edge.outbox.take(BATCH))
+        let batch = edge.outbox.take(BATCH);
+        self.meter.waiting -= batch.len();
+        Some(batch)
+    }
+
+    /// How much waits for each mailbox, where anything does.
+    fn backlog(&self) -> BTreeMap<&'static str, usize> {
+        let mut backlog = BTreeMap::new();
+        for (to, edge) in self.edges.iter().filter(|(_, edge)| !edge.outbox.is_empty()) {
+            *backlog.entry(to.mailbox()).or_default() += edge.outbox.len();
+        }
+        debug_assert_eq!(backlog.values().sum::<usize>(), self.meter.waiting, "what waits is counted");
+        backlog
     }
 }
 
@@ -86,6 +180,23 @@ pub fn flush<A: HasEdges>(actor: &mut A, ctx: &mut Context<A>) {
     for to in std::mem::take(&mut actor.edges().touched) {
         send_next(actor, ctx, to);
     }
+    measure_later(actor, ctx);
+}
+
+/// Looks at what waits in a moment, and from then on until nothing does. What arrives at once is never looked at.
+fn measure_later<A: HasEdges>(actor: &mut A, ctx: &mut Context<A>) {
+    let meter = &mut actor.edges().meter;
+    if meter.running || (meter.waiting == 0 && meter.told.is_empty()) {
+        return;
+    }
+    meter.running = true;
+    ctx.run_later(MEASURED_EVERY, |actor, ctx| {
+        let edges = actor.edges();
+        edges.meter.running = false;
+        let backlog = edges.backlog();
+        edges.meter.tell(backlog);
+        measure_later(actor, ctx);
+    });
 }
 
 fn send_next<A: HasEdges>(actor: &mut A, ctx: &mut Context<A>, to: A::To) {
@@ -94,13 +205,13 @@ fn send_next<A: HasEdges>(actor: &mut A, ctx: &mut Context<A>, to: A::To) {
         return;
     };
     let Some(recipient) = actor.recipient(&to) else {
-        actor.edges().edges.remove(&to);
+        actor.edges().remove(&to);
         return;
     };
     let sending = recipient.send(Deliver(batch)).into_actor(actor).map(move |sent, actor, ctx| {
         if sent.is_err() {
             // The receiver is gone: it stopped in good order at shutdown, or its end ends the process (A4).
-            actor.edges().edges.remove(&to);
+            actor.edges().remove(&to);
             actor.delivered(ctx);
             return;
         }
@@ -108,3 +219,6 @@ fn send_next<A: HasEdges>(actor: &mut A, ctx: &mut Context<A>, to: A::To) {
     });
     ctx.spawn(sending);
 }
+
+#[cfg(test)]
+mod tests;

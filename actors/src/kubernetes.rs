@@ -1,47 +1,150 @@
 //! The port to Kubernetes: opens the watchers' lists and watches, decodes their lines straight from the stream,
-//! and creates events. Nothing else in the program writes to Kubernetes.
+//! creates events, reads and writes the two Leases and our ConfigMap, and counts the lock failures that the cloud-controller-manager
+//! has told of. Nothing else in the program writes to Kubernetes.
 
+mod config_map;
 pub mod decode;
+mod exchange;
+mod failures;
 mod follow;
+mod lease;
 mod post;
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use actix::{Actor, Context, Handler, Recipient};
+use actix::{Actor, AsyncContext, Context, Handler, Message, Recipient};
 use kube::Client;
+use pool_core::config_map::ConfigMapAsk;
 use pool_core::ids::CallId;
+use pool_core::lease::{LeaseAnswer, LeaseAsk, LeaseName};
+use pool_core::machine::Now;
 use pool_core::object::Kind;
-use pool_core::report::Subject;
 use pool_core::route::{Delivery, KubernetesCall};
-use pool_core::{events, watch};
+use pool_core::{events, leader, starts, watch, writer};
 use tokio::task::AbortHandle;
 
 use crate::azure::Effects;
 use crate::clock::Clock;
 use crate::switchboard::{Deliver, End, Switchboard};
+pub use lease::{Place, Places};
+pub use post::{Pod, Reporter};
 
 /// The port.
 pub struct KubernetesPort {
     client: Client,
     effects: Effects,
     clock: Clock,
-    reporter: Arc<str>,
+    reporter: Reporter,
     switchboard: Arc<Switchboard>,
     open: HashMap<Kind, AbortHandle>,
+    own: Desk,
+    shared: Desk,
+    config_map: config_map::Requests,
+    failures: failures::Counter,
+}
+
+/// A Lease: where requests about it go, and what people were told of it.
+struct Desk {
+    requests: lease::Requests,
+    told: lease::Told,
+}
+
+/// A request about a Lease was answered.
+#[derive(Message)]
+#[rtype(result = "()")]
+struct Heard {
+    lease: LeaseName,
+    asked: lease::Asked,
+    answer: LeaseAnswer,
 }
 
 impl KubernetesPort {
-    /// A port that calls through this client. `reporter` names this instance in events.
+    /// A port that calls through this client. `reporter` signs events; `places` is where both Leases are; our
+    /// ConfigMap has the namespace and the name of our own.
     #[must_use]
     pub fn new(
         client: Client,
         effects: Effects,
         clock: Clock,
-        reporter: Arc<str>,
+        reporter: Reporter,
+        places: Places,
         switchboard: Arc<Switchboard>,
     ) -> KubernetesPort {
-        KubernetesPort { client, effects, clock, reporter, switchboard, open: HashMap::new() }
+        let desk = |lease: LeaseName, place: Place| Desk {
+            requests: lease::Requests { client: client.clone(), clock, effects, lease, place },
+            told: lease::Told::default(),
+        };
+        let config_map =
+            config_map::Requests { client: client.clone(), clock, effects, place: places.own.clone() };
+        let (own, shared) = (desk(LeaseName::Own, places.own), desk(LeaseName::Shared, places.shared));
+        let (open, failures) = (HashMap::new(), failures::Counter::new(client.clone()));
+        KubernetesPort {
+            client,
+            effects,
+            clock,
+            reporter,
+            switchboard,
+            open,
+            own,
+            shared,
+            config_map,
+            failures,
+        }
+    }
+
+    fn desk(&mut self, lease: LeaseName) -> &mut Desk {
+        match lease {
+            LeaseName::Own => &mut self.own,
+            LeaseName::Shared => &mut self.shared,
+        }
+    }
+
+    /// Sends a request about a Lease at once: the machine counts its hold from this moment on.
+    fn lease(&mut self, call: CallId, lease: LeaseName, ask: LeaseAsk, port: Recipient<Heard>) {
+        let switchboard = Arc::clone(&self.switchboard);
+        let asked = lease::Asked::from(&ask);
+        let desk = self.desk(lease);
+        desk.told.asked(&asked);
+        let requests = desk.requests.clone();
+        drop(tokio::spawn(async move {
+            let answer = requests.carry_out(ask).await;
+            let (delivery, machine) = match lease {
+                LeaseName::Own => {
+                    (Delivery::Leader(leader::In::Lease(call, answer.clone())), &switchboard.leader)
+                }
+                LeaseName::Shared => {
+                    (Delivery::Writer(writer::In::Lease(call, answer.clone())), &switchboard.writer)
+                }
+            };
+            let heard = machine.send(Deliver(vec![delivery])).await;
+            if heard.is_err() || port.send(Heard { lease, asked, answer }).await.is_err() {
+                tracing::debug!(lease = lease.as_str(), "an answer about a Lease came after the end");
+            }
+        }));
+    }
+
+    fn config_map(&self, call: CallId, ask: ConfigMapAsk) {
+        let (requests, starts) = (self.config_map.clone(), self.switchboard.starts.clone());
+        drop(tokio::spawn(async move {
+            let answer = requests.carry_out(ask).await;
+            let delivery = Delivery::Starts(starts::In::ConfigMap(call, answer));
+            if starts.send(Deliver(vec![delivery])).await.is_err() {
+                tracing::debug!("an answer about the ConfigMap came after the end");
+            }
+        }));
+    }
+
+    fn count_lock_failures(&self, call: CallId, since: Now) {
+        let (counter, since) = (self.failures.clone(), self.clock.timestamp_of(since));
+        let writer = self.switchboard.writer.clone();
+        drop(tokio::spawn(async move {
+            let count = counter.count(since).await;
+            let delivery = Delivery::Writer(writer::In::LockFailures(call, count));
+            if writer.send(Deliver(vec![delivery])).await.is_err() {
+                tracing::debug!("lock failures were counted after the writer had stopped");
+            }
+        }));
     }
 
     fn open(&mut self, request: follow::Request) {
@@ -54,47 +157,19 @@ impl KubernetesPort {
     }
 
     fn post(&self, call: CallId, event: Arc<events::Event>) {
-        let (client, clock, reporter) = (self.client.clone(), self.clock, Arc::clone(&self.reporter));
+        let (client, clock, reporter) = (self.client.clone(), self.clock, self.reporter.clone());
         let (effects, emitter) = (self.effects, self.switchboard.events.clone());
         drop(tokio::spawn(async move {
-            let failure = match effects {
-                Effects::Carried => post::create(&client, &event, &reporter, clock.wall()).await.err(),
-                Effects::Withheld => Some(events::PostFailure::Withheld),
+            let answer = match effects {
+                Effects::Carried => post::write(&client, clock, &reporter, &event).await,
+                Effects::Withheld => Err(events::PostFailure::Withheld),
             };
-            log_event(&event, effects, failure.as_ref());
-            let delivery = Delivery::Events(events::In::Posted { call, failure });
+            post::log(&event, effects == Effects::Carried, answer.as_ref().err());
+            let delivery = Delivery::Events(events::In::Posted { call, answer });
             if emitter.send(Deliver(vec![delivery])).await.is_err() {
                 tracing::debug!("an event was posted after the emitter had stopped");
             }
         }));
-    }
-}
-
-/// What is told to people stands in the log too: cares at info, all else at debug.
-fn log_event(event: &events::Event, effects: Effects, failure: Option<&events::PostFailure>) {
-    let events::Event { subject, severity, reason, message } = event;
-    let about = match subject {
-        Subject::Service(service) => format!("Service {}", service.key),
-        Subject::Node { name, .. } => format!("Node {name}"),
-    };
-    let posted = effects == Effects::Carried;
-    match failure {
-        None | Some(events::PostFailure::Withheld) => match severity {
-            events::Severity::Warning => tracing::info!(about, reason, text = %message, posted, "event"),
-            events::Severity::Normal => tracing::debug!(about, reason, text = %message, posted, "event"),
-        },
-        Some(events::PostFailure::Transient(retry_after)) => {
-            tracing::info!(
-                about,
-                reason,
-                ?retry_after,
-                "the API server did not take an event; it is tried again"
-            );
-        }
-        Some(events::PostFailure::Final(why)) => {
-            let remedy = "let the service account create events in all namespaces";
-            tracing::warn!(about, reason, text = %message, %why, remedy, "the API server refuses an event");
-        }
     }
 }
 
@@ -121,15 +196,31 @@ impl Actor for KubernetesPort {
     }
 }
 
+impl Handler<Heard> for KubernetesPort {
+    type Result = ();
+
+    fn handle(&mut self, Heard { lease, asked, answer }: Heard, _: &mut Self::Context) {
+        let desk = self.desk(lease);
+        desk.told.heard(lease, &desk.requests.place, &asked, &answer);
+    }
+}
+
 impl Handler<Deliver> for KubernetesPort {
     type Result = ();
 
-    fn handle(&mut self, Deliver(deliveries): Deliver, _: &mut Self::Context) {
+    fn handle(&mut self, Deliver(deliveries): Deliver, ctx: &mut Self::Context) {
         for delivery in deliveries {
             if let Delivery::Kubernetes(call) = delivery {
                 match call {
                     KubernetesCall::Open { call, kind, ask } => {
                         self.open(follow::Request { call, kind, ask })
+                    }
+                    KubernetesCall::Lease { call, lease, ask } => {
+                        self.lease(call, lease, ask, ctx.address().recipient());
+                    }
+                    KubernetesCall::ConfigMap { call, ask } => self.config_map(call, ask),
+                    KubernetesCall::CountLockFailures { call, since } => {
+                        self.count_lock_failures(call, since);
                     }
                     KubernetesCall::Post { call, event } => self.post(call, event),
                 }

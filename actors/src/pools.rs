@@ -43,7 +43,7 @@ impl Pools {
                 self.answer_for_nobody(pool.clone(), *attempt);
                 return false;
             }
-            In::Observed(_) | In::Finished(..) | In::Verified(_) => return false,
+            In::Observed(_) | In::Pace(_) | In::Finished(..) | In::Verified(_) => return false,
         }
         let machine = PoolQueue::new(pool.clone(), self.params.clone());
         let switchboard = Arc::clone(&self.switchboard);
@@ -109,6 +109,8 @@ impl Handler<Deliver> for Pools {
                 | Delivery::Discovery(_)
                 | Delivery::Directory(_)
                 | Delivery::Writer(_)
+                | Delivery::Leader(_)
+                | Delivery::Starts(_)
                 | Delivery::Events(_)
                 | Delivery::Board(_)
                 | Delivery::Arm(_)

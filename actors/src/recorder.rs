@@ -22,6 +22,7 @@ const OP_FAILURES: &str = "cloudprovider_azure_op_failure_count";
 const API_DURATION: &str = "cloudprovider_azure_api_request_duration_seconds";
 const API_ERRORS: &str = "cloudprovider_azure_api_request_errors";
 const API_THROTTLED: &str = "cloudprovider_azure_api_request_throttled_count";
+const API_RATE_LIMITED: &str = "cloudprovider_azure_api_request_ratelimited_count";
 const LOCK_WAIT: &str = "cloudprovider_azure_lock_wait_duration_seconds";
 const POOLS: &str = "backend_pool_controller_pools";
 const OLDEST: &str = "backend_pool_controller_oldest_waiting_change_seconds";
@@ -43,16 +44,56 @@ const STALE: &str = "backend_pool_controller_stale_refused_total";
 const STALE_ACCEPTED: &str = "backend_pool_controller_stale_accepted_total";
 const RELISTS: &str = "backend_pool_controller_relists_total";
 const EVENTS: &str = "backend_pool_controller_events_total";
+const LEASE_HELD: &str = "backend_pool_controller_lease_held_seconds";
+const LOCK_FAILURES: &str = "backend_pool_controller_foreign_lock_failures_total";
+const LEADING: &str = "backend_pool_controller_leading";
+const PASSIVE: &str = "backend_pool_controller_passive";
+const FIGHTS: &str = "backend_pool_controller_fights_total";
+const BLOCKED: &str = "backend_pool_controller_blocked_scopes";
+const MAILBOX: &str = "backend_pool_controller_mailbox_waiting";
 const UNMATCHED: &str = "backend_pool_controller_unmatched_answers_total";
 
 /// Upstream's buckets of `op_duration_seconds`, in seconds.
 const OP_BUCKETS: [f64; 17] =
     [0.1, 0.2, 0.5, 1.0, 5.0, 10.0, 15.0, 20.0, 30.0, 40.0, 50.0, 60.0, 100.0, 200.0, 300.0, 600.0, 1200.0];
+/// Upstream's buckets of `api_request_duration_seconds`, in seconds.
+const API_BUCKETS: [f64; 14] =
+    [0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 15.0, 25.0, 50.0, 120.0, 300.0, 600.0, 1200.0];
+/// Buckets of one hold of the shared Lease, in seconds; it ends after 60 at the latest (W7).
+const HOLD_BUCKETS: [f64; 9] = [1.0, 2.0, 5.0, 10.0, 15.0, 20.0, 30.0, 45.0, 60.0];
 /// Buckets of the time from an endpoint change to its write, in seconds.
 const PROGRAMMING_BUCKETS: [f64; 14] =
     [0.25, 0.5, 1.0, 2.0, 3.0, 5.0, 10.0, 20.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1800.0];
 /// Buckets of one call to ARM, in seconds.
 const CALL_BUCKETS: [f64; 11] = [0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0];
+
+/// The lock that stands for a load balancer's lane, by S1's name.
+const LANE: &str = "service_reconcile";
+/// The lock that is the Lease which the cloud-controller-manager takes too.
+const SHARED_LEASE: &str = "azure_resource_locker";
+/// Who waited for a lock: the writer of memberships.
+const UPDATER: &str = "LocalServiceBackendPoolUpdater";
+
+/// Every mailbox, by the actor whose it is; all pools count as one.
+pub const MAILBOXES: [&str; 17] = [
+    "services_watcher",
+    "endpointslices_watcher",
+    "nodes_watcher",
+    "informer",
+    "discovery",
+    "directory",
+    "pools",
+    "pool",
+    "writer",
+    "leader",
+    "starts",
+    "events",
+    "board",
+    "arm_port",
+    "kubernetes_port",
+    "metrics",
+    "host",
+];
 
 /// Labels that are the same on every upstream-named series.
 #[derive(Clone, Debug)]
@@ -68,17 +109,22 @@ pub struct CloudLabels {
 /// # Errors
 /// A recorder is installed already.
 pub fn install() -> Result<PrometheusHandle, BuildError> {
-    // S1's lock wait buckets: 1 ms to 8.192 s, each twice the one before.
-    let lock_buckets: Vec<f64> = (0..14).map(|power| 0.001 * f64::from(1_u32 << power)).collect();
-    let handle = PrometheusBuilder::new()
-        .set_buckets_for_metric(Matcher::Full(OP_DURATION.to_owned()), &OP_BUCKETS)?
-        .set_buckets_for_metric(Matcher::Full(API_DURATION.to_owned()), &OP_BUCKETS)?
-        .set_buckets_for_metric(Matcher::Full(LOCK_WAIT.to_owned()), &lock_buckets)?
-        .set_buckets_for_metric(Matcher::Full(PROGRAMMING.to_owned()), &PROGRAMMING_BUCKETS)?
-        .set_buckets_for_metric(Matcher::Full(ARM_CALLS.to_owned()), &CALL_BUCKETS)?
-        .install_recorder()?;
+    let handle = builder()?.install_recorder()?;
     describe();
     Ok(handle)
+}
+
+/// A recorder's settings: the buckets of each histogram.
+fn builder() -> Result<PrometheusBuilder, BuildError> {
+    // S1's lock wait buckets: 1 ms to 8.192 s, each twice the one before.
+    let lock_buckets: Vec<f64> = (0..14).map(|power| 0.001 * f64::from(1_u32 << power)).collect();
+    PrometheusBuilder::new()
+        .set_buckets_for_metric(Matcher::Full(OP_DURATION.to_owned()), &OP_BUCKETS)?
+        .set_buckets_for_metric(Matcher::Full(API_DURATION.to_owned()), &API_BUCKETS)?
+        .set_buckets_for_metric(Matcher::Full(LOCK_WAIT.to_owned()), &lock_buckets)?
+        .set_buckets_for_metric(Matcher::Full(PROGRAMMING.to_owned()), &PROGRAMMING_BUCKETS)?
+        .set_buckets_for_metric(Matcher::Full(LEASE_HELD.to_owned()), &HOLD_BUCKETS)?
+        .set_buckets_for_metric(Matcher::Full(ARM_CALLS.to_owned()), &CALL_BUCKETS)
 }
 
 fn describe() {
@@ -91,7 +137,16 @@ fn describe() {
     describe_histogram!(API_DURATION, Unit::Seconds, "Requests to ARM that were answered or timed out.");
     describe_counter!(API_ERRORS, Unit::Count, "Requests to ARM that failed.");
     describe_counter!(API_THROTTLED, Unit::Count, "Requests to ARM that were answered with 429.");
-    describe_histogram!(LOCK_WAIT, Unit::Seconds, "Time that due work waited for its lane.");
+    describe_counter!(
+        API_RATE_LIMITED,
+        Unit::Count,
+        "Requests to ARM that waited for a rate limit of the cloud configuration."
+    );
+    describe_histogram!(
+        LOCK_WAIT,
+        Unit::Seconds,
+        "Time that due work waited for its lane or the shared Lease."
+    );
     describe_gauge!(POOLS, Unit::Count, "Pools by state.");
     describe_gauge!(OLDEST, Unit::Seconds, "Age of the oldest change that waits; 0 when none does.");
     describe_counter!(ATTEMPTS, Unit::Count, "Attempts by how they ended.");
@@ -128,12 +183,51 @@ fn describe() {
     );
     describe_counter!(RELISTS, Unit::Count, "Lists made again, by reason.");
     describe_counter!(EVENTS, Unit::Count, "Kubernetes events by result.");
+    describe_histogram!(LEASE_HELD, Unit::Seconds, "How long the shared Lease was held each time.");
+    describe_counter!(
+        LOCK_FAILURES,
+        Unit::Count,
+        "Lock failures of the cloud-controller-manager during our holds."
+    );
+    describe_gauge!(LEADING, "Whether this process leads: 1 or 0.");
+    describe_gauge!(PASSIVE, "Whether this process stays out of the election after too many starts: 1 or 0.");
+    describe_counter!(FIGHTS, Unit::Count, "Foreign additions undone for the third time or more.");
+    describe_gauge!(BLOCKED, Unit::Count, "Load balancers that are blocked after failures, or 1 for all.");
+    describe_gauge!(MAILBOX, Unit::Count, "Messages that wait for an actor for longer than a moment.");
     describe_counter!(UNMATCHED, Unit::Count, "Answers that nobody waited for.");
 }
 
 /// Sets the age of the oldest change that waits, as of the moment at which the metrics are asked for.
 pub fn oldest_waiting_change(age: Option<Duration>) {
     gauge!(OLDEST).set(age.unwrap_or_default().as_secs_f64());
+}
+
+/// What waits for a mailbox has changed, as one of its senders sees it; the gauge is the sum over all senders.
+pub(crate) fn mailbox_changed(mailbox: &'static str, before: usize, now: usize) {
+    let change = |count: usize| as_f64(u64::try_from(count).unwrap_or(u64::MAX));
+    if now > before {
+        gauge!(MAILBOX, "actor" => mailbox).increment(change(now - before));
+    } else if now < before {
+        gauge!(MAILBOX, "actor" => mailbox).decrement(change(before - now));
+    }
+}
+
+fn lock_wait(lock: &'static str, waited: Duration) {
+    histogram!(LOCK_WAIT, "lock" => lock, "caller" => UPDATER).record(waited.as_secs_f64());
+}
+
+/// A call by upstream's name.
+fn request_of(verb: ArmVerb) -> &'static str {
+    match verb {
+        ArmVerb::GetLoadBalancer => "load_balancers_get",
+        ArmVerb::GetPool => "backend_address_pools_get",
+        ArmVerb::PutPool => "backend_address_pools_create_or_update",
+        ArmVerb::Poll => "operations_get",
+    }
+}
+
+fn flag(set: bool) -> f64 {
+    f64::from(u8::from(set))
 }
 
 /// The metrics actor.
@@ -151,6 +245,29 @@ impl Recorder {
         Recorder { handle, labels, pools }
     }
 
+    /// Series that alerts ask for exist from the start, at zero.
+    fn begin(&mut self) {
+        for state in PoolState::ALL {
+            self.moved(None, Some(state));
+            self.moved(Some(state), None);
+        }
+        for class in GateClass::ALL {
+            self.record(Sample::Gate { class, closed: false });
+        }
+        self.record(Sample::Leading(false));
+        self.record(Sample::Passive(false));
+        self.record(Sample::Blocked { scopes: 0 });
+        for counted in [DRIFT, LOST, FIGHTS, LOCK_FAILURES, UNMATCHED] {
+            counter!(counted).absolute(0);
+        }
+        for result in ["posted", "withheld", "dropped"] {
+            counter!(EVENTS, "result" => result).absolute(0);
+        }
+        for mailbox in MAILBOXES {
+            gauge!(MAILBOX, "actor" => mailbox).increment(0.0);
+        }
+    }
+
     fn record(&mut self, sample: Sample) {
         match sample {
             Sample::Attempt { took, failed } => self.attempt(took, failed),
@@ -161,6 +278,9 @@ impl Recorder {
                 histogram!(ARM_CALLS, "operation" => verb.as_str(), "result" => result.as_str())
                     .record(took.as_secs_f64());
             }
+            Sample::RateLimited(verb) => {
+                counter!(API_RATE_LIMITED, &self.upstream(request_of(verb))).increment(1);
+            }
             Sample::PoolState { from, to } => self.moved(from, to),
             Sample::Drift => counter!(DRIFT).increment(1),
             Sample::LostWrite => counter!(LOST).increment(1),
@@ -168,20 +288,22 @@ impl Recorder {
             Sample::NotManageable { reason, pools } => {
                 gauge!(NOT_MANAGEABLE, "reason" => reason.0).set(as_f64(pools));
             }
-            Sample::LaneWait(waited) => {
-                histogram!(LOCK_WAIT, "lock" => "service_reconcile", "caller" => "LocalServiceBackendPoolUpdater")
-                    .record(waited.as_secs_f64());
-            }
+            Sample::LaneWait(waited) => lock_wait(LANE, waited),
+            Sample::LeaseWait(waited) => lock_wait(SHARED_LEASE, waited),
+            Sample::LeaseHeld(held) => histogram!(LEASE_HELD).record(held.as_secs_f64()),
+            Sample::ForeignLockFailures(count) => counter!(LOCK_FAILURES).increment(count),
+            Sample::Leading(leading) => gauge!(LEADING).set(flag(leading)),
+            Sample::Passive(passive) => gauge!(PASSIVE).set(flag(passive)),
+            Sample::Fight => counter!(FIGHTS).increment(1),
+            Sample::Blocked { scopes } => gauge!(BLOCKED).set(as_f64(scopes)),
             Sample::Lanes { busy, waiting } => {
                 gauge!(LANES_BUSY).set(as_f64(busy));
                 gauge!(LANES_WAITING).set(as_f64(waiting));
             }
-            Sample::Gate { class, closed } => {
-                gauge!(GATE, "class" => class.as_str()).set(f64::from(u8::from(closed)))
-            }
+            Sample::Gate { class, closed } => gauge!(GATE, "class" => class.as_str()).set(flag(closed)),
             Sample::BudgetLeft { class, share } => gauge!(BUDGET, "class" => class.as_str()).set(share),
             Sample::SourceFresh { kind, fresh } => {
-                gauge!(FRESH, "kind" => kind.resource()).set(f64::from(u8::from(fresh)));
+                gauge!(FRESH, "kind" => kind.resource()).set(flag(fresh));
             }
             Sample::CachedObjects { kind, count } => {
                 gauge!(OBJECTS, "kind" => kind.resource()).set(as_f64(count))
@@ -211,13 +333,7 @@ impl Recorder {
 
     /// The same call under upstream's names, where something was sent.
     fn request(&self, verb: ArmVerb, took: Duration, result: ArmResult) {
-        let request = match verb {
-            ArmVerb::GetLoadBalancer => "load_balancers_get",
-            ArmVerb::GetPool => "backend_address_pools_get",
-            ArmVerb::PutPool => "backend_address_pools_create_or_update",
-            ArmVerb::Poll => "operations_get",
-        };
-        let labels = self.upstream(request);
+        let labels = self.upstream(request_of(verb));
         match result {
             ArmResult::NotSent => return,
             ArmResult::Ok => {}
@@ -261,17 +377,7 @@ impl Actor for Recorder {
     type Context = Context<Self>;
 
     fn started(&mut self, ctx: &mut Self::Context) {
-        // Series that alerts ask for exist from the start, at zero.
-        for state in PoolState::ALL {
-            self.moved(None, Some(state));
-            self.moved(Some(state), None);
-        }
-        for class in GateClass::ALL {
-            self.record(Sample::Gate { class, closed: false });
-        }
-        counter!(DRIFT).absolute(0);
-        counter!(LOST).absolute(0);
-        counter!(UNMATCHED).absolute(0);
+        self.begin();
         ctx.run_interval(UPKEEP, |recorder, _| recorder.handle.run_upkeep());
     }
 }
@@ -287,3 +393,6 @@ impl Handler<Deliver> for Recorder {
         }
     }
 }
+
+#[cfg(test)]
+pub(crate) mod tests;

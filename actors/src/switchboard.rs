@@ -25,6 +25,10 @@ pub enum End {
     Pools,
     /// The writer.
     Writer,
+    /// The Leader.
+    Leader,
+    /// The keeper of the notes of starts.
+    Starts,
     /// The event emitter.
     Events,
     /// The board.
@@ -48,6 +52,8 @@ impl From<&Address> for End {
             Address::Directory => End::Directory,
             Address::Pool(_) => End::Pools,
             Address::Writer => End::Writer,
+            Address::Leader => End::Leader,
+            Address::Starts => End::Starts,
             Address::Events => End::Events,
             Address::Board => End::Board,
             Address::ArmPort => End::ArmPort,
@@ -73,6 +79,10 @@ pub struct Switchboard {
     pub pools: Recipient<Deliver>,
     /// The writer.
     pub writer: Recipient<Deliver>,
+    /// The Leader.
+    pub leader: Recipient<Deliver>,
+    /// The keeper of the notes of starts.
+    pub starts: Recipient<Deliver>,
     /// The event emitter.
     pub events: Recipient<Deliver>,
     /// The board.
@@ -100,6 +110,8 @@ impl Switchboard {
             End::Directory => &self.directory,
             End::Pools => &self.pools,
             End::Writer => &self.writer,
+            End::Leader => &self.leader,
+            End::Starts => &self.starts,
             End::Events => &self.events,
             End::Board => &self.board,
             End::ArmPort => &self.arm,

@@ -234,21 +234,31 @@ impl CloudConfig {
         }
     }
 
-    /// The limit on load balancer calls, when one is enabled (W9): `loadBalancerRateLimit`, else the general keys.
-    pub fn rate_limit(&self) -> Option<RateLimit> {
+    /// The reads per second that the file asks for where a limit is enabled and they are fewer than
+    /// [`MIN_READS_PER_SECOND`].
+    pub(crate) fn reads_below_floor(&self) -> Option<f64> {
+        self.configured_reads_per_second().filter(|reads| *reads < MIN_READS_PER_SECOND)
+    }
+
+    /// The reads per second that the file asks for, where a limit is enabled.
+    fn configured_reads_per_second(&self) -> Option<f64> {
         let general = &self.rate_limit;
         let own = self.load_balancer_rate_limit.as_ref().unwrap_or(general);
-        if own.enabled != Some(true) {
-            return None;
-        }
-        let decimal = |value: Option<f64>| value.filter(|value| *value > 0.0);
+        (own.enabled == Some(true)).then(|| decimal(own.qps).or(decimal(general.qps)).unwrap_or(1.0))
+    }
+
+    /// The limit on load balancer calls, when one is enabled (W9): `loadBalancerRateLimit`, else the general keys.
+    pub fn rate_limit(&self) -> Option<RateLimit> {
+        let reads_per_second = self.configured_reads_per_second()?.max(MIN_READS_PER_SECOND);
+        let general = &self.rate_limit;
+        let own = self.load_balancer_rate_limit.as_ref().unwrap_or(general);
         let whole = |value: Option<i64>| value.and_then(|value| u32::try_from(value).ok()).filter(|v| *v > 0);
         let reads = decimal(general.qps).unwrap_or(1.0);
         let burst = whole(general.bucket).unwrap_or(5);
         let writes = decimal(general.qps_write).unwrap_or(reads);
         let write_burst = whole(general.bucket_write).unwrap_or(burst);
         Some(RateLimit {
-            reads_per_second: decimal(own.qps).unwrap_or(reads).max(MIN_READS_PER_SECOND),
+            reads_per_second,
             read_burst: whole(own.bucket).unwrap_or(burst),
             writes_per_second: decimal(own.qps_write).unwrap_or(writes),
             write_burst: whole(own.bucket_write).unwrap_or(write_burst),
@@ -264,6 +274,11 @@ impl CloudConfig {
     pub(crate) fn file(&self) -> &CloudFile {
         &self.file
     }
+}
+
+/// A rate that says something.
+fn decimal(value: Option<f64>) -> Option<f64> {
+    value.filter(|value| *value > 0.0)
 }
 
 const MAX_RETRIES: &str = "loadBalancerBackendPoolUpdateMaxRetries";

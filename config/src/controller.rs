@@ -5,6 +5,7 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
+mod compatibility;
 mod key;
 mod reader;
 mod reference;
@@ -12,8 +13,9 @@ mod setting;
 
 pub use key::{DefaultValue, Key, Section, environment_name};
 pub use reference::reference;
-pub use setting::{IdentityMode, LogFormat, LogLevel, MembersAdd};
+pub use setting::{Compatibility, IdentityMode, LogFormat, LogLevel, MembersAdd, ObjectName};
 
+pub(crate) use compatibility::{Departure, imitate};
 pub(crate) use reader::{MAX_RETRY_INTERVAL, Reader};
 
 use crate::selector::LabelSelector;
@@ -111,6 +113,9 @@ settings! {
         /// How to sign in at ARM: as the cloud configuration and the environment say (auto), not at all (anonymous,
         /// only to a loopback endpoint), or with the projected service account token (workloadIdentity).
         identity: IdentityMode = "identity", AnyValue, Fixed("auto"), since "0.1.0";
+        /// Whose times and precautions hold where a key below is not set: this service's own (default), or, as far as it
+        /// has words for them, those of the cloud-controller-manager's updater (upstream).
+        compatibility: Compatibility = "compatibility", AnyValue, Fixed("default"), since "0.1.0";
     }
     /// Which Services take part.
     services: Services = "services" {
@@ -161,12 +166,37 @@ settings! {
         /// How often one write reads again and starts anew after such a failure.
         etag_rounds: u32 = "etagRounds", 1..=10, Fixed("3"), since "0.1.0";
     }
+    /// Sending requests to ARM.
+    client: Client = "client" {
+        /// Whether a throttled request (HTTP 429) is sent again within the same attempt.
+        retry_throttled: bool = "retryThrottled", AnyValue, Fixed("false"), since "0.1.0";
+    }
+    /// Our own Lease, by which the replicas agree on the one that writes.
+    leader_election: LeaderElection = "leaderElection" {
+        /// The Lease's namespace; all replicas of one cluster have the same, in whatever namespace they run.
+        namespace: ObjectName = "namespace", AnyValue, Fixed("kube-system"), since "0.1.0";
+        /// The Lease's name; all replicas of one cluster have the same.
+        name: ObjectName = "name", AnyValue, Fixed("azure-backend-pool-controller"), since "0.1.0";
+    }
+    /// The Lease that the cloud-controller-manager takes for its own writes, and we for ours.
+    lease: Lease = "lease" {
+        /// Its namespace; change it only together with that of the cloud-controller-manager.
+        namespace: ObjectName = "namespace", AnyValue, Fixed("kube-system"), since "0.1.0";
+        /// Its name; change it only together with that of the cloud-controller-manager.
+        name: ObjectName = "name", AnyValue, Fixed("aks-managed-resource-locker"), since "0.1.0";
+        /// For how long after it was taken writes may start.
+        max_hold: Duration = "maxHold", secs(1)..=secs(30), Fixed("20s"), since "0.1.0";
+        /// How long it is left to others at least, where another holder was seen within the last hour.
+        min_off: Duration = "minOff", secs(0)..=secs(60), Fixed("5s"), since "0.1.0";
+        /// Whether a node that must go may be taken out of service without it after 2 s.
+        bypass_for_drain: bool = "bypassForDrain", AnyValue, Fixed("false"), since "0.1.0";
+    }
     /// How many ARM calls this service may make. Azure allows 1000 writes and 10000 reads in 5 minutes to everything
     /// in a subscription and region together.
     budget: Budget = "budget" {
-        /// Writes in 5 minutes.
+        /// Writes in 5 minutes, over time; as many may be saved up in quiet times and spent at once.
         writes_per_5_minutes: u32 = "writesPer5Minutes", 10..=1_000_000, Fixed("500"), since "0.1.0";
-        /// Reads in 5 minutes.
+        /// Reads in 5 minutes, over time; as many may be saved up in quiet times and spent at once.
         reads_per_5_minutes: u32 = "readsPer5Minutes", 10..=10_000_000, Fixed("5000"), since "0.1.0";
     }
     /// Listeners.

@@ -21,9 +21,9 @@ pub use cloud::{
     is_loopback,
 };
 pub use controller::{
-    Batching, Budget, ControllerConfig, DefaultValue, Discovery, Guards, Http, IdentityMode, KEYS, Key, Log,
-    LogFormat, LogLevel, Members, MembersAdd, Resync, SECTIONS, Section, Services, Writer, environment_name,
-    reference,
+    Batching, Budget, Client, Compatibility, ControllerConfig, DefaultValue, Discovery, Guards, Http,
+    IdentityMode, KEYS, Key, LeaderElection, Lease, Log, LogFormat, LogLevel, Members, MembersAdd,
+    ObjectName, Resync, SECTIONS, Section, Services, Writer, environment_name, reference,
 };
 pub use identity::{Identity, ManagedIdentity};
 pub use load::{Config, Loaded};

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::cloud::{CloudConfig, DEFAULT_UPDATE_INTERVAL, Login};
-use crate::controller::{ControllerConfig, MAX_RETRY_INTERVAL, Reader};
+use crate::controller::{self, ControllerConfig, Departure, MAX_RETRY_INTERVAL, Reader};
 use crate::document;
 use crate::duration;
 use crate::identity::{self, Decision, Identity};
@@ -58,11 +58,13 @@ impl Config {
         });
         let tick = cloud_config.as_ref().map_or(DEFAULT_UPDATE_INTERVAL, CloudConfig::update_interval);
         let mut reader = Reader::new(controller.name(), root.as_ref(), env, tick);
-        let settings = ControllerConfig::read(&mut reader);
+        let mut settings = ControllerConfig::read(&mut reader);
+        let departures = controller::imitate(&mut settings, &mut reader.effective, tick);
         warnings.extend(reader.near_misses());
         problems.append(&mut reader.problems);
         let mut checks = Checks { file: controller.name(), values: reader.effective, problems, warnings };
         checks.settings(&settings);
+        checks.departures(&departures);
         let decision =
             cloud_config.as_ref().map(|config| checks.identity(&settings, config, cloud.name(), env));
         if let Some(cloud) = &cloud_config {
@@ -159,6 +161,16 @@ impl Checks<'_> {
                 remedy: "shorten quietPeriod or lengthen maxDelay".to_owned(),
             });
         }
+        let (own, shared) = (&settings.leader_election, &settings.lease);
+        if (&own.namespace, &own.name) == (&shared.namespace, &shared.name) {
+            self.problems.push(Problem {
+                place: self.place("leaderElection.name"),
+                field: "leaderElection.name".to_owned(),
+                found: format!("{}/{}", own.namespace.as_str(), own.name.as_str()),
+                expected: "another Lease than that of lease.namespace and lease.name".to_owned(),
+                remedy: "leave out both names, or give the replicas a Lease of their own".to_owned(),
+            });
+        }
         let http = &settings.http;
         if http.admin_listen.port() != 0 && overlap(http.health_listen, http.admin_listen) {
             self.problems.push(Problem {
@@ -168,6 +180,17 @@ impl Checks<'_> {
                 expected: format!("another port than http.healthListen, which is {}", http.health_listen),
                 remedy: "give each listener a port of its own".to_owned(),
             });
+        }
+    }
+
+    /// What was set in spite of `compatibility: upstream`.
+    fn departures(&mut self, departures: &[Departure]) {
+        for Departure { path, expected } in departures {
+            let message = format!(
+                "set, and so not what compatibility: upstream has, which is {expected}; remove the key, or \
+                 live with the difference"
+            );
+            self.warn(path, &message);
         }
     }
 
@@ -223,7 +246,7 @@ impl Checks<'_> {
     fn place(&self, path: &str) -> Place {
         match self.origin(path) {
             Origin::Environment(name) => Place::Environment(name),
-            Origin::File | Origin::Default => Place::File(self.file.to_owned()),
+            Origin::File | Origin::Default | Origin::Compatibility => Place::File(self.file.to_owned()),
         }
     }
 }

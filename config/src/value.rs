@@ -36,6 +36,8 @@ pub enum Value {
 pub enum Origin {
     /// Nobody set it.
     Default,
+    /// Nobody set it, and it follows from `compatibility: upstream` (C2).
+    Compatibility,
     /// The configuration file.
     File,
     /// The named environment variable.
@@ -46,6 +48,7 @@ impl Origin {
     fn text(&self) -> String {
         match self {
             Self::Default => "default".to_owned(),
+            Self::Compatibility => "compatibility".to_owned(),
             Self::File => "file".to_owned(),
             Self::Environment(name) => format!("environment {name}"),
         }

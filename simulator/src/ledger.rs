@@ -37,6 +37,8 @@ pub struct Ledger {
 struct Entry {
     wanted: Wanted,
     right: bool,
+    /// When it last became right.
+    right_since_us: u64,
     /// When the changes were made whose new members are not all there yet.
     waiting: Vec<u64>,
 }
@@ -80,7 +82,10 @@ impl Ledger {
         let right = entry.wanted.is_met_by(members);
         let before = std::mem::replace(&mut entry.right, right);
         match (before, right) {
-            (false, true) => self.wrong -= 1,
+            (false, true) => {
+                self.wrong -= 1;
+                entry.right_since_us = at_us;
+            }
             (true, false) => self.wrong += 1,
             (true, true) | (false, false) => return,
         }
@@ -119,6 +124,20 @@ impl Ledger {
     #[must_use]
     pub fn first_change_to_right_us(&self) -> Option<u64> {
         Some(self.all_right_since_us?.saturating_sub(self.first_change_us?))
+    }
+
+    /// Microseconds from the first change until all pools of each load balancer were right; `None` for one of which
+    /// a pool is not.
+    #[must_use]
+    pub fn first_change_to_right_by_load_balancer_us(&self) -> BTreeMap<String, Option<u64>> {
+        let mut all: BTreeMap<String, Option<u64>> = BTreeMap::new();
+        let first = self.first_change_us.unwrap_or(0);
+        for (name, entry) in &self.pools {
+            let took = entry.right.then(|| entry.right_since_us.saturating_sub(first));
+            let longest = all.entry(name.load_balancer.clone()).or_insert(Some(0));
+            *longest = longest.zip(took).map(|(one, other)| one.max(other));
+        }
+        all
     }
 
     /// How long each change waited for its members, in microseconds, sorted; without those that still wait.
@@ -161,6 +180,22 @@ mod tests {
         assert_eq!((ledger.wrong(), ledger.waits_us()), (1, vec![3_000]));
         ledger.observe(&pool, &ips(&[2]), 9_000);
         assert_eq!((ledger.wrong(), ledger.first_change_to_right_us()), (0, Some(8_000)));
+    }
+
+    #[test]
+    fn the_pools_of_each_load_balancer_have_a_time_of_their_own() {
+        let mut ledger = Ledger::default();
+        for (lb, at_us) in [("a", 2_000), ("b", 5_000), ("c", 0)] {
+            let pool = PoolName::new(lb, "pool");
+            ledger.begin(pool.clone(), wanted(&[1], &[1]), &ips(&[1]));
+            ledger.want(pool.clone(), wanted(&[2], &[2]), &ips(&[1]), 1_000);
+            if at_us > 0 {
+                ledger.observe(&pool, &ips(&[2]), at_us);
+            }
+        }
+        let took: Vec<Option<u64>> =
+            ledger.first_change_to_right_by_load_balancer_us().into_values().collect();
+        assert_eq!(took, [Some(1_000), Some(4_000), None]);
     }
 
     #[test]

@@ -56,16 +56,23 @@ pub fn latency(text: &str) -> Result<Latency, BadNotation> {
     }
 }
 
-/// A fault of pool PUTs: `every:N:STATUS`, `every:N:STATUS:RETRY-AFTER` or `every:N:lost` (applied, and the
-/// connection dropped without an answer).
+/// A fault of pool PUTs: `every:N:STATUS`, `every:N:STATUS:RETRY-AFTER`, `every:N:lock:RETRY-AFTER` (429 because
+/// another operation holds the load balancer) or `every:N:lost` (applied, and the connection dropped without an
+/// answer); with `@LOAD-BALANCER` behind it, of that one alone.
 ///
 /// # Errors
 /// Anything else.
 pub fn fault(text: &str) -> Result<Fault, BadNotation> {
     let bad = || BadNotation {
         found: text.to_owned(),
-        expected: "a fault such as every:20:409, every:20:429:2 or every:20:lost",
+        expected: "a fault such as every:20:409, every:20:429:2, every:20:lock:2@lb-1 or every:20:lost",
     };
+    if let Some((text, balancer)) = text.rsplit_once('@') {
+        if balancer.is_empty() || text.contains('@') {
+            return Err(bad());
+        }
+        return fault(text).map(|fault| Fault { load_balancer: Some(balancer.to_owned()), ..fault });
+    }
     let parts: Vec<&str> = text.splitn(4, ':').collect();
     let (every, what, retry_after) = match parts.as_slice() {
         ["every", every, what] => (every, what, None),
@@ -75,6 +82,10 @@ pub fn fault(text: &str) -> Result<Fault, BadNotation> {
     let every: u64 = every.parse().ok().filter(|every| *every > 0).ok_or_else(bad)?;
     if *what == "lost" && retry_after.is_none() {
         return Ok(Fault { effect: FaultEffect::LoseAnswer, ..Fault::every_nth_put(every, 500, "", None) });
+    }
+    if *what == "lock" {
+        let code = "RetryableErrorDueToAnotherOperation";
+        return Ok(Fault::every_nth_put(every, 429, code, retry_after));
     }
     let status: u16 = what.parse().ok().filter(|status| (400..600).contains(status)).ok_or_else(bad)?;
     Ok(Fault::every_nth_put(every, status, code_of(status), retry_after))
@@ -122,8 +133,13 @@ mod tests {
         let expected = Fault::every_nth_put(20, 409, "AnotherOperationInProgress", None);
         assert_eq!(fault("every:20:409"), Ok(expected));
         assert_eq!(fault("every:5:429:2"), Ok(Fault::every_nth_put(5, 429, "TooManyRequests", Some("2"))));
+        let lock = Fault::every_nth_put(20, 429, "RetryableErrorDueToAnotherOperation", Some("2"));
+        let at_one = Fault { load_balancer: Some("lb-1".to_owned()), ..lock.clone() };
+        assert_eq!((fault("every:20:lock:2"), fault("every:20:lock:2@lb-1")), (Ok(lock), Ok(at_one)));
         assert_eq!(fault("every:3:lost").map(|fault| fault.effect), Ok(FaultEffect::LoseAnswer));
-        for bad in ["every:0:409", "every:20", "each:20:409", "every:20:200", "every:20:lost:1", ""] {
+        for bad in
+            ["every:0:409", "every:20", "each:20:409", "every:20:200", "every:20:lost:1", "every:20:409@", ""]
+        {
             assert!(fault(bad).is_err(), "{bad:?}");
         }
     }

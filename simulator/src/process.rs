@@ -69,7 +69,8 @@ impl Process {
         // The environment of whoever simulates must not reach into the files, nor send loopback to a proxy.
         for (key, _) in std::env::vars_os() {
             let name = key.to_string_lossy();
-            if name.starts_with("POOL_CONTROLLER_") || name.starts_with("AZURE_") || name == "KUBECONFIG" {
+            let reaches_in = ["POOL_CONTROLLER_", "AZURE_", "POD_"].iter().any(|head| name.starts_with(head));
+            if reaches_in || name == "KUBECONFIG" {
                 command.env_remove(&key);
             }
         }

@@ -55,6 +55,8 @@ pub struct Report {
     pub max_concurrent_puts_per_lb: u64,
     /// From the first change until all pools were right; nothing when they were not.
     pub first_event_to_converged_seconds: Option<f64>,
+    /// The same for the pools of each load balancer; nothing for one of which a pool was not right.
+    pub converged_seconds_by_load_balancer: BTreeMap<String, Option<f64>>,
     /// From a change that requires new members until all of its pool's required members were there.
     pub convergence_seconds: Convergence,
     /// Attempts that failed and were announced to be made again.
@@ -112,12 +114,14 @@ impl Report {
         seed: u64,
         began_us: u64,
     ) -> Self {
-        let (arm, pools, waits_us, waiting, to_right_us) = fakes
+        let (arm, pools, waits_us, waiting, to_right_us, by_balancer) = fakes
             .azure
             .ask(|azure, _| {
                 let ledger = &azure.ledger;
                 let to_right = ledger.first_change_to_right_us();
-                (azure.model.counters(), ledger.pools(), ledger.waits_us(), ledger.waiting(), to_right)
+                let by_balancer = ledger.first_change_to_right_by_load_balancer_us();
+                let counters = azure.model.counters();
+                (counters, ledger.pools(), ledger.waits_us(), ledger.waiting(), to_right, by_balancer)
             })
             .await;
         let told = |cluster: &mut Cluster, _| (events_by_reason(&cluster.model), warnings(&cluster.model));
@@ -141,6 +145,10 @@ impl Report {
             arm_superseded: arm.superseded,
             max_concurrent_puts_per_lb: arm.max_concurrent_puts,
             first_event_to_converged_seconds: to_right_us.filter(|_| converged).map(seconds),
+            converged_seconds_by_load_balancer: by_balancer
+                .into_iter()
+                .map(|(lb, took)| (lb, took.map(seconds)))
+                .collect(),
             convergence_seconds: Convergence::of(&waits_us, waiting),
             retries: events.get(RETRYING).copied().unwrap_or(0),
             events,

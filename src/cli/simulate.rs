@@ -19,7 +19,7 @@ use super::{say, tell};
 /// How long the service may take to become ready.
 const READY_WITHIN: Duration = Duration::from_secs(60);
 /// How long the service may take to end.
-const END_WITHIN: Duration = Duration::from_secs(30);
+const END_WITHIN: Duration = Duration::from_secs(35);
 /// What the pools get on top of the duration to become right, where nothing else is said.
 const SETTLE: Duration = Duration::from_secs(120);
 /// A time that does not end while anybody watches.
@@ -70,7 +70,8 @@ pub(super) struct SimulateArgs {
     /// The service's members.removalDelay, where it is not the default.
     #[arg(long, value_parser = simulator::duration)]
     removal_delay: Option<Duration>,
-    /// Misbehaviour of ARM on writes: every:N:STATUS, every:N:STATUS:RETRY-AFTER or every:N:lost. Repeatable.
+    /// Misbehaviour of ARM on writes: every:N:STATUS, every:N:STATUS:RETRY-AFTER, every:N:lock:RETRY-AFTER or
+    /// every:N:lost, with @LOAD-BALANCER behind it of that one alone. Repeatable.
     #[arg(long, value_parser = simulator::fault)]
     fault: Vec<Fault>,
     /// How long to wait, after the last change, until every pool is right [default: the duration and 120 s].

@@ -8,7 +8,10 @@ use pool_core::assignment::Held;
 use pool_core::level::{Provenance, Source};
 use pool_core::machine::Now;
 use pool_core::sample::GateClass;
-use pool_core::view::{GateView, LaneView, LbView, PoolView, ServiceView, Snapshot, SourceView};
+use pool_core::view::{
+    GateView, LaneView, LbView, LeadershipView, LockView, PoolView, ServiceView, Snapshot, SourceView,
+    StartsView,
+};
 use serde_json::{Value, json};
 
 /// Shows views as of one moment.
@@ -160,6 +163,43 @@ impl Show {
                 "pool": pool.to_string(), "class": class, "seconds": self.age(*since),
             })).collect::<Vec<_>>(),
             "closedForSeconds": lane.closed_until.map(|at| self.until(at)),
+            "blockedBy": lane.blocked_by,
+        })
+    }
+
+    /// Who leads.
+    pub(super) fn leadership(&self, leadership: &LeadershipView) -> Value {
+        json!({
+            "identity": leadership.identity,
+            "role": leadership.role,
+            "roleSeconds": self.age(leadership.since),
+            "holder": leadership.holder,
+            "term": leadership.epoch.0,
+            "certainForSeconds": leadership.until.filter(|at| *at != Now::NEVER).map(|at| self.until(at)),
+            "lastError": leadership.last_error,
+        })
+    }
+
+    /// The note of this start.
+    pub(super) fn starts(&self, starts: &StartsView) -> Value {
+        json!({
+            "phase": starts.phase,
+            "endsInSeconds": starts.until.map(|at| self.until(at)),
+            "notes": starts.notes,
+            "noted": starts.noted,
+            "lastError": starts.last_error,
+        })
+    }
+
+    /// The shared Lease.
+    pub(super) fn lock(&self, lock: &LockView) -> Value {
+        json!({
+            "state": lock.state,
+            "stateSeconds": self.age(lock.since),
+            "holder": lock.holder,
+            "endsInSeconds": lock.until.filter(|at| *at != Now::NEVER).map(|at| self.until(at)),
+            "wantedSeconds": lock.wanted_since.map(|at| self.age(at)),
+            "lastError": lock.last_error,
         })
     }
 

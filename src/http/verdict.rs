@@ -45,7 +45,7 @@ fn about(id: &PoolId, snapshot: &Snapshot) -> Option<String> {
     let Some(pool) = snapshot.pools.get(id) else {
         return Some(format!("pool {id} has not been looked at yet"));
     };
-    if let Some(held) = &pool.held {
+    if let Some(held) = pool.held.as_ref().filter(|_| pool.state != PoolState::Quarantined) {
         let why = match held.reason {
             HeldReason::EmptyConfirm => {
                 "until it is certain that the Service has no endpoints (guards.emptyConfirm)"
@@ -75,6 +75,9 @@ fn of_state(pool: &PoolView) -> Option<String> {
             "is compared and not written: a Service of it has the annotation azure-backend-pool-controller.io/pause"
         }
         PoolState::Failed => "was not written",
+        PoolState::Quarantined => {
+            "is quarantined for an error of the controller: report it, and restart the controller to try again"
+        }
     };
     Some(
         pool.last_error

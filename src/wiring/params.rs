@@ -4,12 +4,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use actors::clock::Clock;
+use actors::kubernetes::{Place, Places};
 use actors::recorder::CloudLabels;
 use arm::Identity as ArmIdentity;
-use config::{Config, Identity, Login, MembersAdd};
+use config::{Compatibility, Config, Identity, Login, MembersAdd, ObjectName};
 use pool_core::ids::{LbName, NetworkId};
 use pool_core::informer::{Counts, Requirement, Selector};
-use pool_core::{directory, discovery, events, informer, queue, writer};
+use pool_core::{directory, discovery, events, informer, leader, queue, starts, writer};
 
 /// D6: how long a node's last known address is tolerated.
 const LAST_KNOWN_FOR: Duration = Duration::from_secs(300);
@@ -35,16 +36,27 @@ pub struct Machines {
     pub queue: queue::Params,
     /// The writer's.
     pub writer: writer::Params,
+    /// The Leader's.
+    pub leader: leader::Params,
+    /// Of the keeper of the notes of starts.
+    pub starts: starts::Params,
     /// The event emitter's.
     pub events: events::Params,
 }
 
+/// Who this process is.
+#[derive(Clone, Debug)]
+pub struct Instance {
+    /// Its name among all replicas and all their restarts.
+    pub identity: Arc<str>,
+    /// Whether it writes nothing anywhere (C4).
+    pub dry_run: bool,
+}
+
 /// The machines' parameters as this configuration has them.
 #[must_use]
-pub fn machines(config: &Config) -> Machines {
+pub fn machines(config: &Config, instance: &Instance) -> Machines {
     let controller = &config.controller;
-    let after_failure = controller.resync.after_failure;
-    let max_retries = config.cloud.max_retries();
     Machines {
         informer: informer::Params {
             counts: match controller.members.add {
@@ -64,25 +76,22 @@ pub fn machines(config: &Config) -> Machines {
         directory: directory::Params {
             removal_delay: controller.members.removal_delay,
             empty_confirm: controller.guards.empty_confirm,
+            guards: beyond_upstream(config),
             cluster_name: Arc::from(controller.cluster_name.as_str()),
         },
-        queue: queue::Params {
-            quiet_period: controller.batching.quiet_period,
-            max_delay: controller.batching.max_delay,
-            min_interval: controller.batching.min_interval,
-            retry_interval: controller.batching.retry_interval,
-            max_retries,
-            // Q8: MaxRetries 0 switches the comparison after failure off as well.
-            after_failure: (!after_failure.is_zero() && max_retries > 0).then_some(after_failure),
+        queue: queue(config),
+        writer: writer(config, instance),
+        leader: leader::Params {
+            identity: Arc::clone(&instance.identity),
+            contest: if instance.dry_run {
+                leader::Contest::Alone
+            } else {
+                leader::Contest::Elected(leader::Times::W8)
+            },
         },
-        writer: writer::Params {
-            turns: usize::try_from(controller.writer.max_concurrent_load_balancers).unwrap_or(usize::MAX),
-            if_match: controller.writer.if_match,
-            etag_rounds: controller.writer.etag_rounds,
-            client_retries: config.cloud.client_retries(),
-            writes_per_5_minutes: controller.budget.writes_per_5_minutes,
-            reads_per_5_minutes: controller.budget.reads_per_5_minutes,
-            network: config.cloud.vnet_id().map(NetworkId::new),
+        starts: starts::Params {
+            identity: Arc::clone(&instance.identity),
+            keeping: if instance.dry_run { starts::Keeping::Nothing } else { starts::Keeping::Notes },
         },
         events: events::Params {
             capacity: EVENTS_WAITING,
@@ -90,6 +99,75 @@ pub fn machines(config: &Config) -> Machines {
             burst: EVENTS_AT_ONCE,
         },
     }
+}
+
+/// Whether what S0 does not have is done all the same (C2).
+fn beyond_upstream(config: &Config) -> bool {
+    match config.controller.compatibility {
+        Compatibility::Default => true,
+        Compatibility::Upstream => false,
+    }
+}
+
+fn queue(config: &Config) -> queue::Params {
+    let batching = &config.controller.batching;
+    let after_failure = config.controller.resync.after_failure;
+    let (max_retries, beyond) = (config.cloud.max_retries(), beyond_upstream(config));
+    queue::Params {
+        quiet_period: batching.quiet_period,
+        max_delay: batching.max_delay,
+        min_interval: batching.min_interval,
+        retry_interval: batching.retry_interval,
+        max_retries,
+        // Q8: MaxRetries 0 switches the comparison after failure off as well.
+        after_failure: (!after_failure.is_zero() && max_retries > 0).then_some(after_failure),
+        drift: beyond,
+        compare_after_stale: beyond,
+        fights: beyond,
+    }
+}
+
+fn writer(config: &Config, instance: &Instance) -> writer::Params {
+    let (controller, beyond) = (&config.controller, beyond_upstream(config));
+    let lease = writer::LeaseParams {
+        // W7: the same for all replicas, and no name that the cloud-controller-manager has.
+        holder: Arc::from(events::COMPONENT),
+        max_hold: controller.lease.max_hold,
+        min_off: controller.lease.min_off,
+        bypass_for_drain: controller.lease.bypass_for_drain,
+    };
+    let limit = |limit: config::RateLimit| writer::RateLimit {
+        reads_per_second: limit.reads_per_second,
+        reads_at_once: limit.read_burst,
+        writes_per_second: limit.writes_per_second,
+        writes_at_once: limit.write_burst,
+    };
+    writer::Params {
+        turns: usize::try_from(controller.writer.max_concurrent_load_balancers).unwrap_or(usize::MAX),
+        if_match: controller.writer.if_match,
+        etag_rounds: controller.writer.etag_rounds,
+        client_retries: config.cloud.client_retries(),
+        writes_per_5_minutes: controller.budget.writes_per_5_minutes,
+        reads_per_5_minutes: controller.budget.reads_per_5_minutes,
+        network: config.cloud.vnet_id().map(NetworkId::new),
+        lease: (!instance.dry_run).then_some(lease),
+        rate_limit: config.cloud.rate_limit().map(limit),
+        retry_throttled: controller.client.retry_throttled,
+        gates_delay_grants: beyond,
+        breaker: beyond,
+        min_interval: controller.batching.min_interval,
+    }
+}
+
+/// Where both Leases are.
+#[must_use]
+pub fn leases(config: &Config) -> Places {
+    let place = |namespace: &ObjectName, name: &ObjectName| Place {
+        namespace: Arc::from(namespace.as_str()),
+        name: Arc::from(name.as_str()),
+    };
+    let (own, shared) = (&config.controller.leader_election, &config.controller.lease);
+    Places { own: place(&own.namespace, &own.name), shared: place(&shared.namespace, &shared.name) }
 }
 
 fn selector(text: &config::LabelSelector) -> Selector {
@@ -158,3 +236,6 @@ pub fn arm(config: &Config, clock: Clock) -> anyhow::Result<arm::Settings> {
         now: Arc::new(move || clock.now()),
     })
 }
+
+#[cfg(test)]
+mod tests;

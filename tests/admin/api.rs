@@ -17,7 +17,7 @@ async fn h3_status_shows_everything_at_a_glance() {
     assert_eq!(status["synced"], json!({ "lists": true, "discovery": true }));
     assert_eq!(status["pools"]["total"], 4);
     let states: Vec<&String> = status["pools"]["byState"].as_object().expect("an object").keys().collect();
-    assert_eq!(states.len(), 8, "each state is there, at zero too: {states:?}");
+    assert_eq!(states.len(), 9, "each state is there, at zero too: {states:?}");
     let kinds: Vec<&Value> = items(&status["sources"]).map(|source| &source["kind"]).collect();
     assert_eq!(kinds, ["services", "endpointslices", "nodes"]);
     assert!(items(&status["sources"]).all(|source| source["synced"] == true), "{status}");
@@ -32,6 +32,23 @@ async fn h3_status_shows_everything_at_a_glance() {
     );
     let gates: Vec<&Value> = items(&status["gates"]).map(|gate| &gate["class"]).collect();
     assert_eq!(gates, ["reads", "writes"]);
+    let leadership = &status["leadership"];
+    assert_eq!((&leadership["role"], &leadership["term"]), (&json!("leader"), &json!(1)), "{status}");
+    assert_eq!(leadership["holder"], leadership["identity"]);
+    assert!(leadership["certainForSeconds"].as_f64().is_some_and(|left| left > 0.0), "{leadership}");
+    explained("Fields of `status`", &status, &["snapshotAgeSeconds"]);
+    explained("Fields of `status`", leadership, &[]);
+    explained("Fields of `status`", &status["sharedLease"], &[]);
+}
+
+/// Requires that the section of the document names each field of an object, except these.
+fn explained(section: &str, object: &Value, elsewhere: &[&str]) {
+    let document = include_str!("../../docs/admin-api.md");
+    let section = document.split("\n## ").find(|text| text.starts_with(section)).expect("the section");
+    for field in object.as_object().unwrap_or_else(|| panic!("no object: {object}")).keys() {
+        let told = elsewhere.contains(&field.as_str()) || section.contains(&format!("`{field}`"));
+        assert!(told, "docs/admin-api.md does not explain {field}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -41,7 +41,12 @@ fn every_metric_is_explained_and_no_other() {
     let recorder = read("actors/src/recorder.rs");
     let constants =
         recorder.lines().filter(|line| line.starts_with("const ") && line.contains(": &str = \""));
-    let declared: BTreeSet<String> = constants.flat_map(quoted).map(str::to_owned).collect();
+    // The values of labels are constants too.
+    let is_metric = |name: &&str| {
+        name.starts_with("cloudprovider_azure_") || name.starts_with("backend_pool_controller_")
+    };
+    let declared: BTreeSet<String> =
+        constants.flat_map(quoted).filter(is_metric).map(str::to_owned).collect();
     assert!(declared.len() >= 20, "{declared:?}");
     assert_eq!(declared, first_cells(&read("docs/metrics.md"), "Metrics"));
 }
@@ -55,6 +60,19 @@ fn every_reason_of_a_held_removal_and_every_state_is_explained_and_no_other() {
     let metrics = read("docs/metrics.md");
     let told = |word: &String| metrics.contains(&format!("`{word}`"));
     assert!(reasons.iter().chain(&states).all(told), "docs/metrics.md names each of them");
+}
+
+#[test]
+fn every_role_and_every_state_of_the_shared_lease_is_explained_and_no_other() {
+    let words = |file: &str, head: &str| -> BTreeSet<String> {
+        let source = read(file);
+        let body = source.split_once(head).and_then(|(_, rest)| rest.split_once("\n    }\n"));
+        let (body, _) = body.unwrap_or_else(|| panic!("{file} has {head:?}"));
+        quoted(body).map(str::to_owned).collect()
+    };
+    let mut said = words("actors/core/src/leader.rs", "let role = match");
+    said.extend(words("actors/core/src/writer/lease/show.rs", "fn state("));
+    assert_eq!(said, first_cells(&read("docs/admin-api.md"), "Fields of `status`"));
 }
 
 #[test]

@@ -63,9 +63,9 @@ async fn h1_livez_and_healthz_ask_every_machine_and_other_methods_and_paths_are_
         let answer = stage.health(&format!("{path}?verbose")).await;
         assert_eq!(answer.status, 200);
         for machine in [
-            "services-watcher",
-            "endpointslices-watcher",
-            "nodes-watcher",
+            "services_watcher",
+            "endpointslices_watcher",
+            "nodes_watcher",
             "informer",
             "discovery",
             "directory",

@@ -1,6 +1,8 @@
 //! The stage of these tests: the simulator's fakes with a small world, the real binary against them, and its listeners.
 
+use std::path::PathBuf;
 use std::process::{ExitStatus, Stdio};
+use std::sync::Arc;
 use std::time::Duration;
 
 use reqwest::{Client, Method};
@@ -24,10 +26,12 @@ const ANSWER_WITHIN: Duration = Duration::from_secs(30);
 /// The namespace of the Services that tests add to the world.
 pub const NAMESPACE: &str = "shop";
 
-/// The running fakes and the running controller.
+/// The running fakes and a running controller; what they stand on goes with the last one of them.
 pub struct Stage {
-    pub fakes: Fakes,
-    folder: TempDir,
+    pub fakes: Arc<Fakes>,
+    folder: Arc<TempDir>,
+    files: Files,
+    log: PathBuf,
     child: Child,
     http: Client,
     health: String,
@@ -81,6 +85,11 @@ impl Prepared {
 
     /// Starts the controller, with these keys over the short times of the stage, and waits for its listeners.
     pub async fn start(self, overlay: &Value) -> Stage {
+        self.start_with(overlay, &[]).await
+    }
+
+    /// The same, with these flags.
+    pub async fn start_with(self, overlay: &Value, flags: &[&str]) -> Stage {
         let Self { fakes, world, folder } = self;
         let anywhere = ([127, 0, 0, 1], 0).into();
         let mut keys = json!({
@@ -94,16 +103,30 @@ impl Prepared {
         }
         let options = FileOptions { health: anywhere, admin: anywhere, overlay: Some(keys) };
         let files = Files::write(folder.path(), &fakes, &world, &options).expect("the folder can be written");
-        let log = std::fs::File::create(folder.path().join("log")).expect("the folder can be written");
+        Stage::start(Arc::new(fakes), Arc::new(folder), files, "log", flags).await
+    }
+}
+
+impl Stage {
+    async fn start(
+        fakes: Arc<Fakes>,
+        folder: Arc<TempDir>,
+        files: Files,
+        log: &str,
+        flags: &[&str],
+    ) -> Stage {
+        let log = folder.path().join(log);
+        let file = std::fs::File::create(&log).expect("the folder can be written");
         let mut command = Command::new(PROGRAM);
-        command.arg("run").arg("--kubeconfig").arg(&files.kubeconfig);
+        command.arg("run").args(flags).arg("--kubeconfig").arg(&files.kubeconfig);
         command.arg("--cloud-config").arg(&files.cloud_config).arg("--config").arg(&files.controller);
         command.env("NO_PROXY", "127.0.0.1").env("no_proxy", "127.0.0.1").env_remove("RUST_LOG");
-        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log).kill_on_drop(true);
+        command.env_remove("POD_NAMESPACE").env_remove("POD_NAME").env_remove("POD_UID");
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(file).kill_on_drop(true);
         let child = command.spawn().expect("the binary under test");
         let http = Client::builder().no_proxy().timeout(ANSWER_WITHIN).build().expect("a client");
         let (health, admin) = (String::new(), String::new());
-        let mut stage = Stage { fakes, folder, child, http, health, admin };
+        let mut stage = Stage { fakes, folder, files, log, child, http, health, admin };
         let started = eventually("the controller has its listeners", PATIENCE, || async {
             let lines = stage.log();
             lines
@@ -117,9 +140,13 @@ impl Prepared {
         (stage.health, stage.admin) = (address("health"), address("admin"));
         stage
     }
-}
 
-impl Stage {
+    /// A second controller for the same cluster and the same ARM, once it has its listeners.
+    pub async fn another(&self, log: &str) -> Stage {
+        let (fakes, folder) = (Arc::clone(&self.fakes), Arc::clone(&self.folder));
+        Stage::start(fakes, folder, self.files.clone(), log, &[]).await
+    }
+
     /// A world of this many Services and a ready controller.
     pub async fn ready(services: usize) -> Self {
         let stage = Prepared::new(services).await.start(&json!({})).await;
@@ -138,7 +165,7 @@ impl Stage {
 
     /// The whole lines of the log so far; what is no JSON is kept as text.
     pub fn log(&self) -> Vec<Value> {
-        log_lines(&self.folder.path().join("log"))
+        log_lines(&self.log)
     }
 
     async fn call(&self, method: Method, listener: &str, path: &str) -> Result<Answer, String> {

@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, TcpListener};
+use std::time::Duration;
 
 use actix_web::dev::ServerHandle;
 use actix_web::http::StatusCode;
@@ -25,6 +26,10 @@ const OPERATION_US: u64 = 300_000;
 pub struct Put {
     /// When the request arrived, in microseconds of [`Azure::now_us`].
     pub at_us: u64,
+    /// When it was answered.
+    pub answered_us: u64,
+    /// Who wrote: the request's `User-Agent`.
+    pub who: String,
     /// The pool.
     pub pool: String,
     /// The addresses that were written; `None` when the body had no array of them.
@@ -86,6 +91,25 @@ impl Azure {
         tokio::spawn(server);
         let load_balancers = load_balancers.iter().map(ToString::to_string).collect();
         Self { owner, url, load_balancers, server: handle }
+    }
+
+    /// Its base URL.
+    pub fn url(&self) -> &str {
+        &self.url
+    }
+
+    /// How long writes take from now on: to be answered, and then to be carried out.
+    pub async fn take(&self, put: Duration, operation: Duration) {
+        let fixed =
+            |span: Duration| Latency::Fixed { us: u64::try_from(span.as_micros()).unwrap_or(u64::MAX) };
+        let (put, operation) = (fixed(put), fixed(operation));
+        let change = move |azure: &mut Recorded, _: u64| {
+            azure.model.reconfigure(|settings| {
+                settings.put_latency = put;
+                settings.operation = Some(operation);
+            });
+        };
+        self.owner.ask(change).await;
     }
 
     /// Microseconds since the fake was started.
@@ -235,10 +259,13 @@ async fn answer(request: HttpRequest, body: web::Bytes, owner: web::Data<Owner<R
 
 impl Recorded {
     fn answer(&mut self, request: &Request, now_us: u64) -> Reply {
-        if request.method == Method::Put {
-            self.puts.push(put(request, now_us));
+        let mut written = (request.method == Method::Put).then(|| put(request, now_us));
+        let reply = self.model.handle(request, now_us);
+        if let (Some(put), Reply::Answer(response)) = (&mut written, &reply) {
+            put.answered_us = now_us + response.latency_us;
         }
-        self.model.handle(request, now_us)
+        self.puts.extend(written);
+        reply
     }
 }
 
@@ -251,5 +278,7 @@ fn put(request: &Request, at_us: u64) -> Put {
     let members = entries.map(|entries| {
         entries.iter().filter_map(|entry| entry["properties"]["ipAddress"].as_str()).map(address).collect()
     });
-    Put { at_us, pool, members }
+    let agent = request.headers.iter().find(|(name, _)| name.eq_ignore_ascii_case("user-agent"));
+    let who = agent.map_or_else(String::new, |(_, value)| value.clone());
+    Put { at_us, answered_us: at_us, who, pool, members }
 }

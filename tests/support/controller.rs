@@ -30,25 +30,58 @@ pub struct Flags {
     pub dry_run: bool,
 }
 
+/// One of several replicas.
+pub struct Replica<'a> {
+    /// Its Pod's name, by which it is known in the Lease, in its log's name and, as `userAgent`, at Azure.
+    pub name: &'a str,
+    /// The namespace of its Pod and of its Services.
+    pub namespace: &'a str,
+    /// Its way to the API server.
+    pub kubeconfig: PathBuf,
+    /// Its cloud configuration.
+    pub cloud_config: Value,
+    /// Settings laid over those of every story.
+    pub settings: Value,
+    /// How it is started.
+    pub flags: Flags,
+}
+
 impl Controller {
     /// Starts the controller for one namespace of the cluster and waits until it is ready.
     pub async fn start(cluster: &Cluster, namespace: &str, azure: &Azure, flags: Flags) -> Self {
-        let kubeconfig = cluster.controller_kubeconfig(namespace).await;
-        let write = |name: &str, value: &Value| {
-            let path = cluster.folder().join(format!("{namespace}.{name}"));
+        let replica = Replica {
+            name: &format!("{namespace}.controller"),
+            namespace,
+            kubeconfig: cluster.controller_kubeconfig(namespace).await,
+            cloud_config: azure.cloud_config(),
+            settings: json!({}),
+            flags,
+        };
+        Self::start_replica(cluster, &replica).await
+    }
+
+    /// Starts one replica and waits until it is ready; a standby is ready too.
+    pub async fn start_replica(cluster: &Cluster, replica: &Replica<'_>) -> Self {
+        let name = replica.name;
+        let write = |kind: &str, value: &Value| {
+            let path = cluster.folder().join(format!("{name}.{kind}"));
             std::fs::write(&path, value.to_string()).expect("the folder can be written");
             path
         };
+        let mut settings = settings(replica.namespace);
+        for (key, value) in replica.settings.as_object().into_iter().flatten() {
+            settings[key] = value.clone();
+        }
         let mut command = Command::new(PROGRAM);
-        command.arg("run").arg("--kubeconfig").arg(kubeconfig);
-        command.arg("--cloud-config").arg(write("azure.json", &azure.cloud_config()));
-        command.arg("--config").arg(write("controller.yaml", &settings(namespace)));
-        if flags.dry_run {
+        command.arg("run").arg("--kubeconfig").arg(&replica.kubeconfig);
+        command.arg("--cloud-config").arg(write("azure.json", &replica.cloud_config));
+        command.arg("--config").arg(write("controller.yaml", &settings));
+        if replica.flags.dry_run {
             command.arg("--dry-run");
         }
         command.env("NO_PROXY", "127.0.0.1").env("no_proxy", "127.0.0.1").env("RUST_LOG", "info");
-        let name = format!("{namespace}.controller");
-        let mut child = cluster.reaper().start(&name, &mut command);
+        command.env("POD_NAME", name).env("POD_NAMESPACE", replica.namespace);
+        let mut child = cluster.reaper().start(name, &mut command);
         let log = cluster.folder().join(format!("{name}.log"));
         let (health, admin) = eventually("the controller has its listeners", PATIENCE, || {
             let ended = child.try_wait().ok().flatten();
@@ -93,10 +126,37 @@ impl Controller {
         Ok(series.filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok()).sum())
     }
 
+    fn signal(&self, signal: Signal) {
+        let pid = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw).expect("a child's process id");
+        kill_process(pid, signal).expect("the controller is still there");
+    }
+
+    /// Kills it: SIGKILL.
+    pub fn kill(mut self) {
+        self.child.kill().expect("the controller is a child of this process");
+        self.child.wait().expect("a killed process ends");
+    }
+
+    /// Lets it stand still: SIGSTOP.
+    pub fn stand_still(&self) {
+        self.signal(Signal::STOP);
+    }
+
+    /// Lets it go on: SIGCONT.
+    pub fn go_on(&self) {
+        self.signal(Signal::CONT);
+    }
+
+    /// Its role in the election; an error while it does not answer.
+    pub async fn role(&self) -> Result<String, String> {
+        let status = self.get("/api/v1/status").await?;
+        let role = status["leadership"]["role"].as_str();
+        role.map(str::to_owned).ok_or_else(|| status.to_string())
+    }
+
     /// Sends SIGTERM, and requires that the controller ends by itself with exit code 0 and has logged no error.
     pub async fn terminate(mut self) {
-        let pid = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw).expect("a child's process id");
-        kill_process(pid, Signal::TERM).expect("the controller is still there");
+        self.signal(Signal::TERM);
         let child = &mut self.child;
         let status = eventually("the controller ends after SIGTERM", PATIENCE, || {
             let ended = child.try_wait().expect("a child can be waited for");
@@ -121,6 +181,9 @@ impl Drop for Controller {
 fn settings(namespace: &str) -> Value {
     json!({
         "identity": "anonymous",
+        "leaderElection": { "namespace": namespace },
+        // Stories share an API server; in production all controllers of a cluster share this Lease.
+        "lease": { "name": format!("locker-{namespace}"), "minOff": "1s" },
         "services": { "namespaces": [namespace] },
         "http": { "healthListen": "127.0.0.1:0", "adminListen": "127.0.0.1:0" },
         "discovery": { "interval": "5s" },

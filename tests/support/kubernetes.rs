@@ -3,7 +3,7 @@
 
 mod api;
 
-use std::net::{Ipv4Addr, TcpListener};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output};
 use std::time::Duration;
@@ -187,6 +187,21 @@ impl Cluster {
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         assert!(status.success(), "kubectl {}: {}", arguments.join(" "), text(&stderr));
         text(&stdout)
+    }
+
+    /// Where the API server listens.
+    pub fn address(&self) -> SocketAddr {
+        let (_, address) = self.server.split_once("//").expect("a URL has a scheme");
+        address.parse().expect("it was made of an address")
+    }
+
+    /// The same kubeconfig by another way, such as a proxy on loopback.
+    pub fn detour(&self, kubeconfig: &Path, name: &str, by: SocketAddr) -> PathBuf {
+        let text = std::fs::read_to_string(kubeconfig).expect("the kubeconfig was written");
+        let path = self.folder().join(format!("{name}.kubeconfig"));
+        let detour = text.replace(&self.server, &format!("https://{by}"));
+        std::fs::write(&path, detour).expect("the folder can be written");
+        path
     }
 
     /// Writes a kubeconfig for the controller into the folder: a service account of this namespace that may do what the

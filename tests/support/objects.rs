@@ -15,7 +15,10 @@ pub fn cluster_role() -> Value {
         "rules": [
             { "apiGroups": [""], "resources": ["services", "nodes"], "verbs": ["list", "watch"] },
             { "apiGroups": ["discovery.k8s.io"], "resources": ["endpointslices"], "verbs": ["list", "watch"] },
-            { "apiGroups": [""], "resources": ["events"], "verbs": ["create"] },
+            { "apiGroups": [""], "resources": ["events"], "verbs": ["create", "patch", "list"] },
+            { "apiGroups": ["coordination.k8s.io"], "resources": ["leases"],
+              "verbs": ["get", "create", "update", "list", "watch"] },
+            { "apiGroups": [""], "resources": ["configmaps"], "verbs": ["get", "create", "update"] },
         ],
     })
 }

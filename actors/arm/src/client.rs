@@ -11,6 +11,7 @@ use pool_core::machine::Now;
 use url::Url;
 
 use crate::document::PoolDocument;
+use crate::headroom::Headroom;
 use crate::policy::Gates;
 use crate::settings::{SetUpError, Settings};
 use crate::transport::HttpTransport;
@@ -32,6 +33,15 @@ impl fmt::Debug for Client {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Client").field("addresses", &self.addresses).finish_non_exhaustive()
     }
+}
+
+/// The answer to one request.
+#[derive(Clone, Debug)]
+pub struct Answered {
+    /// The answer.
+    pub answer: ArmAnswer,
+    /// What ARM said about how many calls are left, whether it answered well or not.
+    pub headroom: Headroom,
 }
 
 /// The document of a PUT came from another port.
@@ -68,37 +78,46 @@ impl Client {
     /// Carries out one request with one try, and answers; every failure is an answer too.
     ///
     /// A PUT is sent only while its permit lasts (W8), and with the entity tag as `If-Match` when there is one.
-    pub async fn execute(&self, request: ArmRequest) -> ArmAnswer {
-        let answer = match self.try_execute(request).await {
-            Ok(answer) => answer,
-            Err(failure) => answer::failed(failure),
-        };
-        if let ArmAnswer::Failed(failure) = &answer {
+    pub async fn execute(&self, request: ArmRequest) -> Answered {
+        let answered = self.try_execute(request).await.unwrap_or_else(|failure| Answered {
+            answer: answer::failed(failure),
+            headroom: Headroom::default(),
+        });
+        if let ArmAnswer::Failed(failure) = &answered.answer {
             tracing::debug!(%failure, "failed to call Azure Resource Manager");
         }
-        answer
+        answered
     }
 
-    async fn try_execute(&self, request: ArmRequest) -> Result<ArmAnswer, Failure> {
-        match request {
+    async fn try_execute(&self, request: ArmRequest) -> Result<Answered, Failure> {
+        let (method, response, answer) = match request {
             ArmRequest::GetLoadBalancer(lb) => {
                 let url = self.addresses.load_balancer(&lb).map_err(|why| failure::refused(&why))?;
-                Ok(answer::load_balancer(&lb, &self.get(url).await?))
+                let response = self.get(url).await?;
+                let answer = answer::load_balancer(&lb, &response);
+                (Method::Get, response, answer)
             }
             ArmRequest::GetPool(pool) => {
                 let url = self.addresses.pool(&pool).map_err(|why| failure::refused(&why))?;
-                Ok(answer::pool(&pool, &self.get(url).await?))
+                let response = self.get(url).await?;
+                let answer = answer::pool(&pool, &response);
+                (Method::Get, response, answer)
             }
             ArmRequest::PutPool { pool, base, edit, if_match, permit } => {
                 let request = self.put(&pool, &base, &edit, if_match.as_ref())?;
-                Ok(answer::put(&self.send(request, Some(permit)).await?))
+                let response = self.send(request, Some(permit)).await?;
+                let answer = answer::put(&response);
+                (Method::Put, response, answer)
             }
             ArmRequest::Poll(operation) => {
                 let url = self.addresses.operation(&operation).map_err(|why| failure::refused(&why))?;
                 let resource = answers_with_resource(&url);
-                Ok(answer::operation(resource, &self.get(url).await?))
+                let response = self.get(url).await?;
+                let answer = answer::operation(resource, &response);
+                (Method::Get, response, answer)
             }
-        }
+        };
+        Ok(Answered { answer, headroom: Headroom::read(method, response.headers()) })
     }
 
     fn put(

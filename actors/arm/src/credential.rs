@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use arc_swap::ArcSwap;
+use arc_swap::{ArcSwap, ArcSwapOption};
 use azure_core::cloud::CustomConfiguration;
 use azure_core::credentials::{AccessToken, TokenCredential, TokenRequestOptions};
 use azure_core::error::{Error, ErrorKind};
@@ -12,6 +12,9 @@ use azure_core::http::{ClientOptions, ExponentialRetryOptions, RetryOptions, Tra
 use azure_identity::{
     ClientAssertionCredentialOptions, WorkloadIdentityCredential, WorkloadIdentityCredentialOptions,
 };
+
+use azure_core::time::OffsetDateTime;
+use tokio::time::Instant;
 
 use crate::settings::Identity;
 
@@ -22,13 +25,39 @@ const TOKEN_RETRIES: u32 = 2;
 /// says, and every other call behind it.
 const TOKEN_TIMEOUT: Duration = Duration::from_secs(30);
 
+/// How long a new token is waited for while the old one is still good.
+const PATIENCE: Duration = Duration::from_secs(3);
+
+/// How long a refresh that brought nothing is not tried again while the old token is still good.
+const REST: Duration = Duration::from_secs(10);
+
+/// For how long a token must still be good so that nobody is asked: a little longer than where the SDK begins to ask.
+const FRESH: Duration = Duration::from_secs(6 * 60);
+
+/// How long a token must still be good when it is given out in place of a new one.
+const STILL_GOOD: Duration = Duration::from_secs(30);
+
+/// Makes a credential without token.
+pub(crate) type Make = Box<dyn Fn() -> azure_core::Result<Arc<dyn TokenCredential>> + Send + Sync>;
+
 /// A workload identity whose token cache can be thrown away.
 ///
 /// The SDK's credential keeps a token until shortly before it expires, and would give out one that Azure has
 /// refused again and again; a new credential has no token, and reads the service account token anew.
+///
+/// In the last minutes of a token the SDK asks for a new one with every call, one call behind the other. When that
+/// hangs or fails, the old token is given out meanwhile.
 pub(crate) struct Renewable {
-    make: Box<dyn Fn() -> azure_core::Result<Arc<WorkloadIdentityCredential>> + Send + Sync>,
-    current: ArcSwap<WorkloadIdentityCredential>,
+    make: Make,
+    current: ArcSwap<Current>,
+}
+
+/// One credential and what it gave.
+struct Current {
+    credential: Arc<dyn TokenCredential>,
+    last: ArcSwapOption<AccessToken>,
+    /// When a refresh brought nothing.
+    failed: ArcSwapOption<Instant>,
 }
 
 impl Renewable {
@@ -43,26 +72,69 @@ impl Renewable {
                 let (tenant, client_id) = (tenant.clone(), client_id.clone());
                 let (token_file, authority_host) = (token_file.clone(), authority_host.clone());
                 let transport = transport.clone();
-                let make = Box::new(move || {
-                    WorkloadIdentityCredential::new(Some(WorkloadIdentityCredentialOptions {
+                let make = move || {
+                    let options = WorkloadIdentityCredentialOptions {
                         credential_options: ClientAssertionCredentialOptions {
                             client_options: client_options(&transport, &authority_host),
                         },
                         client_id: Some(client_id.clone()),
                         tenant_id: Some(tenant.clone()),
                         token_file_path: Some(token_file.clone()),
-                    }))
-                });
-                let current = ArcSwap::new(make()?);
-                Ok(Some(Arc::new(Renewable { make, current })))
+                    };
+                    let made: Arc<dyn TokenCredential> = WorkloadIdentityCredential::new(Some(options))?;
+                    Ok(made)
+                };
+                Ok(Some(Arc::new(Renewable::made_by(Box::new(make))?)))
             }
         }
     }
 
+    /// One that gets its credentials from here.
+    pub(crate) fn made_by(make: Make) -> azure_core::Result<Renewable> {
+        let current = ArcSwap::from_pointee(Current::new(make()?));
+        Ok(Renewable { make, current })
+    }
+
     /// Begins the credential anew; the old one stays when that fails.
     pub(crate) fn renew(&self) -> azure_core::Result<()> {
-        self.current.store((self.make)()?);
+        self.current.store(Arc::new(Current::new((self.make)()?)));
         Ok(())
+    }
+}
+
+impl Current {
+    fn new(credential: Arc<dyn TokenCredential>) -> Current {
+        Current { credential, last: ArcSwapOption::empty(), failed: ArcSwapOption::empty() }
+    }
+
+    /// The last token, if it is good for longer than this.
+    fn good_for(&self, span: Duration) -> Option<AccessToken> {
+        let last = self.last.load_full()?;
+        (last.expires_on > OffsetDateTime::now_utc() + span).then(|| (*last).clone())
+    }
+
+    fn rests(&self) -> bool {
+        self.failed.load().as_ref().is_some_and(|failed| failed.elapsed() < REST)
+    }
+
+    /// Asks the SDK, which answers from its cache unless the token is about to expire.
+    async fn ask(&self, scopes: Vec<String>) -> azure_core::Result<AccessToken> {
+        let scopes: Vec<&str> = scopes.iter().map(String::as_str).collect();
+        match tokio::time::timeout(TOKEN_TIMEOUT, self.credential.get_token(&scopes, None)).await {
+            Ok(Ok(token)) => {
+                self.last.store(Some(Arc::new(token.clone())));
+                self.failed.store(None);
+                Ok(token)
+            }
+            Ok(Err(error)) => {
+                self.failed.store(Some(Arc::new(Instant::now())));
+                Err(error)
+            }
+            Err(elapsed) => {
+                self.failed.store(Some(Arc::new(Instant::now())));
+                Err(Error::with_error(ErrorKind::Credential, elapsed, "no token in time"))
+            }
+        }
     }
 }
 
@@ -91,12 +163,33 @@ impl TokenCredential for Renewable {
     async fn get_token(
         &self,
         scopes: &[&str],
-        options: Option<TokenRequestOptions<'_>>,
+        _: Option<TokenRequestOptions<'_>>,
     ) -> azure_core::Result<AccessToken> {
         let current = self.current.load_full();
-        match tokio::time::timeout(TOKEN_TIMEOUT, current.get_token(scopes, options)).await {
-            Ok(result) => result,
-            Err(elapsed) => Err(Error::with_error(ErrorKind::Credential, elapsed, "no token in time")),
+        if let Some(fresh) = current.good_for(FRESH) {
+            return Ok(fresh);
+        }
+        let old = current.good_for(STILL_GOOD);
+        if let (Some(old), true) = (&old, current.rests()) {
+            return Ok(old.clone());
+        }
+        let scopes: Vec<String> = scopes.iter().map(ToString::to_string).collect();
+        let Some(old) = old else { return current.ask(scopes).await };
+        // On a task of its own: it goes on when nobody waits for it any more.
+        let asking = Arc::clone(&current);
+        let asked = tokio::spawn(async move { asking.ask(scopes).await });
+        match tokio::time::timeout(PATIENCE, asked).await {
+            Ok(Ok(Ok(token))) => Ok(token),
+            Ok(Ok(Err(error))) => {
+                tracing::debug!(%error, "no new token; the old one is used on");
+                Ok(old)
+            }
+            Ok(Err(_)) => Ok(old),
+            Err(_) => {
+                current.failed.store(Some(Arc::new(Instant::now())));
+                tracing::debug!("a new token does not come; the old one is used on");
+                Ok(old)
+            }
         }
     }
 }

@@ -52,7 +52,8 @@ pub(crate) fn of_error(error: &Error) -> Failure {
         (_, Some(Stop::PermitExpired)) => (FailureKind::PermitExpired, RetryAfter::Absent),
         (_, Some(Stop::Timeout)) => (FailureKind::Timeout, RetryAfter::Absent),
         (_, Some(Stop::TooLarge { status, .. })) => (FailureKind::Undecodable(status), RetryAfter::Absent),
-        (ErrorKind::Connection | ErrorKind::Io, None) => (FailureKind::Connection, RetryAfter::Absent),
+        (ErrorKind::Connection, None) => (FailureKind::NotConnected, RetryAfter::Absent),
+        (ErrorKind::Io, None) => (FailureKind::Connection, RetryAfter::Absent),
         (ErrorKind::HttpResponse { status, .. }, None) => {
             (FailureKind::Status(u16::from(*status)), RetryAfter::Absent)
         }

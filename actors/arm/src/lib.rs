@@ -14,6 +14,7 @@ mod credential;
 mod document;
 mod entry;
 mod failure;
+mod headroom;
 mod object;
 mod pipeline;
 mod policy;
@@ -23,7 +24,8 @@ mod stop;
 mod transport;
 mod url;
 
-pub use client::Client;
+pub use client::{Answered, Client};
+pub use headroom::Headroom;
 pub use settings::{Identity, SetUpError, Settings, Timeouts};
 
 #[cfg(test)]

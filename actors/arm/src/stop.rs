@@ -6,7 +6,7 @@ use std::time::Duration;
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub(crate) enum Stop {
     /// The throttle gate of the verb is closed (W6); nothing was sent.
-    #[error("the throttle gate is closed for another {} ms", .remaining.as_millis())]
+    #[error("the throttle gate is closed")]
     GateClosed {
         /// How long it stays closed.
         remaining: Duration,

@@ -9,6 +9,7 @@ mod recorded;
 mod redaction;
 mod server;
 mod set_up;
+mod tokens;
 mod wire;
 
 use std::sync::Arc;

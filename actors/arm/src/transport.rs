@@ -93,12 +93,17 @@ impl HttpClient for HttpTransport {
 }
 
 /// An error on the way. The address is taken out of it: a poll's is signed.
+///
+/// What fails while the connection is made, with name, TCP and TLS, has not been sent; a time that runs out there is
+/// that of the connection. The time of the whole request may run out at any point.
 fn broken(error: reqwest::Error) -> Error {
+    if error.is_connect() {
+        return Error::new(ErrorKind::Connection, error.without_url());
+    }
     if error.is_timeout() {
         return Error::new(ErrorKind::Io, Stop::Timeout);
     }
-    let kind = if error.is_connect() { ErrorKind::Connection } else { ErrorKind::Io };
-    Error::new(kind, error.without_url())
+    Error::new(ErrorKind::Io, error.without_url())
 }
 
 /// The headers of an answer; a value that is no text is read with its foreign bytes replaced.

@@ -322,7 +322,9 @@ pub enum FailureKind {
     Status(u16),
     /// An operation ended `Failed` or `Canceled`; the poll was answered with 200.
     Operation,
-    /// No connection, or it broke before the answer was complete.
+    /// No connection could be made, so that nothing has reached ARM.
+    NotConnected,
+    /// The connection broke before the answer was complete, or it is not known how far the request came.
     Connection,
     /// No answer in time.
     Timeout,
@@ -343,7 +345,7 @@ impl fmt::Display for Failure {
         match self.kind {
             FailureKind::Status(status) => write!(f, "HTTP {status}")?,
             FailureKind::Operation => f.write_str("operation failed")?,
-            FailureKind::Connection => f.write_str("connection failed")?,
+            FailureKind::NotConnected | FailureKind::Connection => f.write_str("connection failed")?,
             FailureKind::Timeout => f.write_str("no answer in time")?,
             FailureKind::Undecodable(status) => write!(f, "HTTP {status} with an unreadable body")?,
             FailureKind::Credential => f.write_str("no token")?,

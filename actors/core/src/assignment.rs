@@ -14,6 +14,8 @@ use crate::machine::Now;
 pub struct Assignment {
     /// The term of leadership in which it was made.
     pub epoch: Epoch,
+    /// When that term was opened here: nothing that was seen of the pool before is believed in it (W8).
+    pub opened: Now,
     /// Which pool.
     pub pool: PoolId,
     /// The family of its members.
@@ -30,6 +32,23 @@ pub struct Assignment {
     pub paused: bool,
     /// A removal that a guard holds back; its members are tolerated in `level` meanwhile (G5).
     pub held: Option<Held>,
+}
+
+impl Assignment {
+    /// Whether it is what it should be: the level is disjoint and the union of the shares, and what is held back may
+    /// stay (A4).
+    #[must_use]
+    pub fn is_sound(&self) -> bool {
+        let Assignment { services, level, .. } = self;
+        let required = |ip: &IpAddr| services.values().any(|share| share.required.contains(ip));
+        let tolerated = |ip: &IpAddr| services.values().any(|share| share.tolerated.contains(ip));
+        level.is_disjoint()
+            && level.required.keys().all(required)
+            && level.tolerated.iter().all(tolerated)
+            && services.values().flat_map(|share| &share.required).all(|ip| level.required.contains_key(ip))
+            && services.values().flat_map(|share| &share.tolerated).all(|ip| level.allows(ip))
+            && self.held.iter().flat_map(|held| &held.members).all(|ip| level.allows(ip))
+    }
 }
 
 /// One Service's part in a pool.

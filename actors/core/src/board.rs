@@ -11,7 +11,10 @@ use std::time::Duration;
 use crate::ids::{PoolId, ServiceKey, ServiceUid};
 use crate::machine::{Machine, Now};
 use crate::sample::GateClass;
-use crate::view::{GateView, LaneView, LbView, PoolView, ServiceView, Snapshot, SourceView};
+use crate::view::{
+    GateView, LaneView, LbView, LeadershipView, LockView, PoolView, ServiceView, Snapshot, SourceView,
+    StartsView,
+};
 
 /// The shortest time between two snapshots.
 const INTERVAL: Duration = Duration::from_millis(250);
@@ -33,6 +36,12 @@ pub enum In {
     Source(SourceView),
     /// A load balancer.
     Lb(LbView),
+    /// Who leads.
+    Leadership(LeadershipView),
+    /// The note of this start.
+    Starts(StartsView),
+    /// The shared Lease.
+    Lock(LockView),
     /// The first complete lists are in.
     ListsSynced,
     /// Every managed load balancer has been tried, and at least one was seen.
@@ -97,6 +106,21 @@ impl Board {
             In::Lb(view) => {
                 newest.load_balancers.insert(view.lb.clone(), Arc::new(view));
                 true
+            }
+            In::Leadership(view) => {
+                let same = newest.leadership.as_ref() == Some(&view);
+                newest.leadership = Some(view);
+                !same
+            }
+            In::Starts(view) => {
+                let same = newest.starts.as_ref() == Some(&view);
+                newest.starts = Some(view);
+                !same
+            }
+            In::Lock(view) => {
+                let same = newest.lock.as_ref() == Some(&view);
+                newest.lock = Some(view);
+                !same
             }
             In::ListsSynced => !std::mem::replace(&mut newest.synced.lists, true),
             In::DiscoverySynced => !std::mem::replace(&mut newest.synced.discovery, true),

@@ -21,6 +21,7 @@ mod memory;
 mod pool;
 #[cfg(test)]
 mod tests;
+mod told;
 
 use gauges::Gauges;
 use mapping::{Balancer, Services};
@@ -33,6 +34,9 @@ pub struct Params {
     pub removal_delay: Duration,
     /// `guards.emptyConfirm`, 60 s (G2).
     pub empty_confirm: Duration,
+    /// Whether chapter 5b's guards are on; off in `compatibility: upstream` (C2). What `empty_confirm` says holds
+    /// all the same: it is zero there unless it was set.
+    pub guards: bool,
     /// `clusterName`: pools of that name, with or without `-IPv6`, are never written (D2).
     pub cluster_name: Arc<str>,
 }
@@ -48,10 +52,13 @@ pub enum In {
     Service(ServiceUid, Option<Arc<ServiceFact>>),
     /// A load balancer was read.
     Lb(LbObservation),
-    /// A new term of leadership.
-    Epoch(Epoch),
+    /// The lists that this term needs are in: it begins (W8).
+    Confirmed(Epoch),
     /// A pool that nobody is assigned any more has let go of everything.
     Retired(PoolId),
+    /// The term in which its reports are told to people; `None`, as at first: they would be dropped, so it makes none.
+    /// What lasts is told once in each term.
+    Reporting(Option<Epoch>),
 }
 
 /// What the Directory can say.
@@ -63,6 +70,8 @@ pub enum Out {
     Observe(PoolId, Observation),
     /// To the registry of pools: drop this one; it has retired and is nobody's.
     Forget(PoolId),
+    /// To the Leader: every assignment from now on is of this term (W8).
+    Opened(Epoch),
     /// To the event emitter.
     Report(Report),
     /// To the board: a Service, or that it is gone.
@@ -77,7 +86,13 @@ pub struct Directory {
     /// The cluster's own pools, of both families: never written for membership (D2).
     cluster_pools: [PoolName; 2],
     phase: Phase,
-    epoch: Epoch,
+    term: Term,
+    /// A term has begun, and its Leader has yet to hear that every assignment is of it.
+    opening: bool,
+    /// The term in which its reports are told.
+    reporting: Option<Epoch>,
+    /// Whether that has begun since the last turn, so that all that lasts is to be told.
+    tell_all: bool,
     services: Services,
     balancers: BTreeMap<LbName, Balancer>,
     rules: RuleIndex,
@@ -103,6 +118,14 @@ enum Phase {
     Discovered,
     /// Both.
     Running,
+}
+
+/// The term of leadership that every assignment is of. Before the first, on a standby, it is none's.
+#[derive(Clone, Copy, Default)]
+struct Term {
+    epoch: Epoch,
+    /// When it was opened.
+    opened: Now,
 }
 
 /// What is to be worked out at the end of this turn.
@@ -137,7 +160,10 @@ impl Directory {
             cluster_pools: [PoolName::new(Arc::clone(&params.cluster_name)), PoolName::new(second)],
             params,
             phase: Phase::Waiting,
-            epoch: Epoch::default(),
+            term: Term::default(),
+            opening: false,
+            reporting: None,
+            tell_all: false,
             services: Services::default(),
             balancers: BTreeMap::new(),
             rules: RuleIndex::default(),
@@ -249,13 +275,17 @@ impl Directory {
         self.balancers.insert(lb, balancer);
     }
 
-    fn on_epoch(&mut self, now: Now, epoch: Epoch, out: &mut Vec<Out>) {
-        if self.epoch == epoch {
+    /// A term begins. That it is open is said at the end of the turn, when all facts that came before it are worked
+    /// out and every assignment has been said again (W8). An older one is over.
+    fn on_confirmed(&mut self, now: Now, epoch: Epoch, out: &mut Vec<Out>) {
+        if epoch <= self.term.epoch {
             return;
         }
-        self.epoch = epoch;
+        self.term = Term { epoch, opened: now };
+        self.opening = true;
+        self.dirty.since.get_or_insert(now);
         for (id, pool) in &mut self.pools {
-            if pool.new_term(epoch, out) {
+            if pool.new_term(self.term, out) {
                 self.dirty.pool(now, id.clone());
             }
         }
@@ -272,6 +302,17 @@ impl Directory {
         if self.pools.get(id).is_some_and(Pool::is_over) {
             self.pools.remove(id);
         }
+    }
+
+    /// In another term somebody else may be there to read, or an earlier report was dropped: what lasts is told once
+    /// more, at the end of the turn, when all that came before is worked out (E1).
+    fn on_reporting(&mut self, now: Now, term: Option<Epoch>) {
+        if std::mem::replace(&mut self.reporting, term) == term || term.is_none() {
+            return;
+        }
+        self.pools.values_mut().for_each(Pool::forget_told);
+        self.tell_all = true;
+        self.dirty.since.get_or_insert(now);
     }
 
     /// Works out one pool again.
@@ -298,19 +339,22 @@ impl Directory {
         let refusal = pool.refused().cloned();
         let timer = pool.deadline;
         match (verdict, found) {
-            (Verdict::Nobody, _) | (_, None) => pool.release(out),
+            (Verdict::Nobody, _) | (_, None) => pool.release(self.term, out),
             (Verdict::Refused(reason, claims), Some(_)) => {
-                pool.refuse(id, reason, &claims, out);
+                pool.refuse(self.term, reason, &claims, out);
             }
             (Verdict::Proven(family, claims), Some((seen, observed_at))) => {
-                let (epoch, params) = (self.epoch, &self.params);
+                let (term, params) = (self.term, &self.params);
                 let first =
-                    pool.assign(id, Given { now, epoch, params, seen, observed_at, family, claims }, out);
+                    pool.assign(id, Given { now, term, params, seen, observed_at, family, claims }, out);
                 if first || unseen {
                     let facts = Arc::clone(&seen.facts);
                     out.push(Out::Observe(id.clone(), Observation { began: observed_at, facts }));
                 }
             }
+        }
+        if self.reporting.is_some() {
+            pool.tell(id, out);
         }
         if timer != pool.deadline {
             if let Some(at) = timer {
@@ -321,7 +365,7 @@ impl Directory {
             }
         }
         if refusal.as_ref() != pool.refused() {
-            let concerned = refusal.iter().chain(pool.refused()).flat_map(|refusal| &refusal.services);
+            let concerned = refusal.iter().chain(pool.refused()).flat_map(|refusal| refusal.services.keys());
             concerned.for_each(|uid| self.dirty.service(now, uid.clone()));
         }
         self.gauges.moved(before, pool.counted());
@@ -365,6 +409,11 @@ impl Directory {
         }
     }
 
+    /// The invariant of an open term: every assignment that was said is of it. Costs as much as there are pools.
+    fn is_open(&self) -> bool {
+        self.pools.values().flat_map(Pool::last_said).all(|said| said.epoch == self.term.epoch)
+    }
+
     #[cfg(test)]
     fn check(&self) -> bool {
         let timers = self.pools.iter().filter_map(|(id, pool)| Some((pool.deadline?, id.clone())));
@@ -377,6 +426,8 @@ impl Directory {
         timers.collect::<BTreeSet<_>>() == self.timers
             && (held, refused) == (all_held, all_refused)
             && self.pools.values().all(|pool| !pool.is_over())
+            && (self.opening || self.is_open())
+            && (self.reporting.is_none() || self.tell_all || self.pools.values().all(Pool::has_told))
     }
 }
 
@@ -402,8 +453,9 @@ impl Machine for Directory {
             }
             In::Service(uid, fact) => self.on_service(now, uid, fact, out),
             In::Lb(observation) => self.on_balancer(now, observation),
-            In::Epoch(epoch) => self.on_epoch(now, epoch, out),
+            In::Confirmed(epoch) => self.on_confirmed(now, epoch, out),
             In::Retired(pool) => self.on_retired(&pool, out),
+            In::Reporting(term) => self.on_reporting(now, term),
         }
     }
 
@@ -428,9 +480,21 @@ impl Machine for Directory {
         for uid in std::mem::take(&mut self.dirty.services) {
             self.settle_service(uid, out);
         }
+        if std::mem::take(&mut self.tell_all) && self.reporting.is_some() {
+            for (id, pool) in &mut self.pools {
+                pool.tell(id, out);
+            }
+        }
         self.dirty.since = None;
         if self.is_running() {
             self.gauges.say(out);
+        }
+        if std::mem::take(&mut self.opening) {
+            assert!(
+                self.is_open(),
+                "an assignment is not of the term that opens: nothing may be written (A4, W8)"
+            );
+            out.push(Out::Opened(self.term.epoch));
         }
     }
 }

@@ -14,12 +14,14 @@ use crate::view::{Candidacy, LbView};
 
 mod balancer;
 mod followup;
+mod foreign;
 pub(crate) mod rules;
 #[cfg(test)]
 mod tests;
 
 use balancer::Balancer;
 use followup::{Followups, Wanted};
+use foreign::Foreign;
 use rules::RuleIndex;
 
 /// What Discovery is told once, at start.
@@ -49,6 +51,10 @@ pub enum In {
     },
     /// A pool or its load balancer was not there when it was to be written (Q6 Stale).
     Missing(PoolId),
+    /// Another holder has let go of the shared Lease: it may just have written (D3).
+    ForeignRelease,
+    /// A term of leadership begins: read every load balancer now (W8).
+    Round,
 }
 
 /// What Discovery can say.
@@ -102,6 +108,7 @@ pub struct Discovery {
     candidates: BTreeMap<ServiceUid, Candidate>,
     rules: RuleIndex,
     followups: Followups,
+    foreign: Foreign,
     /// When the next extra round begins, and when the last one did.
     round_at: Option<Now>,
     last_round: Option<Now>,
@@ -159,6 +166,7 @@ impl Discovery {
             candidates: BTreeMap::new(),
             rules: RuleIndex::default(),
             followups: Followups::default(),
+            foreign: Foreign::default(),
             round_at: None,
             last_round: None,
         }
@@ -214,6 +222,27 @@ impl Discovery {
     fn on_missing(&mut self, now: Now, lb: &LbName) {
         if let Some(&place) = self.by_name.get(lb) {
             self.reschedule(place, |balancer| balancer.missing(now));
+        }
+    }
+
+    /// Has every load balancer read now, one after the other. A read that is under way does not count, and one that
+    /// is to be made again after a failure does not wait for that.
+    fn on_round(&mut self, now: Now) {
+        match self.phase {
+            // The first look serves.
+            Phase::Waiting => return,
+            Phase::FirstLook { .. } | Phase::Synced => {}
+        }
+        (self.round_at, self.last_round) = (None, Some(now));
+        for place in 0..self.balancers.len() {
+            self.reschedule(place, |balancer| balancer.want_at_once(now));
+        }
+    }
+
+    fn on_foreign_release(&mut self, now: Now) {
+        match self.phase {
+            Phase::Waiting => {}
+            Phase::FirstLook { .. } | Phase::Synced => self.foreign.released(now),
         }
     }
 
@@ -300,7 +329,8 @@ impl Discovery {
         if let Some(reading) = overdue {
             self.failed(now, reading.balancer, Arc::from("no answer within 2 min"), out);
         }
-        if self.follows() && self.followups.ask(now, &self.rules) && self.round_at.is_none() {
+        let follows = self.follows() && self.followups.ask(now, &self.rules);
+        if (self.foreign.asks(now) || follows) && self.round_at.is_none() {
             self.round_at = Some(self.last_round.map_or(now, |last| now.max(last.plus(ROUND_EVERY))));
         }
         if self.round_at.is_some_and(|at| at <= now) {
@@ -357,6 +387,8 @@ impl Machine for Discovery {
             In::Service(uid, fact) => self.on_service(now, &uid, fact.as_deref()),
             In::Read { call, began, result } => self.on_read(now, call, began, result, out),
             In::Missing(pool) => self.on_missing(now, &pool.lb),
+            In::ForeignRelease => self.on_foreign_release(now),
+            In::Round => self.on_round(now),
         }
         self.advance(now, out);
     }
@@ -367,7 +399,7 @@ impl Machine for Discovery {
             None => self.due.first().map(|(at, _)| *at),
         };
         let asked = if self.follows() { self.followups.next_at() } else { None };
-        earliest(read, earliest(self.round_at, asked))
+        earliest(earliest(read, self.foreign.next_at()), earliest(self.round_at, asked))
     }
 
     fn tick(&mut self, now: Now, out: &mut Vec<Out>) {

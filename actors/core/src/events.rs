@@ -1,21 +1,26 @@
-//! Kubernetes Events: the words for each report, and a bounded queue towards the API server (design.md E1).
+//! Kubernetes Events: the words for each report, how many become of many, and a bounded queue towards the API server
+//! (design.md E1).
 //!
-//! What is worth an event is decided by whoever reports it; time and name of an event are the port's.
+//! What is worth an event is decided by whoever reports it; the port creates and patches Event objects as it is told.
 
 mod bucket;
+mod correlator;
+mod recent;
 #[cfg(test)]
 mod tests;
 mod words;
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
 use crate::events::bucket::Bucket;
-use crate::ids::CallId;
+use crate::events::correlator::{Correlator, Key, Kin, News, Series};
+use crate::ids::{CallId, Epoch};
 use crate::machine::{Machine, Now, earliest};
 use crate::report::{Report, Subject};
 use crate::sample::Sample;
+use crate::writer::Standing;
 
 /// The source component of every event.
 pub const COMPONENT: &str = "azure-backend-pool-controller";
@@ -32,7 +37,7 @@ const ANSWER_WITHIN: Duration = Duration::from_secs(60);
 /// What the event emitter is told once, at start.
 #[derive(Clone, Debug)]
 pub struct Params {
-    /// How many events may wait; more are dropped and counted.
+    /// How many series may wait to be written; more are dropped and counted.
     pub capacity: usize,
     /// The rate, in events per second, that is kept over time.
     pub per_second: u32,
@@ -45,12 +50,15 @@ pub struct Params {
 pub enum In {
     /// Tell people.
     Report(Report),
+    /// Whether this process leads: one that does not tells nothing, for the one that does tells it. Until the first
+    /// of these it does not.
+    Standing(Standing),
     /// A post was answered.
     Posted {
         /// The id of the request.
         call: CallId,
-        /// Why it failed, if it did.
-        failure: Option<PostFailure>,
+        /// The name of the Event object, or why there is none.
+        answer: Result<Arc<str>, PostFailure>,
     },
 }
 
@@ -59,6 +67,10 @@ pub enum In {
 pub enum PostFailure {
     /// Worth another try: no answer, 429 (with its `Retry-After`), 5xx.
     Transient(Option<Duration>),
+    /// The Event object that was to be changed is not there any more.
+    Gone,
+    /// An Event object of this name exists: an earlier try had created it.
+    Exists(Arc<str>),
     /// Refused for good: the namespace is gone, forbidden, invalid.
     Final(Arc<str>),
     /// Not posted, because this process only shows what it would do (C4).
@@ -68,18 +80,21 @@ pub enum PostFailure {
 /// What the event emitter can say.
 #[derive(Clone, Debug)]
 pub enum Out {
-    /// To the kubernetes port: create this event.
+    /// To the kubernetes port: create or change this Event object.
     Post {
         /// The id that the answer carries.
         call: CallId,
         /// The event.
         event: Arc<Event>,
     },
+    /// To the Informer and the Directory: the term in which what they report is told; `None`: it is dropped. Whatever
+    /// they report when they have heard of a term finds the emitter in it.
+    Reporting(Option<Epoch>),
     /// To the metrics.
     Sample(Sample),
 }
 
-/// An event to be created; the port adds time and name.
+/// An Event object as it is to be.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Event {
     /// Whom it is attached to.
@@ -88,12 +103,29 @@ pub struct Event {
     pub severity: Severity,
     /// The reason, in CamelCase.
     pub reason: &'static str,
-    /// The message, at most 1024 bytes.
+    /// The newest message, at most 1024 bytes.
     pub message: Arc<str>,
+    /// How often it occurred.
+    pub count: u64,
+    /// When it first occurred.
+    pub first: Now,
+    /// When it last occurred.
+    pub last: Now,
+    /// Which Event object it is.
+    pub place: Place,
+}
+
+/// Which Event object stands for an event.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Place {
+    /// One to be created. Its name is made of this number, which is another one for each; a repeated try has the same.
+    New(u64),
+    /// The one of this name: count, time of the last occurrence and message are to be changed.
+    Existing(Arc<str>),
 }
 
 /// The type of an event.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Severity {
     /// `Normal`.
     Normal,
@@ -106,131 +138,253 @@ pub enum Severity {
 pub struct Emitter {
     params: Params,
     bucket: Bucket,
-    /// In the order in which they will be posted.
-    waiting: VecDeque<Letter>,
+    /// The term in which this process leads; `None`: it does not.
+    term: Option<Epoch>,
+    correlator: Correlator,
+    /// Every series that is to be written, or is being written.
+    open: BTreeMap<Key, Letter>,
+    /// Those that wait, in the order in which they will be posted.
+    waiting: VecDeque<Key>,
     /// Those that failed, by the moment of their next try.
-    delayed: BTreeMap<(Now, u64), Letter>,
-    /// What waits or is delayed: an identical event is merged into it.
-    known: BTreeSet<Content>,
+    delayed: BTreeMap<(Now, u64), Key>,
     /// Posts without an answer, and when they were sent. Calls are numbered in the order of sending.
-    in_flight: BTreeMap<CallId, (Now, Letter)>,
-    /// The number of the next call, and of the next delay.
+    in_flight: BTreeMap<CallId, (Now, Key)>,
+    /// The number of the next call, delay or Event object.
     next: u64,
 }
 
-/// What makes two events the same one.
-type Content = (Subject, &'static str, Arc<str>);
-
+/// A series that is to be written.
 #[derive(Debug)]
 struct Letter {
-    event: Arc<Event>,
-    /// How often it was tried.
+    series: Series,
+    stage: Stage,
+    /// How often writing it failed.
     tries: usize,
 }
 
-impl Event {
-    fn content(&self) -> Content {
-        (self.subject.clone(), self.reason, Arc::clone(&self.message))
-    }
+#[derive(Clone, Copy, Debug)]
+enum Stage {
+    /// For its turn, or the time of its next try; it is written as it is then.
+    Waiting,
+    /// For an answer.
+    Sent {
+        /// Whether it has occurred again since, and is to be written once more.
+        again: bool,
+    },
 }
 
 impl Emitter {
-    /// An emitter with nothing to tell.
+    /// An emitter of a process that does not lead, with nothing to tell.
     #[must_use]
     pub fn new(params: Params) -> Emitter {
         Emitter {
-            bucket: Bucket::new(params.per_second, params.burst),
+            bucket: Bucket::per_second(params.per_second, params.burst),
             params,
+            term: None,
+            correlator: Correlator::new(),
+            open: BTreeMap::new(),
             waiting: VecDeque::new(),
             delayed: BTreeMap::new(),
-            known: BTreeSet::new(),
             in_flight: BTreeMap::new(),
             next: 0,
         }
     }
 
-    fn on_report(&mut self, report: Report, out: &mut Vec<Out>) {
+    fn on_report(&mut self, now: Now, report: Report, out: &mut Vec<Out>) {
+        if self.term.is_none() {
+            return;
+        }
         let severity = words::severity(&report.what);
         let reason = words::reason(&report.what);
         let message: Arc<str> = words::message(&report.what).into();
         for subject in report.subjects {
-            let event = Event { subject, severity, reason, message: Arc::clone(&message) };
-            let content = event.content();
-            if self.known.contains(&content) {
-                continue;
-            }
-            if self.known.len() >= self.params.capacity {
-                out.push(Out::Sample(Sample::EventDropped));
-                continue;
-            }
-            self.known.insert(content);
-            self.waiting.push_back(Letter { event: Arc::new(event), tries: 0 });
+            let kin = Kin { subject, severity, reason };
+            self.on_news(now, News { kin, message: Arc::clone(&message) }, out);
         }
     }
 
-    fn on_posted(&mut self, now: Now, call: CallId, failure: Option<PostFailure>, out: &mut Vec<Out>) {
-        let Some((_, letter)) = self.in_flight.remove(&call) else {
+    /// An occurrence that costs no write of its own is always added; one that does, only while its object may have more
+    /// and there is room. The count rises in any case.
+    fn on_news(&mut self, now: Now, news: News, out: &mut Vec<Out>) {
+        let (key, message) = self.correlator.place(now, news);
+        if let Some(letter) = self.open.get_mut(&key) {
+            letter.series.occurred(now, message);
+            if let Stage::Sent { again: again @ false } = &mut letter.stage {
+                *again = self.correlator.may_write(now, &key.kin.subject);
+                if !*again {
+                    out.push(Out::Sample(Sample::EventDropped));
+                }
+            }
+            return;
+        }
+        let series = self.correlator.recall(now, &key, message);
+        let room = self.waiting.len() + self.delayed.len() < self.params.capacity;
+        if room && self.correlator.may_write(now, &key.kin.subject) {
+            self.waiting.push_back(key.clone());
+            self.open.insert(key, Letter { series, stage: Stage::Waiting, tries: 0 });
+        } else {
+            self.correlator.remember(key, series);
+            out.push(Out::Sample(Sample::EventDropped));
+        }
+    }
+
+    /// What waits when a term ends is dropped: what of it lasts is told again in the next one, by whoever leads then. The
+    /// end of a term may not be heard of before the next one begins; a renewal changes nothing.
+    fn on_standing(&mut self, standing: Standing, out: &mut Vec<Out>) {
+        let term = match standing {
+            Standing::Leading { epoch, .. } => Some(epoch),
+            Standing::Standby => None,
+        };
+        if std::mem::replace(&mut self.term, term) == term {
+            return;
+        }
+        let delayed = std::mem::take(&mut self.delayed).into_values();
+        for key in std::mem::take(&mut self.waiting).into_iter().chain(delayed) {
+            self.close(key);
+        }
+        out.push(Out::Reporting(term));
+    }
+
+    fn on_posted(
+        &mut self,
+        now: Now,
+        call: CallId,
+        answer: Result<Arc<str>, PostFailure>,
+        out: &mut Vec<Out>,
+    ) {
+        let Some((_, key)) = self.in_flight.remove(&call) else {
             out.push(Out::Sample(Sample::UnmatchedAnswer));
             return;
         };
-        match failure {
-            None => out.push(Out::Sample(Sample::EventPosted)),
-            Some(PostFailure::Withheld) => out.push(Out::Sample(Sample::EventWithheld)),
-            Some(PostFailure::Final(_)) => out.push(Out::Sample(Sample::EventDropped)),
-            Some(PostFailure::Transient(retry_after)) => self.delay(now, letter, retry_after, out),
+        let Some(letter) = self.open.get_mut(&key) else { return };
+        let series = &mut letter.series;
+        match answer {
+            Ok(name) => {
+                series.name = Some(name);
+                out.push(Out::Sample(Sample::EventPosted));
+                self.written(key);
+            }
+            Err(PostFailure::Withheld) => {
+                out.push(Out::Sample(Sample::EventWithheld));
+                self.written(key);
+            }
+            Err(PostFailure::Final(_)) => {
+                out.push(Out::Sample(Sample::EventDropped));
+                self.written(key);
+            }
+            Err(PostFailure::Gone) => {
+                (series.name, series.serial) = (None, None);
+                self.retry(now, key, Some(Duration::ZERO), out);
+            }
+            Err(PostFailure::Exists(name)) => {
+                series.name = Some(name);
+                self.retry(now, key, Some(Duration::ZERO), out);
+            }
+            Err(PostFailure::Transient(asked)) => {
+                let asked = asked.map(|asked| asked.min(LONGEST_RETRY_AFTER));
+                self.delay(now, key, asked, out);
+            }
         }
     }
 
-    /// Keeps a letter for another try, if it has one left and its like does not wait already.
-    fn delay(&mut self, now: Now, mut letter: Letter, retry_after: Option<Duration>, out: &mut Vec<Out>) {
-        let Some(wait) = RETRY_AFTER.get(letter.tries) else {
-            out.push(Out::Sample(Sample::EventDropped));
-            return;
-        };
-        if !self.known.insert(letter.event.content()) {
+    /// What was sent has arrived, or never will; what came after it is sent after it.
+    fn written(&mut self, key: Key) {
+        match self.open.get_mut(&key) {
+            Some(letter) if self.term.is_some() && matches!(letter.stage, Stage::Sent { again: true }) => {
+                (letter.stage, letter.tries) = (Stage::Waiting, 0);
+                self.waiting.push_back(key);
+            }
+            Some(_) => self.close(key),
+            None => {}
+        }
+    }
+
+    /// Keeps a letter for another try after its wait, or after a longer one that the server asks for.
+    fn delay(&mut self, now: Now, key: Key, asked: Option<Duration>, out: &mut Vec<Out>) {
+        let tries = self.open.get(&key).map_or(0, |letter| letter.tries);
+        let wait = RETRY_AFTER.get(tries).map(|wait| asked.unwrap_or_default().max(*wait));
+        self.retry(now, key, wait, out);
+    }
+
+    /// Keeps a letter for another try after the wait, if it has one left.
+    fn retry(&mut self, now: Now, key: Key, wait: Option<Duration>, out: &mut Vec<Out>) {
+        if self.term.is_none() {
+            self.close(key);
             return;
         }
-        let asked = retry_after.unwrap_or_default().min(LONGEST_RETRY_AFTER);
-        letter.tries += 1;
-        self.next += 1;
-        self.delayed.insert((now.plus(asked.max(*wait)), self.next), letter);
+        let Some(letter) = self.open.get_mut(&key) else { return };
+        match wait.filter(|_| letter.tries < RETRY_AFTER.len()) {
+            Some(wait) => {
+                letter.tries += 1;
+                letter.stage = Stage::Waiting;
+                self.next += 1;
+                self.delayed.insert((now.plus(wait), self.next), key);
+            }
+            None => {
+                out.push(Out::Sample(Sample::EventDropped));
+                self.written(key);
+            }
+        }
+    }
+
+    /// Nothing of this series is to be written; it is remembered.
+    fn close(&mut self, key: Key) {
+        if let Some(letter) = self.open.remove(&key) {
+            self.correlator.remember(key, letter.series);
+        }
     }
 
     /// Gives up waiting for answers that are overdue, wakes what was delayed, and posts what may be posted.
     fn pump(&mut self, now: Now, out: &mut Vec<Out>) {
         while let Some(first) = self.in_flight.first_entry().filter(|first| overdue_at(first.get().0) <= now)
         {
-            let (_, letter) = first.remove();
-            self.delay(now, letter, None, out);
+            let (_, key) = first.remove();
+            self.delay(now, key, None, out);
         }
         while let Some(first) = self.delayed.first_entry().filter(|first| first.key().0 <= now) {
             self.waiting.push_back(first.remove());
         }
         while self.in_flight.len() < IN_FLIGHT && !self.waiting.is_empty() && self.bucket.take(now) {
-            let Some(letter) = self.waiting.pop_front() else {
-                break;
-            };
-            self.known.remove(&letter.event.content());
-            self.next += 1;
-            let call = CallId(self.next);
-            out.push(Out::Post { call, event: Arc::clone(&letter.event) });
-            self.in_flight.insert(call, (now, letter));
+            let Some(key) = self.waiting.pop_front() else { break };
+            self.post(now, key, out);
         }
         debug_assert!(self.check().is_ok(), "{:?}", self.check());
     }
 
+    fn post(&mut self, now: Now, key: Key, out: &mut Vec<Out>) {
+        let Some(letter) = self.open.get_mut(&key) else { return };
+        self.next += 1;
+        let call = CallId(self.next);
+        letter.stage = Stage::Sent { again: false };
+        let series = &mut letter.series;
+        let place = match &series.name {
+            Some(name) => Place::Existing(Arc::clone(name)),
+            None => Place::New(*series.serial.get_or_insert(self.next)),
+        };
+        let Kin { subject, severity, reason } = key.kin.clone();
+        let (message, count) = (Arc::clone(&series.message), series.count);
+        let (first, last) = (series.first, series.last);
+        let event = Event { subject, severity, reason, message, count, first, last, place };
+        out.push(Out::Post { call, event: Arc::new(event) });
+        self.in_flight.insert(call, (now, key));
+    }
+
     /// The invariants of the queue.
     fn check(&self) -> Result<(), &'static str> {
-        if self.known.len() != self.waiting.len() + self.delayed.len() {
-            return Err("an event waits twice, or is remembered without waiting");
+        let waiting = self.waiting.len() + self.delayed.len();
+        if self.open.len() != waiting + self.in_flight.len() {
+            return Err("a series waits twice, or is open without waiting");
         }
-        if self.known.len() > self.params.capacity + IN_FLIGHT {
+        if waiting > self.params.capacity + IN_FLIGHT {
             return Err("more events wait than may");
         }
         if self.in_flight.len() > IN_FLIGHT {
             return Err("more posts are unanswered than may be");
         }
-        Ok(())
+        if self.term.is_none() && waiting > 0 {
+            return Err("a standby has something to tell");
+        }
+        self.correlator.check()
     }
 }
 
@@ -244,8 +398,9 @@ impl Machine for Emitter {
 
     fn step(&mut self, now: Now, input: In, out: &mut Vec<Out>) {
         match input {
-            In::Report(report) => self.on_report(report, out),
-            In::Posted { call, failure } => self.on_posted(now, call, failure, out),
+            In::Report(report) => self.on_report(now, report, out),
+            In::Standing(standing) => self.on_standing(standing, out),
+            In::Posted { call, answer } => self.on_posted(now, call, answer, out),
         }
         self.pump(now, out);
     }

@@ -9,6 +9,7 @@
 //! never decoded is not told at all: nothing is managed for it, and a pool that it uses is not written.
 
 mod cache;
+mod ingress;
 mod intern;
 mod node;
 mod part;
@@ -17,6 +18,7 @@ mod selection;
 mod staging;
 #[cfg(test)]
 mod tests;
+mod told;
 mod undecodable;
 mod unread;
 
@@ -25,11 +27,11 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::ids::{Family, NodeName, ServiceKey, ServiceUid};
+use crate::ids::{Epoch, Family, NodeName, ServiceKey, ServiceUid};
 use crate::level::Provenance;
 use crate::machine::{Machine, Now, earliest};
-use crate::object::{Kind, Object, ObjectKey, ResourceVersion, ServiceObject};
-use crate::report::{Report, ServiceRef, Subject, What};
+use crate::object::{Kind, Object, ObjectKey, Owner, ResourceVersion, ServiceObject};
+use crate::report::Report;
 use crate::sample::{RelistReason, Sample};
 use crate::view::Candidacy;
 use crate::watch::Seen;
@@ -91,6 +93,9 @@ pub enum In {
     Seen(Kind, Seen),
     /// Whether a watcher is in contact with its source; until the first word of it, it counts as in contact.
     Contact(Kind, bool),
+    /// The term in which its reports are told to people; `None`, as at first: they would be dropped, so it makes none.
+    /// What lasts is told once in each term.
+    Reporting(Option<Epoch>),
 }
 
 /// What the Informer can say.
@@ -100,6 +105,12 @@ pub enum Out {
     Service(ServiceUid, Option<Arc<ServiceFact>>),
     /// To the Directory, Discovery and the board: the first complete lists of all three kinds are in.
     Synced,
+    /// To the Directory, after all facts that rest on them: the most recent lists of all kinds that this term needs
+    /// were taken in (W8). Terms rise; one whose Leader has moved on may still be named.
+    Confirmed(Epoch),
+    /// To the writer: whether a Service without loadBalancerClass became LoadBalancer less than 10 minutes ago and
+    /// lacks ingress (W7).
+    AwaitingIngress(bool),
     /// To the watcher of this kind, which shows it: how many objects are held.
     Cached(Kind, usize),
     /// To the watcher of this kind: what came is refused; list most recent data again.
@@ -200,8 +211,14 @@ pub struct Informer {
     unread: Unread,
     /// Whether nothing is heard of EndpointSlices at present.
     slices_lost: bool,
+    /// The term in which its reports are told.
+    reporting: Option<Epoch>,
+    /// Whether that has begun since the last turn, so that all that lasts is to be told.
+    tell_all: bool,
     /// Whether [`Out::Synced`] has been said.
     said_synced: bool,
+    /// The last [`Out::Confirmed`].
+    said_confirmed: Option<Epoch>,
     /// The last [`Out::Cached`].
     said_cached: BTreeMap<Kind, usize>,
 }
@@ -217,6 +234,7 @@ impl Machine for Informer {
                 kind
             }
             In::Contact(kind, current) => return self.on_contact(now, kind, current),
+            In::Reporting(term) => return self.on_reporting(now, term),
         };
         let held = self.cache.held(kind);
         if self.said_cached.insert(kind, held) != Some(held) {
@@ -245,9 +263,15 @@ impl Machine for Informer {
         for key in std::mem::take(&mut self.cache.dirty) {
             self.settle(now, &key, out);
         }
-        out.extend(self.undecodables.reports(&self.cache).into_iter().map(Out::Report));
+        self.tell(out);
         if !std::mem::replace(&mut self.said_synced, true) {
             out.push(Out::Synced);
+        }
+        out.extend(self.cache.awaiting.news(now).map(Out::AwaitingIngress));
+        let confirmed = self.confirmed();
+        if let Some(term) = confirmed.filter(|_| self.said_confirmed < confirmed) {
+            self.said_confirmed = confirmed;
+            out.push(Out::Confirmed(term));
         }
     }
 }
@@ -264,7 +288,10 @@ impl Informer {
             undecodables: Undecodables::default(),
             unread: Unread::default(),
             slices_lost: false,
+            reporting: None,
+            tell_all: false,
             said_synced: false,
+            said_confirmed: None,
             said_cached: BTreeMap::new(),
         }
     }
@@ -272,6 +299,11 @@ impl Informer {
     /// Whether the first lists of all kinds are complete: until then nothing is known (D6).
     fn is_synced(&self) -> bool {
         self.streams.values().all(|stream| stream.synced)
+    }
+
+    /// The newest term for which lists of all kinds are in force that were begun after it asked for them (W8).
+    fn confirmed(&self) -> Option<Epoch> {
+        self.streams.values().map(|stream| stream.confirmed).min().flatten()
     }
 
     fn on_seen(&mut self, now: Now, kind: Kind, seen: Seen, out: &mut Vec<Out>) {
@@ -284,11 +316,15 @@ impl Informer {
                 stream.catching_up_until = None;
             }
             Seen::Reconnected => stream.reconnected(now),
-            Seen::ListDone(version) => {
+            Seen::ListDone { resource_version, term } => {
                 if let Some(staging) = stream.staging.take() {
-                    let judged = stream.judge(now, &version);
-                    self.on_list(now, kind, judged, staging, out);
+                    let judged = stream.judge(now, &resource_version);
+                    self.on_list(now, kind, judged, (staging, term), out);
                 }
+            }
+            Seen::AnyList(term) => {
+                stream.on_any_list(term);
+                self.cache.due.get_or_insert(now);
             }
             Seen::Object(object) => self.on_object(now, kind, object, out),
             Seen::Deleted { key, resource_version } => {
@@ -358,13 +394,7 @@ impl Informer {
 
     /// The last good state of an object that cannot be decoded stays in force; where there is none, it is not known.
     /// One without a name may be any object: a list that holds one proves no absence.
-    fn on_undecodable(
-        &mut self,
-        now: Now,
-        kind: Kind,
-        named: Option<(ObjectKey, Option<ServiceKey>)>,
-        error: Arc<str>,
-    ) {
+    fn on_undecodable(&mut self, now: Now, kind: Kind, named: Option<(ObjectKey, Owner)>, error: Arc<str>) {
         let stream = self.streams.entry(kind).or_default();
         let arrival = stream.arrival(now);
         let staging = stream.staging.as_mut();
@@ -387,8 +417,16 @@ impl Informer {
         }
     }
 
-    /// Puts a complete list in force, or refuses it.
-    fn on_list(&mut self, now: Now, kind: Kind, judged: Judged, mut staging: Staging, out: &mut Vec<Out>) {
+    /// Puts a complete list, which serves a term, in force, or refuses it. One that is refused confirms nothing: the
+    /// term waits for the list that is made in its place.
+    fn on_list(
+        &mut self,
+        now: Now,
+        kind: Kind,
+        judged: Judged,
+        (mut staging, term): (Staging, Option<Epoch>),
+        out: &mut Vec<Out>,
+    ) {
         // The most recent list cannot hold an older state of an object than a watch has told of, however late its own
         // version is: unless the storage was restored, and has been written since.
         let is_older = |(key, version): (&ObjectKey, &ResourceVersion)| {
@@ -399,7 +437,7 @@ impl Informer {
             Judged::Current | Judged::Refused | Judged::TakenBack => judged,
         };
         match judged {
-            Judged::Current => self.commit(now, kind, staging, out),
+            Judged::Current => self.commit(now, kind, staging, term, out),
             Judged::Refused => {
                 out.push(Out::Sample(Sample::StaleRefused(kind)));
                 out.push(Out::Relist(kind, RelistReason::Stale));
@@ -408,16 +446,16 @@ impl Informer {
                 out.push(Out::Sample(Sample::StaleAccepted(kind)));
                 staging.provenance = Provenance::Relist;
                 self.cache.forget_versions(kind);
-                self.commit(now, kind, staging, out);
+                self.commit(now, kind, staging, term, out);
             }
         }
     }
 
     /// Puts a complete list in force: objects that it lacks are gone, unless one of them may be among those
     /// that could not be decoded.
-    fn commit(&mut self, now: Now, kind: Kind, staging: Staging, out: &mut Vec<Out>) {
+    fn commit(&mut self, now: Now, kind: Kind, staging: Staging, term: Option<Epoch>, out: &mut Vec<Out>) {
         let arrival = Arrival { now, provenance: staging.provenance };
-        let was_synced = self.is_synced();
+        let (was_synced, was_confirmed) = (self.is_synced(), self.confirmed());
         let missing: Vec<ObjectKey> = if staging.blind {
             Vec::new()
         } else {
@@ -435,9 +473,9 @@ impl Informer {
         undecodable.retain(|key, _| !self.cache.holds(key));
         self.cache.touch_concerned(self.unread.listed(kind, undecodable, blind), arrival);
         let stream = self.streams.entry(kind).or_default();
-        stream.on_listed(now, blind);
-        if !was_synced && self.is_synced() {
-            // Even a cluster without Services has to be told of.
+        stream.on_listed(now, blind, term);
+        if was_synced != self.is_synced() || was_confirmed != self.confirmed() {
+            // Even a cluster without Services, or without news, has to be told of.
             self.cache.due.get_or_insert(now);
         }
         debug_assert!(self.check());
@@ -474,7 +512,10 @@ impl Informer {
         };
         self.cache.reindex(key, std::mem::take(&mut worked.nodes));
         if let Some((service, candidacy)) = service {
-            self.report_data_errors(&service, &worked, out);
+            if let Some(entry) = self.cache.entries.get_mut(key) {
+                entry.note_trouble(&worked);
+            }
+            self.tell_trouble(key, out);
             self.say(&service, candidacy, worked, out);
         } else {
             self.say_gone(key, out);
@@ -519,24 +560,11 @@ impl Informer {
         let Some(entry) = self.cache.entries.get_mut(key) else {
             return;
         };
-        entry.erring = false;
+        entry.trouble = None;
         entry.provenance = Provenance::Watch;
         entry.triggered = None;
         if let Some(before) = entry.said.take() {
             out.push(Out::Service(before.uid.clone(), None));
-        }
-    }
-
-    /// Reports data errors when they begin; while they last they are not repeated.
-    fn report_data_errors(&mut self, service: &ServiceObject, worked: &Worked, out: &mut Vec<Out>) {
-        let Some(entry) = self.cache.entries.get_mut(&service.key) else {
-            return;
-        };
-        let began = !std::mem::replace(&mut entry.erring, !worked.errors.is_empty());
-        if let Some(example) = worked.errors.first().filter(|_| began) {
-            let service = ServiceRef { key: service.key.clone(), uid: service.uid.clone() };
-            let what = What::DataError { endpoints: worked.affected, example: Arc::clone(example) };
-            out.push(Out::Report(Report { subjects: vec![Subject::Service(service)], what }));
         }
     }
 
@@ -547,5 +575,6 @@ impl Informer {
         self.cache.check()
             && self.unread.check(&self.cache)
             && (self.is_synced() || (!said && !self.said_synced))
+            && (self.cache.due.is_some() || self.has_told())
     }
 }

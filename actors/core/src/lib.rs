@@ -7,8 +7,10 @@ pub mod machine;
 
 pub mod arm;
 pub mod assignment;
+pub mod config_map;
 pub mod error;
 pub mod ids;
+pub mod lease;
 pub mod level;
 pub mod object;
 pub mod proof;
@@ -21,7 +23,9 @@ pub mod directory;
 pub mod discovery;
 pub mod events;
 pub mod informer;
+pub mod leader;
 pub mod queue;
+pub mod starts;
 pub mod watch;
 pub mod writer;
 

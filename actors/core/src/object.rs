@@ -82,6 +82,10 @@ pub struct ServiceObject {
     pub labels: BTreeMap<Arc<str>, Arc<str>>,
     /// A number that changes when ports or `status.loadBalancer.ingress` change: a reason to discover again (D3).
     pub exposure: u64,
+    /// Whether `spec.loadBalancerClass` is set: then the cloud-controller-manager leaves it alone (W7).
+    pub has_class: bool,
+    /// Whether `status.loadBalancer.ingress` names anything (W7).
+    pub has_ingress: bool,
 }
 
 /// One endpoint of a slice.
@@ -126,6 +130,17 @@ pub enum LeftOut {
     ControlPlane,
     /// Taint `ToBeDeletedByClusterAutoscaler`.
     ToBeDeleted,
+}
+
+/// Whose slice it is, as far as the metadata of one say that cannot be decoded (D6).
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Owner {
+    /// The metadata do not say: it may be any Service of its namespace.
+    Unknown,
+    /// The metadata can be read and name no Service.
+    Nobody,
+    /// This Service.
+    Service(ServiceKey),
 }
 
 /// A Node.

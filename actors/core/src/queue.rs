@@ -7,8 +7,10 @@ mod assigned;
 mod attempt;
 mod changes;
 mod content;
+mod fights;
 mod observed;
 mod outcome;
+mod quarantine;
 mod rest;
 mod show;
 #[cfg(test)]
@@ -25,16 +27,18 @@ use crate::error::{NotManageable, ReasonLabel};
 use crate::ids::{AttemptId, Epoch, Family, PoolId, ServiceKey, ServiceUid};
 use crate::level::Level;
 use crate::machine::{Machine, Now, earliest};
-use crate::queue::changes::{Changes, Owner, Waiting};
+use crate::queue::changes::{Changes, Waiting};
 use crate::queue::content::Content;
-use crate::queue::rest::{Losses, Rest};
+use crate::queue::fights::Fights;
+use crate::queue::quarantine::Quarantine;
+use crate::queue::rest::{Left, Losses, Rest};
 use crate::queue::show::Shown;
 use crate::report::Report;
 use crate::sample::Sample;
 use crate::view::PoolView;
 
 /// What every PoolQueue is told once, at start.
-#[derive(Clone, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Params {
     /// `batching.quietPeriod`, 500 ms.
     pub quiet_period: Duration,
@@ -48,6 +52,30 @@ pub struct Params {
     pub max_retries: u32,
     /// `resync.afterFailure`, 1 min, doubling to 10 min; `None` switches the comparison after failure off (Q8).
     pub after_failure: Option<Duration>,
+    /// Whether drift is a change of its own; off in `compatibility: upstream`, where it is only reported (C2).
+    pub drift: bool,
+    /// Whether a pool that was not there is compared again by itself; off in `compatibility: upstream` (C2).
+    pub compare_after_stale: bool,
+    /// Whether W11's back-offs are on; off in `compatibility: upstream` (C2).
+    pub fights: bool,
+}
+
+impl Params {
+    /// `compatibility: upstream` (C2): everything waits for the tick, and nothing is done that S0 does not do.
+    #[must_use]
+    pub fn upstream(tick: Duration, max_retries: u32) -> Params {
+        Params {
+            quiet_period: tick,
+            max_delay: tick,
+            min_interval: tick,
+            retry_interval: tick,
+            max_retries,
+            after_failure: None,
+            drift: false,
+            compare_after_stale: false,
+            fights: false,
+        }
+    }
 }
 
 /// What a PoolQueue can be told.
@@ -59,6 +87,8 @@ pub enum In {
     Observed(Observation),
     /// The lane was granted: answer with the newest relevant level (Q3).
     Take(AttemptId),
+    /// The attempts of this pool are to be this far apart at least, from the outcome that follows on (Q2).
+    Pace(Duration),
     /// The attempt ended.
     Finished(AttemptId, Outcome),
     /// A write of this pool was verified, or found lost (W2).
@@ -84,6 +114,8 @@ pub enum Out {
     View(Arc<PoolView>),
     /// To the board: it is gone.
     Gone(PoolId),
+    /// To the log: it is quarantined, for this invariant of it does not hold (A4).
+    Quarantined(PoolId, &'static str),
     /// To the metrics.
     Sample(Sample),
 }
@@ -225,11 +257,18 @@ pub struct PoolQueue {
     /// The last write, which verification is about.
     written: Option<AttemptId>,
     losses: Losses,
+    fights: Fights,
+    /// How far the next outcome is to be from what follows it at least (Q2); the writer says it before each
+    /// outcome for which the budget is low.
+    pace: Duration,
     /// Reasons of missing proof that were reported and not overcome since.
     told_not_manageable: BTreeSet<ReasonLabel>,
     /// The newest endpoint change of each Service whose way into the pool was measured, or not needed.
     programmed: BTreeMap<ServiceUid, Now>,
     shown: Shown,
+    /// Whether a test breaks it on purpose, to see it quarantined.
+    #[cfg(test)]
+    broken_on_purpose: bool,
 }
 
 #[derive(Debug)]
@@ -244,6 +283,8 @@ enum Phase {
     Attempting(Attempt),
     /// An attempt is under way and the pool is nobody's any more.
     Retiring(Attempt),
+    /// An invariant of it was broken: nothing is done any more until it is nobody's (A4).
+    Quarantined(Quarantine),
 }
 
 #[derive(Debug)]
@@ -276,24 +317,28 @@ impl PoolQueue {
             not_before: Now::ZERO,
             written: None,
             losses: Losses::default(),
+            fights: Fights::default(),
+            pace: Duration::ZERO,
             told_not_manageable: BTreeSet::new(),
             programmed: BTreeMap::new(),
             shown: Shown::default(),
+            #[cfg(test)]
+            broken_on_purpose: false,
         }
     }
 
     fn in_flight(&self) -> bool {
         match &self.phase {
             Phase::Attempting(_) | Phase::Retiring(_) => true,
-            Phase::Quiet | Phase::Open | Phase::Due(_) => false,
+            Phase::Quiet | Phase::Open | Phase::Due(_) | Phase::Quarantined(_) => false,
         }
     }
 
     /// Brings the phase in line with what waits and what the time is, and says what changed by that.
     fn advance(&mut self, now: Now, out: &mut Vec<Out>) {
-        self.settle_if_right();
+        self.settle_if_right(now);
         match self.phase {
-            Phase::Attempting(_) | Phase::Retiring(_) => {}
+            Phase::Attempting(_) | Phase::Retiring(_) | Phase::Quarantined(_) => {}
             Phase::Due(due) => {
                 if self.ready_at().is_none_or(|at| at > now) {
                     self.phase = if self.waiting.changes.is_empty() { Phase::Quiet } else { Phase::Open };
@@ -311,8 +356,6 @@ impl PoolQueue {
                 }
             }
         }
-        self.publish(now, out);
-        debug_assert!(self.check().is_ok(), "{:?}", self.check());
     }
 
     fn post(&mut self, since: Now, class: Class, out: &mut Vec<Out>) {
@@ -328,18 +371,37 @@ impl PoolQueue {
     }
 
     /// A level that the verified content satisfies needs no write: untried changes vanish, and it counts as right
-    /// (Q2). A change that was tried goes on, so that people hear how it ended.
-    fn settle_if_right(&mut self) {
+    /// (Q2). A change that was tried goes on, so that people hear how it ended. While we back off from a fight,
+    /// what somebody else has added to the pool makes no write necessary either (W11).
+    fn settle_if_right(&mut self, now: Now) {
         let (Some(assignment), Some(content)) = (&self.assignment, &self.content) else {
             return;
         };
-        if self.in_flight() || !self.waiting.changes.all_fresh() || !content.is_right(&assignment.level) {
+        self.fights.keep_current(&assignment.level, &content.members);
+        if self.in_flight() || !self.waiting.changes.all_fresh() {
             return;
         }
-        if !self.waiting.take().is_empty() || !matches!(self.rest, Rest::Right) {
+        // The operation that runs may be a predecessor's, or one whose end we did not see: what it leaves is for the
+        // next look to say, unless the pool was known to be right before it (W8).
+        if !content.at_rest && !self.rest.is_known() {
+            return;
+        }
+        let rest = if content.is_right(&assignment.level) {
+            Rest::Right
+        } else if let Some(level) = self.fights.loosened(now, &assignment.level)
+            && content.is_right(&level)
+        {
+            let until = Some(self.fights.left_until());
+            Rest::Left(Left { members: content.members.clone(), until })
+        } else {
+            return;
+        };
+        let stays = matches!((&self.rest, &rest), (Rest::Right, Rest::Right))
+            || matches!((&self.rest, &rest), (Rest::Left(old), Rest::Left(new)) if old == new);
+        if !self.waiting.take().is_empty() || !stays {
             self.shown.dirty = true;
         }
-        self.rest = Rest::Right;
+        self.rest = rest;
         self.shown.withheld = None;
         for (uid, share) in &assignment.services {
             if let Some(triggered) = share.triggered {
@@ -348,9 +410,12 @@ impl PoolQueue {
         }
     }
 
-    /// When what waits may take part, windows apart; `None`: no moment is known (Q2, Q5, D1, D6).
+    /// When what waits may take part, windows apart; `None`: no moment is known (Q2, Q5, D1, D6, W8).
     fn ready_at(&self) -> Option<Now> {
         let assignment = self.assignment.as_ref().filter(|assignment| !assignment.paused)?;
+        if assignment.epoch < self.epoch {
+            return None;
+        }
         if self.content.is_none() || assignment.services.is_empty() || self.waiting.changes.is_empty() {
             return None;
         }
@@ -370,39 +435,13 @@ impl PoolQueue {
         }
         match &self.rest {
             Rest::Failed(failed) => failed.compare_at,
+            Rest::Left(left) => left.until,
             Rest::Backoff(backoff) => {
                 let content = self.content.as_ref().filter(|content| content.certain)?;
                 let wrong = !content.is_right(&self.assignment.as_ref()?.level);
                 wrong.then_some(backoff.until)
             }
-            Rest::Unknown | Rest::Right | Rest::Withheld { .. } => None,
-        }
-    }
-
-    /// The invariants of a pool (Q1, Q3, Q4).
-    fn check(&self) -> Result<(), &'static str> {
-        let changes = &self.waiting.changes;
-        let all = |test: bool, broken: &'static str| if test { Ok(()) } else { Err(broken) };
-        all(changes.within(self.params.max_retries), "a waiting change is beyond its budget")?;
-        let named = |owner: &Owner| match owner {
-            Owner::Pool => self.assignment.is_some(),
-            Owner::Service(uid) => self.assignment.as_ref().is_some_and(|a| a.services.contains_key(uid)),
-        };
-        all(changes.owners().all(named), "a change of nobody waits")?;
-        match &self.phase {
-            Phase::Quiet => all(changes.is_empty(), "changes wait in a quiet pool"),
-            Phase::Open => all(!changes.is_empty(), "a window is open for nothing"),
-            Phase::Due(_) => all(self.ready_at().is_some(), "a pool is due that may not take part"),
-            Phase::Attempting(attempt) => {
-                all(
-                    attempt.changes.within(self.params.max_retries),
-                    "a running change is beyond its budget",
-                )?;
-                all(attempt.changes.owners().all(named), "a change of nobody runs")
-            }
-            Phase::Retiring(attempt) => {
-                all(attempt.changes.is_empty() && changes.is_empty(), "a retiring pool has changes")
-            }
+            Rest::Unknown | Rest::Right | Rest::Gone | Rest::Withheld { .. } => None,
         }
     }
 }
@@ -412,25 +451,40 @@ impl Machine for PoolQueue {
     type Out = Out;
 
     fn step(&mut self, now: Now, input: In, out: &mut Vec<Out>) {
+        let from = out.len();
+        if let Phase::Quarantined(_) = self.phase {
+            return self.step_quarantined(now, input, out);
+        }
+        let sound = if let In::Assigned(assignment) = &input { assignment.is_sound() } else { true };
         match input {
             In::Assigned(assignment) => self.on_assigned(now, assignment, out),
             In::Observed(seen) => self.on_observed(now, &seen.facts, seen.began, out),
             In::Take(id) => self.on_take(now, id, out),
+            In::Pace(interval) => self.pace = interval,
             In::Finished(id, outcome) => self.on_finished(now, id, outcome, out),
             In::Verified(verdict) => self.on_verified(now, verdict, out),
         }
         self.advance(now, out);
+        self.conclude(now, sound, from, out);
     }
 
     fn deadline(&self) -> Option<Now> {
+        if let Phase::Quarantined(quarantine) = &self.phase {
+            return quarantine.tell_at;
+        }
         let due_at = if let Phase::Open = self.phase { self.due_at() } else { None };
         earliest(earliest(due_at, self.compare_at()), self.shown_parked_until())
     }
 
     fn tick(&mut self, now: Now, out: &mut Vec<Out>) {
+        let from = out.len();
+        if let Phase::Quarantined(_) = self.phase {
+            return self.tell_again(now, out);
+        }
         if self.compare_at().is_some_and(|at| at <= now) {
             self.compare(now, out);
         }
         self.advance(now, out);
+        self.conclude(now, true, from, out);
     }
 }

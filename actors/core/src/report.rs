@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::arm::Failure;
 use crate::assignment::HeldReason;
 use crate::error::NotManageable;
-use crate::ids::{NodeName, NodeUid, PoolId, ServiceKey, ServiceUid};
+use crate::ids::{LbName, NodeName, NodeUid, PoolId, ServiceKey, ServiceUid};
 use crate::object::Kind;
 
 /// A Service that an event is about.
@@ -29,6 +29,8 @@ pub enum Subject {
         /// Its UID.
         uid: NodeUid,
     },
+    /// This process itself: the port names its Pod, or else our own Lease.
+    Controller,
 }
 
 /// Something to be told, to one or more subjects; one event for each of them (S0 "Event Behavior").
@@ -98,6 +100,38 @@ pub enum What {
         pool: PoolId,
         /// All of them.
         services: Vec<ServiceKey>,
+    },
+    /// ARM keeps losing writes of the pool; it is left for a while (W2).
+    WritesLost {
+        /// The pool.
+        pool: PoolId,
+        /// How many were lost since the start of the process.
+        writes: u64,
+        /// How long it is left, as far as no Service changes.
+        left_for: std::time::Duration,
+    },
+    /// Writes wait because the same fault has hit several pools (W10).
+    Blocked {
+        /// The fault, in words.
+        fault: Arc<str>,
+        /// The load balancer that is blocked; `None`: all of them.
+        lb: Option<LbName>,
+    },
+    /// Somebody else keeps adding members that nothing asks for; they are left for a while (W11).
+    Fight {
+        /// The pool.
+        pool: PoolId,
+        /// How many such members there are.
+        members: usize,
+        /// How long they are left.
+        left_for: std::time::Duration,
+    },
+    /// The pool is not written any more, for an invariant of it does not hold: an error of this program (A4).
+    Quarantined {
+        /// The pool.
+        pool: PoolId,
+        /// The invariant, as what is wrong.
+        broken: &'static str,
     },
     /// A removal is held back (G5, D6).
     Held {

@@ -8,15 +8,17 @@ mod inputs;
 use std::sync::Arc;
 
 use crate::arm::ArmCall;
+use crate::config_map::ConfigMapAsk;
 use crate::events::Event;
 use crate::ids::{CallId, LbName, PoolId, ServiceKey, ServiceUid};
 use crate::informer::ServiceFact;
+use crate::lease::{GateTimes, LeaseAsk, LeaseName};
 use crate::machine::Now;
 use crate::object::Kind;
 use crate::sample::{GateClass, Sample};
 use crate::view::Snapshot;
 use crate::watch::Ask;
-use crate::{board, directory, discovery, events, informer, queue, watch, writer};
+use crate::{board, directory, discovery, events, informer, leader, queue, starts, watch, writer};
 
 /// Something that a machine said.
 #[derive(Clone, Debug)]
@@ -33,6 +35,10 @@ pub enum Said {
     Pool(queue::Out),
     /// The writer.
     Writer(writer::Out),
+    /// The Leader.
+    Leader(leader::Out),
+    /// The keeper of the notes of starts.
+    Starts(starts::Out),
     /// The event emitter.
     Events(events::Out),
     /// The board.
@@ -54,6 +60,10 @@ pub enum Address {
     Pool(PoolId),
     /// The writer.
     Writer,
+    /// The Leader.
+    Leader,
+    /// The keeper of the notes of starts.
+    Starts,
     /// The event emitter.
     Events,
     /// The board.
@@ -83,6 +93,10 @@ pub enum Delivery {
     Pool(PoolId, PoolMessage),
     /// To the writer.
     Writer(writer::In),
+    /// To the Leader.
+    Leader(leader::In),
+    /// To the keeper of the notes of starts.
+    Starts(starts::In),
     /// To the event emitter.
     Events(events::In),
     /// To the board.
@@ -132,6 +146,29 @@ pub enum KubernetesCall {
         /// What to ask.
         ask: Ask,
     },
+    /// Carry out this request about a Lease; the Leader asks about our own, the writer about the shared one.
+    Lease {
+        /// The id that the answer carries.
+        call: CallId,
+        /// Which Lease.
+        lease: LeaseName,
+        /// What is asked.
+        ask: LeaseAsk,
+    },
+    /// Carry out this request about our ConfigMap, for the keeper of the notes of starts.
+    ConfigMap {
+        /// The id that the answer carries.
+        call: CallId,
+        /// What is asked.
+        ask: ConfigMapAsk,
+    },
+    /// Count the lock failures that the cloud-controller-manager has told of since a moment.
+    CountLockFailures {
+        /// The id that the answer carries.
+        call: CallId,
+        /// Since when.
+        since: Now,
+    },
     /// Create an event.
     Post {
         /// The id that the answer carries.
@@ -146,8 +183,12 @@ pub enum KubernetesCall {
 pub enum HostMessage {
     /// Publish this snapshot.
     Publish(Arc<Snapshot>),
-    /// After a shutdown, the writer waits for nothing any more.
-    WriterQuiet,
+    /// A pool is quarantined, for this invariant of it does not hold (A4).
+    Quarantined(PoolId, &'static str),
+    /// After a shutdown, the writer waits for nothing any more, and both Leases are let go of.
+    Done,
+    /// After a shutdown, the note of this start is struck, or was given up.
+    Struck,
 }
 
 /// What a fact is about: of two undelivered facts about the same thing on the same edge, the newer replaces
@@ -170,6 +211,10 @@ pub enum FactKey {
     Draining,
     /// The standing of this process.
     Standing,
+    /// Gate times, for the Lease or from it.
+    GateTimes,
+    /// Whether the cloud-controller-manager may be waiting for the shared Lease.
+    AwaitingIngress,
     /// The gates.
     Gates,
     /// A view of a pool.
@@ -184,6 +229,12 @@ pub enum FactKey {
     SourceView(Kind),
     /// A view of a load balancer.
     LbView(LbName),
+    /// The view of leadership.
+    LeadershipView,
+    /// The view of the note of this start.
+    StartsView,
+    /// The view of the shared Lease.
+    LockView,
     /// The snapshot.
     Snapshot,
 }
@@ -197,6 +248,8 @@ pub fn route(said: Said, deliver: &mut impl FnMut(Delivery)) {
         Said::Directory(said) => from_directory(said, deliver),
         Said::Pool(said) => from_pool(said, deliver),
         Said::Writer(said) => from_writer(said, deliver),
+        Said::Leader(said) => from_leader(said, deliver),
+        Said::Starts(said) => from_starts(said, deliver),
         Said::Events(said) => from_events(said, deliver),
         Said::Board(board::Out::Publish(snapshot)) => deliver(Delivery::Host(HostMessage::Publish(snapshot))),
     }
@@ -227,6 +280,10 @@ fn from_informer(said: informer::Out, deliver: &mut impl FnMut(Delivery)) {
             deliver(Delivery::Discovery(discovery::In::ListsSynced));
             deliver(Delivery::Board(board::In::ListsSynced));
         }
+        informer::Out::Confirmed(epoch) => deliver(Delivery::Directory(directory::In::Confirmed(epoch))),
+        informer::Out::AwaitingIngress(any) => {
+            deliver(Delivery::Writer(writer::In::AwaitingIngress(any)));
+        }
         informer::Out::Cached(kind, count) => deliver(Delivery::Watcher(kind, watch::In::Cached(count))),
         informer::Out::Relist(kind, reason) => deliver(Delivery::Watcher(kind, watch::In::Relist(reason))),
         informer::Out::Report(report) => deliver(Delivery::Events(events::In::Report(report))),
@@ -256,6 +313,7 @@ fn from_directory(said: directory::Out, deliver: &mut impl FnMut(Delivery)) {
         directory::Out::Observe(pool, observation) => {
             deliver(to_pool(pool, queue::In::Observed(observation)))
         }
+        directory::Out::Opened(epoch) => deliver(Delivery::Leader(leader::In::Opened(epoch))),
         directory::Out::Forget(pool) => deliver(Delivery::Pool(pool, PoolMessage::Forget)),
         directory::Out::Report(report) => deliver(Delivery::Events(events::In::Report(report))),
         directory::Out::Service(uid, key, view) => {
@@ -277,6 +335,9 @@ fn from_pool(said: queue::Out, deliver: &mut impl FnMut(Delivery)) {
         queue::Out::Report(report) => deliver(Delivery::Events(events::In::Report(report))),
         queue::Out::View(view) => deliver(Delivery::Board(board::In::Pool(view))),
         queue::Out::Gone(pool) => deliver(Delivery::Board(board::In::PoolGone(pool))),
+        queue::Out::Quarantined(pool, broken) => {
+            deliver(Delivery::Host(HostMessage::Quarantined(pool, broken)));
+        }
         queue::Out::Sample(sample) => deliver(Delivery::Metrics(sample)),
     }
 }
@@ -297,11 +358,57 @@ fn from_writer(said: writer::Out, deliver: &mut impl FnMut(Delivery)) {
         writer::Out::Call(call) => deliver(Delivery::Arm(ArmMessage::Call(call))),
         writer::Out::Gates { reads_until, writes_until } => {
             deliver(Delivery::Arm(ArmMessage::Gates { reads_until, writes_until }));
+            deliver(Delivery::Leader(leader::In::Gates(GateTimes { reads_until, writes_until })));
         }
+        writer::Out::Lease(call, ask) => {
+            deliver(Delivery::Kubernetes(KubernetesCall::Lease { call, lease: LeaseName::Shared, ask }));
+        }
+        writer::Out::CountLockFailures { call, since } => {
+            deliver(Delivery::Kubernetes(KubernetesCall::CountLockFailures { call, since }));
+        }
+        writer::Out::ForeignRelease => deliver(Delivery::Discovery(discovery::In::ForeignRelease)),
+        writer::Out::Pace(pool, interval) => deliver(to_pool(pool, queue::In::Pace(interval))),
+        writer::Out::Report(report) => deliver(Delivery::Events(events::In::Report(report))),
+        writer::Out::Lock(view) => deliver(Delivery::Board(board::In::Lock(view))),
         writer::Out::Lane(view) => deliver(Delivery::Board(board::In::Lane(view))),
         writer::Out::Gate(class, view) => deliver(Delivery::Board(board::In::Gate(class, view))),
         writer::Out::Sample(sample) => deliver(Delivery::Metrics(sample)),
-        writer::Out::Quiet => deliver(Delivery::Host(HostMessage::WriterQuiet)),
+        writer::Out::Quiet => deliver(Delivery::Leader(leader::In::WriterQuiet)),
+    }
+}
+
+fn from_leader(said: leader::Out, deliver: &mut impl FnMut(Delivery)) {
+    match said {
+        leader::Out::Lease(call, ask) => {
+            deliver(Delivery::Kubernetes(KubernetesCall::Lease { call, lease: LeaseName::Own, ask }));
+        }
+        leader::Out::Confirm { epoch, anew } => {
+            for kind in Kind::ALL {
+                deliver(Delivery::Watcher(kind, watch::In::Confirm { epoch, anew }));
+            }
+        }
+        leader::Out::Standing(standing) => {
+            deliver(Delivery::Writer(writer::In::Standing(standing)));
+            deliver(Delivery::Events(events::In::Standing(standing)));
+        }
+        leader::Out::Remembered(gates) => deliver(Delivery::Writer(writer::In::Remembered(gates))),
+        leader::Out::Round => deliver(Delivery::Discovery(discovery::In::Round)),
+        leader::Out::View(view) => deliver(Delivery::Board(board::In::Leadership(view))),
+        leader::Out::Sample(sample) => deliver(Delivery::Metrics(sample)),
+        leader::Out::Done => deliver(Delivery::Host(HostMessage::Done)),
+    }
+}
+
+fn from_starts(said: starts::Out, deliver: &mut impl FnMut(Delivery)) {
+    match said {
+        starts::Out::ConfigMap(call, ask) => {
+            deliver(Delivery::Kubernetes(KubernetesCall::ConfigMap { call, ask }));
+        }
+        starts::Out::Passive(passive) => deliver(Delivery::Leader(leader::In::Passive(passive))),
+        starts::Out::Begin => deliver(Delivery::Leader(leader::In::Start)),
+        starts::Out::View(view) => deliver(Delivery::Board(board::In::Starts(view))),
+        starts::Out::Sample(sample) => deliver(Delivery::Metrics(sample)),
+        starts::Out::Struck => deliver(Delivery::Host(HostMessage::Struck)),
     }
 }
 
@@ -309,6 +416,10 @@ fn from_events(said: events::Out, deliver: &mut impl FnMut(Delivery)) {
     match said {
         events::Out::Post { call, event } => {
             deliver(Delivery::Kubernetes(KubernetesCall::Post { call, event }))
+        }
+        events::Out::Reporting(term) => {
+            deliver(Delivery::Informer(informer::In::Reporting(term)));
+            deliver(Delivery::Directory(directory::In::Reporting(term)));
         }
         events::Out::Sample(sample) => deliver(Delivery::Metrics(sample)),
     }
@@ -329,6 +440,8 @@ impl Delivery {
             Delivery::Directory(_) => Address::Directory,
             Delivery::Pool(pool, _) => Address::Pool(pool.clone()),
             Delivery::Writer(_) => Address::Writer,
+            Delivery::Leader(_) => Address::Leader,
+            Delivery::Starts(_) => Address::Starts,
             Delivery::Events(_) => Address::Events,
             Delivery::Board(_) => Address::Board,
             Delivery::Arm(_) => Address::ArmPort,
@@ -368,39 +481,63 @@ impl Delivery {
                 directory::In::Lb(observation) => Some(FactKey::Lb(observation.lb.clone())),
                 directory::In::ListsSynced
                 | directory::In::DiscoverySynced
-                | directory::In::Epoch(_)
-                | directory::In::Retired(_) => None,
+                | directory::In::Confirmed(_)
+                | directory::In::Retired(_)
+                | directory::In::Reporting(_) => None,
             },
             Delivery::Discovery(input) => match input {
                 discovery::In::Service(uid, _) => Some(FactKey::Service(uid.clone())),
-                discovery::In::ListsSynced | discovery::In::Read { .. } | discovery::In::Missing(_) => None,
+                discovery::In::ListsSynced
+                | discovery::In::Read { .. }
+                | discovery::In::Missing(_)
+                | discovery::In::ForeignRelease
+                | discovery::In::Round => None,
             },
             Delivery::Pool(pool, PoolMessage::In(input)) => match input {
                 queue::In::Assigned(_) => Some(FactKey::Assignment(pool.clone())),
                 queue::In::Observed(_) => Some(FactKey::Observation(pool.clone())),
-                queue::In::Take(_) | queue::In::Finished(_, _) | queue::In::Verified(_) => None,
+                queue::In::Take(_)
+                | queue::In::Pace(_)
+                | queue::In::Finished(_, _)
+                | queue::In::Verified(_) => None,
             },
             Delivery::Writer(input) => match input {
                 writer::In::Due(pool, _) | writer::In::Withdraw(pool) => Some(FactKey::Due(pool.clone())),
                 writer::In::AdminDue(pool, _) => Some(FactKey::AdminDue(pool.clone())),
                 writer::In::Draining(_) => Some(FactKey::Draining),
                 writer::In::Standing(_) => Some(FactKey::Standing),
+                writer::In::Remembered(_) => Some(FactKey::GateTimes),
+                writer::In::AwaitingIngress(_) => Some(FactKey::AwaitingIngress),
                 writer::In::Taken(..)
                 | writer::In::Read { .. }
                 | writer::In::Answered(..)
+                | writer::In::Headroom(..)
+                | writer::In::Lease(..)
+                | writer::In::LockFailures(..)
                 | writer::In::Shutdown => None,
             },
+            Delivery::Leader(input) => match input {
+                leader::In::Gates(_) => Some(FactKey::GateTimes),
+                leader::In::Start
+                | leader::In::Passive(_)
+                | leader::In::Lease(..)
+                | leader::In::Opened(_)
+                | leader::In::Shutdown
+                | leader::In::WriterQuiet => None,
+            },
+            Delivery::Events(events::In::Standing(_)) => Some(FactKey::Standing),
             Delivery::Board(input) => board_fact(input),
             Delivery::Arm(ArmMessage::Gates { .. }) => Some(FactKey::Gates),
             Delivery::Host(HostMessage::Publish(_)) => Some(FactKey::Snapshot),
             Delivery::Watcher(..)
             | Delivery::Informer(_)
+            | Delivery::Starts(_)
             | Delivery::Pool(_, PoolMessage::Forget)
-            | Delivery::Events(_)
+            | Delivery::Events(events::In::Report(_) | events::In::Posted { .. })
             | Delivery::Arm(ArmMessage::Call(_))
             | Delivery::Kubernetes(_)
             | Delivery::Metrics(_)
-            | Delivery::Host(HostMessage::WriterQuiet) => None,
+            | Delivery::Host(HostMessage::Done | HostMessage::Struck | HostMessage::Quarantined(..)) => None,
         }
     }
 }
@@ -414,6 +551,9 @@ fn board_fact(input: &board::In) -> Option<FactKey> {
         board::In::Gate(class, _) => Some(FactKey::GateView(*class)),
         board::In::Source(view) => Some(FactKey::SourceView(view.kind)),
         board::In::Lb(view) => Some(FactKey::LbView(view.lb.clone())),
+        board::In::Leadership(_) => Some(FactKey::LeadershipView),
+        board::In::Starts(_) => Some(FactKey::StartsView),
+        board::In::Lock(_) => Some(FactKey::LockView),
         board::In::ListsSynced | board::In::DiscoverySynced => None,
     }
 }

@@ -29,6 +29,8 @@ pub enum Sample {
         /// How it was answered.
         result: ArmResult,
     },
+    /// A call, or the grant that would make it, begins to wait for a rate of the cloud configuration (W9).
+    RateLimited(ArmVerb),
     /// A pool went from one state to another.
     PoolState {
         /// The state the pool left; `None` when it is new.
@@ -56,6 +58,24 @@ pub enum Sample {
     },
     /// The time a pool's due membership waited for its lane: S1's lock wait of `service_reconcile`.
     LaneWait(Duration),
+    /// How long a write that could have begun waited for the shared Lease: S1's lock wait of
+    /// `azure_resource_locker`.
+    LeaseWait(Duration),
+    /// The shared Lease was let go of after so long (lease duty).
+    LeaseHeld(Duration),
+    /// So many lock failures of the cloud-controller-manager were seen for one hold of ours (W7).
+    ForeignLockFailures(u64),
+    /// Whether this process leads.
+    Leading(bool),
+    /// Whether this process stays out of the election because it has started too often (A4).
+    Passive(bool),
+    /// Somebody else's change was undone for the third time or more (W11).
+    Fight,
+    /// W10's breaker opened or closed, for so many blocked scopes (load balancers, or 1 for all of ARM).
+    Blocked {
+        /// Scopes that are blocked now.
+        scopes: u64,
+    },
     /// How many lanes are busy, and how many pools wait in lanes.
     Lanes {
         /// Lanes with a write under way.
@@ -174,11 +194,13 @@ pub enum PoolState {
     Paused,
     /// Given up after a reported failure; compared again later.
     Failed,
+    /// Left alone, for an invariant of it does not hold (A4).
+    Quarantined,
 }
 
 impl PoolState {
     /// Every state.
-    pub const ALL: [PoolState; 8] = [
+    pub const ALL: [PoolState; 9] = [
         PoolState::Unknown,
         PoolState::Right,
         PoolState::Waiting,
@@ -187,6 +209,7 @@ impl PoolState {
         PoolState::Parked,
         PoolState::Paused,
         PoolState::Failed,
+        PoolState::Quarantined,
     ];
 
     /// The word for metrics and the admin API.
@@ -201,6 +224,7 @@ impl PoolState {
             PoolState::Parked => "parked",
             PoolState::Paused => "paused",
             PoolState::Failed => "failed",
+            PoolState::Quarantined => "quarantined",
         }
     }
 }
@@ -295,6 +319,8 @@ pub enum RelistReason {
     Stale,
     /// The stream could not be followed.
     Broken,
+    /// A term of leadership began (W8).
+    NewTerm,
 }
 
 impl RelistReason {
@@ -305,6 +331,7 @@ impl RelistReason {
             RelistReason::Expired => "expired",
             RelistReason::Stale => "stale",
             RelistReason::Broken => "broken",
+            RelistReason::NewTerm => "new_term",
         }
     }
 }

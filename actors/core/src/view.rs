@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use crate::assignment::Held;
 use crate::error::NotManageable;
-use crate::ids::{AttemptId, Family, LbName, PoolId, ServiceKey, ServiceUid};
+use crate::ids::{AttemptId, Epoch, Family, LbName, PoolId, ServiceKey, ServiceUid};
 use crate::level::{Level, Provenance, Source};
 use crate::machine::Now;
 use crate::object::Kind;
@@ -31,6 +31,66 @@ pub struct Snapshot {
     pub gates: BTreeMap<GateClass, GateView>,
     /// Whether the first complete lists and the first discovery are in.
     pub synced: Synced,
+    /// Who leads; `None`: nothing was said of it yet.
+    pub leadership: Option<LeadershipView>,
+    /// The note of this start; `None`: nothing was said of it yet.
+    pub starts: Option<StartsView>,
+    /// The shared Lease; `None`: nothing was said of it yet, or it is not used.
+    pub lock: Option<LockView>,
+}
+
+/// Who of our replicas leads (W8).
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct LeadershipView {
+    /// Who this process is.
+    pub identity: Arc<str>,
+    /// What it is, in one word: `passive` (out of the election, see [`StartsView`]), `standby`, `settling` (has won, and waits for the last writes of a predecessor that
+    /// did not let go), `confirming` (reads most recent data first), `leader`, `alone` (a dry run), `stopping`.
+    pub role: &'static str,
+    /// Who holds the Lease, as last seen; `None`: nobody, or not known.
+    pub holder: Option<Arc<str>>,
+    /// The present term, or the last one.
+    pub epoch: Epoch,
+    /// Since when it has the role.
+    pub since: Now,
+    /// Until when leadership is certain without another renewal; `None` when it does not lead or nobody competes.
+    pub until: Option<Now>,
+    /// What the last failed request said, until one succeeds.
+    pub last_error: Option<Arc<str>>,
+}
+
+/// The note of this start, and whether the process is passive (A4).
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct StartsView {
+    /// How far it is, in one word: `deciding` (the notes of earlier starts are read, and nothing else has begun),
+    /// `active`, `passive` (out of the election), `stopping`.
+    pub phase: &'static str,
+    /// Until when it is passive at the latest; `None` when it is not.
+    pub until: Option<Now>,
+    /// How many notes of earlier starts counted when it began; `None`: they are not known, or not kept.
+    pub notes: Option<usize>,
+    /// Whether this start is noted now.
+    pub noted: bool,
+    /// What the last failed request said, until one succeeds.
+    pub last_error: Option<Arc<str>>,
+}
+
+/// The Lease that is shared with the cloud-controller-manager (W7).
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct LockView {
+    /// What we do, in one word: `free` (nothing wants it), `waiting` (somebody else holds it), `acquiring`, `held`,
+    /// `releasing`, `off` (left to others for a while).
+    pub state: &'static str,
+    /// Who holds it, as last seen.
+    pub holder: Option<Arc<str>>,
+    /// Since when it is in that state.
+    pub since: Now,
+    /// When the state ends at the latest, if that is known.
+    pub until: Option<Now>,
+    /// Since when a write has waited for it.
+    pub wanted_since: Option<Now>,
+    /// What the last failed request said, until one succeeds.
+    pub last_error: Option<Arc<str>>,
 }
 
 /// What start-up still waits for (D6).
@@ -160,6 +220,8 @@ pub struct LaneView {
     pub waiting: Vec<(PoolId, &'static str, Now)>,
     /// Until when the lane is closed.
     pub closed_until: Option<Now>,
+    /// The fault that blocks it, in words, while W10's breaker is open.
+    pub blocked_by: Option<Arc<str>>,
 }
 
 /// A source of facts.

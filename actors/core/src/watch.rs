@@ -10,6 +10,7 @@
 //! bookmarks are merely rare. One that stays silent for [`SILENCE_LIMIT`] in all is given up for a list.
 
 mod backoff;
+mod confirm;
 mod stream;
 #[cfg(test)]
 mod tests;
@@ -17,10 +18,10 @@ mod tests;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::ids::{CallId, ServiceKey};
+use crate::ids::{CallId, Epoch};
 use crate::level::Provenance;
 use crate::machine::{Machine, Now};
-use crate::object::{Kind, Object, ObjectKey, ResourceVersion};
+use crate::object::{Kind, Object, ObjectKey, Owner, ResourceVersion};
 use crate::sample::{RelistReason, Sample};
 use crate::view::SourceView;
 use backoff::Backoff;
@@ -73,6 +74,13 @@ pub enum In {
     Relist(RelistReason),
     /// How many objects of this kind the Informer holds; it is shown.
     Cached(usize),
+    /// A term of leadership needs most recent data (W8).
+    Confirm {
+        /// The term.
+        epoch: Epoch,
+        /// Whether a list that began before this moment does not count.
+        anew: bool,
+    },
 }
 
 /// One line of a stream, or one item of a list, decoded.
@@ -100,8 +108,8 @@ pub enum Line {
     Undecodable {
         /// Which object, when its metadata could be read.
         key: Option<ObjectKey>,
-        /// The Service that it is a slice of, when it is a slice and its metadata say so.
-        owner: Option<ServiceKey>,
+        /// Whose slice it is; of no meaning for other kinds.
+        owner: Owner,
         /// The version it has, when that could be read.
         resource_version: Option<ResourceVersion>,
         /// What is wrong with it.
@@ -181,19 +189,26 @@ pub enum Seen {
     Undecodable {
         /// Which object, when its metadata could be read.
         key: Option<ObjectKey>,
-        /// The Service that it is a slice of, when it is a slice and its metadata say so.
-        owner: Option<ServiceKey>,
+        /// Whose slice it is; of no meaning for other kinds.
+        owner: Owner,
         /// What is wrong with it.
         error: Arc<str>,
     },
-    /// The list is complete as of this version.
-    ListDone(ResourceVersion),
+    /// The list is complete.
+    ListDone {
+        /// As of which version.
+        resource_version: ResourceVersion,
+        /// The newest term of leadership that had asked for most recent data before the list was begun (W8).
+        term: Option<Epoch>,
+    },
     /// The list broke off; what was taken in since it began is void.
     ListAborted,
     /// The stream is complete up to this version.
     Bookmark(ResourceVersion),
     /// The watch was re-established without a new list.
     Reconnected,
+    /// For this term of leadership any list counts, also one that was taken in before: nobody has led before (W8).
+    AnyList(Epoch),
 }
 
 /// Follows one kind of object.
@@ -209,6 +224,8 @@ pub struct Watcher {
     backoff: Backoff,
     /// Whether a list has been completed.
     listed: bool,
+    /// The newest term of leadership that asked for most recent data: what every list from now on serves (W8).
+    term: Option<Epoch>,
     fresh: Option<bool>,
     cached: usize,
     heard_at: Option<Now>,
@@ -238,10 +255,11 @@ enum Next {
 /// What the open request is for.
 #[derive(Clone, PartialEq, Eq, Debug)]
 enum Work {
-    /// `began`: the Informer was told so, and must be told how it ends.
-    StreamingList { began: bool },
-    /// One page of a plain list; `began` as above.
-    List { page: Option<Arc<str>>, began: bool },
+    /// `began`: the Informer was told so, and must be told how it ends. `term`: the newest one that had asked for most
+    /// recent data when the list was begun.
+    StreamingList { began: bool, term: Option<Epoch> },
+    /// One page of a plain list; `began` and `term` as above.
+    List { page: Option<Arc<str>>, began: bool, term: Option<Epoch> },
     /// A watch that is complete up to `from`; `again`: the Informer has yet to hear of the new connection.
     /// `silent`: since when nothing was heard, when it was opened again for that reason and nothing was heard since.
     Watch { from: ResourceVersion, again: bool, silent: Option<Now> },
@@ -250,8 +268,16 @@ enum Work {
 impl Work {
     fn began(&self) -> bool {
         match self {
-            Work::StreamingList { began } | Work::List { page: _, began } => *began,
+            Work::StreamingList { began, term: _ } | Work::List { page: _, began, term: _ } => *began,
             Work::Watch { .. } => false,
+        }
+    }
+
+    /// The newest term that had asked for most recent data when the list was begun.
+    fn term(&self) -> Option<Epoch> {
+        match self {
+            Work::StreamingList { began: _, term } | Work::List { page: _, began: _, term } => *term,
+            Work::Watch { .. } => None,
         }
     }
 
@@ -286,6 +312,7 @@ impl Machine for Watcher {
             In::Ended { call, failure, jitter } => self.on_ended(now, call, failure, jitter, out),
             In::Relist(reason) => self.on_relist(now, reason, out),
             In::Cached(count) => self.cached = count,
+            In::Confirm { epoch, anew } => self.on_confirm(now, epoch, anew, out),
         }
         self.show(bookmarked, out);
         debug_assert!(self.check());
@@ -353,6 +380,7 @@ impl Watcher {
             plain_until: None,
             backoff: Backoff::default(),
             listed: false,
+            term: None,
             fresh: None,
             cached: 0,
             heard_at: None,
@@ -418,11 +446,12 @@ impl Watcher {
 
     fn begin_list(&mut self, now: Now, out: &mut Vec<Out>) {
         self.set_fresh(false, out);
+        let term = self.term;
         let work = if self.plain_until.is_some_and(|until| now < until) {
-            Work::List { page: None, began: false }
+            Work::List { page: None, began: false, term }
         } else {
             self.plain_until = None;
-            Work::StreamingList { began: false }
+            Work::StreamingList { began: false, term }
         };
         self.open(now, work, out);
     }
@@ -474,7 +503,7 @@ impl Watcher {
         let delay = match failure {
             WatchFailure::Expired => return self.relist(now, RelistReason::Expired, out),
             WatchFailure::StreamingRefused(_) => match work {
-                Work::StreamingList { began } => {
+                Work::StreamingList { began, term: _ } => {
                     self.abort_list(began, out);
                     self.plain_until = Some(now.plus(PLAIN_FOR));
                     return self.begin_list(now, out);

@@ -4,7 +4,8 @@
 //!
 //! This file holds the machine and what it is told; a grant and the way of a write stand in `writer/progress.rs`,
 //! its waits in `writer/pause.rs`, its end in `writer/ending.rs`, the sending of calls and where answers go in
-//! `writer/traffic.rs`.
+//! `writer/traffic.rs`, what must be seen before the first write of a term in `writer/first_look.rs`, the Lease that
+//! it shares with the cloud-controller-manager in `writer/lease.rs`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -13,17 +14,23 @@ use std::time::Duration;
 use crate::arm::{ArmAnswer, ArmCall, Failure, FailureKind, LbFacts, RetryAfter};
 use crate::assignment::Observation;
 use crate::ids::{AttemptId, CallId, Epoch, LbName, NetworkId, NodeUid, PoolId};
+use crate::lease::{GateTimes, LeaseAnswer, LeaseAsk};
 use crate::machine::{Machine, Now, earliest};
 use crate::queue::{Due, Outcome, Taken, Verdict};
+use crate::report::Report;
 use crate::sample::{GateClass, Sample};
-use crate::view::{GateView, LaneView};
+use crate::view::{GateView, LaneView, LockView};
 
+mod breaker;
 mod budget;
 mod calls;
+mod choice;
 pub mod classify;
 mod ending;
+mod first_look;
 mod gate;
 mod lane;
+mod lease;
 mod pause;
 pub mod plan;
 mod progress;
@@ -33,10 +40,13 @@ mod traffic;
 mod verify;
 mod write;
 
+use breaker::Breaker;
 use budget::Budget;
 use calls::{Calls, Purpose};
+use first_look::Sights;
 use gate::Gates;
 use lane::{Closed, Lane, Noted};
+use lease::Lock;
 use shown::Shown;
 use verify::Verifications;
 use write::{Phase, PollStep};
@@ -59,6 +69,45 @@ pub struct Params {
     pub reads_per_5_minutes: u32,
     /// The virtual network written at pool level when a pool has none (W3); `None`: not configured.
     pub network: Option<NetworkId>,
+    /// The Lease that is shared with the cloud-controller-manager; `None`: it is not used (a dry run, C4).
+    pub lease: Option<LeaseParams>,
+    /// `cloudProviderRateLimit*`, `loadBalancerRateLimit` where enabled: further buckets that calls wait for (W9).
+    pub rate_limit: Option<RateLimit>,
+    /// `client.retryThrottled`: whether 429s and closed gates are tried again within the attempt, as S0's client
+    /// does (W6).
+    pub retry_throttled: bool,
+    /// Whether a gate known closed delays a grant; else the pool meets it at its turn (W6; C2).
+    pub gates_delay_grants: bool,
+    /// Whether W10's breaker is on; off in `compatibility: upstream` (C2).
+    pub breaker: bool,
+    /// `batching.minInterval`: what [`crate::queue::In::Pace`] stretches as the write budget falls (Q2).
+    pub min_interval: Duration,
+}
+
+/// How the shared Lease is used (W7).
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct LeaseParams {
+    /// Our `holderIdentity`: the same for all replicas, `azure-backend-pool-controller`.
+    pub holder: Arc<str>,
+    /// `lease.maxHold`, 20 s: how long after it was taken writes may start.
+    pub max_hold: Duration,
+    /// `lease.minOff`, 5 s: how long it is left to others at least, where another holder was seen lately.
+    pub min_off: Duration,
+    /// `lease.bypassForDrain`: whether a Down may go without it after 2 s.
+    pub bypass_for_drain: bool,
+}
+
+/// Rates that the cloud configuration sets (S1, W9).
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct RateLimit {
+    /// Reads per second over time, at least 10.
+    pub reads_per_second: f64,
+    /// Reads at once.
+    pub reads_at_once: u32,
+    /// Writes per second over time.
+    pub writes_per_second: f64,
+    /// Writes at once.
+    pub writes_at_once: u32,
 }
 
 /// What the writer can be told.
@@ -85,6 +134,17 @@ pub enum In {
     },
     /// The arm port's answer to a call.
     Answered(CallId, ArmAnswer),
+    /// How many calls of a class ARM says are left, by `x-ms-ratelimit-remaining-*` of an answer: the least of them.
+    Headroom(GateClass, u32),
+    /// The answer to a request about the shared Lease.
+    Lease(CallId, LeaseAnswer),
+    /// How many lock failures of the cloud-controller-manager were found; `None`: that could not be read.
+    LockFailures(CallId, Option<u32>),
+    /// Whether a Service without loadBalancerClass became LoadBalancer less than 10 minutes ago and lacks ingress:
+    /// the cloud-controller-manager may be waiting (W7).
+    AwaitingIngress(bool),
+    /// The gate times that a predecessor has noted (W8).
+    Remembered(GateTimes),
     /// Nothing new is started; what is sent is waited for.
     Shutdown,
 }
@@ -165,13 +225,32 @@ pub enum Out {
     },
     /// To the arm port.
     Call(ArmCall),
-    /// To the arm port's gate policy: until when each verb class is closed (W6).
+    /// To the arm port's gate policy and to the Leader: until when each verb class is closed (W6, W8).
     Gates {
         /// Reads.
         reads_until: Option<Now>,
         /// Writes.
         writes_until: Option<Now>,
     },
+    /// To the kubernetes port, about the shared Lease.
+    Lease(CallId, LeaseAsk),
+    /// To the kubernetes port: count the events with which the cloud-controller-manager told since this moment that it
+    /// could not take the shared Lease.
+    CountLockFailures {
+        /// The id that the answer carries.
+        call: CallId,
+        /// Since when.
+        since: Now,
+    },
+    /// To Discovery: another holder has let go of the shared Lease; it may just have written (D3).
+    ForeignRelease,
+    /// To a pool, before its outcome: how far apart its attempts are to be at least, because the write budget is
+    /// low (Q2).
+    Pace(PoolId, Duration),
+    /// To the event emitter.
+    Report(Report),
+    /// To the board: the shared Lease.
+    Lock(LockView),
     /// To the board: a lane.
     Lane(LaneView),
     /// To the board: a gate and its budget.
@@ -194,6 +273,9 @@ pub struct Writer {
     lanes: BTreeMap<LbName, Lane>,
     /// The lanes that could be granted, and the one that was granted last: turns go round (W1).
     ready: BTreeSet<LbName>,
+    /// The lanes that could be granted, were their load balancers seen at rest in this term.
+    unseen: BTreeSet<LbName>,
+    sights: Sights,
     granted_last: Option<LbName>,
     /// The deadlines of the lanes.
     timers: BTreeSet<(Now, LbName)>,
@@ -206,8 +288,15 @@ pub struct Writer {
     calls: Calls,
     gates: Gates,
     budget: Budget,
+    breaker: Breaker,
     verifications: Verifications,
-    /// When a token lets the next grant or read go.
+    /// The shared Lease; `None`: it is not used.
+    lock: Option<Lock>,
+    /// Until when a process that ends tries to give it back.
+    let_go_by: Option<Now>,
+    /// Whether the next grant was told to wait for a rate of the cloud configuration.
+    grant_limited: bool,
+    /// When a token, or the breaker, lets the next grant or read go.
     refill: Option<Now>,
     shown: Shown,
 }
@@ -226,14 +315,18 @@ impl Writer {
     /// A writer that may not write yet.
     #[must_use]
     pub fn new(params: Params) -> Writer {
-        let budget = Budget::new(params.reads_per_5_minutes, params.writes_per_5_minutes);
+        let budget = Budget::new(params.reads_per_5_minutes, params.writes_per_5_minutes, params.rate_limit);
         Writer {
+            lock: params.lease.clone().map(Lock::new),
+            let_go_by: None,
             params,
             standing: Standing::Standby,
             life: Life::Running,
             draining: Arc::default(),
             lanes: BTreeMap::new(),
             ready: BTreeSet::new(),
+            unseen: BTreeSet::new(),
+            sights: Sights::after(CallId(0)),
             granted_last: None,
             timers: BTreeSet::new(),
             busy: 0,
@@ -242,7 +335,9 @@ impl Writer {
             calls: Calls::default(),
             gates: Gates::default(),
             budget,
+            breaker: Breaker::default(),
             verifications: Verifications::default(),
+            grant_limited: false,
             refill: None,
             shown: Shown::default(),
         }
@@ -258,8 +353,13 @@ impl Writer {
         };
         self.standing = standing;
         if !goes_on {
+            self.close_eyes();
             self.interrupt_all(now, out);
+            if let Some(lock) = &mut self.lock {
+                lock.forfeit(now, standing != Standing::Standby, out);
+            }
             self.verifications.clear();
+            self.close_breaker(out);
         }
     }
 
@@ -269,6 +369,9 @@ impl Writer {
         }
         self.life = Life::Ending;
         self.abandon_lanes(now, out);
+        if let Some(lock) = &mut self.lock {
+            lock.hurry(now);
+        }
         self.verifications.clear();
         for purpose in self.calls.take_out(|_| true) {
             self.answer_unsent_read(now, purpose, out);
@@ -309,10 +412,13 @@ impl Writer {
                 self.timers.insert((at, lb.clone()));
             }
         }
-        if lane.is_ready() {
-            self.ready.insert(lb.clone());
-        } else {
-            self.ready.remove(lb);
+        let (ready, wants_look) = (lane.is_ready(), lane.wants_look());
+        for (belongs, set) in [(ready, &mut self.ready), (wants_look, &mut self.unseen)] {
+            if belongs {
+                set.insert(lb.clone());
+            } else {
+                set.remove(lb);
+            }
         }
         if lane.is_idle() {
             self.lanes.remove(lb);
@@ -356,15 +462,23 @@ impl Writer {
 
     /// Starts whatever may start now, and says what has changed for those who look on.
     fn settle(&mut self, now: Now, out: &mut Vec<Out>) {
+        self.look_around();
         self.send_reads(now, out);
         self.grant_all(now, out);
+        self.grant_bypasses(now, out);
+        self.note_rate_limited_grant(now, out);
         self.send_reads(now, out);
-        self.refill = earliest(self.grant_refill(now), self.read_refill(now));
-        if self.life == Life::Ending && self.calls.puts() == 0 {
+        self.advance_lock(now, out);
+        // A grant that could be paid now waits for the shared Lease, which has a deadline of its own.
+        let grants = self.grant_refill(now).filter(|at| *at > now);
+        self.refill = earliest(grants, self.read_refill(now));
+        if self.life == Life::Ending && self.calls.puts() == 0 && self.has_let_go(now) {
             self.life = Life::Quiet;
             out.push(Out::Quiet);
         }
         self.publish(now, out);
+        let within = self.busy <= self.params.turns;
+        assert!(within, "more lanes are busy than there are turns: nothing may be written (A4)");
         debug_assert!(self.check().is_ok(), "{:?}", self.check());
     }
 
@@ -384,7 +498,11 @@ impl Writer {
         rule(timers == self.timers.len(), "a lane's deadline is not armed")?;
         let ready = self.lanes.iter().filter(|(_, lane)| lane.is_ready()).map(|(lb, _)| lb);
         rule(ready.eq(&self.ready), "the set of ready lanes is wrong")?;
+        rule(self.sights_are_consistent(), "what was seen of a load balancer is not known in its lane")?;
         rule(self.verifications.is_consistent(), "verifications lost their order")?;
+        let lock = self.lock.as_ref().is_none_or(Lock::is_consistent);
+        rule(lock, "the shared Lease is held that is known to be somebody else's")?;
+        rule(self.breaker.is_consistent(), "a load balancer is stopped twice")?;
         let mut puts = BTreeSet::new();
         let single = self.calls.open_puts().all(|pool| puts.insert(&pool.lb));
         rule(single, "two PUTs are under way on one load balancer")
@@ -406,6 +524,15 @@ impl Machine for Writer {
             In::Read { call, lb } => self.on_discovery_read(now, call, lb, out),
             In::Answered(call, answer) => self.on_answered(now, call, answer, out),
             In::Shutdown => self.on_shutdown(now, out),
+            In::Headroom(class, remaining) => self.budget.headroom(now, class, remaining),
+            In::Remembered(noted) => self.gates.remember(now, noted),
+            In::Lease(call, answer) => self.on_lease(now, call, answer, out),
+            In::LockFailures(call, count) => self.on_lock_failures(now, call, count, out),
+            In::AwaitingIngress(any) => {
+                if let Some(lock) = &mut self.lock {
+                    lock.on_awaiting_ingress(any);
+                }
+            }
         }
         self.settle(now, out);
     }
@@ -413,13 +540,19 @@ impl Machine for Writer {
     fn deadline(&self) -> Option<Now> {
         let lanes = self.timers.first().map(|(at, _)| *at);
         let calls = earliest(self.calls.deadline(), self.verifications.deadline());
-        earliest(earliest(lanes, calls), earliest(self.refill, self.shown.deadline()))
+        let lock = self.lock.as_ref().filter(|_| self.life != Life::Quiet).and_then(Lock::deadline);
+        let ending = self.let_go_by.filter(|_| self.life == Life::Ending);
+        let others = earliest(earliest(lock, ending), self.shown.deadline());
+        earliest(earliest(lanes, calls), earliest(self.refill, others))
     }
 
     fn tick(&mut self, now: Now, out: &mut Vec<Out>) {
         while let Some(call) = self.calls.overdue(now) {
             let failure = our_failure(FailureKind::Timeout, "the call was given up after 90 seconds");
             self.on_answered(now, call, ArmAnswer::Failed(failure), out);
+        }
+        if let Some(lock) = &mut self.lock {
+            lock.give_up_overdue(now);
         }
         while let Some((_, lb)) = self.timers.first().filter(|(at, _)| *at <= now).cloned() {
             self.wake_lane(now, &lb, out);

@@ -121,6 +121,7 @@ fn is_ordinary(about: &About, failure: &Failure) -> bool {
         (
             FailureKind::Status(_)
             | FailureKind::Operation
+            | FailureKind::NotConnected
             | FailureKind::Connection
             | FailureKind::Timeout
             | FailureKind::Undecodable(_)
@@ -154,7 +155,7 @@ pub(super) fn remedy(failure: &Failure) -> &'static str {
         FailureKind::Operation => {
             "read the message; if it names a lock or another operation, it is tried again"
         }
-        FailureKind::Connection | FailureKind::Timeout => {
+        FailureKind::NotConnected | FailureKind::Connection | FailureKind::Timeout => {
             "check DNS, proxy, firewall and resourceManagerEndpoint; it is tried again"
         }
         FailureKind::Undecodable(_) => "check resourceManagerEndpoint and proxies: the answer is not Azure's",

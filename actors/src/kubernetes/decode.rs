@@ -10,11 +10,12 @@ use std::time::Duration;
 
 use pool_core::ids::{Family, NodeName, NodeUid, ServiceKey, ServiceUid, SliceKey};
 use pool_core::object::{
-    Endpoint, Kind, LeftOut, NodeObject, Object, ObjectKey, ResourceVersion, ServiceObject, ServiceType,
-    SliceObject,
+    Endpoint, Kind, LeftOut, NodeObject, Object, ObjectKey, Owner, ResourceVersion, ServiceObject,
+    ServiceType, SliceObject,
 };
 use pool_core::watch::{Line, WatchFailure};
 use serde::Deserialize;
+use serde::de::IgnoredAny;
 use serde_json::value::RawValue;
 
 /// The annotation that pauses a Service (D1).
@@ -120,13 +121,21 @@ impl LooseMeta<'_> {
         })
     }
 
-    /// The Service that a slice belongs to.
-    fn owner(&self, kind: Kind) -> Option<ServiceKey> {
+    /// Whose slice it is: nobody's when the labels can be read and name no Service, as for a good slice.
+    fn owner(&self, kind: Kind) -> Owner {
         if kind != Kind::EndpointSlices {
-            return None;
+            return Owner::Nobody;
         }
-        let labels: BTreeMap<Cow<'_, str>, &RawValue> = serde_json::from_str(self.labels?.get()).ok()?;
-        Some(ServiceKey { namespace: text(self.namespace?)?, name: text(labels.get(SERVICE_NAME)?)? })
+        let Some(labels) = self.labels else { return Owner::Nobody };
+        let Ok(labels) = serde_json::from_str::<BTreeMap<Cow<'_, str>, &RawValue>>(labels.get()) else {
+            return Owner::Unknown;
+        };
+        let Some(name) = labels.get(SERVICE_NAME) else { return Owner::Nobody };
+        match (serde_json::from_str::<Cow<'_, str>>(name.get()), self.namespace.and_then(text)) {
+            (Ok(name), _) if name.is_empty() => Owner::Nobody,
+            (Ok(name), Some(namespace)) => Owner::Service(ServiceKey { namespace, name: Arc::from(name) }),
+            (Ok(_), None) | (Err(_), _) => Owner::Unknown,
+        }
     }
 
     fn version(&self) -> Option<ResourceVersion> {
@@ -157,7 +166,7 @@ pub fn line(kind: Kind, line: &[u8], wall: jiff::Timestamp) -> Line {
         Ok(raw) => raw,
         Err(error) => {
             let error = Arc::from(format!("unreadable watch line: {error}"));
-            return Line::Undecodable { key: None, owner: None, resource_version: None, error };
+            return Line::Undecodable { key: None, owner: Owner::Unknown, resource_version: None, error };
         }
     };
     let object = raw.object.get().as_bytes();
@@ -168,7 +177,7 @@ pub fn line(kind: Kind, line: &[u8], wall: jiff::Timestamp) -> Line {
         "ERROR" => Line::Error(error_of(object)),
         other => {
             let error = Arc::from(format!("unknown watch event type {other:?}"));
-            Line::Undecodable { key: None, owner: None, resource_version: None, error }
+            Line::Undecodable { key: None, owner: Owner::Unknown, resource_version: None, error }
         }
     }
 }
@@ -186,7 +195,7 @@ fn object_line(kind: Kind, object: &[u8], wall: jiff::Timestamp) -> Line {
                 Ok(LooseMetaOnly { metadata }) => {
                     (metadata.key(kind), metadata.owner(kind), metadata.version())
                 }
-                Err(_) => (None, None, None),
+                Err(_) => (None, Owner::Unknown, None),
             };
             Line::Undecodable { key, owner, resource_version, error }
         }
@@ -199,14 +208,14 @@ fn deleted(kind: Kind, object: &[u8]) -> Line {
             Some(key) => Line::Deleted { key, resource_version: meta.version().unwrap_or_default() },
             None => Line::Undecodable {
                 key: None,
-                owner: None,
+                owner: Owner::Unknown,
                 resource_version: meta.version(),
                 error: Arc::from("metadata.name or metadata.namespace is missing"),
             },
         },
         Err(error) => Line::Undecodable {
             key: None,
-            owner: None,
+            owner: Owner::Unknown,
             resource_version: None,
             error: Arc::from(format!("unreadable metadata: {error}")),
         },
@@ -221,13 +230,13 @@ fn bookmark(object: &[u8]) -> Line {
         },
         Ok(_) => Line::Undecodable {
             key: None,
-            owner: None,
+            owner: Owner::Unknown,
             resource_version: None,
             error: Arc::from("a bookmark without metadata.resourceVersion"),
         },
         Err(error) => Line::Undecodable {
             key: None,
-            owner: None,
+            owner: Owner::Unknown,
             resource_version: None,
             error: Arc::from(format!("unreadable bookmark: {error}")),
         },
@@ -298,6 +307,8 @@ fn service(object: &[u8]) -> Result<ServiceObject, Arc<str>> {
         ip_families: Option<Vec<Cow<'a, str>>>,
         #[serde(borrow, default)]
         ports: Option<&'a RawValue>,
+        #[serde(borrow, default)]
+        load_balancer_class: Option<Cow<'a, str>>,
     }
     #[derive(Deserialize, Default)]
     #[serde(rename_all = "camelCase")]
@@ -334,7 +345,20 @@ fn service(object: &[u8]) -> Result<ServiceObject, Arc<str>> {
             raw.spec.ports.map(RawValue::get),
             raw.status.load_balancer.map(RawValue::get),
         )),
+        has_class: raw.spec.load_balancer_class.is_some_and(|class| !class.is_empty()),
+        has_ingress: raw.status.load_balancer.is_some_and(names_ingress),
     })
+}
+
+/// Whether a `status.loadBalancer` names any ingress.
+fn names_ingress(balancer: &RawValue) -> bool {
+    #[derive(Deserialize)]
+    struct Raw {
+        #[serde(default)]
+        ingress: Option<Vec<IgnoredAny>>,
+    }
+    let read = serde_json::from_str::<Option<Raw>>(balancer.get()).ok().flatten();
+    read.and_then(|raw| raw.ingress).is_some_and(|ingress| !ingress.is_empty())
 }
 
 fn slice(object: &[u8], wall: jiff::Timestamp) -> Result<SliceObject, Arc<str>> {

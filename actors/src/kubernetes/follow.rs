@@ -123,7 +123,8 @@ fn uri(request: &Request, spread: u16) -> String {
     }
 }
 
-fn escaped(text: &str) -> String {
+/// Text as a part of a path or query.
+pub(super) fn escaped(text: &str) -> String {
     text.bytes()
         .map(|byte| match byte {
             b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => {

@@ -1,106 +1,261 @@
-//! Creates a core/v1 Event (E1).
+//! Creates and patches core/v1 Events, as the emitter asks (E1).
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::{Request, StatusCode};
+use http::{Method, Request, StatusCode};
+use jiff::Timestamp;
 use kube::Client;
 use kube::client::Body;
-use pool_core::events::{COMPONENT, Event, PostFailure, Severity};
+use pool_core::events::{COMPONENT, Event, Place, PostFailure, Severity};
 use pool_core::report::Subject;
 use serde_json::{Value, json};
 
-/// How long one create may take.
-const TIMEOUT: Duration = Duration::from_secs(10);
+use super::follow::escaped;
+use super::lease;
+use crate::clock::Clock;
 
-/// Creates the event, with name and time of now.
-pub(super) async fn create(
-    client: &Client,
-    event: &Event,
-    reporter: &str,
-    now: jiff::Timestamp,
-) -> Result<(), PostFailure> {
-    let namespace = match &event.subject {
-        Subject::Service(service) => service.key.namespace.to_string(),
-        Subject::Node { .. } => "default".to_owned(),
+/// How long one request may take.
+const TIMEOUT: Duration = Duration::from_secs(10);
+/// The most characters of an object's name in the name of an Event.
+const LONGEST_STEM: usize = 230;
+
+/// Who tells, and to what events about this process itself are attached.
+#[derive(Clone, Debug)]
+pub struct Reporter {
+    /// The Pod's name, or nothing.
+    instance: Arc<str>,
+    itself: Itself,
+    /// The start of this process in nanoseconds since 1970: with the number of an Event it makes a name that no other
+    /// process uses.
+    start: i128,
+}
+
+#[derive(Clone, Debug)]
+enum Itself {
+    Pod(Pod),
+    Lease(lease::Place),
+}
+
+/// The Pod that this process runs in.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Pod {
+    /// Its namespace.
+    pub namespace: Arc<str>,
+    /// Its name.
+    pub name: Arc<str>,
+    /// Its UID: `kubectl describe` looks for events by it.
+    pub uid: Arc<str>,
+}
+
+impl Pod {
+    /// The Pod that the variables `POD_NAMESPACE`, `POD_NAME` and `POD_UID` name; `None` unless they all do.
+    pub fn from_variables(value: impl Fn(&str) -> Option<String>) -> Option<Pod> {
+        let of = |variable| value(variable).filter(|value| !value.is_empty()).map(Arc::from);
+        Some(Pod { namespace: of("POD_NAMESPACE")?, name: of("POD_NAME")?, uid: of("POD_UID")? })
+    }
+}
+
+impl Reporter {
+    /// What this process tells of itself is attached to its Pod, or where that is not known to our own Lease.
+    #[must_use]
+    pub fn new(pod: Option<Pod>, own: &lease::Place, clock: Clock) -> Reporter {
+        let instance = pod.as_ref().map_or_else(|| Arc::from(""), |pod| Arc::clone(&pod.name));
+        let itself = pod.map_or_else(|| Itself::Lease(own.clone()), Itself::Pod);
+        Reporter { instance, itself, start: clock.wall().as_nanosecond() }
+    }
+}
+
+/// An Event object's place, and the object that it is attached to.
+struct Involved {
+    namespace: String,
+    object: Value,
+    name: String,
+}
+
+fn involved(subject: &Subject, reporter: &Reporter) -> Involved {
+    let (namespace, name, object) = match subject {
+        Subject::Service(service) => {
+            let (namespace, name) = (&*service.key.namespace, &*service.key.name);
+            let object = json!({
+                "apiVersion": "v1", "kind": "Service", "namespace": namespace, "name": name,
+                "uid": service.uid.as_str(),
+            });
+            (namespace, name, object)
+        }
+        Subject::Node { name, uid } => {
+            let object =
+                json!({ "apiVersion": "v1", "kind": "Node", "name": name.as_str(), "uid": uid.as_str() });
+            ("default", name.as_str(), object)
+        }
+        Subject::Controller => match &reporter.itself {
+            Itself::Pod(Pod { namespace, name, uid }) => {
+                let object = json!({
+                    "apiVersion": "v1", "kind": "Pod", "namespace": &**namespace, "name": &**name, "uid": &**uid,
+                });
+                (&**namespace, &**name, object)
+            }
+            Itself::Lease(lease::Place { namespace, name }) => {
+                let object = json!({
+                    "apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "namespace": &**namespace,
+                    "name": &**name,
+                });
+                (&**namespace, &**name, object)
+            }
+        },
     };
-    let body = manifest(event, &namespace, reporter, now);
-    let path = format!("/api/v1/namespaces/{namespace}/events");
-    let request = Request::post(path)
-        .header(http::header::CONTENT_TYPE, "application/json")
+    Involved { namespace: namespace.to_owned(), object, name: name.to_owned() }
+}
+
+/// Creates or patches the Event object, and tells its name.
+pub(super) async fn write(
+    client: &Client,
+    clock: Clock,
+    reporter: &Reporter,
+    event: &Event,
+) -> Result<Arc<str>, PostFailure> {
+    let involved = involved(&event.subject, reporter);
+    let events = format!("/api/v1/namespaces/{}/events", escaped(&involved.namespace));
+    match &event.place {
+        Place::New(serial) => {
+            let name: Arc<str> = name_of(&involved.name, reporter.start, *serial).into();
+            let body = manifest(event, involved, &name, reporter, clock);
+            match send(client, Method::POST, &events, "application/json", &body).await {
+                Ok(()) => Ok(name),
+                Err(Refused::Status(StatusCode::CONFLICT, _)) => Err(PostFailure::Exists(name)),
+                Err(refused) => Err(failure(refused)),
+            }
+        }
+        Place::Existing(name) => {
+            let path = format!("{events}/{}", escaped(name));
+            let body = change(event, clock);
+            match send(client, Method::PATCH, &path, "application/merge-patch+json", &body).await {
+                Ok(()) => Ok(Arc::clone(name)),
+                Err(Refused::Status(StatusCode::NOT_FOUND, _)) => Err(PostFailure::Gone),
+                Err(Refused::Status(StatusCode::CONFLICT, _)) => Err(PostFailure::Transient(None)),
+                Err(refused) => Err(failure(refused)),
+            }
+        }
+    }
+}
+
+/// Why a request did not do what it was for.
+enum Refused {
+    /// Nobody answered, or the server could not for the moment; its `Retry-After`.
+    ForNow(Option<Duration>),
+    /// It was answered with this status and these words.
+    Status(StatusCode, String),
+    /// It cannot be made.
+    Impossible(String),
+}
+
+fn failure(refused: Refused) -> PostFailure {
+    match refused {
+        Refused::ForNow(retry_after) => PostFailure::Transient(retry_after),
+        Refused::Status(_, words) | Refused::Impossible(words) => PostFailure::Final(Arc::from(words)),
+    }
+}
+
+async fn send(
+    client: &Client,
+    method: Method,
+    path: &str,
+    content: &str,
+    body: &Value,
+) -> Result<(), Refused> {
+    let request = Request::builder()
+        .method(method)
+        .uri(path)
+        .header(http::header::CONTENT_TYPE, content)
         .body(Body::from(body.to_string().into_bytes()))
-        .map_err(|error| PostFailure::Final(Arc::from(error.to_string())))?;
+        .map_err(|error| Refused::Impossible(error.to_string()))?;
     let answer = match tokio::time::timeout(TIMEOUT, client.send(request)).await {
-        Err(_) => return Err(PostFailure::Transient(None)),
+        Err(_) => return Err(Refused::ForNow(None)),
         Ok(Err(error)) => {
             tracing::debug!(error = %super::follow::chain(&error), "no answer to an event");
-            return Err(PostFailure::Transient(None));
+            return Err(Refused::ForNow(None));
         }
         Ok(Ok(answer)) => answer,
     };
     let status = answer.status();
-    if status.is_success() || status == StatusCode::CONFLICT {
+    if status.is_success() {
         return Ok(());
     }
     if status == StatusCode::TOO_MANY_REQUESTS || status.is_server_error() {
-        return Err(PostFailure::Transient(super::follow::retry_after(answer.headers())));
+        return Err(Refused::ForNow(super::follow::retry_after(answer.headers())));
     }
     let said = tokio::time::timeout(TIMEOUT, answer.into_body().collect_bytes()).await;
     let said = said.ok().and_then(Result::ok).unwrap_or_default();
-    Err(PostFailure::Final(Arc::from(super::follow::status_text(status, &said))))
+    Err(Refused::Status(status, super::follow::status_text(status, &said)))
 }
 
-fn manifest(event: &Event, namespace: &str, reporter: &str, now: jiff::Timestamp) -> Value {
-    let (involved, name) = match &event.subject {
-        Subject::Service(service) => (
-            json!({
-                "apiVersion": "v1", "kind": "Service", "namespace": &*service.key.namespace,
-                "name": &*service.key.name, "uid": service.uid.as_str(),
-            }),
-            &*service.key.name,
-        ),
-        Subject::Node { name, uid } => (
-            json!({ "apiVersion": "v1", "kind": "Node", "name": name.as_str(), "uid": uid.as_str() }),
-            name.as_str(),
-        ),
-    };
-    let at = format!("{now:.0}");
+/// The name is client-go's: the object's, a dot and hexadecimal nanoseconds.
+fn name_of(object: &str, start: i128, serial: u64) -> String {
+    let stem: String = object.chars().take(LONGEST_STEM).collect();
+    let stem = stem.trim_end_matches(|letter: char| !letter.is_ascii_alphanumeric());
+    format!("{stem}.{:x}", start + i128::from(serial))
+}
+
+fn manifest(event: &Event, involved: Involved, name: &str, reporter: &Reporter, clock: Clock) -> Value {
     let severity = match event.severity {
         Severity::Normal => "Normal",
         Severity::Warning => "Warning",
     };
-    // The name is client-go's: the object's, a dot and the time in hexadecimal nanoseconds.
-    let stem: String = name.chars().take(230).collect();
-    json!({
+    let mut manifest = json!({
         "apiVersion": "v1", "kind": "Event",
-        "metadata": { "name": format!("{stem}.{:x}", now.as_nanosecond()), "namespace": namespace },
-        "involvedObject": involved, "reason": event.reason, "message": &*event.message, "type": severity,
-        "source": { "component": COMPONENT }, "firstTimestamp": at, "lastTimestamp": at, "count": 1,
-        "reportingComponent": COMPONENT, "reportingInstance": reporter,
-    })
+        "metadata": { "name": name, "namespace": involved.namespace },
+        "involvedObject": involved.object, "reason": event.reason, "type": severity,
+        "source": { "component": COMPONENT }, "firstTimestamp": seconds(clock.timestamp_of(event.first)),
+        "reportingComponent": COMPONENT, "reportingInstance": &*reporter.instance,
+    });
+    if let (Value::Object(all), Value::Object(newest)) = (&mut manifest, change(event, clock)) {
+        all.extend(newest);
+    }
+    manifest
+}
+
+/// What changes when an event occurs again.
+fn change(event: &Event, clock: Clock) -> Value {
+    let count = i32::try_from(event.count).unwrap_or(i32::MAX);
+    let last = seconds(clock.timestamp_of(event.last));
+    json!({ "count": count, "lastTimestamp": last, "message": &*event.message })
+}
+
+/// A time as core/v1 Events have it.
+fn seconds(time: Timestamp) -> String {
+    format!("{time:.0}")
+}
+
+/// What is told to people stands in the log too: warnings at info, all else at debug.
+pub(super) fn log(event: &Event, posted: bool, failure: Option<&PostFailure>) {
+    let Event { subject, severity, reason, message, count, .. } = event;
+    let about = match subject {
+        Subject::Service(service) => format!("Service {}", service.key),
+        Subject::Node { name, .. } => format!("Node {name}"),
+        Subject::Controller => "this controller".to_owned(),
+    };
+    match failure {
+        None | Some(PostFailure::Withheld) => match severity {
+            Severity::Warning => tracing::info!(about, reason, text = %message, count, posted, "event"),
+            Severity::Normal => tracing::debug!(about, reason, text = %message, count, posted, "event"),
+        },
+        Some(PostFailure::Gone | PostFailure::Exists(_)) => {
+            tracing::debug!(about, reason, ?failure, "an event is not where it was thought to be");
+        }
+        Some(PostFailure::Transient(retry_after)) => {
+            tracing::info!(
+                about,
+                reason,
+                ?retry_after,
+                "the API server did not take an event; it is tried again"
+            );
+        }
+        Some(PostFailure::Final(why)) => {
+            let remedy = "let the service account create and patch events in all namespaces";
+            tracing::warn!(about, reason, text = %message, %why, remedy, "the API server refuses an event");
+        }
+    }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use pool_core::ids::{ServiceKey, ServiceUid};
-    use pool_core::report::ServiceRef;
-
-    #[test]
-    fn e1_an_event_names_its_object_component_and_time_as_the_api_expects() {
-        let key = ServiceKey::new("shop", "web");
-        let event = Event {
-            subject: Subject::Service(ServiceRef { key, uid: ServiceUid::new("u-1") }),
-            severity: Severity::Warning,
-            reason: "LoadBalancerBackendPoolUpdateRetrying",
-            message: "text".into(),
-        };
-        let now: jiff::Timestamp = "2026-01-02T03:04:05.678Z".parse().expect("a time");
-        let made = manifest(&event, "shop", "pod-1", now);
-        assert_eq!(made["involvedObject"]["uid"], "u-1");
-        assert_eq!(made["source"]["component"], "azure-backend-pool-controller");
-        assert_eq!(made["lastTimestamp"], "2026-01-02T03:04:05Z");
-        assert_eq!(made["type"], "Warning");
-        assert!(made["metadata"]["name"].as_str().is_some_and(|name| name.starts_with("web.")));
-    }
-}
+mod tests;

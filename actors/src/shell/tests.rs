@@ -71,6 +71,8 @@ fn board_of_sinks(slow: Duration) -> (Arc<Switchboard>, mpsc::UnboundedReceiver<
         directory: all(),
         pools: all(),
         writer: all(),
+        leader: all(),
+        starts: all(),
         events: all(),
         board: all(),
         arm: all(),
@@ -98,7 +100,7 @@ fn lb_of(delivery: &Delivery) -> String {
 #[actix::test]
 async fn a1_a_shell_sends_along_route_in_order_and_keeps_one_timer() {
     tokio::time::pause();
-    let clock = Clock::start();
+    let clock = Clock::of_runtime();
     let (switchboard, mut hears) = board_of_sinks(Duration::ZERO);
     let shell = Shell::new(Counter::default(), input_of, Said::Discovery, clock, switchboard).start();
     let before = clock.now();
@@ -179,7 +181,7 @@ impl Handler<Push> for Sender {
 async fn a_delivery_for_another_machine_is_no_input() {
     let (switchboard, mut hears) = board_of_sinks(Duration::ZERO);
     let shell =
-        Shell::new(Counter::default(), input_of, Said::Discovery, Clock::start(), switchboard).start();
+        Shell::new(Counter::default(), input_of, Said::Discovery, Clock::of_runtime(), switchboard).start();
     let what = report::What::DataError { endpoints: 1, example: "x".into() };
     let foreign = Delivery::Events(events::In::Report(report::Report { subjects: Vec::new(), what }));
     shell.send(Deliver(vec![foreign])).await.expect("it lives");

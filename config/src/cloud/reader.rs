@@ -5,8 +5,8 @@ use url::Url;
 use super::fields::Fields;
 use super::file::{CloudFile, RateLimitFile};
 use super::{
-    Cloud, CloudConfig, LOAD_BALANCER_RATE_LIMIT, LoadBalancerSku, MAX_RETRIES, NODE_IP,
-    NODE_IP_CONFIGURATION, POD_IP, PoolMembers, RETRY_COUNT, balancers, endpoint,
+    Cloud, CloudConfig, LOAD_BALANCER_RATE_LIMIT, LoadBalancerSku, MAX_RETRIES, MIN_READS_PER_SECOND,
+    NODE_IP, NODE_IP_CONFIGURATION, POD_IP, PoolMembers, RETRY_COUNT, balancers, endpoint,
 };
 use crate::document::{self, Entry};
 use crate::problem::{Mismatch, Problem, Warning};
@@ -242,10 +242,13 @@ impl<'a> Reader<'a> {
             let message = "without it and SKU standard no Service has a backend pool of its own, and there is nothing to do";
             self.warn(balancers::KEY, message.to_owned());
         }
-        if config.rate_limit().is_some() {
-            let message = "not obeyed by this version, whose own budget keeps it below Azure's limits: see \
-                           budget.writesPer5Minutes and budget.readsPer5Minutes";
-            self.warn("cloudProviderRateLimit", message.to_owned());
+        if let Some(asked) = config.reads_below_floor() {
+            let message = format!(
+                "asks for {asked} reads per second, which is less than this service can work with; it makes up \
+                 to {MIN_READS_PER_SECOND}"
+            );
+            let own = config.load_balancer_rate_limit.is_some();
+            self.warn(if own { LOAD_BALANCER_RATE_LIMIT } else { "cloudProviderRateLimit" }, message);
         }
         if config.file.enable_load_balancer_admin_state == Some(true) {
             let message = "not in this version: admin states are left as they are";

@@ -71,14 +71,9 @@ impl<'a> Reader<'a> {
         let key = KEYS.iter().find(|key| key.path == path).expect("the macro declares every key it reads");
         let (value, origin) =
             self.overridden(key, rule).or_else(|| self.written(key, rule)).unwrap_or_else(|| {
-                let text = match key.default {
-                    DefaultValue::Fixed(text) => text.to_owned(),
-                    DefaultValue::UpdateInterval => {
-                        duration::render(self.update_interval.min(MAX_RETRY_INTERVAL))
-                    }
-                };
+                let (text, origin) = self.default_of(key.default);
                 let value = T::read(&Self::default_node::<T>(&text), rule);
-                (value.expect("the defaults of the table are valid"), Origin::Default)
+                (value.expect("the defaults of the table are valid"), origin)
             });
         self.effective.push(EffectiveValue::new(path, value.show(), origin));
         value
@@ -99,6 +94,15 @@ impl<'a> Reader<'a> {
                 message: format!("no key has this name and it is ignored; did you mean {meant}"),
             })
             .collect()
+    }
+
+    fn default_of(&self, default: DefaultValue) -> (String, Origin) {
+        match default {
+            DefaultValue::Fixed(text) => (text.to_owned(), Origin::Default),
+            DefaultValue::UpdateInterval => {
+                (duration::render(self.update_interval.min(MAX_RETRY_INTERVAL)), Origin::Default)
+            }
+        }
     }
 
     fn default_node<T: Setting>(text: &str) -> Node {

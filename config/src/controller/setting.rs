@@ -122,6 +122,36 @@ impl Setting for String {
     }
 }
 
+/// A name that a Kubernetes object and its namespace may have.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ObjectName(String);
+
+impl ObjectName {
+    /// The name.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl Setting for ObjectName {
+    type Rule = AnyValue;
+
+    fn read(node: &Node, rule: &Self::Rule) -> Result<Self, Mismatch> {
+        node.text()
+            .filter(|name| is_namespace(name))
+            .map(|name| Self(name.to_owned()))
+            .ok_or_else(|| Mismatch::new(Self::expected(rule), "write the bare name"))
+    }
+
+    fn expected(_rule: &Self::Rule) -> String {
+        "a name of 1 to 63 lower-case letters, digits and `-`".to_owned()
+    }
+
+    fn show(&self) -> Value {
+        Value::Text(self.0.clone())
+    }
+}
+
 impl Setting for LabelSelector {
     type Rule = AnyValue;
 
@@ -278,6 +308,16 @@ choice! {
         Anonymous = "anonymous",
         /// With the projected service account token, whatever the cloud configuration says.
         WorkloadIdentity = "workloadIdentity",
+    }
+}
+
+choice! {
+    /// C2: whose times and precautions are kept.
+    Compatibility {
+        /// This product's own.
+        Default = "default",
+        /// S0's letter.
+        Upstream = "upstream",
     }
 }
 

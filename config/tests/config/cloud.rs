@@ -480,13 +480,25 @@ fn w9_rate_limits_follow_upstreams_defaults_and_override() {
     assert_eq!(limit(&own), Some((40.0, 8, 7.0, 3)));
     let off = format!("{general}loadBalancerRateLimit: {{cloudProviderRateLimit: false}}\n");
     assert_eq!(limit(&off), None);
+}
+
+#[test]
+fn w9_reads_below_the_floor_are_a_warning_and_a_limit_that_can_be_kept_is_none() {
+    let said = |lines: &str| {
+        let told = warnings(lines).into_iter().find(|told| told.contains("reads per second"));
+        told.unwrap_or_default()
+    };
     assert_eq!(
-        warnings(general),
-        [
-            "azure.json:9: cloudProviderRateLimit: not obeyed by this version, whose own budget keeps it below \
-             Azure's limits: see budget.writesPer5Minutes and budget.readsPer5Minutes"
-        ]
+        said("cloudProviderRateLimit: true\n"),
+        "azure.json:9: cloudProviderRateLimit: asks for 1 reads per second, which is less than this service can work \
+         with; it makes up to 10"
     );
+    assert!(
+        said("loadBalancerRateLimit: {cloudProviderRateLimit: true, cloudProviderRateLimitQPS: 9.5}\n")
+            .starts_with("azure.json:9: loadBalancerRateLimit: asks for 9.5 reads per second")
+    );
+    assert_eq!(said("cloudProviderRateLimit: true\ncloudProviderRateLimitQPS: 10\n"), "");
+    assert_eq!(said("cloudProviderRateLimit: false\ncloudProviderRateLimitQPS: 1\n"), "");
 }
 
 #[test]

@@ -5,8 +5,8 @@ use std::path::Path;
 use std::time::Duration;
 
 use config::{
-    Config, ControllerConfig, DefaultValue, KEYS, LogFormat, MembersAdd, Report, Source, environment_name,
-    reference,
+    Compatibility, Config, ControllerConfig, DefaultValue, KEYS, LogFormat, MembersAdd, Report, Source,
+    environment_name, reference,
 };
 
 use crate::load::{CLOUD, env};
@@ -40,6 +40,14 @@ fn c1_every_key_has_a_default() {
     assert_eq!((config.budget.writes_per_5_minutes, config.budget.reads_per_5_minutes), (500, 5_000));
     assert_eq!(config.http.admin_listen.to_string(), "127.0.0.1:8081");
     assert_eq!(config.log.format, LogFormat::Json);
+    assert_eq!(config.compatibility, Compatibility::Default);
+    assert_eq!(config.leader_election.name.as_str(), "azure-backend-pool-controller");
+    assert_eq!(config.leader_election.namespace.as_str(), "kube-system");
+    assert_eq!(
+        (config.lease.max_hold, config.lease.min_off),
+        (Duration::from_secs(20), Duration::from_secs(5))
+    );
+    assert!(!config.lease.bypass_for_drain && !config.client.retry_throttled);
     assert!(config.services.selector.requirements().is_empty() && config.services.namespaces.is_empty());
 }
 
@@ -67,13 +75,16 @@ fn c1_the_reference_file_is_in_step_with_the_key_table() {
 fn c1_the_reference_file_gives_exactly_the_defaults_and_holds_every_key() {
     assert_eq!(valid(&reference()), valid(""));
     for key in KEYS {
-        let name = key.path.rsplit('.').next().unwrap_or_default();
-        let line = match key.default {
-            DefaultValue::Fixed(_) => format!("{name}: "),
-            DefaultValue::UpdateInterval => format!("# {name}: "),
+        let line = |key: &config::Key| {
+            let name = key.path.rsplit('.').next().unwrap_or_default();
+            match key.default {
+                DefaultValue::Fixed(_) => format!("{name}: "),
+                DefaultValue::UpdateInterval => format!("# {name}: "),
+            }
         };
-        let written = reference().lines().filter(|text| text.trim_start().starts_with(&line)).count();
-        assert_eq!(written, 1, "{}", key.path);
+        let written = reference().lines().filter(|text| text.trim_start().starts_with(&line(key))).count();
+        let alike = KEYS.iter().filter(|other| line(other) == line(key)).count();
+        assert_eq!(written, alike, "{}", key.path);
         assert!(reference().contains(&key.environment()), "{}", key.path);
         assert!(!key.doc.is_empty() && !key.since.is_empty(), "{}", key.path);
     }
@@ -296,4 +307,85 @@ fn q2_the_retry_interval_follows_the_cloud_configuration_up_to_60_seconds() {
         assert_eq!(warned, interval.parse().is_ok_and(|n: u64| n > 60), "{interval}");
     }
     assert_eq!(valid("batching: {retryInterval: 3s}").batching.retry_interval, Duration::from_secs(3));
+}
+
+#[test]
+fn w8_our_lease_is_where_all_replicas_look_for_it_in_whatever_namespace_they_run() {
+    let namespace = |text: &str, variables: &[(&str, &str)]| {
+        load(text, &env(variables)).expect("valid").leader_election.namespace.as_str().to_owned()
+    };
+    let pod = [("POD_NAMESPACE", "pools")];
+    assert_eq!(namespace("", &pod), "kube-system");
+    assert_eq!(namespace("leaderElection: {namespace: other}", &pod), "other");
+    let own = [("POD_NAMESPACE", "pools"), ("POOL_CONTROLLER_LEADER_ELECTION_NAMESPACE", "third")];
+    assert_eq!(namespace("leaderElection: {namespace: other}", &own), "third");
+    assert_eq!(
+        refused("leaderElection: {name: Not_A_Name}", &[]),
+        [
+            "controller.yaml:1: leaderElection.name: found the text \"Not_A_Name\", expected a name of 1 to 63 \
+          lower-case letters, digits and `-`; write the bare name"
+        ]
+    );
+}
+
+#[test]
+fn w8_our_own_lease_is_not_the_shared_one() {
+    let same = "leaderElection: {namespace: a, name: b}\nlease: {namespace: a, name: b}\n";
+    assert_eq!(
+        refused(same, &[]),
+        [
+            "controller.yaml: leaderElection.name: found a/b, expected another Lease than that of lease.namespace and \
+          lease.name; leave out both names, or give the replicas a Lease of their own"
+        ]
+    );
+    valid("leaderElection: {namespace: a, name: b}\nlease: {namespace: c, name: b}\n");
+}
+
+#[test]
+fn c2_compatibility_upstream_gives_s0s_times_and_switches() {
+    let cloud = format!("{CLOUD}loadBalancerBackendPoolUpdateIntervalInSeconds: 45\n");
+    let of = |cloud: &str, text: &str| {
+        let files = (Source::new("azure.json", cloud.to_owned()), Source::new("controller.yaml", text));
+        Config::load(files.0, files.1, &env(&[])).expect("valid")
+    };
+    let loaded = of(&cloud, "compatibility: upstream");
+    let (config, tick) = (&loaded.config.controller, Duration::from_secs(45));
+    let batching = &config.batching;
+    assert_eq!((batching.quiet_period, batching.max_delay, batching.min_interval), (tick, tick, tick));
+    assert_eq!(batching.retry_interval, tick);
+    assert_eq!(config.members.removal_delay, Duration::ZERO);
+    assert_eq!(config.resync.after_failure, Duration::ZERO);
+    assert_eq!(config.guards.empty_confirm, Duration::ZERO);
+    assert_eq!(config.writer.etag_rounds, 1);
+    assert!(config.client.retry_throttled);
+    assert_eq!(loaded.warnings, []);
+    let shown = loaded.config.effective();
+    assert!(shown.contains("quietPeriod: 45s  # compatibility\n"), "{shown}");
+    assert!(shown.contains("ifMatch: true  # default\n"), "{shown}");
+
+    let slow = format!("{CLOUD}loadBalancerBackendPoolUpdateIntervalInSeconds: 300\n");
+    let slow = of(&slow, "compatibility: upstream").config.controller.batching;
+    let tick = Duration::from_secs(300);
+    assert_eq!((slow.min_interval, slow.retry_interval), (tick, tick), "the retry interval is not capped");
+
+    let default = of(&cloud, "compatibility: default").config.controller;
+    assert_eq!(default, of(&cloud, "").config.controller);
+    assert_eq!(default.batching.quiet_period, Duration::from_millis(500));
+}
+
+#[test]
+fn c2_a_key_that_is_set_wins_over_compatibility_and_the_difference_is_told() {
+    let text = "compatibility: upstream\nbatching: {quietPeriod: 1s}\nwriter: {etagRounds: 1}\n";
+    let cloud = Source::new("azure.json", CLOUD);
+    let loaded = Config::load(cloud, Source::new("controller.yaml", text), &env(&[])).expect("valid");
+    assert_eq!(loaded.config.controller.batching.quiet_period, Duration::from_secs(1));
+    assert_eq!(loaded.config.controller.batching.max_delay, Duration::from_secs(30));
+    let told: Vec<String> = loaded.warnings.iter().map(ToString::to_string).collect();
+    assert_eq!(
+        told,
+        [
+            "controller.yaml: batching.quietPeriod: set, and so not what compatibility: upstream has, which is 30s; \
+          remove the key, or live with the difference"
+        ]
+    );
 }

@@ -6,10 +6,11 @@
 //! answer takes; waiting and HTTP are left to the caller. All time is a number of microseconds and must not go
 //! backwards; all randomness comes from [`Settings::seed`].
 //!
-//! Left out: creating load balancers over HTTP (use [`ArmModel::add_load_balancer`]), every other resource type,
+//! Left out: deleting load balancers over HTTP (use [`ArmModel::remove_load_balancer`]), every other resource type,
 //! dates in headers (the HTTP wrapper owns the wall clock).
 
 mod answer;
+mod balancer;
 mod build;
 mod fault;
 mod inspect;
@@ -17,7 +18,7 @@ mod journal;
 mod lock;
 mod operation;
 mod path;
-mod random;
+pub(crate) mod random;
 mod read;
 mod render;
 mod settings;
@@ -170,6 +171,14 @@ struct Call<'a> {
     answered_at: u64,
 }
 
+impl Call<'_> {
+    /// Whether the cloud-controller-manager sent it, by its user agent.
+    fn is_foreign(&self) -> bool {
+        let agent = self.request.header("User-Agent").unwrap_or_default();
+        agent.starts_with("kubernetes-cloudprovider")
+    }
+}
+
 enum Fate {
     Answered(Answer),
     Lost,
@@ -306,6 +315,7 @@ impl ArmModel {
             (Method::Get, Route::Pool { load_balancer, pool }) => self.read_pool(load_balancer, pool),
             (Method::Get, Route::Operation { id }) => self.poll(call, *id),
             (Method::Get, Route::OperationResult { id }) => self.operation_result(call, *id),
+            (Method::Put, Route::LoadBalancer { name }) => self.put_load_balancer(call, name, bad_end),
             (Method::Put, Route::Pool { load_balancer, pool }) => {
                 self.put_pool(call, load_balancer, pool, bad_end)
             }
@@ -353,11 +363,12 @@ impl ArmModel {
             started_us: call.now,
             ended_us: call.answered_at,
             method: call.request.method,
-            kind: call.kind,
+            kind: if call.is_foreign() { call.kind.of_somebody_else() } else { call.kind },
             load_balancer,
             pool: route.pool().map(Arc::from),
             status,
             code,
+            foreign: call.is_foreign(),
         };
         self.journal.record(entry);
         match fate {

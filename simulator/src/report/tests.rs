@@ -24,6 +24,7 @@ fn report() -> Report {
         arm_superseded: 0,
         max_concurrent_puts_per_lb: 1,
         first_event_to_converged_seconds: Some(1.5),
+        converged_seconds_by_load_balancer: BTreeMap::from([("lb-0".to_owned(), Some(1.5))]),
         convergence_seconds: Convergence::of(&[1_000_000], 0),
         retries: 0,
         events: BTreeMap::from([("LoadBalancerBackendPoolUpdated".to_owned(), 5)]),

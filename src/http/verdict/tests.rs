@@ -100,6 +100,22 @@ fn g5_a_held_removal_is_told_though_the_pool_is_right() {
 }
 
 #[test]
+fn a4_a_quarantined_pool_is_told_with_what_is_wrong_before_all_else() {
+    let held =
+        Held { reason: HeldReason::EmptyConfirm, since: Now::ZERO, until: None, members: BTreeSet::new() };
+    let quarantined = PoolView {
+        last_error: Some("a change of nobody waits".into()),
+        held: Some(held),
+        ..pool(PoolState::Quarantined)
+    };
+    assert_eq!(
+        said(&service(), Some(quarantined)),
+        "pool lb/shop-web is quarantined for an error of the controller: report it, and restart the controller to try \
+         again; last error: a change of nobody waits"
+    );
+}
+
+#[test]
 fn d2_a_refused_pool_and_d6_a_data_error_are_told() {
     let refused = ServiceView { not_manageable: vec![(id(), NotManageable::OutboundRule)], ..service() };
     assert_eq!(said(&refused, None), "pool lb/shop-web is not written: an outbound rule uses the pool");

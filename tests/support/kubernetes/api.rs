@@ -5,13 +5,16 @@ use std::time::Duration;
 
 use reqwest::{Certificate, Client, Identity, Method};
 use serde_json::Value;
+use simulator::models::ccm::Answer;
 
+use crate::support::ccm::answer_of;
 use crate::support::{PATIENCE, eventually};
 
 /// How long one call may take.
 const ANSWER_WITHIN: Duration = Duration::from_secs(20);
 
 /// A client that may do everything.
+#[derive(Clone)]
 pub struct Api {
     http: Client,
     server: String,
@@ -43,6 +46,21 @@ impl Api {
         let status = answer.status().as_u16();
         let text = answer.text().await.map_err(|error| format!("{path}: {error:?}"))?;
         Ok((status, text))
+    }
+
+    /// Makes a request as it stands; `None`: no answer came.
+    pub async fn raw(
+        &self,
+        method: Method,
+        path: &str,
+        headers: &[(String, String)],
+        body: Vec<u8>,
+    ) -> Option<Answer> {
+        let mut request = self.http.request(method, format!("{}{path}", self.server));
+        for (name, value) in headers {
+            request = request.header(name, value);
+        }
+        answer_of(request.body(body)).await
     }
 
     /// The text of a path.

@@ -80,7 +80,7 @@ async fn c3_workload_identity_has_one_token_for_its_file_and_sends_it_to_the_end
     let replies = vec![token("token-1"), reply(200, "", POOL), reply(200, "", POOL)];
     let Fixture { mut server, client, file: _file } = fixture(replies, "assertion-1", Duration::ZERO).await;
     for _ in 0..2 {
-        pool_read(client.execute(ArmRequest::GetPool(pool_id())).await);
+        pool_read(client.execute(ArmRequest::GetPool(pool_id())).await.answer);
     }
     let asked = server.received().unwrap();
     assert_eq!(asked.line, "POST /my-tenant/oauth2/v2.0/token HTTP/1.1");
@@ -111,8 +111,8 @@ async fn w5_a_refused_token_is_renewed_once_from_the_file_as_it_is_now() {
     ];
     let Fixture { mut server, client, file } = fixture(replies, "assertion-1", Duration::ZERO).await;
     std::fs::write(file.path(), "assertion-2").unwrap();
-    pool_read(client.execute(ArmRequest::GetPool(pool_id())).await);
-    pool_read(client.execute(ArmRequest::GetPool(pool_id())).await);
+    pool_read(client.execute(ArmRequest::GetPool(pool_id())).await.answer);
+    pool_read(client.execute(ArmRequest::GetPool(pool_id())).await.answer);
     let all: Vec<_> = std::iter::from_fn(|| server.received()).collect();
     assert!(all[0].body.contains("client_assertion=assertion-1"));
     assert_eq!(all[1].headers["authorization"], "Bearer token-1");
@@ -123,14 +123,14 @@ async fn w5_a_refused_token_is_renewed_once_from_the_file_as_it_is_now() {
 
     let refused = vec![token("a"), reply(401, CHALLENGE, ""), token("b"), reply(401, CHALLENGE, "")];
     let Fixture { client, server: _server, file: _file } = fixture(refused, "x", Duration::ZERO).await;
-    assert_eq!(failure(client.execute(put()).await).kind, FailureKind::Status(401));
+    assert_eq!(failure(client.execute(put()).await.answer).kind, FailureKind::Status(401));
 }
 
 #[tokio::test]
 async fn w8_a_permit_that_runs_out_while_a_token_is_had_stops_the_put() {
     let replies = vec![token("token-1"), reply(200, "", POOL)];
     let Fixture { mut server, client, file: _file } = fixture(replies, "x", Duration::from_secs(2)).await;
-    assert_eq!(failure(client.execute(put()).await).kind, FailureKind::PermitExpired);
+    assert_eq!(failure(client.execute(put()).await.answer).kind, FailureKind::PermitExpired);
     assert!(server.received().unwrap().line.starts_with("POST "));
     assert!(server.received().is_none());
 }
@@ -139,7 +139,7 @@ async fn w8_a_permit_that_runs_out_while_a_token_is_had_stops_the_put() {
 async fn w8_a_permit_that_runs_out_while_a_token_is_renewed_stops_the_second_put() {
     let replies = vec![token("a"), reply(401, CHALLENGE, ""), token("b"), reply(200, "", POOL)];
     let Fixture { mut server, client, file: _file } = fixture(replies, "x", Duration::from_millis(600)).await;
-    assert_eq!(failure(client.execute(put()).await).kind, FailureKind::PermitExpired);
+    assert_eq!(failure(client.execute(put()).await.answer).kind, FailureKind::PermitExpired);
     let lines: Vec<String> =
         std::iter::from_fn(|| server.received()).map(|it| it.line[..4].to_owned()).collect();
     assert_eq!(lines, ["POST", "PUT ", "POST"]);
@@ -149,13 +149,16 @@ async fn w8_a_permit_that_runs_out_while_a_token_is_renewed_stops_the_second_put
 async fn w6_a_stopped_try_asks_for_no_token() {
     let Fixture { mut server, client, file: _file } = fixture(vec![token("a")], "x", Duration::ZERO).await;
     client.set_gates(Some(Now::NEVER), Some(Now::NEVER));
-    assert_eq!(failure(client.execute(ArmRequest::GetPool(pool_id())).await).kind, FailureKind::GateClosed);
+    assert_eq!(
+        failure(client.execute(ArmRequest::GetPool(pool_id())).await.answer).kind,
+        FailureKind::GateClosed
+    );
     client.set_gates(None, None);
     let mut late = put();
     if let ArmRequest::PutPool { permit, .. } = &mut late {
         permit.send_before = Now::ZERO;
     }
-    assert_eq!(failure(client.execute(late).await).kind, FailureKind::PermitExpired);
+    assert_eq!(failure(client.execute(late).await.answer).kind, FailureKind::PermitExpired);
     assert!(server.received().is_none());
 }
 
@@ -164,7 +167,7 @@ async fn c3_an_authority_that_gives_no_token_is_a_credential_failure() {
     let said = r#"{"error":"invalid_client","error_description":"AADSTS700016: no such application"}"#;
     let Fixture { client, server: _server, file: _file } =
         fixture(vec![reply(400, "", said)], "x", Duration::ZERO).await;
-    let failed = failure(client.execute(put()).await);
+    let failed = failure(client.execute(put()).await.answer);
     assert_eq!(failed.kind, FailureKind::Credential);
     assert!(failed.message.contains("AADSTS700016"), "{failed}");
 }

@@ -36,7 +36,7 @@ async fn w3_a_get_and_the_put_that_edits_it_carry_their_addresses_headers_and_bo
     let headers = "azure-asyncoperation: https://h/op?t=1\r\nlocation: https://h/other\r\nretry-after: 10\r\nx-ms-correlation-request-id: c-1\r\n";
     let (mut server, client) =
         started(vec![reply(200, "etag: W/\"head\"\r\n", POOL), reply(201, headers, accepted)]).await;
-    let read = pool_read(client.execute(ArmRequest::GetPool(pool_id())).await);
+    let read = pool_read(client.execute(ArmRequest::GetPool(pool_id())).await.answer);
     assert_eq!(read.etag, Some(Etag::new("W/\"head\"")));
     assert_eq!(read.facts.etag, Some(Etag::new("W/\"body\"")));
     let answer = client
@@ -47,7 +47,8 @@ async fn w3_a_get_and_the_put_that_edits_it_carry_their_addresses_headers_and_bo
             if_match: read.etag,
             permit: permit(NOW),
         })
-        .await;
+        .await
+        .answer;
     let ArmAnswer::Put(accepted) = answer else { panic!("{answer:?}") };
     assert_eq!(accepted.operation, Some(Operation::new("https://h/op?t=1")));
     assert_eq!(accepted.retry_after, RetryAfter::In(Duration::from_secs(10)));
@@ -74,10 +75,10 @@ async fn w3_a_get_and_the_put_that_edits_it_carry_their_addresses_headers_and_bo
 #[tokio::test]
 async fn w8_a_put_is_sent_at_the_last_moment_of_its_permit_and_not_after_it() {
     let (mut server, client) = started(vec![reply(200, "", POOL)]).await;
-    let late = failure(client.execute(put(Now::from_micros(NOW.as_micros() - 1))).await);
+    let late = failure(client.execute(put(Now::from_micros(NOW.as_micros() - 1))).await.answer);
     assert_eq!(late.kind, FailureKind::PermitExpired);
     assert!(server.received().is_none());
-    assert!(matches!(client.execute(put(NOW)).await, ArmAnswer::Put(_)));
+    assert!(matches!(client.execute(put(NOW)).await.answer, ArmAnswer::Put(_)));
     assert!(server.received().is_some());
 }
 
@@ -87,18 +88,18 @@ async fn w6_a_shut_gate_stops_its_verb_alone_until_it_opens() {
         started(vec![reply(200, "", POOL), reply(200, "", POOL), reply(200, "", POOL)]).await;
     let soon = NOW.plus(Duration::from_secs(3));
     client.set_gates(Some(soon), None);
-    let shut = failure(client.execute(ArmRequest::GetPool(pool_id())).await);
+    let shut = failure(client.execute(ArmRequest::GetPool(pool_id())).await.answer);
     assert_eq!(shut.kind, FailureKind::GateClosed);
     assert_eq!(shut.retry_after, RetryAfter::In(Duration::from_secs(3)));
     let poll = ArmRequest::Poll(Operation::new(format!("{}/op", server.endpoint())));
-    assert_eq!(failure(client.execute(poll).await).kind, FailureKind::GateClosed);
-    assert!(matches!(client.execute(put(NOW)).await, ArmAnswer::Put(_)));
+    assert_eq!(failure(client.execute(poll).await.answer).kind, FailureKind::GateClosed);
+    assert!(matches!(client.execute(put(NOW)).await.answer, ArmAnswer::Put(_)));
 
     client.set_gates(Some(NOW), Some(soon));
-    assert_eq!(failure(client.execute(put(NOW)).await).kind, FailureKind::GateClosed);
-    pool_read(client.execute(ArmRequest::GetPool(pool_id())).await);
+    assert_eq!(failure(client.execute(put(NOW)).await.answer).kind, FailureKind::GateClosed);
+    pool_read(client.execute(ArmRequest::GetPool(pool_id())).await.answer);
     client.set_gates(None, None);
-    assert!(matches!(client.execute(put(NOW)).await, ArmAnswer::Put(_)));
+    assert!(matches!(client.execute(put(NOW)).await.answer, ArmAnswer::Put(_)));
     let lines: Vec<String> =
         std::iter::from_fn(|| server.received()).map(|it| it.line[..3].to_owned()).collect();
     assert_eq!(lines, ["PUT", "GET", "PUT"]);
@@ -110,19 +111,20 @@ async fn w4_a_server_that_never_answers_is_a_timeout_of_its_verb() {
     let short = Duration::from_millis(50);
     let client = |timeouts| Client::new(Settings { timeouts, ..settings(&server.endpoint()) }).unwrap();
     let puts = client(Timeouts { put: short, ..Timeouts::default() });
-    assert_eq!(failure(puts.execute(put(NOW)).await).kind, FailureKind::Timeout);
+    assert_eq!(failure(puts.execute(put(NOW)).await.answer).kind, FailureKind::Timeout);
     let gets = client(Timeouts { get: short, ..Timeouts::default() });
     let load_balancer = ArmRequest::GetLoadBalancer(LbName::new("lb"));
-    assert_eq!(failure(gets.execute(load_balancer).await).kind, FailureKind::Timeout);
+    assert_eq!(failure(gets.execute(load_balancer).await.answer).kind, FailureKind::Timeout);
 }
 
 #[tokio::test]
 async fn w4_a_connection_that_breaks_or_is_refused_is_a_connection_failure_and_is_tried_once() {
     let half = "HTTP/1.1 200 OK\r\ncontent-length: 500\r\n\r\n{\"name\":";
     let (mut server, client) = started(vec![Reply::Hangup, Reply::Raw(half.to_owned())]).await;
-    for _ in 0..3 {
-        let broken = failure(client.execute(put(NOW)).await);
-        assert_eq!(broken.kind, FailureKind::Connection, "{broken}");
+    // The third finds nobody, and so has certainly not been carried out.
+    for kind in [FailureKind::Connection, FailureKind::Connection, FailureKind::NotConnected] {
+        let broken = failure(client.execute(put(NOW)).await.answer);
+        assert_eq!(broken.kind, kind, "{broken}");
         assert!(!broken.message.contains("127.0.0.1:"), "no address in {broken}");
     }
     assert_eq!(std::iter::from_fn(|| server.received()).count(), 2);
@@ -138,12 +140,12 @@ async fn w4_nothing_is_tried_twice_and_no_redirect_is_followed() {
         reply(307, elsewhere, ""),
     ])
     .await;
-    let busy = failure(client.execute(put(NOW)).await);
+    let busy = failure(client.execute(put(NOW)).await.answer);
     assert_eq!(busy.kind, FailureKind::Status(503));
     assert_eq!(busy.code.as_deref(), Some("ServiceUnavailable"));
     assert_eq!(&*busy.message, "a \"quoted\" word");
-    assert_eq!(failure(client.execute(put(NOW)).await).retry_after, RetryAfter::Invalid);
-    assert_eq!(failure(client.execute(put(NOW)).await).kind, FailureKind::Status(307));
+    assert_eq!(failure(client.execute(put(NOW)).await.answer).retry_after, RetryAfter::Invalid);
+    assert_eq!(failure(client.execute(put(NOW)).await.answer).kind, FailureKind::Status(307));
     assert_eq!(std::iter::from_fn(|| server.received()).count(), 3);
 }
 
@@ -160,11 +162,11 @@ async fn w5_the_bytes_of_a_polls_address_are_sent_as_they_are_and_foreign_hosts_
         String::new(),
     ];
     for url in foreign {
-        let refused = failure(client.execute(ArmRequest::Poll(Operation::new(url.clone()))).await);
+        let refused = failure(client.execute(ArmRequest::Poll(Operation::new(url.clone()))).await.answer);
         assert_eq!(refused.kind, FailureKind::Refused, "{url}");
     }
     let answer =
-        client.execute(ArmRequest::Poll(Operation::new(format!("{}{odd}", server.endpoint())))).await;
+        client.execute(ArmRequest::Poll(Operation::new(format!("{}{odd}", server.endpoint())))).await.answer;
     assert!(matches!(answer, ArmAnswer::Operation(OperationState::Running { .. })), "{answer:?}");
     assert_eq!(server.received().unwrap().line, format!("GET {odd} HTTP/1.1"));
     assert!(server.received().is_none());
@@ -178,7 +180,7 @@ async fn a_put_that_does_not_fit_its_document_is_refused_and_nothing_is_sent() {
     let beyond = Edit { remove: BTreeSet::from([1]), ..Edit::default() };
     let foreign = pool_core::arm::Document::new("another port's");
     for request in [request(document(POOL), beyond), request(foreign, Edit::default())] {
-        assert_eq!(failure(client.execute(request).await).kind, FailureKind::Refused);
+        assert_eq!(failure(client.execute(request).await.answer).kind, FailureKind::Refused);
     }
     let bad_header = ArmRequest::PutPool {
         pool: pool_id(),
@@ -187,6 +189,21 @@ async fn a_put_that_does_not_fit_its_document_is_refused_and_nothing_is_sent() {
         if_match: Some(Etag::new("a\r\nb")),
         permit: permit(NOW),
     };
-    assert_eq!(failure(client.execute(bad_header).await).kind, FailureKind::Refused);
+    assert_eq!(failure(client.execute(bad_header).await.answer).kind, FailureKind::Refused);
     assert!(server.received().is_none());
+}
+
+#[tokio::test]
+async fn w9_what_is_left_is_told_with_every_answer_also_with_a_failure() {
+    let left = "x-ms-ratelimit-remaining-subscription-reads: 11\r\n\
+                x-ms-ratelimit-remaining-resource: A/B;41,C/D;5\r\n";
+    let replies = vec![reply(200, left, POOL), reply(429, left, ""), Reply::Hangup];
+    let server = Server::start(replies).await;
+    let client = Client::new(settings(&server.endpoint())).unwrap();
+    let mut told = Vec::new();
+    for _ in 0..3 {
+        let answered = client.execute(ArmRequest::GetPool(pool_id())).await;
+        told.push((matches!(answered.answer, ArmAnswer::Pool(_)), answered.headroom.reads));
+    }
+    assert_eq!(told, [(true, Some(5)), (false, Some(5)), (false, None)]);
 }

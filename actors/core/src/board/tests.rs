@@ -40,7 +40,13 @@ fn source(objects: usize) -> In {
 }
 
 fn lane(name: &str) -> In {
-    In::Lane(LaneView { lb: LbName::new(name), writing: None, waiting: Vec::new(), closed_until: None })
+    In::Lane(LaneView {
+        lb: LbName::new(name),
+        writing: None,
+        waiting: Vec::new(),
+        closed_until: None,
+        blocked_by: None,
+    })
 }
 
 fn at(board: &mut Board, ms: u64, input: In) -> Option<Arc<Snapshot>> {

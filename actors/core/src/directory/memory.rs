@@ -42,6 +42,8 @@ pub(super) struct Look<'a> {
     pub(super) delay: Duration,
     /// The time that emptiness must last.
     pub(super) confirm: Duration,
+    /// Whether the guards are on.
+    pub(super) guards: bool,
 }
 
 /// What is remembered of one assigned pool's members.
@@ -145,6 +147,7 @@ impl Memory {
         let again = |members: BTreeSet<IpAddr>| if members.is_empty() { had() } else { members };
         self.guard = match (asked, std::mem::take(&mut self.guard)) {
             (Asked::Members, _) => Guard::Open,
+            (Asked::Absent, _) if !look.guards => Guard::Open,
             // What is seen there meanwhile counts: somebody who may know more has added to it or taken from it.
             (Asked::Unusable, Guard::Unusable { since, members }) => {
                 let members = if look.observed_at > since && !look.observed.is_empty() {
@@ -196,10 +199,12 @@ impl Memory {
         Some(Held { reason, since, until, members: members.clone() })
     }
 
-    /// Whether the pool must not be emptied: emptiness has not been confirmed (G2).
-    pub(super) fn keeps_last(&self) -> bool {
+    /// Whether the pool must not be emptied: emptiness has not been confirmed (G2). Without guards only what is held
+    /// back keeps it so.
+    pub(super) fn keeps_last(&self, guards: bool) -> bool {
         match &self.guard {
-            Guard::Open | Guard::Empty { .. } | Guard::Unusable { .. } | Guard::Last { .. } => true,
+            Guard::Open => guards,
+            Guard::Empty { .. } | Guard::Unusable { .. } | Guard::Last { .. } => true,
             Guard::Confirmed => false,
         }
     }

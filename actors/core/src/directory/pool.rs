@@ -9,23 +9,22 @@ use std::time::Duration;
 use super::gauges::Counted;
 use super::mapping::SeenPool;
 use super::memory::{Claims, Look, Memory, part};
-use super::{Out, Params};
-use crate::assignment::{Assignment, HeldReason, Share};
+use super::told::Told;
+use super::{Out, Params, Term};
+use crate::assignment::{Assignment, Share};
 use crate::error::NotManageable;
-use crate::ids::{AddressName, Epoch, Family, PoolId, PoolName, ServiceKey, ServiceUid};
+use crate::ids::{AddressName, Family, PoolId, PoolName, ServiceKey, ServiceUid};
 use crate::level::{Level, Member, Source};
 use crate::machine::Now;
 use crate::proof;
-use crate::report::{Report, ServiceRef, Subject, What};
 
 /// One pool that a candidate's rule sends to, or that has not yet let go.
 #[derive(Default)]
 pub(super) struct Pool {
     phase: Phase,
-    /// Why it is not manageable, as reported.
+    /// Why it is not manageable.
     refused: Option<Refusal>,
-    /// The Services of which it was last reported that they share it.
-    sharing: BTreeSet<ServiceUid>,
+    told: Told,
     memory: Memory,
     /// When time alone changes its level.
     pub(super) deadline: Option<Now>,
@@ -37,7 +36,7 @@ pub(super) struct Refusal {
     /// Why.
     pub(super) reason: NotManageable,
     /// Whose it would be.
-    pub(super) services: BTreeSet<ServiceUid>,
+    pub(super) services: BTreeMap<ServiceUid, ServiceKey>,
 }
 
 #[derive(Default)]
@@ -91,7 +90,7 @@ pub(super) fn judge(pool: &PoolName, seen: &SeenPool, claims: Claims) -> Verdict
 /// All that a pool's new assignment is made of besides the pool's own memory.
 pub(super) struct Given<'a> {
     pub(super) now: Now,
-    pub(super) epoch: Epoch,
+    pub(super) term: Term,
     pub(super) params: &'a Params,
     pub(super) seen: &'a SeenPool,
     pub(super) observed_at: Now,
@@ -119,6 +118,14 @@ impl Pool {
         }
     }
 
+    /// What it was told last, and has not answered if that was that it is nobody's.
+    pub(super) fn last_said(&self) -> Option<&Arc<Assignment>> {
+        match &self.phase {
+            Phase::Unassigned => None,
+            Phase::Assigned { said, .. } | Phase::Retiring { said, .. } => Some(said),
+        }
+    }
+
     /// Whether nothing needs to be known of it any more.
     pub(super) fn is_over(&self) -> bool {
         match &self.phase {
@@ -127,28 +134,27 @@ impl Pool {
         }
     }
 
-    /// It is not to be written: reports why, once for each reason, and lets go of it.
-    pub(super) fn refuse(&mut self, id: &PoolId, reason: NotManageable, claims: &Claims, out: &mut Vec<Out>) {
-        if self.refused.as_ref().is_none_or(|refusal| refusal.reason != reason) {
-            let what = What::NotManageable { pool: id.clone(), reason: reason.clone() };
-            out.push(Out::Report(Report { subjects: subjects(claims), what }));
-        }
-        self.release_assignment(out);
-        self.refused = Some(Refusal { reason, services: claims.keys().cloned().collect() });
+    /// It is not to be written: lets go of it.
+    pub(super) fn refuse(&mut self, term: Term, reason: NotManageable, claims: &Claims, out: &mut Vec<Out>) {
+        self.release_assignment(term, out);
+        let services = claims.iter().map(|(uid, fact)| (uid.clone(), fact.key.clone())).collect();
+        self.refused = Some(Refusal { reason, services });
     }
 
     /// It is nobody's.
-    pub(super) fn release(&mut self, out: &mut Vec<Out>) {
-        self.release_assignment(out);
+    pub(super) fn release(&mut self, term: Term, out: &mut Vec<Out>) {
+        self.release_assignment(term, out);
         self.refused = None;
     }
 
-    fn release_assignment(&mut self, out: &mut Vec<Out>) {
+    fn release_assignment(&mut self, term: Term, out: &mut Vec<Out>) {
         let (said, ask_again) = match &self.phase {
             Phase::Unassigned | Phase::Retiring { .. } => return,
             Phase::Assigned { said, answer_due } => (said, *answer_due),
         };
         let empty = Arc::new(Assignment {
+            epoch: term.epoch,
+            opened: term.opened,
             services: BTreeMap::new(),
             level: Level::default(),
             paused: false,
@@ -158,7 +164,6 @@ impl Pool {
         out.push(Out::Assign(Arc::clone(&empty)));
         self.phase = Phase::Retiring { said: empty, ask_again };
         self.memory = Memory::default();
-        self.sharing.clear();
         self.deadline = None;
     }
 
@@ -167,9 +172,8 @@ impl Pool {
     pub(super) fn assign(&mut self, id: &PoolId, given: Given<'_>, out: &mut Vec<Out>) -> bool {
         self.refused = None;
         let new = Arc::new(self.work_out(id, &given));
-        debug_assert!(is_sound(&new), "a level is the union of its shares");
+        debug_assert!(new.is_sound(), "a level is the union of its shares");
         let before = self.said().cloned();
-        self.report(id, &given.claims, before.as_deref(), &new, out);
         if before.as_ref().is_some_and(|before| same(before, &new)) {
             return false;
         }
@@ -184,12 +188,13 @@ impl Pool {
     }
 
     fn work_out(&mut self, id: &PoolId, given: &Given<'_>) -> Assignment {
-        let Given { now, epoch, params, seen, observed_at, family, claims } = given;
+        let Given { now, term, params, seen, observed_at, family, claims } = given;
         let (now, family, confirm) = (*now, *family, params.empty_confirm);
         let delay = if seen.unprobed { Duration::ZERO } else { params.removal_delay };
         let last = self.said().cloned();
         let observed = &seen.members;
-        let look = Look { now, family, claims, observed, observed_at: *observed_at, delay, confirm };
+        let (observed_at, guards) = (*observed_at, params.guards);
+        let look = Look { now, family, claims, observed, observed_at, delay, confirm, guards };
         self.memory.look(&look, || match &last {
             Some(last) if !last.level.is_empty() => {
                 last.level.required.keys().chain(&last.level.tolerated).copied().collect()
@@ -227,7 +232,7 @@ impl Pool {
                 tolerated: tolerated.clone(),
                 triggered: fact.triggered,
             };
-            level.unite(&Level { required, tolerated, keeps_last: self.memory.keeps_last() });
+            level.unite(&Level { required, tolerated, keeps_last: self.memory.keeps_last(guards) });
             services.insert(uid.clone(), share);
         }
         let held = self.memory.held(confirm).and_then(|mut held| {
@@ -235,7 +240,8 @@ impl Pool {
             (!held.members.is_empty()).then_some(held)
         });
         Assignment {
-            epoch: *epoch,
+            epoch: term.epoch,
+            opened: term.opened,
             pool: id.clone(),
             family,
             source: Source::Kubernetes,
@@ -247,39 +253,32 @@ impl Pool {
         }
     }
 
-    /// Reports what begins with the new assignment: that Services share the pool, that a removal is held back.
-    fn report(
-        &mut self,
-        id: &PoolId,
-        claims: &Claims,
-        before: Option<&Assignment>,
-        new: &Assignment,
-        out: &mut Vec<Out>,
-    ) {
-        if claims.len() > 1 && !self.sharing.iter().eq(claims.keys()) {
-            self.sharing = claims.keys().cloned().collect();
-            let services = claims.values().map(|fact| fact.key.clone()).collect();
-            let what = What::Shared { pool: id.clone(), services };
-            out.push(Out::Report(Report { subjects: subjects(claims), what }));
-        }
-        let held_before: Option<HeldReason> =
-            before.and_then(|before| before.held.as_ref()).map(|held| held.reason);
-        if let Some(held) = &new.held
-            && held_before != Some(held.reason)
-        {
-            let what = What::Held { pool: id.clone(), reason: held.reason, members: held.members.len() };
-            out.push(Out::Report(Report { subjects: subjects(claims), what }));
-        }
+    /// Reports what has begun and was not told in this term.
+    pub(super) fn tell(&mut self, id: &PoolId, out: &mut Vec<Out>) {
+        let said = self.said().cloned();
+        self.told.tell(id, self.refused.as_ref(), said.as_deref(), out);
+    }
+
+    /// What lasts is to be told again.
+    pub(super) fn forget_told(&mut self) {
+        self.told = Told::default();
+    }
+
+    /// Whether nothing is kept back that is to be told.
+    #[cfg(test)]
+    pub(super) fn has_told(&self) -> bool {
+        self.told == Told::of(self.refused(), self.said().map(AsRef::as_ref))
     }
 
     /// A new term of leadership. What is in flight of the older one may never be answered, so a pool that lets
     /// go is told again (W8). Tells whether its assignment is to be worked out again.
-    pub(super) fn new_term(&mut self, epoch: Epoch, out: &mut Vec<Out>) -> bool {
+    pub(super) fn new_term(&mut self, term: Term, out: &mut Vec<Out>) -> bool {
         match &mut self.phase {
             Phase::Unassigned => false,
             Phase::Assigned { .. } => true,
             Phase::Retiring { said, .. } => {
-                Arc::make_mut(said).epoch = epoch;
+                let again = Arc::make_mut(said);
+                (again.epoch, again.opened) = (term.epoch, term.opened);
                 out.push(Out::Assign(Arc::clone(said)));
                 false
             }
@@ -303,31 +302,11 @@ impl Pool {
     }
 }
 
-/// The invariant of what is said: the level is disjoint and the union of the shares, and what is held back
-/// may stay.
-pub(super) fn is_sound(said: &Assignment) -> bool {
-    let required: BTreeSet<IpAddr> =
-        said.services.values().flat_map(|share| &share.required).copied().collect();
-    let allowed: BTreeSet<IpAddr> =
-        said.services.values().flat_map(|share| &share.tolerated).chain(&required).copied().collect();
-    said.level.is_disjoint()
-        && said.level.required.keys().eq(&required)
-        && allowed.iter().all(|ip| said.level.allows(ip))
-        && said.level.required.len() + said.level.tolerated.len() == allowed.len()
-        && said.held.iter().flat_map(|held| &held.members).all(|ip| said.level.allows(ip))
-}
-
-fn subjects(claims: &Claims) -> Vec<Subject> {
-    claims
-        .iter()
-        .map(|(uid, fact)| Subject::Service(ServiceRef { key: fact.key.clone(), uid: uid.clone() }))
-        .collect()
-}
-
 /// Whether two assignments say the same, node readiness and revisions included.
 fn same(one: &Assignment, other: &Assignment) -> bool {
-    let Assignment { epoch, pool, family, source, services, level, provenance, paused, held } = one;
+    let Assignment { epoch, opened, pool, family, source, services, level, provenance, paused, held } = one;
     *epoch == other.epoch
+        && *opened == other.opened
         && *pool == other.pool
         && *family == other.family
         && *source == other.source

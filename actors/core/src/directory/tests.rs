@@ -7,20 +7,21 @@ use std::time::Duration;
 
 use super::{Directory, In, Out, Params};
 use crate::arm::{AdminState, Entry, LbFacts, PoolFacts, Provisioning, RuleFacts};
-use crate::assignment::{Assignment, HeldReason};
+use crate::assignment::{Assignment, HeldReason, Share};
 use crate::discovery::LbObservation;
 use crate::error::NotManageable;
 use crate::ids::{Epoch, Family, LbName, NodeName, PoolId, PoolName, RulePrefix, ServiceKey, ServiceUid};
 use crate::informer::{Part, RequiredNode, ServiceFact};
 use crate::level::Provenance;
 use crate::machine::{Machine, Now};
-use crate::report::What;
+use crate::report::{Report, ServiceRef, Subject, What};
 use crate::sample::Sample;
 use crate::view::Candidacy;
 
 mod guards;
 mod properties;
 mod scale;
+mod told;
 
 /// The UID of the `n`-th Service.
 fn uid(n: u32) -> ServiceUid {
@@ -98,6 +99,7 @@ fn params() -> Params {
     Params {
         removal_delay: Duration::from_secs(30),
         empty_confirm: Duration::from_secs(60),
+        guards: true,
         cluster_name: "Kubernetes".into(),
     }
 }
@@ -110,17 +112,82 @@ struct Bench {
     said: Vec<Out>,
     /// The newest assignment of each pool that was not forgotten.
     assigned: BTreeMap<PoolId, Arc<Assignment>>,
+    /// What lasts and was told in this term.
+    told: Vec<Report>,
 }
 
 impl Bench {
     /// A Directory that knows nothing yet.
     fn waiting() -> Bench {
-        Bench {
-            machine: Directory::new(params()),
+        Bench::with(params())
+    }
+
+    /// The same with these parameters.
+    fn with(params: Params) -> Bench {
+        let mut bench = Bench {
+            machine: Directory::new(params),
             now: Now::from_millis(1_000),
             said: Vec::new(),
             assigned: BTreeMap::new(),
+            told: Vec::new(),
+        };
+        bench.reporting(Some(1));
+        bench
+    }
+
+    /// Its reports are told in this term.
+    fn reporting(&mut self, term: Option<u64>) {
+        let term = term.map(Epoch);
+        if term.is_some() && term != self.machine.reporting {
+            self.told.clear();
         }
+        self.tell(In::Reporting(term));
+    }
+
+    /// Whether what was told lasts.
+    fn lasts(&self, report: &Report) -> bool {
+        let said = |pool| self.assigned.get(pool).filter(|said| !said.services.is_empty());
+        match &report.what {
+            What::NotManageable { pool, reason } => {
+                let refused = self.machine.pools.get(pool).and_then(|pool| pool.refused());
+                refused.is_some_and(|refusal| refusal.reason == *reason)
+            }
+            What::Shared { pool, .. } => said(pool).is_some_and(|said| {
+                let subject = |(uid, share): (&ServiceUid, &Share)| {
+                    Subject::Service(ServiceRef { key: share.key.clone(), uid: uid.clone() })
+                };
+                said.services.iter().map(subject).eq(report.subjects.iter().cloned())
+            }),
+            What::Held { pool, reason, .. } => {
+                said(pool).and_then(|said| said.held.as_ref()).is_some_and(|held| held.reason == *reason)
+            }
+            What::Updated { .. }
+            | What::Retrying { .. }
+            | What::FailedTerminal { .. }
+            | What::FailedExhausted { .. }
+            | What::Blocked { .. }
+            | What::Fight { .. }
+            | What::WritesLost { .. }
+            | What::Quarantined { .. }
+            | What::DataError { .. }
+            | What::Undecodable { .. } => panic!("not the Directory's to tell"),
+        }
+    }
+
+    /// Each condition is told once while it lasts, and only where somebody listens.
+    fn on_report(&mut self, report: &Report) {
+        let alike = |told: &Report| match (&told.what, &report.what) {
+            // Which Services and how many members that concerns may change meanwhile.
+            (What::Held { pool: one, reason, .. }, What::Held { pool: other, reason: why, .. }) => {
+                (one, reason) == (other, why)
+            }
+            (What::NotManageable { .. }, _) => told.what == report.what,
+            _ => told == report,
+        };
+        assert!(self.machine.reporting.is_some(), "nobody would tell it");
+        assert!(self.lasts(report), "it has ended: {report:?}");
+        assert!(!self.told.iter().any(alike), "told twice: {report:?}");
+        self.told.push(report.clone());
     }
 
     /// A Directory that has the first lists and the first discovery, both empty.
@@ -153,11 +220,27 @@ impl Bench {
                 Out::Observe(pool, _) => {
                     assert!(self.assigned.contains_key(pool), "Observe before Assign");
                 }
-                Out::Report(_) | Out::Service(..) | Out::Sample(_) => {}
+                Out::Opened(term) => {
+                    let of_it = |assignment: &Arc<Assignment>| assignment.epoch == *term;
+                    assert!(self.assigned.values().all(of_it), "opened before every assignment is of it");
+                }
+                Out::Report(report) => self.on_report(report),
+                Out::Service(..) | Out::Sample(_) => {}
             }
         }
         self.said.extend(out);
+        let told = std::mem::take(&mut self.told);
+        self.told = told.into_iter().filter(|report| self.lasts(report)).collect();
         assert!(self.machine.check());
+        let quiet = self.machine.reporting.is_none() || self.machine.tell_all;
+        assert!(quiet || self.told.len() == self.conditions(), "something is never told: {:?}", self.told);
+    }
+
+    /// How many conditions there are to be told.
+    fn conditions(&self) -> usize {
+        let refused = self.machine.pools.values().filter(|pool| pool.refused().is_some()).count();
+        let shared = self.assigned.values().filter(|said| said.services.len() > 1).count();
+        refused + shared + self.assigned.values().filter(|said| said.held.is_some()).count()
     }
 
     /// Lets time pass, with a tick at each deadline on the way.
@@ -188,7 +271,12 @@ impl Bench {
     fn reports(&mut self) -> Vec<What> {
         let reported = |out| match out {
             Out::Report(report) => Some(report.what),
-            Out::Assign(_) | Out::Observe(..) | Out::Forget(_) | Out::Service(..) | Out::Sample(_) => None,
+            Out::Assign(_)
+            | Out::Opened(_)
+            | Out::Observe(..)
+            | Out::Forget(_)
+            | Out::Service(..)
+            | Out::Sample(_) => None,
         };
         self.take().into_iter().filter_map(reported).collect()
     }
@@ -196,7 +284,12 @@ impl Bench {
     fn samples(&mut self) -> Vec<Sample> {
         let sampled = |out| match out {
             Out::Sample(sample) => Some(sample),
-            Out::Assign(_) | Out::Observe(..) | Out::Forget(_) | Out::Service(..) | Out::Report(_) => None,
+            Out::Assign(_)
+            | Out::Opened(_)
+            | Out::Observe(..)
+            | Out::Forget(_)
+            | Out::Service(..)
+            | Out::Report(_) => None,
         };
         self.take().into_iter().filter_map(sampled).collect()
     }
@@ -322,12 +415,59 @@ fn a3_facts_that_came_in_one_turn_keep_the_oldest_trigger_and_the_greatest_doubt
 }
 
 #[test]
-fn w8_a_new_term_says_every_assignment_again() {
+#[should_panic(expected = "an assignment is not of the term that opens")]
+fn a4_a_term_that_opens_with_an_assignment_of_another_one_ends_the_process() {
     let mut bench = settled(&[1]);
-    bench.tell(In::Epoch(Epoch(7)));
-    assert!(matches!(&bench.take()[..], [Out::Assign(a)] if a.epoch == Epoch(7)));
-    bench.tell(In::Epoch(Epoch(7)));
-    assert!(bench.take().is_empty());
+    // No pool hears of this term.
+    bench.machine.term.epoch = Epoch(7);
+    bench.machine.opening = true;
+    bench.machine.tick(bench.now, &mut Vec::new());
+}
+
+#[test]
+fn w8_a_new_term_says_every_assignment_again_and_only_then_that_it_is_open() {
+    let mut bench = settled(&[1]);
+    bench.pass(5_000);
+    bench.tell(In::Confirmed(Epoch(7)));
+    let [Out::Assign(said), Out::Opened(Epoch(7))] = &bench.take()[..] else { panic!("not opened") };
+    assert_eq!((said.epoch, said.opened), (Epoch(7), bench.now));
+    bench.pass(5_000);
+    bench.service(fact(1, "web", part(&[2], &[])));
+    let said = bench.assignment("lb", "shop-web");
+    assert_eq!((said.epoch, bench.now.since(said.opened)), (Epoch(7), Duration::from_secs(5)));
+    bench.take();
+    bench.tell(In::Confirmed(Epoch(7)));
+    bench.tell(In::Confirmed(Epoch(6)));
+    assert!(bench.take().is_empty(), "it is open, and an older one is over");
+}
+
+#[test]
+fn w8_the_facts_that_came_before_a_term_are_in_its_assignments_when_it_opens() {
+    let mut bench = settled(&[1]);
+    let mut out = Vec::new();
+    let changed = Arc::new(fact(1, "web", part(&[1, 2], &[])));
+    bench.machine.step(bench.now, In::Service(uid(1), Some(changed)), &mut out);
+    bench.machine.step(bench.now, In::Confirmed(Epoch(7)), &mut out);
+    assert!(out.is_empty() && bench.machine.deadline() == Some(bench.now), "at the end of the turn");
+    bench.machine.tick(bench.now, &mut out);
+    bench.hear(out);
+    assert_eq!(bench.web().0, ips(&[1, 2]));
+    assert!(matches!(&bench.take()[..], [Out::Assign(_), .., Out::Opened(Epoch(7))]));
+}
+
+#[test]
+fn w8_a_term_that_opens_before_anything_is_assigned_is_that_of_all_assignments() {
+    let mut bench = Bench::waiting();
+    bench.tell(In::Confirmed(Epoch(7)));
+    assert!(matches!(&bench.take()[..], [Out::Opened(Epoch(7))]));
+    let opened = bench.now;
+    bench.pass(1_000);
+    bench.tell(In::ListsSynced);
+    bench.tell(In::DiscoverySynced);
+    bench.service(fact(1, "web", part(&[1], &[])));
+    bench.observe(&web(&[1]));
+    let said = bench.assignment("lb", "shop-web");
+    assert_eq!((said.epoch, said.opened), (Epoch(7), opened));
 }
 
 #[test]
@@ -335,10 +475,23 @@ fn w8_a_pool_that_lets_go_is_told_again_in_a_new_term() {
     let mut bench = settled(&[1]);
     bench.tell(In::Service(uid(1), None));
     bench.take();
-    bench.tell(In::Epoch(Epoch(7)));
-    assert!(matches!(&bench.take()[..], [Out::Assign(a)] if a.epoch == Epoch(7) && a.services.is_empty()));
+    bench.tell(In::Confirmed(Epoch(7)));
+    let [Out::Assign(said), Out::Opened(_)] = &bench.take()[..] else { panic!("not told again") };
+    assert!(said.epoch == Epoch(7) && said.opened == bench.now && said.services.is_empty());
     bench.tell(In::Retired(id("lb", "shop-web")));
     assert!(matches!(&bench.take()[..], [Out::Forget(_)]));
+}
+
+#[test]
+fn w8_a_pool_that_ends_as_a_term_begins_lets_go_in_that_term() {
+    let mut bench = settled(&[1]);
+    let mut out = Vec::new();
+    bench.machine.step(bench.now, In::Service(uid(1), None), &mut out);
+    bench.machine.step(bench.now, In::Confirmed(Epoch(7)), &mut out);
+    bench.machine.tick(bench.now, &mut out);
+    bench.hear(out);
+    let said = bench.assignment("lb", "shop-web");
+    assert!(said.epoch == Epoch(7) && said.services.is_empty());
 }
 
 #[test]
@@ -356,7 +509,12 @@ fn d2_a_pool_without_proof_is_reported_once_for_each_reason_and_counted() {
     assert!(said.iter().any(|out| matches!(out, Out::Sample(sample) if *sample == count(1))));
     let mut views = said.iter().filter_map(|out| match out {
         Out::Service(_, _, view) => view.clone(),
-        Out::Assign(_) | Out::Observe(..) | Out::Forget(_) | Out::Report(_) | Out::Sample(_) => None,
+        Out::Assign(_)
+        | Out::Opened(_)
+        | Out::Observe(..)
+        | Out::Forget(_)
+        | Out::Report(_)
+        | Out::Sample(_) => None,
     });
     let last = views.next_back().expect("the Service is shown");
     assert_eq!(last.not_manageable, [(id("lb", "shop-web"), NotManageable::OutboundRule)]);

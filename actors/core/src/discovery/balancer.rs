@@ -72,6 +72,14 @@ impl Balancer {
         self.wanted = Some(self.wanted.map_or(at, |wanted| wanted.min(at)));
     }
 
+    /// Asks for a read now, also where a failed one would be made again later.
+    pub(super) fn want_at_once(&mut self, now: Now) {
+        self.want(now);
+        if let Some(retry) = &mut self.retry {
+            retry.at = retry.at.min(now);
+        }
+    }
+
     /// Asks for a read because a pool of it answered 404: at once, but at most once per 5 s.
     pub(super) fn missing(&mut self, now: Now) {
         let at = match self.missing {

@@ -413,6 +413,85 @@ fn q6_a_404_during_a_read_of_its_load_balancer_has_it_read_again() {
 }
 
 #[test]
+fn d3_a_foreign_release_has_all_read_two_seconds_later() {
+    let mut bench = Bench::synced(&["a", "b"]);
+    bench.tell(In::ForeignRelease);
+    bench.pass(20_000);
+    assert_eq!(bench.reads, [(3_000, "a".into()), (3_100, "b".into())]);
+}
+
+#[test]
+fn d3_foreign_releases_have_all_read_at_most_once_in_fifteen_seconds_and_none_is_without_a_read() {
+    let mut bench = Bench::synced(&["a"]);
+    for _ in 0..100 {
+        bench.tell(In::ForeignRelease);
+        bench.pass(100);
+    }
+    // Released from 1 s to 10.9 s.
+    bench.pass(28_000);
+    assert_eq!(bench.reads_of("a"), [3_000, 18_000], "the second one follows on the last release");
+    bench.tell(In::ForeignRelease);
+    bench.pass(2_000);
+    assert_eq!(bench.reads_of("a"), [3_000, 18_000, 41_000], "two seconds, after a calm");
+}
+
+#[test]
+fn d3_a_foreign_release_that_is_too_young_for_a_round_has_one_of_its_own() {
+    let mut bench = Bench::synced(&["a"]);
+    bench.tell(In::ForeignRelease);
+    bench.pass(1_500);
+    bench.tell(In::ForeignRelease);
+    bench.pass(40_000);
+    assert_eq!(bench.reads_of("a"), [3_000, 18_000]);
+}
+
+#[test]
+fn d3_a_foreign_release_before_the_first_look_is_served_by_it() {
+    let mut bench = Bench::new(&["a"]);
+    bench.tell(In::ForeignRelease);
+    assert_eq!(bench.machine.deadline(), None);
+    bench.tell(In::ListsSynced);
+    bench.pass(10_000);
+    assert_eq!(bench.reads_of("a"), [0]);
+}
+
+#[test]
+fn w8_a_term_has_all_read_now_in_order_and_what_was_asked_before_does_not_count() {
+    let mut bench = Bench::synced(&["a", "b", "c"]);
+    bench.latency = Duration::from_millis(500);
+    bench.tell(In::Missing(PoolId::new(LbName::new("b"), PoolName::new("shop-web"))));
+    bench.pass(200);
+    bench.tell(In::Round);
+    bench.pass(10_000);
+    let expected = [(1_000, "b"), (1_500, "a"), (2_000, "b"), (2_500, "c")];
+    assert_eq!(bench.reads, expected.map(|(at, lb)| (at, lb.to_owned())));
+}
+
+#[test]
+fn w8_a_term_does_not_wait_for_the_moment_of_a_retry() {
+    let mut bench = Bench::new(&["a", "b"]);
+    bench.set("a", Answer::Fails(FailureKind::Status(503)));
+    bench.tell(In::ListsSynced);
+    bench.pass(40_000);
+    bench.reads.clear();
+    bench.tell(In::Round);
+    bench.pass(30_000);
+    assert_eq!(bench.reads_of("a"), [40_000], "and the next retry is as far away as before");
+}
+
+#[test]
+fn w8_a_term_that_begins_before_or_in_the_first_look_is_served_by_it() {
+    let mut bench = Bench::new(&["a", "b", "c"]);
+    bench.tell(In::Round);
+    bench.tell(In::ListsSynced);
+    bench.pass(150);
+    bench.tell(In::Round);
+    bench.pass(5_000);
+    let read: Vec<&str> = bench.reads.iter().map(|(_, lb)| lb.as_str()).collect();
+    assert_eq!(read, ["a", "b", "c", "a", "b"], "what was begun before is read again");
+}
+
+#[test]
 fn d3_without_load_balancers_discovery_is_synced_with_the_lists() {
     let mut bench = Bench::new(&[]);
     bench.tell(In::ListsSynced);

@@ -10,8 +10,10 @@ use crate::ids::{PoolId, ServiceKey};
 use crate::object::Kind;
 use crate::report::What;
 
-/// The longest message, in bytes; the API server refuses longer ones.
-const LONGEST: usize = 1024;
+/// What stands before the newest message of events that were combined.
+const COMBINED: &str = "(combined from similar events): ";
+/// The longest message, in bytes: the API server refuses more than 1024, and each may be combined.
+const LONGEST: usize = 1024 - COMBINED.len();
 const CUT: &str = "…";
 const GUIDANCE: &str =
     "To retrigger, cause an endpoint change for the Service (e.g., restart or scale a backing pod).";
@@ -24,6 +26,10 @@ pub(super) fn reason(what: &What) -> &'static str {
         What::FailedTerminal { .. } | What::FailedExhausted { .. } => "LoadBalancerBackendPoolUpdateFailed",
         What::NotManageable { .. } => "BackendPoolNotManageable",
         What::Shared { .. } => "BackendPoolShared",
+        What::Blocked { .. } => "BackendPoolWritesBlocked",
+        What::WritesLost { .. } => "BackendPoolWritesLost",
+        What::Fight { .. } => "BackendPoolContested",
+        What::Quarantined { .. } => "BackendPoolQuarantined",
         What::Held { .. } => "BackendPoolRemovalHeld",
         What::DataError { .. } => "ServiceEndpointsIncomplete",
         What::Undecodable { .. } => "ObjectUndecodable",
@@ -39,13 +45,22 @@ pub(super) fn severity(what: &What) -> Severity {
         | What::FailedExhausted { .. }
         | What::NotManageable { .. }
         | What::Shared { .. }
+        | What::Blocked { .. }
+        | What::WritesLost { .. }
+        | What::Fight { .. }
+        | What::Quarantined { .. }
         | What::Held { .. }
         | What::DataError { .. }
         | What::Undecodable { .. } => Severity::Warning,
     }
 }
 
-/// The message, at most 1024 bytes.
+/// The message of events that were combined: the newest one, marked.
+pub(super) fn combined(newest: &str) -> String {
+    format!("{COMBINED}{newest}")
+}
+
+/// The message, short enough to be combined with others.
 pub(super) fn message(what: &What) -> String {
     match what {
         What::Updated { pool, members, added, removed } => cut(format!(
@@ -69,6 +84,26 @@ pub(super) fn message(what: &What) -> String {
             cut(format!("Members of backend pool {pool} are not written: {reason}"))
         }
         What::Shared { pool, services } => shared(pool, services),
+        What::Blocked { fault, lb } => {
+            let place = lb.as_ref().map_or_else(String::new, |lb| format!(" of load balancer {lb}"));
+            let head = format!("Writes of backend pools{place} wait, for several failed in the same way: ");
+            around(&head, fault, "")
+        }
+        What::WritesLost { pool, writes, left_for } => cut(format!(
+            "Azure Resource Manager reported writes of backend pool {pool} as done that were not there afterwards, \
+             {writes} so far; the next try waits {} s unless an endpoint changes",
+            left_for.as_secs()
+        )),
+        What::Fight { pool, members, left_for } => cut(format!(
+            "Somebody else keeps adding {} to backend pool {pool} that no endpoint asks for; what they add is left \
+             there for {} s",
+            counted(*members, "member"),
+            left_for.as_secs()
+        )),
+        What::Quarantined { pool, broken } => cut(format!(
+            "Backend pool {pool} is not written any more: {broken}. This is an error of the controller: report it, and \
+             restart the controller to try again"
+        )),
         What::Held { pool, reason, members } => held(pool, *reason, *members),
         What::DataError { endpoints, example } => {
             let concerned = match endpoints {
@@ -125,7 +160,7 @@ fn place(kind: FailureKind) -> String {
     match kind {
         FailureKind::Status(status) => format!("HTTP {status}"),
         FailureKind::Operation => "OperationFailed".to_owned(),
-        FailureKind::Connection => "ConnectionFailed".to_owned(),
+        FailureKind::NotConnected | FailureKind::Connection => "ConnectionFailed".to_owned(),
         FailureKind::Timeout => "Timeout".to_owned(),
         FailureKind::Undecodable(status) => format!("HTTP {status} with an unreadable body"),
         FailureKind::Credential => "NoToken".to_owned(),

@@ -5,9 +5,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::ServiceFact;
+use super::ingress::Awaiting;
 use super::intern::Interner;
 use super::node::Node;
 use super::selection::Selection;
+use super::told::Trouble;
 use crate::ids::{NodeName, ServiceKey, SliceKey};
 use crate::level::Provenance;
 use crate::machine::{Now, earliest};
@@ -48,8 +50,8 @@ pub(super) struct Entry {
     pub(super) provenance: Provenance,
     /// When the oldest slice event since then was triggered.
     pub(super) triggered: Option<Now>,
-    /// Whether its data errors have been reported and last.
-    pub(super) erring: bool,
+    /// Its data errors, while they last (D6).
+    pub(super) trouble: Option<Trouble>,
     /// What was last said.
     pub(super) said: Option<Arc<ServiceFact>>,
 }
@@ -107,6 +109,8 @@ pub(super) struct Cache {
     /// When the first of them became so.
     pub(super) due: Option<Now>,
     memories: BTreeSet<(Now, Memory)>,
+    /// The Services that the cloud-controller-manager may be about to serve (W7).
+    pub(super) awaiting: Awaiting,
     names: Interner,
     selection: Selection,
     last_known_for: Duration,
@@ -123,6 +127,7 @@ impl Cache {
             dirty: BTreeSet::new(),
             due: None,
             memories: BTreeSet::new(),
+            awaiting: Awaiting::default(),
             names: Interner::default(),
             selection,
             last_known_for,
@@ -131,7 +136,8 @@ impl Cache {
 
     /// When something is to be worked out or ends.
     pub(super) fn deadline(&self) -> Option<Now> {
-        earliest(self.due, self.memories.first().map(|(at, _)| *at))
+        let memories = self.memories.first().map(|(at, _)| *at);
+        earliest(self.due, earliest(memories, self.awaiting.deadline()))
     }
 
     /// How many objects of a kind are held.
@@ -227,6 +233,7 @@ impl Cache {
                     entry.service = None;
                     self.services_held -= 1;
                 }
+                self.awaiting.forget(key);
                 self.touch(key, arrival);
             }
             ObjectKey::Slice(key) => {
@@ -251,6 +258,7 @@ impl Cache {
             Some(_) => {}
             None => self.services_held += 1,
         }
+        self.awaiting.note(arrival, entry.service.as_ref().map(|(stored, _)| &**stored), &service);
         entry.service = Some((service, candidacy));
         self.touch(&key, arrival);
         Applied::Taken
@@ -468,6 +476,7 @@ impl Cache {
             && self.keys(Kind::Nodes).len() == self.nodes_held;
         let void = self.nodes.values().any(Node::is_void);
         let due = self.dirty.is_empty() || self.due.is_some();
-        slices_placed && placed == owned && forward && indexed == resting && counted && !void && due
+        let indexes = slices_placed && placed == owned && forward && indexed == resting;
+        indexes && counted && !void && due && self.awaiting.check()
     }
 }

@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use super::cache::Arrival;
 use super::refusals::Refusals;
-use crate::ids::ServiceKey;
+use crate::ids::Epoch;
 use crate::level::Provenance;
 use crate::machine::Now;
-use crate::object::{Object, ObjectKey, ResourceVersion};
+use crate::object::{Object, ObjectKey, Owner, ResourceVersion};
 
 /// How long a list that held an object without a name is left as it is. Nothing tells when such an object is mended.
 const BLIND_FOR: Duration = Duration::from_secs(300);
@@ -41,6 +41,10 @@ pub(super) struct Stream {
     pub(super) look_again: Option<Now>,
     /// The lists that were refused since the last one that was not.
     pub(super) refusals: Refusals,
+    /// The newest term whose list was put in force (W8).
+    pub(super) confirmed: Option<Epoch>,
+    /// The newest term for which any list counts.
+    any_list: Option<Epoch>,
 }
 
 impl Stream {
@@ -67,11 +71,20 @@ impl Stream {
         judged
     }
 
-    /// A list was put in force; one that is `blind` held an object that could not be named.
-    pub(super) fn on_listed(&mut self, now: Now, blind: bool) {
+    /// A list that serves this term was put in force; one that is `blind` held an object that could not be named.
+    pub(super) fn on_listed(&mut self, now: Now, blind: bool, term: Option<Epoch>) {
         self.synced = true;
+        self.confirmed = self.confirmed.max(term).max(self.any_list);
         self.catching_up_until = None;
         self.look_again = blind.then(|| now.plus(BLIND_FOR));
+    }
+
+    /// For this term any list counts, also the one in force.
+    pub(super) fn on_any_list(&mut self, term: Epoch) {
+        self.any_list = self.any_list.max(Some(term));
+        if self.synced {
+            self.confirmed = self.confirmed.max(self.any_list);
+        }
     }
 
     /// The watch was re-established.
@@ -94,8 +107,8 @@ pub(super) struct Staging {
     /// Whether an object in it could be neither decoded nor named: then absence proves nothing.
     pub(super) blind: bool,
     objects: BTreeMap<ObjectKey, Object>,
-    /// With the Service of a slice, when it is known.
-    undecodable: BTreeMap<ObjectKey, Option<ServiceKey>>,
+    /// With whose a slice is.
+    undecodable: BTreeMap<ObjectKey, Owner>,
 }
 
 impl Staging {
@@ -108,7 +121,7 @@ impl Staging {
         self.objects.insert(key, object);
     }
 
-    pub(super) fn add_undecodable(&mut self, key: ObjectKey, owner: Option<ServiceKey>) {
+    pub(super) fn add_undecodable(&mut self, key: ObjectKey, owner: Owner) {
         self.objects.remove(&key);
         self.undecodable.insert(key, owner);
     }
@@ -128,8 +141,8 @@ impl Staging {
         self.objects.iter().map(|(key, object)| (key, object.resource_version()))
     }
 
-    /// What it held: the decoded objects, and the others with the Services of slices, when these are known.
-    pub(super) fn into_parts(self) -> (BTreeMap<ObjectKey, Object>, BTreeMap<ObjectKey, Option<ServiceKey>>) {
+    /// What it held: the decoded objects, and the others with whose a slice is.
+    pub(super) fn into_parts(self) -> (BTreeMap<ObjectKey, Object>, BTreeMap<ObjectKey, Owner>) {
         (self.objects, self.undecodable)
     }
 }

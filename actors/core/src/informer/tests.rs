@@ -1,11 +1,15 @@
 //! The Informer on the test's clock: lists, changes, candidates, parts, data errors.
 
+mod confirm;
+mod ingress;
 mod property;
+mod told;
 mod unread;
 
 use super::*;
 use crate::ids::{NodeUid, SliceKey};
 use crate::object::{Endpoint, LeftOut, NodeObject, ResourceVersion, ServiceType, SliceObject};
+use crate::report::{ServiceRef, Subject, What};
 
 const V4: Family = Family::V4;
 const V6: Family = Family::V6;
@@ -40,6 +44,8 @@ fn service(name: &str) -> ServiceObject {
         paused: false,
         labels: BTreeMap::new(),
         exposure: 0,
+        has_class: false,
+        has_ingress: false,
     }
 }
 
@@ -135,12 +141,15 @@ struct Run {
 
 impl Run {
     fn of(params: Params) -> Run {
-        Run {
-            informer: Informer::new(params),
-            now: Now::from_millis(1_000_000),
-            version: 100,
-            out: Vec::new(),
-        }
+        let (now, version) = (Now::from_millis(1_000_000), 100);
+        let mut run = Run { informer: Informer::new(params), now, version, out: Vec::new() };
+        run.reporting(Some(1));
+        run
+    }
+
+    /// Its reports are told in this term.
+    fn reporting(&mut self, term: Option<u64>) {
+        self.informer.step(self.now, In::Reporting(term.map(Epoch)), &mut self.out);
     }
 
     /// One with nodes n1 (10.0.0.1) to n4 that has told what it knows of these Services and slices.
@@ -172,7 +181,11 @@ impl Run {
             self.seen(kind, Seen::Object(object.into()));
         }
         self.version += 1;
-        self.seen(kind, Seen::ListDone(version(self.version)));
+        self.list_done(kind, self.version, None);
+    }
+
+    fn list_done(&mut self, kind: Kind, n: u64, term: Option<u64>) {
+        self.seen(kind, Seen::ListDone { resource_version: version(n), term: term.map(Epoch) });
     }
 
     fn put(&mut self, object: impl Into<Object>) {
@@ -193,6 +206,7 @@ impl Run {
         }
         assert!(self.informer.check());
         assert!(self.informer.deadline().is_none_or(|at| at > self.now), "nothing is left to do");
+        assert!(self.informer.reporting.is_some() || reports(&self.out).is_empty(), "nobody would tell it");
         std::mem::take(&mut self.out)
     }
 
@@ -212,7 +226,13 @@ impl Run {
 fn facts(out: &[Out]) -> Vec<(ServiceUid, Option<Arc<ServiceFact>>)> {
     let fact = |said: &Out| match said {
         Out::Service(uid, fact) => Some((uid.clone(), fact.clone())),
-        Out::Synced | Out::Cached(..) | Out::Relist(..) | Out::Report(_) | Out::Sample(_) => None,
+        Out::Synced
+        | Out::Confirmed(_)
+        | Out::AwaitingIngress(_)
+        | Out::Cached(..)
+        | Out::Relist(..)
+        | Out::Report(_)
+        | Out::Sample(_) => None,
     };
     out.iter().filter_map(fact).collect()
 }
@@ -220,7 +240,13 @@ fn facts(out: &[Out]) -> Vec<(ServiceUid, Option<Arc<ServiceFact>>)> {
 fn reports(out: &[Out]) -> Vec<Report> {
     let report = |said: &Out| match said {
         Out::Report(report) => Some(report.clone()),
-        Out::Service(..) | Out::Synced | Out::Cached(..) | Out::Relist(..) | Out::Sample(_) => None,
+        Out::Service(..)
+        | Out::Synced
+        | Out::Confirmed(_)
+        | Out::AwaitingIngress(_)
+        | Out::Cached(..)
+        | Out::Relist(..)
+        | Out::Sample(_) => None,
     };
     out.iter().filter_map(report).collect()
 }
@@ -228,7 +254,13 @@ fn reports(out: &[Out]) -> Vec<Report> {
 fn samples(out: &[Out]) -> Vec<Sample> {
     let sample = |said: &Out| match said {
         Out::Sample(sample) => Some(sample.clone()),
-        Out::Service(..) | Out::Synced | Out::Cached(..) | Out::Relist(..) | Out::Report(_) => None,
+        Out::Service(..)
+        | Out::Synced
+        | Out::Confirmed(_)
+        | Out::AwaitingIngress(_)
+        | Out::Cached(..)
+        | Out::Relist(..)
+        | Out::Report(_) => None,
     };
     out.iter().filter_map(sample).collect()
 }
@@ -562,7 +594,7 @@ fn d6_an_older_list_is_refused_and_made_again() {
     let mut run = Run::synced(vec![service("web")], vec![slice("web-1", "web", &["n1"])]);
     run.seen(Kind::EndpointSlices, Seen::Bookmark(version(500)));
     run.seen(Kind::EndpointSlices, Seen::ListBegan(Provenance::Relist));
-    run.seen(Kind::EndpointSlices, Seen::ListDone(version(499)));
+    run.list_done(Kind::EndpointSlices, 499, None);
     let out = run.turn();
     assert!(matches!(
         out[..],
@@ -572,7 +604,7 @@ fn d6_an_older_list_is_refused_and_made_again() {
         ]
     ));
     run.seen(Kind::EndpointSlices, Seen::ListBegan(Provenance::Relist));
-    run.seen(Kind::EndpointSlices, Seen::ListDone(version(500)));
+    run.list_done(Kind::EndpointSlices, 500, None);
     assert_eq!(shown(&run.fact(), V4), " | ", "one as new as what was seen is taken");
 }
 
@@ -581,7 +613,7 @@ fn list_of(run: &mut Run, n: u64, on: &str) -> Vec<Out> {
     run.seen(Kind::EndpointSlices, Seen::ListBegan(Provenance::Relist));
     run.seen(Kind::EndpointSlices, Seen::Object(stamped(slice("web-1", "web", &[on]).into(), n)));
     run.seen(Kind::EndpointSlices, bad_of(Some(slice_key("kept")), "web"));
-    run.seen(Kind::EndpointSlices, Seen::ListDone(version(n)));
+    run.list_done(Kind::EndpointSlices, n, None);
     run.turn()
 }
 
@@ -618,7 +650,7 @@ fn d6_older_lists_are_taken_in_as_a_relist_when_all_were_older_for_five_minutes(
     run.put(slice("kept", "web", &["n3"]));
     assert_eq!(shown(&run.fact(), V4), "3 | ", "and the stream goes on from there");
     run.seen(Kind::EndpointSlices, Seen::ListBegan(Provenance::Relist));
-    run.seen(Kind::EndpointSlices, Seen::ListDone(version(331)));
+    run.list_done(Kind::EndpointSlices, 331, None);
     let refused = Sample::StaleRefused(Kind::EndpointSlices);
     assert_eq!(samples(&run.turn()), [refused], "versions count from there");
 }
@@ -632,7 +664,7 @@ fn d6_a_newer_list_that_holds_an_older_state_of_an_object_comes_from_restored_st
     run.seen(Kind::EndpointSlices, Seen::ListBegan(Provenance::Relist));
     let older = stamped(slice("web-1", "web", &["n1"]).into(), 120);
     run.seen(Kind::EndpointSlices, Seen::Object(older));
-    run.seen(Kind::EndpointSlices, Seen::ListDone(version(400)));
+    run.list_done(Kind::EndpointSlices, 400, None);
     let out = run.turn();
     assert_eq!(samples(&out)[0], Sample::StaleAccepted(Kind::EndpointSlices));
     let [(_, Some(fact))] = &facts(&out)[..] else { panic!("one fact was said: {out:?}") };
@@ -676,7 +708,7 @@ fn d6_every_kind_follows_a_storage_that_was_restored() {
         for (kind, object) in [(Kind::Services, paused()), (Kind::Nodes, node("n1", &["10.0.0.8"]).into())] {
             run.seen(kind, Seen::ListBegan(Provenance::Relist));
             run.seen(kind, Seen::Object(stamped(object, 2)));
-            run.seen(kind, Seen::ListDone(version(300)));
+            run.list_done(kind, 300, None);
         }
         assert_eq!(facts(&run.pass(60)).len(), usize::from(n == 5));
     }
@@ -712,12 +744,15 @@ fn g1_changes_after_a_reconnect_are_marked_until_it_has_caught_up() {
 }
 
 fn bad(key: Option<ObjectKey>) -> Seen {
-    bad_of(key, "")
+    bad_line(key, Owner::Unknown)
 }
 
 /// One that says whose it is, unless that is empty.
 fn bad_of(key: Option<ObjectKey>, owner: &str) -> Seen {
-    let owner = (!owner.is_empty()).then(|| ServiceKey::new("shop", owner));
+    bad_line(key, Owner::Service(ServiceKey::new("shop", owner)))
+}
+
+fn bad_line(key: Option<ObjectKey>, owner: Owner) -> Seen {
     Seen::Undecodable { key, owner, error: "endpoints: expected a list".into() }
 }
 
@@ -736,7 +771,7 @@ fn d6_the_last_good_state_of_an_undecodable_object_stays_in_force_and_is_told_on
     );
     run.seen(Kind::EndpointSlices, Seen::ListBegan(Provenance::Relist));
     run.seen(Kind::EndpointSlices, bad(Some(slice_key("web-1"))));
-    run.seen(Kind::EndpointSlices, Seen::ListDone(version(300)));
+    run.list_done(Kind::EndpointSlices, 300, None);
     assert!(run.turn().is_empty(), "it is in the list, and nothing is new");
 
     run.seen(Kind::Nodes, bad(Some(node_key("n2"))));
@@ -756,7 +791,7 @@ fn d6_a_list_with_an_object_without_a_name_proves_no_absence() {
     run.seen(Kind::EndpointSlices, Seen::ListBegan(Provenance::Relist));
     run.seen(Kind::EndpointSlices, bad(None));
     run.seen(Kind::EndpointSlices, Seen::Object(stamped(slice("web-2", "web", &["n2"]).into(), 200)));
-    run.seen(Kind::EndpointSlices, Seen::ListDone(version(300)));
+    run.list_done(Kind::EndpointSlices, 300, None);
     let fact = run.fact();
     assert_eq!((shown(&fact, V4).as_str(), fact.parts[&V4].unusable), ("1 2 | ", true));
     assert_eq!(fact.data_errors, ["an EndpointSlice without a readable name cannot be read".into()]);
@@ -854,7 +889,7 @@ fn an_object_of_another_kind_than_the_stream_is_dropped() {
     run.seen(Kind::Nodes, Seen::Object(service("web").into()));
     run.seen(Kind::Nodes, Seen::Deleted { key: service_key("web"), resource_version: version(9) });
     run.seen(Kind::Nodes, bad(Some(service_key("web"))));
-    run.seen(Kind::Nodes, Seen::ListDone(version(999)));
+    run.list_done(Kind::Nodes, 999, None);
     assert!(run.turn().is_empty());
 }
 

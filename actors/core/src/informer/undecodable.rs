@@ -1,11 +1,10 @@
-//! Remembers which objects could not be decoded, so that each is told about once per error.
+//! Remembers which objects could not be decoded, so that each is told about once per error and term.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::cache::{Cache, kind_of};
-use crate::ids::ServiceKey;
-use crate::object::{Kind, ObjectKey};
+use crate::object::{Kind, ObjectKey, Owner};
 use crate::report::{Report, Subject, What};
 
 /// The objects whose newest state is not known.
@@ -32,9 +31,19 @@ impl Undecodables {
     }
 
     /// A list of this kind is complete: those that were not bad in it are no longer.
-    pub(super) fn keep_listed(&mut self, kind: Kind, bad: &BTreeMap<ObjectKey, Option<ServiceKey>>) {
+    pub(super) fn keep_listed(&mut self, kind: Kind, bad: &BTreeMap<ObjectKey, Owner>) {
         self.errors.retain(|key, _| kind_of(key) != kind || bad.contains_key(key));
         self.untold.retain(|key| kind_of(key) != kind || bad.contains_key(key));
+    }
+
+    /// All are to be told again.
+    pub(super) fn forget_told(&mut self) {
+        self.untold = self.errors.keys().cloned().collect();
+    }
+
+    /// Whether none is to be told.
+    pub(super) fn are_told(&self) -> bool {
+        self.untold.is_empty()
     }
 
     /// Reports what has not been told: on the Service whose object it is, else on the Node. One of which no state is

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::cache::{Arrival, Cache};
 use crate::ids::{NodeName, ServiceKey, SliceKey};
-use crate::object::{Kind, ObjectKey};
+use crate::object::{Kind, ObjectKey, Owner};
 
 /// The Services that a change of what is not known concerns.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -25,7 +25,7 @@ pub(super) enum Concerned {
 /// decoded.
 #[derive(Default, Debug)]
 pub(super) struct Unread {
-    /// The slices, and whose they are; `None` when their metadata do not say.
+    /// The slices that are, or may be, somebody's; `None` when their metadata do not say whose.
     slices: BTreeMap<SliceKey, Option<ServiceKey>>,
     /// The slices whose Service is known, and the others.
     owned: BTreeMap<ServiceKey, BTreeSet<SliceKey>>,
@@ -37,7 +37,7 @@ pub(super) struct Unread {
 
 impl Unread {
     /// An object exists and no state of it is known; whom this concerns, when it is news.
-    pub(super) fn add(&mut self, key: &ObjectKey, owner: Option<ServiceKey>) -> Vec<Concerned> {
+    pub(super) fn add(&mut self, key: &ObjectKey, owner: Owner) -> Vec<Concerned> {
         match key {
             ObjectKey::Service(_) => Vec::new(),
             ObjectKey::Node(name) => {
@@ -45,6 +45,12 @@ impl Unread {
                 new.then(|| Concerned::Node(name.clone())).into_iter().collect()
             }
             ObjectKey::Slice(slice) => {
+                let owner = match owner {
+                    Owner::Unknown => None,
+                    Owner::Service(owner) => Some(owner),
+                    // Nothing rests on it.
+                    Owner::Nobody => return self.remove(key),
+                };
                 if self.slices.get(slice) == Some(&owner) {
                     return Vec::new();
                 }
@@ -92,7 +98,7 @@ impl Unread {
     pub(super) fn listed(
         &mut self,
         kind: Kind,
-        unread: BTreeMap<ObjectKey, Option<ServiceKey>>,
+        unread: BTreeMap<ObjectKey, Owner>,
         blind: bool,
     ) -> BTreeSet<Concerned> {
         let mut concerned = BTreeSet::new();

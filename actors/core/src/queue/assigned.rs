@@ -6,27 +6,38 @@ use crate::assignment::{Assignment, Share};
 use crate::ids::ServiceUid;
 use crate::machine::Now;
 use crate::queue::changes::{Changes, Owner};
+use crate::queue::rest::Rest;
 use crate::queue::{Out, Phase, PoolQueue, show};
 
 impl PoolQueue {
+    /// Takes in an assignment. The Directory's terms rise; what is of an older one than is known is not of it.
     pub(super) fn on_assigned(&mut self, now: Now, new: Arc<Assignment>, out: &mut Vec<Out>) {
+        if self.assignment.as_ref().is_some_and(|known| new.epoch < known.epoch) {
+            return;
+        }
         if new.services.is_empty() {
             return self.on_released(now, new, out);
         }
         let old = self.assignment.replace(Arc::clone(&new));
         self.shown.dirty |= show::differ(old.as_deref(), &new);
         self.drop_irrelevant();
-        self.let_go_of_an_older_term(now, out);
+        let begins = old.as_ref().is_none_or(|old| old.epoch < new.epoch);
+        if begins {
+            self.begin_term(now, out);
+        }
         if let Phase::Retiring(_) = self.phase
             && let Phase::Retiring(attempt) = std::mem::replace(&mut self.phase, Phase::Quiet)
         {
             self.phase = Phase::Attempting(attempt);
         }
-        match old {
-            None => self.compare(now, out),
-            Some(old) if self.content.is_some() => self.note_changes(now, &old, &new),
-            // The first observation will tell whether there is a difference at all.
-            Some(_) => {}
+        // Without content the first observation will tell whether there is a difference at all.
+        if let Some(old) = old
+            && (self.content.is_some() || self.rest.follows_stale())
+        {
+            self.note_changes(now, &old, &new);
+        }
+        if begins {
+            self.compare(now, out);
         }
     }
 
@@ -66,32 +77,36 @@ impl PoolQueue {
         self.shown.dirty |= dropped;
     }
 
-    /// What an older term has tried is let go of, silently: its attempt will not be answered, and whoever leads now
-    /// reads first (Q6 Interrupted, W8).
-    fn let_go_of_an_older_term(&mut self, now: Now, out: &mut Vec<Out>) {
-        let Some(epoch) = self.assignment.as_ref().map(|assignment| assignment.epoch) else {
+    /// A term begins for this pool. What an older one has tried is let go of, silently: its attempt will not be
+    /// answered. What was seen before the term was opened may be older than what somebody else has written, so that
+    /// nothing is right, and nothing is due, before the pool is seen again (W8, Q6 Interrupted).
+    fn begin_term(&mut self, now: Now, out: &mut Vec<Out>) {
+        let Some((epoch, opened)) = self.assignment.as_ref().map(|new| (new.epoch, new.opened)) else {
             return;
         };
+        self.epoch = self.epoch.max(epoch);
         if let Phase::Attempting(attempt) | Phase::Retiring(attempt) = &self.phase
             && attempt.id.epoch < epoch
         {
             self.phase = Phase::Quiet;
             self.interrupted(now, out);
         }
-        if self.epoch < epoch {
-            self.epoch = epoch;
-            if self.waiting.changes.drop_tried() {
-                self.shown.dirty = true;
-                self.compare(now, out);
-            }
-        }
+        self.waiting.changes.drop_tried();
+        self.content = self.content.take().filter(|content| content.was_looked_at_since(opened));
+        self.rest = Rest::Unknown;
+        self.written = None;
+        self.shown.withheld = None;
+        self.shown.dirty = true;
     }
 
     pub(super) fn on_released(&mut self, now: Now, new: Arc<Assignment>, out: &mut Vec<Out>) {
         self.waiting.take();
+        let begins = self.assignment.as_ref().is_none_or(|old| old.epoch < new.epoch);
         self.assignment = Some(new);
         self.shown.dirty = true;
-        self.let_go_of_an_older_term(now, out);
+        if begins {
+            self.begin_term(now, out);
+        }
         match std::mem::replace(&mut self.phase, Phase::Quiet) {
             Phase::Attempting(mut attempt) | Phase::Retiring(mut attempt) => {
                 attempt.changes = Changes::default();
@@ -101,7 +116,7 @@ impl PoolQueue {
                 out.push(Out::Withdraw(self.pool.clone()));
                 self.retire(out);
             }
-            Phase::Quiet | Phase::Open => self.retire(out),
+            Phase::Quiet | Phase::Open | Phase::Quarantined(_) => self.retire(out),
         }
     }
 

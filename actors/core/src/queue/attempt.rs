@@ -9,8 +9,18 @@ use crate::queue::{Attempt, Out, Phase, PoolQueue, Taken};
 use crate::sample::AttemptEnd;
 
 impl PoolQueue {
-    /// Answers a Take, exactly once, in every phase.
+    /// Answers a Take, exactly once, in every phase: with nothing, when it is of another term than the assignment.
+    /// After one of a newer term the pool waits for the assignment of that term; after one of an older term, which
+    /// has crossed the assignment on its way, it is posted again (W8).
     pub(super) fn on_take(&mut self, now: Now, id: AttemptId, out: &mut Vec<Out>) {
+        self.epoch = self.epoch.max(id.epoch);
+        if self.assignment.as_ref().is_none_or(|assignment| assignment.epoch != id.epoch) {
+            if let Phase::Due(_) = self.phase {
+                self.phase = Phase::Open;
+            }
+            out.push(Out::Taken(self.pool.clone(), id, None));
+            return;
+        }
         let taken = match &self.phase {
             Phase::Due(due) => {
                 let due_since = due.since;
@@ -22,7 +32,11 @@ impl PoolQueue {
                 out.push(Out::Taken(self.pool.clone(), id, None));
                 return self.retire(out);
             }
-            Phase::Quiet | Phase::Open | Phase::Attempting(_) | Phase::Retiring(_) => None,
+            Phase::Quiet
+            | Phase::Open
+            | Phase::Attempting(_)
+            | Phase::Retiring(_)
+            | Phase::Quarantined(_) => None,
         };
         out.push(Out::Taken(self.pool.clone(), id, taken));
     }
@@ -31,7 +45,7 @@ impl PoolQueue {
     fn begin(&mut self, now: Now, id: AttemptId, due_since: Now) -> Option<Taken> {
         let assignment = Arc::clone(self.assignment.as_ref()?);
         let changes = self.waiting.take();
-        let taken = taken(&assignment);
+        let taken = self.taken(now, &assignment);
         self.phase = Phase::Attempting(Attempt { id, began: now, due_since, changes, assignment });
         Some(taken)
     }
@@ -49,16 +63,17 @@ impl PoolQueue {
             return None;
         }
         attempt.changes.join(self.waiting.take());
-        let taken = taken(&newest);
-        attempt.assignment = newest;
-        Some(taken)
+        attempt.assignment = Arc::clone(&newest);
+        Some(self.taken(now, &newest))
     }
-}
 
-fn taken(assignment: &Assignment) -> Taken {
-    Taken {
-        level: assignment.level.clone(),
-        family: assignment.family,
-        services: assignment.services.iter().map(|(uid, share)| (uid.clone(), share.key.clone())).collect(),
+    /// What the lane gets: the level, less what is left alone while we back off from a fight (W11).
+    fn taken(&self, now: Now, assignment: &Assignment) -> Taken {
+        let services = assignment.services.iter();
+        Taken {
+            level: self.fights.loosened(now, &assignment.level).unwrap_or_else(|| assignment.level.clone()),
+            family: assignment.family,
+            services: services.map(|(uid, share)| (uid.clone(), share.key.clone())).collect(),
+        }
     }
 }

@@ -66,9 +66,8 @@ impl Changes {
         self.by_owner.len() != before
     }
 
-    /// Drops the changes that were tried. Says whether there were any.
-    pub fn drop_tried(&mut self) -> bool {
-        let any = !self.all_fresh();
+    /// Drops the changes that were tried.
+    pub fn drop_tried(&mut self) {
         for counts in self.by_owner.values_mut() {
             counts.retain(|count, _| *count == 0);
         }
@@ -76,7 +75,6 @@ impl Changes {
         if self.by_owner.is_empty() {
             self.since = None;
         }
-        any
     }
 
     /// Lets each change consume one retry; those that have none left are exhausted (Q6).

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
-use crate::arm::{AdminState, PoolFacts};
+use crate::arm::{AdminState, PoolFacts, Provisioning};
 use crate::level::Level;
 use crate::machine::Now;
 use crate::queue::Class;
@@ -16,8 +16,12 @@ pub(super) struct Content {
     down: BTreeSet<IpAddr>,
     /// When the look began, or the write ended.
     pub seen: Now,
+    /// When the GET began that saw it; `None` when an attempt told of it.
+    looked: Option<Now>,
     /// Whether nothing can have changed it since that we know of: no try of ours with an unclear end.
     pub certain: bool,
+    /// Whether no operation was running on it: one may yet end in what was there before.
+    pub at_rest: bool,
 }
 
 impl Content {
@@ -28,7 +32,12 @@ impl Content {
             members: facts.members(),
             down: down.filter_map(|entry| entry.ip).collect(),
             seen: began,
+            looked: Some(began),
             certain: true,
+            at_rest: match facts.provisioning {
+                Provisioning::Updating => false,
+                Provisioning::Succeeded | Provisioning::Failed | Provisioning::Unknown => true,
+            },
         }
     }
 
@@ -36,7 +45,12 @@ impl Content {
     pub fn attempted(members: BTreeSet<IpAddr>, before: Option<&Content>, now: Now) -> Content {
         let down =
             before.map_or_else(BTreeSet::new, |before| before.down.intersection(&members).copied().collect());
-        Content { members, down, seen: now, certain: true }
+        Content { members, down, seen: now, looked: None, certain: true, at_rest: true }
+    }
+
+    /// Whether a GET that began at this moment or later saw it.
+    pub fn was_looked_at_since(&self, moment: Now) -> bool {
+        self.looked.is_some_and(|looked| looked >= moment)
     }
 
     /// Whether it is certain that the pool is right.

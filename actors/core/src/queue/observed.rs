@@ -4,13 +4,15 @@ use crate::arm::PoolFacts;
 use crate::machine::Now;
 use crate::queue::changes::Owner;
 use crate::queue::content::Content;
-use crate::queue::rest::Rest;
+use crate::queue::rest::{Left, Rest};
 use crate::queue::{Out, PoolQueue, Verdict};
+use crate::report::What;
 use crate::sample::Sample;
 
 impl PoolQueue {
     pub(super) fn on_observed(&mut self, now: Now, facts: &PoolFacts, began: Now, out: &mut Vec<Out>) {
         let outdated = self.ended.is_some_and(|ended| began < ended)
+            || self.assignment.as_ref().is_some_and(|assignment| began < assignment.opened)
             || self.content.as_ref().is_some_and(|content| began < content.seen);
         if self.in_flight() || outdated {
             return;
@@ -30,19 +32,39 @@ impl PoolQueue {
         }
         let fresh = match &self.rest {
             Rest::Unknown => true,
-            Rest::Right => {
-                out.push(Out::Sample(Sample::Drift));
-                self.rest = Rest::Unknown;
-                true
-            }
+            Rest::Right => self.on_drift(now, out),
+            Rest::Left(left) if left.members != content.members => self.on_drift(now, out),
+            Rest::Left(left) => left.until.is_some_and(|at| at <= now),
             Rest::Failed(failed) => failed.compare_at.is_some_and(|at| at <= now),
             Rest::Backoff(backoff) => content.certain && backoff.until <= now,
+            Rest::Gone => false,
             Rest::Withheld { members } => *members != content.members,
         };
         if fresh {
             self.waiting.add(Owner::Pool, now);
             self.shown.dirty = true;
         }
+    }
+
+    /// Somebody else has changed the pool: reported always, set right as the parameters and W11 have it. Says
+    /// whether that is at once.
+    fn on_drift(&mut self, now: Now, out: &mut Vec<Out>) -> bool {
+        let (Some(assignment), Some(content)) = (&self.assignment, &self.content) else {
+            return false;
+        };
+        out.push(Out::Sample(Sample::Drift));
+        let until = match (self.params.drift, self.params.fights) {
+            (false, _) => None,
+            (true, false) => Some(now),
+            (true, true) => Some(self.fights.found(&assignment.level, &content.members)),
+        };
+        if until.is_some_and(|at| at <= now) {
+            self.rest = Rest::Unknown;
+            return true;
+        }
+        self.rest = Rest::Left(Left { members: content.members.clone(), until });
+        self.shown.dirty = true;
+        false
     }
 
     pub(super) fn on_verified(&mut self, now: Now, verdict: Verdict, out: &mut Vec<Out>) {
@@ -57,13 +79,18 @@ impl PoolQueue {
             Verdict::Lost { facts, began, .. } => {
                 out.push(Out::Sample(Sample::LostWrite));
                 self.written = None;
-                if let Some(until) = self.losses.count(now) {
-                    self.not_before = self.not_before.max(until);
-                }
+                self.losses.total += 1;
+                let delay = self.losses.repeats.count(now).filter(|_| self.params.fights);
                 self.shown.dirty = true;
+                if let Some(left_for) = delay {
+                    let (pool, writes) = (self.pool.clone(), self.losses.total);
+                    self.report([&Owner::Pool].into_iter(), What::WritesLost { pool, writes, left_for }, out);
+                }
                 // It was never there: that is no drift.
-                if let Rest::Right = self.rest {
-                    self.rest = Rest::Unknown;
+                if self.rest.is_known() {
+                    self.rest = delay.map_or(Rest::Unknown, |delay| {
+                        Rest::Left(Left { members: facts.members(), until: Some(now.plus(delay)) })
+                    });
                 }
                 self.on_observed(now, &facts, began, out);
             }

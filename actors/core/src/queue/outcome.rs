@@ -11,7 +11,8 @@ use crate::ids::{AttemptId, ServiceUid};
 use crate::machine::Now;
 use crate::queue::changes::{Changes, Owner, Spent};
 use crate::queue::content::Content;
-use crate::queue::rest::{Failed, Fault, Rest, doubled};
+use crate::queue::fights::{Fight, doubled};
+use crate::queue::rest::{Failed, Fault, Rest};
 use crate::queue::{Attempt, Due, Out, Outcome, Phase, PoolQueue};
 use crate::report::{Report, ServiceRef, Subject, What};
 use crate::sample::{AttemptEnd, Sample};
@@ -31,7 +32,8 @@ impl PoolQueue {
             | Phase::Open
             | Phase::Due(_)
             | Phase::Attempting(_)
-            | Phase::Retiring(_)) => {
+            | Phase::Retiring(_)
+            | Phase::Quarantined(_)) => {
                 self.phase = other;
                 out.push(Out::Sample(Sample::UnmatchedAnswer));
                 return;
@@ -71,9 +73,10 @@ impl PoolQueue {
             | AttemptEnd::NotManageable
             | AttemptEnd::Interrupted => self.params.min_interval,
         };
+        let paced = std::mem::take(&mut self.pace);
         if how != AttemptEnd::NotGranted {
             self.ended = Some(now);
-            self.not_before = self.not_before.max(now.plus(interval));
+            self.not_before = self.not_before.max(now.plus(interval.max(paced)));
         }
         self.shown.last_end = Some((how, now));
         self.shown.dirty = true;
@@ -92,11 +95,18 @@ impl PoolQueue {
         let how = if changed.is_some() { AttemptEnd::Written } else { AttemptEnd::Unchanged };
         self.end(now, how, out);
         self.measure_programming(now, attempt, changed.is_some(), out);
-        let (added, removed) = changed.map_or((0, 0), |(added, removed)| (added.len(), removed.len()));
+        let (added, removed) = changed.unwrap_or_default();
+        let fight = self.fights.written(now, &added, &removed);
+        let (added, removed) = (added.len(), removed.len());
         let what = What::Updated { pool: self.pool.clone(), members: members.len(), added, removed };
         if self.report(attempt.changes.owners(), what, out) {
             let took = now.since(attempt.began);
             out.push(Out::Sample(Sample::Attempt { took, failed: false }));
+        }
+        if let Some(Fight { members, left_for }) = fight.filter(|_| self.params.fights) {
+            out.push(Out::Sample(Sample::Fight));
+            let what = What::Fight { pool: self.pool.clone(), members, left_for };
+            self.report([&Owner::Pool].into_iter(), what, out);
         }
         self.content = Some(Content::attempted(members, self.content.as_ref(), now));
         self.rest = Rest::Unknown;
@@ -134,7 +144,7 @@ impl PoolQueue {
     fn not_granted(&mut self, now: Now, attempt: Attempt, out: &mut Vec<Out>) {
         self.end(now, AttemptEnd::NotGranted, out);
         self.waiting.put_back(attempt.changes);
-        self.settle_if_right();
+        self.settle_if_right(now);
         if self.ready_at().is_some_and(|at| at <= now)
             && let Some(class) = self.class()
         {
@@ -144,12 +154,16 @@ impl PoolQueue {
         }
     }
 
-    /// It was not there: dropped quietly; Discovery looks, and its observation is compared after a back-off.
+    /// It was not there: what the attempt took is dropped quietly; Discovery looks, and its observation is compared
+    /// after a back-off. A change that came meanwhile is tried once the pool has been seen again.
     fn stale(&mut self, now: Now, out: &mut Vec<Out>) {
         self.end(now, AttemptEnd::Stale, out);
         self.content = None;
-        self.waiting.take();
-        self.rest = self.rest.next_backoff(now, self.params.min_interval);
+        self.rest = if self.params.compare_after_stale {
+            self.rest.next_backoff(now, self.params.min_interval)
+        } else {
+            Rest::Gone
+        };
         out.push(Out::Missing(self.pool.clone()));
     }
 
@@ -301,7 +315,12 @@ impl PoolQueue {
     }
 
     /// Tells the Services of these owners; says whether there was anybody to tell.
-    fn report<'a>(&self, owners: impl Iterator<Item = &'a Owner>, what: What, out: &mut Vec<Out>) -> bool {
+    pub(super) fn report<'a>(
+        &self,
+        owners: impl Iterator<Item = &'a Owner>,
+        what: What,
+        out: &mut Vec<Out>,
+    ) -> bool {
         self.report_to(&self.subjects(owners), what, out)
     }
 
@@ -322,8 +341,8 @@ impl PoolQueue {
     }
 }
 
-/// How an attempt of a pool that is nobody's any more ends: a failure of it is not tried again.
-fn retired_end(outcome: &Outcome) -> AttemptEnd {
+/// How an attempt of a pool that is nobody's any more, or quarantined, ends: a failure of it is not tried again.
+pub(super) fn retired_end(outcome: &Outcome) -> AttemptEnd {
     match outcome {
         Outcome::Written { .. } => AttemptEnd::Written,
         Outcome::Unchanged { .. } => AttemptEnd::Unchanged,

@@ -1,25 +1,13 @@
 //! Why a pool without waiting changes rests, and when it is compared again by itself (Q6, Q8, W2).
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use crate::arm::{Failure, FailureKind};
 use crate::machine::Now;
-
-/// The longest of every doubling delay.
-pub(super) const LONGEST_DELAY: Duration = Duration::from_secs(600);
-
-/// Three lost writes within this span make the pool back off (W2, W11).
-const LOSSES_WITHIN: Duration = Duration::from_secs(600);
-const LOSSES_ALLOWED: usize = 3;
-const FIRST_LOSS_DELAY: Duration = Duration::from_secs(60);
-
-/// Doubles a delay, up to the longest.
-pub(super) fn doubled(delay: Duration) -> Duration {
-    delay.saturating_mul(2).min(LONGEST_DELAY)
-}
+use crate::queue::fights::{LONGEST_DELAY, Repeats, doubled};
 
 /// How things stood at the last comparison.
 #[derive(Clone, Debug)]
@@ -28,10 +16,15 @@ pub(super) enum Rest {
     Unknown,
     /// It was right; a difference is drift.
     Right,
+    /// It is not right, and that is left for a while, or for good: somebody else changed it (W11, C2), or ARM keeps
+    /// losing what is written (W2). A Service's change is not held back by it.
+    Left(Left),
     /// A failure was reported; the pool is compared again by the clock, not by observations (Q8).
     Failed(Failed),
     /// It was not there or not manageable; compared again after an observation, not before the moment (Q6, D2).
     Backoff(Backoff),
+    /// It was not there, and nothing but a fresh change starts it again (C2).
+    Gone,
     /// A dry run showed what it would do; nothing new until the level or these members change (C4).
     Withheld {
         /// What the pool held.
@@ -48,6 +41,15 @@ pub(super) struct Failed {
     pub compare_at: Option<Now>,
     /// How long that was after the failure.
     pub delay: Duration,
+}
+
+/// A difference that is known and left.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Left {
+    /// What the pool holds; other members are another difference.
+    pub members: BTreeSet<IpAddr>,
+    /// Until when it is left; `None`: until a Service asks for something (C2).
+    pub until: Option<Now>,
 }
 
 /// What makes two failures the same one.
@@ -75,7 +77,12 @@ impl Rest {
     pub fn next_backoff(&self, now: Now, first: Duration) -> Rest {
         let delay = match self {
             Rest::Backoff(backoff) => doubled(backoff.delay),
-            Rest::Unknown | Rest::Right | Rest::Failed(_) | Rest::Withheld { .. } => first.min(LONGEST_DELAY),
+            Rest::Unknown
+            | Rest::Right
+            | Rest::Left(_)
+            | Rest::Failed(_)
+            | Rest::Gone
+            | Rest::Withheld { .. } => first.min(LONGEST_DELAY),
         };
         Rest::Backoff(Backoff { until: now.plus(delay), delay })
     }
@@ -84,7 +91,28 @@ impl Rest {
     pub fn failed(&self) -> Option<&Failed> {
         match self {
             Rest::Failed(failed) => Some(failed),
-            Rest::Unknown | Rest::Right | Rest::Backoff(_) | Rest::Withheld { .. } => None,
+            Rest::Unknown
+            | Rest::Right
+            | Rest::Left(_)
+            | Rest::Backoff(_)
+            | Rest::Gone
+            | Rest::Withheld { .. } => None,
+        }
+    }
+
+    /// Whether the pool has been known to be right, or how it differs, since its last attempt.
+    pub fn is_known(&self) -> bool {
+        match self {
+            Rest::Right | Rest::Left(_) => true,
+            Rest::Unknown | Rest::Failed(_) | Rest::Backoff(_) | Rest::Gone | Rest::Withheld { .. } => false,
+        }
+    }
+
+    /// Whether the pool was not there when it was last tried.
+    pub fn follows_stale(&self) -> bool {
+        match self {
+            Rest::Backoff(_) | Rest::Gone => true,
+            Rest::Unknown | Rest::Right | Rest::Left(_) | Rest::Failed(_) | Rest::Withheld { .. } => false,
         }
     }
 }
@@ -92,31 +120,6 @@ impl Rest {
 /// The writes that ARM lost (W2).
 #[derive(Default, Debug)]
 pub(super) struct Losses {
-    recent: VecDeque<Now>,
-    delay: Option<Duration>,
+    pub repeats: Repeats,
     pub total: u64,
-}
-
-impl Losses {
-    /// Counts one; says before which moment the pool is not tried again.
-    pub fn count(&mut self, now: Now) -> Option<Now> {
-        self.total += 1;
-        let calm_after = LOSSES_WITHIN.saturating_add(self.delay.unwrap_or_default());
-        if self.recent.back().is_none_or(|at| now.since(*at) > calm_after) {
-            self.recent.clear();
-            self.delay = None;
-        }
-        if self.recent.len() == LOSSES_ALLOWED {
-            self.recent.pop_front();
-        }
-        self.recent.push_back(now);
-        let often = self.recent.len() == LOSSES_ALLOWED
-            && self.recent.front().is_some_and(|at| now.since(*at) <= LOSSES_WITHIN);
-        if !often && self.delay.is_none() {
-            return None;
-        }
-        let delay = self.delay.map_or(FIRST_LOSS_DELAY, doubled);
-        self.delay = Some(delay);
-        Some(now.plus(delay))
-    }
 }

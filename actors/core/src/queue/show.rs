@@ -68,6 +68,9 @@ impl PoolQueue {
     }
 
     fn state(&self, now: Now, assignment: &Assignment) -> PoolState {
+        if let Phase::Quarantined(_) = self.phase {
+            return PoolState::Quarantined;
+        }
         if self.in_flight() {
             return PoolState::Attempting;
         }
@@ -89,8 +92,8 @@ impl PoolQueue {
         match &self.rest {
             Rest::Unknown => PoolState::Unknown,
             Rest::Right => PoolState::Right,
-            Rest::Failed(_) | Rest::Backoff(_) => PoolState::Failed,
-            Rest::Withheld { .. } => PoolState::Waiting,
+            Rest::Failed(_) | Rest::Backoff(_) | Rest::Gone => PoolState::Failed,
+            Rest::Left(_) | Rest::Withheld { .. } => PoolState::Waiting,
         }
     }
 
@@ -105,12 +108,13 @@ impl PoolQueue {
     fn view(&self, now: Now, assignment: &Assignment, state: PoolState, since: Now) -> PoolView {
         let attempt = match &self.phase {
             Phase::Attempting(attempt) | Phase::Retiring(attempt) => Some(attempt),
+            Phase::Quarantined(quarantine) => quarantine.running.as_ref(),
             Phase::Quiet | Phase::Open | Phase::Due(_) => None,
         };
         let next_at = match &self.phase {
             Phase::Open => self.due_at(),
             Phase::Quiet => self.compare_at(),
-            Phase::Due(_) | Phase::Attempting(_) | Phase::Retiring(_) => None,
+            Phase::Due(_) | Phase::Attempting(_) | Phase::Retiring(_) | Phase::Quarantined(_) => None,
         };
         PoolView {
             pool: self.pool.clone(),

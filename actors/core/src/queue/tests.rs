@@ -1,16 +1,19 @@
 //! Drives one pool on the test's clock, in the place of its Directory, Discovery and writer.
 
+mod fights;
 mod properties;
+mod quarantine;
 mod rules;
 mod s0;
+mod terms;
 
 use super::*;
-use crate::arm::{AdminState, Entry, FailureKind, RetryAfter};
+use crate::arm::{AdminState, Entry, FailureKind, Provisioning, RetryAfter};
 use crate::assignment::Share;
 use crate::ids::{AddressName, Epoch, LbName, PoolName};
 use crate::level::{Member, Provenance, Source};
 use crate::report::{Subject, What};
-use crate::sample::PoolState;
+use crate::sample::{AttemptEnd, PoolState};
 
 /// The default profile.
 fn params() -> Params {
@@ -21,6 +24,9 @@ fn params() -> Params {
         retry_interval: Duration::from_secs(30),
         max_retries: 3,
         after_failure: Some(Duration::from_secs(60)),
+        drift: true,
+        compare_after_stale: true,
+        fights: true,
     }
 }
 
@@ -92,7 +98,14 @@ fn reason(what: &What) -> &'static str {
         What::FailedTerminal { .. } => "failed",
         What::FailedExhausted { .. } => "exhausted",
         What::NotManageable { .. } => "not manageable",
-        What::Shared { .. } | What::Held { .. } | What::DataError { .. } | What::Undecodable { .. } => {
+        What::Fight { .. } => "fight",
+        What::WritesLost { .. } => "writes lost",
+        What::Quarantined { .. } => "quarantined",
+        What::Blocked { .. }
+        | What::Shared { .. }
+        | What::Held { .. }
+        | What::DataError { .. }
+        | What::Undecodable { .. } => {
             panic!("no pool says this")
         }
     }
@@ -116,6 +129,7 @@ impl Drive {
     fn new(params: Params) -> Drive {
         let assignment = Assignment {
             epoch: Epoch(1),
+            opened: Now::ZERO,
             pool: pool(),
             family: Family::V4,
             source: Source::Kubernetes,
@@ -162,7 +176,7 @@ impl Drive {
                 Out::View(view) => self.view = Some(Arc::clone(view)),
                 Out::Report(report) => self.reports.push(report.clone()),
                 Out::Sample(sample) => self.samples.push(sample.clone()),
-                Out::Taken(..) | Out::Retired(_) | Out::Missing(_) | Out::Gone(_) => {}
+                Out::Taken(..) | Out::Retired(_) | Out::Missing(_) | Out::Gone(_) | Out::Quarantined(..) => {}
             }
         }
         self.said.extend(out);

@@ -1,7 +1,7 @@
 //! A machine's input out of a delivery: one function each, shared by the shells and the simulation.
 
 use super::{Delivery, PoolMessage};
-use crate::{board, directory, discovery, events, informer, queue, watch, writer};
+use crate::{board, directory, discovery, events, informer, leader, queue, starts, watch, writer};
 
 macro_rules! inputs {
     ($($(#[$doc:meta])* $name:ident: $input:ty, $variant:pat => $value:expr;)+) => {
@@ -28,6 +28,10 @@ inputs! {
     for_pool: queue::In, Delivery::Pool(_, PoolMessage::In(input)) => input;
     /// What it tells the writer.
     for_writer: writer::In, Delivery::Writer(input) => input;
+    /// What it tells the Leader.
+    for_leader: leader::In, Delivery::Leader(input) => input;
+    /// What it tells the keeper of the notes of starts.
+    for_starts: starts::In, Delivery::Starts(input) => input;
     /// What it tells the event emitter.
     for_events: events::In, Delivery::Events(input) => input;
     /// What it tells the board.

@@ -47,19 +47,22 @@ impl Backoff {
         wait
     }
 
-    /// Counts a relist; how long to wait before it. Zero only when a watch expired that had held.
+    /// Counts a relist; how long to wait before it. Zero only when a watch expired that had held, and for a new term.
     pub(super) fn before_relist(&mut self, now: Now, reason: RelistReason) -> Duration {
         if self.listed.take_if(|at| now.since(*at) >= LASTING).is_some() {
             self.relists = 0;
         }
         let before = self.relists;
-        self.relists = self.relists.saturating_add(1);
-        match reason {
+        let wait = match reason {
+            // It says nothing about the server.
+            RelistReason::NewTerm => return Duration::ZERO,
             RelistReason::Expired if before == 0 => Duration::ZERO,
             RelistReason::Expired | RelistReason::Stale | RelistReason::Broken => {
                 self.span(before.max(self.failures))
             }
-        }
+        };
+        self.relists = self.relists.saturating_add(1);
+        wait
     }
 
     /// The `n`th step: between half of it and the whole, by the jitter.

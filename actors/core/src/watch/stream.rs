@@ -131,7 +131,7 @@ impl Watcher {
         let provenance = if self.listed { Provenance::Relist } else { Provenance::FirstList };
         let kind = self.kind;
         let began = match self.work_mut() {
-            Some(Work::StreamingList { began } | Work::List { page: _, began }) => began,
+            Some(Work::StreamingList { began, .. } | Work::List { began, .. }) => began,
             Some(Work::Watch { .. }) | None => return,
         };
         if !std::mem::replace(began, true) {
@@ -173,7 +173,8 @@ impl Watcher {
             self.fail(now, WatchFailure::Other("a list without a resourceVersion".into()), out);
             return false;
         }
-        out.push(Out::Seen(self.kind, Seen::ListDone(version.clone())));
+        let term = self.work_mut().and_then(|work| work.term());
+        out.push(Out::Seen(self.kind, Seen::ListDone { resource_version: version.clone(), term }));
         self.listed = true;
         self.backoff.on_listed(now);
         true
@@ -197,7 +198,10 @@ impl Watcher {
             self.pass_on(item, out);
         }
         match next.filter(|token| !token.is_empty()) {
-            Some(page) => self.open(now, Work::List { page: Some(page), began: true }, out),
+            Some(page) => {
+                let term = self.work_mut().and_then(|work| work.term());
+                self.open(now, Work::List { page: Some(page), began: true, term }, out);
+            }
             None => {
                 if self.end_list(now, &version, out) {
                     self.open(now, Work::Watch { from: version, again: false, silent: None }, out);

@@ -111,7 +111,11 @@ impl Run {
                 Seen::Object(object) => format!("object {}", object.resource_version().0),
                 Seen::Deleted { resource_version, .. } => format!("deleted {}", resource_version.0),
                 Seen::Undecodable { key, .. } => format!("undecodable {}", key.is_some()),
-                Seen::ListDone(version) => format!("done {}", version.0),
+                Seen::ListDone { resource_version, term: None } => format!("done {}", resource_version.0),
+                Seen::ListDone { resource_version, term: Some(term) } => {
+                    format!("done {} for {}", resource_version.0, term.0)
+                }
+                Seen::AnyList(term) => format!("any list for {}", term.0),
                 Seen::ListAborted => "aborted".to_owned(),
                 Seen::Bookmark(version) => format!("bookmark {}", version.0),
                 Seen::Reconnected => "reconnected".to_owned(),
@@ -451,8 +455,12 @@ fn d6_a_list_that_the_informer_refuses_is_made_again_ever_more_slowly() {
 fn a3_a_line_of_a_watch_that_names_no_object_may_have_been_any_change_and_costs_a_list() {
     let mut run = Run::watching();
     run.pass(60_000);
-    let garbage =
-        Line::Undecodable { key: None, owner: None, resource_version: None, error: "garbage".into() };
+    let garbage = Line::Undecodable {
+        key: None,
+        owner: Owner::Unknown,
+        resource_version: None,
+        error: "garbage".into(),
+    };
     run.lines(vec![garbage]);
     assert_eq!(run.waits(), 500, "a server that sends nothing else is not hammered");
     let relist = Sample::Relist { kind: Kind::Nodes, reason: RelistReason::Broken };
@@ -475,7 +483,7 @@ fn d6_an_undecodable_line_is_passed_on_counted_and_gone_past() {
     let key = Some(ObjectKey::Node(NodeName::new("n1")));
     let line = |key| Line::Undecodable {
         key,
-        owner: None,
+        owner: Owner::Unknown,
         resource_version: Some(version(15)),
         error: "bad".into(),
     };
@@ -504,6 +512,100 @@ fn a_list_without_a_version_is_a_failure() {
     assert_eq!(run.seen(), ["began FirstList", "object 7", "aborted"]);
 }
 
+/// A term asks for most recent data.
+fn confirm(n: u64, anew: bool) -> In {
+    In::Confirm { epoch: Epoch(n), anew }
+}
+
+#[test]
+fn w8_a_term_has_a_watch_listed_again_at_once() {
+    let mut run = Run::watching();
+    run.step(confirm(3, true));
+    assert_eq!(run.asks(), [Ask::StreamingList]);
+    assert!(run.samples().contains(&relisted(RelistReason::NewTerm)));
+    run.step(confirm(3, true));
+    run.step(confirm(2, true));
+    assert!(run.out.is_empty(), "once is enough, and an older term is over");
+    run.lines(vec![object(7), list_end(20)]);
+    assert_eq!(run.seen(), ["began Relist", "object 7", "done 20 for 3"]);
+    run.step(In::Relist(RelistReason::Stale));
+    assert_eq!(run.waits(), 500, "it says nothing about the server, whose first failure this is");
+    run.wait();
+    run.lines(vec![list_end(21)]);
+    assert_eq!(
+        run.seen(),
+        ["began Relist", "done 21 for 3"],
+        "what replaces a refused list serves the term too"
+    );
+}
+
+#[test]
+fn w8_a_list_that_began_before_the_term_asked_does_not_serve_it() {
+    let mut run = Run::new();
+    run.step(In::Start);
+    run.lines(vec![object(7)]);
+    let before = run.call();
+    run.step(confirm(3, true));
+    assert_eq!(run.seen(), ["aborted"]);
+    assert_eq!(run.asks(), [Ask::StreamingList]);
+    run.step(In::Lines(before, vec![list_end(9)]));
+    assert_eq!(run.seen(), [] as [&str; 0]);
+    run.ended(Some(WatchFailure::StreamingRefused("no".into())));
+    run.page(vec![object(7)], 10, Some("token"));
+    run.step(confirm(4, true));
+    assert_eq!(run.seen(), ["aborted"], "a newer term takes the place of the older one");
+    assert_eq!(run.asks(), first_page());
+    run.page(vec![object(7)], 11, Some("token"));
+    run.page(vec![object(8)], 11, None);
+    assert_eq!(run.seen(), ["object 8", "done 11 for 4"], "all pages are of one list");
+}
+
+#[test]
+fn w8_a_term_that_asks_before_the_start_is_served_by_the_first_list() {
+    let mut run = Run::new();
+    run.step(confirm(1, true));
+    assert!(run.out.is_empty());
+    run.step(In::Start);
+    run.lines(vec![list_end(10)]);
+    assert_eq!(run.seen(), ["began FirstList", "done 10 for 1"]);
+}
+
+#[test]
+fn w8_a_term_does_not_cut_a_wait_short_and_has_a_list_made_after_it() {
+    let throttled = || Some(WatchFailure::TooManyRequests(Some(Duration::from_secs(30))));
+    let mut run = Run::watching();
+    run.ended(throttled());
+    run.step(confirm(3, true));
+    assert_eq!((run.asks(), run.waits()), (vec![], 30_000));
+    assert_eq!(run.samples(), [relisted(RelistReason::NewTerm)]);
+    run.wait();
+    assert_eq!(run.asks(), [Ask::StreamingList]);
+    run.ended(throttled());
+    run.step(confirm(4, true));
+    assert!(run.out.is_empty(), "the list that comes anyway begins after it");
+    run.wait();
+    run.lines(vec![list_end(10)]);
+    assert_eq!(run.seen(), ["began Relist", "done 10 for 4"]);
+}
+
+#[test]
+fn w8_where_nobody_has_led_before_any_list_serves_the_term() {
+    for started in [false, true] {
+        let mut run = Run::new();
+        if started {
+            run.step(In::Start);
+            run.lines(vec![object(7)]);
+        }
+        run.step(confirm(1, false));
+        assert_eq!((run.seen(), run.asks()), (vec!["any list for 1".to_owned()], vec![]));
+    }
+    let mut run = Run::watching();
+    run.step(confirm(1, false));
+    assert_eq!((run.seen(), run.asks()), (vec!["any list for 1".to_owned()], vec![]));
+    run.step(confirm(2, true));
+    assert_eq!(run.asks(), [Ask::StreamingList], "a newer term may ask for more");
+}
+
 #[derive(Clone, Debug)]
 enum Act {
     Start,
@@ -512,6 +614,7 @@ enum Act {
     Page(Vec<Line>, u64, bool),
     Ended(Option<WatchFailure>, u16),
     Relist(RelistReason),
+    Confirm(Epoch, bool),
     Pass(u64),
     Wait,
 }
@@ -538,7 +641,7 @@ fn line() -> impl Strategy<Value = Line> {
             key: ObjectKey::Node(NodeName::new("n1")),
             resource_version: version(n),
         }),
-        1 => Just(Line::Undecodable { key: None, owner: None, resource_version: None, error: "bad".into() }),
+        1 => Just(Line::Undecodable { key: None, owner: Owner::Unknown, resource_version: None, error: "bad".into() }),
     ]
 }
 
@@ -552,6 +655,7 @@ fn act() -> impl Strategy<Value = (Act, bool)> {
         3 => (prop::option::of(failure()), 0_u16..1001).prop_map(|(failure, jitter)| Act::Ended(failure, jitter)),
         1 => prop::sample::select(vec![RelistReason::Expired, RelistReason::Stale, RelistReason::Broken])
             .prop_map(Act::Relist),
+        1 => (0..5_u64, any::<bool>()).prop_map(|(epoch, anew)| Act::Confirm(Epoch(epoch), anew)),
         2 => (0_u64..400_000).prop_map(Act::Pass),
         2 => Just(Act::Wait),
     ];
@@ -570,6 +674,10 @@ proptest! {
         run.step(In::Start);
         let mut newest = run.watcher.current();
         let mut listing = false;
+        // The newest term that has asked, and the newest for which a list that had begun before does not count.
+        let (mut asked, mut anew) = (None, None);
+        // The newest that had asked when the list under way was begun.
+        let mut before_list = None;
         for (act, current) in acts {
             let open = run.watcher.current();
             let answer = matches!(act, Act::Opened | Act::Lines(_) | Act::Page(..) | Act::Ended(..));
@@ -584,6 +692,13 @@ proptest! {
                 }
                 Act::Ended(failure, jitter) => run.step(In::Ended { call, failure, jitter }),
                 Act::Relist(reason) => run.step(In::Relist(reason)),
+                Act::Confirm(epoch, again) => {
+                    if asked < Some(epoch) {
+                        asked = Some(epoch);
+                        anew = if again { asked } else { anew };
+                    }
+                    run.step(In::Confirm { epoch, anew: again });
+                }
                 Act::Pass(millis) => run.pass(millis),
                 Act::Wait => run.wait(),
             }
@@ -591,14 +706,23 @@ proptest! {
             prop_assert!(run.watcher.deadline().is_some());
             for said in &run.out {
                 match said {
-                    Out::Open { call, .. } => {
+                    Out::Open { call, ask, .. } => {
                         prop_assert!(Some(*call) > newest);
                         newest = Some(*call);
+                        if matches!(ask, Ask::StreamingList | Ask::List { page: None }) {
+                            before_list = asked;
+                        }
                     }
                     Out::Seen(_, Seen::ListBegan(_)) => prop_assert!(!std::mem::replace(&mut listing, true)),
-                    Out::Seen(_, Seen::ListDone(_) | Seen::ListAborted) => {
+                    Out::Seen(_, Seen::ListDone { term, .. }) => {
+                        prop_assert!(std::mem::replace(&mut listing, false));
+                        prop_assert!(*term >= anew, "every list that ends serves the newest term");
+                        prop_assert!(*term <= before_list, "no list serves a term that asked after its beginning");
+                    }
+                    Out::Seen(_, Seen::ListAborted) => {
                         prop_assert!(std::mem::replace(&mut listing, false));
                     }
+                    Out::Seen(_, Seen::AnyList(term)) => prop_assert_eq!(Some(*term), asked),
                     Out::Seen(_, Seen::Bookmark(_) | Seen::Reconnected) => prop_assert!(!listing),
                     Out::Seen(_, Seen::Object(_) | Seen::Deleted { .. } | Seen::Undecodable { .. }) => {}
                     Out::View(_) | Out::Sample(_) | Out::Contact(..) => {}
@@ -634,5 +758,14 @@ proptest! {
             }
         }
         prop_assert_eq!(run.watcher.fresh, Some(true));
+        // A term that asks now is served by the next list.
+        run.step(In::Confirm { epoch: Epoch(9), anew: true });
+        prop_assert!(!run.asks().is_empty(), "at once");
+        match run.watcher.work_mut().cloned() {
+            Some(Work::StreamingList { .. }) => run.lines(vec![list_end(101)]),
+            Some(Work::List { .. } | Work::Watch { .. }) | None => run.page(vec![], 101, None),
+        }
+        let served = |said: &Out| matches!(said, Out::Seen(_, Seen::ListDone { term: Some(Epoch(9)), .. }));
+        prop_assert!(run.out.iter().any(served));
     }
 }

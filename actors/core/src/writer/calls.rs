@@ -11,6 +11,8 @@ use crate::ids::{AttemptId, CallId, LbName, Operation, PoolId};
 use crate::machine::Now;
 use crate::sample::{ArmResult, ArmVerb, GateClass};
 
+use super::budget::Need;
+
 /// How long a call may go without an answer before it counts as timed out.
 const CALL_LIMIT: Duration = Duration::from_secs(90);
 
@@ -29,6 +31,8 @@ pub(super) enum Purpose {
     Poll(PoolId, AttemptId, Option<Operation>),
     /// Whether anything runs on a pool whose PUT got no answer.
     Probe(PoolId),
+    /// Whether anything runs on a load balancer on which nothing was written in this term.
+    Look(LbName),
     /// Whether a write is there.
     Verify(PoolId, AttemptId),
     /// A read of discovery's, with the id of its request.
@@ -57,7 +61,7 @@ impl Purpose {
             | Purpose::Poll(pool, _, _)
             | Purpose::Probe(pool)
             | Purpose::Verify(pool, _) => &pool.lb,
-            Purpose::Discovery(_, lb) => lb,
+            Purpose::Look(lb) | Purpose::Discovery(_, lb) => lb,
         }
     }
 
@@ -68,6 +72,7 @@ impl Purpose {
             Purpose::PreWrite(..)
             | Purpose::Poll(..)
             | Purpose::Probe(_)
+            | Purpose::Look(_)
             | Purpose::Verify(..)
             | Purpose::Discovery(..) => GateClass::Reads,
         }
@@ -80,16 +85,31 @@ impl Purpose {
             Purpose::PreWrite(..) | Purpose::Poll(_, _, None) | Purpose::Probe(_) | Purpose::Verify(..) => {
                 ArmVerb::GetPool
             }
-            Purpose::Discovery(..) => ArmVerb::GetLoadBalancer,
+            Purpose::Look(_) | Purpose::Discovery(..) => ArmVerb::GetLoadBalancer,
         }
     }
 
     fn rank(&self) -> ReadRank {
         match self {
             Purpose::Poll(..) => ReadRank::Poll,
-            Purpose::PreWrite(..) | Purpose::Probe(_) | Purpose::Put(..) => ReadRank::PreWrite,
+            Purpose::PreWrite(..) | Purpose::Probe(_) | Purpose::Look(_) | Purpose::Put(..) => {
+                ReadRank::PreWrite
+            }
             Purpose::Verify(..) => ReadRank::Verify,
             Purpose::Discovery(..) => ReadRank::Discovery,
+        }
+    }
+
+    /// What of the budget a read needs; the PUT has been paid for with its grant.
+    pub(super) fn need(&self) -> Need {
+        match self {
+            Purpose::PreWrite(..)
+            | Purpose::Put(..)
+            | Purpose::Poll(..)
+            | Purpose::Probe(_)
+            | Purpose::Look(_) => Need::Begun,
+            Purpose::Verify(..) => Need::Verify,
+            Purpose::Discovery(..) => Need::Discovery,
         }
     }
 
@@ -102,7 +122,7 @@ impl Purpose {
             | Purpose::Poll(pool, _, None)
             | Purpose::Probe(pool)
             | Purpose::Verify(pool, _) => Some(ArmRequest::GetPool(pool.clone())),
-            Purpose::Discovery(_, lb) => Some(ArmRequest::GetLoadBalancer(lb.clone())),
+            Purpose::Look(lb) | Purpose::Discovery(_, lb) => Some(ArmRequest::GetLoadBalancer(lb.clone())),
         }
     }
 }
@@ -129,8 +149,16 @@ pub(super) struct Calls {
     last: u64,
     open: BTreeMap<CallId, Call>,
     puts: usize,
-    waiting: BTreeMap<(ReadRank, u64), Purpose>,
+    waiting: BTreeMap<(ReadRank, u64), Waiting>,
     queued: u64,
+}
+
+/// A read that waits.
+#[derive(Clone, Debug)]
+struct Waiting {
+    purpose: Purpose,
+    /// Whether it was told that it waits for a rate of the cloud configuration.
+    limited: bool,
 }
 
 impl Calls {
@@ -141,6 +169,11 @@ impl Calls {
         self.puts += usize::from(purpose.class() == GateClass::Writes);
         self.open.insert(id, Call { purpose, began: now });
         id
+    }
+
+    /// The call that was sent last.
+    pub(super) fn last(&self) -> CallId {
+        CallId(self.last)
     }
 
     /// Takes out the call that an answer is for.
@@ -169,22 +202,43 @@ impl Calls {
     /// Puts a read behind the others of its rank.
     pub(super) fn queue(&mut self, purpose: Purpose) {
         self.queued += 1;
-        self.waiting.insert((purpose.rank(), self.queued), purpose);
+        self.waiting.insert((purpose.rank(), self.queued), Waiting { purpose, limited: false });
     }
 
     /// The read that goes first.
     pub(super) fn first(&self) -> Option<&Purpose> {
-        self.waiting.first_key_value().map(|(_, purpose)| purpose)
+        self.waiting.first_key_value().map(|(_, first)| &first.purpose)
+    }
+
+    /// Notes that the read that goes first waits for a rate of the cloud configuration; gives what it asks for when
+    /// that is new.
+    pub(super) fn limit_first(&mut self) -> Option<ArmVerb> {
+        let mut first = self.waiting.first_entry()?;
+        let first = first.get_mut();
+        (!std::mem::replace(&mut first.limited, true)).then(|| first.purpose.verb())
     }
 
     /// Takes out the read that goes first.
     pub(super) fn take_first(&mut self) -> Option<Purpose> {
-        self.waiting.pop_first().map(|(_, purpose)| purpose)
+        self.waiting.pop_first().map(|(_, first)| first.purpose)
     }
 
     /// Takes out the waiting reads that a test picks.
     pub(super) fn take_out(&mut self, picks: impl Fn(&Purpose) -> bool) -> Vec<Purpose> {
-        self.waiting.extract_if(.., |_, purpose| picks(purpose)).map(|(_, purpose)| purpose).collect()
+        let taken = self.waiting.extract_if(.., |_, waiting| picks(&waiting.purpose));
+        taken.map(|(_, waiting)| waiting.purpose).collect()
+    }
+
+    /// Whether a read of this pool for its write was sent and is unanswered.
+    pub(super) fn is_reading(&self, pool: &PoolId) -> bool {
+        self.open.values().any(|call| match &call.purpose {
+            Purpose::PreWrite(read, _) | Purpose::Poll(read, _, _) => read == pool,
+            Purpose::Put(..)
+            | Purpose::Probe(_)
+            | Purpose::Look(_)
+            | Purpose::Verify(..)
+            | Purpose::Discovery(..) => false,
+        })
     }
 
     /// The PUTs that are unanswered.
@@ -194,6 +248,7 @@ impl Calls {
             Purpose::PreWrite(..)
             | Purpose::Poll(..)
             | Purpose::Probe(_)
+            | Purpose::Look(_)
             | Purpose::Verify(..)
             | Purpose::Discovery(..) => None,
         })
@@ -218,7 +273,7 @@ fn result_of_failure(failure: &Failure) -> ArmResult {
         FailureKind::Status(_) | FailureKind::Undecodable(_) | FailureKind::Operation => {
             ArmResult::ServerError
         }
-        FailureKind::Connection | FailureKind::Timeout => ArmResult::NoAnswer,
+        FailureKind::NotConnected | FailureKind::Connection | FailureKind::Timeout => ArmResult::NoAnswer,
         FailureKind::Credential
         | FailureKind::PermitExpired
         | FailureKind::GateClosed

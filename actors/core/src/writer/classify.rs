@@ -38,6 +38,22 @@ pub enum Class {
     GateClosed,
 }
 
+impl Class {
+    /// Whether it is S0's `ThrottleError`: a 429, or a closed gate.
+    #[must_use]
+    pub fn is_throttled(self) -> bool {
+        match self {
+            Class::Throttled(_) | Class::GateClosed => true,
+            Class::Stale
+            | Class::EtagRound
+            | Class::Retriable
+            | Class::ClientRetry
+            | Class::Terminal
+            | Class::NotGranted => false,
+        }
+    }
+}
+
 /// What a 429 closes.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Scope {
@@ -59,7 +75,10 @@ pub fn classify(failure: &Failure, stage: Stage) -> Class {
                 Class::Terminal
             }
         }
-        FailureKind::Connection | FailureKind::Timeout | FailureKind::Credential => Class::ClientRetry,
+        FailureKind::NotConnected
+        | FailureKind::Connection
+        | FailureKind::Timeout
+        | FailureKind::Credential => Class::ClientRetry,
         FailureKind::Undecodable(_) | FailureKind::Refused => Class::Terminal,
         FailureKind::PermitExpired => Class::NotGranted,
         FailureKind::GateClosed => Class::GateClosed,
@@ -74,10 +93,31 @@ pub fn is_in_doubt(failure: &Failure) -> bool {
         FailureKind::Status(status) => matches!(status, 408 | 502 | 504),
         FailureKind::Connection | FailureKind::Timeout | FailureKind::Undecodable(_) => true,
         FailureKind::Operation
+        | FailureKind::NotConnected
         | FailureKind::Credential
         | FailureKind::PermitExpired
         | FailureKind::GateClosed
         | FailureKind::Refused => false,
+    }
+}
+
+/// Whether a PUT that failed like this may have been carried out all the same, so that a later GET that shows its
+/// members may show its work (W4). Besides what is in doubt these are 500 and 503: the resource holder has spoken,
+/// so that nothing is on its way any more and the lane stays open, but ARM says so of PUTs that it has begun, too.
+#[must_use]
+pub fn may_be_carried_out(failure: &Failure) -> bool {
+    match failure.kind {
+        FailureKind::Status(500 | 503) => true,
+        FailureKind::Status(_)
+        | FailureKind::Operation
+        | FailureKind::NotConnected
+        | FailureKind::Connection
+        | FailureKind::Timeout
+        | FailureKind::Undecodable(_)
+        | FailureKind::Credential
+        | FailureKind::PermitExpired
+        | FailureKind::GateClosed
+        | FailureKind::Refused => is_in_doubt(failure),
     }
 }
 
@@ -249,6 +289,7 @@ mod tests {
     fn w5_what_was_not_answered_or_not_sent_has_its_class() {
         for stage in [Stage::Read, Stage::Put, Stage::Poll] {
             expect(FailureKind::Connection, "", &[], stage, Class::ClientRetry);
+            expect(FailureKind::NotConnected, "", &[], stage, Class::ClientRetry);
             expect(FailureKind::Timeout, "", &[], stage, Class::ClientRetry);
             expect(FailureKind::Undecodable(200), "", &[], stage, Class::Terminal);
             expect(FailureKind::Credential, "", &[], stage, Class::ClientRetry);
@@ -270,6 +311,21 @@ mod tests {
         for status in [400, 404, 409, 412, 429, 500, 503] {
             assert!(!doubtful(FailureKind::Status(status)), "{status}");
         }
-        assert!(!doubtful(FailureKind::GateClosed) && !doubtful(FailureKind::PermitExpired));
+        for kind in [FailureKind::GateClosed, FailureKind::PermitExpired, FailureKind::NotConnected] {
+            assert!(!doubtful(kind), "{kind:?}");
+        }
+    }
+
+    #[test]
+    fn w4_a_500_or_503_may_have_been_carried_out_though_it_closes_no_lane() {
+        let may = |kind| may_be_carried_out(&failure(kind, "", &[]));
+        for status in [408, 500, 502, 503, 504] {
+            assert!(may(FailureKind::Status(status)), "{status}");
+        }
+        for status in [400, 404, 409, 412, 429] {
+            assert!(!may(FailureKind::Status(status)), "{status}");
+        }
+        assert!(may(FailureKind::Connection) && !may(FailureKind::NotConnected));
+        assert!(!may(FailureKind::Credential));
     }
 }

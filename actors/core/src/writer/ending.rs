@@ -3,15 +3,16 @@
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::arm::Failure;
-use crate::ids::{Etag, LbName};
+use crate::ids::{AttemptId, Etag, LbName, PoolId};
 use crate::machine::Now;
 use crate::queue::Outcome;
 use crate::sample::GateClass;
 
 use super::classify::{Class, Scope, Stage, classify};
-use super::gate::{LONGEST_DELAY, asked_delay};
+use super::gate::{locked_until, stopped_until};
 use super::lane::Closed;
 use super::plan::Change;
 use super::verify::Written;
@@ -28,7 +29,7 @@ pub(super) enum End {
     /// It would have been sent (C4).
     Withheld(Arc<Put>),
     /// A permit was refused before anything was sent.
-    NotGranted(Arc<Failure>),
+    NotGranted,
     /// The pool or its load balancer is not there.
     Stale(Arc<Failure>),
     /// Worth another try, not before `eligible_at`.
@@ -56,8 +57,11 @@ impl Writer {
             Stage::Put => self.gates.closed(now, GateClass::Writes),
             Stage::Poll => None,
         };
-        let eligible_at = eligible_at.map(|at| at.min(now.plus(LONGEST_DELAY)));
-        let end = match classify(&failure, stage) {
+        let class = classify(&failure, stage);
+        if self.params.retry_throttled && class.is_throttled() && self.wait_for_throttle(now, lb, stage) {
+            return;
+        }
+        let end = match class {
             Class::Stale => End::Stale(failure),
             Class::EtagRound => {
                 if self.begin_round(now, lb) {
@@ -67,16 +71,16 @@ impl Writer {
             }
             Class::Throttled(Scope::Subscription) => End::Retriable { failure, eligible_at },
             Class::Throttled(Scope::Lane) => {
-                End::Retriable { eligible_at: asked_delay(now, &failure), failure }
+                End::Retriable { eligible_at: locked_until(now, &failure), failure }
             }
             Class::GateClosed => {
-                let eligible_at = eligible_at.or_else(|| asked_delay(now, &failure));
+                let eligible_at = eligible_at.or_else(|| stopped_until(now, &failure));
                 End::Retriable { failure, eligible_at }
             }
             Class::Retriable => End::Retriable { failure, eligible_at: None },
             Class::ClientRetry => return self.try_again_later(now, lb, stage, failure, out),
             Class::Terminal => End::Terminal(failure),
-            Class::NotGranted => End::NotGranted(failure),
+            Class::NotGranted => End::NotGranted,
         };
         self.end(now, lb, end, out);
     }
@@ -100,6 +104,7 @@ impl Writer {
     /// Ends the write of a lane: answers its parts, frees lane and turn, begins verification.
     pub(super) fn end(&mut self, now: Now, lb: &LbName, end: End, out: &mut Vec<Out>) {
         let Some(write) = self.take_write(now, lb) else { return };
+        self.note_end(now, &write, &end, out);
         let pool = write.pool.clone();
         if let Some(due) = write.admin {
             match &end {
@@ -111,14 +116,12 @@ impl Writer {
                     let generation = self.draining.generation;
                     out.push(Out::AdminFinished { pool: pool.clone(), generation, failure: None });
                 }
-                End::NotGranted(failure)
-                | End::Stale(failure)
-                | End::Retriable { failure, .. }
-                | End::Terminal(failure) => {
+                End::Stale(failure) | End::Retriable { failure, .. } | End::Terminal(failure) => {
                     let failure = Some(Arc::clone(failure));
                     out.push(Out::AdminFinished { pool: pool.clone(), generation: due.generation, failure });
                 }
-                End::Interrupted | End::Left => {
+                // Nothing was tried, so it stays due.
+                End::NotGranted | End::Interrupted | End::Left => {
                     if let Some(lane) = self.lanes.get_mut(lb).filter(|_| self.life == Life::Running) {
                         lane.edit(&pool.pool, |slot| slot.return_admin(due));
                     }
@@ -150,10 +153,15 @@ impl Writer {
             Membership::Not => {}
             Membership::Asked(_) | Membership::Taken(..) => {
                 if let Some(outcome) = outcome_of(end) {
-                    out.push(Out::Finished(pool, write.attempt, outcome));
+                    tell_outcome(self.pace(now), pool, write.attempt, outcome, out);
                 }
             }
         }
+    }
+
+    /// How far apart a pool's attempts are to be at least; `None`: as far as is configured (Q2).
+    pub(super) fn pace(&self, now: Now) -> Option<Duration> {
+        self.budget.stretched(now, self.params.min_interval)
     }
 
     /// Takes the write out of its lane; a token for a PUT that it did not send goes back.
@@ -211,6 +219,31 @@ impl Writer {
     }
 }
 
+/// Tells a pool how its attempt ended, and before that how far apart its attempts are to be while the write budget
+/// is low (Q2).
+pub(super) fn tell_outcome(
+    pace: Option<Duration>,
+    pool: PoolId,
+    attempt: AttemptId,
+    outcome: Outcome,
+    out: &mut Vec<Out>,
+) {
+    let paced = match &outcome {
+        Outcome::Written { .. }
+        | Outcome::Unchanged { .. }
+        | Outcome::Withheld { .. }
+        | Outcome::Stale
+        | Outcome::NotManageable(_)
+        | Outcome::Retriable { .. }
+        | Outcome::Terminal { .. } => pace,
+        Outcome::NotGranted | Outcome::Interrupted => None,
+    };
+    if let Some(interval) = paced {
+        out.push(Out::Pace(pool.clone(), interval));
+    }
+    out.push(Out::Finished(pool, attempt, outcome));
+}
+
 /// What the pool is told; `None`: nothing, for it has no attempt open.
 fn outcome_of(end: End) -> Option<Outcome> {
     Some(match end {
@@ -224,7 +257,7 @@ fn outcome_of(end: End) -> Option<Outcome> {
             let members = put.change.members.difference(&added).chain(&removed).copied().collect();
             Outcome::Withheld { members, added, removed }
         }
-        End::NotGranted(_) => Outcome::NotGranted,
+        End::NotGranted => Outcome::NotGranted,
         End::Stale(_) => Outcome::Stale,
         End::Retriable { failure, eligible_at } => Outcome::Retriable { failure, eligible_at },
         End::Terminal(failure) => Outcome::Terminal { failure },

@@ -1,10 +1,14 @@
 //! The throttle gates: until when ARM asked us not to call, per verb class (design.md W6, S0 "ThrottleError").
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use crate::arm::{Failure, RetryAfter};
+use crate::arm::{Failure, FailureKind, RetryAfter};
+use crate::lease::GateTimes;
 use crate::machine::Now;
 use crate::sample::GateClass;
+
+use super::our_failure;
 
 /// How long a lane is closed by a lock that names no time (W6).
 const LOCK_DELAY: Duration = Duration::from_secs(10);
@@ -14,9 +18,11 @@ const LOCK_DELAY: Duration = Duration::from_secs(10);
 /// minutes, at most an hour.
 const LONGEST_GATE: Duration = Duration::from_secs(60 * 60);
 
-/// The longest time for which ARM closes a lane or puts off a pool: for the same reason, and because a lock ends
-/// with its operation, which takes minutes. What comes too early meets the gate, or costs one more answer.
-pub(super) const LONGEST_DELAY: Duration = Duration::from_secs(10 * 60);
+/// The longest time for which a lock closes a lane and puts off its pool: for the same reason, and because a lock ends
+/// with its operation, which takes minutes. What comes too early costs one more answer. It bounds nothing that a gate
+/// says: a pool that is parked for less than its gate is closed would spend its retries there, and ARM would never be
+/// asked (S0 "ThrottleError").
+const LONGEST_DELAY: Duration = Duration::from_secs(10 * 60);
 
 /// The timers of both verb classes.
 #[derive(Clone, Debug, Default)]
@@ -45,6 +51,17 @@ impl Gates {
         *timer
     }
 
+    /// Takes in until when a predecessor was told not to call: the later time holds (W8). What it noted comes by way
+    /// of wall clocks and counts up to an hour, too.
+    pub(super) fn remember(&mut self, now: Now, noted: GateTimes) {
+        let longest = now.plus(LONGEST_GATE);
+        for (class, until) in [(GateClass::Reads, noted.reads_until), (GateClass::Writes, noted.writes_until)]
+        {
+            let timer = self.timer(class);
+            *timer = (*timer).max(until.map(|until| until.min(longest)));
+        }
+    }
+
     /// Until when the class is closed; `None`: it is open.
     pub(super) fn closed(&self, now: Now, class: GateClass) -> Option<Now> {
         let timer = match class {
@@ -60,10 +77,25 @@ impl Gates {
     }
 }
 
-/// The moment before which a failed call asks not to be repeated, up to ten minutes away.
-pub(super) fn asked_delay(now: Now, failure: &Failure) -> Option<Now> {
+/// What a call that meets a closed gate is answered: S0's error of the local gate. Its text is the same whenever the
+/// gate opens.
+pub(super) fn gate_closed() -> Arc<Failure> {
+    our_failure(FailureKind::GateClosed, "ARM asks to wait")
+}
+
+/// The moment until which a lock puts its pool off, up to ten minutes away; `None`: it names none (W6).
+pub(super) fn locked_until(now: Now, failure: &Failure) -> Option<Now> {
+    asked_delay(now, failure, LONGEST_DELAY)
+}
+
+/// The moment at which the gate opens by which the arm port has stopped a call, up to an hour away as any gate's.
+pub(super) fn stopped_until(now: Now, failure: &Failure) -> Option<Now> {
+    asked_delay(now, failure, LONGEST_GATE)
+}
+
+fn asked_delay(now: Now, failure: &Failure, longest: Duration) -> Option<Now> {
     match failure.retry_after {
-        RetryAfter::In(span) => Some(now.plus(span.min(LONGEST_DELAY))).filter(|at| *at > now),
+        RetryAfter::In(span) => Some(now.plus(span.min(longest))).filter(|at| *at > now),
         RetryAfter::Absent | RetryAfter::Invalid => None,
     }
 }
@@ -89,8 +121,6 @@ fn seconds_in(message: &str) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::arm::FailureKind;
-    use std::sync::Arc;
 
     const NOW: Now = Now::from_millis(50_000);
 
@@ -144,7 +174,8 @@ mod tests {
                 correlation_id: None,
             };
             assert_eq!(lock_delay(&failure), Duration::from_secs(600));
-            assert_eq!(asked_delay(NOW, &failure), Some(NOW.plus(Duration::from_secs(600))));
+            assert_eq!(locked_until(NOW, &failure), Some(NOW.plus(Duration::from_secs(600))));
+            assert_eq!(stopped_until(NOW, &failure), Some(hour));
         }
     }
 

@@ -3,10 +3,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use crate::arm::{LbFacts, Provisioning};
 use crate::ids::{LbName, PoolId, PoolName};
 use crate::machine::{Now, earliest};
 use crate::view::LaneView;
 
+use super::AdminUrgency;
+use super::first_look::Sight;
 use super::slot::{Rank, Slot};
 use super::write::Write;
 
@@ -29,6 +32,8 @@ pub(super) struct Lane {
     order: BTreeSet<(Rank, Now, PoolName)>,
     /// The same slots by waiting time.
     ages: BTreeSet<(Now, PoolName)>,
+    /// Those of them with an admin part, by its urgency and waiting time.
+    admins: BTreeSet<(AdminUrgency, Now, PoolName)>,
     /// The slots that wait for a moment.
     deferred: BTreeSet<(Now, PoolName)>,
     grants: u64,
@@ -36,8 +41,22 @@ pub(super) struct Lane {
     pub write: Option<Write>,
     /// Whether it may grant.
     pub closed: Closed,
+    /// Whether it may grant in this term already.
+    pub sight: Sight,
     /// What the writer has noted about it.
     pub noted: Noted,
+}
+
+/// Which of a lane's slots may be granted, from all of them to the fewest.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(super) enum Pick {
+    /// Any.
+    Any,
+    /// Those with an admin part, whole.
+    Admin,
+    /// Those in which a node is to be cut out, and of them only that part: membership stays where it is, unless its
+    /// attempt is already open.
+    Down,
 }
 
 /// What the writer's totals and timers contain of a lane.
@@ -113,47 +132,120 @@ impl Closed {
 }
 
 impl Lane {
+    /// One in which nothing is due, of a load balancer of which this was seen.
+    pub(super) fn new(sight: Sight) -> Lane {
+        Lane { sight, ..Lane::default() }
+    }
+
     /// Changes a pool's slot and puts it in its place; an emptied slot goes.
     pub(super) fn edit(&mut self, pool: &PoolName, change: impl FnOnce(&mut Slot)) {
         let (name, mut slot) =
             self.slots.remove_entry(pool).unwrap_or_else(|| (pool.clone(), Slot::default()));
-        if let Some((rank, since, age)) = keys(&slot) {
+        if let Some(keys) = keys(&slot) {
             match slot.deferred() {
                 Some(until) => {
                     self.deferred.remove(&(until, name.clone()));
                 }
                 None => {
-                    self.order.remove(&(rank, since, name.clone()));
-                    self.ages.remove(&(age, name.clone()));
+                    self.order.remove(&(keys.rank, keys.since, name.clone()));
+                    self.ages.remove(&(keys.age, name.clone()));
+                    if let Some((urgency, since)) = keys.admin {
+                        self.admins.remove(&(urgency, since, name.clone()));
+                    }
                 }
             }
         }
         change(&mut slot);
-        let Some((rank, since, age)) = keys(&slot) else { return };
+        let Some(keys) = keys(&slot) else { return };
         match slot.deferred() {
             Some(until) => {
                 self.deferred.insert((until, name.clone()));
             }
             None => {
-                self.order.insert((rank, since, name.clone()));
-                self.ages.insert((age, name.clone()));
+                self.order.insert((keys.rank, keys.since, name.clone()));
+                self.ages.insert((keys.age, name.clone()));
+                if let Some((urgency, since)) = keys.admin {
+                    self.admins.insert((urgency, since, name.clone()));
+                }
             }
         }
         self.slots.insert(name, slot);
     }
 
-    /// Takes out the slot whose turn it is (W1).
-    pub(super) fn grant(&mut self) -> Option<(PoolName, Slot)> {
+    /// Takes out the slot whose turn it is, of those that may be granted (W1).
+    pub(super) fn grant(&mut self, pick: Pick) -> Option<(PoolName, Slot)> {
         self.grants += 1;
         let fair = self.grants.is_multiple_of(FAIR_GRANT);
-        let pool = if fair {
-            self.ages.first().map(|(_, pool)| pool.clone())
-        } else {
-            self.order.first().map(|(_, _, pool)| pool.clone())
+        let pool = match pick {
+            Pick::Any if fair => self.ages.first().map(|(_, pool)| pool.clone()),
+            Pick::Any => self.order.first().map(|(_, _, pool)| pool.clone()),
+            Pick::Admin | Pick::Down => self.first_admin(pick).cloned(),
         }?;
         let mut granted = None;
-        self.edit(&pool, |slot| granted = Some(std::mem::take(slot)));
+        self.edit(&pool, |slot| {
+            granted = Some(match pick {
+                Pick::Any | Pick::Admin => slot.take_granted(),
+                Pick::Down => slot.take_down(),
+            });
+        });
         granted.map(|slot| (pool, slot))
+    }
+
+    /// Takes out the part of a slot in which a node is to be cut out, that has been due since this moment at the
+    /// latest and does not belong to a write whose attempt the pool has open.
+    pub(super) fn grant_down(&mut self, due_by: Now) -> Option<(PoolName, Slot)> {
+        let pool = self.bypassing(due_by)?.clone();
+        let mut granted = None;
+        self.edit(&pool, |slot| granted = Some(slot.take_down()));
+        granted.map(|slot| (pool, slot))
+    }
+
+    /// The pool whose Down that would be.
+    pub(super) fn bypassing(&self, due_by: Now) -> Option<&PoolName> {
+        let open = |pool: &PoolName| {
+            let resume = self.slots.get(pool).and_then(|slot| slot.resume.as_ref());
+            resume.is_some_and(|resume| resume.taken)
+        };
+        let downs = self.admins.iter().take_while(|(urgency, since, _)| match urgency {
+            AdminUrgency::Down => *since <= due_by,
+            AdminUrgency::Restore => false,
+        });
+        downs.map(|(_, _, pool)| pool).find(|pool| !open(pool))
+    }
+
+    /// Whether there is a slot that may be granted.
+    pub(super) fn has(&self, pick: Pick) -> bool {
+        match pick {
+            Pick::Any => !self.order.is_empty(),
+            Pick::Admin | Pick::Down => self.first_admin(pick).is_some(),
+        }
+    }
+
+    fn first_admin(&self, pick: Pick) -> Option<&PoolName> {
+        let (urgency, _, pool) = self.admins.first()?;
+        match (urgency, pick) {
+            (AdminUrgency::Restore, Pick::Down) => None,
+            (AdminUrgency::Down, _) | (AdminUrgency::Restore, Pick::Any | Pick::Admin) => Some(pool),
+        }
+    }
+
+    /// Takes in a look at the whole load balancer, sent at `began`: what it shows of a pool that is at rest is
+    /// compared with what lost answers would have said, as far as those PUTs must have arrived by then (W4).
+    pub(super) fn looked_at(&mut self, began: Now, facts: &LbFacts) {
+        if facts.provisioning == Provisioning::Updating {
+            return;
+        }
+        for (name, slot) in &mut self.slots {
+            let Some(resume) = slot.resume.as_mut().filter(|resume| !resume.course.unsure.is_empty()) else {
+                continue;
+            };
+            let seen = facts.pools.iter().find(|pool| pool.id.pool == *name);
+            if let Some(pool) = seen.filter(|pool| pool.provisioning != Provisioning::Updating)
+                && began >= resume.since.plus(PROBE_DELAY)
+            {
+                resume.course.seen(&pool.members());
+            }
+        }
     }
 
     /// The pools whose writes gave the lane back.
@@ -167,6 +259,7 @@ impl Lane {
         self.slots.clear();
         self.order.clear();
         self.ages.clear();
+        self.admins.clear();
         self.deferred.clear();
     }
 
@@ -177,6 +270,15 @@ impl Lane {
 
     /// Whether it could be granted now.
     pub(super) fn is_ready(&self) -> bool {
+        self.could_grant() && self.sight == Sight::AtRest
+    }
+
+    /// Whether it could be granted, were its load balancer seen at rest; and a look at that is due.
+    pub(super) fn wants_look(&self) -> bool {
+        self.could_grant() && self.sight.is_due()
+    }
+
+    fn could_grant(&self) -> bool {
         self.write.is_none() && self.closed.is_open() && !self.order.is_empty()
     }
 
@@ -185,7 +287,7 @@ impl Lane {
         self.write.is_none() && self.slots.is_empty() && self.closed.is_open()
     }
 
-    /// Lets the slots go whose time has come, and opens a lock that has ended.
+    /// Lets the slots go whose time has come, and opens what has ended.
     pub(super) fn wake(&mut self, now: Now) {
         while let Some((_, pool)) = self.deferred.first().filter(|(at, _)| *at <= now).cloned() {
             self.edit(&pool, |slot| {
@@ -199,13 +301,17 @@ impl Lane {
         {
             self.closed = Closed::Open;
         }
+        self.sight.wake(now);
     }
 
     /// The next moment at which time alone changes something in it.
     pub(super) fn deadline(&self) -> Option<Now> {
         let write = self.write.as_ref().and_then(Write::deadline);
         let deferred = self.deferred.first().map(|(at, _)| *at);
-        earliest(earliest(write, deferred), self.closed.deadline())
+        // Where nothing is due, nothing is looked at, and nothing may keep the lane.
+        let looked_at = self.sight.deadline().filter(|_| !self.slots.is_empty());
+        let closed = earliest(self.closed.deadline(), looked_at);
+        earliest(earliest(write, deferred), closed)
     }
 
     /// What is shown of it.
@@ -215,15 +321,17 @@ impl Lane {
             let slot = self.slots.get(pool)?;
             Some((PoolId::new(lb.clone(), pool.clone()), slot.word(), slot.since()?))
         });
+        let closed = match &self.closed {
+            Closed::Open => None,
+            Closed::Until(until) => Some(*until),
+            Closed::InDoubt { next, .. } => Some(next.unwrap_or(now)),
+        };
         LaneView {
             lb: lb.clone(),
             writing: self.write.as_ref().map(|write| (write.pool.clone(), write.phase.word(), write.granted)),
             waiting: waiting.collect(),
-            closed_until: match &self.closed {
-                Closed::Open => None,
-                Closed::Until(until) => Some(*until),
-                Closed::InDoubt { next, .. } => Some(next.unwrap_or(now)),
-            },
+            closed_until: closed.max(self.sight.closed_until(now)),
+            blocked_by: None,
         }
     }
 
@@ -232,17 +340,30 @@ impl Lane {
         let placed = |(pool, slot): (&PoolName, &Slot)| match (keys(slot), slot.deferred()) {
             (None, _) => false,
             (Some(_), Some(until)) => self.deferred.contains(&(until, pool.clone())),
-            (Some((rank, since, age)), None) => {
-                self.order.contains(&(rank, since, pool.clone())) && self.ages.contains(&(age, pool.clone()))
+            (Some(Keys { rank, since, age, admin }), None) => {
+                self.order.contains(&(rank, since, pool.clone()))
+                    && self.ages.contains(&(age, pool.clone()))
+                    && admin.is_none_or(|(urgency, at)| self.admins.contains(&(urgency, at, pool.clone())))
             }
         };
+        let admins = self.slots.values().filter(|slot| slot.deferred().is_none() && slot.admin.is_some());
         self.slots.iter().all(placed)
             && self.order.len() == self.ages.len()
             && self.order.len() + self.deferred.len() == self.slots.len()
+            && self.admins.len() == admins.count()
     }
 }
 
-fn keys(slot: &Slot) -> Option<(Rank, Now, Now)> {
+/// The places of a slot in the orders of its lane.
+struct Keys {
+    rank: Rank,
+    since: Now,
+    age: Now,
+    admin: Option<(AdminUrgency, Now)>,
+}
+
+fn keys(slot: &Slot) -> Option<Keys> {
     let (rank, since) = slot.rank()?;
-    Some((rank, since, slot.since()?))
+    let admin = slot.admin.map(|due| (due.urgency, due.since));
+    Some(Keys { rank, since, age: slot.since()?, admin })
 }

@@ -7,10 +7,11 @@ use std::time::Duration;
 use crate::arm::{Failure, FailureKind, PoolRead, RetryAfter};
 use crate::ids::{AttemptId, LbName, PoolId};
 use crate::machine::Now;
-use crate::queue::{Due, Outcome};
+use crate::queue::Outcome;
 
-use super::classify::{Class, Stage, classify, is_in_doubt};
+use super::classify::{Class, Stage, classify, may_be_carried_out};
 use super::ending::End;
+use super::lane::Closed;
 use super::slot::{Resume, Wait, Why};
 use super::write::{Membership, Phase, Write};
 use super::{Out, Writer, our_failure};
@@ -87,13 +88,36 @@ impl Writer {
         let Some(write) = self.lanes.get_mut(lb).and_then(|lane| lane.write.as_mut()) else { return };
         write.course.retries += 1;
         match &write.phase {
-            Phase::Putting(put) if stage == Stage::Put && is_in_doubt(&failure) => {
+            Phase::Putting(put) if stage == Stage::Put && may_be_carried_out(&failure) => {
                 write.course.unsure.push(Arc::clone(put));
             }
             Phase::Taking | Phase::Reading | Phase::Putting(_) | Phase::Polling(_) => {}
         }
         let not_before = now.plus(retry_delay(attempt, tried, failure.retry_after));
         self.pause(now, lb, not_before, Why::ClientRetry);
+    }
+
+    /// Tries a throttled write again later, as S0's client does: after as long as for any other trouble, whatever ARM
+    /// has asked for, and each try counts, though a closed gate lets none of them reach ARM (W6). Says whether it
+    /// does; after the last of its retries, where nobody tries again, and where the lane is locked for longer than
+    /// that, so that the try would not be made then, the write ends.
+    pub(super) fn wait_for_throttle(&mut self, now: Now, lb: &LbName, stage: Stage) -> bool {
+        let Some(lane) = self.lanes.get(lb) else { return false };
+        let Some(write) = &lane.write else { return false };
+        let (attempt, tried) = (write.attempt, write.course.retries);
+        let not_before = now.plus(retry_delay(attempt, tried, RetryAfter::Absent));
+        let locked = matches!(lane.closed, Closed::Until(until) if until > not_before);
+        if locked || tried >= self.params.client_retries || !write.is_wanted() || !self.is_current(attempt) {
+            return false;
+        }
+        let Some(write) = self.lanes.get_mut(lb).and_then(|lane| lane.write.as_mut()) else { return false };
+        write.course.retries += 1;
+        write.course.put_throttled = match stage {
+            Stage::Put => true,
+            Stage::Read | Stage::Poll => false,
+        };
+        self.pause(now, lb, not_before, Why::ClientRetry);
+        true
     }
 
     /// Puts a write back into its pool's slot: lane and turn are free, and the next grant carries its id.
@@ -104,22 +128,13 @@ impl Writer {
         let resume = Resume {
             attempt: write.attempt,
             taken: due.is_some(),
+            posted: false,
+            since: now,
             course: write.course,
             why,
             not_before: Some(not_before),
         };
-        lane.edit(&write.pool.pool, |slot| {
-            if let Some(due) = due {
-                let newer = slot.membership.unwrap_or(due);
-                slot.membership = Some(Due { since: newer.since.min(due.since), ..newer });
-            }
-            if let Some(due) = write.admin {
-                slot.return_admin(due);
-            }
-            if !slot.is_empty() {
-                slot.resume = Some(resume);
-            }
-        });
+        lane.edit(&write.pool.pool, |slot| slot.put_back(due, write.admin, resume));
     }
 
     /// While a lane is in doubt, nothing is granted there, and the looks at its pool stand for the tries of that
@@ -154,19 +169,25 @@ impl Writer {
         };
         let mut woken = None;
         lane.edit(&pool.pool, |slot| {
-            let Some(resume) = slot.resume.take_if(|resume| resume.not_before.is_none_or(|at| at <= now))
-            else {
+            let ready = |resume: &Resume| resume.not_before.is_none_or(|at| at <= now);
+            if !slot.resume.as_ref().is_some_and(ready) {
                 return;
-            };
-            let due = if resume.taken { slot.membership.take() } else { None };
+            }
+            // Membership that is no part of the write stays where it is.
+            let apart = slot.membership.filter(|_| slot.resume.as_ref().is_some_and(|resume| !resume.taken));
+            let granted = slot.take_granted();
+            let Some(resume) = granted.resume else { return };
+            slot.membership = slot.membership.or(apart);
+            let due = granted.membership.filter(|_| resume.taken);
             woken = Some(Write {
                 attempt: resume.attempt,
                 pool: pool.clone(),
                 granted: now,
                 membership: due.map_or(Membership::Not, Membership::Asked),
-                admin: slot.admin.take(),
+                admin: granted.admin,
                 course: resume.course,
                 token: false,
+                bypass: false,
                 phase: Phase::Reading,
             });
         });
@@ -179,12 +200,7 @@ impl Writer {
         let Some(lane) = self.lanes.get_mut(lb) else { return };
         for pool in lane.paused() {
             let mut ended = None;
-            lane.edit(&pool, |slot| {
-                if let Some(resume) = slot.resume.take().filter(|resume| resume.taken) {
-                    slot.membership = None;
-                    ended = Some(resume.attempt);
-                }
-            });
+            lane.edit(&pool, |slot| ended = slot.interrupt());
             if let Some(attempt) = ended {
                 out.push(Out::Finished(PoolId::new(lb.clone(), pool), attempt, Outcome::Interrupted));
             }

@@ -1,6 +1,5 @@
 //! The way of a write: what is due, the grant, the level, the GET, the PUT, the polls (design.md W1, W2).
 
-use std::ops::Bound;
 use std::sync::Arc;
 
 use crate::arm::{
@@ -15,9 +14,11 @@ use crate::sample::{GateClass, Sample};
 
 use super::calls::{Purpose, SEND_LIMIT};
 use super::classify::{Class, Stage, classify, is_in_doubt};
-use super::ending::End;
-use super::lane::Closed;
+use super::ending::{End, tell_outcome};
+use super::gate::gate_closed;
+use super::lane::{Closed, Pick};
 use super::plan::{Change, Plan, plan};
+use super::slot::Slot;
 use super::traffic::unexpected;
 use super::write::{Course, Membership, Phase, PollStep, Polling, Put, Write};
 use super::{AdminDue, Life, Out, Standing, Writer, our_failure};
@@ -25,7 +26,7 @@ use super::{AdminDue, Life, Out, Standing, Writer, our_failure};
 impl Writer {
     pub(super) fn on_due(&mut self, pool: &PoolId, due: Due) {
         if self.life == Life::Running {
-            let lane = self.lanes.entry(pool.lb.clone()).or_default();
+            let lane = self.lane(&pool.lb);
             lane.edit(&pool.pool, |slot| slot.membership_due(due));
             self.touch(&pool.lb);
         }
@@ -34,17 +35,13 @@ impl Writer {
     /// A pool whose attempt waits cannot withdraw: it answers the next Take with Nothing.
     pub(super) fn on_withdraw(&mut self, pool: &PoolId) {
         let Some(lane) = self.lanes.get_mut(&pool.lb) else { return };
-        lane.edit(&pool.pool, |slot| {
-            if !slot.resume.as_ref().is_some_and(|resume| resume.taken) {
-                slot.membership = None;
-            }
-        });
+        lane.edit(&pool.pool, Slot::withdraw);
         self.touch(&pool.lb);
     }
 
     pub(super) fn on_admin_due(&mut self, pool: &PoolId, due: AdminDue) {
         if self.life == Life::Running {
-            let lane = self.lanes.entry(pool.lb.clone()).or_default();
+            let lane = self.lane(&pool.lb);
             lane.edit(&pool.pool, |slot| slot.admin_due(due));
             self.touch(&pool.lb);
         }
@@ -52,46 +49,37 @@ impl Writer {
 
     /// Grants the lanes that are ready, one after another, while there are turns and nothing else forbids it.
     pub(super) fn grant_all(&mut self, now: Now, out: &mut Vec<Out>) {
-        while self.may_start(now) && self.can_pay(now) {
-            let Some(lb) = self.next_ready() else { return };
+        while self.may_start(now) && self.lock_may_start(now) {
+            let Some((lb, pick)) = self.next_grant(now, Pick::Any) else { return };
             self.granted_last = Some(lb.clone());
-            self.grant(now, &lb, out);
+            let granted = self.lanes.get_mut(&lb).and_then(|lane| lane.grant(pick));
+            if let Some((pool, slot)) = granted {
+                self.begin(now, PoolId::new(lb.clone(), pool), slot, false, out);
+            }
             self.touch(&lb);
         }
     }
 
-    /// When tokens let the next grant go; `None`: no grant waits for tokens alone.
-    pub(super) fn grant_refill(&self, now: Now) -> Option<Now> {
-        if self.ready.is_empty() || !self.may_start(now) {
-            return None;
-        }
-        let reads = self.budget.ready_at(now, GateClass::Reads)?;
-        Some(reads.max(self.budget.ready_at(now, GateClass::Writes)?))
+    /// Whether something would be granted if the shared Lease were ours.
+    pub(super) fn could_grant(&self, now: Now) -> bool {
+        self.may_start(now) && self.next_grant(now, Pick::Any).is_some()
     }
 
-    fn may_start(&self, now: Now) -> bool {
+    /// Whether anything may be granted, as far as no single lane and no call is concerned.
+    pub(super) fn may_start(&self, now: Now) -> bool {
         self.life == Life::Running
             && self.busy < self.params.turns
             && self.send_before().is_some_and(|last| now <= last)
-            && self.gates.blocked(now).is_none()
+            && (!self.params.gates_delay_grants || self.gates.blocked(now).is_none())
     }
 
-    fn can_pay(&self, now: Now) -> bool {
-        self.budget.allows(now, GateClass::Reads) && self.budget.allows(now, GateClass::Writes)
-    }
-
-    fn next_ready(&self) -> Option<LbName> {
-        let after = self
-            .granted_last
-            .as_ref()
-            .and_then(|last| self.ready.range::<LbName, _>((Bound::Excluded(last), Bound::Unbounded)).next());
-        after.or_else(|| self.ready.first()).cloned()
-    }
-
-    fn grant(&mut self, now: Now, lb: &LbName, out: &mut Vec<Out>) {
+    /// Begins the write of a slot that was granted, under the shared Lease or without it.
+    pub(super) fn begin(&mut self, now: Now, pool: PoolId, slot: Slot, bypass: bool, out: &mut Vec<Out>) {
         let Standing::Leading { epoch, .. } = self.standing else { return };
-        let Some(lane) = self.lanes.get_mut(lb) else { return };
-        let Some((pool, slot)) = lane.grant() else { return };
+        let lb = pool.lb.clone();
+        let Some(lane) = self.lanes.get_mut(&lb) else { return };
+        self.breaker.granted(now, &lb);
+        self.grant_limited = false;
         let asks = slot.membership.is_some();
         // An id names one attempt of the pool: one that went on without membership is no name for a new attempt.
         let (resumed, course) = match slot.resume {
@@ -103,7 +91,6 @@ impl Writer {
             AttemptId { epoch, n: self.attempts }
         });
         self.budget.spend(now, GateClass::Writes);
-        let pool = PoolId::new(lb.clone(), pool);
         if let Some(due) = slot.membership {
             if resumed.is_none() {
                 out.push(Out::Sample(Sample::LaneWait(now.since(due.since))));
@@ -118,10 +105,11 @@ impl Writer {
             admin: slot.admin,
             course,
             token: true,
+            bypass,
             phase: Phase::Taking,
         });
         if !asks {
-            self.begin_read(now, lb, out);
+            self.begin_read(now, &lb, out);
         }
     }
 
@@ -167,13 +155,18 @@ impl Writer {
         }
     }
 
-    /// Begins a round with its GET; a gate that closed since the grant ends the write (W6).
+    /// Begins a round with its GET; a closed gate ends the write, or costs one of its tries (W6). A write whose PUT
+    /// was throttled does not read again for as long as its PUT would be.
     fn begin_read(&mut self, now: Now, lb: &LbName, out: &mut Vec<Out>) {
-        if self.gates.closed(now, GateClass::Reads).is_some() {
-            let failure = our_failure(FailureKind::GateClosed, "throttled");
-            self.fail(now, lb, Stage::Read, failure, out);
+        let Some(write) = self.lanes.get(lb).and_then(|lane| lane.write.as_ref()) else { return };
+        let met = if write.course.put_throttled && self.gates.closed(now, GateClass::Writes).is_some() {
+            Some(Stage::Put)
         } else {
-            self.queue_read(lb);
+            self.gates.closed(now, GateClass::Reads).map(|_| Stage::Read)
+        };
+        match met {
+            Some(stage) => self.fail(now, lb, stage, gate_closed(), out),
+            None => self.queue_read(lb),
         }
     }
 
@@ -217,8 +210,12 @@ impl Writer {
     ) {
         let draining = Arc::clone(&self.draining);
         let network = self.params.network.clone();
+        let pace = self.pace(now);
         let Some(write) = self.reading(pool, attempt) else { return };
-        if read.facts.provisioning == Provisioning::Updating {
+        // Without the shared Lease somebody else may be at work: only on a load balancer at rest, and with its tag.
+        let unsafe_without_lease =
+            write.bypass && (read.facts.provisioning != Provisioning::Succeeded || read.etag.is_none());
+        if read.facts.provisioning == Provisioning::Updating || unsafe_without_lease {
             self.wait_for_foreign(now, &pool.lb, out);
             return;
         }
@@ -228,7 +225,7 @@ impl Writer {
             && let Err(reason) = prove(&read.facts, taken.family, &taken.services)
         {
             write.membership = Membership::Not;
-            out.push(Out::Finished(pool.clone(), attempt, Outcome::NotManageable(reason)));
+            tell_outcome(pace, pool.clone(), attempt, Outcome::NotManageable(reason), out);
             if !write.is_wanted() {
                 self.end(now, &pool.lb, End::Left, out);
                 return;
@@ -259,7 +256,7 @@ impl Writer {
                         None => Outcome::Unchanged { members },
                     };
                     write.membership = Membership::Not;
-                    out.push(Out::Finished(pool.clone(), attempt, outcome));
+                    tell_outcome(pace, pool.clone(), attempt, outcome, out);
                 }
                 let put = Arc::new(Put { change: *change, draining });
                 self.put(now, &pool.lb, &read, put, out);
@@ -269,14 +266,18 @@ impl Writer {
 
     fn put(&mut self, now: Now, lb: &LbName, read: &PoolRead, put: Arc<Put>, out: &mut Vec<Out>) {
         if self.gates.closed(now, GateClass::Writes).is_some() {
-            let failure = our_failure(FailureKind::GateClosed, "throttled");
-            self.fail(now, lb, Stage::Put, failure, out);
+            self.fail(now, lb, Stage::Put, gate_closed(), out);
             return;
         }
-        let Some(leading) = self.send_before().filter(|last| now <= *last) else {
-            let failure = our_failure(FailureKind::PermitExpired, "leadership is about to end");
-            self.fail(now, lb, Stage::Put, failure, out);
-            return;
+        let bypass =
+            self.lanes.get(lb).and_then(|lane| lane.write.as_ref()).is_some_and(|write| write.bypass);
+        let permit = match self.permit(now, bypass) {
+            Ok(permit) => permit,
+            Err(why) => {
+                let failure = our_failure(FailureKind::PermitExpired, why);
+                self.fail(now, lb, Stage::Put, failure, out);
+                return;
+            }
         };
         let Some(write) = self.lanes.get_mut(lb).and_then(|lane| lane.write.as_mut()) else { return };
         if !std::mem::take(&mut write.token) {
@@ -285,18 +286,35 @@ impl Writer {
         let (pool, attempt) = (write.pool.clone(), write.attempt);
         let edit = put.change.edit.clone();
         // Whoever waits longer than this before it is sent must not be sent at all: its watchdog comes first.
-        let send_before = leading.min(now.plus(SEND_LIMIT));
+        let send_before = permit.min(now.plus(SEND_LIMIT));
+        if let Some(lock) = &mut self.lock {
+            lock.note_put();
+        }
         write.phase = Phase::Putting(put);
         self.verifications.cancel(&pool);
+        let alone = self.calls.open_puts().all(|open| open.lb != pool.lb);
+        assert!(alone, "a second PUT at once on the load balancer of {pool}: nothing may be written (A4)");
         let id = self.calls.open(now, Purpose::Put(pool.clone(), attempt));
         let request = ArmRequest::PutPool {
             pool,
             base: read.document.clone(),
             edit,
-            if_match: read.etag.clone().filter(|_| self.params.if_match),
+            if_match: read.etag.clone().filter(|_| self.params.if_match || bypass),
             permit: Permit { attempt, send_before },
         };
         out.push(Out::Call(ArmCall { id, request }));
+    }
+
+    /// Until when a PUT may be sent: as long as enough is left of leadership and, unless it goes without it, of the
+    /// hold of the shared Lease (W8).
+    fn permit(&self, now: Now, bypass: bool) -> Result<Now, &'static str> {
+        let leading = self.send_before().filter(|last| now <= *last).ok_or("leadership is about to end")?;
+        if bypass {
+            return Ok(leading);
+        }
+        let held =
+            self.lock_send_before().filter(|last| now <= *last).ok_or("the shared lease is let go of")?;
+        Ok(leading.min(held))
     }
 
     pub(super) fn on_put(
@@ -308,6 +326,9 @@ impl Writer {
         out: &mut Vec<Out>,
     ) {
         let current = self.is_current(attempt);
+        if !current {
+            self.disturbed(&pool.lb);
+        }
         let Some(write) = self.write_mut(pool, attempt) else { return };
         let Phase::Putting(put) = &write.phase else { return };
         let put = Arc::clone(put);

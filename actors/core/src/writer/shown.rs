@@ -13,7 +13,7 @@ use super::{Out, Writer};
 /// The shortest time between two looks at the lanes.
 const PACE: Duration = Duration::from_millis(250);
 
-/// The least change of a budget's share that is shown.
+/// The least change of a budget's share, or of the most that it can hold, that is shown.
 const VISIBLE_SHARE: f64 = 0.01;
 
 /// What was shown last, and what has changed since.
@@ -32,6 +32,7 @@ pub(super) struct Shown {
 struct ShownGate {
     closed_until: Option<Now>,
     share: Option<f64>,
+    capacity: f64,
 }
 
 impl Shown {
@@ -65,8 +66,17 @@ impl Writer {
         }
         self.shown.next = now.plus(PACE);
         for lb in std::mem::take(&mut self.shown.changed) {
-            let view = self.lanes.get(&lb).map(|lane| lane.view(&lb, now));
-            let idle = || LaneView { lb: lb.clone(), writing: None, waiting: Vec::new(), closed_until: None };
+            let view = self
+                .lanes
+                .get(&lb)
+                .map(|lane| LaneView { blocked_by: self.breaker.blocked_by(&lb), ..lane.view(&lb, now) });
+            let idle = || LaneView {
+                lb: lb.clone(),
+                writing: None,
+                waiting: Vec::new(),
+                closed_until: None,
+                blocked_by: None,
+            };
             out.push(Out::Lane(view.unwrap_or_else(idle)));
         }
         let lanes = (self.busy, self.waiting);
@@ -94,7 +104,9 @@ impl Writer {
                 shown.share = Some(share);
                 out.push(Out::Sample(Sample::BudgetLeft { class, share }));
             }
-            if gate_moved || share_moved {
+            let capacity_moved = (shown.capacity - capacity).abs() > shown.capacity * VISIBLE_SHARE;
+            if gate_moved || share_moved || capacity_moved {
+                shown.capacity = capacity;
                 out.push(Out::Gate(class, GateView { closed_until, tokens, capacity }));
             }
             moved |= gate_moved;

@@ -38,6 +38,10 @@ pub(super) struct Resume {
     pub attempt: AttemptId,
     /// Whether the pool has an attempt open under that id, which must be answered.
     pub taken: bool,
+    /// Whether the pool has posted its membership since that attempt began, so that it is due apart from it.
+    pub posted: bool,
+    /// When it began to wait.
+    pub since: Now,
     /// What it has behind it.
     pub course: Course,
     /// What it waits for.
@@ -117,7 +121,62 @@ impl Slot {
         if self.membership.is_none() {
             self.hasten();
         }
+        if let Some(resume) = &mut self.resume {
+            resume.posted = true;
+        }
         self.membership = Some(due);
+    }
+
+    /// Membership is no longer due. A pool whose attempt waits answers the next Take with Nothing.
+    pub(super) fn withdraw(&mut self) {
+        match &mut self.resume {
+            Some(resume) if resume.taken => resume.posted = false,
+            Some(_) | None => self.membership = None,
+        }
+    }
+
+    /// Puts a write back that gives its lane up. What came due while it was under way does not wait with it: a part
+    /// that was no part of it hastens the client's next try, as one that comes due later does.
+    pub(super) fn put_back(&mut self, membership: Option<Due>, admin: Option<AdminDue>, resume: Resume) {
+        let newer = match (membership, self.membership) {
+            (None, Some(_)) => true,
+            (Some(_) | None, None) | (Some(_), Some(_)) => false,
+        } || match (admin, self.admin) {
+            (None, Some(due)) => due.urgency == AdminUrgency::Down,
+            (Some(_) | None, None) | (Some(_), Some(_)) => false,
+        };
+        let posted = self.membership.is_some();
+        if let Some(due) = membership {
+            let latest = self.membership.unwrap_or(due);
+            self.membership = Some(Due { since: latest.since.min(due.since), ..latest });
+        }
+        if let Some(due) = admin {
+            self.return_admin(due);
+        }
+        if !self.is_empty() {
+            self.resume = Some(Resume { posted, ..resume });
+        }
+        if newer {
+            self.hasten();
+        }
+    }
+
+    /// Takes all of it out for a grant; what the pool has posted apart from the attempt that goes on stays.
+    pub(super) fn take_granted(&mut self) -> Slot {
+        let granted = std::mem::take(self);
+        if granted.resume.as_ref().is_some_and(|resume| resume.taken && resume.posted) {
+            self.membership = granted.membership;
+        }
+        granted
+    }
+
+    /// Ends the wait of its write; gives the attempt that the pool must be answered.
+    pub(super) fn interrupt(&mut self) -> Option<AttemptId> {
+        let resume = self.resume.take().filter(|resume| resume.taken)?;
+        if !resume.posted {
+            self.membership = None;
+        }
+        Some(resume.attempt)
     }
 
     /// Makes an admin part due. A Down does not wait for the retry of a membership write (N3).
@@ -127,6 +186,14 @@ impl Slot {
             AdminUrgency::Down | AdminUrgency::Restore => {}
         }
         self.admin = Some(due);
+    }
+
+    /// Takes out the admin part alone, with what it has behind it; a pool whose attempt is already open goes with it.
+    pub(super) fn take_down(&mut self) -> Slot {
+        if self.resume.as_ref().is_some_and(|resume| resume.taken) {
+            return self.take_granted();
+        }
+        Slot { membership: None, admin: self.admin.take(), resume: self.resume.take() }
     }
 
     /// Makes the client's next try at the next grant, together with the part that has come due.

@@ -10,7 +10,7 @@ use crate::sample::{GateClass, Sample};
 
 use super::calls::{Call, Purpose, result_of};
 use super::classify::{Class, Scope, Stage, classify};
-use super::gate::lock_delay;
+use super::gate::{gate_closed, lock_delay};
 use super::lane::Closed;
 use super::write::{Phase, PollStep};
 use super::{Life, Out, Writer, our_failure};
@@ -40,25 +40,29 @@ impl Writer {
             return;
         }
         while let Some(first) = self.calls.first() {
-            let discovery = matches!(first, Purpose::Discovery(..));
             if !self.is_wanted(first) {
                 self.calls.take_first();
                 continue;
             }
-            let allowed = if discovery {
-                self.budget.allows_discovery(now)
-            } else {
-                self.budget.allows(now, GateClass::Reads)
-            };
-            if !allowed {
+            let need = first.need();
+            if !self.budget.allows(now, need) {
+                if self.budget.limited_by_rate(now, need).is_some()
+                    && let Some(verb) = self.calls.limit_first()
+                {
+                    out.push(Out::Sample(Sample::RateLimited(verb)));
+                }
                 return;
             }
             let Some(purpose) = self.calls.take_first() else { return };
             let Some(request) = purpose.read_request() else { continue };
-            if discovery {
-                self.budget.spend_discovery(now);
-            } else {
-                self.budget.spend(now, GateClass::Reads);
+            match purpose {
+                Purpose::Discovery(..) => self.budget.spend_discovery(now),
+                Purpose::PreWrite(..)
+                | Purpose::Put(..)
+                | Purpose::Poll(..)
+                | Purpose::Probe(_)
+                | Purpose::Look(_)
+                | Purpose::Verify(..) => self.budget.spend(now, GateClass::Reads),
             }
             let id = self.calls.open(now, purpose);
             out.push(Out::Call(ArmCall { id, request }));
@@ -70,14 +74,7 @@ impl Writer {
         if self.gates.closed(now, GateClass::Reads).is_some() {
             return None;
         }
-        match self.calls.first()? {
-            Purpose::Discovery(..) => self.budget.discovery_ready_at(now),
-            Purpose::PreWrite(..)
-            | Purpose::Put(..)
-            | Purpose::Poll(..)
-            | Purpose::Probe(_)
-            | Purpose::Verify(..) => self.budget.ready_at(now, GateClass::Reads),
-        }
+        self.budget.ready_at(now, self.calls.first()?.need())
     }
 
     fn is_wanted(&self, purpose: &Purpose) -> bool {
@@ -96,6 +93,7 @@ impl Writer {
                 .lanes
                 .get(&pool.lb)
                 .is_some_and(|lane| matches!(lane.closed, Closed::InDoubt { next: None, .. })),
+            Purpose::Look(lb) => self.lanes.get(lb).is_some_and(|lane| lane.sight.is_asked()),
             Purpose::Verify(pool, attempt) => self.verifications.wants(pool, *attempt),
             Purpose::Discovery(..) => true,
         }
@@ -109,7 +107,7 @@ impl Writer {
         let (verb, took) = (call.verb(), now.since(call.began));
         out.push(Out::Sample(Sample::ArmCall { verb, took, result: result_of(&answer) }));
         if let ArmAnswer::Failed(failure) = &answer {
-            self.heed_throttle(now, &call.purpose, failure, out);
+            self.heed_throttle(now, &call, failure, out);
         }
         self.note_tags(now, &call, &answer);
         let Call { purpose, began } = call;
@@ -122,6 +120,7 @@ impl Writer {
             Purpose::Put(pool, attempt) => self.on_put(now, &pool, attempt, answer, out),
             Purpose::Poll(pool, attempt, _) => self.on_poll(now, &pool, attempt, answer, out),
             Purpose::Probe(pool) => self.on_probe(now, began, &pool, pool_read(answer), out),
+            Purpose::Look(_) => self.note_sight(now, id, &lb, true, &answer),
             Purpose::Verify(pool, attempt) => {
                 let seen = pool_read(answer).ok().map(|read| (read.facts, began));
                 if let Some(verdict) = self.verifications.answered(now, &pool, attempt, seen) {
@@ -129,6 +128,10 @@ impl Writer {
                 }
             }
             Purpose::Discovery(call, _) => {
+                self.note_sight(now, id, &lb, false, &answer);
+                if let (ArmAnswer::LoadBalancer(facts), Some(lane)) = (&answer, self.lanes.get_mut(&lb)) {
+                    lane.looked_at(began, facts);
+                }
                 let result = match answer {
                     ArmAnswer::LoadBalancer(facts) => Ok(facts),
                     ArmAnswer::Failed(failure) => Err(failure),
@@ -143,25 +146,26 @@ impl Writer {
         self.touch(&lb);
     }
 
-    /// Closes what a 429 closes: a gate, or one lane (W6). Pools that wait for their first read behind a closed
-    /// gate have met it.
-    fn heed_throttle(&mut self, now: Now, purpose: &Purpose, failure: &Failure, out: &mut Vec<Out>) {
+    /// Closes what a 429 closes: a gate, or one lane (W6); a quota's lowers the budget, too (W9). Pools that wait for
+    /// their first read behind a closed gate have met it.
+    fn heed_throttle(&mut self, now: Now, call: &Call, failure: &Failure, out: &mut Vec<Out>) {
+        let Call { purpose, began } = call;
         match classify(failure, Stage::Read) {
             Class::Throttled(Scope::Subscription) => {
                 self.gates.throttled(now, purpose.class(), failure.retry_after);
+                self.budget.throttled(now, purpose.class(), *began);
                 if self.gates.closed(now, GateClass::Reads).is_none() {
                     return;
                 }
                 for met in self.calls.take_out(|purpose| matches!(purpose, Purpose::PreWrite(..))) {
                     if let Purpose::PreWrite(pool, attempt) = met {
-                        let failure = our_failure(FailureKind::GateClosed, "throttled");
-                        self.on_pre_write_failed(now, &pool, attempt, failure, out);
+                        self.on_pre_write_failed(now, &pool, attempt, gate_closed(), out);
                         self.touch(&pool.lb);
                     }
                 }
             }
             Class::Throttled(Scope::Lane) => {
-                let lane = self.lanes.entry(purpose.lb().clone()).or_default();
+                let lane = self.lane(purpose.lb());
                 let until = now.plus(lock_delay(failure));
                 match &mut lane.closed {
                     Closed::Open => lane.closed = Closed::Until(until),
@@ -256,6 +260,7 @@ fn answer_unsent(now: Now, purpose: Purpose, why: &str, out: &mut Vec<Out>) {
         | Purpose::Put(..)
         | Purpose::Poll(..)
         | Purpose::Probe(_)
+        | Purpose::Look(_)
         | Purpose::Verify(..) => {}
     }
 }

@@ -7,7 +7,12 @@
 //! operation of ours is ours too, unless another PUT of ours was accepted in between. A tag is **seen since** when
 //! it came in the answer to a read of that load balancer or of one of its pools that was sent at or after the end
 //! of the write. A read without a tag is nobody's: in doubt a write counts as overwritten, which is drift and is
-//! mended just so. A pool that holds neither what it held before the write nor nothing was written by somebody.
+//! mended just so.
+//!
+//! W2's letter calls a write lost whenever a required member is missing, or one that it removed is back, and every tag
+//! is ours. We depart from it where the pool holds a third content, neither what it held before the write nor nothing:
+//! what ARM loses leaves one of these two, so that somebody wrote the third, and his may be the tag that we took for
+//! the last one of our operation. It counts as overwritten: drift, not a lost write.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;

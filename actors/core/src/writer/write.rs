@@ -30,7 +30,7 @@ const POLL_DELAYS: [Duration; 4] =
 const POLL_DELAY_BOUNDS: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(60));
 
 /// The delays between looks at a pool on which a foreign operation runs; the last one repeats (W2).
-const FOREIGN_DELAYS: [Duration; 4] =
+pub(super) const FOREIGN_DELAYS: [Duration; 4] =
     [Duration::from_secs(5), Duration::from_secs(10), Duration::from_secs(20), Duration::from_secs(30)];
 
 /// How long a foreign operation is waited for (W2).
@@ -53,6 +53,8 @@ pub(super) struct Write {
     pub course: Course,
     /// Whether it still holds the token for a PUT.
     pub token: bool,
+    /// Whether it goes without the shared Lease (W7).
+    pub bypass: bool,
     /// What it does.
     pub phase: Phase,
 }
@@ -66,6 +68,8 @@ pub(super) struct Course {
     pub wait: Option<Wait>,
     /// How many of the client's retries it has used (W4).
     pub retries: u32,
+    /// Whether its PUT has met a 429 or a closed gate and is tried again (W6).
+    pub put_throttled: bool,
     /// Its PUTs whose answers were lost and that no look at the pool has disproved: a GET may show that one of them
     /// was carried out (W4).
     pub unsure: Vec<Arc<Put>>,
@@ -207,7 +211,8 @@ impl Wait {
     }
 }
 
-fn step_of(delays: &[Duration; 4], step: u32) -> Duration {
+/// The delay of this step; the last one repeats.
+pub(super) fn step_of(delays: &[Duration; 4], step: u32) -> Duration {
     delays[usize::try_from(step).unwrap_or(usize::MAX).min(delays.len() - 1)]
 }
 

@@ -1,20 +1,22 @@
-//! The port to ARM over the modelled ARM: each call is one request; answers come back on their own, some late,
-//! some twice, some never.
+//! The port to ARM over the modelled ARM. A call waits a moment for its connection, is judged by the per-try policy
+//! when it is sent, reaches ARM after a while, and is answered on its own: some answers late, some twice, some never.
 
 use std::time::Duration;
 
 use pool_core::arm::{ArmAnswer, ArmCall, ArmRequest, FailureKind, Provisioning, RetryAfter};
-use pool_core::ids::{CallId, Etag};
+use pool_core::ids::Etag;
 use pool_core::machine::Now;
-use simulator_models::arm::{ArmModel, Reply, Response};
+use pool_core::sample::GateClass;
+use serde_json::Value;
+use simulator_models::arm::{ArmModel, Reply, Request, Response};
 
+use crate::ccm::FOREIGN;
 use crate::codec;
 use crate::plant::Plant;
 use crate::random::Random;
-use crate::watchdog::{Put, Watchdog};
 
 /// How long the client waits for an answer.
-const CLIENT_TIMEOUT_US: u64 = 20_000_000;
+pub const CLIENT_TIMEOUT_US: u64 = 20_000_000;
 
 /// The port of one process.
 pub struct ArmPort {
@@ -27,13 +29,49 @@ pub struct ArmPort {
     pub twice: u64,
     /// In how many of a thousand cases an answer comes only after the writer has given up waiting.
     pub late: u64,
+    /// In how many of a thousand cases a request or its sending takes seconds.
+    pub sluggish: u64,
+    /// Until when there is no way to ARM.
+    pub cut_until: u64,
+}
+
+/// A request that has been sent.
+#[derive(Debug)]
+pub struct Sent {
+    /// What was asked.
+    pub request: ArmRequest,
+    /// As HTTP.
+    pub http: Request,
+    /// The body of a PUT.
+    pub body: Option<Value>,
+    /// When it was sent.
+    pub at: u64,
+}
+
+/// How ARM, or the way to it, takes a request.
+pub struct Taken {
+    /// What it says.
+    pub answer: ArmAnswer,
+    /// When that arrives; and perhaps once more.
+    pub arrives: Vec<u64>,
+    /// The class that a 429 of the subscription closes, and for how long (W6): by its first arrival.
+    pub throttled: Option<(GateClass, Duration)>,
+}
+
+/// The class that a request belongs to.
+pub fn class_of(request: &ArmRequest) -> GateClass {
+    match request {
+        ArmRequest::PutPool { .. } => GateClass::Writes,
+        ArmRequest::GetLoadBalancer(_) | ArmRequest::GetPool(_) | ArmRequest::Poll(_) => GateClass::Reads,
+    }
 }
 
 impl ArmPort {
     /// A port with open gates.
     pub fn new(random: Random, plant: Option<Plant>) -> ArmPort {
         let (reads_until, writes_until, first_etag) = (None, None, None);
-        ArmPort { random, plant, reads_until, writes_until, first_etag, twice: 0, late: 0 }
+        let (twice, late, sluggish, cut_until) = (0, 0, 0, 0);
+        ArmPort { random, plant, reads_until, writes_until, first_etag, twice, late, sluggish, cut_until }
     }
 
     /// Until when each verb class is refused here (W6).
@@ -41,92 +79,101 @@ impl ArmPort {
         (self.reads_until, self.writes_until) = (reads_until, writes_until);
     }
 
-    /// Makes a call; gives its answers and when they arrive.
-    ///
-    /// # Errors
-    /// What the watchdog finds wrong with it.
-    pub fn call(
-        &mut self,
-        model: &mut ArmModel,
-        watchdog: &mut Watchdog,
-        now: u64,
-        call: &ArmCall,
-    ) -> Result<Vec<(u64, CallId, ArmAnswer)>, String> {
-        let (at, answer) = match self.refusal(now, &call.request) {
-            Some(refusal) => (now, refusal),
-            None => self.send(model, watchdog, now, &call.request)?,
-        };
-        let late = if self.random.per_mille(self.late) { 95_000_000 } else { 0 };
-        let at = at.max(now + 1) + late;
-        let mut answers = vec![(at, call.id, answer.clone())];
-        if self.random.per_mille(self.twice) {
-            let gap = if self.random.per_mille(500) { 100_000_000 } else { 3_000_000 };
-            answers.push((at + self.random.below(gap), call.id, answer));
+    /// How long a call waits for a token and a connection.
+    pub fn preparation(&mut self) -> u64 {
+        if self.random.per_mille(self.sluggish) {
+            self.random.between(1_000_000, 30_000_000)
+        } else {
+            self.random.between(50, 2_000)
         }
-        Ok(answers)
+    }
+
+    /// How long a request is under way to ARM: it lands before the client gives it up.
+    pub fn transit(&mut self) -> u64 {
+        if self.random.per_mille(self.sluggish) {
+            self.random.between(1_000_000, CLIENT_TIMEOUT_US)
+        } else {
+            self.random.between(200, 5_000)
+        }
     }
 
     /// What the per-try policy refuses before anything is sent (W6, W8).
-    fn refusal(&self, now: u64, request: &ArmRequest) -> Option<ArmAnswer> {
-        let now = Now::from_micros(now);
-        let until = match request {
-            ArmRequest::PutPool { permit, .. } => {
-                if permit.send_before < now {
-                    return Some(codec::unanswered(FailureKind::PermitExpired, RetryAfter::Absent));
-                }
-                self.writes_until
-            }
-            ArmRequest::GetLoadBalancer(_) | ArmRequest::GetPool(_) | ArmRequest::Poll(_) => self.reads_until,
+    pub fn refusal(&self, now: Now, request: &ArmRequest) -> Option<ArmAnswer> {
+        let until = match class_of(request) {
+            GateClass::Writes => self.writes_until,
+            GateClass::Reads => self.reads_until,
         };
+        if let ArmRequest::PutPool { permit, .. } = request
+            && permit.send_before < now
+            && self.plant != Some(Plant::PermitUnchecked)
+        {
+            return Some(codec::unanswered(FailureKind::PermitExpired, RetryAfter::Absent));
+        }
         let remaining: Duration = until.filter(|until| *until > now)?.since(now);
         Some(codec::unanswered(FailureKind::GateClosed, RetryAfter::In(remaining)))
     }
 
-    fn send(
-        &mut self,
-        model: &mut ArmModel,
-        watchdog: &mut Watchdog,
-        now: u64,
-        request: &ArmRequest,
-    ) -> Result<(u64, ArmAnswer), String> {
-        let request = self.plant_request(request);
-        let (http, body) = codec::request(&request);
-        let put = match (&request, &body) {
-            (ArmRequest::PutPool { pool, if_match, .. }, Some(body)) => {
-                let put = Put { pool, if_match: if_match.as_ref(), body };
-                watchdog.before_put(model, now, &put)?;
-                Some(put)
+    /// Sends a call.
+    pub fn send(&mut self, model: &ArmModel, now: u64, call: &ArmCall) -> Sent {
+        let mut request = call.request.clone();
+        if let ArmRequest::PutPool { if_match: Some(etag), pool, .. } = &mut request {
+            match self.plant {
+                Some(Plant::StaleEtag) => {
+                    *etag = self.first_etag.get_or_insert_with(|| etag.clone()).clone();
+                }
+                Some(Plant::EtagRefreshed) => {
+                    if let Some(newest) = model.etag(pool.lb.as_str()) {
+                        *etag = Etag::new(newest);
+                    }
+                }
+                Some(_) | None => {}
             }
-            (_, _) => None,
-        };
-        let reply = model.handle(&http, now);
-        if let Some(put) = &put {
-            watchdog.after_put(model, now, put, &reply);
         }
-        Ok(match reply {
-            Reply::Answer(response) => (
-                now + response.latency_us,
-                self.plant_answer(&request, codec::answer(&request, &response), &response),
-            ),
+        let (http, body) = codec::request(&request);
+        Sent { request, http, body, at: now }
+    }
+
+    /// What a request that could not be sent, or is lost on its way back, ends in.
+    pub fn no_way(&mut self, now: u64) -> Taken {
+        let at = if self.random.per_mille(500) { now + 1_000 } else { now + CLIENT_TIMEOUT_US };
+        let kind = if at == now + 1_000 { FailureKind::Connection } else { FailureKind::Timeout };
+        Taken { answer: codec::unanswered(kind, RetryAfter::Absent), arrives: vec![at], throttled: None }
+    }
+
+    /// What becomes of ARM's reply on its way back.
+    pub fn taken(&mut self, now: u64, sent: &Sent, reply: &Reply) -> Taken {
+        let mut throttled = None;
+        let (at, answer) = match reply {
+            Reply::Answer(response) => {
+                throttled = throttle(&sent.request, response);
+                let answer = codec::answer(&sent.request, response);
+                (now + response.latency_us, self.plant_answer(&sent.request, answer, response))
+            }
             Reply::Refused => (now + 1_000, codec::unanswered(FailureKind::Connection, RetryAfter::Absent)),
             Reply::Lost { latency_us } => {
                 if self.random.per_mille(500) {
                     (now + latency_us, codec::unanswered(FailureKind::Connection, RetryAfter::Absent))
                 } else {
-                    (now + CLIENT_TIMEOUT_US, codec::unanswered(FailureKind::Timeout, RetryAfter::Absent))
+                    (u64::MAX, codec::unanswered(FailureKind::Timeout, RetryAfter::Absent))
                 }
             }
-        })
-    }
-
-    fn plant_request(&mut self, request: &ArmRequest) -> ArmRequest {
-        let mut request = request.clone();
-        if let (Some(Plant::StaleEtag), ArmRequest::PutPool { if_match: Some(etag), .. }) =
-            (self.plant, &mut request)
-        {
-            *etag = self.first_etag.get_or_insert_with(|| etag.clone()).clone();
+        };
+        let (at, answer) = if at > sent.at + CLIENT_TIMEOUT_US {
+            throttled = None;
+            (sent.at + CLIENT_TIMEOUT_US, codec::unanswered(FailureKind::Timeout, RetryAfter::Absent))
+        } else {
+            (at, answer)
+        };
+        let late = if self.random.per_mille(self.late) { 95_000_000 } else { 0 };
+        if late > 0 {
+            throttled = None; // Nobody hears it.
         }
-        request
+        let mut arrives = vec![at.max(now + 1) + late];
+        if self.random.per_mille(self.twice) {
+            let gap = if self.random.per_mille(500) { 100_000_000 } else { 3_000_000 };
+            arrives.push(arrives[0] + self.random.below(gap));
+        }
+        Taken { answer, arrives, throttled }
     }
 
     fn plant_answer(&self, request: &ArmRequest, mut answer: ArmAnswer, response: &Response) -> ArmAnswer {
@@ -137,20 +184,46 @@ impl ArmPort {
             }
             (Some(Plant::ProofHidden), ArmAnswer::LoadBalancer(facts)) => {
                 let facts = std::sync::Arc::make_mut(facts);
+                facts.rules.retain(|rule| !rule.name.starts_with(FOREIGN));
                 for pool in &mut facts.pools {
-                    std::sync::Arc::make_mut(pool).outbound_rule = false;
+                    std::sync::Arc::make_mut(pool).rules.retain(|rule| !rule.starts_with(FOREIGN));
                 }
             }
             (Some(Plant::ProofHidden), ArmAnswer::Pool(read)) => {
-                std::sync::Arc::make_mut(&mut read.facts).outbound_rule = false;
+                let facts = std::sync::Arc::make_mut(&mut read.facts);
+                facts.rules.retain(|rule| !rule.starts_with(FOREIGN));
+            }
+            (Some(Plant::LanesSeenAtOnce), ArmAnswer::LoadBalancer(facts)) => {
+                let facts = std::sync::Arc::make_mut(facts);
+                facts.provisioning = Provisioning::Succeeded;
+                for pool in &mut facts.pools {
+                    std::sync::Arc::make_mut(pool).provisioning = Provisioning::Succeeded;
+                }
             }
             (Some(Plant::LostIsWritten), ArmAnswer::Failed(_)) => {
                 if let (ArmRequest::PutPool { .. }, 409 | 429 | 500..) = (request, response.status) {
                     return codec::accepted();
                 }
             }
+            (Some(Plant::LaneCodeUnread), ArmAnswer::Failed(failure)) => {
+                let failure = std::sync::Arc::make_mut(failure);
+                (failure.code, failure.inner_codes) = (None, Vec::new());
+            }
+            (Some(Plant::QuotaTakenForLane), ArmAnswer::Failed(failure)) if response.status == 429 => {
+                let failure = std::sync::Arc::make_mut(failure);
+                failure.code = Some(std::sync::Arc::from("RetryableErrorDueToAnotherOperation"));
+            }
             (_, _) => {}
         }
         answer
     }
+}
+
+/// What a 429 closes (W6): one that says another operation runs closes a lane only.
+fn throttle(request: &ArmRequest, response: &Response) -> Option<(GateClass, Duration)> {
+    let body: Value = serde_json::from_slice(&response.body).unwrap_or(Value::Null);
+    let code = crate::decode::text(&body["error"]["code"]).to_owned();
+    let of_lane = code.starts_with("RetryableError") || code == "ReferencedResourceNotProvisioned";
+    let seconds: u64 = response.header("Retry-After")?.parse().ok()?;
+    (response.status == 429 && !of_lane).then(|| (class_of(request), Duration::from_secs(seconds)))
 }

@@ -1,43 +1,63 @@
-//! The least of a cloud-controller-manager: makes pools and rules some seconds after a Service appears, takes them
-//! away, and sometimes writes a pool in its own way.
+//! The cloud-controller-manager of the world: the model of upstream's, told what a watch shows, and whatever else
+//! somebody does to load balancers besides.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use pool_core::ids::{Family, ServiceKey};
-use serde_json::json;
-use simulator_models::arm::{ArmModel, PoolSpec, VirtualNetwork};
-use simulator_models::kube::KubeModel;
+use pool_core::lease::LeaseName;
+use serde_json::{Value, json};
+use simulator_models::arm::{ArmModel, PoolSpec};
+use simulator_models::ccm::{self as model, Answer, Call, CallId, Counters, In, Settings, Side, Verb};
+use simulator_models::kube::{KubeModel, Reply, Request, Resource, WatchId};
 
-use crate::cluster::{Cluster, address};
-use crate::decode::items;
+use crate::cluster::{Cluster, NAMESPACE, address};
+use crate::decode::{items, text};
+use crate::leases::object_name;
 use crate::random::Random;
 
 /// The virtual network of all pools.
-pub const NETWORK: &str =
-    "/subscriptions/s/resourceGroups/rg/providers/Microsoft.Network/virtualNetworks/vnet";
+pub const NETWORK: &str = "/subscriptions/00000000-0000-0000-0000-000000000000/resourceGroups/rg/providers/Microsoft.Network/virtualNetworks/vnet";
 
-/// A rule that it made, and of which pool it is.
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub struct Rule {
-    /// The load balancer.
-    pub lb: String,
-    /// The pool.
-    pub pool: String,
-    /// The rule.
-    pub name: String,
+/// How long it waits at most between two tries of one Service, except in some worlds.
+pub const LONGEST_RETRY_US: u64 = 40_000_000;
+/// What the names of somebody's rules begin with.
+pub const FOREIGN: &str = "somebody";
+
+/// What it watches, and where.
+const WATCHED: [(Resource, &str); 3] = [
+    (Resource::Nodes, "/api/v1/nodes"),
+    (Resource::Services, "/api/v1/services"),
+    (Resource::EndpointSlices, "/apis/discovery.k8s.io/v1/endpointslices"),
+];
+
+#[derive(Default)]
+struct Feed {
+    watch: Option<WatchId>,
+    known: BTreeSet<(String, String)>,
+    /// When a watch that could not be had is asked for again.
+    retry_at: u64,
+}
+
+/// What follows for the world.
+pub enum Effect {
+    /// An answer reaches it at this moment.
+    Answer(u64, CallId, Answer),
+    /// It has written a Lease.
+    LeaseWritten(LeaseName),
 }
 
 /// The cloud-controller-manager.
 pub struct Ccm {
     random: Random,
     balancers: usize,
-    rules: BTreeSet<Rule>,
-    /// Pools into which unknown fields were planted and that have not been made anew since.
-    pub planted: BTreeSet<(String, String)>,
-    /// Pools, by load balancer and name, that an outbound rule uses besides: not to be written (D2).
-    pub outbound: BTreeSet<(String, String)>,
-    /// In how many of a thousand steps it writes a pool of its own accord.
-    pub meddles: u64,
+    model: model::Ccm,
+    feeds: BTreeMap<Resource, Feed>,
+    /// On which load balancer each Service is, by name.
+    placed: BTreeMap<String, usize>,
+    /// Pools, by load balancer and name, that a rule of nobody uses besides: not to be written (D2).
+    pub foreign: BTreeSet<(String, String)>,
+    /// Pools to which somebody may have added a rule.
+    seen: BTreeSet<(String, String)>,
 }
 
 /// The name of a load balancer.
@@ -47,9 +67,23 @@ pub fn balancer(number: usize) -> String {
 
 impl Ccm {
     /// One that has made nothing yet.
-    pub fn new(balancers: usize, random: Random) -> Ccm {
-        let (rules, planted, outbound) = Default::default();
-        Ccm { random, balancers, rules, planted, outbound, meddles: 0 }
+    pub fn new(balancers: usize, mut random: Random) -> Ccm {
+        let lingers = random.per_mille(300);
+        let settings = Settings {
+            seed: random.next(),
+            network: NETWORK.to_owned(),
+            drops_unknown_fields: false,
+            updater: random.per_mille(400),
+            cache_us: if random.per_mille(200) { 120_000_000 } else { 0 },
+            linger_per_mille: if lingers { 100 } else { 0 },
+            linger_us: random.between(1_000_000, 60_000_000),
+            crash_per_mille: if random.per_mille(150) { 20 } else { 0 },
+            max_retry_us: if random.per_mille(200) { 300_000_000 } else { LONGEST_RETRY_US },
+            ..Settings::default()
+        };
+        let (feeds, placed, foreign, seen) = Default::default();
+        let model = model::Ccm::new(settings);
+        Ccm { random, balancers, model, feeds, placed, foreign, seen }
     }
 
     /// Makes the load balancers, each with pools that are nobody's business.
@@ -64,138 +98,272 @@ impl Ccm {
         }
     }
 
-    /// How long until its next step, in microseconds.
-    pub fn pause(&mut self) -> u64 {
-        self.random.between(300_000, 2_500_000)
+    /// It is well from now on, and behaves.
+    pub fn calm(&mut self) {
+        self.model.reconfigure(|settings| {
+            settings.linger_per_mille = 0;
+            settings.crash_per_mille = 0;
+            settings.max_retry_us = settings.max_retry_us.min(LONGEST_RETRY_US);
+        });
     }
 
-    fn wanted(&self, cluster: &Cluster) -> BTreeMap<Rule, (Family, String)> {
-        let mut wanted = BTreeMap::new();
-        for service in cluster.services.values().filter(|service| service.is_candidate()) {
-            for family in &service.families {
-                let pool = pool_name(&service.key(), *family);
-                let rule = Rule { lb: balancer(service.lb), pool, name: service.rule(*family) };
-                wanted.insert(rule, (*family, service.name.clone()));
+    /// Its updater is off: it writes pools with Services and nodes alone.
+    pub fn leave_slices_alone(&mut self) {
+        self.model.reconfigure(|settings| settings.updater = false);
+    }
+
+    /// It wants the shared Lease again and again from now on, and gives up none of it.
+    pub fn grow_busy(&mut self) {
+        self.model.reconfigure(|settings| settings.resync_us = Some(15_000_000));
+        self.calm();
+    }
+
+    /// What it has done so far.
+    pub fn counters(&self) -> Counters {
+        self.model.counters()
+    }
+
+    /// Whether it has nothing to do, and every Service that is to go is gone.
+    pub fn is_done(&self, cluster: &Cluster) -> bool {
+        self.model.is_idle() && !cluster.services.values().any(|service| service.deleting)
+    }
+
+    /// When it has something to do by time alone.
+    pub fn deadline(&self) -> Option<u64> {
+        let retry = self.feeds.values().filter(|feed| feed.watch.is_none()).map(|feed| feed.retry_at).min();
+        [self.model.deadline(), retry].into_iter().flatten().min()
+    }
+
+    /// Looks at what has changed, and goes on.
+    pub fn look(
+        &mut self,
+        kube: &mut KubeModel,
+        arm: &mut ArmModel,
+        cluster: &mut Cluster,
+        now: u64,
+    ) -> Vec<Effect> {
+        let mut calls = Vec::new();
+        for (resource, path) in WATCHED {
+            for (kind, object) in self.heard(kube, resource, path, now) {
+                self.tell(kube, cluster, now, resource, &kind, object, &mut calls);
             }
         }
-        wanted
+        if self.model.deadline().is_some_and(|at| at <= now) {
+            self.model.tick(now, &mut calls);
+        }
+        self.look_at_pools(arm, cluster);
+        self.serve(kube, arm, now, calls)
     }
 
-    /// Whether every Service has its rules, and nothing else has any.
-    pub fn is_done(&self, cluster: &Cluster) -> bool {
-        self.rules.iter().eq(self.wanted(cluster).keys())
-            && !cluster.services.values().any(|service| service.deleting)
-    }
-
-    /// One step; says in words what it did.
-    pub fn step(
+    /// Takes in an answer.
+    pub fn answered(
         &mut self,
+        kube: &mut KubeModel,
         arm: &mut ArmModel,
+        now: u64,
+        call: CallId,
+        answer: Answer,
+    ) -> Vec<Effect> {
+        let mut calls = Vec::new();
+        self.model.step(now, In::Answer(call, answer), &mut calls);
+        self.serve(kube, arm, now, calls)
+    }
+
+    /// What one of its watches shows; a new watch begins with everything there is.
+    fn heard(
+        &mut self,
+        kube: &mut KubeModel,
+        resource: Resource,
+        path: &str,
+        now: u64,
+    ) -> Vec<(String, Value)> {
+        let feed = self.feeds.entry(resource).or_default();
+        let mut lines = Vec::new();
+        let mut anew = false;
+        if feed.watch.is_none_or(|watch| kube.watch_ended(watch)) {
+            if now < feed.retry_at {
+                return Vec::new();
+            }
+            if let Some(watch) = feed.watch.take() {
+                kube.close_watch(watch);
+            }
+            feed.retry_at = now + 1_000_000;
+            let request = Request::new("GET", &format!("{path}?watch=true&timeoutSeconds=100000"));
+            let Reply::Watch(watch, first) = kube.handle(&request, now) else { return Vec::new() };
+            (feed.watch, lines, anew) = (Some(watch), first, true);
+        }
+        if let Some(watch) = feed.watch {
+            lines.extend(kube.poll_watch(watch, now));
+        }
+        let mut heard = Vec::new();
+        let mut found = BTreeSet::new();
+        for line in lines {
+            let Ok(mut event) = serde_json::from_slice::<Value>(&line) else { continue };
+            let object = event["object"].take();
+            let key = key_of(&object);
+            match text(&event["type"]) {
+                "DELETED" => feed.known.remove(&key),
+                "ADDED" | "MODIFIED" => found.insert(key.clone()) | feed.known.insert(key),
+                _ => continue,
+            };
+            heard.push((text(&event["type"]).to_owned(), object));
+        }
+        if anew {
+            let gone: Vec<(String, String)> = feed.known.difference(&found).cloned().collect();
+            feed.known.retain(|key| found.contains(key));
+            heard.extend(gone.into_iter().map(|(namespace, name)| {
+                ("DELETED".to_owned(), json!({"metadata": {"namespace": namespace, "name": name}}))
+            }));
+        }
+        heard
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "the whole world")]
+    fn tell(
+        &mut self,
         kube: &mut KubeModel,
         cluster: &mut Cluster,
         now: u64,
-    ) -> String {
-        arm.tick(now);
-        let wanted = self.wanted(cluster);
-        let surplus: Vec<Rule> =
-            self.rules.iter().filter(|rule| !wanted.contains_key(rule)).cloned().collect();
-        let lacking: Vec<Rule> = wanted.keys().filter(|rule| !self.rules.contains(rule)).cloned().collect();
-        let mut words = String::new();
-        if let Some(rule) = self.random.pick(&surplus).filter(|rule| !arm.is_updating(&rule.lb)) {
-            arm.remove_rule(&rule.lb, &rule.name);
-            self.rules.remove(&rule);
-            if !self.rules.iter().any(|other| other.lb == rule.lb && other.pool == rule.pool) {
-                arm.remove_pool(&rule.lb, &rule.pool);
-                self.planted.remove(&(rule.lb.clone(), rule.pool.clone()));
-                self.outbound.remove(&(rule.lb.clone(), rule.pool.clone()));
+        resource: Resource,
+        kind: &str,
+        object: Value,
+        calls: &mut Vec<Call>,
+    ) {
+        let (namespace, name) = key_of(&object);
+        let gone = kind == "DELETED";
+        let input = match resource {
+            Resource::Nodes if gone => In::NodeGone { name },
+            Resource::Nodes => In::Node(object),
+            Resource::Services if gone => {
+                cluster.is_gone(kube, now, &name);
+                In::ServiceGone { namespace, name }
             }
-            words = format!("rule gone: {rule:?}");
-        } else if let Some(rule) = self.random.pick(&lacking).filter(|rule| !arm.is_updating(&rule.lb)) {
-            let (family, service) = &wanted[&rule];
-            let probe = cluster.services[service].probe;
-            self.make(arm, cluster, &rule, *family, probe);
-            words = format!("rule made: {rule:?}");
+            Resource::Services => {
+                let number = cluster.services.get(&name).map(|service| service.lb);
+                let number = number.or_else(|| self.placed.get(&name).copied()).unwrap_or(0);
+                self.placed.insert(name, number);
+                In::Service { object, load_balancer: balancer(number) }
+            }
+            Resource::EndpointSlices if gone => In::SliceGone { namespace, name },
+            Resource::EndpointSlices => In::Slice(object),
+            Resource::Events
+            | Resource::Namespaces
+            | Resource::ConfigMaps
+            | Resource::Secrets
+            | Resource::Leases
+            | Resource::EventsV1 => return,
+        };
+        self.model.step(now, input, calls);
+    }
+
+    fn serve(&mut self, kube: &mut KubeModel, arm: &mut ArmModel, now: u64, calls: Vec<Call>) -> Vec<Effect> {
+        let mut effects = Vec::new();
+        for call in calls {
+            let (answer, after_us) = call.serve(kube, arm, now);
+            let is_write = matches!(call.verb, Verb::Put | Verb::Post);
+            if is_write && call.side == Side::Kubernetes && call.path_and_query.contains("/leases") {
+                effects.push(Effect::LeaseWritten(LeaseName::Shared));
+            }
+            effects.push(Effect::Answer(now + after_us + self.random.between(500, 5_000), call.id, answer));
         }
-        let dying: Vec<String> = cluster
-            .services
-            .values()
-            .filter(|service| service.deleting)
-            .filter(|service| {
-                !self.rules.iter().any(|rule| service.families.iter().any(|f| rule.name == service.rule(*f)))
-            })
-            .map(|service| service.name.clone())
+        effects
+    }
+
+    /// Pools come and go with its writes; somebody sometimes adds a rule to a new one, and takes it away when nobody
+    /// needs the pool any more.
+    fn look_at_pools(&mut self, arm: &mut ArmModel, cluster: &Cluster) {
+        let there: BTreeSet<(String, String)> = arm
+            .load_balancers()
+            .flat_map(|lb| arm.pools(lb).map(move |pool| (lb.to_owned(), pool.to_owned())))
             .collect();
-        for name in dying {
-            cluster.finalize_service(kube, now, &name);
-        }
-        if self.random.per_mille(self.meddles) {
-            words = self.meddle(arm, cluster, now);
-        }
-        words
-    }
-
-    fn make(&mut self, arm: &mut ArmModel, cluster: &Cluster, rule: &Rule, family: Family, probe: bool) {
-        if arm.members(&rule.lb, &rule.pool).is_none() {
-            let members = self.some_nodes(cluster, family);
-            let virtual_network = match self.random.below(3) {
-                0 => VirtualNetwork::Absent,
-                1 => VirtualNetwork::Pool(NETWORK.to_owned()),
-                _ => VirtualNetwork::Address(NETWORK.to_owned()),
-            };
-            arm.add_pool(&rule.lb, &rule.pool, &PoolSpec { virtual_network, members, ..PoolSpec::default() });
-            if self.random.per_mille(60) {
-                arm.add_outbound_rule(&rule.lb, &format!("outbound-{}", rule.pool), &rule.pool);
-                self.outbound.insert((rule.lb.clone(), rule.pool.clone()));
+        self.seen.retain(|pool| there.contains(pool));
+        // A load balancer that is written as a whole may lose such a rule again, or get it back.
+        let has_rule = |(lb, pool): &&(String, String)| {
+            let rules = arm.pool_json(lb, pool).map(|pool| rules_of(&pool)).unwrap_or_default();
+            rules.contains(&foreign_rule(pool))
+        };
+        self.foreign = self.seen.iter().filter(has_rule).cloned().collect();
+        let candidates = cluster.services.values().filter(|service| service.is_candidate());
+        let needed: BTreeSet<String> = candidates
+            .flat_map(|service| service.families.iter().map(|family| pool_name(&service.key(), *family)))
+            .collect();
+        self.foreign.retain(|(lb, pool)| {
+            if !needed.contains(pool) {
+                arm.remove_rule(lb, &foreign_rule(pool));
+            }
+            needed.contains(pool)
+        });
+        for (lb, pool) in there {
+            let own = pool.starts_with(NAMESPACE);
+            if self.seen.insert((lb.clone(), pool.clone())) && own && self.random.per_mille(60) {
+                arm.add_rule(&lb, &foreign_rule(&pool), &pool, true);
+                self.foreign.insert((lb, pool));
             }
         }
-        arm.add_rule(&rule.lb, &rule.name, &rule.pool, probe);
-        self.rules.insert(rule.clone());
     }
 
-    fn some_nodes(&mut self, cluster: &Cluster, family: Family) -> Vec<(String, String)> {
-        let share = self.random.below(1_001);
-        let mut chosen = Vec::new();
-        for (name, node) in &cluster.nodes {
-            if self.random.per_mille(share) {
-                chosen.push((name.clone(), address(node.address, family).to_string()));
-            }
-        }
-        chosen
-    }
-
-    /// Writes as it sees fit: a pool's members, the load balancer as a whole, or fields that nobody knows.
-    fn meddle(&mut self, arm: &mut ArmModel, cluster: &Cluster, now: u64) -> String {
-        let rules: Vec<Rule> = self.rules.iter().cloned().collect();
-        let Some(rule) = self.random.pick(&rules) else { return String::new() };
+    /// Somebody writes as he sees fit, without any lock: a pool's members, a load balancer as a whole, or fields that
+    /// nobody knows; says in words what.
+    pub fn meddle(&mut self, arm: &mut ArmModel, cluster: &Cluster, now: u64) -> String {
+        arm.tick(now);
+        let pools: Vec<(String, String)> = arm
+            .load_balancers()
+            .flat_map(|lb| arm.pools(lb).map(move |pool| (lb.to_owned(), pool.to_owned())))
+            .filter(|(_, pool)| pool.starts_with(NAMESPACE))
+            .collect();
+        let Some((lb, pool)) = self.random.pick(&pools) else { return String::new() };
         match self.random.below(10) {
             0 => {
                 if (0..self.balancers).any(|number| arm.is_updating(&balancer(number))) {
                     return String::new();
                 }
                 arm.plant_unknown_fields();
-                self.planted = rules.into_iter().map(|rule| (rule.lb, rule.pool)).collect();
                 "unknown fields planted".to_owned()
             }
-            1..3 => format!("foreign write of {}: {}", rule.lb, arm.foreign_load_balancer_put(&rule.lb, now)),
+            1..3 => format!("foreign write of {lb}: {}", arm.foreign_load_balancer_put(&lb, now)),
             _ => {
-                let family = if rule.pool.ends_with("-ipv6") { Family::V6 } else { Family::V4 };
-                let members = self.some_nodes(cluster, family);
+                let family = if pool.ends_with("-ipv6") { Family::V6 } else { Family::V4 };
+                let share = self.random.below(1_001);
+                let mut members = Vec::new();
+                for (name, node) in &cluster.nodes {
+                    if self.random.per_mille(share) {
+                        members.push((name.clone(), address(node.address, family).to_string()));
+                    }
+                }
                 let members: Vec<(&str, &str)> =
                     members.iter().map(|(name, ip)| (name.as_str(), ip.as_str())).collect();
-                let status = arm.foreign_put(&rule.lb, &rule.pool, &members, now);
-                format!("foreign write of {}/{}: {members:?} {status}", rule.lb, rule.pool)
+                let status = arm.foreign_put(&lb, &pool, &members, now);
+                format!("foreign write of {lb}/{pool}: {members:?} {status}")
             }
         }
     }
+}
 
-    /// The planted fields that did not survive.
-    pub fn unplanted(&self, arm: &ArmModel) -> Option<(String, String)> {
-        let lacks = |(lb, pool): &&(String, String)| {
-            let body = arm.pool_json(lb, pool).unwrap_or_else(|| json!({}));
-            body["fieldOfTheFuture"].is_null() || body["properties"]["fieldOfTheFuture"].is_null()
-        };
-        self.planted.iter().find(lacks).cloned()
+fn key_of(object: &Value) -> (String, String) {
+    let meta = &object["metadata"];
+    (text(&meta["namespace"]).to_owned(), text(&meta["name"]).to_owned())
+}
+
+/// The name of the rule that somebody adds to a pool.
+fn foreign_rule(pool: &str) -> String {
+    format!("{FOREIGN}-{pool}")
+}
+
+/// How many lock failures were told as events since a moment of the wall clock, in seconds since 1970.
+pub fn lock_failures(kube: &KubeModel, since: &str) -> u32 {
+    let mut count = 0;
+    for event in kube.list(Resource::Events) {
+        let of_lock = text(&event["message"]).contains("lock azure resources");
+        if of_lock && text(&event["lastTimestamp"]) >= since {
+            count += 1;
+        }
     }
+    count
+}
+
+/// The shared Lease's object, if it is there.
+pub fn lease_object(kube: &KubeModel, lease: LeaseName) -> Option<Value> {
+    kube.get(Resource::Leases, crate::leases::NAMESPACE, object_name(lease))
 }
 
 /// The name of a Service's own pool, as the cloud-controller-manager writes it.
@@ -205,7 +373,7 @@ pub fn pool_name(key: &ServiceKey, family: Family) -> String {
 }
 
 /// The names of the rules of a pool, as a GET shows them.
-pub fn rules_of(pool: &serde_json::Value) -> Vec<String> {
+pub fn rules_of(pool: &Value) -> Vec<String> {
     let rules = items(&pool["properties"]["loadBalancingRules"]).iter();
     rules.filter_map(|rule| Some(rule["id"].as_str()?.rsplit('/').next()?.to_owned())).collect()
 }

@@ -24,6 +24,8 @@ pub struct Node {
     pub excluded: bool,
     /// Whether it is Ready.
     pub ready: bool,
+    /// Whether it leaves service (N1).
+    pub draining: bool,
 }
 
 /// A pod behind a Service.
@@ -52,14 +54,14 @@ pub struct Service {
     pub paused: bool,
     /// Whether it is being deleted.
     pub deleting: bool,
+    /// Whether it is created anew, under another UID, as soon as it is gone.
+    pub returns: bool,
     /// Its pods, by slice.
     pub slices: Vec<Vec<Pod>>,
     /// The number of its load balancer.
     pub lb: usize,
-    /// Whether its rules have a health probe.
-    pub probe: bool,
-    /// Raised when its ingress changes.
-    pub ingress: u64,
+    /// Whether it has a second port.
+    pub second_port: bool,
 }
 
 impl Service {
@@ -73,13 +75,9 @@ impl Service {
         ServiceKey::new(NAMESPACE, self.name.as_str())
     }
 
-    /// The name of its rule for a family.
-    pub fn rule(&self, family: Family) -> String {
-        let prefix = RulePrefix::of(&ServiceUid::new(self.uid()));
-        match family {
-            Family::V4 => format!("{}-TCP-80", prefix.as_str()),
-            Family::V6 => format!("{}-TCP-80-IPv6", prefix.as_str()),
-        }
+    /// What the names of its rules begin with.
+    pub fn prefix(&self) -> RulePrefix {
+        RulePrefix::of(&ServiceUid::new(self.uid()))
     }
 
     /// Whether it wants pools of its own.
@@ -100,6 +98,8 @@ pub struct Cluster {
     pub nodes: BTreeMap<String, Node>,
     /// The Services that exist.
     pub services: BTreeMap<String, Service>,
+    /// The writes of slices that nobody has noted yet: name of the Service, version.
+    pub slice_writes: Vec<(String, u64)>,
     addresses: u64,
     lives: BTreeMap<String, u64>,
 }
@@ -135,7 +135,8 @@ impl Cluster {
     /// Adds a node, or creates it anew under another UID and address.
     pub fn add_node(&mut self, kube: &mut KubeModel, now: u64, name: &str) {
         let (address, life) = (self.new_address(), self.new_life(name));
-        self.nodes.insert(name.to_owned(), Node { address, life, excluded: false, ready: true });
+        self.nodes
+            .insert(name.to_owned(), Node { address, life, excluded: false, ready: true, draining: false });
         self.write_node(kube, now, name);
     }
 
@@ -146,6 +147,14 @@ impl Cluster {
             node.address = address;
         }
         self.write_node(kube, now, name);
+    }
+
+    /// The addresses of the nodes that leave service.
+    pub fn draining(&self) -> BTreeSet<IpAddr> {
+        let draining = self.nodes.values().filter(|node| node.draining);
+        draining
+            .flat_map(|node| [Family::V4, Family::V6].map(|family| address(node.address, family)))
+            .collect()
     }
 
     /// Deletes a node.
@@ -182,9 +191,13 @@ impl Cluster {
         let Some(service) = self.services.get(name).filter(|service| !service.deleting) else { return };
         let families: Vec<build::Family> =
             service.families.iter().map(|family| model_family(*family)).collect();
-        let mut object = build::service(NAMESPACE, name, &[80], &families);
-        if service.ingress > 0 {
-            object = build::with_ingress(object, &[&format!("20.0.0.{}", service.ingress % 250)]);
+        let ports: &[u16] = if service.second_port { &[80, 81] } else { &[80] };
+        let mut object = build::service(NAMESPACE, name, ports, &families);
+        if let Some(stored) = kube.get(Resource::Services, NAMESPACE, name)
+            && stored["metadata"]["uid"] == *service.uid()
+        {
+            object["status"] = stored["status"].clone();
+            object["metadata"]["finalizers"] = stored["metadata"]["finalizers"].clone();
         }
         if !service.local {
             object["spec"]["externalTrafficPolicy"] = "Cluster".into();
@@ -203,18 +216,21 @@ impl Cluster {
         }
     }
 
-    /// Takes the finalizer off a Service that is being deleted, and its slices with it.
-    pub fn finalize_service(&mut self, kube: &mut KubeModel, now: u64, name: &str) {
-        if let Some(mut object) = kube.get(Resource::Services, NAMESPACE, name) {
-            object["metadata"]["finalizers"] = Value::Array(Vec::new());
-            apply(kube, now, object);
+    /// A Service is no longer on the API server; its slices go with it.
+    pub fn is_gone(&mut self, kube: &mut KubeModel, now: u64, name: &str) {
+        if self.services.get(name).is_some_and(|service| service.deleting)
+            && kube.get(Resource::Services, NAMESPACE, name).is_none()
+        {
+            let gone = self.services.remove(name);
+            self.write_slices(kube, now, name);
+            if let Some(service) = gone.filter(|service| service.returns) {
+                self.add_service(kube, now, Service { deleting: false, returns: false, ..service });
+            }
         }
-        self.services.remove(name);
-        self.write_slices(kube, now, name);
     }
 
     /// Writes the slices of a Service as they are, one set for each family, and deletes those that it lacks.
-    pub fn write_slices(&self, kube: &mut KubeModel, now: u64, name: &str) {
+    pub fn write_slices(&mut self, kube: &mut KubeModel, now: u64, name: &str) {
         let mut wanted = BTreeSet::new();
         if let Some(service) = self.services.get(name) {
             for family in &service.families {
@@ -223,7 +239,7 @@ impl Cluster {
                     let slice =
                         build::endpoint_slice(NAMESPACE, name, index, &endpoints, model_family(*family));
                     wanted.insert(slice["metadata"]["name"].as_str().unwrap_or_default().to_owned());
-                    apply(kube, now, slice);
+                    self.slice_writes.push((name.to_owned(), apply(kube, now, slice)));
                 }
             }
         }
@@ -234,6 +250,7 @@ impl Cluster {
             .collect();
         for gone in found.iter().filter(|found| !wanted.contains(*found)) {
             kube.delete(Resource::EndpointSlices, NAMESPACE, gone, now);
+            self.slice_writes.push((name.to_owned(), kube.resource_version()));
         }
     }
 }
@@ -247,6 +264,6 @@ fn endpoint(pod: &Pod) -> Endpoint {
     }
 }
 
-fn apply(kube: &mut KubeModel, now: u64, object: Value) {
-    kube.apply(object, now).expect("the story writes whole objects");
+fn apply(kube: &mut KubeModel, now: u64, object: Value) -> u64 {
+    kube.apply(object, now).expect("the story writes whole objects")
 }

@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use pool_core::ids::{Family, NodeName, NodeUid, ServiceKey, ServiceUid, SliceKey};
 use pool_core::object::{
-    Endpoint, Kind, LeftOut, NodeObject, Object, ResourceVersion, ServiceObject, ServiceType, SliceObject,
+    Endpoint, Kind, LeftOut, NodeObject, Object, Owner, ResourceVersion, ServiceObject, ServiceType,
+    SliceObject,
 };
 use pool_core::watch::{Line, WatchFailure};
 use serde_json::Value;
@@ -32,7 +33,7 @@ pub fn number_of(text: &str) -> u64 {
 pub fn line(kind: Kind, bytes: &[u8]) -> Line {
     let undecodable = |error: &str| Line::Undecodable {
         key: None,
-        owner: None,
+        owner: Owner::Unknown,
         resource_version: None,
         error: Arc::from(error),
     };
@@ -87,7 +88,8 @@ fn object(kind: Kind, object: &Value) -> Object {
 fn service(object: &Value) -> ServiceObject {
     let (meta, spec) = (&object["metadata"], &object["spec"]);
     let families = items(&spec["ipFamilies"]).iter();
-    let exposure = format!("{}{}", spec["ports"], object["status"]["loadBalancer"]);
+    let balancer = &object["status"]["loadBalancer"];
+    let exposure = format!("{}{balancer}", spec["ports"]);
     ServiceObject {
         key: ServiceKey::new(text(&meta["namespace"]), text(&meta["name"])),
         uid: ServiceUid::new(text(&meta["uid"])),
@@ -103,6 +105,8 @@ fn service(object: &Value) -> ServiceObject {
         paused: meta["annotations"]["azure-backend-pool-controller.io/pause"] == "true",
         labels: BTreeMap::new(),
         exposure: number_of(&exposure),
+        has_class: !text(&spec["loadBalancerClass"]).is_empty(),
+        has_ingress: !items(&balancer["ingress"]).is_empty(),
     }
 }
 

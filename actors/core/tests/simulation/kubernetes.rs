@@ -7,13 +7,15 @@ use std::time::Duration;
 
 use pool_core::events::{self, PostFailure};
 use pool_core::ids::CallId;
+use pool_core::lease::LeaseName;
 use pool_core::object::Kind;
-use pool_core::route::{Delivery, KubernetesCall};
+use pool_core::route::Delivery;
 use pool_core::watch::{Ask, In, Line, WatchFailure};
 
 use simulator_models::kube::{KubeModel, Reply, Request, WatchId};
 
 use crate::decode;
+use crate::leases::LeaseStep;
 use crate::plant::Plant;
 use crate::random::Random;
 
@@ -22,12 +24,16 @@ const PAGE: u32 = 7;
 
 /// What follows for the world.
 pub enum Effect {
-    /// To a watcher, in order.
+    /// To a machine, in order.
     Tell(Delivery),
+    /// To a machine, at this moment.
+    TellAt(u64, Delivery),
     /// To the port itself, at this moment.
     Later(u64, Kind, CallId, Step),
-    /// The answer to a post, at this moment.
-    Posted(u64, CallId, Option<PostFailure>),
+    /// To the part of the port that cares for the Leases, at this moment.
+    Lease(u64, LeaseName, CallId, LeaseStep),
+    /// A Lease was written.
+    LeaseWritten(LeaseName),
 }
 
 /// What the port does with a request.
@@ -45,6 +51,8 @@ struct Stream {
     call: CallId,
     ask: Ask,
     watch: Option<WatchId>,
+    /// Whether the port has heard that the watch stands: before that, nothing can be read from it.
+    stands: bool,
     poll_at: Option<u64>,
     /// Until when nothing comes through, although the connection stands.
     stalled_until: u64,
@@ -60,36 +68,70 @@ pub struct KubernetesPort {
     lists: BTreeMap<Kind, u64>,
     /// In how many of a thousand cases an event is refused.
     pub posts_fail: u64,
+    /// Until when nothing comes through from the API server.
+    pub cut_until: u64,
 }
 
 impl KubernetesPort {
     /// A port without requests.
     pub fn new(random: Random, plant: Option<Plant>) -> KubernetesPort {
         let (streams, first_list, lists) = Default::default();
-        KubernetesPort { streams, random, plant, first_list, lists, posts_fail: 0 }
+        KubernetesPort { streams, random, plant, first_list, lists, posts_fail: 0, cut_until: 0 }
     }
 
-    /// Takes in what a machine asks.
-    pub fn call(&mut self, model: &mut KubeModel, now: u64, call: KubernetesCall) -> Vec<Effect> {
-        match call {
-            KubernetesCall::Open { call, kind, ask } => {
-                let stream = Stream { call, ask, watch: None, poll_at: None, stalled_until: 0 };
-                if let Some(Stream { watch: Some(watch), .. }) = self.streams.insert(kind, stream) {
-                    model.close_watch(watch);
-                }
-                vec![Effect::Later(now + self.latency(), kind, call, Step::Send)]
-            }
-            KubernetesCall::Post { call, event: _ } => {
-                let failure = self.random.per_mille(self.posts_fail).then(|| {
-                    if self.random.per_mille(800) {
-                        PostFailure::Transient(None)
-                    } else {
-                        PostFailure::Final(Arc::from("namespace is gone"))
-                    }
-                });
-                vec![Effect::Posted(now + self.latency(), call, failure)]
+    /// Opens a request for a watcher, and drops that kind's request before it.
+    pub fn open(
+        &mut self,
+        model: &mut KubeModel,
+        now: u64,
+        kind: Kind,
+        call: CallId,
+        ask: Ask,
+    ) -> Vec<Effect> {
+        let stream = Stream { call, ask, watch: None, stands: false, poll_at: None, stalled_until: 0 };
+        if let Some(Stream { watch: Some(watch), .. }) = self.streams.insert(kind, stream) {
+            model.close_watch(watch);
+        }
+        vec![Effect::Later(now + self.latency(), kind, call, Step::Send)]
+    }
+
+    /// Posts an event.
+    pub fn post(&mut self, now: u64, call: CallId) -> Vec<Effect> {
+        let failure = if now < self.cut_until {
+            Some(PostFailure::Transient(None))
+        } else if self.random.per_mille(self.posts_fail) {
+            Some(if self.random.per_mille(800) {
+                PostFailure::Transient(None)
+            } else {
+                PostFailure::Final(Arc::from("namespace is gone"))
+            })
+        } else {
+            None
+        };
+        vec![Effect::TellAt(now + self.latency(), posted(call, failure))]
+    }
+
+    /// Every connection is gone, because the process is.
+    pub fn close(&mut self, model: &mut KubeModel) {
+        for (_, stream) in std::mem::take(&mut self.streams) {
+            if let Some(watch) = stream.watch {
+                model.close_watch(watch);
             }
         }
+    }
+
+    /// Nothing comes through until then; some connections break at once, others only go silent.
+    pub fn cut(&mut self, model: &mut KubeModel, until: u64) -> Vec<Effect> {
+        self.cut_until = until;
+        let mut effects = Vec::new();
+        for kind in Kind::ALL {
+            if self.random.per_mille(500) {
+                effects.extend(self.break_stream(model, kind));
+            } else {
+                self.stall(kind, until);
+            }
+        }
+        effects
     }
 
     fn latency(&mut self) -> u64 {
@@ -118,6 +160,10 @@ impl KubernetesPort {
             return Vec::new();
         };
         match step {
+            Step::Send if now < self.cut_until => {
+                let why = WatchFailure::Other(Arc::from("no route to host"));
+                self.ended(kind, call, Some(why))
+            }
             Step::Send => {
                 let spread = u64::from(self.random.below(1_000) as u16);
                 let reply = model.handle(&Request::new("GET", &uri(kind, &stream.ask, spread)), now);
@@ -127,9 +173,16 @@ impl KubernetesPort {
                 }
                 vec![Effect::Later(now + after + self.latency(), kind, call, Step::Answer(reply))]
             }
+            Step::Answer(_) if now < self.cut_until => {
+                let broken = WatchFailure::Other(Arc::from("connection reset"));
+                if let Some(watch) = stream.watch.take() {
+                    model.close_watch(watch);
+                }
+                self.ended(kind, call, Some(broken))
+            }
             Step::Answer(reply) => self.answered(model, now, kind, call, reply),
             Step::Poll => {
-                if stream.poll_at != Some(now) {
+                if stream.poll_at.is_none_or(|at| at > now) {
                     return Vec::new();
                 }
                 stream.poll_at = None;
@@ -173,6 +226,9 @@ impl KubernetesPort {
                 self.ended(kind, call, Some(failure))
             }
             Reply::Watch(_, first) => {
+                if let Some(stream) = self.streams.get_mut(&kind) {
+                    stream.stands = true;
+                }
                 let mut effects = vec![Effect::Tell(Delivery::Watcher(kind, In::Opened(call)))];
                 let mut first = self.decode(kind, &first);
                 if streaming {
@@ -224,7 +280,7 @@ impl KubernetesPort {
     fn plan_poll(&mut self, model: &KubeModel, now: u64, kind: Kind) -> Option<Effect> {
         let delay = self.delay();
         let stream = self.streams.get_mut(&kind)?;
-        let watch = stream.watch?;
+        let watch = stream.watch.filter(|_| stream.stands)?;
         let due = if model.watch_ended(watch) { now } else { model.watch_deadline(watch, now)? };
         let at = due.max(now).max(stream.stalled_until) + delay;
         if stream.poll_at.is_some_and(|planned| planned <= at) {
@@ -237,6 +293,9 @@ impl KubernetesPort {
     /// The connection of a stream breaks; what was not fetched is lost.
     pub fn break_stream(&mut self, model: &mut KubeModel, kind: Kind) -> Vec<Effect> {
         let Some(stream) = self.streams.get_mut(&kind) else { return Vec::new() };
+        if !stream.stands {
+            return Vec::new();
+        }
         let (Some(watch), call) = (stream.watch.take(), stream.call) else { return Vec::new() };
         model.close_watch(watch);
         self.ended(kind, call, Some(WatchFailure::Other(Arc::from("connection reset"))))
@@ -307,6 +366,7 @@ fn escaped(token: &str) -> String {
 }
 
 /// The delivery of an answer to a post.
-pub fn posted(call: CallId, failure: Option<PostFailure>) -> Delivery {
-    Delivery::Events(events::In::Posted { call, failure })
+fn posted(call: CallId, failure: Option<PostFailure>) -> Delivery {
+    let answer = failure.map_or_else(|| Ok(Arc::from(format!("event-{}", call.0))), Err);
+    Delivery::Events(events::In::Posted { call, answer })
 }

@@ -7,13 +7,14 @@ use pool_core::sample::PoolState;
 use pool_core::view::Snapshot;
 
 use crate::plant::Plant;
+use crate::process::{Life, Process};
 use crate::random::Random;
-use crate::story::Size;
+use crate::story::{Faults, Size};
 use crate::truth::{self, Wanted};
 use crate::world::World;
 
-/// Within which time after the last fault everything must be right: the longest back-off is ten minutes, and a
-/// failure at its very end costs one more comparison (Q8, W2).
+/// Within which time after the last fault everything must be right: a take-over, the longest back-off of ten minutes
+/// (Q8, W2, W11), one look at everything and one attempt, with some room.
 const CALM_WITHIN_US: u64 = 15 * 60 * 1_000_000;
 /// How long it must stay right.
 const STAYS_RIGHT_US: u64 = 70_000_000;
@@ -29,8 +30,14 @@ pub struct Played {
     pub puts: u64,
     /// How many reports were told.
     pub reports: u64,
+    /// How many terms of leadership there were.
+    pub terms: u64,
+    /// How long we, and others, held the shared Lease, in seconds.
+    pub held: (u64, u64),
     /// When it had come to rest, in microseconds after the last fault.
     pub rested_us: u64,
+    /// The last messages.
+    pub trace: String,
 }
 
 /// A world that went wrong.
@@ -53,6 +60,15 @@ pub fn size_of(seed: u64) -> Size {
         nodes: 3 + random.place(6),
         balancers: 1 + random.place(3),
         seconds: 60 + random.below(180),
+        replicas: 1 + random.place(3),
+        faults: Faults {
+            arm: random.per_mille(800),
+            kube: random.per_mille(650),
+            processes: random.per_mille(700),
+            leases: random.per_mille(500),
+            edges: random.per_mille(500),
+            meddling: random.per_mille(600),
+        },
     }
 }
 
@@ -66,7 +82,10 @@ pub fn play(seed: u64, size: Size, plant: Option<Plant>) -> Result<Played, Faile
     let why = match outcome {
         Ok(Ok(rested_us)) => {
             let (happened, watchdog) = (world.happened(), &world.watchdog);
-            return Ok(Played { happened, puts: watchdog.puts, reports: watchdog.reports, rested_us });
+            let terms = watchdog.tenure.terms;
+            let held = watchdog.tenure.held(0, world.now());
+            let (puts, reports) = (watchdog.puts, watchdog.reports);
+            return Ok(Played { happened, puts, reports, terms, held, rested_us, trace: world.trace() });
         }
         Ok(Err(why)) => why,
         Err(panic) => {
@@ -75,18 +94,18 @@ pub fn play(seed: u64, size: Size, plant: Option<Plant>) -> Result<Played, Faile
             format!("a machine panics: {}", text.unwrap_or("without words"))
         }
     };
-    let why = format!("at {:.6} s: {why}", world.now() as f64 / 1e6);
+    let why = format!("at {:.6} s: {why} ({:?})", world.now() as f64 / 1e6, world.settings());
     Err(Failed { size, why, trace: world.trace() })
 }
 
 fn through(world: &mut World, size: Size) -> Result<u64, String> {
     world.begin()?;
-    let end = size.seconds * 1_000_000;
-    world.run_until(end)?;
-    world.calm();
+    world.run_until(world.now() + size.seconds * 1_000_000)?;
+    let end = world.calm()?;
+    let end = world.stir(end)?;
     let mut right_since = None;
     let mut wrong = String::new();
-    let mut now = end;
+    let mut now = world.now().max(end);
     while now < end + CALM_WITHIN_US {
         now += LOOK_US;
         world.run_until(now)?;
@@ -95,7 +114,7 @@ fn through(world: &mut World, size: Size) -> Result<u64, String> {
             Ok(()) => {
                 let since = *right_since.get_or_insert(now);
                 if now >= since + STAYS_RIGHT_US {
-                    return Ok(since - end);
+                    return Ok(since.saturating_sub(end));
                 }
             }
         }
@@ -106,25 +125,18 @@ fn through(world: &mut World, size: Size) -> Result<u64, String> {
 /// Whether everything is as it should be when nothing happens any more.
 fn rest(world: &World) -> Result<(), String> {
     if !world.ccm.is_done(&world.story.cluster) {
-        return Err("the cloud-controller-manager is at work".to_owned());
+        return Err(format!("the cloud-controller-manager is at work: {:?}", world.ccm.counters()));
     }
     let mut wanted = truth::wanted_pools(&world.kube);
-    wanted.retain(|pool, _| !world.ccm.outbound.iter().any(|(_, outbound)| outbound == pool));
+    wanted.retain(|pool, _| !world.ccm.foreign.iter().any(|(_, foreign)| foreign == pool));
     if let Some(wrong) = truth::first_wrong(&wanted, &world.arm) {
         return Err(wrong);
     }
-    for process in &world.processes {
-        let snapshot = process.snapshot.as_deref().ok_or("nothing was published")?;
-        shown(world, &wanted, snapshot)?;
-        let has_machine =
-            |name: &String| process.replica.pools.keys().any(|id| id.pool.folded() == name.as_str());
-        if let Some(name) = wanted.keys().find(|name| !has_machine(name)) {
-            return Err(format!("{name} has no machine"));
-        }
-        let machines = process.replica.pools.len();
-        if machines > wanted.len() + process.replica.by_take {
-            return Err(format!("{machines} pools have machines, {} should", wanted.len()));
-        }
+    if world.watchdog.tenure.leader().is_empty() {
+        return Err("W8: nobody leads".to_owned());
+    }
+    for (number, process) in world.processes.iter().enumerate().filter(|(_, process)| process.is_there()) {
+        at_rest(world, &wanted, number, process)?;
     }
     let (lost, counted) = (world.arm.counters().silently_lost, world.watchdog.lost);
     // Where operations run on, a foreign write between an operation's end and the poll that tells of it looks the
@@ -132,26 +144,49 @@ fn rest(world: &World) -> Result<(), String> {
     if counted > lost && world.arm.settings().operation.is_none() {
         return Err(format!("W2: {counted} writes are counted as lost, and {lost} were"));
     }
-    let counted = world.watchdog.counted();
-    let gauge: Vec<(PoolState, i64)> = world
-        .watchdog
-        .gauge
-        .iter()
-        .filter(|(_, pools)| **pools != 0)
-        .map(|(state, pools)| (*state, *pools))
-        .collect();
-    if !gauge.iter().copied().eq(counted.iter().map(|(state, pools)| (*state, *pools))) {
-        return Err(format!("E2: the gauge says {gauge:?}, the pools say {counted:?}"));
+    Ok(())
+}
+
+/// Whether a process shows and counts what is.
+fn at_rest(
+    world: &World,
+    wanted: &BTreeMap<String, Wanted>,
+    number: usize,
+    process: &Process,
+) -> Result<(), String> {
+    if process.life != Life::Runs {
+        return Err(format!("process {number} is {:?}", process.life));
     }
-    let total: i64 = gauge.iter().map(|(_, pools)| pools).sum();
+    let snapshot = process.snapshot.as_deref().ok_or("nothing was published")?;
+    let leads = *process.identity == *world.watchdog.tenure.leader();
+    shown(world, wanted, snapshot, leads).map_err(|why| format!("process {number}: {why}"))?;
+    let has_machine =
+        |name: &String| process.replica.pools.keys().any(|id| id.pool.folded() == name.as_str());
+    if let Some(name) = wanted.keys().find(|name| !has_machine(name)) {
+        return Err(format!("{name} has no machine in process {number}"));
+    }
+    let machines = process.replica.pools.len();
+    if machines > wanted.len() + process.replica.by_take {
+        return Err(format!("{machines} pools have machines, {} should", wanted.len()));
+    }
+    let (gauge, counted) = (world.watchdog.gauge(number), world.watchdog.counted(number));
+    if gauge != counted {
+        return Err(format!("E2: the gauge of process {number} says {gauge:?}, the pools say {counted:?}"));
+    }
+    let total: i64 = gauge.values().sum();
     if usize::try_from(total) != Ok(wanted.len()) {
-        return Err(format!("E2: {total} pools are counted, not {}", wanted.len()));
+        return Err(format!("E2: {total} pools are counted by process {number}, not {}", wanted.len()));
     }
     Ok(())
 }
 
 /// Whether the snapshot shows what is.
-fn shown(world: &World, wanted: &BTreeMap<String, Wanted>, snapshot: &Snapshot) -> Result<(), String> {
+fn shown(
+    world: &World,
+    wanted: &BTreeMap<String, Wanted>,
+    snapshot: &Snapshot,
+    leads: bool,
+) -> Result<(), String> {
     let services: BTreeSet<&str> = world.story.cluster.services.keys().map(String::as_str).collect();
     if !snapshot.services.keys().map(|key| &*key.name).eq(services.iter().copied()) {
         return Err(format!("H3: {:?} are shown, there are {services:?}", snapshot.services.keys()));
@@ -161,11 +196,14 @@ fn shown(world: &World, wanted: &BTreeMap<String, Wanted>, snapshot: &Snapshot) 
         return Err(format!("H3: {ghost} is shown and is nobody's"));
     }
     if snapshot.pools.len() != wanted.len() {
-        return Err(format!("H3: {} pools are shown, not {}", snapshot.pools.len(), wanted.len()));
+        let lacks =
+            wanted.keys().find(|name| !snapshot.pools.keys().any(|id| id.pool.folded() == name.as_str()));
+        return Err(format!("H3: {lacks:?} is not shown"));
     }
     for (id, view) in &snapshot.pools {
         let members = truth::members(&world.arm, id.lb.as_str(), id.pool.as_str());
-        if view.state != PoolState::Right {
+        // Whoever has led once may have been left with changes that only a leader can carry out.
+        if leads && view.state != PoolState::Right || view.state == PoolState::Attempting {
             return Err(format!("{id} is {:?} since {:?}: {view:?}", view.state, view.since));
         }
         if view.observed.as_ref() != Some(&members) {
@@ -173,28 +211,77 @@ fn shown(world: &World, wanted: &BTreeMap<String, Wanted>, snapshot: &Snapshot) 
         }
     }
     for (lb, lane) in &snapshot.lanes {
-        if lane.writing.is_some() || !lane.waiting.is_empty() {
+        if lane.writing.is_some() || leads && !lane.waiting.is_empty() {
             return Err(format!("the lane of {lb} is not at rest: {lane:?}"));
         }
     }
     Ok(())
 }
 
-/// Finds a smaller story of the same seed that fails too: fewer Services, nodes, load balancers, seconds.
+/// Finds a smaller story of the same seed that fails too: fewer processes, faults, Services, nodes, load balancers,
+/// seconds.
 pub fn shrink(failed: Failed, seed: u64) -> Failed {
     let mut smallest = failed;
     for _ in 0..6 {
-        let Size { services, nodes, balancers, seconds } = smallest.size;
+        let known = smallest.size;
+        let Size { services, nodes, seconds, faults, .. } = known;
+        let without = |faults: Faults| Size { faults, ..known };
         let tries = [
+            Size { replicas: 1, ..known },
+            Size { replicas: 2.min(known.replicas), ..known },
+            without(Faults { arm: false, ..faults }),
+            without(Faults { kube: false, ..faults }),
+            without(Faults { processes: false, ..faults }),
+            without(Faults { leases: false, ..faults }),
+            without(Faults { edges: false, ..faults }),
+            without(Faults { meddling: false, ..faults }),
             Size { seconds: seconds / 2, ..smallest.size },
             Size { services: services.div_ceil(2), ..smallest.size },
             Size { nodes: nodes.div_ceil(2).max(2), ..smallest.size },
             Size { balancers: 1, ..smallest.size },
         ];
-        let known = Size { services, nodes, balancers, seconds };
         let smaller = tries.into_iter().filter(|size| *size != known && size.seconds > 2);
         let Some(found) = smaller.into_iter().find_map(|size| play(seed, size, None).err()) else { break };
         smallest = found;
     }
     smallest
+}
+
+/// How the shared Lease was shared over a while in which nothing failed and everybody wanted it.
+#[derive(Clone, Copy, Debug)]
+pub struct Duty {
+    /// How long it was watched, in seconds.
+    pub watched: u64,
+    /// How long it was ours, and others', in seconds.
+    pub held: (u64, u64),
+    /// The longest time for which nobody else could have had it, in seconds.
+    pub longest: u64,
+    /// The longest time for which nobody else had it, in seconds.
+    pub without: u64,
+    /// How many PUTs were sent.
+    pub puts: u64,
+}
+
+/// Lets a cluster churn while the cloud-controller-manager reconciles everything again and again.
+///
+/// # Errors
+/// What the watchdog finds.
+pub fn duty(seed: u64) -> Result<Duty, String> {
+    let (arm, kube, processes, leases, edges, meddling) = Default::default();
+    let faults = Faults { arm, kube, processes, leases, edges, meddling };
+    let size = Size { services: 12, nodes: 8, balancers: 3, seconds: 600, replicas: 2, faults };
+    let mut world = World::new(seed, size, None);
+    world.begin()?;
+    world.ccm.grow_busy();
+    world.run_until(world.now() + 60_000_000)?;
+    let (from, before) = (world.now(), world.watchdog.puts);
+    world.run_until(from + size.seconds * 1_000_000)?;
+    let tenure = &world.watchdog.tenure;
+    Ok(Duty {
+        watched: size.seconds,
+        held: tenure.held(from, world.now()),
+        longest: tenure.longest(from, world.now()),
+        without: tenure.longest_without_others(from, world.now()),
+        puts: world.watchdog.puts - before,
+    })
 }

@@ -7,16 +7,17 @@ use pool_core::board::Board;
 use pool_core::directory::Directory;
 use pool_core::discovery::Discovery;
 use pool_core::events::Emitter;
-use pool_core::ids::{Epoch, PoolId};
+use pool_core::ids::PoolId;
 use pool_core::informer::Informer;
+use pool_core::leader::Leader;
 use pool_core::machine::{Machine, Now};
 use pool_core::object::Kind;
 use pool_core::outbox::Outbox;
 use pool_core::queue::PoolQueue;
 use pool_core::route::{Address, Delivery, Said, route};
 use pool_core::watch::Watcher;
-use pool_core::writer::{Standing, Writer};
-use pool_core::{directory, discovery, events, informer, queue, watch, writer};
+use pool_core::writer::Writer;
+use pool_core::{directory, discovery, events, informer, leader, queue, watch, writer};
 
 /// How often a machine may act on its deadline in one turn.
 const TICKS_PER_TURN: usize = 32;
@@ -41,6 +42,8 @@ pub enum Actor {
     Pool(PoolId, u64),
     /// The writer.
     Writer,
+    /// The Leader.
+    Leader,
     /// The event emitter.
     Events,
     /// The board.
@@ -64,12 +67,14 @@ impl Actor {
             Address::Directory => Actor::Directory,
             Address::Pool(_) => Actor::Registry,
             Address::Writer => Actor::Writer,
+            Address::Leader => Actor::Leader,
             Address::Events => Actor::Events,
             Address::Board => Actor::Board,
             Address::ArmPort => Actor::ArmPort,
             Address::KubernetesPort => Actor::KubernetesPort,
             Address::Metrics => Actor::Metrics,
-            Address::Host => Actor::Host,
+            // Nobody notes starts here: the world itself tells the Leader to begin.
+            Address::Host | Address::Starts => Actor::Host,
         }
     }
 }
@@ -90,6 +95,8 @@ pub struct Params {
     pub queue: queue::Params,
     /// The writer's.
     pub writer: writer::Params,
+    /// The Leader's.
+    pub leader: leader::Params,
     /// The emitter's.
     pub events: events::Params,
 }
@@ -117,6 +124,7 @@ pub struct Replica {
     /// The pools' machines, each with its number.
     pub pools: BTreeMap<PoolId, (u64, PoolQueue)>,
     writer: Writer,
+    leader: Leader,
     emitter: Emitter,
     board: Board,
     started: u64,
@@ -138,6 +146,7 @@ impl Replica {
             directory: Directory::new(params.directory.clone()),
             pools: BTreeMap::new(),
             writer: Writer::new(params.writer.clone()),
+            leader: Leader::new(params.leader.clone()),
             emitter: Emitter::new(params.events.clone()),
             board: Board::new(),
             started: 0,
@@ -148,19 +157,12 @@ impl Replica {
         }
     }
 
-    /// What each machine is told first, by a process that nobody competes with.
+    /// What each machine is told first.
     pub fn first_words() -> Vec<(Actor, Delivery)> {
-        let term = Epoch(1);
-        let standing = Standing::Leading { epoch: term, until: Now::NEVER };
-        let mut words = vec![
-            (Actor::Directory, Delivery::Directory(directory::In::Epoch(term))),
-            (Actor::Writer, Delivery::Writer(writer::In::Standing(standing))),
-        ];
         let starts = Kind::ALL
             .into_iter()
             .map(|kind| (Actor::Watcher(kind), Delivery::Watcher(kind, watch::In::Start)));
-        words.extend(starts);
-        words
+        starts.chain([(Actor::Leader, Delivery::Leader(leader::In::Start))]).collect()
     }
 
     /// Puts a delivery on the edge from `from` to where it goes; tells the edge and how many wait on it now.
@@ -203,7 +205,10 @@ impl Replica {
             match input {
                 queue::In::Assigned(_) => {}
                 queue::In::Take(_) => self.by_take += 1,
-                queue::In::Observed(_) | queue::In::Finished(..) | queue::In::Verified(_) => return None,
+                queue::In::Observed(_)
+                | queue::In::Pace(_)
+                | queue::In::Finished(..)
+                | queue::In::Verified(_) => return None,
             }
             self.started += 1;
             let machine = PoolQueue::new(pool.clone(), self.params.queue.clone());
@@ -253,6 +258,7 @@ impl Replica {
                 Some(_) | None => Turn { steps: Vec::new(), deadline: None },
             },
             Actor::Writer => run(&mut self.writer, now, batch, Delivery::for_writer, Said::Writer),
+            Actor::Leader => run(&mut self.leader, now, batch, Delivery::for_leader, Said::Leader),
             Actor::Events => run(&mut self.emitter, now, batch, Delivery::for_events, Said::Events),
             Actor::Board => run(&mut self.board, now, batch, Delivery::for_board, Said::Board),
             Actor::Registry | Actor::KubernetesPort | Actor::ArmPort | Actor::Metrics | Actor::Host => {

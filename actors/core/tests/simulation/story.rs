@@ -17,6 +17,27 @@ pub struct Size {
     pub balancers: usize,
     /// Seconds of churn.
     pub seconds: u64,
+    /// Processes of the controller.
+    pub replicas: usize,
+    /// What goes wrong.
+    pub faults: Faults,
+}
+
+/// What goes wrong in a world; a failing one is tried again with less.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Faults {
+    /// ARM fails, throttles, loses answers.
+    pub arm: bool,
+    /// The API server fails, lags, restarts.
+    pub kube: bool,
+    /// Processes crash, stop for a while, are cut off, are told to end.
+    pub processes: bool,
+    /// Requests about Leases are lost, late, answered twice, refused.
+    pub leases: bool,
+    /// Receivers stall for seconds.
+    pub edges: bool,
+    /// Somebody without any lock writes pools and load balancers.
+    pub meddling: bool,
 }
 
 /// The story.
@@ -26,12 +47,15 @@ pub struct Story {
     size: Size,
     random: Random,
     names: u64,
+    /// Whether Services come, go and change: it keeps the cloud-controller-manager busy.
+    changes_services: bool,
 }
 
 impl Story {
     /// Its beginning.
-    pub fn new(size: Size, random: Random) -> Story {
-        Story { cluster: Cluster::default(), size, random, names: 0 }
+    pub fn new(size: Size, mut random: Random) -> Story {
+        let changes_services = random.per_mille(500);
+        Story { cluster: Cluster::default(), size, random, names: 0, changes_services }
     }
 
     /// Writes the first state.
@@ -57,11 +81,18 @@ impl Story {
     pub fn happen(&mut self, kube: &mut KubeModel, now: u64) -> String {
         let dice = self.random.below(1_000);
         match dice {
-            0..560 => self.pods(kube, now),
-            560..640 => self.scale(kube, now),
-            640..710 => self.slices(kube, now),
-            710..840 => self.nodes(kube, now),
-            _ => self.services(kube, now),
+            0..640 => self.pods(kube, now),
+            640..730 => self.scale(kube, now),
+            730..820 => self.slices(kube, now),
+            820..930 => self.nodes(kube, now),
+            930..950 => match self.any_service() {
+                Some(name) => {
+                    self.change_service(kube, now, &name, |service| service.paused = !service.paused)
+                }
+                None => String::new(),
+            },
+            _ if self.changes_services => self.services(kube, now),
+            _ => self.pods(kube, now),
         }
     }
 
@@ -95,12 +126,12 @@ impl Story {
             local: self.random.per_mille(920),
             paused: false,
             deleting: false,
+            returns: false,
             slices: (0..slices)
                 .map(|_| (0..self.random.below(4)).filter_map(|_| self.new_pod()).collect())
                 .collect(),
             lb: self.random.place(self.size.balancers),
-            probe: self.random.per_mille(900),
-            ingress: 0,
+            second_port: self.random.per_mille(200),
         };
         let words = format!("create {}", service.name);
         self.cluster.add_service(kube, now, service);
@@ -185,7 +216,8 @@ impl Story {
                 self.cluster.move_node(kube, now, &name);
                 format!("new address of {name}")
             }
-            (60..75, Some(name)) => self.change_node(kube, now, &name, |node| node.excluded = !node.excluded),
+            (60..70, Some(name)) => self.change_node(kube, now, &name, |node| node.excluded = !node.excluded),
+            (70..80, Some(name)) => self.change_node(kube, now, &name, |node| node.draining = !node.draining),
             (_, Some(name)) => self.change_node(kube, now, &name, |node| node.ready = !node.ready),
         }
     }
@@ -230,11 +262,10 @@ impl Story {
                 format!("delete {name}")
             }
             35..42 => {
-                // Deleted and created under the same name before anybody has cleaned up.
-                if let Some(service) =
-                    self.cluster.services.get(&name).filter(|service| !service.deleting).cloned()
-                {
-                    self.cluster.add_service(kube, now, service);
+                // Created under the same name as soon as it is gone.
+                self.cluster.delete_service(kube, now, &name);
+                if let Some(service) = self.cluster.services.get_mut(&name) {
+                    service.returns = true;
                 }
                 format!("recreate {name}")
             }
@@ -244,7 +275,7 @@ impl Story {
             }
             50..65 => self.change_service(kube, now, &name, |service| service.local = !service.local),
             65..85 => self.change_service(kube, now, &name, |service| service.paused = !service.paused),
-            _ => self.change_service(kube, now, &name, |service| service.ingress += 1),
+            _ => self.change_service(kube, now, &name, |service| service.second_port = !service.second_port),
         }
     }
 
@@ -258,15 +289,30 @@ impl Story {
         let Some(service) = self.cluster.services.get_mut(name) else { return String::new() };
         change(service);
         let words = format!(
-            "change {name}: local {} paused {} ingress {}",
-            service.local, service.paused, service.ingress
+            "change {name}: local {} paused {} second port {}",
+            service.local, service.paused, service.second_port
         );
         self.cluster.write_service(kube, now, name);
         words
     }
 
+    /// The pods of each Service move: to one node, and to another one than that if all are there already.
+    pub fn stir(&mut self, kube: &mut KubeModel, now: u64) {
+        let nodes: Vec<String> = self.cluster.nodes.keys().cloned().collect();
+        let names: Vec<String> = self.cluster.services.keys().cloned().collect();
+        for name in names {
+            let Some(service) = self.cluster.services.get_mut(&name) else { continue };
+            let is_there = |node: &&String| service.slices.iter().flatten().all(|pod| pod.node == **node);
+            let node = nodes.iter().find(|node| !is_there(node) || service.pods() == 0);
+            let Some(node) = node.cloned() else { continue };
+            service.slices = vec![vec![Pod { node, ready: true, terminating: false }]];
+            self.cluster.write_slices(kube, now, &name);
+        }
+    }
+
     /// The churn is over: what a person or the cluster itself would put in order is put in order.
     pub fn settle(&mut self, kube: &mut KubeModel, now: u64) {
+        self.cluster.nodes.values_mut().for_each(|node| node.draining = false);
         self.evict(kube, now);
         let names: Vec<String> = self.cluster.services.keys().cloned().collect();
         for name in names {

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::fmt::Write as _;
 
-use pool_core::arm::{ArmAnswer, ArmCall};
+use pool_core::arm::{ArmAnswer, ArmRequest};
 use pool_core::route::Delivery;
 
 use crate::replica::Actor;
@@ -19,19 +19,19 @@ const LONGEST: usize = 240;
 pub enum Entry {
     /// In words.
     Words(String),
-    /// A machine heard something.
-    Heard(Actor, Box<Delivery>),
-    /// ARM was called, and will answer at that moment.
-    Called(Box<ArmCall>, u64, Box<ArmAnswer>),
+    /// A machine of a process heard something.
+    Heard(usize, Actor, Box<Delivery>),
+    /// A request reached ARM, whose answer arrives at that moment.
+    Called(Box<ArmRequest>, u64, Box<ArmAnswer>),
 }
 
 impl Entry {
     fn words(&self) -> String {
         match self {
             Entry::Words(words) => words.clone(),
-            Entry::Heard(who, what) => format!("{who:?} <- {what:?}"),
-            Entry::Called(call, at, answer) => {
-                format!("arm <- {} {:?}; at {:.6}: {answer:?}", call.id.0, call.request, *at as f64 / 1e6)
+            Entry::Heard(process, who, what) => format!("{process} {who:?} <- {what:?}"),
+            Entry::Called(request, at, answer) => {
+                format!("arm <- {request:?}; at {:.6}: {answer:?}", *at as f64 / 1e6)
             }
         }
     }

@@ -1,43 +1,60 @@
-//! What must hold at every moment, judged from outside of the machines: by what they say, and by what reaches ARM.
+//! What must hold at every moment, judged from outside of the machines: by what they say, by what reaches ARM, and by
+//! the truth of the Lease objects.
+
+#[path = "watchdog/puts.rs"]
+mod puts;
+#[path = "watchdog/steps.rs"]
+mod steps;
+#[path = "watchdog/tenure.rs"]
+mod tenure;
+#[path = "watchdog/traffic.rs"]
+mod traffic;
+#[path = "watchdog/versions.rs"]
+mod versions;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
 
 use pool_core::events;
-use pool_core::ids::{AttemptId, Etag, LbName, PoolId, ServiceUid};
-use pool_core::report::{Report, Subject, What};
-use pool_core::route::{Delivery, PoolMessage, Said};
-use pool_core::sample::{PoolState, Sample};
-use pool_core::{queue, writer};
+use pool_core::ids::{AttemptId, Epoch, PoolId, RulePrefix, ServiceUid};
+use pool_core::lease::LeaseName;
+use pool_core::machine::Now;
+use pool_core::route::Delivery;
+use pool_core::sample::{GateClass, PoolState, Sample};
 use serde_json::Value;
-use simulator_models::arm::{ArmModel, Reply};
 
-use crate::ccm::{pool_name, rules_of};
+use crate::ccm::pool_name;
 use crate::cluster::Cluster;
-use crate::decode::items;
+use crate::process::Settings;
 use crate::replica::Actor;
+use puts::Puts;
+use tenure::Tenure;
+use traffic::Sender;
+use versions::{Horizon, Versions};
+
+pub use puts::Put;
 
 /// How long a Service must have had, or lacked, something for the controller to be held to it.
 const NOTICED_US: u64 = 3_000_000;
 /// How long after a pause the last write may still be sent: those that were under way.
-const PAUSE_NOTICED_US: u64 = 30_000_000;
-/// How long a Take may go unanswered.
-const TAKE_US: u64 = 5_000_000;
-
-/// A PUT that is about to be sent.
-pub struct Put<'a> {
-    /// The pool.
-    pub pool: &'a PoolId,
-    /// The entity tag that it carries.
-    pub if_match: Option<&'a Etag>,
-    /// Its body.
-    pub body: &'a Value,
-}
+const PAUSE_NOTICED_US: u64 = 45_000_000;
+/// How long a Take may go unanswered: an edge may stall that long, and another one after it.
+const TAKE_US: u64 = 25_000_000;
+/// How long the way from the Directory to a pool may take.
+const ASSIGNED_US: u64 = 25_000_000;
+/// How long a process may go on to post events after it has lost leadership, or been woken.
+const POSTS_US: u64 = 60_000_000;
+/// How often a change may be retried (Q7): what every process is told.
+pub const MAX_RETRIES: u32 = 3;
+/// How many attempts in a row may fail without anybody being told.
+const UNTOLD: u32 = 5;
 
 /// A Service as it was over time.
 #[derive(Clone, Debug)]
 struct Known {
     pools: BTreeSet<String>,
-    rules: BTreeSet<String>,
+    prefix: RulePrefix,
     candidate: bool,
     /// Whether it has endpoints, and since when that is so.
     has: (bool, u64),
@@ -46,25 +63,62 @@ struct Known {
     paused: Option<u64>,
 }
 
-/// Judges a world.
-#[derive(Default)]
-pub struct Watchdog {
-    /// How long emptiness must last before a pool is emptied (G2).
-    empty_confirm_us: u64,
-    services: BTreeMap<String, Known>,
-    /// Since when the controller may not see everything.
+/// What one process has said and done.
+struct Within {
+    /// Who it is in our Lease; `None` where nobody competes.
+    identity: Option<Arc<str>>,
+    /// The version of our Lease that it was last shown with a holder.
+    lease_seen: Option<Arc<str>>,
+    /// When it was started, or went on after it had been stopped.
+    started_at: u64,
+    /// Since when it may not see everything.
     blind_since: Option<u64>,
-    busy_until: BTreeMap<LbName, u64>,
-    own_operation: BTreeMap<LbName, String>,
-    /// The entity tag of the load balancer just before the last PUT.
-    tag_before: Option<String>,
     states: BTreeMap<Actor, PoolState>,
     told: BTreeSet<(Actor, AttemptId, ServiceUid, &'static str)>,
     takes: BTreeMap<(PoolId, AttemptId), u64>,
     /// Pools of which a PUT was accepted, or may have been, since they last counted as written.
     accepted: BTreeSet<PoolId>,
     /// The gauge of pools by state, as the recorder would have it.
-    pub gauge: BTreeMap<PoolState, i64>,
+    gauge: BTreeMap<PoolState, i64>,
+    horizon: Horizon,
+    sender: Sender,
+    /// The Services that the Directory has last given each pool, and until when it had given others.
+    given: BTreeMap<PoolId, Given>,
+    /// Before when another try of a pool is useless, as the writer has last said it of which attempt (Q6).
+    eligible: BTreeMap<PoolId, (AttemptId, Now)>,
+    /// In which term, and for which Services, a pool was last given its level.
+    assigned: BTreeMap<PoolId, (Epoch, Vec<ServiceUid>)>,
+    /// Until when a pool is parked, on the process's own clock (Q5).
+    parked: BTreeMap<PoolId, Now>,
+    /// How many attempts in a row failed and were not told.
+    untold: BTreeMap<PoolId, u32>,
+    /// Pools of which a failure for good was told and that have not been written since.
+    given_up: BTreeSet<PoolId>,
+}
+
+#[derive(Default)]
+struct Given {
+    services: BTreeSet<ServiceUid>,
+    /// When each Service was taken away.
+    gone: BTreeMap<ServiceUid, u64>,
+}
+
+/// Judges a world.
+#[derive(Default)]
+pub struct Watchdog {
+    /// Whether chapter 5b's guards are on, and how long emptiness must then last before a pool is emptied (G2).
+    guarded: bool,
+    empty_confirm_us: u64,
+    services: BTreeMap<String, Known>,
+    within: Vec<Within>,
+    calls: Puts,
+    /// The truth about the Leases.
+    pub tenure: Tenure,
+    versions: Versions,
+    /// The addresses of draining nodes, and since when.
+    draining: BTreeMap<String, u64>,
+    /// When ARM last closed each class to anybody, and until when.
+    throttled: BTreeMap<GateClass, (u64, u64)>,
     /// How many writes were counted as lost (W2).
     pub lost: u64,
     /// How many PUTs were sent.
@@ -75,13 +129,127 @@ pub struct Watchdog {
 
 impl Watchdog {
     /// One that has seen nothing.
-    pub fn new(empty_confirm_us: u64) -> Watchdog {
-        Watchdog { empty_confirm_us, ..Watchdog::default() }
+    pub fn new(guarded: bool, empty_confirm_us: u64) -> Watchdog {
+        Watchdog { guarded, empty_confirm_us, ..Watchdog::default() }
     }
 
-    /// The controller may not see everything from now on, or sees it again.
-    pub fn blind(&mut self, now: u64, blind: bool) {
-        self.blind_since = if blind { self.blind_since.or(Some(now)) } else { None };
+    /// A process starts.
+    pub fn start(&mut self, now: u64, identity: Option<Arc<str>>, settings: &Settings) {
+        self.within.push(Within {
+            identity,
+            lease_seen: None,
+            started_at: now,
+            blind_since: Some(now),
+            states: BTreeMap::new(),
+            told: BTreeSet::new(),
+            takes: BTreeMap::new(),
+            accepted: BTreeSet::new(),
+            gauge: BTreeMap::new(),
+            horizon: Horizon::default(),
+            sender: Sender::new(now, settings),
+            given: BTreeMap::new(),
+            eligible: BTreeMap::new(),
+            assigned: BTreeMap::new(),
+            parked: BTreeMap::new(),
+            untold: BTreeMap::new(),
+            given_up: BTreeSet::new(),
+        });
+    }
+
+    /// A process is gone: it owes nothing more.
+    pub fn end(&mut self, process: usize) {
+        let within = &mut self.within[process];
+        within.takes.clear();
+        within.states.clear();
+        within.gauge.clear();
+    }
+
+    /// A process that was stopped goes on.
+    pub fn wakes(&mut self, now: u64, process: usize) {
+        let within = &mut self.within[process];
+        within.started_at = now;
+        within.takes.values_mut().for_each(|since| *since = now);
+        within.given.values_mut().for_each(|given| given.gone.values_mut().for_each(|gone| *gone = now));
+    }
+
+    /// Whether a PUT of a process is unanswered.
+    pub fn has_open_put(&self, now: u64, process: usize) -> bool {
+        self.calls.is_open(now, Some(process))
+    }
+
+    /// A process may not see everything from now on, or sees it again.
+    pub fn blind(&mut self, now: u64, process: usize, blind: bool) {
+        let within = &mut self.within[process];
+        within.blind_since = if blind { within.blind_since.or(Some(now)) } else { None };
+    }
+
+    /// A Lease was written.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn lease_written(&mut self, now: u64, lease: LeaseName, object: &Value) -> Result<(), String> {
+        let (calls, within) = (&self.calls, &self.within);
+        let open = |holder: Option<&str>| {
+            let process = holder.and_then(|holder| {
+                within.iter().position(|within| within.identity.as_deref() == Some(holder))
+            });
+            (holder.is_none() || process.is_some()) && calls.is_open(now, process)
+        };
+        let knows = |identity: &str, version: &str| {
+            let mut of = within.iter().filter(|within| within.identity.as_deref() == Some(identity));
+            of.any(|within| within.lease_seen.as_deref() == Some(version))
+        };
+        self.tenure.written(now, lease, object, open, knows)
+    }
+
+    /// These addresses drain from now on, and no others.
+    pub fn note_draining(&mut self, now: u64, addresses: &BTreeSet<String>) {
+        self.draining.retain(|address, _| addresses.contains(address));
+        for address in addresses {
+            self.draining.entry(address.clone()).or_insert(now);
+        }
+    }
+
+    /// A slice of a Service was written.
+    pub fn note_slice(&mut self, service: &str, version: u64) {
+        self.versions.note(service, version);
+    }
+
+    /// ARM's word that a class is throttled reaches a process.
+    pub fn on_throttled(&mut self, now: u64, process: usize, class: GateClass, span: Duration) {
+        let sender = &mut self.within[process].sender;
+        sender.throttled(now, class, span);
+        if let Some(told) = sender.told(class) {
+            let known = self.throttled.entry(class).or_insert(told);
+            *known = (*known).max(told);
+        }
+    }
+
+    /// W6: a gate is closed only because ARM has said so, and only for what it was said of.
+    ///
+    /// # Errors
+    /// The one that should not be.
+    pub fn on_gate(&self, now: u64, class: GateClass, until: Option<u64>) -> Result<(), String> {
+        let Some(until) = until.filter(|until| *until > now) else { return Ok(()) };
+        match self.throttled.get(&class) {
+            Some((_, told)) if until <= told + TAKE_US => Ok(()),
+            told => {
+                Err(format!("W6: the gate of {class:?} is closed until {until}, and ARM has said {told:?}"))
+            }
+        }
+    }
+
+    /// E1: only the leader tells.
+    ///
+    /// # Errors
+    /// That another one does.
+    pub fn on_post(&self, now: u64, process: usize) -> Result<(), String> {
+        let within = &self.within[process];
+        let Some(identity) = &within.identity else { return Ok(()) };
+        if within.started_at + POSTS_US < now && self.tenure.is_bystander(now, identity) {
+            return Err(format!("E1: {identity} posts an event, and {:?} leads", self.tenure.leader()));
+        }
+        Ok(())
     }
 
     /// Notes what the cluster is like.
@@ -92,7 +260,7 @@ impl Watchdog {
             let has = service.pods() > 0;
             let known = self.services.entry(service.uid()).or_insert_with(|| Known {
                 pools: families().map(|family| pool_name(&service.key(), *family)).collect(),
-                rules: families().map(|family| service.rule(*family)).collect(),
+                prefix: service.prefix(),
                 candidate: false,
                 has: (has, now),
                 had_until: if has { now } else { 0 },
@@ -113,244 +281,37 @@ impl Watchdog {
         }
     }
 
-    /// Judges a PUT as it reaches ARM.
-    ///
-    /// # Errors
-    /// What is wrong with it.
-    pub fn before_put(&mut self, arm: &mut ArmModel, now: u64, put: &Put<'_>) -> Result<(), String> {
-        arm.tick(now);
-        self.puts += 1;
-        let lb = &put.pool.lb;
-        if self.busy_until.get(lb).is_some_and(|until| *until > now) {
-            return Err(format!("W1: a second PUT on {lb} while the first is unanswered"));
-        }
-        let current = arm.etag(lb.as_str());
-        self.tag_before.clone_from(&current);
-        let given = put.if_match.map(Etag::as_str).ok_or("W2: a PUT without If-Match")?;
-        if current.as_deref() != Some(given) {
-            return Ok(()); // It will be refused: nothing is written.
-        }
-        if arm.is_updating(lb.as_str())
-            && self.own_operation.get(lb).map(String::as_str) == current.as_deref()
-        {
-            return Err(format!("W2: a PUT on {lb} while our own operation runs there"));
-        }
-        let Some(pool) = arm.pool_json(lb.as_str(), put.pool.pool.as_str()) else {
-            return Err(format!("D2: a PUT of {}, which does not exist", put.pool));
-        };
-        let owners = self.proof(put.pool, &pool)?;
-        self.judge_pause(now, put.pool, &owners)?;
-        let before = items(&pool["properties"]["loadBalancerBackendAddresses"]).len();
-        let after = put.body["properties"]["loadBalancerBackendAddresses"].as_array();
-        let after = after.ok_or("W3: a PUT without the address array")?.len();
-        if after == 0 && before > 0 { self.judge_emptying(now, put.pool, &owners) } else { Ok(()) }
-    }
-
-    /// D2, from the model's own state: gives the Services whose rules use the pool.
-    fn proof(&self, id: &PoolId, pool: &Value) -> Result<Vec<Known>, String> {
-        let properties = &pool["properties"];
-        if !properties["outboundRule"].is_null() || !properties["inboundNatRules"].is_null() {
-            return Err(format!("D2: a PUT of {id}, which an outbound or NAT rule uses"));
-        }
-        let rules = rules_of(pool);
-        if rules.is_empty() {
-            return Err(format!("D2: a PUT of {id}, which no rule uses"));
-        }
-        let mut owners = Vec::new();
-        for rule in rules {
-            let mut known = self.services.values().filter(|known| known.rules.contains(&rule));
-            let Some(owner) = known.find(|known| known.pools.contains(id.pool.folded())) else {
-                return Err(format!("D2: a PUT of {id}, whose rule {rule} is of no Service of that name"));
-            };
-            owners.push(owner.clone());
-        }
-        Ok(owners)
-    }
-
-    fn judge_pause(&self, now: u64, id: &PoolId, owners: &[Known]) -> Result<(), String> {
-        let since = owners.iter().filter_map(|owner| owner.paused).min();
-        let noticed = since.is_some_and(|since| since + PAUSE_NOTICED_US < now);
-        if noticed && self.blind_since.is_none() {
-            return Err(format!("D1: a PUT of {id}, which is paused since {since:?}"));
-        }
-        Ok(())
-    }
-
-    /// G2: the last member of a live Service's pool goes only after its emptiness has lasted, and never because a
-    /// source broke.
-    fn judge_emptying(&self, now: u64, id: &PoolId, owners: &[Known]) -> Result<(), String> {
-        for owner in owners.iter().filter(|owner| owner.candidate) {
-            let (has, since) = owner.has;
-            match self.blind_since {
-                None => {
-                    let too_soon = now < owner.had_until + self.empty_confirm_us;
-                    if has && now >= since + NOTICED_US || too_soon {
-                        return Err(format!("G2: {id} is emptied: {owner:?}"));
-                    }
-                }
-                Some(blind) => {
-                    // What it believes may be from before it went blind, but not from before that.
-                    if has && since + NOTICED_US + self.empty_confirm_us < blind {
-                        return Err(format!("G2: {id} is emptied by a broken source: {owner:?}"));
-                    }
-                }
-            }
-        }
-        Ok(())
-    }
-
-    /// Notes how ARM took a PUT.
-    pub fn after_put(&mut self, arm: &ArmModel, now: u64, put: &Put<'_>, reply: &Reply) {
-        let lb = &put.pool.lb;
-        let (until, accepted) = match reply {
-            Reply::Answer(response) => {
-                (now + response.latency_us, response.status < 300 || response.status >= 500)
-            }
-            Reply::Lost { latency_us } => (now + latency_us, true),
-            Reply::Refused => (now, false),
-        };
-        self.busy_until.insert(lb.clone(), until);
-        if accepted {
-            self.accepted.insert(put.pool.clone());
-        }
-        // An entity tag that moved with the PUT is that of its own operation; whoever was refused moved none.
-        let tag = arm.etag(lb.as_str());
-        if tag != self.tag_before && arm.is_updating(lb.as_str()) {
-            self.own_operation.insert(lb.clone(), tag.unwrap_or_default());
-        }
-    }
-
-    /// Judges one step of a machine by what it said.
-    ///
-    /// # Errors
-    /// What is wrong with it.
-    pub fn on_step(
-        &mut self,
-        now: u64,
-        who: &Actor,
-        input: Option<&Delivery>,
-        said: &[Said],
-    ) -> Result<(), String> {
-        if let Actor::Pool(pool, _) = who {
-            return self.on_pool_step(who, pool, input, said);
-        }
-        if let Some(Delivery::Writer(writer::In::Taken(pool, attempt, _))) = input {
-            self.takes.remove(&(pool.clone(), *attempt));
-        }
-        for said in said {
-            if let Said::Writer(writer::Out::Take(pool, attempt)) = said {
-                self.takes.insert((pool.clone(), *attempt), now);
-            }
-            if let Said::Writer(writer::Out::Finished(pool, _, queue::Outcome::Written { .. })) = said
-                && !self.accepted.remove(pool)
-            {
-                return Err(format!("W2: {pool} counts as written, and no PUT of it was accepted"));
-            }
-        }
-        Ok(())
-    }
-
-    fn on_pool_step(
-        &mut self,
-        who: &Actor,
-        pool: &PoolId,
-        input: Option<&Delivery>,
-        said: &[Said],
-    ) -> Result<(), String> {
-        let before = self.states.get(who).copied();
-        let finished = match input {
-            Some(Delivery::Pool(_, PoolMessage::In(queue::In::Finished(attempt, _)))) => Some(*attempt),
-            Some(Delivery::Pool(_, PoolMessage::In(queue::In::Take(attempt)))) => {
-                let answers = |said: &&Said| matches!(said, Said::Pool(queue::Out::Taken(of, id, _)) if of == pool && id == attempt);
-                if said.iter().filter(answers).count() != 1 {
-                    return Err(format!("Q3: {pool} does not answer the Take {attempt}"));
-                }
-                None
-            }
-            Some(_) | None => None,
-        };
-        for said in said {
-            if let Said::Pool(queue::Out::Report(report)) = said {
-                self.on_report(who, pool, before, finished, report)?;
-            }
-            if let Said::Pool(queue::Out::Sample(Sample::PoolState { from, to })) = said {
-                if self.states.get(who) != from.as_ref() {
-                    return Err(format!("E2: {pool} leaves {from:?} and was counted {before:?}"));
-                }
-                match to {
-                    Some(to) => self.states.insert(who.clone(), *to),
-                    None => self.states.remove(who),
-                };
-            }
-        }
-        let is_due = said.iter().any(|said| matches!(said, Said::Pool(queue::Out::Due(..))));
-        let state = self.states.get(who).copied();
-        if is_due && matches!(state, Some(PoolState::Paused | PoolState::Parked)) {
-            return Err(format!("Q5, D1: {pool} is due while it is {state:?}"));
-        }
-        Ok(())
-    }
-
-    /// E1: one event of each reason per Service and attempt, and none but for an outcome.
-    fn on_report(
-        &mut self,
-        who: &Actor,
-        pool: &PoolId,
-        before: Option<PoolState>,
-        finished: Option<AttemptId>,
-        report: &Report,
-    ) -> Result<(), String> {
-        self.reports += 1;
-        let reason = match report.what {
-            What::Updated { .. } => "updated",
-            What::Retrying { .. } => "retrying",
-            What::FailedTerminal { .. } | What::FailedExhausted { .. } => "failed",
-            What::NotManageable { .. }
-            | What::Shared { .. }
-            | What::Held { .. }
-            | What::DataError { .. }
-            | What::Undecodable { .. } => return Ok(()),
-        };
-        let Some(attempt) = finished.filter(|_| before == Some(PoolState::Attempting)) else {
-            return Err(format!(
-                "E1: {pool} reports {reason} while it is {before:?}, outcome of {finished:?}"
-            ));
-        };
-        for subject in &report.subjects {
-            if let Subject::Service(service) = subject
-                && !self.told.insert((who.clone(), attempt, service.uid.clone(), reason))
-            {
-                return Err(format!("E1: {pool} reports {reason} twice for attempt {attempt}"));
-            }
-        }
-        Ok(())
-    }
-
-    /// Takes in what reaches the recorder.
-    pub fn on_metric(&mut self, sample: &Sample) {
+    /// Takes in what reaches the recorder of a process.
+    pub fn on_metric(&mut self, process: usize, sample: &Sample) {
         self.lost += u64::from(*sample == Sample::LostWrite);
         if let Sample::PoolState { from, to } = sample {
             for (state, by) in [(from, -1), (to, 1)] {
                 if let Some(state) = state {
-                    *self.gauge.entry(*state).or_default() += by;
+                    *self.within[process].gauge.entry(*state).or_default() += by;
                 }
             }
         }
     }
 
-    /// Whether every Take was answered in time.
+    /// Whether every Take of a process was answered in time.
     ///
     /// # Errors
     /// The one that was not.
-    pub fn takes_answered(&self, now: u64) -> Result<(), String> {
-        let late = self.takes.iter().find(|(_, since)| **since + TAKE_US < now);
+    pub fn takes_answered(&self, now: u64, process: usize) -> Result<(), String> {
+        let late = self.within[process].takes.iter().find(|(_, since)| **since + TAKE_US < now);
         late.map_or(Ok(()), |(take, since)| Err(format!("Q3: the Take {take:?} of {since} is not answered")))
     }
 
-    /// The states under which pools are counted, by what they said.
-    pub fn counted(&self) -> BTreeMap<PoolState, i64> {
+    /// The gauge of pools by state as a process's recorder has it.
+    pub fn gauge(&self, process: usize) -> BTreeMap<PoolState, i64> {
+        let gauge = self.within[process].gauge.iter();
+        gauge.filter(|(_, pools)| **pools != 0).map(|(state, pools)| (*state, *pools)).collect()
+    }
+
+    /// The states under which a process's pools are counted, by what they said.
+    pub fn counted(&self, process: usize) -> BTreeMap<PoolState, i64> {
         let mut counted = BTreeMap::new();
-        for state in self.states.values() {
+        for state in self.within[process].states.values() {
             *counted.entry(*state).or_default() += 1;
         }
         counted

@@ -68,7 +68,11 @@ fn fault(random: &mut Random) -> Fault {
         0..2 => FaultEffect::LoseAnswer,
         2 => FaultEffect::Refuse,
         3..6 => FaultEffect::Answer(answer(status, "Planned", None)),
-        6 => FaultEffect::Answer(answer(429, "TooManyRequests", [None, Some(2), Some(20)][random.place(3)])),
+        6 => FaultEffect::Answer(answer(
+            429,
+            "TooManyRequests",
+            [None, Some(2), Some(20), Some(60), Some(60)][random.place(5)],
+        )),
         7 => FaultEffect::Answer(answer(429, "RetryableErrorDueToAnotherOperation", Some(3))),
         8 => FaultEffect::AnswerAfterApplying(answer([502, 504][random.place(2)], "Planned", None)),
         _ => FaultEffect::FailOperation {
@@ -80,14 +84,22 @@ fn fault(random: &mut Random) -> Fault {
     Fault { target, every: random.between(1, 8), limit: None, load_balancer: None, effect }
 }
 
-/// Changes what ARM does to requests; says in words how.
-pub fn change_arm(random: &mut Random, arm: &mut ArmModel, port: &mut ArmPort) -> String {
-    let faults: Vec<Fault> = (0..random.below(3)).map(|_| fault(random)).collect();
+/// Changes what ARM does to requests, for long or not; says in words how.
+pub fn change_arm(random: &mut Random, arm: &mut ArmModel, long: bool) -> String {
+    let mut faults: Vec<Fault> = (0..random.below(3)).map(|_| fault(random)).collect();
+    if long {
+        // ARM refuses whatever is written for a long while, with something that is worth another try.
+        let target = FaultTarget::PoolPut;
+        let answer = match random.below(4) {
+            0..2 => answer(409, "AnotherOperationInProgress", None),
+            2 => answer(429, "TooManyRequests", Some(45)),
+            _ => answer(429, "RetryableErrorDueToAnotherOperation", Some(3)),
+        };
+        let effect = FaultEffect::Answer(answer);
+        faults = vec![Fault { target, every: 1, limit: None, load_balancer: None, effect }];
+    }
     let silent_loss = if random.per_mille(150) { 0.3 } else { 0.0 };
-    port.twice = if random.per_mille(400) { 60 } else { 0 };
-    port.late = if random.per_mille(100) { 20 } else { 0 };
-    let words =
-        format!("ARM: silent loss {silent_loss}, twice {}, late {}, {faults:?}", port.twice, port.late);
+    let words = format!("ARM: silent loss {silent_loss}, {faults:?}");
     arm.reconfigure(|settings| {
         settings.faults = faults;
         settings.silent_loss = silent_loss;
@@ -95,13 +107,25 @@ pub fn change_arm(random: &mut Random, arm: &mut ArmModel, port: &mut ArmPort) -
     words
 }
 
+/// In how many of a thousand cases answers come twice, and in how many late.
+pub fn answers(random: &mut Random) -> (u64, u64) {
+    (if random.per_mille(400) { 60 } else { 0 }, if random.per_mille(100) { 20 } else { 0 })
+}
+
 /// ARM does what it is asked from now on.
-pub fn clear_arm(arm: &mut ArmModel, port: &mut ArmPort) {
-    (port.twice, port.late) = (0, 0);
+pub fn clear_arm(arm: &mut ArmModel) {
     arm.reconfigure(|settings| {
         settings.faults.clear();
         settings.silent_loss = 0.0;
     });
+}
+
+/// Nothing goes wrong in the ports of a process from now on.
+pub fn clear_port(kubernetes: &mut KubernetesPort, azure: &mut ArmPort) {
+    (azure.twice, azure.late) = (0, 0);
+    kubernetes.posts_fail = 0;
+    kubernetes.cut_until = 0;
+    kubernetes.unstall();
 }
 
 /// Changes what the API server does; says in words how, and whether the controller may be blind for a while.
@@ -168,12 +192,10 @@ pub fn change_kube(
 }
 
 /// The API server is well again.
-pub fn clear_kube(kube: &mut KubeModel, port: &mut KubernetesPort) {
+pub fn clear_kube(kube: &mut KubeModel) {
     kube.down(false);
     kube.lag(0);
     kube.slow(0);
     kube.answer_429(0, 0);
     kube.refuse_streaming_lists(StreamingLists::Served);
-    port.posts_fail = 0;
-    port.unstall();
 }

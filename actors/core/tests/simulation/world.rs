@@ -1,72 +1,94 @@
-//! The world: one simulated clock, the processes of the controller, the modelled ARM and API server, and what
-//! happens to them. One seed decides everything.
+//! The world: one time, the processes of the controller with clocks of their own, the modelled ARM and API server, the
+//! cloud-controller-manager, and what happens to them. One seed decides everything.
 
-use std::collections::BTreeMap;
+#[path = "world/edges.rs"]
+mod edges;
+#[path = "world/faults.rs"]
+mod faults;
+#[path = "world/ports.rs"]
+mod ports;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use pool_core::arm::ArmAnswer;
-use pool_core::events::PostFailure;
-use pool_core::ids::{CallId, LbName, NetworkId};
-use pool_core::informer::{Counts, Selector};
+use pool_core::arm::{ArmAnswer, ArmCall};
+use pool_core::ids::CallId;
+use pool_core::lease::LeaseName;
 use pool_core::machine::Now;
 use pool_core::object::Kind;
-use pool_core::route::{ArmMessage, Delivery, HostMessage, PoolMessage};
-use pool_core::view::Snapshot;
-use pool_core::{directory, discovery, events, informer, queue, writer};
-use simulator_models::arm::ArmModel;
+use pool_core::route::Delivery;
+use pool_core::sample::GateClass;
+use pool_core::writer;
+use simulator_models::arm::{ArmModel, Latency};
+use simulator_models::ccm::{Answer, CallId as CcmCall};
 use simulator_models::kube::{self, KubeModel};
 
-use crate::azure::ArmPort;
+use crate::azure::Sent;
 use crate::ccm::{self, Ccm};
-use crate::kubernetes::{self, Effect, KubernetesPort, Step};
+use crate::kubernetes::{Effect, Step};
+use crate::leases::LeaseStep;
 use crate::plant::{Plant, Saboteur};
+use crate::process::{EMPTY_CONFIRM_US, Life, Process, Settings};
 use crate::random::Random;
-use crate::replica::{Actor, EdgeId, Params, Replica, routed};
+use crate::replica::{Actor, EdgeId};
 use crate::story::{Size, Story};
 use crate::trace::{Entry, Trace};
-use crate::watchdog::{Watchdog, is_telling};
+use crate::watchdog::Watchdog;
 use crate::weather;
 
-/// How long after a fault of the API server ends the controller must see everything again.
-const SIGHT_US: u64 = 90_000_000;
-/// G2, in microseconds.
-const EMPTY_CONFIRM_US: u64 = 60_000_000;
+/// How long it takes until everything has been seen again: a look at all load balancers, with some room.
+const SEEN_AGAIN_US: u64 = 120_000_000;
 
 /// What happens at a moment.
 enum Happening {
-    /// A batch arrives at the end of an edge.
-    Arrive(usize, EdgeId),
-    /// A machine's timer goes off.
-    Timer(usize, Actor, Now),
-    /// The kubernetes port goes on with a request.
-    Kube(usize, Kind, CallId, Step),
-    /// The answer to a post.
-    Posted(usize, CallId, Option<PostFailure>),
-    /// The answer of ARM to a call.
-    Answered(usize, CallId, ArmAnswer),
+    /// Something of a process.
+    Of(usize, Inner),
+    /// A request about a Lease reaches the API server, or its answer the port.
+    Lease(usize, LeaseName, CallId, LeaseStep),
+    /// A request reaches ARM.
+    Land(usize, CallId, Box<Sent>),
     /// Something happens in the cluster.
     Story,
-    /// The cloud-controller-manager takes a step.
+    /// The cloud-controller-manager looks.
     Ccm,
+    /// An answer reaches the cloud-controller-manager.
+    CcmAnswered(CcmCall, Answer),
+    /// Somebody without a lock writes.
+    Meddle,
     /// The weather of ARM changes.
     ArmWeather,
     /// The weather of the API server changes.
     KubeWeather,
-    /// The controller sees everything again, unless there was another fault.
-    Sight(u64),
+    /// Something happens to a process.
+    Fault,
+    /// A process starts in a place.
+    Start(usize),
+    /// A process is killed, unless it has ended.
+    Kill(usize),
+    /// A process is told to end.
+    TellToEnd(usize),
+    /// A process that was stopped goes on.
+    Wake(usize),
+    /// A process sees everything again, unless there was another fault.
+    Sight(usize, u64),
 }
 
-/// One process with its ports.
-pub struct Process {
-    /// Its machines.
-    pub replica: Replica,
-    /// Its port to Kubernetes.
-    pub kubernetes: KubernetesPort,
-    /// Its port to ARM.
-    pub azure: ArmPort,
-    /// What it last published.
-    pub snapshot: Option<Arc<Snapshot>>,
+/// What happens within a process: not while it is stopped, and not when it is gone.
+enum Inner {
+    /// A batch arrives at the end of an edge.
+    Arrive(EdgeId),
+    /// A machine's timer goes off.
+    Timer(Actor, Now),
+    /// The kubernetes port goes on with a request.
+    Kube(Kind, CallId, Step),
+    /// Something for a machine reaches a port.
+    Tell(Delivery),
+    /// A call to ARM is sent.
+    Send(Box<ArmCall>),
+    /// The answer of ARM to a call.
+    Answered(CallId, Box<ArmAnswer>, Option<(GateClass, Duration)>),
 }
 
 /// The world.
@@ -74,72 +96,33 @@ pub struct World {
     now: u64,
     happened: u64,
     calendar: BTreeMap<(u64, u64), Happening>,
+    size: Size,
+    settings: Settings,
+    plant: Option<Plant>,
     delays: Random,
     /// In how many of a thousand cases a batch is slow on its edge.
     slow_edges: u64,
     weather: Random,
+    fates: Random,
     /// The modelled API server.
     pub kube: KubeModel,
     kube_seen: u64,
     /// The modelled ARM.
     pub arm: ArmModel,
-    /// The processes; leases will make more than one of them worth having.
+    /// The processes, those that are gone too.
     pub processes: Vec<Process>,
     /// The cluster and its story.
     pub story: Story,
     /// The cloud-controller-manager.
     pub ccm: Ccm,
+    ccm_at: Option<u64>,
+    draining: Arc<writer::Draining>,
     /// The judge.
     pub watchdog: Watchdog,
     saboteur: Saboteur,
     faults: u64,
     stormy: bool,
-    /// Whether ARM has weather at all in this world.
-    arm_weather: bool,
-    /// Whether the API server has.
-    kube_weather: bool,
     trace: Trace,
-}
-
-fn params(plant: Option<Plant>, balancers: usize) -> Params {
-    let seconds = Duration::from_secs;
-    let guarded = plant != Some(Plant::GuardOff);
-    Params {
-        informer: informer::Params {
-            counts: Counts::Hosted,
-            multi_slb: true,
-            namespaces: std::collections::BTreeSet::new(),
-            selector: Selector::default(),
-            last_known_for: seconds(300),
-        },
-        discovery: discovery::Params {
-            load_balancers: (0..balancers).map(|number| LbName::new(ccm::balancer(number))).collect(),
-            interval: seconds(60),
-        },
-        directory: directory::Params {
-            removal_delay: seconds(if guarded { 30 } else { 0 }),
-            empty_confirm: seconds(if guarded { EMPTY_CONFIRM_US / 1_000_000 } else { 0 }),
-            cluster_name: Arc::from("kubernetes"),
-        },
-        queue: queue::Params {
-            quiet_period: Duration::from_millis(500),
-            max_delay: seconds(2),
-            min_interval: seconds(5),
-            retry_interval: seconds(30),
-            max_retries: 3,
-            after_failure: Some(seconds(60)),
-        },
-        writer: writer::Params {
-            turns: 64,
-            if_match: true,
-            etag_rounds: 3,
-            client_retries: 3,
-            writes_per_5_minutes: 500,
-            reads_per_5_minutes: 5_000,
-            network: Some(NetworkId::new(ccm::NETWORK)),
-        },
-        events: events::Params { capacity: 1_000, per_second: 10, burst: 100 },
-    }
 }
 
 impl World {
@@ -148,34 +131,37 @@ impl World {
         let mut random = Random::new(seed);
         let climate = weather::climate(&mut random.fork());
         let mut arm = ArmModel::new(climate);
-        let ccm = Ccm::new(size.balancers, random.fork());
+        let mut ccm = Ccm::new(size.balancers, random.fork());
         ccm.begin(&mut arm);
-        let settings = kube::Settings { seed, ..kube::Settings::default() };
-        let process = Process {
-            replica: Replica::new(params(plant, size.balancers)),
-            kubernetes: KubernetesPort::new(random.fork(), plant),
-            azure: ArmPort::new(random.fork(), plant),
-            snapshot: None,
-        };
+        let api = kube::Settings { seed, ..kube::Settings::default() };
+        let mut settings = Settings::new(&mut random.fork(), size);
+        settings.upstream &= plant.is_none();
+        if settings.upstream {
+            ccm.leave_slices_alone();
+        }
         World {
             now: 0,
             happened: 0,
             calendar: BTreeMap::new(),
+            size,
+            settings,
+            plant,
             delays: random.fork(),
             slow_edges: if random.per_mille(250) { 200 } else { 10 },
             weather: random.fork(),
-            kube: KubeModel::new(settings),
+            fates: random.fork(),
+            kube: KubeModel::new(api),
             kube_seen: 0,
             arm,
-            processes: vec![process],
+            processes: Vec::new(),
             story: Story::new(size, random.fork()),
             ccm,
-            watchdog: Watchdog::new(EMPTY_CONFIRM_US),
+            ccm_at: None,
+            draining: Arc::default(),
+            watchdog: Watchdog::new(!settings.upstream, EMPTY_CONFIRM_US),
             saboteur: Saboteur::new(plant, random.fork()),
             faults: 0,
             stormy: true,
-            arm_weather: random.per_mille(800),
-            kube_weather: random.per_mille(650),
             trace: Trace::new(),
         }
     }
@@ -183,6 +169,11 @@ impl World {
     /// The moment, in microseconds.
     pub fn now(&self) -> u64 {
         self.now
+    }
+
+    /// What all processes are told.
+    pub fn settings(&self) -> Settings {
+        self.settings
     }
 
     /// How many things have happened.
@@ -193,6 +184,10 @@ impl World {
     fn at(&mut self, time: u64, happening: Happening) {
         self.happened += 1;
         self.calendar.insert((time.max(self.now), self.happened), happening);
+    }
+
+    fn within(&mut self, time: u64, process: usize, inner: Inner) {
+        self.at(time, Happening::Of(process, inner));
     }
 
     fn note(&mut self, words: String) {
@@ -210,35 +205,87 @@ impl World {
     /// What the watchdog finds.
     pub fn begin(&mut self) -> Result<(), String> {
         self.story.begin(&mut self.kube);
-        self.watchdog.note(0, &self.story.cluster);
-        for happening in [Happening::Story, Happening::Ccm, Happening::ArmWeather, Happening::KubeWeather] {
-            let at = self.delays.between(0, 5_000_000);
+        self.note_cluster()?;
+        self.furnish()?;
+        for happening in [
+            Happening::Story,
+            Happening::Ccm,
+            Happening::Meddle,
+            Happening::ArmWeather,
+            Happening::KubeWeather,
+            Happening::Fault,
+        ] {
+            let at = self.now + self.delays.between(0, 5_000_000);
             self.at(at, happening);
         }
-        self.ccm.meddles = 120;
-        for process in 0..self.processes.len() {
-            for (actor, delivery) in Replica::first_words() {
-                self.turn(process, &actor, vec![delivery])?;
-            }
+        for slot in 0..self.size.replicas {
+            let later = if slot == 0 { 0 } else { self.fates.below(20_000_000) };
+            self.at(self.now + later, Happening::Start(slot));
         }
         Ok(())
     }
 
-    /// The churn and all faults end.
-    pub fn calm(&mut self) {
+    /// The cloud-controller-manager makes what the first Services need, with an ARM that is fast.
+    fn furnish(&mut self) -> Result<(), String> {
+        let climate = self.arm.settings().clone();
+        let fast = Latency::Fixed { us: 1_000 };
+        self.arm.reconfigure(|settings| {
+            (settings.get_latency, settings.put_latency, settings.operation) = (fast, fast, None);
+        });
+        self.plan_ccm(0);
+        while self.now == 0 || !self.ccm.is_done(&self.story.cluster) && self.now < 60_000_000 {
+            self.run_until(self.now + 100_000)?;
+        }
+        self.arm.reconfigure(|settings| *settings = climate);
+        Ok(())
+    }
+
+    /// The churn and all faults end; tells when the last process that was stopped goes on.
+    ///
+    /// # Errors
+    /// What the watchdog finds.
+    pub fn calm(&mut self) -> Result<u64, String> {
         self.stormy = false;
-        self.ccm.meddles = 0;
         self.story.settle(&mut self.kube, self.now);
-        self.watchdog.note(self.now, &self.story.cluster);
-        for process in &mut self.processes {
-            weather::clear_kube(&mut self.kube, &mut process.kubernetes);
-            weather::clear_arm(&mut self.arm, &mut process.azure);
+        self.ccm.calm();
+        self.note_cluster()?;
+        weather::clear_kube(&mut self.kube);
+        weather::clear_arm(&mut self.arm);
+        for process in 0..self.processes.len() {
+            self.heal(process);
         }
         if self.weather.per_mille(400) {
             // The last fault of all: nobody remembers anything, everything is listed once more.
             self.kube.restart();
         }
         self.note("calm".to_owned());
+        let stopped = self.processes.iter().filter_map(|process| match process.life {
+            Life::Stopped(until) => Some(until),
+            Life::Runs | Life::Gone => None,
+        });
+        Ok(stopped.max().unwrap_or(self.now))
+    }
+
+    /// In `compatibility: upstream` nothing but a change makes anything right (C2): when the cloud-controller-manager
+    /// has done its part and everything has been seen again, each Service's pods move. Tells when, or the moment given.
+    ///
+    /// # Errors
+    /// What the watchdog finds.
+    pub fn stir(&mut self, end: u64) -> Result<u64, String> {
+        if !self.settings.upstream {
+            return Ok(end);
+        }
+        let latest = end + 10 * SEEN_AGAIN_US;
+        let mut done_since = None;
+        while self.now < latest && done_since.is_none_or(|since| self.now < since + SEEN_AGAIN_US) {
+            self.run_until(self.now + 5_000_000)?;
+            let done = self.now > end && self.ccm.is_done(&self.story.cluster);
+            done_since = if done { done_since.or(Some(self.now)) } else { None };
+        }
+        self.story.stir(&mut self.kube, self.now);
+        self.note_cluster()?;
+        self.note("everything changes".to_owned());
+        Ok(self.now)
     }
 
     /// Lets time pass up to this moment.
@@ -253,10 +300,7 @@ impl World {
             self.happen(happening)?;
             if self.kube.revision() != self.kube_seen {
                 self.kube_seen = self.kube.revision();
-                for process in 0..self.processes.len() {
-                    let effects = self.processes[process].kubernetes.wake(&self.kube, self.now);
-                    self.follow(process, effects);
-                }
+                self.kube_moved()?;
             }
             if number % 100 == 0 {
                 self.check()?;
@@ -267,245 +311,179 @@ impl World {
         self.check()
     }
 
+    fn kube_moved(&mut self) -> Result<(), String> {
+        for process in 0..self.processes.len() {
+            if self.processes[process].is_there() {
+                let Process { kubernetes, leases, .. } = &mut self.processes[process];
+                let mut effects = kubernetes.wake(&self.kube, self.now);
+                effects.extend(leases.wake(&self.kube, self.now));
+                self.follow(process, effects)?;
+            }
+        }
+        let at = self.now + self.delays.between(500, 20_000);
+        self.plan_ccm(at);
+        Ok(())
+    }
+
+    fn plan_ccm(&mut self, at: u64) {
+        let at = at.max(self.now + 1);
+        if self.ccm_at.is_none_or(|planned| planned > at || planned <= self.now) {
+            self.ccm_at = Some(at);
+            self.at(at, Happening::Ccm);
+        }
+    }
+
     fn check(&self) -> Result<(), String> {
-        for process in &self.processes {
-            process.replica.check()?;
+        for (number, process) in self.processes.iter().enumerate() {
+            if process.life == Life::Runs {
+                process.replica.check()?;
+                self.watchdog.takes_answered(self.now, number)?;
+            }
         }
-        self.watchdog.takes_answered(self.now)?;
-        match self.ccm.unplanted(&self.arm) {
-            Some(pool) => Err(format!("W3: unknown fields of {pool:?} are gone")),
-            None => Ok(()),
-        }
+        Ok(())
     }
 
     fn happen(&mut self, happening: Happening) -> Result<(), String> {
         let now = self.now;
         match happening {
-            Happening::Arrive(process, edge) => self.arrive(process, &edge)?,
-            Happening::Timer(process, actor, at) => {
-                if self.processes[process].replica.armed.get(&actor) == Some(&at) {
-                    self.processes[process].replica.armed.remove(&actor);
-                    self.turn(process, &actor, Vec::new())?;
-                }
-            }
-            Happening::Kube(process, kind, call, step) => {
-                let effects = self.processes[process].kubernetes.step(&mut self.kube, now, kind, call, step);
-                self.follow(process, effects);
-            }
-            Happening::Posted(process, call, failure) => {
-                self.turn(process, &Actor::Events, vec![kubernetes::posted(call, failure)])?;
-            }
-            Happening::Answered(process, call, answer) => {
-                let delivery = Delivery::Writer(writer::In::Answered(call, answer));
-                self.turn(process, &Actor::Writer, vec![delivery])?;
-            }
+            Happening::Of(process, inner) => match self.processes[process].life {
+                Life::Runs => self.happen_within(process, inner)?,
+                Life::Stopped(until) => self.within(until, process, inner),
+                Life::Gone => {}
+            },
+            Happening::Lease(process, lease, call, step) => self.lease_step(process, lease, call, step)?,
+            Happening::Land(process, call, sent) => self.land(process, call, &sent)?,
             Happening::Story if self.stormy => {
                 let words = self.story.happen(&mut self.kube, now);
-                self.watchdog.note(now, &self.story.cluster);
+                self.note_cluster()?;
                 self.note(format!("story: {words}"));
                 let pause = self.story.pause();
                 self.at(now + pause, Happening::Story);
             }
             Happening::Ccm => {
-                let words = self.ccm.step(&mut self.arm, &mut self.kube, &mut self.story.cluster, now);
-                self.watchdog.note(now, &self.story.cluster);
-                if !words.is_empty() {
-                    self.note(format!("ccm: {words}"));
+                if self.ccm_at.is_some_and(|at| at <= now) {
+                    self.ccm_at = None;
                 }
-                let pause = self.ccm.pause();
-                self.at(now + pause, Happening::Ccm);
+                let effects = self.ccm.look(&mut self.kube, &mut self.arm, &mut self.story.cluster, now);
+                self.follow_ccm(effects)?;
             }
-            Happening::ArmWeather if self.stormy && self.arm_weather => {
-                let process = self.weather.place(self.processes.len());
-                let port = &mut self.processes[process].azure;
-                let words = weather::change_arm(&mut self.weather, &mut self.arm, port);
-                self.note(format!("weather: {words}"));
-                let pause = self.weather.between(5_000_000, 40_000_000);
-                self.at(now + pause, Happening::ArmWeather);
+            Happening::CcmAnswered(call, answer) => {
+                if let Answer::Arrived { status: status @ 400.., body, .. } = &answer {
+                    self.note(format!("ccm hears {status}: {}", String::from_utf8_lossy(body)));
+                }
+                let effects = self.ccm.answered(&mut self.kube, &mut self.arm, now, call, answer);
+                self.follow_ccm(effects)?;
             }
-            Happening::KubeWeather if self.stormy && self.kube_weather => self.kube_weather(),
-            Happening::Story | Happening::ArmWeather | Happening::KubeWeather => {}
-            Happening::Sight(faults) => {
+            Happening::Meddle if self.stormy && self.size.faults.meddling => {
+                let words = self.ccm.meddle(&mut self.arm, &self.story.cluster, now);
+                self.note(format!("meddling: {words}"));
+                let pause = self.delays.between(3_000_000, 25_000_000);
+                self.at(now + pause, Happening::Meddle);
+            }
+            Happening::ArmWeather if self.stormy && self.size.faults.arm => self.arm_weather(),
+            Happening::KubeWeather if self.stormy && self.size.faults.kube => self.kube_weather()?,
+            Happening::Fault if self.stormy => self.fault()?,
+            Happening::Story
+            | Happening::Meddle
+            | Happening::ArmWeather
+            | Happening::KubeWeather
+            | Happening::Fault => {}
+            Happening::Start(slot) => self.start(slot)?,
+            Happening::Kill(process) => self.kill(process),
+            Happening::TellToEnd(process) => self.tell_to_end(process),
+            Happening::Wake(process) => self.wake(process),
+            Happening::Sight(process, faults) => {
                 if faults == self.faults {
-                    self.watchdog.blind(now, false);
+                    self.watchdog.blind(now, process, false);
                 }
             }
         }
         Ok(())
     }
 
-    fn kube_weather(&mut self) {
+    fn happen_within(&mut self, process: usize, inner: Inner) -> Result<(), String> {
         let now = self.now;
-        let process = self.weather.place(self.processes.len());
-        for other in &mut self.processes {
-            weather::clear_kube(&mut self.kube, &mut other.kubernetes);
+        match inner {
+            Inner::Arrive(edge) => self.arrive(process, &edge),
+            Inner::Timer(actor, at) => {
+                let due = self.processes[process].replica.armed.get(&actor) == Some(&at);
+                if due && let Some(until) = self.stalled_until(process, &actor) {
+                    self.within(until, process, Inner::Timer(actor, at));
+                } else if due {
+                    self.processes[process].replica.armed.remove(&actor);
+                    self.turn(process, &actor, Vec::new())?;
+                }
+                Ok(())
+            }
+            Inner::Kube(kind, call, step) => {
+                let effects = self.processes[process].kubernetes.step(&mut self.kube, now, kind, call, step);
+                self.follow(process, effects)
+            }
+            Inner::Tell(delivery) => self.follow(process, vec![Effect::Tell(delivery)]),
+            Inner::Send(call) => self.send(process, *call),
+            Inner::Answered(call, answer, throttled) => {
+                if let Some((class, span)) = throttled {
+                    self.watchdog.on_throttled(now, process, class, span);
+                }
+                let delivery = Delivery::Writer(writer::In::Answered(call, *answer));
+                self.turn(process, &Actor::Writer, vec![delivery])
+            }
         }
-        let port = &mut self.processes[process].kubernetes;
-        let (words, blind, effects) = weather::change_kube(&mut self.weather, &mut self.kube, port, now);
-        self.follow(process, effects);
-        let pause = self.weather.between(10_000_000, 60_000_000);
-        if blind {
-            self.faults += 1;
-            self.watchdog.blind(now, true);
-            // The next weather clears this one.
-            self.at(now + pause + SIGHT_US, Happening::Sight(self.faults));
-        }
-        self.note(format!("weather: {words}"));
-        self.at(now + pause, Happening::KubeWeather);
     }
 
-    fn follow(&mut self, process: usize, effects: Vec<Effect>) {
+    /// Takes note of what the cluster is like now.
+    fn note_cluster(&mut self) -> Result<(), String> {
+        let now = self.now;
+        for (service, version) in std::mem::take(&mut self.story.cluster.slice_writes) {
+            self.watchdog.note_slice(&service, version);
+        }
+        self.watchdog.note(now, &self.story.cluster);
+        let draining: BTreeSet<IpAddr> = self.story.cluster.draining();
+        if !draining.iter().eq(self.draining.addresses.keys()) {
+            let shown = draining.iter().map(ToString::to_string).collect();
+            self.watchdog.note_draining(now, &shown);
+            let uid = || pool_core::ids::NodeUid::new("a node");
+            let next = writer::Draining {
+                generation: self.draining.generation + 1,
+                addresses: draining.into_iter().map(|address| (address, uid())).collect(),
+                restorable: BTreeSet::new(),
+            };
+            self.draining = Arc::new(next);
+            for process in 0..self.processes.len() {
+                self.tell_draining(process)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn tell_draining(&mut self, process: usize) -> Result<(), String> {
+        if self.processes[process].is_there() {
+            let delivery = Delivery::Writer(writer::In::Draining(Arc::clone(&self.draining)));
+            for delivery in self.saboteur.pass(delivery) {
+                let (edge, _) = self.processes[process].replica.push(&Actor::Host, delivery);
+                self.depart(process, edge);
+            }
+        }
+        Ok(())
+    }
+
+    fn follow_ccm(&mut self, effects: Vec<ccm::Effect>) -> Result<(), String> {
+        self.note_cluster()?;
         for effect in effects {
             match effect {
-                Effect::Tell(delivery) => {
-                    let from = Actor::KubernetesPort;
-                    let (edge, _) = self.processes[process].replica.push(&from, delivery);
-                    self.depart(process, edge);
-                }
-                Effect::Later(at, kind, call, step) => {
-                    self.at(at, Happening::Kube(process, kind, call, step))
-                }
-                Effect::Posted(at, call, failure) => self.at(at, Happening::Posted(process, call, failure)),
+                ccm::Effect::Answer(at, call, answer) => self.at(at, Happening::CcmAnswered(call, answer)),
+                ccm::Effect::LeaseWritten(lease) => self.lease_written(lease)?,
             }
         }
-    }
-
-    fn depart(&mut self, process: usize, edge: EdgeId) {
-        if self.processes[process].replica.depart(&edge) {
-            let slow = self.delays.per_mille(self.slow_edges);
-            let delay =
-                if slow { self.delays.between(5_000, 200_000) } else { self.delays.between(0, 5_000) };
-            self.at(self.now + delay, Happening::Arrive(process, edge));
-        }
-    }
-
-    fn arrive(&mut self, process: usize, edge: &EdgeId) -> Result<(), String> {
-        let batch = self.processes[process].replica.arrive(edge);
-        match &edge.1 {
-            Actor::Registry => self.at_registry(process, batch)?,
-            Actor::KubernetesPort => {
-                for delivery in batch {
-                    if let Delivery::Kubernetes(call) = delivery {
-                        let port = &mut self.processes[process].kubernetes;
-                        let effects = port.call(&mut self.kube, self.now, call);
-                        self.follow(process, effects);
-                    }
-                }
-            }
-            Actor::ArmPort => self.at_arm(process, batch)?,
-            Actor::Metrics => {
-                for delivery in &batch {
-                    if let Delivery::Metrics(sample) = delivery {
-                        self.watchdog.on_metric(sample);
-                    }
-                }
-            }
-            Actor::Host => {
-                for delivery in batch {
-                    if let Delivery::Host(HostMessage::Publish(snapshot)) = delivery {
-                        self.processes[process].snapshot = Some(snapshot);
-                    }
-                }
-            }
-            Actor::Watcher(_)
-            | Actor::Informer
-            | Actor::Discovery
-            | Actor::Directory
-            | Actor::Pool(..)
-            | Actor::Writer
-            | Actor::Events
-            | Actor::Board => self.turn(process, &edge.1, batch)?,
-        }
-        self.depart(process, edge.clone());
-        Ok(())
-    }
-
-    fn at_registry(&mut self, process: usize, batch: Vec<Delivery>) -> Result<(), String> {
-        for delivery in batch {
-            let Delivery::Pool(pool, message) = delivery else { continue };
-            let replica = &mut self.processes[process].replica;
-            match message {
-                PoolMessage::Forget => {
-                    if let Some((actor, last)) = replica.under_way_to(&pool) {
-                        self.turn(process, &actor, last)?;
-                    }
-                    self.note(format!("forget {pool}"));
-                    self.processes[process].replica.forget(&pool);
-                }
-                PoolMessage::In(input) => {
-                    if let Some(actor) = replica.start(&pool, &input) {
-                        let delivery = Delivery::Pool(pool, PoolMessage::In(input));
-                        let (edge, _) = replica.push_to(&Actor::Registry, actor, delivery);
-                        self.depart(process, edge);
-                    }
-                }
-            }
+        if let Some(at) = self.ccm.deadline() {
+            self.plan_ccm(at);
         }
         Ok(())
     }
 
-    fn at_arm(&mut self, process: usize, batch: Vec<Delivery>) -> Result<(), String> {
-        for delivery in batch {
-            let Delivery::Arm(message) = delivery else { continue };
-            let port = &mut self.processes[process].azure;
-            match message {
-                ArmMessage::Gates { reads_until, writes_until } => port.set_gates(reads_until, writes_until),
-                ArmMessage::Call(call) => {
-                    let answers = port.call(&mut self.arm, &mut self.watchdog, self.now, &call)?;
-                    for (at, id, answer) in answers {
-                        let entry = Entry::Called(Box::new(call.clone()), at, Box::new(answer.clone()));
-                        self.trace.note(self.now, entry);
-                        self.at(at, Happening::Answered(process, id, answer));
-                    }
-                }
-            }
-        }
-        Ok(())
-    }
-
-    /// One turn of a machine, and what follows from it.
-    fn turn(&mut self, process: usize, who: &Actor, batch: Vec<Delivery>) -> Result<(), String> {
-        let now = Now::from_micros(self.now);
-        let turn = self.processes[process].replica.turn(now, who, batch);
-        let bound = 200 + 20 * (self.story.cluster.services.len() + self.story.cluster.nodes.len());
-        let mut touched = Vec::new();
-        for (input, said) in turn.steps {
-            self.watchdog.on_step(self.now, who, input.as_ref(), &said)?;
-            if let Some(input) = input.filter(is_telling) {
-                self.trace.note(self.now, Entry::Heard(who.clone(), Box::new(input)));
-            }
-            for delivery in said.into_iter().flat_map(routed) {
-                for delivery in self.saboteur.pass(delivery) {
-                    let (edge, waiting) = self.processes[process].replica.push(who, delivery);
-                    if waiting > bound {
-                        return Err(format!("A3: {waiting} deliveries wait on {edge:?}"));
-                    }
-                    if touched.last() != Some(&edge) {
-                        touched.push(edge);
-                    }
-                }
-            }
-        }
-        for edge in touched {
-            self.depart(process, edge);
-        }
-        self.rearm(process, who, turn.deadline);
-        Ok(())
-    }
-
-    fn rearm(&mut self, process: usize, who: &Actor, deadline: Option<Now>) {
-        let armed = &mut self.processes[process].replica.armed;
-        if armed.get(who) == deadline.as_ref() {
-            return;
-        }
-        let Some(at) = deadline else {
-            armed.remove(who);
-            return;
-        };
-        armed.insert(who.clone(), at);
-        let late =
-            if self.delays.per_mille(30) { self.delays.below(20_000) } else { self.delays.below(1_000) };
-        let due = at.as_micros().max(self.now) + late;
-        self.at(due, Happening::Timer(process, who.clone(), at));
+    fn lease_written(&mut self, lease: LeaseName) -> Result<(), String> {
+        let Some(object) = ccm::lease_object(&self.kube, lease) else { return Ok(()) };
+        self.note(format!("{lease:?} is written: {}", object["spec"]));
+        self.watchdog.lease_written(self.now, lease, &object)
     }
 }

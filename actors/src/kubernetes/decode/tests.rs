@@ -99,12 +99,12 @@ fn an_undecodable_object_is_isolated_and_named() {
         panic!("decoded")
     };
     assert_eq!(key, Some(ObjectKey::Service(ServiceKey::new("shop", "web"))));
-    assert_eq!((owner, resource_version), (None, Some(ResourceVersion("8".into()))));
+    assert_eq!((owner, resource_version), (Owner::Nobody, Some(ResourceVersion("8".into()))));
     assert!(error.contains("invalid type"), "{error}");
 }
 
-/// What is read of an object that cannot be decoded: its name, its Service, its version.
-fn named(kind: Kind, metadata: &str) -> (Option<ObjectKey>, Option<ServiceKey>, Option<String>) {
+/// What is read of an object that cannot be decoded: its name, whose slice it is, its version.
+fn named(kind: Kind, metadata: &str) -> (Option<ObjectKey>, Owner, Option<String>) {
     let text =
         format!(r#"{{"type":"ADDED","object":{{"metadata":{metadata},"spec":7,"status":7,"endpoints":7}}}}"#);
     match line(kind, text.as_bytes(), wall()) {
@@ -120,7 +120,7 @@ fn named(kind: Kind, metadata: &str) -> (Option<ObjectKey>, Option<ServiceKey>, 
 #[test]
 fn d6_each_field_of_the_metadata_of_an_undecodable_object_is_read_by_itself() {
     let web_1 = Some(ObjectKey::Slice(SliceKey { namespace: "shop".into(), name: "web-1".into() }));
-    let web = Some(ServiceKey::new("shop", "web"));
+    let web = Owner::Service(ServiceKey::new("shop", "web"));
     let of = r#""kubernetes.io/service-name""#;
     let slice =
         |rest: &str| named(Kind::EndpointSlices, &format!(r#"{{"name":"web-1","namespace":"shop",{rest}}}"#));
@@ -129,8 +129,12 @@ fn d6_each_field_of_the_metadata_of_an_undecodable_object_is_read_by_itself() {
         format!(r#""uid":"u","resourceVersion":"9","labels":{{"other":7,{of}:"web"}},"annotations":7"#);
     assert_eq!(slice(&good), (web_1.clone(), web.clone(), version));
     assert_eq!(slice(&format!(r#""resourceVersion":9,"labels":{{{of}:"web"}}"#)), (web_1.clone(), web, None));
-    for labels in ["7", "null", "{}", &format!("{{{of}:7}}"), &format!(r#"{{{of}:""}}"#)] {
-        assert_eq!(slice(&format!(r#""labels":{labels}"#)), (web_1.clone(), None, None), "{labels}");
+    for labels in ["7", &format!("{{{of}:7}}"), &format!("{{{of}:null}}")] {
+        assert_eq!(
+            slice(&format!(r#""labels":{labels}"#)),
+            (web_1.clone(), Owner::Unknown, None),
+            "{labels}"
+        );
     }
     let nameless =
         [r#"{"name":"web-1"}"#, r#"{"namespace":"shop"}"#, r#"{"name":7,"namespace":"shop"}"#, "7"];
@@ -138,7 +142,44 @@ fn d6_each_field_of_the_metadata_of_an_undecodable_object_is_read_by_itself() {
         assert_eq!(named(Kind::EndpointSlices, metadata).0, None, "{metadata}");
     }
     let labelled = format!(r#"{{"name":"n","namespace":"shop","labels":{{{of}:"web"}}}}"#);
-    assert_eq!(named(Kind::Nodes, &labelled), (Some(ObjectKey::Node(NodeName::new("n"))), None, None));
+    let node = Some(ObjectKey::Node(NodeName::new("n")));
+    assert_eq!(named(Kind::Nodes, &labelled), (node, Owner::Nobody, None));
+}
+
+#[test]
+fn d6_an_undecodable_slice_whose_readable_labels_name_no_service_is_nobodys() {
+    let of = r#""kubernetes.io/service-name""#;
+    let slice = |rest: &str| {
+        named(Kind::EndpointSlices, &format!(r#"{{"name":"web-1","namespace":"shop"{rest}}}"#)).1
+    };
+    for labels in ["null", "{}", r#"{"app":"web","other":7}"#, &format!(r#"{{{of}:""}}"#)] {
+        assert_eq!(slice(&format!(r#","labels":{labels}"#)), Owner::Nobody, "{labels}");
+    }
+    assert_eq!(slice(""), Owner::Nobody, "an object without labels");
+    let elsewhere = named(Kind::EndpointSlices, &format!(r#"{{"name":"web-1","labels":{{{of}:"web"}}}}"#)).1;
+    assert_eq!(elsewhere, Owner::Unknown, "without a namespace");
+}
+
+#[test]
+fn w7_class_and_ingress_of_a_service_are_read() {
+    let read = |class: &str, balancer: &str| {
+        let text = format!(
+            r#"{{"metadata":{{"name":"a","namespace":"b","uid":"u"}},
+            "spec":{{"type":"LoadBalancer"{class}}},"status":{{{balancer}}}}}"#
+        );
+        let Object::Service(service) = object(Kind::Services, &text) else { panic!("not a service") };
+        (service.has_class, service.has_ingress)
+    };
+    assert_eq!(read("", r#""loadBalancer":{"ingress":[{"ip":"20.0.0.1","ipMode":"VIP"}]}"#), (false, true));
+    assert_eq!(read(r#","loadBalancerClass":"example.com/lb""#, r#""loadBalancer":{}"#), (true, false));
+    for nothing in [
+        "",
+        r#""loadBalancer":null"#,
+        r#""loadBalancer":{"ingress":null}"#,
+        r#""loadBalancer":{"ingress":[]}"#,
+    ] {
+        assert_eq!(read(r#","loadBalancerClass":null"#, nothing), (false, false), "{nothing}");
+    }
 }
 
 #[test]

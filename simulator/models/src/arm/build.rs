@@ -96,7 +96,7 @@ impl ArmModel {
         self.change(load_balancer, |lb| {
             let (name, pool) = lb.refer(rule, pool, |pool| &mut pool.rules);
             lb.rules.retain(|rule| rule.name != name);
-            lb.rules.push(Rule { name, pool, with_probe });
+            lb.rules.push(Rule { name, pool, with_probe, properties: Map::new() });
         });
     }
 
@@ -182,6 +182,7 @@ impl ArmModel {
             pool: Some(pool.into()),
             status: answer.status,
             code: answer.code,
+            foreign: true,
         };
         self.journal.record(entry);
         answer.status
@@ -220,18 +221,25 @@ impl ArmModel {
             pool: None,
             status,
             code: None,
+            foreign: true,
         });
         status
     }
 
-    fn load_balancer_mut(&mut self, name: &str) -> &mut LoadBalancer {
+    /// The id that a load balancer gets.
+    pub(super) fn new_id(&self, name: &str) -> String {
         let super::Settings { subscription, resource_group, .. } = &self.settings;
+        let group = format!("/subscriptions/{subscription}/resourceGroups/{resource_group}");
+        format!("{group}/providers/Microsoft.Network/loadBalancers/{name}")
+    }
+
+    /// The load balancer; it is added when it is not there.
+    pub(super) fn load_balancer_mut(&mut self, name: &str) -> &mut LoadBalancer {
+        let id = self.new_id(name);
         let identities = &mut self.identities;
-        self.balancers.entry(key(name)).or_insert_with(|| {
-            let group = format!("/subscriptions/{subscription}/resourceGroups/{resource_group}");
-            let id = format!("{group}/providers/Microsoft.Network/loadBalancers/{name}");
-            LoadBalancer::new(name, id, identities.guid(), identities.guid())
-        })
+        self.balancers
+            .entry(key(name))
+            .or_insert_with(|| LoadBalancer::new(name, id, identities.guid(), identities.guid()))
     }
 
     /// Changes a load balancer outside any request; its etag changes with it.

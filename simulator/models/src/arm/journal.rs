@@ -25,9 +25,10 @@ pub enum Kind {
     PoolDelete,
     /// GET of an operation or of its result.
     Poll,
-    /// A pool write of somebody else, made through [`super::ArmModel::foreign_put`].
+    /// A pool write of somebody else: through [`super::ArmModel::foreign_put`], or with the user agent of the
+    /// cloud-controller-manager.
     ForeignPoolPut,
-    /// A load balancer write of somebody else.
+    /// A write of a load balancer; only somebody else makes them.
     ForeignLoadBalancerPut,
     /// Anything else.
     Other,
@@ -42,6 +43,7 @@ impl Kind {
             (Method::Get, Route::Pool { .. }) => Self::PoolGet,
             (Method::Get, Route::Operation { .. } | Route::OperationResult { .. }) => Self::Poll,
             (Method::Put, Route::Pool { .. }) => Self::PoolPut,
+            (Method::Put, Route::LoadBalancer { .. }) => Self::ForeignLoadBalancerPut,
             (Method::Delete, Route::Pool { .. }) => Self::PoolDelete,
             (
                 Method::Get
@@ -59,6 +61,22 @@ impl Kind {
                 | Route::OperationResult { .. }
                 | Route::Elsewhere,
             ) => Self::Other,
+        }
+    }
+
+    /// The same request when somebody else made it.
+    pub(crate) fn of_somebody_else(self) -> Self {
+        match self {
+            Self::PoolPut => Self::ForeignPoolPut,
+            Self::LoadBalancerGet
+            | Self::LoadBalancerList
+            | Self::PoolGet
+            | Self::PoolList
+            | Self::PoolDelete
+            | Self::Poll
+            | Self::ForeignPoolPut
+            | Self::ForeignLoadBalancerPut
+            | Self::Other => self,
         }
     }
 }
@@ -82,12 +100,14 @@ pub struct LogEntry {
     pub status: u16,
     /// Error code of the answer.
     pub code: Option<Cow<'static, str>>,
+    /// Whether the cloud-controller-manager sent it (by its user agent) or the model itself made it.
+    pub foreign: bool,
 }
 
 /// Sums over all requests since the model began.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
-    /// GETs of load balancers and of lists of them.
+    /// GETs of load balancers and of lists of them. Like the next four, without those of somebody else.
     pub load_balancer_gets: u64,
     /// GETs of pools and of lists of them.
     pub pool_gets: u64,
@@ -99,6 +119,8 @@ pub struct Counters {
     pub polls: u64,
     /// Writes of somebody else.
     pub foreign_writes: u64,
+    /// GETs of somebody else, polls too.
+    pub foreign_reads: u64,
     /// Writes that changed something (foreign ones too).
     pub applied: u64,
     /// Writes that asked for what was there.
@@ -146,6 +168,12 @@ impl Journal {
     pub(crate) fn record(&mut self, entry: LogEntry) {
         let counters = &mut self.counters;
         match entry.kind {
+            Kind::LoadBalancerGet | Kind::LoadBalancerList | Kind::PoolGet | Kind::PoolList | Kind::Poll
+                if entry.foreign =>
+            {
+                counters.foreign_reads += 1;
+            }
+            Kind::PoolDelete if entry.foreign => counters.foreign_writes += 1,
             Kind::LoadBalancerGet | Kind::LoadBalancerList => counters.load_balancer_gets += 1,
             Kind::PoolGet | Kind::PoolList => counters.pool_gets += 1,
             Kind::PoolPut => {

@@ -116,17 +116,17 @@ impl ArmModel {
 
 impl LoadBalancer {
     fn take_effect(&mut self, pool: Option<&str>, effect: Effect) {
-        let Some(pool) = pool else { return };
-        match effect {
-            Effect::Nothing => {}
-            Effect::Become(content) => {
+        match (effect, pool) {
+            (Effect::Nothing, _) | (Effect::Become(_) | Effect::Vanish, None) => {}
+            (Effect::Become(content), Some(pool)) => {
                 if let Some(pool) = self.pools.get_mut(pool) {
                     pool.content = *content;
                 }
             }
-            Effect::Vanish => {
+            (Effect::Vanish, Some(pool)) => {
                 self.pools.remove(pool);
             }
+            (Effect::Replace(shape), _) => self.become_shape(*shape),
         }
     }
 }

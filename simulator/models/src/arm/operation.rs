@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 
 use super::path::Target;
 use super::random::{Guid, Random};
-use super::store::Content;
+use super::store::{Content, Shape};
 
 /// How long an ended operation can still be polled, in microseconds (one hour).
 const KEPT_US: u64 = 3_600 * 1_000_000;
@@ -41,12 +41,13 @@ pub(crate) struct Running {
     pub(crate) on_abort: Effect,
 }
 
-/// What the end of an operation does to its pool.
+/// What the end of an operation does to its pool, or to its load balancer as a whole.
 #[derive(Clone, Debug)]
 pub(crate) enum Effect {
     Nothing,
     Become(Box<Content>),
     Vanish,
+    Replace(Box<Shape>),
 }
 
 /// An end of an operation, as its poll shows it.

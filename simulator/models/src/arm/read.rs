@@ -13,7 +13,7 @@ impl ArmModel {
     pub(super) fn read_load_balancer(&self, name: &str) -> Answer {
         match self.balancers.get(&key(name)) {
             Some(lb) => {
-                let view = LoadBalancerView { lb, settings: &self.settings };
+                let view = LoadBalancerView::of(lb, &self.settings);
                 Answer::json(200, render::text(&view)).with("ETag", etag_header(lb))
             }
             None => self.load_balancer_not_found(name),
@@ -23,7 +23,7 @@ impl ArmModel {
     pub(super) fn list_load_balancers(&self, call: &Call) -> Answer {
         let skip = skip_token(call);
         let settings = &self.settings;
-        let mut shown = self.balancers.values().skip(skip).map(|lb| LoadBalancerView { lb, settings });
+        let mut shown = self.balancers.values().skip(skip).map(|lb| LoadBalancerView::of(lb, settings));
         let value: Vec<_> = shown.by_ref().take(settings.page_size.max(1)).collect();
         let next_link = shown.next().is_some().then(|| {
             let group = match &call.target.resource_group {

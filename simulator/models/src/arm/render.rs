@@ -6,7 +6,7 @@ use serde_json::{Map, Value};
 use super::operation::OperationName;
 use super::random::Guid;
 use super::settings::Settings;
-use super::store::{Address, Content, LastWrite, LoadBalancer, Pool, Reference, Rule};
+use super::store::{self, Address, Content, LastWrite, LoadBalancer, Pool, Reference, Rule};
 
 const TYPE: &str = "Microsoft.Network/loadBalancers";
 
@@ -241,7 +241,14 @@ impl WriteEntries for AddressView<'_> {
 /// A load balancer with all its children.
 pub(crate) struct LoadBalancerView<'a> {
     pub(crate) lb: &'a LoadBalancer,
+    pub(crate) state: State,
     pub(crate) settings: &'a Settings,
+}
+
+impl<'a> LoadBalancerView<'a> {
+    pub(crate) fn of(lb: &'a LoadBalancer, settings: &'a Settings) -> Self {
+        Self { lb, state: state(lb), settings }
+    }
 }
 
 impl Serialize for LoadBalancerView<'_> {
@@ -259,25 +266,29 @@ impl Serialize for LoadBalancerView<'_> {
     }
 }
 
-impl WriteEntries for LoadBalancerView<'_> {
+impl<'a> WriteEntries for LoadBalancerView<'a> {
     fn write<M: SerializeMap>(&self, map: &mut M) -> Result<(), M::Error> {
-        let Self { lb, settings } = self;
-        map.serialize_entry("provisioningState", state(lb).text())?;
+        let Self { lb, state, settings } = self;
+        map.serialize_entry("provisioningState", state.text())?;
         map.serialize_entry("resourceGuid", &lb.resource_guid.to_string())?;
         entries(map, &lb.properties)?;
-        let frontends = lb.frontends();
+        let bare = lb.bare_frontends();
         let child = |kind, name, content| ChildView { lb, kind, name, content };
-        let frontend = |name| child("frontendIPConfigurations", name, Child::Frontend);
-        map.serialize_entry(
-            "frontendIPConfigurations",
-            &Sequence(|| frontends.iter().map(|name| frontend(name))),
-        )?;
+        let given = |kind, known: &'a store::Child| child(kind, &known.name, Child::Given(&known.properties));
+        let frontends = || {
+            let bare = bare.iter().map(|name| child("frontendIPConfigurations", name, Child::Frontend));
+            lb.frontends.iter().map(|known| given("frontendIPConfigurations", known)).chain(bare)
+        };
+        map.serialize_entry("frontendIPConfigurations", &Sequence(frontends))?;
         let pools = || lb.pools.iter().map(|(key, pool)| PoolView::of(lb, key, pool, settings));
         map.serialize_entry("backendAddressPools", &Sequence(pools))?;
         let rules = || lb.rules.iter().map(|rule| child("loadBalancingRules", &rule.name, Child::Rule(rule)));
         map.serialize_entry("loadBalancingRules", &Sequence(rules))?;
-        let probed = || lb.rules.iter().filter(|rule| rule.with_probe);
-        let probes = || probed().map(|rule| child("probes", &rule.name, Child::Probe(rule)));
+        let probed = || lb.bare_rules().filter(|rule| rule.with_probe);
+        let probes = || {
+            let bare = probed().map(|rule| child("probes", &rule.name, Child::Probe(rule)));
+            lb.probes.iter().map(|known| given("probes", known)).chain(bare)
+        };
         map.serialize_entry("probes", &Sequence(probes))?;
         let nat = || {
             let rules = lb.inbound_nat_rules.iter();
@@ -304,6 +315,7 @@ struct ChildView<'a> {
 #[derive(Clone, Copy)]
 enum Child<'a> {
     Frontend,
+    Given(&'a Map<String, Value>),
     Rule(&'a Rule),
     Probe(&'a Rule),
     Uses(&'a Reference),
@@ -333,6 +345,8 @@ impl WriteEntries for ChildView<'_> {
         map.serialize_entry("provisioningState", "Succeeded")?;
         match self.content {
             Child::Frontend => map.serialize_entry("privateIPAllocationMethod", "Dynamic"),
+            Child::Given(properties) => entries(map, properties),
+            Child::Rule(rule) if !rule.properties.is_empty() => entries(map, &rule.properties),
             Child::Rule(rule) => {
                 let frontend = Link(ChildId(self.lb, "frontendIPConfigurations", rule.frontend()));
                 map.serialize_entry("backendAddressPool", &pool(&rule.pool))?;

@@ -25,6 +25,10 @@ pub(crate) struct LoadBalancer {
     pub(crate) rules: Vec<Rule>,
     pub(crate) outbound_rules: Vec<Reference>,
     pub(crate) inbound_nat_rules: Vec<Reference>,
+    /// Those that a PUT gave; rules without properties have theirs besides.
+    pub(crate) frontends: Vec<Child>,
+    /// Likewise.
+    pub(crate) probes: Vec<Child>,
     pub(crate) running: Option<Running>,
     /// Until when a synchronous write holds the lock, in microseconds.
     pub(crate) busy_until: u64,
@@ -39,12 +43,34 @@ pub(crate) enum LastWrite {
     Failed,
 }
 
+/// The part of a load balancer that a PUT replaces as a whole.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Shape {
+    pub(crate) top: Map<String, Value>,
+    pub(crate) properties: Map<String, Value>,
+    pub(crate) pools: BTreeMap<String, Pool>,
+    pub(crate) rules: Vec<Rule>,
+    pub(crate) outbound_rules: Vec<Reference>,
+    pub(crate) inbound_nat_rules: Vec<Reference>,
+    pub(crate) frontends: Vec<Child>,
+    pub(crate) probes: Vec<Child>,
+}
+
+/// A frontend or a probe as a PUT gave it.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Child {
+    pub(crate) name: Arc<str>,
+    pub(crate) properties: Map<String, Value>,
+}
+
 /// A load-balancing rule with its frontend, and its probe where it has one.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Rule {
     pub(crate) name: Arc<str>,
     pub(crate) pool: Arc<str>,
     pub(crate) with_probe: bool,
+    /// As a PUT gave them; empty where the model invents them.
+    pub(crate) properties: Map<String, Value>,
 }
 
 impl Rule {
@@ -55,14 +81,14 @@ impl Rule {
 }
 
 /// An outbound or inbound NAT rule that uses a pool.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Reference {
     pub(crate) name: Arc<str>,
     pub(crate) pool: Arc<str>,
 }
 
 /// A backend address pool.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Pool {
     pub(crate) name: Arc<str>,
     pub(crate) content: Content,
@@ -139,6 +165,8 @@ impl LoadBalancer {
             rules: Vec::new(),
             outbound_rules: Vec::new(),
             inbound_nat_rules: Vec::new(),
+            frontends: Vec::new(),
+            probes: Vec::new(),
             running: None,
             busy_until: 0,
             last_write: LastWrite::Succeeded,
@@ -157,10 +185,39 @@ impl LoadBalancer {
         self.remembered.push_back((client_request_id.to_owned(), answer));
     }
 
-    pub(crate) fn frontends(&self) -> Vec<&str> {
-        let mut names: Vec<&str> = self.rules.iter().map(Rule::frontend).collect();
+    /// The rules of which the model knows no more than pool and probe.
+    pub(crate) fn bare_rules(&self) -> impl Iterator<Item = &Rule> {
+        self.rules.iter().filter(|rule| rule.properties.is_empty())
+    }
+
+    /// The frontends that bare rules need and no PUT gave.
+    pub(crate) fn bare_frontends(&self) -> Vec<&str> {
+        let given = |name: &&str| !self.frontends.iter().any(|known| known.name.eq_ignore_ascii_case(name));
+        let mut names: Vec<&str> = self.bare_rules().map(Rule::frontend).filter(given).collect();
         names.sort_unstable();
         names.dedup();
         names
+    }
+
+    pub(crate) fn shape(&self) -> Shape {
+        Shape {
+            top: self.top.clone(),
+            properties: self.properties.clone(),
+            pools: self.pools.clone(),
+            rules: self.rules.clone(),
+            outbound_rules: self.outbound_rules.clone(),
+            inbound_nat_rules: self.inbound_nat_rules.clone(),
+            frontends: self.frontends.clone(),
+            probes: self.probes.clone(),
+        }
+    }
+
+    pub(crate) fn become_shape(&mut self, shape: Shape) {
+        let Shape { top, properties, pools, rules, outbound_rules, inbound_nat_rules, frontends, probes } =
+            shape;
+        (self.top, self.properties) = (top, properties);
+        (self.pools, self.rules) = (pools, rules);
+        (self.outbound_rules, self.inbound_nat_rules) = (outbound_rules, inbound_nat_rules);
+        (self.frontends, self.probes) = (frontends, probes);
     }
 }

@@ -36,7 +36,7 @@ pub(crate) struct Checked<'a> {
 impl Checked<'_> {
     /// The content that the body asks for, or the refusal.
     pub(crate) fn read(&self, body: &[u8]) -> Result<Content, Answer> {
-        let mut top = self.object(body)?;
+        let mut top = object(body)?;
         if let Some(name) = top.get("name").and_then(Value::as_str)
             && name.to_lowercase() != self.pool_name.to_lowercase()
         {
@@ -70,16 +70,6 @@ impl Checked<'_> {
         let content = Content { top, properties, addresses };
         self.check(&content)?;
         Ok(content)
-    }
-
-    fn object(&self, body: &[u8]) -> Result<Map<String, Value>, Answer> {
-        let problem = match serde_json::from_slice(body) {
-            Ok(Value::Object(object)) => return Ok(object),
-            Ok(_) => "an object was expected".to_owned(),
-            Err(error) => error.to_string(),
-        };
-        let message = format!("The request content was invalid and could not be deserialized: '{problem}'.");
-        Err(Answer::gateway(400, "InvalidRequestContent", &message))
     }
 
     /// A pool that network interfaces fill takes new admin states, but neither more nor fewer members.
@@ -122,12 +112,7 @@ impl Checked<'_> {
             check_name(&address.name)?;
             check_properties(address)?;
             if !names.insert(address.name.to_lowercase()) {
-                let parent = "/subscriptions//resourceGroups//providers/Microsoft.Network/loadBalancers/";
-                let name = &address.name;
-                let message = format!(
-                    "Resource {parent}/backendAddressPools/ has two child resources with the same name ({name})."
-                );
-                return Err(Answer::detailed(400, MALFORMED, "DuplicateResourceName", &message));
+                return Err(duplicate(&address.name));
             }
         }
         self.check_synchronisation(content)
@@ -161,6 +146,17 @@ impl Checked<'_> {
         }
         Ok(())
     }
+}
+
+/// The body of a request as an object.
+pub(crate) fn object(body: &[u8]) -> Result<Map<String, Value>, Answer> {
+    let problem = match serde_json::from_slice(body) {
+        Ok(Value::Object(object)) => return Ok(object),
+        Ok(_) => "an object was expected".to_owned(),
+        Err(error) => error.to_string(),
+    };
+    let message = format!("The request content was invalid and could not be deserialized: '{problem}'.");
+    Err(Answer::gateway(400, "InvalidRequestContent", &message))
 }
 
 fn is_kept(name: &str, value: &Value, read_only: &[&str], optional: &[&str]) -> bool {
@@ -198,7 +194,16 @@ fn check_properties(address: &Address) -> Result<(), Answer> {
     }
 }
 
-fn check_name(name: &str) -> Result<(), Answer> {
+/// Two children of one resource have the same name.
+pub(crate) fn duplicate(name: &str) -> Answer {
+    let parent = "/subscriptions//resourceGroups//providers/Microsoft.Network/loadBalancers/";
+    let message = format!(
+        "Resource {parent}/backendAddressPools/ has two child resources with the same name ({name})."
+    );
+    Answer::detailed(400, MALFORMED, "DuplicateResourceName", &message)
+}
+
+pub(crate) fn check_name(name: &str) -> Result<(), Answer> {
     let word = |c: char| c.is_alphanumeric() || c == '_';
     let allowed = name.chars().all(|c| word(c) || c == '.' || c == '-');
     let ends = name.starts_with(word) && name.ends_with(word);
@@ -211,6 +216,6 @@ fn check_name(name: &str) -> Result<(), Answer> {
     Err(Answer::provider(400, "InvalidResourceName", &message))
 }
 
-fn malformed(message: &str) -> Answer {
+pub(crate) fn malformed(message: &str) -> Answer {
     Answer::detailed(400, MALFORMED, "InvalidRequestContent", message)
 }

@@ -227,7 +227,7 @@ impl ArmModel {
         self.asynchronous(answer, id, write.api_version)
     }
 
-    fn asynchronous(&self, mut answer: Answer, id: Guid, api_version: &str) -> Answer {
+    pub(super) fn asynchronous(&self, mut answer: Answer, id: Guid, api_version: &str) -> Answer {
         answer.operation = Some(id);
         let url = self.operation_url("operations", id, api_version);
         let answer = answer.with("Azure-AsyncOperation", url).with("Azure-AsyncNotification", "Enabled");
@@ -254,7 +254,7 @@ impl ArmModel {
     }
 
     /// The `If-Match` of a request, normalised, when it does not match.
-    fn mismatched_etag(&self, call: &Call, lb: &LoadBalancer, exists: bool) -> Option<String> {
+    pub(super) fn mismatched_etag(&self, call: &Call, lb: &LoadBalancer, exists: bool) -> Option<String> {
         let given = call.request.header("If-Match").filter(|_| self.settings.enforce_if_match)?.trim();
         if given == "*" && exists {
             return None;

@@ -123,6 +123,27 @@ fn z1_label_and_field_selectors_choose_items() {
 }
 
 #[test]
+fn z1_events_are_listed_by_object_kind_and_type_of_all_namespaces_in_pages() {
+    let mut server = Server::new();
+    for (name, kind, sort) in [
+        ("a", "Service", "Warning"),
+        ("b", "Pod", "Warning"),
+        ("c", "Service", "Normal"),
+        ("d", "Service", "Warning"),
+    ] {
+        let event = json!({"metadata": {"name": name}, "involvedObject": {"kind": kind, "name": "x",
+            "namespace": "default"}, "reason": "R", "message": "m", "type": sort});
+        assert_eq!(server.post("/api/v1/namespaces/default/events", &event).0, 201);
+    }
+    let path = "/api/v1/events?fieldSelector=involvedObject.kind%3DService%2Ctype%3DWarning";
+    assert_eq!(names(&server.get(path).1), ["a", "d"]);
+    let (_, first) = server.get(&format!("{path}&limit=1"));
+    assert_eq!(names(&first), ["a"]);
+    let token = first["metadata"]["continue"].as_str().expect("a token");
+    assert_eq!(names(&server.get(&format!("{path}&limit=1&continue={token}")).1), ["d"]);
+}
+
+#[test]
 fn z1_unknown_paths_methods_and_renderings_are_refused_as_the_real_server_does() {
     let mut server = Server::new();
     for path in ["/api/v1/pods", "/apis/apps/v1/deployments", "/", "/api/v1/namespaces/demo/nodes", SLICES] {

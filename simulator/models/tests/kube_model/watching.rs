@@ -177,6 +177,28 @@ fn z1_a_watch_of_one_name_in_one_namespace_hears_nothing_else() {
 }
 
 #[test]
+fn z1_a_lease_is_awaited_by_name_from_its_version_until_it_changes_or_the_time_is_over() {
+    let mut server = Server::new();
+    let path = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases";
+    let (_, mut lease) =
+        server.post(path, &json!({"metadata": {"name": "lock"}, "spec": {"holderIdentity": "us"}}));
+    server.post(path, &json!({"metadata": {"name": "other"}}));
+    let query = "watch=true&fieldSelector=metadata.name%3Dlock&timeoutSeconds=30&resourceVersion=";
+    let (watch, first) = server.watch(&format!("{path}?{query}{}", version_of(&lease)));
+    assert_eq!(first, Vec::<serde_json::Value>::new(), "what the version shows is not told again");
+    assert_eq!(server.model.watch_deadline(watch, 0), Some(30_000_000));
+    lease["spec"]["holderIdentity"] = json!("");
+    assert_eq!(server.put(&format!("{path}/lock"), &lease).0, 200);
+    assert_eq!(server.model.watch_deadline(watch, 0), Some(0));
+    let events = server.poll(watch);
+    assert_eq!(told(&events), ["MODIFIED lock"]);
+    assert_eq!(events[0]["object"]["spec"]["holderIdentity"], "");
+    server.now = 30_000_000;
+    assert_eq!(told(&server.poll(watch)), [""; 0]);
+    assert!(server.model.watch_ended(watch));
+}
+
+#[test]
 fn z1_history_is_bounded_and_a_watcher_that_is_too_slow_is_dropped_and_then_told_410() {
     let mut server = Server::with(Settings { history_events: 4, ..Settings::default() });
     let rv = server.slice(0, &["n0"]);

@@ -267,6 +267,45 @@ fn z1_an_event_about_a_node_belongs_into_the_default_namespace() {
 }
 
 #[test]
+fn z1_times_of_a_lease_are_kept_as_they_were_written() {
+    let mut server = Server::new();
+    let mut wanted = lease("lock");
+    let spec = json!({"holderIdentity": "us", "leaseDurationSeconds": 60, "leaseTransitions": 3,
+        "acquireTime": "2026-11-20T00:00:00.000001Z", "renewTime": "2026-11-20T01:00:00.123456Z"});
+    wanted["spec"] = spec.clone();
+    server.post(LEASES, &wanted);
+    let path = format!("{LEASES}/lock");
+    let (_, mut stored) = server.get(&path);
+    assert_eq!(stored["spec"], spec);
+    stored["spec"]["renewTime"] = json!("2026-11-20T02:00:00.000000Z");
+    stored["metadata"]["annotations"] = json!({"aks-managed-resource-locker-previous-holder": "us"});
+    let (status, replaced) = server.put(&path, &stored);
+    assert_eq!((status, &replaced["spec"]), (200, &stored["spec"]));
+    assert_eq!(server.get(&path).1["metadata"]["annotations"], stored["metadata"]["annotations"]);
+}
+
+#[test]
+fn z1_a_repeated_event_is_patched_by_merge_and_a_lost_one_is_404() {
+    let mut server = Server::new();
+    let path = "/api/v1/namespaces/demo/events";
+    server.service("web");
+    let event = json!({"apiVersion": "v1", "kind": "Event", "metadata": {"name": "web.1", "namespace": "demo"},
+        "involvedObject": {"kind": "Service", "name": "web", "namespace": "demo"}, "reason": "R", "message": "m",
+        "type": "Warning", "count": 1, "firstTimestamp": "2026-11-20T00:00:00Z",
+        "lastTimestamp": "2026-11-20T00:00:00Z", "eventTime": null, "reportingComponent": "c",
+        "reportingInstance": ""});
+    assert_eq!(server.post(path, &event).0, 201);
+    let repeat = json!({"count": 2, "lastTimestamp": "2026-11-20T00:00:09Z", "message": "n"});
+    for kind in [MERGE, STRATEGIC] {
+        let (status, patched) = server.patch(&format!("{path}/web.1"), kind, &repeat);
+        assert_eq!((status, &patched["count"], &patched["message"]), (200, &json!(2), &json!("n")));
+        assert_eq!(patched["firstTimestamp"], "2026-11-20T00:00:00Z");
+        assert_eq!(patched["lastTimestamp"], "2026-11-20T00:00:09Z");
+    }
+    assert_eq!(server.patch(&format!("{path}/web.2"), MERGE, &repeat).0, 404);
+}
+
+#[test]
 fn z1_scenarios_keep_a_given_uid_and_another_uid_is_another_object() {
     let mut server = Server::new();
     let web = service("demo", "web", &[80], &[Family::V4, Family::V6]);

@@ -219,6 +219,50 @@ fn g2_what_is_in_the_pool_stays_while_nothing_that_is_asked_for_can_take_its_pla
     assert_eq!(bench.web(), (ips(&[2]), ips(&[])));
 }
 
+/// A running Directory of `compatibility: upstream`, with this time of confirmation, whose pool holds member 1.
+fn unguarded(empty_confirm: Duration) -> Bench {
+    let mut bench =
+        Bench::with(Params { removal_delay: Duration::ZERO, empty_confirm, guards: false, ..params() });
+    bench.tell(In::ListsSynced);
+    bench.tell(In::DiscoverySynced);
+    bench.service(fact(1, "web", part(&[1], &[])));
+    bench.observe(&web(&[1]));
+    bench
+}
+
+#[test]
+fn c2_without_guards_the_last_member_goes_when_nothing_asks_for_it() {
+    let mut bench = unguarded(Duration::ZERO);
+    bench.take();
+    assert!(!bench.assignment("lb", "shop-web").level.keeps_last, "a foreign member goes too");
+    // Node 2 may stay in the pool and is not added: what asks for member 1 has ended.
+    bench.service(fact(1, "web", part(&[], &[2])));
+    let said = bench.assignment("lb", "shop-web");
+    assert!(said.held.is_none() && !said.level.keeps_last);
+    assert_eq!(bench.web(), (ips(&[]), ips(&[2])));
+    let observed = ips(&[1]);
+    assert_eq!(said.level.surplus(&observed).count(), 1, "it is removed");
+    bench.service(fact(1, "web", part(&[], &[])));
+    assert!(bench.assignment("lb", "shop-web").held.is_none());
+    assert!(bench.reports().is_empty(), "nothing is held back");
+}
+
+#[test]
+fn c2_without_guards_a_time_of_confirmation_that_was_set_holds_and_so_does_d6() {
+    let mut bench = unguarded(Duration::from_secs(10));
+    bench.service(fact(1, "web", part(&[], &[])));
+    let said = bench.assignment("lb", "shop-web");
+    assert_eq!(said.held.as_ref().map(|held| held.reason), Some(HeldReason::EmptyConfirm));
+    assert!(said.level.keeps_last);
+    bench.pass(10_000);
+    assert_eq!(bench.web(), (ips(&[]), ips(&[])));
+    let mut bench = unguarded(Duration::ZERO);
+    bench.service(fact(1, "web", Part { unusable: true, ..Part::default() }));
+    bench.pass(600_000);
+    let said = bench.assignment("lb", "shop-web");
+    assert_eq!(said.held.as_ref().map(|held| held.reason), Some(HeldReason::NoUsableNode));
+}
+
 #[test]
 fn g2_an_address_that_may_have_been_written_since_the_pool_was_seen_counts_as_in_it() {
     let mut bench = settled(&[1]);

@@ -21,6 +21,8 @@ enum Event {
     Answer { pool: usize },
     /// A new term of leadership.
     Term(u64),
+    /// Whether and in which term reports are told.
+    Reporting(Option<u64>),
 }
 
 /// A pool in a read: which Services' rules send to it, who is in it, and what speaks against a proof.
@@ -68,6 +70,7 @@ fn event() -> impl Strategy<Value = Event> {
         6 => (0..40_000_u64).prop_map(|millis| Event::Pass { millis }),
         2 => (0..2_usize).prop_map(|pool| Event::Answer { pool }),
         1 => (0..3_u64).prop_map(Event::Term),
+        1 => prop::option::of(0..3_u64).prop_map(Event::Reporting),
     ]
 }
 
@@ -130,7 +133,8 @@ impl World {
                 self.bench.pass(end.since(self.bench.now).as_millis() as u64);
             }
             Event::Answer { pool } => self.bench.tell(In::Retired(id("lb", POOLS[pool]))),
-            Event::Term(n) => self.bench.tell(In::Epoch(Epoch(n))),
+            Event::Term(n) => self.bench.tell(In::Confirmed(Epoch(n))),
+            Event::Reporting(term) => self.bench.reporting(term),
         }
         self.judge();
     }
@@ -180,7 +184,7 @@ impl World {
                 owners.values().flat_map(|part| part.required.keys()).copied().collect();
             assert_eq!(said.level.required.keys().copied().collect::<BTreeSet<_>>(), required);
             assert!(owners.values().flat_map(|part| &part.tolerated).all(|ip| said.level.allows(ip)));
-            assert!(super::super::pool::is_sound(&said), "the union of the shares is the level");
+            assert!(said.is_sound(), "the union of the shares is the level");
             let asked = owners.values().any(|part| !part.required.is_empty() || !part.tolerated.is_empty());
             let unusable = owners.values().any(|part| part.unusable);
             let last = self.last[place].take();

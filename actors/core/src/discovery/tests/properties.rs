@@ -13,6 +13,8 @@ enum Event {
     Service { n: u32, exposure: u64, candidate: bool },
     Gone { n: u32 },
     Missing { lb: usize },
+    ForeignRelease,
+    Round,
     Arm { lb: usize, answer: Option<Answer> },
     Latency { millis: u64 },
     Stray { call: u64 },
@@ -35,6 +37,8 @@ fn event() -> impl Strategy<Value = Event> {
             .prop_map(|(n, exposure, candidate)| Event::Service { n, exposure, candidate }),
         1 => (0..3_u32).prop_map(|n| Event::Gone { n }),
         2 => (0..3_usize).prop_map(|lb| Event::Missing { lb }),
+        1 => Just(Event::ForeignRelease),
+        1 => Just(Event::Round),
         3 => (0..3_usize, answer()).prop_map(|(lb, answer)| Event::Arm { lb, answer }),
         1 => prop_oneof![Just(1_u64), Just(500), Just(7_000), Just(100_000)]
             .prop_map(|millis| Event::Latency { millis }),
@@ -58,6 +62,8 @@ fn happen(bench: &mut Bench, event: Event, open: &mut Option<CallId>) {
         Event::Missing { lb } => {
             bench.tell(In::Missing(PoolId::new(LbName::new(LBS[lb]), PoolName::new("p"))));
         }
+        Event::ForeignRelease => bench.tell(In::ForeignRelease),
+        Event::Round => bench.tell(In::Round),
         Event::Arm { lb, answer: Some(answer) } => bench.set(LBS[lb], answer),
         Event::Arm { lb, answer: None } => {
             bench.arm.remove(&LbName::new(LBS[lb]));
@@ -130,6 +136,30 @@ proptest! {
         let mut read: Vec<&str> = bench.reads.iter().map(|(_, lb)| lb.as_str()).collect();
         read.sort_unstable();
         prop_assert_eq!(read, LBS);
+    }
+
+    #[test]
+    fn d3_each_foreign_release_is_followed_by_a_read_and_rounds_are_fifteen_seconds_apart(
+        gaps in prop::collection::vec(0..12_000_u64, 1..30)
+    ) {
+        let mut bench = Bench::synced(&["a"]);
+        bench.latency = Duration::from_millis(1);
+        let mut releases = Vec::new();
+        for millis in gaps {
+            releases.push(bench.now.as_micros() / 1_000);
+            bench.tell(In::ForeignRelease);
+            bench.pass(millis);
+        }
+        bench.pass(20_000);
+        let reads = bench.reads_of("a");
+        for at in releases {
+            let span = at + 2_000..=at + 17_001;
+            prop_assert!(reads.iter().any(|read| span.contains(read)), "{} in {:?}", at, reads);
+        }
+        let extra: Vec<u64> = reads.into_iter().filter(|at| at % 60_000 != 0).collect();
+        for pair in extra.windows(2) {
+            prop_assert!(pair[1] - pair[0] >= 15_000, "{:?}", extra);
+        }
     }
 
     #[test]

@@ -41,9 +41,11 @@ enum Act {
     Restored(Kind),
     /// The last event comes once more, or an older state comes late.
     Again(Kind, usize),
-    /// A new state that cannot be decoded, of an object that may be new itself; of slices, whose it is.
+    /// A new state that cannot be decoded, of an object that may be new itself; of slices, whose it is, the last being nobody's.
     Undecodable(Kind, usize, Option<usize>),
     Reconnect(Kind),
+    /// Whether and in which term reports are told.
+    Term(Option<u64>),
     Turn,
     Pass(u64),
 }
@@ -73,9 +75,10 @@ fn act() -> impl Strategy<Value = Act> {
         1 => kind().prop_map(Act::StaleList),
         1 => kind().prop_map(Act::Restored),
         2 => (kind(), 0..SLICES).prop_map(|(kind, at)| Act::Again(kind, at)),
-        2 => (kind(), 0..SLICES, prop::option::weighted(0.8, 0..SERVICES))
+        2 => (kind(), 0..SLICES, prop::option::weighted(0.8, 0..SERVICES + 1))
             .prop_map(|(kind, at, of)| Act::Undecodable(kind, at, of)),
         1 => kind().prop_map(Act::Reconnect),
+        1 => prop::option::of(0_u64..3).prop_map(Act::Term),
         3 => Just(Act::Turn),
         1 => (0_u64..400).prop_map(Act::Pass),
     ]
@@ -135,6 +138,7 @@ fn make(act: &Act) -> Option<Object> {
         | Act::Again(..)
         | Act::Undecodable(..)
         | Act::Reconnect(_)
+        | Act::Term(_)
         | Act::Turn
         | Act::Pass(_) => None,
     }
@@ -148,28 +152,36 @@ struct World {
     given: BTreeMap<ObjectKey, Object>,
     broken: BTreeSet<Kind>,
     /// Objects whose newest state could not be decoded, and whose slices they are.
-    behind: BTreeMap<ObjectKey, Option<ServiceKey>>,
+    behind: BTreeMap<ObjectKey, Owner>,
     heard: BTreeMap<ServiceUid, Arc<ServiceFact>>,
+    /// Services whose data errors last and have been told in this term.
+    told: BTreeSet<ServiceUid>,
 }
 
 impl World {
     fn new() -> World {
-        let (real, given, behind) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
-        World { run: Run::of(params()), real, given, broken: BTreeSet::new(), behind, heard: BTreeMap::new() }
+        World {
+            run: Run::of(params()),
+            real: BTreeMap::new(),
+            given: BTreeMap::new(),
+            broken: BTreeSet::new(),
+            behind: BTreeMap::new(),
+            heard: BTreeMap::new(),
+            told: BTreeSet::new(),
+        }
     }
 
     /// A list of this kind, in which these cannot be decoded.
-    fn relist(&mut self, kind: Kind, bad: BTreeMap<ObjectKey, Option<ServiceKey>>) {
+    fn relist(&mut self, kind: Kind, bad: BTreeMap<ObjectKey, Owner>) {
         self.run.seen(kind, Seen::ListBegan(Provenance::Relist));
         for (key, object) in self.real.iter().filter(|(key, _)| kind_of(key) == kind) {
             let seen = match bad.get(key) {
-                Some(owner) => bad_of(Some(key.clone()), owner.as_ref().map_or("", |owner| &*owner.name)),
+                Some(owner) => bad_line(Some(key.clone()), owner.clone()),
                 None => Seen::Object(object.clone()),
             };
             self.run.seen(kind, seen);
         }
-        let version = version(self.run.version);
-        self.run.seen(kind, Seen::ListDone(version));
+        self.run.list_done(kind, self.run.version, None);
         self.given.retain(|key, _| kind_of(key) != kind || bad.contains_key(key));
         let listed = self.real.iter().filter(|(key, _)| kind_of(key) == kind && !bad.contains_key(*key));
         self.given.extend(listed.map(|(key, object)| (key.clone(), object.clone())));
@@ -180,15 +192,10 @@ impl World {
     }
 
     /// Objects of this kind that exist and cannot be decoded: this one, and those that could not before.
-    fn bad_ones(
-        &self,
-        kind: Kind,
-        at: Option<usize>,
-        still: bool,
-    ) -> BTreeMap<ObjectKey, Option<ServiceKey>> {
+    fn bad_ones(&self, kind: Kind, at: Option<usize>, still: bool) -> BTreeMap<ObjectKey, Owner> {
         let before = self.behind.iter().filter(|(key, _)| still && kind_of(key) == kind);
         let before = before.map(|(key, owner)| (key.clone(), owner.clone()));
-        let now = at.map(|at| (name(kind, at), None));
+        let now = at.map(|at| (name(kind, at), Owner::Unknown));
         now.into_iter().chain(before).filter(|(key, _)| self.real.contains_key(key)).collect()
     }
 
@@ -201,7 +208,7 @@ impl World {
         self.run.seen(kind, Seen::Bookmark(version(undone)));
         for _ in 0..5 {
             self.run.seen(kind, Seen::ListBegan(Provenance::Relist));
-            self.run.seen(kind, Seen::ListDone(version(self.run.version)));
+            self.run.list_done(kind, self.run.version, None);
             self.run.now = self.run.now.plus(Duration::from_secs(61));
         }
         self.relist(kind, BTreeMap::new());
@@ -220,9 +227,13 @@ impl World {
         let object = stamped(make(&made).expect("it makes an object"), self.run.version);
         self.real.insert(key.clone(), object);
         if !self.broken.contains(&kind) {
-            let owner = of.filter(|_| kind == Kind::EndpointSlices).map(|of| format!("s{of}"));
-            self.run.seen(kind, bad_of(Some(key.clone()), owner.as_deref().unwrap_or_default()));
-            self.behind.insert(key, owner.map(|owner| ServiceKey::new("shop", owner)));
+            let owner = match of.filter(|_| kind == Kind::EndpointSlices) {
+                None => Owner::Unknown,
+                Some(SERVICES) => Owner::Nobody,
+                Some(of) => Owner::Service(ServiceKey::new("shop", format!("s{of}"))),
+            };
+            self.run.seen(kind, bad_line(Some(key.clone()), owner.clone()));
+            self.behind.insert(key, owner);
         }
     }
 
@@ -262,7 +273,7 @@ impl World {
             Act::StaleList(kind) => {
                 self.run.seen(*kind, Seen::Bookmark(now_version));
                 self.run.seen(*kind, Seen::ListBegan(Provenance::Relist));
-                self.run.seen(*kind, Seen::ListDone(version(2)));
+                self.run.list_done(*kind, 2, None);
             }
             Act::Restored(kind) => self.restored(*kind),
             Act::Again(kind, at) => {
@@ -273,13 +284,20 @@ impl World {
             }
             Act::Undecodable(kind, at, of) => self.undecodable(*kind, *at, *of),
             Act::Reconnect(kind) => self.run.seen(*kind, Seen::Reconnected),
+            Act::Term(term) => {
+                if term.is_some() && term.map(Epoch) != self.run.informer.reporting {
+                    self.told.clear();
+                }
+                self.run.reporting(*term);
+            }
             Act::Turn => {}
             Act::Pass(seconds) => self.run.now = self.run.now.plus(Duration::from_secs(*seconds)),
         }
     }
 
     fn turn(&mut self) -> Result<(), TestCaseError> {
-        for (uid, fact) in facts(&self.run.turn()) {
+        let out = self.run.turn();
+        for (uid, fact) in facts(&out) {
             match fact {
                 Some(fact) => {
                     prop_assert_eq!(&fact.uid, &uid);
@@ -294,10 +312,27 @@ impl World {
                 None => prop_assert!(self.heard.remove(&uid).is_some(), "gone twice"),
             }
         }
+        self.is_told_once(&reports(&out))?;
         for fact in self.heard.values() {
             self.is_safe(fact)?;
             self.is_complete_or_says_so(fact)?;
         }
+        Ok(())
+    }
+
+    /// Data errors are told once in each term while they last, and then not.
+    fn is_told_once(&mut self, reports: &[Report]) -> Result<(), TestCaseError> {
+        let erring = |uid: &ServiceUid| self.heard.get(uid).is_some_and(|fact| !fact.data_errors.is_empty());
+        for report in reports.iter().filter(|report| matches!(report.what, What::DataError { .. })) {
+            let [Subject::Service(service)] = &report.subjects[..] else {
+                return Err(TestCaseError::fail("it is told on one Service"));
+            };
+            prop_assert!(erring(&service.uid), "what has ended is told");
+            prop_assert!(self.told.insert(service.uid.clone()), "told twice");
+        }
+        self.told.retain(erring);
+        let all = self.heard.keys().filter(|uid| erring(uid)).all(|uid| self.told.contains(uid));
+        prop_assert!(all || self.run.informer.reporting.is_none(), "something is never told");
         Ok(())
     }
 
@@ -311,7 +346,12 @@ impl World {
         }
         let unread = || self.behind.iter().filter(|(key, _)| !self.given.contains_key(*key));
         let slices = unread().filter(|(key, owner)| {
-            kind_of(key) == Kind::EndpointSlices && owner.as_ref().is_none_or(|owner| *owner == fact.key)
+            let may_be_its = match owner {
+                Owner::Unknown => true,
+                Owner::Nobody => false,
+                Owner::Service(owner) => *owner == fact.key,
+            };
+            kind_of(key) == Kind::EndpointSlices && may_be_its
         });
         let own = self.given.values().filter_map(|object| match object {
             Object::Slice(slice) if slice.service.as_ref() == Some(&fact.key) => Some(slice),
@@ -388,8 +428,8 @@ proptest! {
             }
         }
         world.turn()?;
-        // Last known addresses have their time.
-        world.run.now = world.run.now.plus(Duration::from_secs(300));
+        // Last known addresses have their time, and so has a wait for ingress.
+        world.run.now = world.run.now.plus(Duration::from_secs(600));
         world.turn()?;
         prop_assert_eq!(world.run.informer.deadline(), None);
 

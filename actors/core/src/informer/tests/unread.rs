@@ -18,7 +18,7 @@ fn first_lists(slices: Vec<SliceObject>, bad_slices: Vec<Seen>, bad_nodes: Vec<S
         for seen in bad {
             run.seen(kind, seen);
         }
-        run.seen(kind, Seen::ListDone(version(101)));
+        run.list_done(kind, 101, None);
     }
     run
 }
@@ -102,7 +102,7 @@ fn d6_it_lasts_through_a_list_that_broke_off_or_has_it_again_or_names_not_all() 
         run.seen(Kind::EndpointSlices, Seen::ListBegan(Provenance::Relist));
         run.seen(Kind::EndpointSlices, Seen::Object(slice("web-1", "web", &["n1"]).into()));
         run.seen(Kind::EndpointSlices, line);
-        run.seen(Kind::EndpointSlices, Seen::ListDone(version(300)));
+        run.list_done(Kind::EndpointSlices, 300, None);
         assert_eq!(facts(&run.turn()).len(), n, "a nameless one is one more error");
         let (members, unusable, errors) = last(&run, "web");
         assert_eq!((members, unusable, &errors[..1]), (still.0.clone(), true, &still.2[..]));
@@ -124,6 +124,22 @@ fn d6_a_slice_whose_service_cannot_be_read_may_be_any_ones_of_its_namespace() {
     run.gone(slice_key("some"));
     run.turn();
     assert_eq!(last(&run, "api"), right(" | "));
+}
+
+#[test]
+fn d6_a_slice_that_cannot_be_decoded_and_names_no_service_concerns_nobody() {
+    let nobodys = || bad_line(Some(slice_key("some")), Owner::Nobody);
+    let mut run = first_lists(vec![slice("web-1", "web", &["n1"])], vec![nobodys()], vec![]);
+    run.turn();
+    assert_eq!((last(&run, "web"), last(&run, "api")), (right("1 | "), right(" | ")));
+    run.seen(Kind::EndpointSlices, nobodys());
+    assert!(facts(&run.turn()).is_empty());
+    run.seen(Kind::EndpointSlices, bad(Some(slice_key("some"))));
+    run.turn();
+    assert_eq!(last(&run, "web"), incomplete("1 | ", "EndpointSlice shop/some cannot be read"));
+    run.seen(Kind::EndpointSlices, nobodys());
+    run.turn();
+    assert_eq!((last(&run, "web"), last(&run, "api")), (right("1 | "), right(" | ")), "it says so now");
 }
 
 #[test]

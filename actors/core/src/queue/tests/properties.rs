@@ -32,6 +32,8 @@ enum Op {
     Verify {
         lost: bool,
     },
+    /// The writer stretches the interval to this many milliseconds.
+    Pace(u64),
     Wait(u64),
     /// A wake-up that nobody asked for.
     Tick,
@@ -95,6 +97,7 @@ fn op() -> impl Strategy<Value = Op> {
         1 => Just(Op::GrantAgain),
         6 => (ending(), prop::bool::weighted(0.1)).prop_map(|(outcome, strange)| Op::Finish { outcome, strange }),
         1 => any::<bool>().prop_map(|lost| Op::Verify { lost }),
+        1 => (0..60_000_u64).prop_map(Op::Pace),
         4 => (0..3_000_u64).prop_map(Op::Wait),
         3 => (3_000..90_000_u64).prop_map(Op::Wait),
         1 => Just(Op::Tick),
@@ -170,6 +173,7 @@ impl World {
                 | Out::Retired(_)
                 | Out::Missing(_)
                 | Out::Gone(_)
+                | Out::Quarantined(..)
                 | Out::Sample(_) => {}
             }
         }
@@ -354,7 +358,8 @@ impl World {
             }
             Op::NewTerm => {
                 self.running = None;
-                self.drive.edit(|a| a.epoch.0 += 1);
+                let opened = self.drive.now;
+                self.drive.edit(|a| (a.epoch, a.opened) = (Epoch(a.epoch.0 + 1), opened));
                 self.judge(false);
             }
             Op::See { age } => self.see(age),
@@ -363,6 +368,10 @@ impl World {
             Op::GrantAgain => self.grant(true),
             Op::Finish { outcome, strange } => self.finish(outcome, strange),
             Op::Verify { lost } => self.verify(lost),
+            Op::Pace(ms) => {
+                self.drive.step(In::Pace(Duration::from_millis(ms)));
+                self.judge(false);
+            }
             Op::Wait(ms) => self.wait(ms),
             Op::Tick => {
                 let mut out = Vec::new();
@@ -382,12 +391,18 @@ impl World {
             // A dry run has said all it can about what is there; only news makes it look again (C4).
             self.real.insert(ip(9));
         }
-        let asks_again = self.drive.queue.params.after_failure.is_none() || self.max_retries == 0;
+        let params = &self.drive.queue.params;
+        let asks_again = params.after_failure.is_none() || self.max_retries == 0;
+        // Where nothing is compared by itself, a Service's change brings the pool back (C2).
+        let changes = !params.drift || !params.compare_after_stale;
         self.drive.edit(|a| {
             a.paused = false;
             a.services.entry(ServiceUid::new("web")).or_insert_with(|| share("web", &[2]));
             if asks_again {
                 a.services.values_mut().for_each(|share| share.revision += 1);
+            }
+            if changes && let Some(web) = a.services.get_mut("web") {
+                web.required.insert(ip(8));
             }
         });
         self.judge(false);
@@ -413,9 +428,11 @@ proptest! {
         ops in prop::collection::vec(op(), 1..80),
         max_retries in 0..4_u32,
         compared in any::<bool>(),
+        [drift, compare_after_stale, fights] in any::<[bool; 3]>(),
     ) {
         let after_failure = compared.then_some(Duration::from_secs(60));
-        let mut world = World::new(Params { max_retries, after_failure, ..params() });
+        let chosen = Params { max_retries, after_failure, drift, compare_after_stale, fights, ..params() };
+        let mut world = World::new(chosen);
         for op in ops {
             world.apply(op);
         }

@@ -229,6 +229,38 @@ fn q8_a_reported_failure_is_compared_again_with_doubling_delays_and_its_repeat_i
 }
 
 #[test]
+fn q8_the_repeat_of_an_exhausted_failure_is_silent_through_all_its_retries() {
+    let mut drive = Drive::right(params());
+    drive.want("web", &[2]).at(500);
+    for n in 0..4 {
+        drive.at(500 + n * 30_000).attempt(conflict());
+    }
+    assert_eq!(drive.events().len(), 4);
+    drive.take_said();
+    let again = drive.now.as_micros() / 1_000 + 60_500;
+    for n in 0..4 {
+        drive.at(again + n * 30_000).attempt(conflict());
+    }
+    assert!(drive.events().is_empty());
+    assert_eq!(drive.observations(), [true], "it counts");
+    drive.at(again + 90_000 + 120_500).attempt(written(&[2]));
+    assert_eq!(drive.events(), ["updated web"], "that it is over is news");
+}
+
+#[test]
+fn q8_without_a_time_for_it_nothing_is_compared_again_after_a_failure() {
+    for after_failure in [None, Some(Duration::ZERO)] {
+        let mut drive = Drive::right(Params { after_failure, ..params() });
+        drive.want("web", &[2]).at(500).attempt(forbidden());
+        assert!(matches!(drive.reports[0].what, What::FailedTerminal { compared_again_in: None, .. }));
+        drive.at(60_000).see(&[1]).at(7_200_000).see(&[1]).at(7_260_000);
+        assert!(drive.due.is_none() && drive.queue.deadline().is_none());
+        drive.edit(|a| a.services.get_mut("web").expect("web").revision += 1).at(7_260_500);
+        assert!(drive.due.is_some(), "a slice event still starts it again");
+    }
+}
+
+#[test]
 fn q8_after_a_reported_failure_any_slice_event_is_a_fresh_change() {
     let mut drive = Drive::right(params());
     drive.want("web", &[2]).at(500).attempt(forbidden());
@@ -286,14 +318,37 @@ fn w2_a_lost_write_is_a_fresh_change_and_the_third_within_ten_minutes_backs_off(
         drive.at(ended + 4_000);
         let (attempt, began) = (id, drive.now);
         drive.step(In::Verified(Verdict::Lost { attempt, facts: facts(&[1]), began }));
-        let due_at = drive.queue.deadline().expect("it is tried again");
-        waits.push(due_at.since(began).as_secs());
-        drive.at(due_at.as_micros() / 1_000);
+        while drive.due.is_none() {
+            let next = drive.queue.deadline().expect("it is tried again");
+            drive.at(next.as_micros() / 1_000);
+        }
+        waits.push(drive.now.since(began).as_secs());
     }
     assert_eq!(waits, [1, 1, 60, 120, 240]);
+    let told = drive.events().into_iter().filter(|told| told.starts_with("writes lost")).count();
+    assert_eq!(told, 3, "each time it is left for a while");
     assert_eq!(drive.view.clone().expect("a view").lost_writes, 5);
     assert!(!drive.samples.contains(&Sample::Drift));
     assert_eq!(drive.samples.iter().filter(|sample| **sample == Sample::LostWrite).count(), 5);
+}
+
+#[test]
+fn w2_a_service_s_change_is_not_held_back_by_lost_writes() {
+    let mut drive = Drive::right(params());
+    drive.want("web", &[2]).at(500);
+    for _ in 0..3 {
+        let id = drive.take();
+        drive.finish(id, written(&[2]));
+        let ended = drive.now.as_micros() / 1_000;
+        drive.at(ended + 4_000);
+        let began = drive.now;
+        drive.step(In::Verified(Verdict::Lost { attempt: id, facts: facts(&[1]), began }));
+        drive.at(ended + 5_000);
+    }
+    assert!(drive.due.is_none() && drive.state() == PoolState::Waiting);
+    let soon = drive.now.as_micros() / 1_000 + 500;
+    drive.want("web", &[2, 3]).at(soon);
+    assert!(drive.due.is_some());
 }
 
 #[test]
@@ -379,32 +434,6 @@ fn q4_a_service_that_returns_during_the_attempt_is_served() {
 }
 
 #[test]
-fn w8_a_newer_term_lets_go_of_the_attempt_of_the_older_one() {
-    let mut drive = Drive::right(params());
-    drive.want("web", &[2]).at(500);
-    let id = drive.take();
-    drive.edit(|a| a.epoch = Epoch(2)).take_said();
-    drive.finish(id, forbidden());
-    assert_eq!(drive.samples, [Sample::UnmatchedAnswer]);
-    drive.at(5_000).see(&[1]).at(5_500);
-    assert!(drive.due.is_some());
-}
-
-#[test]
-fn w8_a_newer_term_drops_what_the_older_one_tried_and_compares_again() {
-    let mut drive = Drive::right(params());
-    drive.want("web", &[2]).at(500).attempt(throttled(900_000));
-    drive.events();
-    drive.at(40_000).edit(|a| a.epoch = Epoch(2));
-    let view = drive.view.clone().expect("a view");
-    assert_eq!(view.retries[&ServiceUid::new("web")], [0], "a fresh budget");
-    assert_eq!(view.state, PoolState::Waiting, "no longer parked");
-    assert!(drive.events().is_empty());
-    drive.at(40_500);
-    assert!(drive.due.is_some());
-}
-
-#[test]
 fn e2_the_way_of_an_endpoint_change_is_measured_once_and_only_when_it_was_written() {
     let mut drive = Drive::right(params());
     let triggered = |drive: &mut Drive, ms: u64, members: &[u8]| {
@@ -450,4 +479,26 @@ fn q1_an_entry_has_at_most_one_count_more_than_retries() {
         most = most.max(retries.get("web").map_or(0, Vec::len));
     }
     assert_eq!(most, 3, "three are requeued, the fourth is exhausted");
+}
+
+#[test]
+fn w8_a_pool_that_is_being_written_is_not_taken_for_right_before_it_is_at_rest() {
+    let mut running = facts(&[1]);
+    Arc::make_mut(&mut running).provisioning = Provisioning::Updating;
+    let look = |drive: &mut Drive| {
+        let began = drive.now;
+        drive.step(In::Observed(Observation { began, facts: Arc::clone(&running) }));
+    };
+    let mut drive = Drive::new(params());
+    drive.want("web", &[1]);
+    look(&mut drive);
+    assert_eq!(drive.state(), PoolState::Unknown, "a predecessor's operation may yet be undone");
+    drive.at(60_000).see(&[]).at(60_500);
+    assert!(drive.due.is_some() && !drive.samples.contains(&Sample::Drift), "what it leaves is no drift");
+    let mut drive = Drive::right(params());
+    drive.at(1_000);
+    look(&mut drive);
+    assert_eq!(drive.state(), PoolState::Right, "one that was right is so still");
+    drive.at(61_000).see(&[1]);
+    assert_eq!(drive.state(), PoolState::Right);
 }

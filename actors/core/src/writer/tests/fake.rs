@@ -161,6 +161,23 @@ impl FakeArm {
         entries: Vec<Entry>,
         lasts: Duration,
     ) {
+        self.write(now, id, entries, lasts, false);
+    }
+
+    /// Another process of ours writes a pool, or begins to, where nothing runs.
+    pub(in crate::writer) fn predecessor_write(
+        &mut self,
+        now: Now,
+        id: &PoolId,
+        entries: Vec<Entry>,
+        lasts: Duration,
+    ) {
+        if self.lbs[&id.lb].running.is_none() {
+            self.write(now, id, entries, lasts, true);
+        }
+    }
+
+    fn write(&mut self, now: Now, id: &PoolId, entries: Vec<Entry>, lasts: Duration, ours: bool) {
         self.operations += 1;
         let number = self.operations;
         let lb = self.lbs.get_mut(&id.lb).expect("the load balancer exists");
@@ -174,7 +191,7 @@ impl FakeArm {
             entries,
             ends: now.plus(lasts),
             fate: Fate::Done,
-            ours: false,
+            ours,
         });
         self.advance(now);
     }
@@ -189,7 +206,7 @@ impl FakeArm {
                     lb: lb.clone(),
                     etag: Some(found.etag()),
                     provisioning: found.provisioning(),
-                    pools: found.pools.values().cloned().map(Arc::new).collect(),
+                    pools: found.pools.values().map(|pool| Arc::new(found.facts(pool))).collect(),
                     rules: Vec::new(),
                 })),
             },
@@ -280,8 +297,16 @@ impl FakeLb {
         Etag::new(format!("W/\"{}\"", self.tag))
     }
 
+    /// The load balancer shows any operation.
     fn provisioning(&self) -> Provisioning {
         if self.running.is_some() { Provisioning::Updating } else { Provisioning::Succeeded }
+    }
+
+    /// A pool shows only those on itself.
+    fn facts(&self, pool: &PoolFacts) -> PoolFacts {
+        let updating = self.running.as_ref().is_some_and(|running| running.pool == pool.id.pool);
+        let provisioning = if updating { Provisioning::Updating } else { Provisioning::Succeeded };
+        PoolFacts { etag: Some(self.etag()), provisioning, ..pool.clone() }
     }
 
     fn finish(&mut self, running: Running) {
@@ -294,7 +319,7 @@ impl FakeLb {
     }
 
     fn read(&self, pool: &PoolFacts) -> PoolRead {
-        let facts = PoolFacts { etag: Some(self.etag()), provisioning: self.provisioning(), ..pool.clone() };
+        let facts = self.facts(pool);
         let document = Document::new(facts.entries.clone());
         PoolRead { facts: Arc::new(facts), document, etag: Some(self.etag()) }
     }

@@ -43,6 +43,8 @@ enum Happening {
     ForeignRule(usize, bool),
     /// Leadership is lost, or won.
     Lead(bool),
+    /// A predecessor has begun to write a pool, for so many seconds, when this process leads.
+    TakeOver(usize, u8, u8),
     /// Pools answer so many seconds late.
     Sluggish(u8),
     /// Discovery reads a load balancer.
@@ -69,6 +71,8 @@ enum Fault {
     Moved,
     /// 500.
     Broken,
+    /// 403.
+    Denied,
     /// No token.
     NoToken,
     /// The port's gate was closed.
@@ -131,6 +135,12 @@ impl World {
             if_match: true,
             etag_rounds: 3,
             client_retries: CLIENT_RETRIES,
+            lease: None,
+            rate_limit: None,
+            retry_throttled: false,
+            gates_delay_grants: true,
+            breaker: true,
+            min_interval: Duration::from_secs(5),
             writes_per_5_minutes: 3_000,
             reads_per_5_minutes: 30_000,
             network: None,
@@ -210,6 +220,12 @@ impl World {
                 Out::Call(call) => self.send(call),
                 Out::Verified(..)
                 | Out::Observed(..)
+                | Out::Lease(..)
+                | Out::CountLockFailures { .. }
+                | Out::ForeignRelease
+                | Out::Pace(..)
+                | Out::Report(_)
+                | Out::Lock(_)
                 | Out::Gates { .. }
                 | Out::Lane(_)
                 | Out::Gate(..)
@@ -273,6 +289,7 @@ impl World {
             Some(Fault::Conflict) => ArmAnswer::Failed(failed(409, "Conflict", RetryAfter::Absent)),
             Some(Fault::Moved) => ArmAnswer::Failed(failed(412, "PreconditionFailed", RetryAfter::Absent)),
             Some(Fault::Broken) => ArmAnswer::Failed(failed(500, "", RetryAfter::Absent)),
+            Some(Fault::Denied) => ArmAnswer::Failed(failed(403, "AuthorizationFailed", RetryAfter::Absent)),
             Some(Fault::NoToken) => {
                 ArmAnswer::Failed(failure(FailureKind::Credential, "", RetryAfter::Absent))
             }
@@ -347,6 +364,12 @@ impl World {
             }
             Out::Verified(..)
             | Out::Observed(..)
+            | Out::Lease(..)
+            | Out::CountLockFailures { .. }
+            | Out::ForeignRelease
+            | Out::Pace(..)
+            | Out::Report(_)
+            | Out::Lock(_)
             | Out::AdminFinished { .. }
             | Out::Read { .. }
             | Out::Call(_)
@@ -455,6 +478,15 @@ impl World {
                 }
             }
             Happening::Lead(leads) => self.lead(leads),
+            Happening::TakeOver(number, members, seconds) => {
+                let id = self.pools[number].id.clone();
+                self.lead(false);
+                let members = level(members, 0).required;
+                let entries = members.iter().map(|(ip, m)| entry(m.name.as_str(), Some(*ip))).collect();
+                let lasts = Duration::from_secs(seconds.into());
+                self.arm.predecessor_write(self.now, &id, entries, lasts);
+                self.lead(true);
+            }
             Happening::Sluggish(seconds) => self.slow = Duration::from_secs(seconds.into()),
             Happening::Discover(number) => {
                 self.reads += 1;
@@ -537,6 +569,7 @@ fn any_fault() -> impl Strategy<Value = Fault> {
         Fault::Conflict,
         Fault::Moved,
         Fault::Broken,
+        Fault::Denied,
         Fault::NoToken,
         Fault::GateClosed,
     ])
@@ -565,6 +598,7 @@ fn any_happening() -> impl Strategy<Value = Happening> {
         3 => (number.clone(), any::<u8>(), 0..40_u8).prop_map(|(n, m, s)| Happening::Foreign(n, m, s)),
         2 => (any::<u8>(), any::<bool>()).prop_map(|(bits, urgent)| Happening::Drain(bits, urgent)),
         3 => (any_fault(), 1..4_u8).prop_map(|(fault, n)| Happening::Faults(fault, n)),
+        1 => (any_fault(), 10..40_u8).prop_map(|(fault, n)| Happening::Faults(fault, n)),
         2 => (
             0..25_u8,
             prop::option::of(prop::sample::select(vec![Fate::Done, Fate::Lost, Fate::Failed])),
@@ -573,6 +607,7 @@ fn any_happening() -> impl Strategy<Value = Happening> {
             .prop_map(|(s, fate, mute)| Happening::Operations(s, fate, mute)),
         1 => (number.clone(), any::<bool>()).prop_map(|(n, there)| Happening::ForeignRule(n, there)),
         1 => any::<bool>().prop_map(Happening::Lead),
+        2 => (number.clone(), any::<u8>(), 0..120_u8).prop_map(|(n, m, s)| Happening::TakeOver(n, m, s)),
         1 => (0..13_u8).prop_map(Happening::Sluggish),
         1 => (0..LBS).prop_map(Happening::Discover),
         1 => number.prop_map(Happening::Withdraw),

@@ -432,7 +432,7 @@ fn w5_a_poll_that_can_never_succeed_is_read_back_from_the_pool() {
 }
 
 #[test]
-fn w6_a_retry_after_of_ages_closes_a_gate_for_an_hour_and_puts_a_pool_off_for_ten_minutes() {
+fn w6_a_retry_after_of_ages_closes_a_gate_for_an_hour_or_a_lane_for_ten_minutes_and_parks_as_long() {
     let mut bench = Bench::leading(params());
     let web = pool("lb", "web");
     let (attempt, read) = bench.begin(&web, &[1]);
@@ -440,7 +440,7 @@ fn w6_a_retry_after_of_ages_closes_a_gate_for_an_hour_and_puts_a_pool_off_for_te
     let said = bench.fail(read, failed(429, "TooManyRequests", ages));
     let found = outcome(&said, attempt);
     assert!(
-        matches!(found, Outcome::Retriable { eligible_at: Some(until), .. } if *until == at(600_000)),
+        matches!(found, Outcome::Retriable { eligible_at: Some(until), .. } if *until == at(3_600_000)),
         "{found:?}"
     );
     bench.due(&web, due(0, Class::Add));

@@ -1,0 +1,124 @@
+//! What ARM says about how many calls are left: `x-ms-ratelimit-remaining-*` of an answer (W9). What follows from it
+//! is the writer's.
+
+use azure_core::http::Method;
+use azure_core::http::headers::Headers;
+use pool_core::sample::GateClass;
+
+/// How all headers of this kind begin.
+const REMAINING: &str = "x-ms-ratelimit-remaining-";
+/// The header that lists groups of operations; it belongs to the class of the request.
+const RESOURCE: &str = "resource";
+/// The words by which the other headers begin.
+const SCOPES: [&str; 2] = ["subscription-", "tenant-"];
+
+/// The least number of calls that an answer says are left, by class; `None`: it says nothing.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Headroom {
+    /// Of reads.
+    pub reads: Option<u32>,
+    /// Of writes.
+    pub writes: Option<u32>,
+}
+
+impl Headroom {
+    /// What is said, class by class.
+    pub fn said(self) -> impl Iterator<Item = (GateClass, u32)> {
+        let all = [(GateClass::Reads, self.reads), (GateClass::Writes, self.writes)];
+        all.into_iter().filter_map(|(class, left)| Some((class, left?)))
+    }
+
+    /// Reads the headers of the answer to a request; what is no number is no news.
+    pub(crate) fn read(method: Method, headers: &Headers) -> Headroom {
+        let asked =
+            if matches!(method, Method::Get | Method::Head) { GateClass::Reads } else { GateClass::Writes };
+        let mut headroom = Headroom::default();
+        for (name, value) in headers.iter() {
+            let name = name.as_str().to_ascii_lowercase();
+            let Some(what) = name.strip_prefix(REMAINING) else { continue };
+            if what == RESOURCE {
+                let groups = value.as_str().split(',').filter_map(|group| number(group.rsplit_once(';')?.1));
+                groups.for_each(|left| headroom.note(asked, left));
+            } else if let (Some(class), Some(left)) = (class(what, asked), number(value.as_str())) {
+                headroom.note(class, left);
+            }
+        }
+        headroom
+    }
+
+    fn note(&mut self, class: GateClass, left: u32) {
+        let known = match class {
+            GateClass::Reads => &mut self.reads,
+            GateClass::Writes => &mut self.writes,
+        };
+        *known = Some(known.map_or(left, |known| known.min(left)));
+    }
+}
+
+/// Which class a header is about, by the last word of its name; deletes are none of ours.
+fn class(what: &str, asked: GateClass) -> Option<GateClass> {
+    if !SCOPES.iter().any(|scope| what.starts_with(scope)) {
+        return None;
+    }
+    match what.rsplit('-').next() {
+        Some("reads" | "read") => Some(GateClass::Reads),
+        Some("writes") => Some(GateClass::Writes),
+        Some("requests") => Some(asked),
+        Some(_) | None => None,
+    }
+}
+
+/// A count; a fraction or anything below 0 is none.
+fn number(text: &str) -> Option<u32> {
+    text.trim().parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(method: Method, headers: &[(&str, &str)]) -> (Option<u32>, Option<u32>) {
+        let mut map = Headers::new();
+        for (name, value) in headers {
+            map.insert(name.to_ascii_lowercase(), (*value).to_owned());
+        }
+        let Headroom { reads, writes } = Headroom::read(method, &map);
+        (reads, writes)
+    }
+
+    #[test]
+    fn w9_the_least_of_what_is_left_counts_for_its_class() {
+        let get = |headers: &[(&str, &str)]| read(Method::Get, headers);
+        assert_eq!(get(&[]), (None, None));
+        assert_eq!(get(&[("x-ms-ratelimit-remaining-subscription-reads", "11999")]), (Some(11_999), None));
+        let both = [
+            ("x-ms-ratelimit-remaining-subscription-writes", "199"),
+            ("x-ms-ratelimit-remaining-subscription-global-writes", "2999"),
+            ("x-ms-ratelimit-remaining-tenant-reads", "42"),
+            ("x-ms-ratelimit-remaining-subscription-resource-entities-read", "77"),
+        ];
+        assert_eq!(read(Method::Put, &both), (Some(42), Some(199)));
+        assert_eq!(get(&[("x-ms-ratelimit-remaining-subscription-deletes", "1")]), (None, None));
+        let requests = [("x-ms-ratelimit-remaining-subscription-resource-requests", "5")];
+        assert_eq!((get(&requests), read(Method::Put, &requests)), ((Some(5), None), (None, Some(5))));
+    }
+
+    #[test]
+    fn w9_the_list_of_operation_groups_belongs_to_the_class_of_the_request() {
+        let list = [("x-ms-ratelimit-remaining-resource", "A/B;41,C/D;5, E/F ; 9")];
+        assert_eq!((read(Method::Get, &list), read(Method::Put, &list)), ((Some(5), None), (None, Some(5))));
+    }
+
+    #[test]
+    fn w9_junk_is_no_news() {
+        for junk in ["", "-1", "many", "1.5", "99999999999", ";", "A/B", "A/B;", "A/B;x,,;", "\u{fffd}"] {
+            let headers = [
+                ("x-ms-ratelimit-remaining-subscription-reads", junk),
+                ("x-ms-ratelimit-remaining-resource", junk),
+            ];
+            assert_eq!(read(Method::Get, &headers), (None, None), "{junk:?}");
+        }
+        let foreign = [("x-ms-ratelimit-remaining-moon-reads", "3"), ("x-ratelimit-remaining-reads", "3")];
+        assert_eq!(read(Method::Get, &foreign), (None, None));
+    }
+}

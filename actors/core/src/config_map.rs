@@ -1,0 +1,92 @@
+//! Our ConfigMap: what is asked of the kubernetes port about it, and what it answers. It keeps what must outlive a
+//! process and has no place in a Lease, one key for each thing that is noted (design.md A4).
+//!
+//! The port reads and writes the object; what a key means is decided by whoever notes it: [`crate::starts`].
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use crate::arm::Document;
+use crate::machine::{Now, Wall};
+use crate::object::ResourceVersion;
+
+/// Our ConfigMap as it was seen.
+#[derive(Clone, Debug)]
+pub struct ConfigMapFacts {
+    /// The texts of `data`, by key; what is no text is left out.
+    pub data: BTreeMap<Arc<str>, Text>,
+    /// When it was read, by this process's wall clock: what the times in it are compared with.
+    pub read: Wall,
+    /// The version of this state of it: a replacement names it and fails when it is no longer the newest.
+    pub version: ResourceVersion,
+    /// The whole of it, unread: a replacement edits it, so that what nobody here knows survives.
+    pub document: Document,
+}
+
+/// The text of a key.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Text {
+    /// As it is written.
+    pub text: Arc<str>,
+    /// The time that it is, where it is one (RFC 3339).
+    pub time: Option<Wall>,
+}
+
+/// What is to be written to a key.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Value {
+    /// This text.
+    Text(Arc<str>),
+    /// This moment, as a time of the wall clock (RFC 3339).
+    Time(Now),
+}
+
+/// What a replacement or creation changes; all other keys stay as they are.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct ConfigMapEdit {
+    /// Keys that have this from now on.
+    pub set: BTreeMap<Arc<str>, Value>,
+    /// Keys that go.
+    pub remove: BTreeSet<Arc<str>>,
+}
+
+impl ConfigMapEdit {
+    /// Whether it changes nothing.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.set.is_empty() && self.remove.is_empty()
+    }
+}
+
+/// What is asked about it.
+#[derive(Clone, Debug)]
+pub enum ConfigMapAsk {
+    /// GET it.
+    Get,
+    /// Create it; it must not exist.
+    Create(ConfigMapEdit),
+    /// Replace the state that was seen; fails with [`ConfigMapAnswer::Conflict`] when that is no longer the newest.
+    Replace(Arc<ConfigMapFacts>, ConfigMapEdit),
+}
+
+/// What became of a request about it.
+#[derive(Clone, Debug)]
+pub enum ConfigMapAnswer {
+    /// Its state: read, or as it is after the write.
+    Seen(Arc<ConfigMapFacts>),
+    /// It does not exist.
+    Absent,
+    /// Somebody else wrote it first, or it exists already.
+    Conflict,
+    /// The request failed, or its answer was lost: a write may have been carried out all the same.
+    Failed(ConfigMapFailure),
+}
+
+/// Why a request about it failed.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum ConfigMapFailure {
+    /// 401 or 403.
+    Denied(Arc<str>),
+    /// Any other answer, no connection, no answer in time.
+    Other(Arc<str>),
+}

@@ -1,0 +1,230 @@
+//! The words of E1 and S0 "Event Behavior": a row for each thing that can be told.
+
+use super::*;
+use crate::assignment::HeldReason;
+use crate::error::NotManageable;
+use crate::object::Kind;
+
+/// Which row of the table a thing belongs to: a new one does not compile before it has one.
+fn row_of(what: &What) -> usize {
+    match what {
+        What::Updated { .. } => 0,
+        What::Retrying { .. } => 1,
+        What::FailedTerminal { .. } => 2,
+        What::FailedExhausted { .. } => 3,
+        What::NotManageable { .. } => 4,
+        What::Shared { .. } => 5,
+        What::Blocked { .. } => 6,
+        What::Fight { .. } => 7,
+        What::Held { .. } => 8,
+        What::DataError { .. } => 9,
+        What::Undecodable { .. } => 10,
+        What::Quarantined { .. } => 11,
+        What::WritesLost { .. } => 12,
+    }
+}
+
+/// What is told, its reason, its type and its message.
+type Row = (What, &'static str, Severity, &'static str);
+
+fn outcomes() -> Vec<Row> {
+    let failure = failure("it is busy.");
+    let compared_again_in = Some(Duration::from_secs(60));
+    vec![
+        (
+            updated(3),
+            "LoadBalancerBackendPoolUpdated",
+            Severity::Normal,
+            "Load balancer backend pool updated successfully: kubernetes/shop-web has 3 members (2 added, 1 removed)",
+        ),
+        (
+            What::Retrying { pool: pool(), retry: 1, max: 3, failure: failure.clone() },
+            "LoadBalancerBackendPoolUpdateRetrying",
+            Severity::Warning,
+            "Backend pool update failed, will retry (1/3): AnotherOperationInProgress: it is busy. \
+             (correlation id c-1)",
+        ),
+        (
+            What::FailedTerminal { pool: pool(), failure: failure.clone(), compared_again_in },
+            "LoadBalancerBackendPoolUpdateFailed",
+            Severity::Warning,
+            "Backend pool update failed (non-retriable): AnotherOperationInProgress: it is busy. \
+             (correlation id c-1). Backend pool kubernetes/shop-web is compared again in 60 s.",
+        ),
+        (
+            What::FailedExhausted { pool: pool(), retries: 3, failure, compared_again_in: None },
+            "LoadBalancerBackendPoolUpdateFailed",
+            Severity::Warning,
+            "Backend pool update failed after 3 retries: AnotherOperationInProgress: it is busy. \
+             (correlation id c-1). To retrigger, cause an endpoint change for the Service (e.g., restart or scale \
+             a backing pod). Backend pool kubernetes/shop-web is not compared again by itself.",
+        ),
+    ]
+}
+
+fn held(reason: HeldReason, members: usize, message: &'static str) -> Row {
+    let what = What::Held { pool: pool(), reason, members };
+    (what, "BackendPoolRemovalHeld", Severity::Warning, message)
+}
+
+fn writes_lost() -> Row {
+    let message = "Azure Resource Manager reported writes of backend pool kubernetes/shop-web as done that were not there \
+                   afterwards, 3 so far; the next try waits 60 s unless an endpoint changes";
+    let what = What::WritesLost { pool: pool(), writes: 3, left_for: Duration::from_secs(60) };
+    (what, "BackendPoolWritesLost", Severity::Warning, message)
+}
+
+fn quarantined() -> Row {
+    (
+        What::Quarantined { pool: pool(), broken: "a change of nobody waits" },
+        "BackendPoolQuarantined",
+        Severity::Warning,
+        "Backend pool kubernetes/shop-web is not written any more: a change of nobody waits. This is an error of the \
+         controller: report it, and restart the controller to try again",
+    )
+}
+
+fn conditions() -> Vec<Row> {
+    let warning = |what, reason, message| (what, reason, Severity::Warning, message);
+    let services = vec![ServiceKey::new("shop-a", "b"), ServiceKey::new("shop", "a-b")];
+    let lb = Some(LbName::new("kubernetes"));
+    vec![
+        warning(
+            What::NotManageable { pool: pool(), reason: NotManageable::OutboundRule },
+            "BackendPoolNotManageable",
+            "Members of backend pool kubernetes/shop-web are not written: an outbound rule uses the pool",
+        ),
+        warning(
+            What::Shared { pool: pool(), services },
+            "BackendPoolShared",
+            "Backend pool kubernetes/shop-web is used by several Services; it gets the members of all: \
+             shop-a/b, shop/a-b",
+        ),
+        warning(
+            What::Blocked { fault: "HTTP 403 AuthorizationFailed".into(), lb: None },
+            "BackendPoolWritesBlocked",
+            "Writes of backend pools wait, for several failed in the same way: HTTP 403 AuthorizationFailed",
+        ),
+        warning(
+            What::Blocked { fault: "HTTP 400".into(), lb },
+            "BackendPoolWritesBlocked",
+            "Writes of backend pools of load balancer kubernetes wait, for several failed in the same way: HTTP 400",
+        ),
+        warning(
+            What::Fight { pool: pool(), members: 2, left_for: Duration::from_secs(120) },
+            "BackendPoolContested",
+            "Somebody else keeps adding 2 members to backend pool kubernetes/shop-web that no endpoint asks for; \
+             what they add is left there for 120 s",
+        ),
+        writes_lost(),
+        quarantined(),
+        held(
+            HeldReason::EmptyConfirm,
+            1,
+            "Removal of 1 member from backend pool kubernetes/shop-web is held back: a Service would be left \
+             without any; this waits for confirmation",
+        ),
+        held(
+            HeldReason::NoUsableNode,
+            2,
+            "Removal of 2 members from backend pool kubernetes/shop-web is held back: the Service has endpoints \
+             but no usable node, or one of its slices or nodes cannot be read",
+        ),
+        held(
+            HeldReason::LastMember,
+            2,
+            "Removal of 2 members from backend pool kubernetes/shop-web is held back: the Service has endpoints \
+             but none that counts, and none of their nodes is in the pool",
+        ),
+        warning(
+            What::DataError { endpoints: 2, example: "web-1 has no node".into() },
+            "ServiceEndpointsIncomplete",
+            "2 endpoints cannot be placed in a backend pool: web-1 has no node",
+        ),
+        warning(
+            What::DataError { endpoints: 0, example: "web-1 has no node".into() },
+            "ServiceEndpointsIncomplete",
+            "Endpoints cannot be placed in a backend pool: web-1 has no node",
+        ),
+        warning(
+            What::Undecodable { kind: Kind::Nodes, object: "node-1".into(), error: "no name".into() },
+            "ObjectUndecodable",
+            "Node node-1 cannot be read; its last good state stays in force: no name",
+        ),
+    ]
+}
+
+#[test]
+fn e1_everything_that_can_be_told_has_its_reason_type_and_words() {
+    let mut rows = BTreeMap::new();
+    for (what, reason, severity, message) in outcomes().into_iter().chain(conditions()) {
+        *rows.entry(row_of(&what)).or_insert(0) += 1;
+        let mut drive = Drive::new(params());
+        drive.tell(&["web"], what);
+        let event = drive.take_next();
+        assert_eq!((event.reason, event.severity, &*event.message), (reason, severity, message));
+        assert_eq!((&event.subject, event.count), (&subject("web"), 1));
+    }
+    assert!(rows.into_keys().eq(0..13), "each thing has its row");
+}
+
+#[test]
+fn e1_what_this_process_tells_of_itself_is_attached_to_itself() {
+    let mut drive = Drive::new(params());
+    let what = What::Blocked { fault: "HTTP 403".into(), lb: None };
+    drive.step(In::Report(Report { subjects: vec![Subject::Controller], what }));
+    assert_eq!(drive.take_next().subject, Subject::Controller);
+}
+
+#[test]
+fn e1_a_failure_without_code_or_message_still_says_where_it_went_wrong() {
+    let kinds = [
+        (FailureKind::Status(503), "HTTP 503"),
+        (FailureKind::Operation, "OperationFailed"),
+        (FailureKind::Connection, "ConnectionFailed"),
+        (FailureKind::Timeout, "Timeout"),
+        (FailureKind::Undecodable(200), "HTTP 200 with an unreadable body"),
+        (FailureKind::Credential, "NoToken"),
+        (FailureKind::PermitExpired, "PermitExpired"),
+        (FailureKind::GateClosed, "ThrottleGateClosed"),
+        (FailureKind::Refused, "RequestRefused"),
+    ];
+    for (kind, words) in kinds {
+        let failure = Failure { kind, code: None, correlation_id: None, ..(*failure("")).clone() };
+        let mut drive = Drive::new(params());
+        let compared_again_in = Some(Duration::from_secs(60));
+        drive.tell(
+            &["web"],
+            What::FailedTerminal { pool: pool(), failure: failure.into(), compared_again_in },
+        );
+        let expected = format!(
+            "Backend pool update failed (non-retriable): {words}. Backend pool kubernetes/shop-web is compared \
+             again in 60 s."
+        );
+        assert_eq!(*drive.take_next().message, *expected);
+    }
+}
+
+#[test]
+fn e1_a_long_error_is_cut_at_a_character_and_the_advice_stays_also_when_combined() {
+    let what = |retries| What::FailedExhausted {
+        pool: pool(),
+        retries,
+        failure: failure(&"ö".repeat(2_000)),
+        compared_again_in: Some(Duration::from_millis(60_001)),
+    };
+    let mut drive = Drive::new(params());
+    for retries in 0..10 {
+        drive.tell(&["web"], what(retries));
+    }
+    let all = drive.take_all();
+    assert!(
+        all[9].message.starts_with("(combined from similar events): Backend pool update failed after 9 ")
+    );
+    assert!(all[9].message.len() > 1_015, "{}", all[9].message.len());
+    for event in all {
+        assert!(event.message.len() <= 1024, "{}", event.message.len());
+        assert!(event.message.contains("ö…. To retrigger, cause an endpoint change"));
+        assert!(event.message.ends_with("is compared again in 61 s."));
+    }
+}

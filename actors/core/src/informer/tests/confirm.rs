@@ -1,0 +1,179 @@
+//! When the lists that a term of leadership needs are in force (W8, D6).
+
+use proptest::prelude::*;
+
+use super::*;
+
+/// The terms that were said to be confirmed; no fact may follow one in its turn.
+fn confirmed(out: &[Out]) -> Vec<u64> {
+    let mut terms = Vec::new();
+    for said in out {
+        match said {
+            Out::Confirmed(Epoch(term)) => terms.push(*term),
+            Out::Service(..) | Out::Synced => {
+                assert!(terms.is_empty(), "a fact comes after the confirmation")
+            }
+            Out::AwaitingIngress(_) | Out::Cached(..) | Out::Relist(..) | Out::Report(_) | Out::Sample(_) => {
+            }
+        }
+    }
+    terms
+}
+
+impl Run {
+    /// A list of this version of these objects that serves this term.
+    fn list_for<T: Into<Object>>(&mut self, kind: Kind, objects: Vec<T>, n: u64, term: u64) {
+        self.seen(kind, Seen::ListBegan(Provenance::Relist));
+        for object in objects {
+            self.seen(kind, Seen::Object(stamped(object.into(), n)));
+        }
+        self.list_done(kind, n, Some(term));
+    }
+}
+
+fn web(on: &str) -> Vec<SliceObject> {
+    vec![slice("web-1", "web", &[on])]
+}
+
+#[test]
+fn w8_a_term_is_confirmed_when_lists_of_all_kinds_serve_it_and_after_the_facts_that_rest_on_them() {
+    let mut run = Run::synced(vec![service("web")], web("n1"));
+    run.list_for(Kind::Services, vec![service("web")], 200, 3);
+    run.list_for(Kind::Nodes, vec![node("n2", &["10.0.0.2"])], 200, 3);
+    assert_eq!(confirmed(&run.turn()), []);
+    run.seen(Kind::EndpointSlices, Seen::ListBegan(Provenance::Relist));
+    run.seen(Kind::EndpointSlices, Seen::ListAborted);
+    assert_eq!(confirmed(&run.turn()), [], "one that broke off is none");
+    run.list_for(Kind::EndpointSlices, web("n2"), 200, 3);
+    let out = run.turn();
+    assert_eq!(confirmed(&out), [3]);
+    let [(_, Some(fact))] = &facts(&out)[..] else { panic!("one fact was said: {out:?}") };
+    assert_eq!(shown(fact, V4), "2 | ");
+    run.list_for(Kind::Services, vec![service("web")], 201, 3);
+    assert_eq!(confirmed(&run.turn()), [], "once");
+    for kind in Kind::ALL {
+        run.seen(kind, Seen::ListBegan(Provenance::Relist));
+        run.list_done(kind, 300, Some(4));
+    }
+    assert_eq!(confirmed(&run.turn()), [4], "also when nothing else is news");
+}
+
+#[test]
+fn d6_an_older_list_confirms_nothing_and_the_one_in_its_place_does() {
+    let mut run = Run::synced(vec![service("web")], web("n1"));
+    run.version = 500;
+    run.put(slice("web-1", "web", &["n3"]));
+    run.turn();
+    run.list_for(Kind::Services, vec![service("web")], 502, 3);
+    run.list_for(Kind::Nodes, vec![node("n3", &["10.0.0.3"])], 502, 3);
+    run.list_for(Kind::EndpointSlices, web("n1"), 499, 3);
+    let out = run.turn();
+    assert_eq!(confirmed(&out), [], "a server that lags behind takes no term back in time");
+    assert!(out.iter().any(|said| matches!(said, Out::Relist(Kind::EndpointSlices, RelistReason::Stale))));
+    run.list_for(Kind::EndpointSlices, web("n3"), 501, 3);
+    assert_eq!(confirmed(&run.turn()), [3]);
+}
+
+#[test]
+fn d6_a_list_of_restored_storage_confirms_a_term_once_it_is_believed() {
+    let mut run = refusing(30);
+    run.list_for(Kind::Services, Vec::<ServiceObject>::new(), 600, 3);
+    run.list_for(Kind::Nodes, Vec::<NodeObject>::new(), 600, 3);
+    run.list_for(Kind::EndpointSlices, web("n2"), 330, 3);
+    let out = run.turn();
+    assert!(samples(&out).contains(&Sample::StaleAccepted(Kind::EndpointSlices)));
+    assert_eq!(confirmed(&out), [3]);
+}
+
+#[test]
+fn w8_where_any_list_serves_a_term_those_in_force_confirm_it_and_others_once_they_are() {
+    let mut run = Run::synced(vec![], vec![]);
+    for kind in Kind::ALL {
+        run.seen(kind, Seen::AnyList(Epoch(1)));
+    }
+    assert_eq!(confirmed(&run.turn()), [1]);
+
+    let mut run = Run::of(params());
+    run.seen(Kind::Nodes, Seen::AnyList(Epoch(1)));
+    run.list(Kind::Nodes, Vec::<NodeObject>::new());
+    run.seen(Kind::Services, Seen::ListBegan(Provenance::FirstList));
+    run.seen(Kind::Services, Seen::AnyList(Epoch(1)));
+    run.list_done(Kind::Services, 100, None);
+    run.list(Kind::EndpointSlices, web("n1"));
+    let out = run.turn();
+    assert_eq!((confirmed(&out), out.iter().filter(|said| matches!(said, Out::Synced)).count()), (vec![], 1));
+    run.seen(Kind::EndpointSlices, Seen::AnyList(Epoch(1)));
+    assert_eq!(confirmed(&run.turn()), [1]);
+}
+
+#[derive(Clone, Debug)]
+enum Act {
+    /// A list comes to its end: by so much newer or older than what was seen, for this term.
+    List(Kind, i64, Option<u64>),
+    Aborted(Kind),
+    AnyList(Kind, u64),
+    Turn,
+}
+
+fn act() -> impl Strategy<Value = Act> {
+    let kind = || prop::sample::select(Kind::ALL.to_vec());
+    prop_oneof![
+        6 => (kind(), -2_i64..5, prop::option::weighted(0.9, 0_u64..5))
+            .prop_map(|(kind, newer, term)| Act::List(kind, newer, term)),
+        1 => kind().prop_map(Act::Aborted),
+        1 => (kind(), 0_u64..3).prop_map(|(kind, term)| Act::AnyList(kind, term)),
+        3 => Just(Act::Turn),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(512))]
+
+    /// Safety: no term is confirmed of which a kind has no list in force that serves it. Liveness: one that has lists
+    /// of all kinds is confirmed in that turn, once.
+    #[test]
+    fn w8_a_term_is_confirmed_by_accepted_lists_of_all_kinds_and_by_nothing_else(
+        acts in prop::collection::vec(act(), 0..40),
+    ) {
+        let mut run = Run::of(params());
+        let mut reached: BTreeMap<Kind, i64> = BTreeMap::new();
+        let mut served: BTreeMap<Kind, Option<u64>> = BTreeMap::new();
+        let mut any: BTreeMap<Kind, Option<u64>> = BTreeMap::new();
+        let mut told = None;
+        for act in acts.into_iter().chain([Act::Turn]) {
+            match act {
+                Act::List(kind, newer, term) => {
+                    let before = reached.get(&kind).copied();
+                    let n = before.unwrap_or(100) + newer;
+                    run.seen(kind, Seen::ListBegan(Provenance::Relist));
+                    run.list_done(kind, n.unsigned_abs(), term);
+                    if before.is_none_or(|before| n >= before) {
+                        reached.insert(kind, n);
+                        let any = any.get(&kind).copied().flatten();
+                        let served = served.entry(kind).or_default();
+                        *served = (*served).max(term).max(any);
+                    }
+                }
+                Act::Aborted(kind) => {
+                    run.seen(kind, Seen::ListBegan(Provenance::Relist));
+                    run.seen(kind, Seen::ListAborted);
+                }
+                Act::AnyList(kind, term) => {
+                    run.seen(kind, Seen::AnyList(Epoch(term)));
+                    let any = any.entry(kind).or_default();
+                    *any = (*any).max(Some(term));
+                    if let Some(served) = served.get_mut(&kind) {
+                        *served = (*served).max(*any);
+                    }
+                }
+                Act::Turn => {
+                    let all = Kind::ALL.map(|kind| served.get(&kind).copied().flatten());
+                    let expected = all.into_iter().min().flatten();
+                    let news: Vec<u64> = expected.filter(|_| told < expected).into_iter().collect();
+                    told = told.max(expected);
+                    prop_assert_eq!(confirmed(&run.turn()), news);
+                }
+            }
+        }
+    }
+}

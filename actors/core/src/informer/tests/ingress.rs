@@ -1,0 +1,86 @@
+//! Which Services make the cloud-controller-manager wait for the shared Lease (W7).
+
+use super::*;
+
+/// What was said of it, in order.
+fn said(out: &[Out]) -> Vec<bool> {
+    let said = |out: &Out| match out {
+        Out::AwaitingIngress(any) => Some(*any),
+        Out::Service(..)
+        | Out::Synced
+        | Out::Confirmed(_)
+        | Out::Cached(..)
+        | Out::Relist(..)
+        | Out::Report(_)
+        | Out::Sample(_) => None,
+    };
+    out.iter().filter_map(said).collect()
+}
+
+fn other(name: &str) -> ServiceObject {
+    ServiceObject { service_type: ServiceType::Other, ..service(name) }
+}
+
+fn served(name: &str) -> ServiceObject {
+    ServiceObject { has_ingress: true, ..service(name) }
+}
+
+impl Run {
+    /// The Service has this state; what was said of waiting.
+    fn turns(&mut self, service: ServiceObject) -> Vec<bool> {
+        self.put(service);
+        said(&self.turn())
+    }
+}
+
+#[test]
+fn w7_a_service_that_becomes_a_load_balancer_is_waited_for_until_it_has_ingress() {
+    let mut run = Run::synced(vec![service("old"), other("web")], vec![]);
+    assert_eq!(
+        run.turns(ServiceObject { paused: true, ..service("old") }),
+        [],
+        "nobody knows since when it is one"
+    );
+    assert_eq!(run.turns(service("web")), [true], "its type has changed");
+    assert_eq!(run.turns(service("api")), [], "one more is no news");
+    assert_eq!(run.turns(served("web")), []);
+    assert_eq!(run.turns(served("api")), [false]);
+    assert_eq!(run.turns(service("api")), [true], "within its time it may lose it again");
+    assert_eq!(run.turns(other("api")), [false]);
+    assert_eq!(
+        run.turns(ServiceObject { uid: ServiceUid::new("new"), ..service("old") }),
+        [true],
+        "made again"
+    );
+    run.gone(service_key("old"));
+    assert_eq!(said(&run.turn()), [false]);
+}
+
+#[test]
+fn w7_a_service_is_waited_for_ten_minutes_from_when_it_became_one() {
+    let mut run = Run::synced(vec![], vec![]);
+    assert_eq!(run.turns(service("web")), [true]);
+    assert_eq!(said(&run.pass(300)), []);
+    assert_eq!(run.turns(service("api")), []);
+    assert_eq!(run.turns(ServiceObject { paused: true, ..service("web") }), [], "it does not begin again");
+    assert_eq!(said(&run.pass(299)), []);
+    assert_eq!(run.informer.deadline(), Some(run.now.plus(Duration::from_secs(1))));
+    assert_eq!(said(&run.pass(1)), [], "the other one is waited for");
+    assert_eq!(said(&run.pass(300)), [false]);
+    assert_eq!(run.turns(ServiceObject { paused: false, ..service("web") }), [], "its time is over");
+    assert_eq!(run.informer.deadline(), None);
+}
+
+#[test]
+fn w7_nobody_waits_for_a_service_with_a_class_or_that_is_being_deleted_or_of_the_first_list() {
+    let mut run = Run::synced(vec![service("web")], vec![]);
+    assert_eq!(run.turns(ServiceObject { has_class: true, ..service("classed") }), []);
+    assert_eq!(run.turns(ServiceObject { deleting: true, ..service("going") }), []);
+    assert_eq!(run.turns(other("plain")), []);
+    run.list(Kind::Services, vec![service("web")]);
+    assert_eq!(said(&run.turn()), []);
+    run.list(Kind::Services, vec![service("web"), service("missed")]);
+    assert_eq!(said(&run.turn()), [true], "one that a watch has missed is seen in the list");
+    run.list(Kind::Services, vec![service("web")]);
+    assert_eq!(said(&run.turn()), [false]);
+}

@@ -1,0 +1,88 @@
+//! What of the data is told to people: each condition once when it begins, and once more in each term (D6, E1).
+
+use std::sync::Arc;
+
+use super::cache::Entry;
+use super::part::Worked;
+use super::{Informer, Out};
+use crate::ids::{Epoch, ServiceKey};
+use crate::machine::Now;
+use crate::report::{Report, ServiceRef, Subject, What};
+
+/// The data errors of a Service, while they last.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Trouble {
+    /// How many endpoints they concern.
+    endpoints: usize,
+    /// One of them, in words.
+    example: Arc<str>,
+    /// Whether they have been told in this term.
+    told: bool,
+}
+
+impl Entry {
+    /// Takes in what is wrong with its data now.
+    pub(super) fn note_trouble(&mut self, worked: &Worked) {
+        let service = self.service.as_ref().map(|(service, _)| &service.uid);
+        let lasts = service == self.said.as_ref().map(|said| &said.uid);
+        let told = lasts && self.trouble.as_ref().is_some_and(|trouble| trouble.told);
+        self.trouble = worked.errors.first().map(|example| Trouble {
+            endpoints: worked.affected,
+            example: Arc::clone(example),
+            told,
+        });
+    }
+
+    /// The report of its data errors, unless they have been told.
+    fn untold_trouble(&mut self) -> Option<Report> {
+        let (service, _) = self.service.as_ref()?;
+        let trouble = self.trouble.as_mut().filter(|trouble| !trouble.told)?;
+        trouble.told = true;
+        let service = ServiceRef { key: service.key.clone(), uid: service.uid.clone() };
+        let what = What::DataError { endpoints: trouble.endpoints, example: Arc::clone(&trouble.example) };
+        Some(Report { subjects: vec![Subject::Service(service)], what })
+    }
+}
+
+impl Informer {
+    /// In another term somebody else may be there to read, or an earlier report was dropped: what lasts is told once
+    /// more, at the end of the turn, when all that came before is worked out.
+    pub(super) fn on_reporting(&mut self, now: Now, term: Option<Epoch>) {
+        if std::mem::replace(&mut self.reporting, term) == term || term.is_none() {
+            return;
+        }
+        self.undecodables.forget_told();
+        for trouble in self.cache.entries.values_mut().filter_map(|entry| entry.trouble.as_mut()) {
+            trouble.told = false;
+        }
+        self.tell_all = true;
+        self.cache.due.get_or_insert(now);
+    }
+
+    /// Reports the data errors of one Service when they have begun.
+    pub(super) fn tell_trouble(&mut self, key: &ServiceKey, out: &mut Vec<Out>) {
+        if self.reporting.is_some()
+            && let Some(entry) = self.cache.entries.get_mut(key)
+        {
+            out.extend(entry.untold_trouble().map(Out::Report));
+        }
+    }
+
+    /// Reports what has begun since the last turn and, at the begin of a term, what lasts.
+    pub(super) fn tell(&mut self, out: &mut Vec<Out>) {
+        if self.reporting.is_none() {
+            return;
+        }
+        out.extend(self.undecodables.reports(&self.cache).into_iter().map(Out::Report));
+        if std::mem::take(&mut self.tell_all) {
+            let troubles = self.cache.entries.values_mut().filter_map(Entry::untold_trouble);
+            out.extend(troubles.map(Out::Report));
+        }
+    }
+
+    /// Whether nothing is kept back that is to be told.
+    pub(super) fn has_told(&self) -> bool {
+        let mut troubles = self.cache.entries.values().filter_map(|entry| entry.trouble.as_ref());
+        self.reporting.is_none() || (self.undecodables.are_told() && troubles.all(|trouble| trouble.told))
+    }
+}

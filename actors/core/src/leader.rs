@@ -1,0 +1,473 @@
+//! Leader election: owns our own Lease, the terms of leadership, and who may write until when (design.md W8).
+//!
+//! What a term means for writes in flight is the writer's business; what it means for levels, the Directory's. This
+//! file holds the machine and its terms; the requests about the Lease stand in `leader/contest.rs`, what is known of
+//! the Lease in `leader/sight.rs`.
+
+mod contest;
+mod sight;
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::ids::{CallId, Epoch};
+use crate::lease::{GateTimes, LeaseAnswer, LeaseAsk};
+use crate::machine::{Machine, Now, earliest};
+use crate::sample::Sample;
+use crate::view::LeadershipView;
+use crate::writer::Standing;
+use contest::Errand;
+use sight::Sight;
+
+/// What the Leader is told once, at start.
+#[derive(Clone, Debug)]
+pub struct Params {
+    /// Who this process is: unique among all replicas and all their restarts.
+    pub identity: Arc<str>,
+    /// Whether it competes for the Lease at all.
+    pub contest: Contest,
+}
+
+/// Whether a process competes for leadership.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Contest {
+    /// It does not, and acts as the leader without touching the Lease: a dry run (C4).
+    Alone,
+    /// It does.
+    Elected(Times),
+}
+
+/// The times of the election (W8).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Times {
+    /// How long a hold lasts without renewal: 45 s.
+    pub duration: Duration,
+    /// How long after the last renewal that succeeded leadership is given up: 30 s.
+    pub renew_deadline: Duration,
+    /// The time between two tries: 5 s.
+    pub retry: Duration,
+    /// How long after the end of an unreleased hold its holder's last PUT may still arrive: 20 s.
+    pub settle: Duration,
+}
+
+impl Times {
+    /// Those of W8.
+    pub const W8: Times = Times {
+        duration: Duration::from_secs(45),
+        renew_deadline: Duration::from_secs(30),
+        retry: Duration::from_secs(5),
+        settle: Duration::from_secs(20),
+    };
+}
+
+/// What the Leader can be told.
+#[derive(Clone, Debug)]
+pub enum In {
+    /// Begin; after the first time it does nothing.
+    Start,
+    /// Stay out of the election: said before [`In::Start`], it begins so. False ends that; true after the start does
+    /// nothing, for whoever has begun is at work (A4).
+    Passive(bool),
+    /// The answer to a request about our own Lease.
+    Lease(CallId, LeaseAnswer),
+    /// The Directory works in this term from now on: most recent lists of everything were taken in (W8).
+    Opened(Epoch),
+    /// Until when ARM's gates are closed; noted in the Lease with the next renewal.
+    Gates(GateTimes),
+    /// Nothing new is begun; the Lease is let go of when the writer is quiet.
+    Shutdown,
+    /// After a shutdown, nothing that the writer has sent is unanswered any more, and it holds no Lease.
+    WriterQuiet,
+}
+
+/// What the Leader can say.
+#[derive(Clone, Debug)]
+pub enum Out {
+    /// To the kubernetes port, about our own Lease.
+    Lease(CallId, LeaseAsk),
+    /// To all three watchers: read most recent data for this term; the Directory opens the term when it has them.
+    Confirm {
+        /// The term.
+        epoch: Epoch,
+        /// Whether a list that began before this moment does not count: somebody else has led before.
+        anew: bool,
+    },
+    /// To the writer and the event emitter: whether this process may write.
+    Standing(Standing),
+    /// To the writer: the gate times that the predecessor has noted.
+    Remembered(GateTimes),
+    /// To Discovery: a term has begun; read every load balancer now.
+    Round,
+    /// To the board.
+    View(LeadershipView),
+    /// To the metrics.
+    Sample(Sample),
+    /// To the process: after a shutdown, the Lease is let go of, or was not held.
+    Done,
+}
+
+/// How long the process waits, after the writer has become quiet, for the Lease to be let go of.
+const RELEASE_WITHIN: Duration = Duration::from_secs(3);
+
+/// Who may write until when (W8).
+#[derive(Debug)]
+pub struct Leader {
+    params: Params,
+    phase: Phase,
+    /// Since when it is in the phase.
+    since: Now,
+    /// The present term, or the last one.
+    epoch: Epoch,
+    /// When the renewal was sent that was the last one to succeed; `None`: the Lease is not ours.
+    renewed: Option<Now>,
+    errand: Errand,
+    calls: u64,
+    /// How many terms this process has won.
+    terms: u64,
+    /// Whether a term of this process was opened, and nobody else has held the Lease since.
+    confirmed: bool,
+    sight: Sight,
+    /// The newest gate times, to be noted in the Lease.
+    gates: GateTimes,
+    ending: Ending,
+    last_error: Option<Arc<str>>,
+    shown: Option<LeadershipView>,
+}
+
+/// How far a term has come.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Phase {
+    /// Not begun.
+    Idle { passive: bool },
+    /// Begun, and out of the election: nothing is asked about the Lease (A4).
+    Passive,
+    /// The Lease is not ours.
+    Standby,
+    /// Won; the last writes of predecessors that did not let go may arrive until this moment.
+    Settling { until: Now },
+    /// Won; most recent data are being read.
+    Confirming,
+    /// May write.
+    Leading,
+    /// Over, after a shutdown.
+    Done,
+}
+
+/// How far a shutdown has come.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Ending {
+    /// There is none.
+    Not,
+    /// The writer waits for what it has sent.
+    Begun,
+    /// The Lease is let go of, until this moment at the latest.
+    Releasing { until: Now },
+}
+
+impl Leader {
+    /// One that has not begun.
+    #[must_use]
+    pub fn new(params: Params) -> Leader {
+        Leader {
+            sight: Sight::new(Arc::clone(&params.identity)),
+            params,
+            phase: Phase::Idle { passive: false },
+            since: Now::ZERO,
+            epoch: Epoch::default(),
+            renewed: None,
+            errand: Errand::None,
+            calls: 0,
+            terms: 0,
+            confirmed: false,
+            gates: GateTimes::default(),
+            ending: Ending::Not,
+            last_error: None,
+            shown: None,
+        }
+    }
+
+    fn enter(&mut self, now: Now, phase: Phase, out: &mut Vec<Out>) {
+        if self.phase == phase {
+            return;
+        }
+        let led = self.phase == Phase::Leading;
+        self.phase = phase;
+        self.since = now;
+        let leads = phase == Phase::Leading;
+        if led != leads {
+            out.push(Out::Sample(Sample::Leading(leads)));
+        }
+        if led {
+            out.push(Out::Standing(Standing::Standby));
+        }
+    }
+
+    fn on_start(&mut self, now: Now, out: &mut Vec<Out>) {
+        let Phase::Idle { passive } = self.phase else { return };
+        match self.params.contest {
+            Contest::Alone => {
+                self.epoch = Epoch(1);
+                self.enter(now, Phase::Confirming, out);
+                out.push(Out::Confirm { epoch: self.epoch, anew: false });
+            }
+            Contest::Elected(_) => {
+                out.push(Out::Sample(Sample::Leading(false)));
+                if passive {
+                    self.enter(now, Phase::Passive, out);
+                } else {
+                    self.compete(now, out);
+                }
+            }
+        }
+    }
+
+    fn compete(&mut self, now: Now, out: &mut Vec<Out>) {
+        self.enter(now, Phase::Standby, out);
+        self.errand = Errand::look(now);
+    }
+
+    fn on_passive(&mut self, now: Now, passive: bool, out: &mut Vec<Out>) {
+        match self.phase {
+            Phase::Idle { .. } => self.phase = Phase::Idle { passive },
+            Phase::Passive if !passive && self.ending == Ending::Not => self.compete(now, out),
+            Phase::Passive
+            | Phase::Standby
+            | Phase::Settling { .. }
+            | Phase::Confirming
+            | Phase::Leading
+            | Phase::Done => {}
+        }
+    }
+
+    /// A term begins: the Lease has become ours with a request that was sent at `sent`.
+    /// `from_us`: nobody else has held it since it was ours.
+    fn win(&mut self, now: Now, sent: Now, from_us: bool, out: &mut Vec<Out>) {
+        self.renewed = Some(sent);
+        self.terms += 1;
+        self.confirmed &= from_us;
+        self.epoch = Epoch(self.epoch.0.max(self.sight.transitions()) + 1);
+        let until = self.sight.quiet_at();
+        if until > now {
+            self.enter(now, Phase::Settling { until }, out);
+        } else {
+            self.confirm(now, out);
+        }
+    }
+
+    fn confirm(&mut self, now: Now, out: &mut Vec<Out>) {
+        self.enter(now, Phase::Confirming, out);
+        // Where nobody else has led since our data were confirmed, nobody has written what they do not know of.
+        let anew = !self.confirmed && (self.sight.has_had_a_holder() || self.terms > 1);
+        out.push(Out::Confirm { epoch: self.epoch, anew });
+    }
+
+    /// Whether this process may write.
+    fn is_leading(&self) -> bool {
+        self.phase == Phase::Leading
+    }
+
+    fn on_opened(&mut self, now: Now, epoch: Epoch, out: &mut Vec<Out>) {
+        if self.phase != Phase::Confirming || epoch != self.epoch || self.ending != Ending::Not {
+            out.push(Out::Sample(Sample::UnmatchedAnswer));
+            return;
+        }
+        let noted = self.sight.gates();
+        let later = |at: Option<Now>| at.filter(|at| *at > now);
+        let remembered =
+            GateTimes { reads_until: later(noted.reads_until), writes_until: later(noted.writes_until) };
+        if remembered != GateTimes::default() {
+            out.push(Out::Remembered(remembered));
+        }
+        self.confirmed = true;
+        self.enter(now, Phase::Leading, out);
+        self.say_standing(out);
+        out.push(Out::Round);
+    }
+
+    /// Until when leadership is certain (W8); [`Now::NEVER`] where nobody competes.
+    fn until(&self) -> Now {
+        match self.params.contest {
+            Contest::Alone => Now::NEVER,
+            Contest::Elected(times) => self.renewed.map_or(Now::ZERO, |sent| sent.plus(times.duration)),
+        }
+    }
+
+    fn say_standing(&self, out: &mut Vec<Out>) {
+        if self.phase == Phase::Leading {
+            out.push(Out::Standing(Standing::Leading { epoch: self.epoch, until: self.until() }));
+        }
+    }
+
+    /// The Lease is not ours any more, or nobody can tell: whatever was begun under it is over.
+    fn lose(&mut self, now: Now, out: &mut Vec<Out>) {
+        self.renewed = None;
+        match self.phase {
+            Phase::Settling { .. } | Phase::Confirming | Phase::Leading => {
+                self.enter(now, Phase::Standby, out);
+            }
+            Phase::Idle { .. } | Phase::Passive | Phase::Standby | Phase::Done => {}
+        }
+    }
+
+    fn on_shutdown(&mut self, now: Now, out: &mut Vec<Out>) {
+        if self.ending != Ending::Not || self.phase == Phase::Done {
+            return;
+        }
+        self.ending = Ending::Begun;
+        match self.phase {
+            // Nothing was begun in this term, and nothing will be.
+            Phase::Settling { .. } | Phase::Confirming => self.enter(now, Phase::Standby, out),
+            Phase::Idle { .. } | Phase::Passive | Phase::Standby | Phase::Leading | Phase::Done => {}
+        }
+    }
+
+    fn on_writer_quiet(&mut self, now: Now, out: &mut Vec<Out>) {
+        match self.ending {
+            Ending::Begun => self.ending = Ending::Releasing { until: now.plus(RELEASE_WITHIN) },
+            Ending::Not | Ending::Releasing { .. } => out.push(Out::Sample(Sample::UnmatchedAnswer)),
+        }
+    }
+
+    /// Whether nothing is left to do in a process that ends.
+    fn is_over(&self, now: Now) -> bool {
+        match self.ending {
+            Ending::Not | Ending::Begun => false,
+            Ending::Releasing { until } => {
+                // Whoever took a release for the end of all writes would not wait for those of a predecessor that did
+                // not let go: the Lease is left to lapse.
+                let held_too_early = self.renewed.is_some() && self.sight.quiet_at() > now;
+                until <= now || held_too_early || (self.renewed.is_none() && !self.may_become_ours())
+            }
+        }
+    }
+
+    /// Does what time and the last input allow; the end of every step and tick.
+    fn advance(&mut self, now: Now, out: &mut Vec<Out>) {
+        if let Contest::Elected(times) = self.params.contest {
+            if self.renewed.is_some_and(|sent| sent.plus(times.renew_deadline) <= now) {
+                self.last_error.get_or_insert_with(|| "the Lease could not be renewed in time".into());
+                self.lose(now, out);
+            }
+            if let Phase::Settling { until } = self.phase
+                && until <= now
+            {
+                self.confirm(now, out);
+            }
+            // Whoever ends without letting go must not have asked for it in the same step.
+            if !self.is_over(now) {
+                self.go_on(now, times, out);
+            }
+        }
+        if self.phase != Phase::Done && self.is_over(now) {
+            self.renewed = None;
+            self.errand = Errand::None;
+            self.enter(now, Phase::Done, out);
+            out.push(Out::Done);
+        }
+        self.show(out);
+        debug_assert!(self.check().is_ok(), "{:?}", self.check());
+    }
+
+    /// The invariants that hold between any two steps.
+    ///
+    /// # Errors
+    /// The one that does not hold.
+    fn check(&self) -> Result<(), &'static str> {
+        let rule = |holds: bool, what: &'static str| if holds { Ok(()) } else { Err(what) };
+        let elected = matches!(self.params.contest, Contest::Elected(_));
+        match self.phase {
+            Phase::Settling { .. } | Phase::Confirming | Phase::Leading => {
+                rule(!elected || self.renewed.is_some(), "a term without the Lease")?;
+            }
+            Phase::Idle { .. } | Phase::Passive | Phase::Standby | Phase::Done => {
+                let ends = self.ending != Ending::Not;
+                rule(ends || self.renewed.is_none(), "the Lease without a term")?;
+            }
+        }
+        let at_work = !matches!(self.phase, Phase::Idle { .. } | Phase::Passive | Phase::Done);
+        let idle = matches!(self.errand, Errand::None);
+        rule(
+            !elected || !at_work || self.ending != Ending::Not || !idle,
+            "nothing is asked and nothing will be",
+        )
+    }
+
+    fn show(&mut self, out: &mut Vec<Out>) {
+        let elected = matches!(self.params.contest, Contest::Elected(_));
+        let role = match (self.phase, self.ending) {
+            (Phase::Idle { .. }, _) => return,
+            (Phase::Done, _) | (_, Ending::Begun | Ending::Releasing { .. }) => "stopping",
+            (Phase::Passive, Ending::Not) => "passive",
+            (Phase::Standby, Ending::Not) => "standby",
+            (Phase::Settling { .. }, Ending::Not) => "settling",
+            (Phase::Confirming, Ending::Not) => "confirming",
+            (Phase::Leading, Ending::Not) if elected => "leader",
+            (Phase::Leading, Ending::Not) => "alone",
+        };
+        let leads = elected && self.phase == Phase::Leading;
+        let view = LeadershipView {
+            identity: Arc::clone(&self.params.identity),
+            role,
+            holder: self.sight.holder(),
+            epoch: self.epoch,
+            since: self.since,
+            until: leads.then(|| self.until()),
+            last_error: self.last_error.clone(),
+        };
+        if self.shown.as_ref() != Some(&view) {
+            self.shown = Some(view.clone());
+            out.push(Out::View(view));
+        }
+    }
+}
+
+impl Machine for Leader {
+    type In = In;
+    type Out = Out;
+
+    fn step(&mut self, now: Now, input: In, out: &mut Vec<Out>) {
+        match input {
+            In::Start => self.on_start(now, out),
+            In::Passive(passive) => self.on_passive(now, passive, out),
+            In::Lease(call, answer) => match self.params.contest {
+                Contest::Alone => out.push(Out::Sample(Sample::UnmatchedAnswer)),
+                Contest::Elected(times) => self.on_answer(now, call, answer, times, out),
+            },
+            In::Opened(epoch) => self.on_opened(now, epoch, out),
+            In::Gates(gates) => self.gates = gates,
+            In::Shutdown => self.on_shutdown(now, out),
+            In::WriterQuiet => self.on_writer_quiet(now, out),
+        }
+        self.advance(now, out);
+    }
+
+    fn deadline(&self) -> Option<Now> {
+        if matches!(self.phase, Phase::Idle { .. } | Phase::Done) {
+            return None;
+        }
+        let ending = match self.ending {
+            Ending::Not | Ending::Begun => None,
+            Ending::Releasing { until } => Some(until),
+        };
+        let Contest::Elected(times) = self.params.contest else { return ending };
+        let loss = self.renewed.map(|sent| sent.plus(times.renew_deadline));
+        let settled = match self.phase {
+            Phase::Settling { until } => Some(until),
+            Phase::Idle { .. }
+            | Phase::Passive
+            | Phase::Standby
+            | Phase::Confirming
+            | Phase::Leading
+            | Phase::Done => None,
+        };
+        earliest(earliest(loss, settled), earliest(ending, self.errand_deadline(times)))
+    }
+
+    fn tick(&mut self, now: Now, out: &mut Vec<Out>) {
+        if !matches!(self.phase, Phase::Idle { .. } | Phase::Done) {
+            self.advance(now, out);
+        }
+    }
+}

@@ -1,0 +1,782 @@
+//! Leader election on the test's clock: alone, and several processes against one Lease.
+
+use std::collections::VecDeque;
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::arm::Document;
+use crate::lease::{LeaseEdit, LeaseFacts, LeaseFailure, LeaseName};
+use crate::object::ResourceVersion;
+
+const TIMES: Times = Times::W8;
+
+fn seconds(count: u64) -> Duration {
+    Duration::from_secs(count)
+}
+
+fn at(second: u64) -> Now {
+    Now::from_millis(second * 1_000)
+}
+
+/// The Lease as the API server has it.
+#[derive(Clone, Debug, Default)]
+struct Server {
+    lease: Option<Stored>,
+    version: u64,
+}
+
+#[derive(Clone, Debug)]
+struct Stored {
+    holder: Option<Arc<str>>,
+    duration: Duration,
+    transitions: u64,
+    version: u64,
+    gates: GateTimes,
+}
+
+impl Server {
+    fn facts(&self) -> Option<Arc<LeaseFacts>> {
+        let stored = self.lease.as_ref()?;
+        Some(Arc::new(LeaseFacts {
+            lease: LeaseName::Own,
+            holder: stored.holder.clone(),
+            duration: Some(stored.duration),
+            renewed_ago: None,
+            transitions: stored.transitions,
+            version: ResourceVersion(Arc::from(stored.version.to_string())),
+            gates: stored.gates,
+            document: Document::new(()),
+        }))
+    }
+
+    fn store(&mut self, edit: &LeaseEdit) {
+        self.version += 1;
+        let before = self.lease.take();
+        let (transitions, gates) = before.map_or_else(Default::default, |b| (b.transitions, b.gates));
+        self.lease = Some(Stored {
+            holder: edit.holder.clone(),
+            duration: edit.duration,
+            transitions: transitions + u64::from(edit.transition),
+            version: self.version,
+            gates: edit.gates.unwrap_or(gates),
+        });
+    }
+
+    /// Carries out a request; `None`: an await whose state is still the newest.
+    fn carry_out(&mut self, ask: &LeaseAsk) -> Option<LeaseAnswer> {
+        let newest = self.facts();
+        Some(match (ask, newest) {
+            (LeaseAsk::Get, Some(facts)) => LeaseAnswer::Seen(facts),
+            (LeaseAsk::Get | LeaseAsk::Replace(..), None) => LeaseAnswer::Absent,
+            (LeaseAsk::Create(_), Some(_)) => LeaseAnswer::Conflict,
+            (LeaseAsk::Create(edit), None) => {
+                self.store(edit);
+                LeaseAnswer::Seen(self.facts().expect("it was just stored"))
+            }
+            (LeaseAsk::Replace(base, edit), Some(facts)) => {
+                if base.version != facts.version {
+                    return Some(LeaseAnswer::Conflict);
+                }
+                self.store(edit);
+                LeaseAnswer::Seen(self.facts().expect("it was just stored"))
+            }
+            (LeaseAsk::Await(..), None) => LeaseAnswer::Absent,
+            (LeaseAsk::Await(version, _), Some(facts)) => {
+                if *version == facts.version {
+                    return None;
+                }
+                LeaseAnswer::Seen(facts)
+            }
+        })
+    }
+}
+
+/// One process on the test's clock.
+struct Drive {
+    leader: Leader,
+    now: Now,
+    asked: VecDeque<(CallId, LeaseAsk)>,
+    standing: Standing,
+    confirms: Vec<(Epoch, bool)>,
+    remembered: Vec<GateTimes>,
+    rounds: usize,
+    done: bool,
+    unmatched: usize,
+}
+
+impl Drive {
+    fn new(identity: &str, contest: Contest) -> Drive {
+        let params = Params { identity: Arc::from(identity), contest };
+        Drive {
+            leader: Leader::new(params),
+            now: Now::ZERO,
+            asked: VecDeque::new(),
+            standing: Standing::Standby,
+            confirms: Vec::new(),
+            remembered: Vec::new(),
+            rounds: 0,
+            done: false,
+            unmatched: 0,
+        }
+    }
+
+    fn elected(identity: &str) -> Drive {
+        let mut drive = Drive::new(identity, Contest::Elected(TIMES));
+        drive.tell(In::Start);
+        drive
+    }
+
+    fn hear(&mut self, out: Vec<Out>) {
+        self.leader.check().expect("the invariants hold");
+        for said in out {
+            match said {
+                Out::Lease(call, ask) => self.asked.push_back((call, ask)),
+                Out::Confirm { epoch, anew } => self.confirms.push((epoch, anew)),
+                Out::Standing(standing) => self.standing = standing,
+                Out::Remembered(gates) => self.remembered.push(gates),
+                Out::Round => self.rounds += 1,
+                Out::Done => self.done = true,
+                Out::Sample(Sample::UnmatchedAnswer) => self.unmatched += 1,
+                Out::View(_) | Out::Sample(_) => {}
+            }
+        }
+    }
+
+    fn tell(&mut self, input: In) {
+        let mut out = Vec::new();
+        self.leader.step(self.now, input, &mut out);
+        self.hear(out);
+    }
+
+    fn at(&mut self, now: Now) {
+        while let Some(due) = self.leader.deadline().filter(|due| *due <= now) {
+            self.now = self.now.max(due);
+            let mut out = Vec::new();
+            self.leader.tick(self.now, &mut out);
+            self.hear(out);
+        }
+        self.now = self.now.max(now);
+    }
+
+    /// The API server answers all that is asked, awaits apart that have nothing to tell.
+    fn served(&mut self, server: &mut Server) {
+        let mut waiting = VecDeque::new();
+        while let Some((call, ask)) = self.asked.pop_front() {
+            match server.carry_out(&ask) {
+                Some(answer) => self.tell(In::Lease(call, answer)),
+                None => waiting.push_back((call, ask)),
+            }
+        }
+        self.asked = waiting;
+    }
+
+    /// The Directory opens the newest term that was asked for.
+    fn opened(&mut self) {
+        if let Some((epoch, _)) = self.confirms.last().copied() {
+            self.tell(In::Opened(epoch));
+        }
+    }
+
+    fn leads(&self) -> bool {
+        matches!(self.standing, Standing::Leading { .. })
+    }
+
+    /// Until when it leads; a process whose writer is quiet sends nothing any more.
+    fn until(&self) -> Option<Now> {
+        if matches!(self.leader.ending, Ending::Releasing { .. }) {
+            return None;
+        }
+        match self.standing {
+            Standing::Standby => None,
+            Standing::Leading { until, .. } => Some(until),
+        }
+    }
+}
+
+/// A leader in its term, at second 0.
+fn leading(identity: &str, server: &mut Server) -> Drive {
+    let mut drive = Drive::elected(identity);
+    drive.served(server);
+    drive.opened();
+    assert!(drive.leads());
+    drive
+}
+
+#[test]
+fn w8_whoever_creates_the_lease_leads_at_once_and_needs_no_list_twice() {
+    let mut server = Server::default();
+    let mut one = Drive::elected("one");
+    one.served(&mut server);
+    assert_eq!(one.confirms, [(Epoch(1), false)]);
+    assert!(!one.leads(), "not before the Directory has opened the term");
+    one.opened();
+    assert_eq!(one.standing, Standing::Leading { epoch: Epoch(1), until: at(45) });
+    assert_eq!(one.rounds, 1);
+    let lease = server.lease.expect("it was created");
+    assert_eq!((lease.holder.as_deref(), lease.duration), (Some("one"), seconds(45)));
+}
+
+#[test]
+fn w8_a_leader_renews_every_5_s_and_leadership_counts_from_the_sending() {
+    let mut server = Server::default();
+    let mut one = leading("one", &mut server);
+    one.at(Now::from_millis(4_999));
+    assert!(one.asked.is_empty());
+    one.at(at(5));
+    assert_eq!(one.asked.len(), 1);
+    one.at(at(7));
+    one.served(&mut server);
+    assert_eq!(one.until(), Some(at(50)), "the answer came at 7 s, the request was sent at 5 s");
+    one.at(at(10));
+    one.served(&mut server);
+    assert_eq!(one.until(), Some(at(55)));
+    assert_eq!(one.standing, Standing::Leading { epoch: Epoch(1), until: at(55) });
+}
+
+#[test]
+fn w8_leadership_is_given_up_30_s_after_the_last_renewal_that_succeeded() {
+    let mut server = Server::default();
+    let mut one = leading("one", &mut server);
+    one.at(Now::from_millis(29_999));
+    assert!(one.leads());
+    one.at(at(30));
+    assert_eq!(one.standing, Standing::Standby);
+    // The API server is back, and nobody else has come: a new term, with most recent lists.
+    one.at(at(40));
+    one.served(&mut server);
+    one.served(&mut server);
+    assert_eq!(one.confirms.last(), Some(&(Epoch(2), false)), "nobody else has written since");
+    one.opened();
+    assert!(one.leads());
+}
+
+#[test]
+fn w8_a_release_is_taken_up_at_once_by_a_standby_that_awaits_it() {
+    let mut server = Server::default();
+    let mut one = leading("one", &mut server);
+    let mut two = Drive::elected("two");
+    two.served(&mut server);
+    assert!(matches!(two.asked.front(), Some((_, LeaseAsk::Await(..)))));
+    one.tell(In::Shutdown);
+    assert!(one.leads(), "what is sent is still waited for");
+    one.tell(In::WriterQuiet);
+    one.served(&mut server);
+    assert!(one.done && !one.leads());
+    assert_eq!(server.lease.as_ref().and_then(|lease| lease.holder.clone()), None);
+    two.served(&mut server);
+    assert_eq!(two.confirms, [(Epoch(2), true)], "somebody has led before: lists are made anew");
+    two.opened();
+    assert!(two.leads(), "no settling after a release");
+}
+
+#[test]
+fn w8_after_a_crash_the_lease_is_taken_when_it_has_not_changed_for_45_s_and_writes_wait_20_s_more() {
+    let mut server = Server::default();
+    drop(leading("one", &mut server));
+    let mut two = Drive::elected("two");
+    two.at(at(3));
+    two.served(&mut server);
+    two.at(Now::from_millis(47_999));
+    two.served(&mut server);
+    assert_eq!(server.lease.as_ref().and_then(|lease| lease.holder.as_deref()), Some("one"));
+    two.at(at(48));
+    two.served(&mut server);
+    assert_eq!(server.lease.as_ref().and_then(|lease| lease.holder.as_deref()), Some("two"));
+    for second in 49..68 {
+        two.at(at(second));
+        two.served(&mut server);
+        assert!(two.confirms.is_empty(), "at {second} s the last write may still arrive");
+    }
+    two.at(at(68));
+    two.opened();
+    assert!(two.leads(), "45 s and 20 s after the last change that it saw: under 75 s");
+}
+
+#[test]
+fn w8_a_take_over_whose_answer_was_lost_still_waits_for_the_predecessors_last_write() {
+    let mut server = Server::default();
+    drop(leading("one", &mut server));
+    let mut two = Drive::elected("two");
+    two.served(&mut server);
+    two.at(at(45));
+    // Awaits that were given up are answered by nobody.
+    let (call, ask) = two.asked.pop_back().expect("it takes the Lease");
+    assert!(matches!(ask, LeaseAsk::Replace(..)));
+    server.carry_out(&ask);
+    two.tell(In::Lease(call, LeaseAnswer::Failed(LeaseFailure::Other("no answer".into()))));
+    two.at(at(50));
+    two.served(&mut server);
+    two.served(&mut server);
+    assert_eq!(server.lease.as_ref().and_then(|lease| lease.holder.as_deref()), Some("two"));
+    assert!(two.confirms.is_empty());
+    two.at(at(65));
+    assert_eq!(two.confirms.len(), 1);
+}
+
+#[test]
+fn w8_whoever_ends_while_it_settles_leaves_the_lease_to_lapse() {
+    let mut server = Server::default();
+    drop(leading("one", &mut server));
+    let mut two = Drive::elected("two");
+    two.served(&mut server);
+    two.at(at(45));
+    two.served(&mut server);
+    two.at(at(50));
+    two.served(&mut server);
+    two.tell(In::Shutdown);
+    two.asked.clear();
+    two.tell(In::WriterQuiet);
+    assert!(two.done);
+    assert!(two.asked.is_empty(), "nor is a release on its way: {:?}", two.asked);
+    assert_eq!(server.lease.as_ref().and_then(|lease| lease.holder.as_deref()), Some("two"));
+    let mut three = Drive::elected("three");
+    three.served(&mut server);
+    assert!(three.confirms.is_empty(), "the last write of the first one may still arrive");
+}
+
+#[test]
+fn w8_each_term_has_its_own_number_also_when_the_holder_stays() {
+    let mut server = Server::default();
+    let mut one = leading("one", &mut server);
+    for term in 2..5 {
+        one.at(one.now.plus(seconds(31)));
+        assert!(!one.leads());
+        one.at(one.now.plus(seconds(10)));
+        one.served(&mut server);
+        one.served(&mut server);
+        one.opened();
+        assert!(matches!(one.standing, Standing::Leading { epoch: Epoch(number), .. } if number == term));
+    }
+    let mut two = Drive::elected("two");
+    one.tell(In::Shutdown);
+    one.tell(In::WriterQuiet);
+    one.served(&mut server);
+    two.served(&mut server);
+    assert_eq!(two.confirms.last(), Some(&(Epoch(5), true)));
+}
+
+#[test]
+fn w8_a_renewal_that_meets_another_holder_ends_the_term() {
+    let mut server = Server::default();
+    let mut one = leading("one", &mut server);
+    let edit = LeaseEdit {
+        holder: Some("two".into()),
+        duration: seconds(45),
+        acquired: true,
+        transition: true,
+        previous_holder: None,
+        gates: None,
+    };
+    server.store(&edit);
+    one.at(at(5));
+    one.served(&mut server);
+    assert!(!one.leads());
+    assert!(matches!(one.asked.front(), Some((_, LeaseAsk::Await(..)))));
+}
+
+#[test]
+fn w8_a_lease_that_somebody_emptied_or_deleted_ends_the_term_and_is_contended_for_again() {
+    for delete in [false, true] {
+        let mut server = Server::default();
+        let mut one = leading("one", &mut server);
+        if delete {
+            server.lease = None;
+        } else {
+            let stored = server.lease.as_mut().expect("it exists");
+            (stored.holder, stored.version) = (None, 7);
+            server.version = 7;
+        }
+        one.at(at(5));
+        one.served(&mut server);
+        assert!(!one.leads(), "others may have taken it meanwhile");
+        one.served(&mut server);
+        one.opened();
+        assert_eq!(one.standing, Standing::Leading { epoch: Epoch(2), until: at(50) });
+        assert_eq!(one.confirms.last(), Some(&(Epoch(2), true)));
+    }
+}
+
+#[test]
+fn w8_a_lease_that_a_person_emptied_is_no_release_of_its_living_holder() {
+    let mut server = Server::default();
+    drop(leading("one", &mut server));
+    let mut two = Drive::elected("two");
+    two.served(&mut server);
+    let stored = server.lease.as_mut().expect("it exists");
+    (stored.holder, stored.version) = (None, 7);
+    server.version = 7;
+    two.at(at(2));
+    two.served(&mut server);
+    two.served(&mut server);
+    assert_eq!(server.lease.as_ref().and_then(|lease| lease.holder.as_deref()), Some("two"));
+    two.at(Now::from_millis(64_999));
+    assert!(
+        two.confirms.is_empty(),
+        "the holder may not know of it yet, and its last write may still arrive"
+    );
+}
+
+#[test]
+fn w8_an_absurd_duration_keeps_nobody_out_for_ever() {
+    let mut server = Server::default();
+    drop(leading("one", &mut server));
+    server.lease.as_mut().expect("it exists").duration = Duration::from_secs(i32::MAX.unsigned_abs().into());
+    let mut two = Drive::elected("two");
+    two.served(&mut server);
+    for minute in 1..17 {
+        two.at(at(60 * minute));
+        two.served(&mut server);
+    }
+    assert_eq!(server.lease.as_ref().and_then(|lease| lease.holder.as_deref()), Some("two"));
+}
+
+#[test]
+fn w8_a_deleted_lease_of_a_living_holder_is_no_release() {
+    let mut server = Server::default();
+    drop(leading("one", &mut server));
+    let mut two = Drive::elected("two");
+    two.served(&mut server);
+    server.lease = None;
+    two.at(at(2));
+    two.served(&mut server);
+    two.served(&mut server);
+    assert_eq!(server.lease.as_ref().and_then(|lease| lease.holder.as_deref()), Some("two"));
+    two.at(Now::from_millis(64_999));
+    assert!(two.confirms.is_empty());
+}
+
+#[test]
+fn w8_gate_times_are_noted_with_the_next_renewal_and_remembered_by_the_successor() {
+    let mut server = Server::default();
+    let mut one = leading("one", &mut server);
+    let gates = GateTimes { reads_until: None, writes_until: Some(at(500)) };
+    one.tell(In::Gates(gates));
+    one.at(at(5));
+    one.served(&mut server);
+    one.tell(In::Shutdown);
+    one.tell(In::WriterQuiet);
+    one.served(&mut server);
+    let mut two = Drive::elected("two");
+    two.served(&mut server);
+    two.opened();
+    assert_eq!(two.remembered, [gates]);
+    let mut late = Drive::elected("late");
+    late.now = at(501);
+    two.tell(In::Shutdown);
+    two.tell(In::WriterQuiet);
+    two.served(&mut server);
+    late.served(&mut server);
+    late.opened();
+    assert!(late.leads() && late.remembered.is_empty(), "what has passed is not remembered");
+}
+
+#[test]
+fn w8_a_process_that_ends_takes_nothing_and_lets_go_of_a_take_that_was_under_way() {
+    let mut server = Server::default();
+    let mut one = Drive::elected("one");
+    let (call, ask) = one.asked.pop_front().expect("it looks");
+    one.tell(In::Lease(call, server.carry_out(&ask).expect("an answer")));
+    let (call, ask) = one.asked.pop_front().expect("it takes");
+    one.tell(In::Shutdown);
+    one.tell(In::WriterQuiet);
+    assert!(!one.done, "the Lease may be ours");
+    one.tell(In::Lease(call, server.carry_out(&ask).expect("an answer")));
+    one.served(&mut server);
+    assert!(one.done && one.confirms.is_empty());
+    assert_eq!(server.lease.and_then(|lease| lease.holder), None);
+}
+
+#[test]
+fn w8_a_shutdown_waits_at_most_3_s_for_the_lease_to_be_let_go_of() {
+    let mut server = Server::default();
+    let mut one = leading("one", &mut server);
+    one.tell(In::Shutdown);
+    one.tell(In::WriterQuiet);
+    one.at(Now::from_millis(2_999));
+    assert!(!one.done);
+    one.at(at(3));
+    assert!(one.done && !one.leads());
+    assert_eq!(one.leader.deadline(), None);
+}
+
+#[test]
+fn w8_a_standby_that_ends_asks_for_nothing() {
+    let mut server = Server::default();
+    drop(leading("one", &mut server));
+    let mut two = Drive::elected("two");
+    two.served(&mut server);
+    two.tell(In::Shutdown);
+    two.tell(In::WriterQuiet);
+    assert!(two.done);
+}
+
+#[test]
+fn c4_a_dry_run_leads_without_a_lease() {
+    let mut alone = Drive::new("alone", Contest::Alone);
+    alone.tell(In::Start);
+    assert_eq!(alone.confirms, [(Epoch(1), false)]);
+    alone.opened();
+    assert_eq!(alone.standing, Standing::Leading { epoch: Epoch(1), until: Now::NEVER });
+    alone.at(at(1_000));
+    assert!(alone.asked.is_empty());
+    alone.tell(In::Shutdown);
+    alone.tell(In::WriterQuiet);
+    assert!(alone.done);
+}
+
+#[test]
+fn a3_answers_that_nobody_waits_for_change_nothing() {
+    let mut server = Server::default();
+    let mut one = leading("one", &mut server);
+    one.tell(In::Lease(CallId(99), LeaseAnswer::Absent));
+    one.tell(In::Opened(Epoch(7)));
+    one.tell(In::WriterQuiet);
+    assert_eq!(one.unmatched, 3);
+    assert!(one.leads() && !one.done);
+}
+
+/// What happens in a world of several processes.
+#[derive(Clone, Copy, Debug)]
+enum Event {
+    /// So many milliseconds pass.
+    Pass(u64),
+    /// The API server carries out the oldest request of a process, and whether the answer arrives.
+    Serve(usize, bool),
+    /// The oldest request of a process is lost before it arrives.
+    Lose(usize),
+    /// The Directory of a process opens its term.
+    Open(usize),
+    /// A process stands still, or goes on.
+    Stop(usize, bool),
+    /// A process ends in good order.
+    End(usize),
+    /// A process vanishes, and another one starts in its place.
+    Crash(usize),
+    /// No request of this process, or of none, reaches the API server from now on.
+    Cut(Option<usize>),
+}
+
+fn event() -> impl Strategy<Value = Event> {
+    let process = || 0..3_usize;
+    prop_oneof![
+        8 => (1..9_000_u64).prop_map(Event::Pass),
+        1 => (9_000..90_000_u64).prop_map(Event::Pass),
+        20 => (process(), prop::bool::weighted(0.9)).prop_map(|(who, answered)| Event::Serve(who, answered)),
+        2 => process().prop_map(Event::Lose),
+        10 => process().prop_map(Event::Open),
+        1 => (process(), any::<bool>()).prop_map(|(who, stop)| Event::Stop(who, stop)),
+        1 => process().prop_map(Event::End),
+        1 => process().prop_map(Event::Crash),
+        2 => prop::option::of(process()).prop_map(Event::Cut),
+    ]
+}
+
+struct World {
+    server: Server,
+    now: Now,
+    processes: Vec<(Drive, bool)>,
+    started: usize,
+    /// Whose requests do not reach the API server.
+    cut: Option<usize>,
+    /// Until when the last PUT of a process that has crashed may arrive.
+    danger_until: Now,
+}
+
+impl World {
+    fn new() -> World {
+        let mut world = World {
+            server: Server::default(),
+            now: Now::ZERO,
+            processes: Vec::new(),
+            started: 0,
+            cut: None,
+            danger_until: Now::ZERO,
+        };
+        for _ in 0..3 {
+            let process = world.start();
+            world.processes.push((process, false));
+        }
+        world
+    }
+
+    fn start(&mut self) -> Drive {
+        self.started += 1;
+        let mut drive = Drive::new(&format!("process-{}", self.started), Contest::Elected(TIMES));
+        drive.now = self.now;
+        drive.tell(In::Start);
+        drive
+    }
+
+    fn happen(&mut self, event: Event) {
+        match event {
+            Event::Pass(millis) => {
+                let end = self.now.plus(Duration::from_millis(millis));
+                while self.now < end {
+                    self.now = self.now.plus(Duration::from_millis(500)).min(end);
+                    for (drive, stopped) in &mut self.processes {
+                        if !*stopped {
+                            drive.at(self.now);
+                        }
+                    }
+                    self.check();
+                }
+            }
+            Event::Serve(who, _) if self.cut == Some(who) => {}
+            Event::Cut(who) => self.cut = who,
+            Event::Serve(who, answered) => {
+                let (drive, stopped) = &mut self.processes[who];
+                let Some((call, ask)) = drive.asked.pop_front() else { return };
+                match self.server.carry_out(&ask) {
+                    None => drive.asked.push_back((call, ask)),
+                    Some(answer) if answered && !*stopped => drive.tell(In::Lease(call, answer)),
+                    Some(_) => {}
+                }
+            }
+            Event::Lose(who) => {
+                self.processes[who].0.asked.pop_front();
+            }
+            Event::Open(who) => {
+                let (drive, stopped) = &mut self.processes[who];
+                if !*stopped {
+                    drive.opened();
+                }
+            }
+            Event::Stop(who, stop) => {
+                let (drive, stopped) = &mut self.processes[who];
+                if std::mem::replace(stopped, stop) && !stop {
+                    // It goes on with the clock as it is: what was due meanwhile is done now.
+                    drive.now = self.now;
+                    drive.at(self.now);
+                }
+            }
+            Event::End(who) => {
+                let (drive, stopped) = &mut self.processes[who];
+                if !*stopped {
+                    drive.tell(In::Shutdown);
+                    drive.tell(In::WriterQuiet);
+                }
+            }
+            Event::Crash(who) => {
+                let fresh = self.start();
+                let (gone, _) = std::mem::replace(&mut self.processes[who], (fresh, false));
+                self.note_danger(&gone);
+            }
+        }
+        self.check();
+    }
+
+    fn note_danger(&mut self, drive: &Drive) {
+        if let Some(until) = drive.until() {
+            let last_sent = until.minus(seconds(25)).min(self.now);
+            self.danger_until = self.danger_until.max(last_sent.plus(TIMES.settle));
+        }
+    }
+
+    /// Safety: at no moment may two processes send a PUT, nor one while another's last PUT may still arrive.
+    fn check(&mut self) {
+        let may_send =
+            |drive: &Drive| drive.until().is_some_and(|until| self.now <= until.minus(seconds(25)));
+        let sending: Vec<&str> = self
+            .processes
+            .iter()
+            .filter(|(drive, _)| may_send(drive))
+            .map(|(drive, _)| &*drive.leader.params.identity)
+            .collect();
+        assert!(sending.len() <= 1, "at {:?} {sending:?} may send", self.now);
+        if let [one] = sending[..] {
+            assert!(
+                self.danger_until <= self.now,
+                "{one} sends while a crashed process's PUT may still arrive"
+            );
+            for (drive, _) in &self.processes {
+                let other = &*drive.leader.params.identity;
+                let last = drive.until().map(|until| until.minus(seconds(25)).plus(TIMES.settle));
+                assert!(other == one || last.is_none_or(|last| last <= self.now), "{one} and {other}");
+            }
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 600, ..ProptestConfig::default() })]
+
+    #[test]
+    fn w8_no_two_processes_may_write_at_once_and_in_the_end_one_does(
+        events in prop::collection::vec(event(), 1..250),
+    ) {
+        let mut world = World::new();
+        for event in events {
+            world.happen(event);
+        }
+        // Liveness: all go on, the API server answers everything, and within 45 + 20 + 15 s somebody leads.
+        world.happen(Event::Cut(None));
+        for who in 0..3 {
+            world.happen(Event::Stop(who, false));
+            if world.processes[who].0.leader.ending != Ending::Not {
+                world.happen(Event::Crash(who));
+            }
+        }
+        for _ in 0..(TIMES.duration + TIMES.settle + seconds(15)).as_secs() {
+            for who in 0..3 {
+                for _ in 0..4 {
+                    world.happen(Event::Serve(who, true));
+                }
+                world.happen(Event::Open(who));
+            }
+            world.happen(Event::Pass(1_000));
+        }
+        let leaders = world.processes.iter().filter(|(drive, _)| drive.leads()).count();
+        prop_assert_eq!(leaders, 1, "{:?}", world.processes.iter().map(|(d, _)| &d.leader).collect::<Vec<_>>());
+    }
+}
+
+#[test]
+fn a4_a_passive_process_asks_nothing_about_the_lease_until_that_ends() {
+    let mut server = Server::default();
+    let mut drive = Drive::new("a", Contest::Elected(TIMES));
+    drive.tell(In::Passive(true));
+    drive.tell(In::Start);
+    drive.at(at(1_799));
+    assert!(drive.asked.is_empty(), "{:?}", drive.asked);
+    let shown = drive.leader.shown.as_ref().map(|view| (view.role, view.until));
+    assert_eq!(shown, Some(("passive", None)));
+    drive.tell(In::Opened(Epoch(0)));
+    assert!(!drive.leads());
+    drive.tell(In::Passive(false));
+    drive.served(&mut server);
+    drive.opened();
+    assert!(drive.leads(), "it competes from now on");
+    drive.tell(In::Passive(true));
+    assert!(drive.leads(), "who is at work goes on");
+}
+
+#[test]
+fn a4_a_passive_process_ends_at_once_and_competes_no_more() {
+    let mut drive = Drive::new("a", Contest::Elected(TIMES));
+    drive.tell(In::Passive(true));
+    drive.tell(In::Start);
+    drive.tell(In::Shutdown);
+    drive.tell(In::Passive(false));
+    drive.tell(In::WriterQuiet);
+    assert!(drive.done && drive.asked.is_empty());
+}
+
+#[test]
+fn a4_a_process_that_ends_before_it_has_begun_ends_at_once() {
+    let mut drive = Drive::new("a", Contest::Elected(TIMES));
+    drive.tell(In::Shutdown);
+    drive.tell(In::WriterQuiet);
+    assert!(drive.done);
+    drive.tell(In::Start);
+    assert!(drive.asked.is_empty());
+}
+
+#[test]
+fn a4_passive_may_be_taken_back_before_the_start() {
+    let mut drive = Drive::new("a", Contest::Elected(TIMES));
+    drive.tell(In::Passive(true));
+    drive.tell(In::Passive(false));
+    drive.tell(In::Start);
+    assert_eq!(drive.asked.len(), 1);
+}

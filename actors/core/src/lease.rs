@@ -1,0 +1,122 @@
+//! The two Leases that decide who may write: what is asked of the kubernetes port about them, and what it answers
+//! (design.md W7, W8).
+//!
+//! The port reads and writes the objects; what a state of a Lease means is decided by [`crate::leader`] for our own
+//! and by the writer's lock for the one that is shared with the cloud-controller-manager.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::arm::Document;
+use crate::machine::Now;
+use crate::object::ResourceVersion;
+
+/// Which Lease.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum LeaseName {
+    /// Our own: who of our replicas leads (W8).
+    Own,
+    /// `kube-system/aks-managed-resource-locker`, which the cloud-controller-manager takes too (W7).
+    Shared,
+}
+
+impl LeaseName {
+    /// Both.
+    pub const ALL: [LeaseName; 2] = [LeaseName::Own, LeaseName::Shared];
+
+    /// The word for logs and the admin API.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            LeaseName::Own => "own",
+            LeaseName::Shared => "shared",
+        }
+    }
+}
+
+/// Until when ARM's throttle gates are closed; kept in our own Lease, so that a new leader heeds what its
+/// predecessor was told (W8).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct GateTimes {
+    /// Reads; `None`: open.
+    pub reads_until: Option<Now>,
+    /// Writes; `None`: open.
+    pub writes_until: Option<Now>,
+}
+
+/// A Lease as it was seen.
+#[derive(Clone, Debug)]
+pub struct LeaseFacts {
+    /// Which.
+    pub lease: LeaseName,
+    /// `spec.holderIdentity`; `None` when it is absent or empty.
+    pub holder: Option<Arc<str>>,
+    /// `spec.leaseDurationSeconds`; `None` when it is absent.
+    pub duration: Option<Duration>,
+    /// How long before the answer's arrival `spec.renewTime` was, by this process's wall clock: zero when that lies
+    /// in the future, `None` when it is absent or unreadable.
+    pub renewed_ago: Option<Duration>,
+    /// `spec.leaseTransitions`; 0 when it is absent.
+    pub transitions: u64,
+    /// The version of this state of it: a replacement names it and fails when it is no longer the newest.
+    pub version: ResourceVersion,
+    /// The gate times that are noted in it.
+    pub gates: GateTimes,
+    /// The whole of it, unread: a replacement edits it, so that what nobody here knows survives.
+    pub document: Document,
+}
+
+/// What a replacement or creation changes in a Lease; `spec.renewTime` always becomes the time of sending.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct LeaseEdit {
+    /// The new `spec.holderIdentity`; `None`: nobody.
+    pub holder: Option<Arc<str>>,
+    /// The new `spec.leaseDurationSeconds`, in whole seconds.
+    pub duration: Duration,
+    /// Whether it is taken anew: `spec.acquireTime` becomes the time of sending.
+    pub acquired: bool,
+    /// Whether it goes from one holder to another: `spec.leaseTransitions` is raised by one.
+    pub transition: bool,
+    /// The new value of the annotation `aks-managed-resource-locker-previous-holder`; `None` leaves it.
+    pub previous_holder: Option<Arc<str>>,
+    /// The gate times to note; `None` leaves those that are noted.
+    pub gates: Option<GateTimes>,
+}
+
+/// What is asked about a Lease.
+#[derive(Clone, Debug)]
+pub enum LeaseAsk {
+    /// GET it.
+    Get,
+    /// Create it; it must not exist.
+    Create(LeaseEdit),
+    /// Replace the state that was seen; fails with [`LeaseAnswer::Conflict`] when that is no longer the newest.
+    Replace(Arc<LeaseFacts>, LeaseEdit),
+    /// Watch it from this version on and answer with the first newer state, or with
+    /// [`LeaseAnswer::Unchanged`] after at most the given time.
+    Await(ResourceVersion, Duration),
+}
+
+/// What became of a request about a Lease.
+#[derive(Clone, Debug)]
+pub enum LeaseAnswer {
+    /// Its state: read, or as it is after the write.
+    Seen(Arc<LeaseFacts>),
+    /// It does not exist.
+    Absent,
+    /// Somebody else wrote it first, or it exists already.
+    Conflict,
+    /// Nothing has changed while it was watched.
+    Unchanged,
+    /// The request failed, or its answer was lost: a write may have been carried out all the same.
+    Failed(LeaseFailure),
+}
+
+/// Why a request about a Lease failed.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum LeaseFailure {
+    /// 401 or 403.
+    Denied(Arc<str>),
+    /// Any other answer, no connection, no answer in time; a watch whose version is too old.
+    Other(Arc<str>),
+}

@@ -1,0 +1,394 @@
+//! W11's back-offs, and what `compatibility: upstream` leaves out (C2).
+
+use super::*;
+use crate::queue::changes::Owner;
+
+impl Drive {
+    /// Somebody else adds member 9 to a pool that is right, and the drift check sees it `after` ms from now.
+    fn foreign_addition(&mut self, after: u64) -> &mut Drive {
+        let ms = self.ms() + after;
+        self.at(ms).see(&[1, 9])
+    }
+
+    /// Takes what is due and removes member 9.
+    fn undo(&mut self) -> &mut Drive {
+        let due = self.queue.deadline().map_or(self.now, |at| at.max(self.now));
+        self.at(due.as_micros() / 1_000);
+        self.attempt(Outcome::Written { members: ips(&[1]), added: ips(&[]), removed: ips(&[9]) })
+    }
+
+    /// Member 1 is seen missing at this moment.
+    fn lose(&mut self, ms: u64) -> &mut Drive {
+        self.at(ms).see(&[])
+    }
+
+    fn restore(&mut self) -> &mut Drive {
+        self.attempt(Outcome::Written { members: ips(&[1]), added: ips(&[1]), removed: ips(&[]) })
+    }
+
+    fn ms(&self) -> u64 {
+        self.now.as_micros() / 1_000
+    }
+
+    fn fights(&self) -> usize {
+        self.samples.iter().filter(|sample| **sample == Sample::Fight).count()
+    }
+
+    /// The level that the next grant brings.
+    fn taken_level(&mut self) -> (AttemptId, Level) {
+        let id = self.take();
+        let level = self.taken(id).expect("a level").level;
+        (id, level)
+    }
+}
+
+/// A pool that has just undone member 9 for the third time.
+fn fought() -> Drive {
+    let mut drive = Drive::right(params());
+    for _ in 0..3 {
+        drive.foreign_addition(6_000).undo();
+    }
+    drive
+}
+
+#[test]
+fn w11_the_third_undoing_within_ten_minutes_backs_off_for_a_minute_and_tells_once() {
+    let mut drive = Drive::right(params());
+    for _ in 0..2 {
+        drive.foreign_addition(6_000).undo();
+    }
+    assert_eq!(drive.fights(), 0);
+    assert_eq!(drive.events(), ["updated web", "updated web"]);
+    drive.foreign_addition(6_000).undo();
+    assert_eq!(drive.fights(), 1);
+    let reports = drive.reports.clone();
+    let fight = What::Fight { pool: pool(), members: 1, left_for: Duration::from_secs(60) };
+    assert_eq!(reports.last().map(|report| &report.what), Some(&fight));
+    assert_eq!(drive.events(), ["updated web", "fight web"]);
+    let began = drive.ms();
+    drive.take_said();
+    drive.foreign_addition(6_000);
+    assert_eq!(drive.samples[0], Sample::Drift, "it is reported");
+    assert_eq!(drive.state(), PoolState::Waiting);
+    assert_eq!(drive.view.as_ref().and_then(|view| view.next_at), Some(Now::from_millis(began + 60_000)));
+    drive.at(began + 59_999);
+    assert!(drive.due.is_none() && drive.events().is_empty());
+    drive.at(began + 60_500);
+    assert_eq!(drive.due.map(|due| due.class), Some(Class::Remove));
+}
+
+#[test]
+fn w11_the_back_off_doubles_to_ten_minutes_and_starts_anew_after_a_calm() {
+    let mut drive = fought();
+    let mut pauses = Vec::new();
+    for _ in 0..6 {
+        drive.foreign_addition(1_000);
+        let until = drive.queue.deadline().expect("it is undone again");
+        pauses.push(until.since(drive.now).as_secs() + 1);
+        drive.at(until.as_micros() / 1_000).undo();
+    }
+    assert_eq!(pauses, [60, 120, 240, 480, 600, 600]);
+    assert_eq!(drive.fights(), 7, "one for each of them");
+    drive.foreign_addition(1_300_000).undo();
+    assert_eq!(drive.fights(), 7, "long ago");
+    drive.foreign_addition(6_000).undo().foreign_addition(6_000).undo();
+    assert_eq!(drive.fights(), 8);
+    drive.foreign_addition(1_000);
+    assert_eq!(drive.queue.deadline().map(|at| at.since(drive.now).as_secs()), Some(59));
+}
+
+#[test]
+fn w11_a_service_s_change_during_the_back_off_goes_on_and_leaves_what_is_fought_over() {
+    let mut drive = fought();
+    let until = drive.ms() + 60_000;
+    drive.foreign_addition(6_000).want("web", &[1, 2]).at(until - 50_000);
+    let (id, level) = drive.taken_level();
+    assert!(level.required.contains_key(&ip(2)) && level.tolerated == ips(&[9]));
+    drive.finish(id, Outcome::Written { members: ips(&[1, 2, 9]), added: ips(&[2]), removed: ips(&[]) });
+    assert_eq!(drive.events().last().map(String::as_str), Some("updated web"));
+    drive.take_said();
+    drive.see(&[1, 2, 9]).at(until - 1);
+    assert!(drive.due.is_none() && drive.samples.is_empty(), "{:?}", drive.samples);
+    drive.at(until + 500);
+    let (_, level) = drive.taken_level();
+    assert!(level.tolerated.is_empty(), "it goes when the back-off is over");
+}
+
+#[test]
+fn w11_a_change_that_what_is_fought_over_does_not_touch_needs_no_write() {
+    let mut drive = fought();
+    drive.foreign_addition(6_000).take_said();
+    drive.edit(|a| {
+        a.services.get_mut("web").expect("web").tolerated.insert(ip(7));
+    });
+    drive.at(drive.ms() + 10_000);
+    assert!(drive.due.is_none());
+    assert_eq!(drive.state(), PoolState::Waiting, "it is not right either");
+}
+
+#[test]
+fn w11_a_service_that_comes_to_want_what_is_fought_over_gets_it_and_its_removal_is_not_held_back() {
+    let mut drive = fought();
+    drive.foreign_addition(6_000).want("web", &[1, 9]);
+    assert_eq!(drive.state(), PoolState::Right);
+    let ms = drive.ms() + 6_000;
+    drive.want("web", &[1]).at(ms);
+    let (_, level) = drive.taken_level();
+    assert!(level.tolerated.is_empty(), "this removal is a Service's");
+}
+
+#[test]
+fn w11_a_removal_by_a_service_goes_on_during_the_back_off() {
+    let mut drive = Drive::right(params());
+    drive.want("web", &[1, 2]).see(&[1, 2]);
+    for _ in 0..3 {
+        let ms = drive.ms() + 6_000;
+        drive.at(ms).see(&[1, 2, 9]).at(ms + 500);
+        drive.attempt(Outcome::Written { members: ips(&[1, 2]), added: ips(&[]), removed: ips(&[9]) });
+    }
+    let ms = drive.ms() + 6_000;
+    drive.at(ms).see(&[1, 2, 9]).want("web", &[1]).at(ms + 500);
+    let (_, level) = drive.taken_level();
+    assert_eq!(level.surplus(&ips(&[1, 2, 9])).copied().collect::<BTreeSet<_>>(), ips(&[2]));
+}
+
+#[test]
+fn w11_members_that_a_service_gave_up_are_no_fight() {
+    let mut drive = Drive::right(params());
+    for n in 0..10_u8 {
+        let ms = drive.ms() + 6_000;
+        drive.at(ms).want("web", &[2 + n]).at(ms + 500);
+        let removed = drive.view.as_ref().and_then(|view| view.observed.clone()).expect("seen");
+        drive.attempt(Outcome::Written { members: ips(&[2 + n]), added: ips(&[2 + n]), removed });
+    }
+    assert_eq!(drive.fights(), 0);
+}
+
+#[test]
+fn w11_a_missing_member_is_restored_at_once_and_then_once_a_minute_without_end() {
+    let mut drive = Drive::right(params());
+    drive.lose(10_000).at(10_500).restore();
+    let mut restored = 10_500;
+    for _ in 0..30 {
+        drive.lose(restored + 6_000).at(restored + 60_499);
+        assert!(drive.due.is_none(), "{restored}");
+        restored += 60_500;
+        drive.at(restored).restore();
+    }
+    drive.lose(restored + 70_000).at(restored + 70_500);
+    assert!(drive.due.is_some(), "after a minute it is at once again");
+    assert_eq!(drive.fights(), 0);
+}
+
+#[test]
+fn w11_each_member_is_restored_at_once_the_first_time() {
+    let mut drive = Drive::right(params());
+    drive.want("web", &[1, 2]).see(&[1, 2]);
+    drive.at(10_000).see(&[2]).at(10_500);
+    let both = |added| Outcome::Written { members: ips(&[1, 2]), added, removed: ips(&[]) };
+    drive.attempt(both(ips(&[1])));
+    drive.at(20_000).see(&[2]).at(25_000);
+    assert!(drive.due.is_none(), "member 1 was restored ten seconds ago");
+    drive.see(&[]).at(25_500);
+    assert!(drive.due.is_some(), "member 2 never was");
+}
+
+#[test]
+fn w11_a_missing_member_is_restored_during_the_back_off() {
+    let mut drive = fought();
+    let ms = drive.ms() + 6_000;
+    drive.at(ms).see(&[9]).at(ms + 500);
+    assert_eq!(drive.due.map(|due| due.class), Some(Class::Revive));
+    let (_, level) = drive.taken_level();
+    assert_eq!(level.tolerated, ips(&[9]));
+}
+
+#[test]
+fn w11_a_service_s_change_is_not_held_back_by_restorations() {
+    let mut drive = Drive::right(params());
+    drive.lose(10_000).at(10_500).restore();
+    drive.lose(20_000).want("web", &[1, 2]).at(20_500);
+    assert!(drive.due.is_some());
+}
+
+#[test]
+fn w11_and_g2_the_last_members_are_kept_whatever_somebody_else_adds() {
+    let mut drive = fought();
+    drive.foreign_addition(6_000);
+    let fights = &drive.queue.fights;
+    let level = Level { keeps_last: true, ..Level::default() };
+    assert!(fights.loosened(drive.now, &Level::default()).is_some());
+    assert!(fights.loosened(drive.now, &level).is_none(), "member 9 must not stand for the last one");
+}
+
+#[test]
+fn c2_without_fights_everything_is_undone_at_once_and_lost_writes_do_not_back_off() {
+    let mut drive = Drive::right(Params { fights: false, ..params() });
+    for _ in 0..6 {
+        let ms = drive.ms() + 6_000;
+        drive.at(ms).see(&[9]).at(ms + 500);
+        drive.attempt(Outcome::Written { members: ips(&[1]), added: ips(&[1]), removed: ips(&[9]) });
+    }
+    for _ in 0..6 {
+        let ms = drive.ms() + 4_000;
+        let attempt = drive.queue.written.expect("a write");
+        drive.at(ms);
+        drive.step(In::Verified(Verdict::Lost { attempt, facts: facts(&[]), began: drive.now }));
+        drive.at(ms + 1_000).restore();
+    }
+    assert_eq!(drive.fights(), 0);
+}
+
+#[test]
+fn c2_drift_is_only_reported_and_a_change_of_a_service_brings_the_whole_level() {
+    let mut drive = Drive::right(Params::upstream(Duration::from_secs(30), 3));
+    drive.take_said();
+    drive.at(60_000).see(&[1, 9]).at(120_000).see(&[1, 9]);
+    assert_eq!(drive.samples.iter().filter(|sample| **sample == Sample::Drift).count(), 1, "one difference");
+    assert_eq!(drive.state(), PoolState::Waiting);
+    assert_eq!(drive.view.as_ref().and_then(|view| view.observed.clone()), Some(ips(&[1, 9])));
+    drive.see(&[9]);
+    assert_eq!(drive.samples.iter().filter(|sample| **sample == Sample::Drift).count(), 2, "another one");
+    drive.at(3_600_000);
+    assert!(drive.due.is_none() && drive.queue.deadline().is_none());
+    drive.want("web", &[1, 2]).at(3_630_000);
+    let (_, level) = drive.taken_level();
+    assert_eq!(level.surplus(&ips(&[9])).copied().collect::<BTreeSet<_>>(), ips(&[9]));
+    let mut drive = Drive::right(Params::upstream(Duration::from_secs(30), 3));
+    drive.see(&[1, 9]).see(&[1]);
+    assert_eq!(drive.state(), PoolState::Right, "it has gone by itself");
+}
+
+#[test]
+fn c2_after_a_missing_pool_only_a_fresh_change_or_mapping_starts_it_again() {
+    let upstream = || Params::upstream(Duration::from_secs(30), 3);
+    let mut drive = Drive::right(upstream());
+    drive.want("web", &[2]).at(30_000).attempt(Outcome::Stale);
+    drive.at(32_000).see(&[1]).at(3_600_000).see(&[1]).at(7_200_000);
+    assert!(drive.due.is_none() && drive.queue.deadline().is_none());
+    drive.want("web", &[3]).at(7_230_000);
+    assert!(drive.due.is_some(), "a fresh change");
+    let mut drive = Drive::right(upstream());
+    drive.want("web", &[2]).at(30_000).attempt(Outcome::Stale);
+    drive.drop_service("web").want("web", &[2]).see(&[1]).at(60_000);
+    assert!(drive.due.is_some(), "a fresh mapping");
+}
+
+#[test]
+fn q6_a_fresh_change_after_a_missing_pool_waits_for_an_observation_and_for_no_back_off() {
+    for params in [params(), Params::upstream(Duration::from_secs(30), 3)] {
+        let tick = u64::try_from(params.min_interval.as_millis()).expect("short");
+        let mut drive = Drive::right(params);
+        drive.want("web", &[2]).at(30_000).attempt(Outcome::Stale);
+        drive.attempt_stale_again_later();
+        let ms = drive.ms();
+        drive.want("web", &[3]).at(ms + 2_000);
+        assert!(drive.due.is_none(), "what is there is not known");
+        drive.see(&[1]).at(ms + tick);
+        assert!(drive.due.is_some());
+    }
+}
+
+/// The number in `docs/metrics.md` above which the fights of an hour raise an alert.
+fn alert_above() -> usize {
+    let metrics = include_str!("../../../../../docs/metrics.md");
+    let (_, rest) =
+        metrics.split_once("increase(backend_pool_controller_fights_total[1h]) > ").expect("an alert");
+    rest.split('`').next().and_then(|number| number.parse().ok()).expect("a number")
+}
+
+/// Two more than the alert asks for: `increase` estimates, and discovery may be slower than once a minute.
+#[test]
+fn w11_a_fight_that_lasts_keeps_up_its_alert_in_every_hour() {
+    let mut drive = Drive::right(params());
+    let mut fights = Vec::new();
+    for second in 1..8 * 3_600 {
+        let before = drive.fights();
+        drive.at(second * 1_000);
+        if second % 60 == 0 {
+            drive.see(&[1, 9]);
+        }
+        if drive.due.is_some() {
+            drive.undo();
+        }
+        if drive.fights() > before {
+            fights.push(drive.ms());
+        }
+    }
+    let hour_before = |end: u64| fights.iter().filter(|at| **at > end - 3_600_000 && **at <= end).count();
+    for end in (60..8 * 60).map(|minute| minute * 60_000) {
+        assert!(hour_before(end) >= alert_above() + 2, "{} at {end}", hour_before(end));
+    }
+}
+
+#[test]
+fn q6_a_change_that_comes_while_an_attempt_meets_a_missing_pool_is_tried_once_the_pool_is_seen_again() {
+    for params in [params(), Params::upstream(Duration::from_secs(30), 3)] {
+        let tick = u64::try_from(params.min_interval.as_millis()).expect("short");
+        let mut drive = Drive::right(params);
+        drive.want("web", &[2]).at(30_000);
+        let id = drive.take();
+        drive.want("api", &[3]).finish(id, Outcome::Stale).at(32_000);
+        let waiting: Vec<Owner> = drive.queue.waiting.changes.owners().cloned().collect();
+        assert_eq!(waiting, [Owner::Service(ServiceUid::new("api"))], "what the attempt took is dropped");
+        assert!(drive.events().is_empty() && drive.due.is_none(), "what is there is not known");
+        drive.see(&[1]).at(30_000 + tick - 1);
+        assert!(drive.due.is_none(), "the interval since the outcome");
+        drive.at(30_000 + tick);
+        let (id, level) = drive.taken_level();
+        assert!(level.is_right(&ips(&[2, 3])), "the newest level");
+        drive.finish(id, written(&[2, 3]));
+        assert_eq!(drive.events(), ["updated api"]);
+        assert_eq!(drive.state(), PoolState::Right);
+    }
+}
+
+#[test]
+fn q6_a_change_that_came_while_an_attempt_met_a_missing_pool_leaves_with_its_service() {
+    for params in [params(), Params::upstream(Duration::from_secs(30), 3)] {
+        let mut drive = Drive::right(params);
+        drive.want("web", &[2]).at(30_000);
+        let id = drive.take();
+        drive.want("api", &[3]).finish(id, Outcome::Stale).drop_service("api").drop_service("web");
+        assert!(drive.said_any(|said| matches!(said, Out::Retired(_))), "a pool that stays away is nobody's");
+        assert!(drive.events().is_empty());
+    }
+}
+
+impl Drive {
+    /// Lets the back-off of a pool that is not there grow, where it has one.
+    fn attempt_stale_again_later(&mut self) {
+        for _ in 0..5 {
+            self.see(&[1]);
+            if let Some(at) = self.queue.deadline() {
+                self.at(at.as_micros() / 1_000);
+                if let Some(at) = self.queue.deadline() {
+                    self.at(at.as_micros() / 1_000);
+                }
+                self.attempt(Outcome::Stale);
+            }
+        }
+    }
+}
+
+#[test]
+fn q2_the_writer_s_pace_holds_for_the_outcome_that_follows_it() {
+    let mut drive = Drive::right(params());
+    drive.want("web", &[2]).at(500);
+    let id = drive.take();
+    drive.step(In::Pace(Duration::from_secs(42)));
+    drive.at(3_000).finish(id, written(&[2])).want("web", &[3]).at(44_999);
+    assert!(drive.due.is_none());
+    drive.at(45_000).attempt(written(&[3])).want("web", &[4]).at(49_999);
+    assert!(drive.due.is_none());
+    drive.at(50_000);
+    assert!(drive.due.is_some(), "the writer says it again if it still holds");
+    let id = drive.take();
+    drive.step(In::Pace(Duration::from_secs(42)));
+    drive.finish(id, conflict()).at(91_999);
+    assert!(drive.due.is_none(), "the longer of pace and retry interval");
+    drive.at(92_000);
+    let id = drive.take();
+    drive.step(In::Pace(Duration::from_secs(1))).finish(id, conflict()).at(121_999);
+    assert!(drive.due.is_none(), "nor does it shorten one");
+}

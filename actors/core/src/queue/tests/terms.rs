@@ -1,0 +1,343 @@
+//! What a term of leadership means for one pool (W8): nothing that was seen before it was opened is believed, and no
+//! level older than its first is handed out.
+
+use proptest::prelude::*;
+
+use super::*;
+
+impl Drive {
+    /// The Directory opens this term now.
+    fn open(&mut self, epoch: u64) -> &mut Drive {
+        let opened = self.now;
+        self.edit(|a| (a.epoch, a.opened) = (Epoch(epoch), opened))
+    }
+
+    /// A Take of this term; what it brought.
+    fn grant_of(&mut self, epoch: u64) -> Option<Taken> {
+        self.attempts += 1;
+        let id = AttemptId { epoch: Epoch(epoch), n: self.attempts };
+        self.due = None;
+        self.step(In::Take(id));
+        self.taken(id)
+    }
+}
+
+#[test]
+fn w8_a_newer_term_lets_go_of_the_attempt_of_the_older_one() {
+    let mut drive = Drive::right(params());
+    drive.want("web", &[2]).at(500);
+    let id = drive.take();
+    drive.open(2).take_said();
+    drive.finish(id, forbidden());
+    assert_eq!(drive.samples, [Sample::UnmatchedAnswer]);
+    drive.at(5_000).see(&[1]).at(5_500);
+    assert!(drive.due.is_some());
+}
+
+#[test]
+fn w8_a_newer_term_drops_what_the_older_one_tried_and_compares_again() {
+    let mut drive = Drive::right(params());
+    drive.want("web", &[2]).at(500).attempt(throttled(900_000));
+    drive.events();
+    drive.at(40_000).open(2);
+    assert_eq!(drive.state(), PoolState::Unknown, "no longer parked");
+    drive.at(41_000).see(&[1]);
+    let view = drive.view.clone().expect("a view");
+    assert_eq!(view.retries[&ServiceUid::new("web")], [0], "a fresh budget");
+    assert_eq!(view.state, PoolState::Waiting);
+    assert!(drive.events().is_empty());
+    drive.at(41_500);
+    assert!(drive.due.is_some());
+}
+
+#[test]
+fn w8_in_a_newer_term_a_pool_is_not_right_and_not_due_before_it_is_seen_again() {
+    let mut drive = Drive::right(params());
+    drive.at(10_000).open(2);
+    assert_eq!(drive.state(), PoolState::Unknown, "who led before may have written it");
+    drive.want("web", &[2]).at(20_000);
+    assert!(drive.due.is_none());
+    let began = Now::from_millis(9_999);
+    drive.step(In::Observed(Observation { began, facts: facts(&[1]) })).at(30_000);
+    assert!(drive.due.is_none(), "a look that began before the term is not believed");
+    drive.see(&[3]).at(30_500);
+    assert!(drive.due.is_some());
+}
+
+#[test]
+fn w8_a_pool_that_was_due_before_a_newer_term_is_withdrawn_until_it_is_seen() {
+    let mut drive = Drive::right(params());
+    drive.want("web", &[2]).at(500);
+    assert!(drive.due.is_some());
+    drive.open(2);
+    assert!(drive.due.is_none() && drive.said_any(|said| matches!(said, Out::Withdraw(_))));
+    drive.at(2_000).see(&[2]);
+    assert_eq!(drive.state(), PoolState::Right, "somebody else has done it");
+    drive.at(60_000);
+    assert!(drive.due.is_none());
+}
+
+#[test]
+fn w8_a_look_that_began_in_the_term_and_overtook_its_assignment_counts() {
+    let mut drive = Drive::right(params());
+    drive.at(10_000).see(&[1]).open(2);
+    assert_eq!(drive.state(), PoolState::Right);
+    drive.at(20_000).see(&[3]).want("web", &[2]);
+    let opened = Now::from_millis(20_000);
+    drive.edit(|a| (a.epoch, a.opened) = (Epoch(3), opened)).at(20_500);
+    assert!(drive.due.is_some());
+}
+
+#[test]
+fn w8_what_an_attempt_left_is_not_believed_in_a_newer_term() {
+    let mut drive = Drive::right(params());
+    drive.want("web", &[2]).at(500);
+    let id = drive.take();
+    drive.at(3_000);
+    let opened = drive.now;
+    drive.finish(id, Outcome::Unchanged { members: ips(&[2]) });
+    drive.edit(|a| (a.epoch, a.opened) = (Epoch(2), opened));
+    assert_eq!(drive.state(), PoolState::Unknown, "its GET may be older than the term");
+}
+
+#[test]
+fn w8_a_take_of_a_newer_term_brings_nothing_and_the_pool_waits_for_that_terms_assignment() {
+    let mut drive = Drive::right(params());
+    drive.want("web", &[2]).at(500);
+    assert!(drive.grant_of(2).is_none());
+    drive.at(10_000).see(&[1]).want("web", &[3]).at(20_000);
+    assert!(drive.due.is_none(), "the level may be older than the term's");
+    drive.at(30_000).open(2).at(31_000).see(&[1]).at(31_500);
+    assert!(drive.due.is_some());
+    let taken = drive.grant_of(2).expect("it is due");
+    assert!(taken.level.required.keys().eq(&ips(&[3])));
+}
+
+#[test]
+fn w8_a_take_of_an_older_term_that_crossed_the_assignment_brings_nothing_and_the_pool_is_posted_again() {
+    let mut drive = Drive::right(params());
+    drive.open(2).want("web", &[2]).see(&[1]).at(500);
+    assert!(drive.due.is_some());
+    assert!(drive.grant_of(1).is_none());
+    let due = drive.due.expect("posted again");
+    assert_eq!(due.since, Now::from_millis(500));
+    assert!(drive.grant_of(2).is_some());
+}
+
+#[test]
+fn w8_an_assignment_of_an_older_term_is_not_taken_in() {
+    let mut drive = Drive::right(params());
+    drive.open(3).see(&[1]);
+    drive.edit(|a| a.epoch = Epoch(2)).want("web", &[2]).at(10_000);
+    assert!(drive.due.is_none());
+    assert_eq!(drive.state(), PoolState::Right);
+}
+
+#[test]
+fn w8_a_pool_that_ends_with_a_term_retires_although_its_attempt_is_never_answered() {
+    let mut drive = Drive::right(params());
+    drive.want("web", &[2]).at(500);
+    drive.take();
+    drive.drop_service("web");
+    assert!(!drive.said_any(|said| matches!(said, Out::Retired(_))), "the attempt is still to be answered");
+    drive.open(2);
+    assert!(drive.said_any(|said| matches!(said, Out::Retired(_))));
+}
+
+#[test]
+fn w8_a_verdict_on_a_write_of_an_older_term_is_no_answer_to_anything() {
+    let mut drive = Drive::right(params());
+    drive.want("web", &[2]).at(500);
+    let attempt = drive.take();
+    drive.finish(attempt, written(&[2]));
+    drive.open(2).take_said();
+    let (facts, began) = (facts(&[1]), drive.now);
+    drive.step(In::Verified(Verdict::Lost { attempt, facts, began }));
+    assert_eq!(drive.samples, [Sample::UnmatchedAnswer]);
+}
+
+/// What happens around one pool, whose Directory and whose writer learn of terms at different times.
+#[derive(Clone, Debug)]
+enum Op {
+    /// The Directory says a newer level.
+    Say,
+    /// The Directory opens the next term.
+    Open,
+    /// The oldest message of the Directory arrives.
+    Deliver,
+    /// A look that began this many milliseconds ago is on its way from the Directory.
+    See(u64),
+    /// The writer hears of the newest term.
+    Lead,
+    /// The writer grants the lane, whether the pool is due or not.
+    Grant,
+    Finish(bool),
+    Wait(u64),
+}
+
+fn op() -> impl Strategy<Value = Op> {
+    prop_oneof![
+        4 => Just(Op::Say),
+        2 => Just(Op::Open),
+        8 => Just(Op::Deliver),
+        4 => (0..3_000_u64).prop_map(Op::See),
+        2 => Just(Op::Lead),
+        6 => Just(Op::Grant),
+        4 => any::<bool>().prop_map(Op::Finish),
+        4 => (0..6_000_u64).prop_map(Op::Wait),
+    ]
+}
+
+/// The Directory and the writer of one pool, and what an outsider knows of its terms.
+struct World {
+    drive: Drive,
+    on_its_way: std::collections::VecDeque<In>,
+    /// The newest level, which is the number of its one member, and the term with its opening.
+    level: u8,
+    term: (u64, Now),
+    /// The level at the opening of each term.
+    floors: BTreeMap<u64, u8>,
+    /// What the pool has been told: the term with its opening, and the youngest look.
+    told: (u64, Now),
+    looked: Option<Now>,
+    /// The term that the writer works in, and the newest of which it has granted.
+    leads: u64,
+    granted: u64,
+    running: Option<(AttemptId, Taken)>,
+    real: u8,
+}
+
+impl World {
+    fn new() -> World {
+        World {
+            drive: Drive::new(params()),
+            on_its_way: [].into(),
+            level: 1,
+            term: (0, Now::ZERO),
+            floors: [(0, 1)].into(),
+            told: (0, Now::ZERO),
+            looked: None,
+            leads: 0,
+            granted: 0,
+            running: None,
+            real: 1,
+        }
+    }
+
+    fn say(&mut self) {
+        self.level += 1;
+        let assignment = &mut self.drive.assignment;
+        (assignment.epoch, assignment.opened) = (Epoch(self.term.0), self.term.1);
+        let share = share("web", &[self.level]);
+        let member = |ip: &IpAddr| (*ip, Member { name: AddressName::new("node"), node_ready: true });
+        assignment.level.required = share.required.iter().map(member).collect();
+        assignment.services.insert(ServiceUid::new("web"), share);
+        self.on_its_way.push_back(In::Assigned(Arc::new(assignment.clone())));
+    }
+
+    fn deliver(&mut self) {
+        let Some(input) = self.on_its_way.pop_front() else { return };
+        if let In::Assigned(assignment) = &input {
+            self.told = (assignment.epoch.0, assignment.opened);
+        } else if let In::Observed(seen) = &input {
+            self.looked = self.looked.max(Some(seen.began));
+        }
+        self.drive.step(input);
+    }
+
+    fn see(&mut self, age: u64) {
+        let began = self.drive.now.minus(Duration::from_millis(age));
+        self.on_its_way.push_back(In::Observed(Observation { began, facts: facts(&[self.real]) }));
+    }
+
+    fn grant(&mut self) {
+        if self.running.is_some() {
+            return;
+        }
+        self.granted = self.granted.max(self.leads);
+        if let Some(taken) = self.drive.grant_of(self.leads) {
+            let level = taken.level.required.keys().next().expect("one member");
+            assert!(*level >= ip(self.floors[&self.leads]), "an older level than the term's");
+            assert_eq!(self.told.0, self.leads, "a level of another term");
+            let id = AttemptId { epoch: Epoch(self.leads), n: self.drive.attempts };
+            self.running = Some((id, taken));
+        }
+    }
+
+    fn finish(&mut self, written: bool) {
+        let Some((id, taken)) = self.running.take() else { return };
+        let level = *taken.level.required.keys().next().expect("one member");
+        let outcome = if written {
+            let IpAddr::V4(level) = level else { panic!("members are IPv4") };
+            self.real = level.octets()[3];
+            super::written(&[self.real])
+        } else {
+            conflict()
+        };
+        self.drive.finish(id, outcome);
+    }
+
+    fn apply(&mut self, op: &Op) {
+        match op {
+            Op::Say => self.say(),
+            Op::Open => {
+                self.term = (self.term.0 + 1, self.drive.now);
+                self.say();
+                self.floors.insert(self.term.0, self.level);
+            }
+            Op::Deliver => self.deliver(),
+            Op::See(age) => self.see(*age),
+            Op::Lead => {
+                // What it has in flight of an older term is of no interest to anybody.
+                if std::mem::replace(&mut self.leads, self.term.0) != self.term.0 {
+                    self.running = None;
+                }
+            }
+            Op::Grant => self.grant(),
+            Op::Finish(written) => self.finish(*written),
+            Op::Wait(ms) => {
+                let end = self.drive.now.plus(Duration::from_millis(*ms));
+                self.drive.at(end.as_micros() / 1_000);
+            }
+        }
+        if self.drive.said.iter().any(|said| matches!(said, Out::Due(..))) {
+            assert!(self.looked >= Some(self.told.1), "due before it was seen in the term");
+            assert!(self.told.0 >= self.granted, "due although a newer term is known");
+        }
+        self.drive.said.clear();
+        assert_eq!(self.drive.queue.check(), Ok(()));
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(1_000))]
+
+    /// Safety: no level older than the term's first is handed out, no level of another term, and nothing is due before
+    /// the pool was seen in the term. Liveness: when messages arrive and looks are made, the newest level is written.
+    #[test]
+    fn w8_no_level_older_than_the_terms_is_ever_handed_out_and_the_newest_is_in_the_end(
+        ops in prop::collection::vec(op(), 1..120),
+    ) {
+        let mut world = World::new();
+        for op in &ops {
+            world.apply(op);
+        }
+        world.apply(&Op::Say);
+        while !world.on_its_way.is_empty() {
+            world.apply(&Op::Deliver);
+        }
+        world.apply(&Op::Lead);
+        world.apply(&Op::Finish(false));
+        for _ in 0..40 {
+            for op in [Op::See(0), Op::Deliver, Op::Wait(10_000)] {
+                world.apply(&op);
+            }
+            if world.drive.due.is_some() {
+                world.apply(&Op::Grant);
+                world.apply(&Op::Finish(true));
+            }
+        }
+        prop_assert_eq!(world.real, world.level, "{:?}", world.drive.queue);
+        prop_assert_eq!(world.drive.state(), PoolState::Right);
+    }
+}

@@ -1,0 +1,82 @@
+//! Which lane is granted next, and which of its slots: as turns go round, as far as the budget and the breaker let
+//! them (design.md W1, W9, W10).
+
+use std::ops::Bound;
+
+use crate::ids::LbName;
+use crate::machine::{Now, earliest};
+use crate::sample::{ArmVerb, GateClass, Sample};
+
+use super::budget::Need;
+use super::lane::Pick;
+use super::{Out, Writer};
+
+impl Writer {
+    /// The lane that is granted next, and which of its slots may be; `None`: nothing may be granted now. No more
+    /// than `most` is.
+    pub(super) fn next_grant(&self, now: Now, most: Pick) -> Option<(LbName, Pick)> {
+        let paid = if self.budget.allows(now, Need::Membership) {
+            Pick::Any
+        } else if self.budget.allows(now, Need::Admin) {
+            Pick::Admin
+        } else {
+            return None;
+        };
+        self.ready_in_turn().find_map(|lb| {
+            let pick = paid.max(most).max(self.breaker.admits(now, lb)?);
+            self.lanes.get(lb)?.has(pick).then(|| (lb.clone(), pick))
+        })
+    }
+
+    /// Says that a grant begins to wait for a rate of the cloud configuration, once until it is made: for its PUT,
+    /// else for the GET before it. What waits for our own budget alone is not told (E2).
+    pub(super) fn note_rate_limited_grant(&mut self, now: Now, out: &mut Vec<Out>) {
+        self.grant_limited &= !self.ready.is_empty();
+        if self.grant_limited {
+            return;
+        }
+        let admitted = |lb: &LbName| {
+            let pick = self.breaker.admits(now, lb);
+            pick.is_some_and(|pick| self.lanes.get(lb).is_some_and(|lane| lane.has(pick)))
+        };
+        let limited = self.budget.limited_by_rate(now, Need::Membership).filter(|_| self.may_start(now));
+        let Some(class) = limited.filter(|_| self.ready.iter().any(admitted)) else { return };
+        self.grant_limited = true;
+        let verb = match class {
+            GateClass::Reads => ArmVerb::GetPool,
+            GateClass::Writes => ArmVerb::PutPool,
+        };
+        out.push(Out::Sample(Sample::RateLimited(verb)));
+    }
+
+    /// When time alone lets the next grant go; `None`: none waits for tokens or for the breaker.
+    pub(super) fn grant_refill(&self, now: Now) -> Option<Now> {
+        if self.ready.is_empty() || !self.may_start(now) {
+            return None;
+        }
+        let membership = self.budget.ready_at(now, Need::Membership);
+        let admin = self.budget.ready_at(now, Need::Admin);
+        let of_lane = |lb: &LbName| {
+            let lane = self.lanes.get(lb)?;
+            let paid = if lane.has(Pick::Admin) { admin } else { membership };
+            match self.breaker.probe_at(lb) {
+                None => paid,
+                Some(_) if lane.has(Pick::Down) && !self.breaker.holds_downs(lb) => admin,
+                Some(probe) => paid.map(|paid| paid.max(probe)),
+            }
+        };
+        self.ready.iter().map(of_lane).fold(None, earliest)
+    }
+
+    /// The ready lanes, beginning behind the one that was granted last (W1).
+    fn ready_in_turn(&self) -> impl Iterator<Item = &LbName> {
+        let (behind, before) = match &self.granted_last {
+            Some(last) => (
+                self.ready.range::<LbName, _>((Bound::Excluded(last), Bound::Unbounded)),
+                self.ready.range::<LbName, _>((Bound::Unbounded, Bound::Included(last))),
+            ),
+            None => (self.ready.range::<LbName, _>(..), self.ready.range::<LbName, _>(..)),
+        };
+        behind.chain(before)
+    }
+}

@@ -1,0 +1,198 @@
+//! What is known of the shared Lease, and whose it is by that (design.md W7).
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::ids::CallId;
+use crate::lease::LeaseFacts;
+use crate::machine::Now;
+use crate::object::ResourceVersion;
+
+use super::HOLD;
+
+/// How long a hold of somebody else lasts after its renewal, whatever the Lease itself says.
+pub(super) const FOREIGN_HOLD: Duration = Duration::from_secs(900);
+
+/// For how long a state must have been looked at before the time that is noted in it is believed: the clocks of
+/// two machines differ.
+const LOOKED_AT: Duration = Duration::from_secs(30);
+
+/// What is known of the Lease.
+#[derive(Clone, Debug)]
+pub(super) enum Known {
+    /// Nothing that could be relied on.
+    Nothing,
+    /// It did not exist at this moment.
+    Absent(Now),
+    /// Its newest state.
+    State(State),
+}
+
+/// A state of the Lease.
+#[derive(Clone, Debug)]
+pub(super) struct State {
+    /// The Lease as it was seen last in this state.
+    pub facts: Arc<LeaseFacts>,
+    /// Who has made this state, where it is in our name.
+    pub maker: Maker,
+    /// When it was first seen in this state.
+    pub since: Now,
+    /// The number of the last request that was sent before.
+    pub after: u64,
+    /// When it was seen last.
+    seen: Now,
+}
+
+/// How a state of the Lease came to be known.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Heard {
+    /// By the watch, which may lag behind.
+    Watched,
+    /// By a look.
+    Looked(CallId),
+    /// By the answer to the write that made it.
+    Made(CallId),
+}
+
+impl Heard {
+    /// Whether it is the answer to a request that was sent once this state was known: then it is how the Lease
+    /// stands, also when its version is an older one. Storage that was restored from a backup counts anew.
+    pub(super) fn is_of_later_than(self, state: &State) -> bool {
+        match self {
+            Heard::Watched => false,
+            Heard::Looked(call) | Heard::Made(call) => call.0 > state.after,
+        }
+    }
+}
+
+/// Who has made a state that is in our name.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Maker {
+    /// This process, or a predecessor.
+    Us,
+    /// This process, if the request of this number, which is under way, is carried out.
+    Request(CallId),
+    /// Nobody whom we know: another installation that uses our name, or a person.
+    Stranger,
+}
+
+/// Whose the Lease is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Holder {
+    /// Nobody's.
+    Nobody,
+    /// Ours: of this process or of another replica, which share a name.
+    Ours,
+    /// Somebody else's.
+    Other,
+}
+
+impl Holder {
+    /// Whose the Lease is in a state of it; names compare without regard to case, as upstream does it.
+    pub(super) fn of(facts: &LeaseFacts, ours: &str) -> Holder {
+        match &facts.holder {
+            None => Holder::Nobody,
+            Some(holder) if holder.eq_ignore_ascii_case(ours) => Holder::Ours,
+            Some(_) => Holder::Other,
+        }
+    }
+}
+
+impl Known {
+    /// The version of its newest state.
+    pub(super) fn version(&self) -> Option<&ResourceVersion> {
+        match self {
+            Known::State(state) => Some(&state.facts.version),
+            Known::Absent(_) | Known::Nothing => None,
+        }
+    }
+}
+
+impl State {
+    /// A state that is seen for the first time, after the request of this number was sent.
+    pub(super) fn new(now: Now, facts: Arc<LeaseFacts>, maker: Maker, after: u64) -> State {
+        State { facts, maker, since: now, after, seen: now }
+    }
+
+    /// From when on a hold in our name may be taken over, or given back: at once, but for one of a stranger, which
+    /// must have been seen unchanged for as long as ours last.
+    pub(super) fn own_name_is_free(&self) -> Now {
+        match self.maker {
+            Maker::Us | Maker::Request(_) => self.since,
+            Maker::Stranger => self.since.plus(HOLD),
+        }
+    }
+
+    /// The same state, seen once more.
+    pub(super) fn seen_again(&mut self, now: Now, facts: Arc<LeaseFacts>) {
+        self.facts = facts;
+        self.seen = now;
+    }
+
+    /// When a hold of somebody else in this state has ended without being given back: it was seen unchanged for
+    /// as long as a hold lasts, or it is as old as that by its own account and was looked at for a while.
+    pub(super) fn foreign_hold_ends(&self) -> Now {
+        let looked_at = self.since.plus(FOREIGN_HOLD);
+        match self.facts.renewed_ago {
+            None => looked_at,
+            Some(ago) => {
+                let by_its_account = self.seen.plus(FOREIGN_HOLD.saturating_sub(ago));
+                looked_at.min(by_its_account.max(self.since.plus(LOOKED_AT)))
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::arm::Document;
+    use crate::lease::{GateTimes, LeaseName};
+
+    fn held_since(ago: Option<u64>) -> State {
+        let facts = LeaseFacts {
+            lease: LeaseName::Shared,
+            holder: Some("cloud-controller-manager".into()),
+            duration: Some(Duration::from_secs(15)),
+            renewed_ago: ago.map(Duration::from_secs),
+            transitions: 0,
+            version: ResourceVersion("1".into()),
+            gates: GateTimes::default(),
+            document: Document::new(()),
+        };
+        State::new(Now::from_millis(1_000_000), Arc::new(facts), Maker::Us, 0)
+    }
+
+    #[test]
+    fn w7_a_foreign_hold_is_read_as_900_seconds_whatever_it_says_and_is_looked_at_for_30() {
+        for (ago, ends) in [
+            (None, 900),
+            (Some(0), 900),
+            (Some(400), 500),
+            (Some(869), 31),
+            (Some(870), 30),
+            (Some(900), 30),
+            (Some(1 << 40), 30),
+        ] {
+            let expected = Now::from_millis(1_000_000).plus(Duration::from_secs(ends));
+            assert_eq!(held_since(ago).foreign_hold_ends(), expected, "{ago:?}");
+        }
+    }
+
+    #[test]
+    fn w7_a_clock_that_goes_back_does_not_prolong_a_foreign_hold_beyond_900_seconds() {
+        let mut state = held_since(Some(500));
+        let again = held_since(Some(0)).facts;
+        state.seen_again(Now::from_millis(1_600_000), again);
+        assert_eq!(state.foreign_hold_ends(), Now::from_millis(1_900_000));
+    }
+
+    #[test]
+    fn w7_holders_compare_without_regard_to_case() {
+        let state = held_since(None);
+        assert_eq!(Holder::of(&state.facts, "Cloud-Controller-Manager"), Holder::Ours);
+        assert_eq!(Holder::of(&state.facts, "azure-backend-pool-controller"), Holder::Other);
+        let nobody = LeaseFacts { holder: None, ..(*state.facts).clone() };
+        assert_eq!(Holder::of(&nobody, ""), Holder::Nobody);
+    }
+}

@@ -1,0 +1,104 @@
+//! The signs that the cloud-controller-manager waits for the shared Lease: the lock failures that it tells of, and
+//! Services that it has not given an address yet (design.md W7). Each counts once.
+
+use std::time::Duration;
+
+use crate::ids::CallId;
+use crate::machine::{Now, earliest};
+
+/// How long the kubernetes port may take to count lock failures.
+const COUNT_LIMIT: Duration = Duration::from_secs(30);
+
+/// How far apart two counts are at least: each reads all the warnings about Services that the cluster keeps.
+const COUNTS_APART: Duration = Duration::from_secs(60);
+
+/// What was seen of others that wait.
+#[derive(Debug, Default)]
+pub(super) struct Signs {
+    /// The question about lock failures that is under way, and when it was asked.
+    counting: Option<(CallId, Now)>,
+    /// When the last one was asked.
+    counted: Option<Now>,
+    /// When the first hold was taken whose lock failures were not asked for yet.
+    uncounted: Option<Now>,
+    ingress: Ingress,
+}
+
+/// Whether a Service waits for an address.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+enum Ingress {
+    /// None does.
+    #[default]
+    Present,
+    /// One does, which has not counted yet.
+    Awaited,
+    /// One does, and has counted.
+    Counted,
+}
+
+impl Signs {
+    /// A Service waits, or none does any more.
+    pub(super) fn on_awaiting_ingress(&mut self, any: bool) {
+        self.ingress = match (any, self.ingress) {
+            (false, Ingress::Present | Ingress::Awaited | Ingress::Counted) => Ingress::Present,
+            (true, Ingress::Present | Ingress::Awaited) => Ingress::Awaited,
+            (true, Ingress::Counted) => Ingress::Counted,
+        };
+    }
+
+    /// Whether a Service waits that has not counted yet.
+    pub(super) fn awaits_ingress(&self) -> bool {
+        self.ingress == Ingress::Awaited
+    }
+
+    /// The Service that waits has counted.
+    pub(super) fn count_ingress(&mut self) {
+        self.ingress = Ingress::Counted;
+    }
+
+    /// A hold has ended; its lock failures are of interest.
+    pub(super) fn hold_ended(&mut self, taken: Now) {
+        self.uncounted = self.uncounted.or(Some(taken));
+    }
+
+    /// From when on lock failures are to be counted now; `None`: they are not.
+    pub(super) fn question(&self, now: Now) -> Option<Now> {
+        let taken = self.uncounted.filter(|_| self.counting.is_none() && self.may_count(now))?;
+        // What is told in the last moments of a hold comes after the question at its end.
+        let told_late = self.counted.filter(|last| taken < last.plus(COUNTS_APART));
+        Some(told_late.map_or(taken, |last| last.min(taken)))
+    }
+
+    fn may_count(&self, now: Now) -> bool {
+        self.counted.is_none_or(|last| now >= last.plus(COUNTS_APART))
+    }
+
+    /// The question is asked.
+    pub(super) fn asks(&mut self, now: Now, call: CallId) {
+        self.counting = Some((call, now));
+        self.counted = Some(now);
+        self.uncounted = None;
+    }
+
+    /// Whether this answers the question that is under way, which is none any more.
+    pub(super) fn is_answer(&mut self, call: CallId) -> bool {
+        self.counting.take_if(|(id, _)| *id == call).is_some()
+    }
+
+    /// Whether the question has got no answer in time; it is none any more.
+    pub(super) fn give_up_overdue(&mut self, now: Now) -> bool {
+        self.counting.take_if(|(_, asked)| asked.plus(COUNT_LIMIT) <= now).is_some()
+    }
+
+    /// What is not counted yet is of no interest any more.
+    pub(super) fn forget(&mut self) {
+        self.uncounted = None;
+    }
+
+    /// When time alone changes something next.
+    pub(super) fn deadline(&self) -> Option<Now> {
+        let overdue = self.counting.map(|(_, asked)| asked.plus(COUNT_LIMIT));
+        let next = self.uncounted.and(self.counted).map(|last| last.plus(COUNTS_APART));
+        earliest(overdue, next)
+    }
+}

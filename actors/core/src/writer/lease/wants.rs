@@ -1,0 +1,162 @@
+//! What the writer wants of the shared Lease, and what it does with and without it (design.md W7, W8).
+
+use std::time::Duration;
+
+use crate::ids::{CallId, PoolId};
+use crate::lease::LeaseAnswer;
+use crate::machine::Now;
+use crate::sample::{GateClass, Sample};
+
+use super::super::budget::Need;
+use super::super::lane::Lane;
+use super::super::write::{Phase as Step, PollStep};
+use super::super::{Life, Out, Standing, Writer};
+use super::{LET_GO_LIMIT, Lock};
+
+/// How long a Down waits for the Lease before it goes without it, where that is allowed (W7).
+const BYPASS_AFTER: Duration = Duration::from_secs(2);
+
+/// How long a read may wait for a token before its write counts as held up.
+const SHORT_WAIT: Duration = Duration::from_secs(1);
+
+/// What is wanted of the Lease now.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::writer) struct Wants {
+    /// Whether this process leads for certain.
+    pub leads: bool,
+    /// Whether it leads and goes on, so that what is known of the Lease is kept current.
+    pub watches: bool,
+    /// Whether a write could begin if it were ours.
+    pub grant: bool,
+    /// Whether a write under way relies on it.
+    pub used: bool,
+    /// Whether a PUT that was sent under it is unanswered.
+    pub putting: bool,
+}
+
+impl Lock {
+    /// When a Down that still waits then may go without it; `None`: nothing waits, or that is not allowed.
+    pub(super) fn bypass_at(&self) -> Option<Now> {
+        let since = self.wanted_since.filter(|_| self.params.bypass_for_drain)?;
+        Some(since.plus(BYPASS_AFTER))
+    }
+
+    /// Whether a Down may go without it, and how long ago it must have been due for that.
+    fn bypasses(&self, now: Now) -> Option<Now> {
+        self.bypass_at().filter(|at| *at <= now).map(|_| now.minus(BYPASS_AFTER))
+    }
+}
+
+impl Writer {
+    pub(in crate::writer) fn on_lease(
+        &mut self,
+        now: Now,
+        call: CallId,
+        answer: LeaseAnswer,
+        out: &mut Vec<Out>,
+    ) {
+        match &mut self.lock {
+            Some(lock) => lock.on_answer(now, call, answer, out),
+            None => out.push(Out::Sample(Sample::UnmatchedAnswer)),
+        }
+    }
+
+    pub(in crate::writer) fn on_lock_failures(
+        &mut self,
+        now: Now,
+        call: CallId,
+        count: Option<u32>,
+        out: &mut Vec<Out>,
+    ) {
+        match &mut self.lock {
+            Some(lock) => lock.on_lock_failures(now, call, count, out),
+            None => out.push(Out::Sample(Sample::UnmatchedAnswer)),
+        }
+    }
+
+    /// Whether the Lease lets writes start; always, where it is not used.
+    pub(in crate::writer) fn lock_may_start(&self, now: Now) -> bool {
+        self.lock.as_ref().is_none_or(|lock| lock.may_start(now))
+    }
+
+    /// Until when a PUT may be sent under the Lease; `None`: none may (W8).
+    pub(in crate::writer) fn lock_send_before(&self) -> Option<Now> {
+        self.lock.as_ref().map_or(Some(Now::NEVER), Lock::send_before)
+    }
+
+    /// Tells the lock what is wanted of it, and lets it act.
+    pub(in crate::writer) fn advance_lock(&mut self, now: Now, out: &mut Vec<Out>) {
+        if self.life == Life::Quiet {
+            return;
+        }
+        let Some(mut lock) = self.lock.take() else { return };
+        let leads = match self.standing {
+            Standing::Standby => false,
+            Standing::Leading { until, .. } => now < until,
+        };
+        let wants = Wants {
+            leads,
+            watches: leads && self.life == Life::Running,
+            grant: self.could_grant(now),
+            used: lock
+                .taken()
+                .is_some_and(|taken| self.lanes.values().any(|lane| self.relies_on(now, taken, lane))),
+            putting: self.calls.puts() > 0 && self.lanes.values().any(is_putting_under_lease),
+        };
+        lock.advance(now, &wants, out);
+        self.lock = Some(lock);
+    }
+
+    /// Whether a lane's write relies on the Lease. What is held up by a closed gate or a dry budget does not, nor
+    /// does an operation of an earlier hold.
+    fn relies_on(&self, now: Now, taken: Now, lane: &Lane) -> bool {
+        let Some(write) = lane.write.as_ref().filter(|write| !write.bypass) else { return false };
+        let reads_go = || {
+            self.gates.closed(now, GateClass::Reads).is_none()
+                && self.budget.ready_at(now, Need::Begun).is_some_and(|at| at <= now.plus(SHORT_WAIT))
+        };
+        match &write.phase {
+            Step::Putting(_) => true,
+            Step::Taking => reads_go(),
+            Step::Reading => self.calls.is_reading(&write.pool) || reads_go(),
+            Step::Polling(polling) => {
+                let asked = match polling.step {
+                    PollStep::Until(_) => false,
+                    PollStep::Asked | PollStep::LastLook => self.calls.is_reading(&write.pool),
+                };
+                taken <= write.granted && (asked || reads_go())
+            }
+        }
+    }
+
+    /// Lets Downs go that have waited for the Lease for long enough, each with the entity tag of its GET and only
+    /// on a load balancer at rest (W7).
+    pub(in crate::writer) fn grant_bypasses(&mut self, now: Now, out: &mut Vec<Out>) {
+        let Some(due_by) = self.lock.as_ref().and_then(|lock| lock.bypasses(now)) else { return };
+        let lbs: Vec<_> = self.ready.iter().cloned().collect();
+        for lb in lbs {
+            if !self.may_start(now) || !self.budget.allows(now, Need::Admin) {
+                return;
+            }
+            if self.breaker.admits(now, &lb).is_none() {
+                continue;
+            }
+            let granted = self.lanes.get_mut(&lb).and_then(|lane| lane.grant_down(due_by));
+            if let Some((pool, slot)) = granted {
+                self.begin(now, PoolId::new(lb.clone(), pool), slot, true, out);
+                self.touch(&lb);
+            }
+        }
+    }
+
+    /// Whether nothing of the shared Lease is ours any more, or giving it back was tried for long enough.
+    pub(in crate::writer) fn has_let_go(&mut self, now: Now) -> bool {
+        let Some(lock) = &self.lock else { return true };
+        let by = *self.let_go_by.get_or_insert(now.plus(LET_GO_LIMIT));
+        lock.is_let_go() || now >= by
+    }
+}
+
+fn is_putting_under_lease(lane: &Lane) -> bool {
+    lane.write.as_ref().is_some_and(|write| !write.bypass && matches!(write.phase, Step::Putting(_)))
+}

@@ -1,0 +1,270 @@
+//! The look at a load balancer before the first write of a term there (W1, W2, W8).
+
+use super::*;
+
+/// A leader that has seen nothing in its term.
+fn fresh(params: Params) -> Bench {
+    let mut bench = Bench { at_rest: false, ..Bench::new(params) };
+    assert!(calls(&bench.lead(1)).is_empty());
+    bench
+}
+
+fn at_rest(lb: &str) -> ArmAnswer {
+    lb_of(lb, Provisioning::Succeeded, Vec::new())
+}
+
+fn updating(lb: &str) -> ArmAnswer {
+    lb_of(lb, Provisioning::Updating, Vec::new())
+}
+
+/// Lets time pass up to the next look; gives its call.
+fn next_look(bench: &mut Bench, lb: &str) -> CallId {
+    loop {
+        let next = bench.writer.deadline().expect("it goes on").as_micros().div_ceil(1_000);
+        let said = bench.until(next.max(bench.now));
+        assert!(takes(&said).is_empty(), "nothing is granted unseen: {said:?}");
+        if !calls(&said).is_empty() {
+            return look(&said, lb);
+        }
+    }
+}
+
+/// Discovery asks for a load balancer; gives the call to ARM.
+fn discover(bench: &mut Bench, lb: &str) -> CallId {
+    look(&bench.hear(In::Read { call: CallId(900), lb: LbName::new(lb) }), lb)
+}
+
+#[test]
+fn w8_before_its_first_put_in_a_term_a_load_balancer_is_seen_at_rest_and_from_then_on_no_more() {
+    let mut bench = fresh(params());
+    let (web, other, third) = (pool("lb", "web"), pool("lb", "x-other"), pool("lb", "third"));
+    let said = bench.due(&web, due(0, Class::Add));
+    assert!(takes(&said).is_empty());
+    let call = look(&said, "lb");
+    assert!(bench.due(&other, due(0, Class::Add)).is_empty(), "one look is enough");
+    let attempt = take(&bench.answer(call, at_rest("lb")));
+    let second = take(&nothing_to_do(&mut bench, &web, attempt));
+    nothing_to_do(&mut bench, &other, second);
+    assert!(bench.writer.lanes.is_empty());
+    take(&bench.due(&third, due(0, Class::Add)));
+    take(&{
+        let said = bench.due(&pool("second", "web"), due(0, Class::Add));
+        bench.answer(look(&said, "second"), at_rest("second"))
+    });
+}
+
+#[test]
+fn w2_what_runs_when_a_term_begins_is_waited_for_after_5_10_20_and_30_seconds_and_holds_nothing() {
+    let mut bench = fresh(Params { turns: 1, ..params() });
+    let web = pool("lb", "web");
+    let mut call = look(&bench.due(&web, due(0, Class::Revive)), "lb");
+    for seconds in [5, 15, 35, 65, 95] {
+        let said = bench.answer(call, updating("lb"));
+        assert!(said.is_empty() && bench.writer.busy == 0, "{said:?}");
+        let shown = bench.writer.lanes[&LbName::new("lb")].view(&web.lb, at(bench.now)).closed_until;
+        assert_eq!(shown, Some(at(seconds * 1_000)));
+        call = next_look(&mut bench, "lb");
+        assert_eq!(bench.now, seconds * 1_000);
+    }
+    // The turn was not held: the one turn serves another load balancer meanwhile.
+    let said = bench.due(&pool("other", "web"), due(0, Class::Add));
+    let attempt = take(&bench.answer(look(&said, "other"), at_rest("other")));
+    nothing_to_do(&mut bench, &pool("other", "web"), attempt);
+    take(&bench.answer(call, at_rest("lb")));
+}
+
+#[test]
+fn w8_an_operation_that_this_process_began_in_an_older_term_is_not_superseded_on_another_pool() {
+    let mut bench = fresh(params());
+    let (web, other) = (pool("lb", "web"), pool("lb", "other"));
+    let said = bench.due(&web, due(0, Class::Add));
+    let attempt = take(&bench.answer(look(&said, "lb"), at_rest("lb")));
+    let read = bench.bring(&web, attempt, &[1]);
+    let (call, _, _) = put(&bench.answer(read, read_of(holds(&web, &[]), "W/1")), &web);
+    bench.answer(call, accepted(Provisioning::Updating, RetryAfter::Absent));
+    bench.hear(In::Standing(Standing::Standby));
+    assert!(bench.due(&other, due(0, Class::Revive)).is_empty());
+    let call = look(&bench.lead(2), "lb");
+    assert!(takes(&bench.answer(call, updating("lb"))).is_empty());
+    let call = next_look(&mut bench, "lb");
+    assert_eq!(take(&bench.answer(call, at_rest("lb"))).epoch, Epoch(2));
+}
+
+#[test]
+fn w8_a_pool_that_shows_an_operation_keeps_its_load_balancer_closed_whatever_that_shows_itself() {
+    let mut bench = fresh(params());
+    let call = look(&bench.due(&pool("lb", "web"), due(0, Class::Add)), "lb");
+    let runs = PoolFacts { provisioning: Provisioning::Updating, ..holds(&pool("lb", "other"), &[1]) };
+    let said = bench.answer(call, lb_of("lb", Provisioning::Succeeded, vec![runs]));
+    assert!(takes(&said).is_empty());
+    assert_eq!((next_look(&mut bench, "lb"), bench.now), (CallId(2), 5_000));
+}
+
+#[test]
+fn w8_a_read_of_discoverys_counts_as_the_look_if_it_began_in_the_term() {
+    let mut bench = fresh(params());
+    let (web, older) = (pool("lb", "web"), discover(&mut bench, "lb"));
+    bench.hear(In::Standing(Standing::Standby));
+    let standby = discover(&mut bench, "lb");
+    bench.lead(2);
+    bench.answer(older, at_rest("lb"));
+    bench.answer(standby, at_rest("lb"));
+    let call = look(&bench.due(&web, due(0, Class::Add)), "lb");
+    let said = bench.answer(call, updating("lb"));
+    assert!(said.is_empty());
+    let younger = discover(&mut bench, "lb");
+    take(&bench.answer(younger, at_rest("lb")));
+    // It costs nothing twice: what discovery has read is open when something becomes due.
+    let read = discover(&mut bench, "second");
+    bench.answer(read, at_rest("second"));
+    take(&bench.due(&pool("second", "web"), due(0, Class::Add)));
+}
+
+#[test]
+fn w8_discovery_that_finds_an_operation_or_fails_neither_opens_a_lane_nor_delays_its_look() {
+    let mut bench = fresh(params());
+    let call = look(&bench.due(&pool("lb", "web"), due(0, Class::Add)), "lb");
+    for answer in [updating("lb"), ArmAnswer::Failed(failed(500, "", RetryAfter::Absent))] {
+        let read = discover(&mut bench, "lb");
+        assert!(takes(&bench.answer(read, answer)).is_empty());
+    }
+    take(&bench.answer(call, at_rest("lb")));
+}
+
+#[test]
+fn w8_a_load_balancer_that_is_not_there_is_left_to_the_reads_of_its_pools() {
+    let mut bench = fresh(params());
+    let web = pool("lb", "web");
+    let call = look(&bench.due(&web, due(0, Class::Add)), "lb");
+    let attempt = take(&bench.fail(call, failed(404, "ResourceNotFound", RetryAfter::Absent)));
+    let read = bench.bring(&web, attempt, &[1]);
+    let said = bench.fail(read, failed(404, "ResourceNotFound", RetryAfter::Absent));
+    assert!(matches!(outcome(&said, attempt), Outcome::Stale));
+}
+
+#[test]
+fn w8_a_load_balancer_that_cannot_be_read_is_opened_after_about_a_quarter_of_an_hour() {
+    let mut bench = fresh(params());
+    let mut call = look(&bench.due(&pool("lb", "web"), due(0, Class::Add)), "lb");
+    let mut looks = 1;
+    let opened = loop {
+        let answer = match looks % 3 {
+            0 => ArmAnswer::Failed(failed(500, "", RetryAfter::Absent)),
+            1 => ArmAnswer::Failed(failed(403, "AuthorizationFailed", RetryAfter::Absent)),
+            _ => ArmAnswer::Withheld,
+        };
+        let said = bench.answer(call, answer);
+        if !takes(&said).is_empty() {
+            break bench.now;
+        }
+        call = next_look(&mut bench, "lb");
+        looks += 1;
+    };
+    assert!((14 * 60_000..16 * 60_000).contains(&opened), "after {opened} ms and {looks} looks");
+}
+
+#[test]
+fn w8_an_unanswered_put_of_an_older_term_spoils_the_reads_that_overlap_it() {
+    let mut bench = fresh(params());
+    let (web, other) = (pool("lb", "web"), pool("lb", "other"));
+    let said = bench.due(&web, due(0, Class::Add));
+    let attempt = take(&bench.answer(look(&said, "lb"), at_rest("lb")));
+    let read = bench.bring(&web, attempt, &[1]);
+    let (put, _, _) = put(&bench.answer(read, read_of(holds(&web, &[]), "W/1")), &web);
+    bench.lead(2);
+    assert!(bench.due(&other, due(0, Class::Add)).is_empty(), "the PUT has the lane");
+    let early = discover(&mut bench, "lb");
+    bench.answer(early, at_rest("lb"));
+    let overlapping = discover(&mut bench, "lb");
+    let call = look(&bench.answer(put, accepted(Provisioning::Updating, RetryAfter::Absent)), "lb");
+    assert!(takes(&bench.answer(overlapping, at_rest("lb"))).is_empty(), "it may have come before the PUT");
+    take(&bench.answer(call, at_rest("lb")));
+}
+
+#[test]
+fn w4_a_lane_in_doubt_from_an_older_term_is_seen_at_rest_as_a_whole_before_it_opens() {
+    let mut bench = fresh(Params { client_retries: 0, ..params() });
+    let (web, other) = (pool("lb", "web"), pool("lb", "other"));
+    let said = bench.due(&web, due(0, Class::Add));
+    let attempt = take(&bench.answer(look(&said, "lb"), at_rest("lb")));
+    let read = bench.bring(&web, attempt, &[1]);
+    let (put, _, _) = put(&bench.answer(read, read_of(holds(&web, &[]), "W/1")), &web);
+    bench.fail(put, failure(FailureKind::Timeout, "", RetryAfter::Absent));
+    bench.lead(2);
+    assert!(bench.due(&other, due(0, Class::Add)).is_empty(), "in doubt");
+    let probe = get(&bench.until(5_000), &web);
+    let said = bench.answer(probe, read_of(holds(&web, &[]), "W/1"));
+    take(&bench.answer(look(&said, "lb"), at_rest("lb")));
+}
+
+#[test]
+fn w8_a_look_of_an_older_term_says_nothing_and_one_that_waits_is_not_sent_twice() {
+    let mut bench = fresh(Params { reads_per_5_minutes: 1, ..params() });
+    let web = pool("lb", "web");
+    let call = look(&bench.due(&web, due(0, Class::Add)), "lb");
+    assert!(calls(&bench.lead(2)).is_empty(), "no token is left");
+    assert!(bench.answer(call, at_rest("lb")).is_empty(), "it began in another term");
+    assert!(calls(&bench.lead(3)).is_empty());
+    bench.hear(In::Withdraw(web.clone()));
+    assert!(calls(&bench.due(&web, due(0, Class::Add))).is_empty());
+    let call = look(&bench.until(300_000), "lb");
+    assert!(calls(&bench.until(310_000)).is_empty());
+    assert!(takes(&bench.hear(In::Shutdown)).is_empty());
+    assert!(takes(&bench.answer(call, at_rest("lb"))).is_empty());
+    assert!(bench.writer.lanes.is_empty());
+}
+
+#[test]
+fn w6_a_look_that_is_throttled_heeds_lock_and_gate_and_is_made_again() {
+    let mut bench = fresh(params());
+    let call = look(&bench.due(&pool("lb", "web"), due(0, Class::Add)), "lb");
+    let header = RetryAfter::In(Duration::from_secs(20));
+    bench.fail(call, failed(429, "RetryableError", header));
+    let call = next_look(&mut bench, "lb");
+    assert_eq!(bench.now, 20_000, "the lane was locked");
+    bench.fail(call, failed(429, "TooManyRequests", header));
+    let call = next_look(&mut bench, "lb");
+    assert_eq!(bench.now, 40_000, "the gate was closed");
+    take(&bench.answer(call, at_rest("lb")));
+}
+
+#[test]
+fn n3_a_down_waits_for_the_look_too_even_where_it_may_go_without_the_shared_lease() {
+    let lease = LeaseParams {
+        holder: "us".into(),
+        max_hold: Duration::from_secs(20),
+        min_off: Duration::from_secs(5),
+        bypass_for_drain: true,
+    };
+    let mut bench = fresh(Params { lease: Some(lease), ..params() });
+    bench.hear(In::Draining(drains(1)));
+    let call = look(&bench.hear(In::AdminDue(pool("lb", "web"), down(0))), "lb");
+    assert!(calls(&bench.answer(call, updating("lb"))).is_empty());
+    assert!(calls(&bench.until(4_999)).is_empty(), "neither is it read nor written");
+}
+
+#[test]
+fn w7_the_shared_lease_is_not_asked_for_before_the_load_balancer_was_seen_at_rest() {
+    let lease = LeaseParams {
+        holder: "us".into(),
+        max_hold: Duration::from_secs(20),
+        min_off: Duration::from_secs(5),
+        bypass_for_drain: false,
+    };
+    let mut bench = Bench { at_rest: false, ..Bench::new(Params { lease: Some(lease), ..params() }) };
+    let asked = |said: &[Out]| {
+        said.iter().find_map(|said| {
+            let Out::Lease(id, ask) = said else { return None };
+            (!matches!(ask, LeaseAsk::Await(..))).then_some((*id, !matches!(ask, LeaseAsk::Get)))
+        })
+    };
+    let (id, _) = asked(&bench.lead(1)).expect("it is looked at");
+    bench.hear(In::Lease(id, LeaseAnswer::Absent));
+    let said = bench.due(&pool("lb", "web"), due(0, Class::Add));
+    assert_eq!(asked(&said), None);
+    let call = look(&said, "lb");
+    let said = bench.answer(call, updating("lb"));
+    assert_eq!(asked(&said), None);
+    let call = next_look(&mut bench, "lb");
+    assert!(matches!(asked(&bench.answer(call, at_rest("lb"))), Some((_, true))));
+}

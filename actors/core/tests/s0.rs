@@ -1,0 +1,33 @@
+//! Conformance with S0, the specification of the backend-pool updater: each case of its chapter "Tests", the sentences
+//! of "Expected Behavior", and the arithmetic of "Retry Timing", in the default profile and in
+//! `compatibility: upstream` (C2).
+//!
+//! The pools' machines, the writer and the event emitter speak through the real `route`; ARM is the simulator's model;
+//! there is one simulated clock. What is asserted is what people and ARM get to see: the exact events, the terminal
+//! observations, the retry counts, and the requests with their times.
+//!
+//! Two cases have their other half elsewhere: the eight cases of `ThrottleError` are the gate's and the arm port's
+//! tests, and the config load of case 22 is a test of the `config` crate (Q7).
+
+#[path = "s0/bench.rs"]
+mod bench;
+#[expect(dead_code, reason = "the simulation uses all of it")]
+#[path = "simulation/codec.rs"]
+mod codec;
+#[expect(dead_code, reason = "the simulation uses all of it")]
+#[path = "simulation/decode.rs"]
+mod decode;
+#[path = "s0/endings.rs"]
+mod endings;
+#[path = "s0/groups.rs"]
+mod groups;
+#[path = "s0/profile.rs"]
+mod profile;
+#[path = "s0/races.rs"]
+mod races;
+#[path = "s0/throttled.rs"]
+mod throttled;
+#[path = "s0/timing.rs"]
+mod timing;
+#[path = "s0/words.rs"]
+mod words;

@@ -1,0 +1,97 @@
+//! The bench's ARM: what is wrong with it, and the port to it.
+
+use pool_core::arm::{ArmAnswer, ArmCall, ArmRequest, FailureKind, RetryAfter};
+use pool_core::machine::Now;
+use pool_core::route::Delivery;
+use pool_core::writer;
+use simulator_models::arm::{Fault, FaultAnswer, FaultBody, FaultEffect, FaultTarget, Reply};
+
+use crate::bench::{Bench, ip};
+use crate::codec;
+
+impl Bench {
+    /// The next so many requests of a sort are answered with this error instead of being carried out.
+    pub fn fail(&mut self, target: FaultTarget, times: u64, status: u16, code: &str) {
+        self.fault(target, times, FaultEffect::Answer(answer(status, code, None)));
+    }
+
+    /// The next so many requests of a sort are throttled with this code and this `Retry-After`.
+    pub fn throttle(&mut self, target: FaultTarget, times: u64, code: &str, retry_after: Option<&str>) {
+        self.fault(target, times, FaultEffect::Answer(answer(429, code, retry_after)));
+    }
+
+    /// Every try of the next attempt's PUT is refused, for another operation runs on the load balancer: the last of
+    /// them for five minutes, those before it for a second.
+    pub fn lock(&mut self) {
+        let tries = self.profile.throttled_tries();
+        let refusal = |every, limit, retry_after| Fault {
+            target: FaultTarget::PoolPut,
+            every,
+            limit: Some(limit),
+            load_balancer: Some("lb".to_owned()),
+            effect: FaultEffect::Answer(answer(429, "RetryableError", Some(retry_after))),
+        };
+        let faults = vec![refusal(1, tries - 1, "1"), refusal(tries, 1, "300")];
+        self.model.reconfigure(|settings| settings.faults = faults);
+    }
+
+    /// From now on, this and nothing else is wrong with ARM.
+    pub fn fault(&mut self, target: FaultTarget, times: u64, effect: FaultEffect) {
+        let fault = Fault { target, every: 1, limit: Some(times), load_balancer: None, effect };
+        self.model.reconfigure(|settings| settings.faults = vec![fault]);
+    }
+
+    /// The same for one load balancer.
+    pub fn fault_of(&mut self, lb: &str, target: FaultTarget, times: u64, effect: FaultEffect) {
+        let load_balancer = Some(lb.to_owned());
+        let fault = Fault { target, every: 1, limit: Some(times), load_balancer, effect };
+        self.model.reconfigure(|settings| settings.faults = vec![fault]);
+    }
+
+    /// Nothing is wrong with ARM any more.
+    pub fn heal(&mut self) {
+        self.model.reconfigure(|settings| settings.faults.clear());
+    }
+
+    /// Somebody else writes the members of `lb/shop-web`; gives the status of the answer.
+    pub fn foreign_put(&mut self, members: &[u8]) -> u16 {
+        let members: Vec<(String, String)> =
+            members.iter().map(|n| (format!("node-{n}"), ip(*n).to_string())).collect();
+        let members: Vec<(&str, &str)> = members.iter().map(|(name, ip)| (&**name, &**ip)).collect();
+        self.model.foreign_put("lb", "shop-web", &members, self.now)
+    }
+
+    /// The arm port: its gate policy, then the request.
+    pub(super) fn call(&mut self, call: &ArmCall) {
+        let writes = matches!(call.request, ArmRequest::PutPool { .. });
+        let now = Now::from_micros(self.now);
+        let closed = self.gates[usize::from(writes)].filter(|until| *until > now);
+        let (after, answer) = match closed {
+            Some(until) => (0, codec::unanswered(FailureKind::GateClosed, RetryAfter::In(until.since(now)))),
+            None => self.send(&call.request),
+        };
+        self.push(self.now + after, Delivery::Writer(writer::In::Answered(call.id, answer)));
+    }
+
+    fn send(&mut self, request: &ArmRequest) -> (u64, ArmAnswer) {
+        let (http, _) = codec::request(request);
+        match self.model.handle(&http, self.now) {
+            Reply::Answer(response) => (response.latency_us, codec::answer(request, &response)),
+            Reply::Lost { latency_us } => {
+                (latency_us, codec::unanswered(FailureKind::Connection, RetryAfter::Absent))
+            }
+            Reply::Refused => (1_000, codec::unanswered(FailureKind::Connection, RetryAfter::Absent)),
+        }
+    }
+}
+
+/// An answer by which ARM refuses.
+fn answer(status: u16, code: &str, retry_after: Option<&str>) -> FaultAnswer {
+    FaultAnswer {
+        status,
+        code: code.to_owned(),
+        message: "It did not work.".to_owned(),
+        retry_after: retry_after.map(str::to_owned),
+        body: FaultBody::Standard,
+    }
+}

@@ -1,0 +1,488 @@
+//! The bench: pools, writer and emitter around the modelled ARM on one simulated clock.
+//!
+//! The bench stands for the Directory (it makes the assignments), for Discovery (it has the load balancer of a missing
+//! pool read again) and for both ports. A delivery takes no time unless a test holds it up.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use pool_core::assignment::{Assignment, Observation, Share};
+use pool_core::events::{self, Emitter, Event, Severity};
+use pool_core::ids::{AddressName, CallId, Epoch, Family, LbName, PoolId, PoolName, ServiceKey, ServiceUid};
+use pool_core::level::{Level, Member, Provenance, Source};
+use pool_core::machine::{Machine, Now, earliest};
+use pool_core::queue::{self, PoolQueue};
+use pool_core::report::Subject;
+use pool_core::route::{ArmMessage, Delivery, KubernetesCall, PoolMessage, Said, route};
+use pool_core::sample::Sample;
+use pool_core::view::PoolView;
+use pool_core::writer::{self, Standing, Writer};
+use pool_core::{board, directory, discovery};
+use simulator_models::arm::{ArmModel, PoolSpec, Settings, VirtualNetwork};
+
+use crate::profile::{NETWORK, Profile};
+
+#[path = "azure.rs"]
+mod azure;
+#[path = "seen.rs"]
+mod seen;
+
+pub use seen::Request;
+
+/// How long after a pool was missing its load balancer is read (D3).
+const DISCOVERED_AFTER: u64 = 2_000_000;
+/// How often every load balancer is read (D3).
+const DISCOVERED_EVERY: u64 = 60_000_000;
+/// More happenings than this at one moment never end.
+const MOST_AT_ONCE: usize = 10_000;
+
+/// One simulated controller without its informers, and its ARM.
+pub struct Bench {
+    /// The profile that it is configured for.
+    pub profile: Profile,
+    /// The modelled ARM.
+    pub model: ArmModel,
+    now: u64,
+    mark: u64,
+    queue: queue::Params,
+    pools: BTreeMap<PoolId, PoolQueue>,
+    writer: Writer,
+    emitter: Emitter,
+    epoch: Epoch,
+    opened: Now,
+    /// What each Service wants of each pool.
+    wanted: BTreeMap<PoolId, BTreeMap<String, Share>>,
+    /// What is under way, by the time of its arrival.
+    agenda: BTreeMap<(u64, u64), Delivery>,
+    number: u64,
+    next_round: u64,
+    /// What is held up: which deliveries, and for how many microseconds.
+    held_up: Option<HeldUp>,
+    gates: [Option<Now>; 2],
+    told: Vec<(u64, String)>,
+    samples: Vec<Sample>,
+    views: BTreeMap<PoolId, Arc<PoolView>>,
+}
+
+/// A delivery that takes longer.
+struct HeldUp {
+    picks: fn(&Delivery) -> bool,
+    micros: u64,
+}
+
+/// What letting time pass has come to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Progress {
+    /// Something happened.
+    Made,
+    /// What was picked comes next.
+    Stopped,
+    /// Nothing happens until the end.
+    Nothing,
+}
+
+/// The pool of most cases.
+pub fn web() -> PoolId {
+    pool("lb", "shop-web")
+}
+
+pub fn pool(lb: &str, name: &str) -> PoolId {
+    PoolId::new(LbName::new(lb), PoolName::new(name))
+}
+
+pub fn ip(n: u8) -> IpAddr {
+    IpAddr::from([10, 0, 0, n])
+}
+
+fn rule(service: &str) -> String {
+    format!("a{service}-TCP-80")
+}
+
+impl Bench {
+    /// The pool `lb/shop-web` of the Service `web` holds member 1 and is right, and its writes end at once.
+    pub fn new(profile: Profile) -> Bench {
+        Bench::with(profile, 3, Settings::default())
+    }
+
+    /// The same with this retry budget and this ARM.
+    pub fn with(profile: Profile, max_retries: u32, settings: Settings) -> Bench {
+        let mut bench = Bench {
+            profile,
+            model: ArmModel::new(settings),
+            now: 1_000_000,
+            mark: 0,
+            queue: profile.queue(max_retries),
+            pools: BTreeMap::new(),
+            writer: Writer::new(profile.writer()),
+            emitter: Emitter::new(events::Params { capacity: 1_000, per_second: 10, burst: 100 }),
+            epoch: Epoch(1),
+            opened: Now::ZERO,
+            wanted: BTreeMap::new(),
+            agenda: BTreeMap::new(),
+            number: 0,
+            next_round: DISCOVERED_EVERY,
+            held_up: None,
+            gates: [None, None],
+            told: Vec::new(),
+            samples: Vec::new(),
+            views: BTreeMap::new(),
+        };
+        bench.stand(Standing::Leading { epoch: Epoch(1), until: Now::NEVER });
+        bench.open(&web(), "web");
+        bench.forget();
+        bench
+    }
+
+    /// Azure has this pool with member 1 and the rule of one Service, which wants just that.
+    pub fn open(&mut self, pool: &PoolId, service: &str) {
+        let spec = PoolSpec {
+            virtual_network: VirtualNetwork::Pool(NETWORK.to_owned()),
+            members: vec![("node-1".to_owned(), ip(1).to_string())],
+            ..PoolSpec::default()
+        };
+        self.model.add_pool(pool.lb.as_str(), pool.pool.as_str(), &spec);
+        self.want_in(pool, service, &[1]);
+        self.discover(&pool.lb, 0);
+        self.run(100);
+        assert_eq!(self.view(pool).state.as_str(), "right", "the bench begins at rest");
+    }
+
+    // What happens in the cluster.
+
+    /// A Service wants these members in `lb/shop-web`.
+    pub fn want(&mut self, service: &str, members: &[u8]) {
+        self.want_in(&web(), service, members);
+    }
+
+    /// A Service wants these members in a pool.
+    pub fn want_in(&mut self, pool: &PoolId, service: &str, members: &[u8]) {
+        self.model.add_rule(pool.lb.as_str(), &rule(service), pool.pool.as_str(), true);
+        let share = Share {
+            key: ServiceKey::new("shop", service),
+            revision: self.number,
+            required: members.iter().map(|n| ip(*n)).collect(),
+            tolerated: BTreeSet::new(),
+            triggered: None,
+        };
+        self.wanted.entry(pool.clone()).or_default().insert(service.to_owned(), share);
+        self.assign(pool);
+    }
+
+    /// A slice event of a Service that changes no member.
+    pub fn slice_event(&mut self, service: &str) {
+        let share = self.wanted.get_mut(&web()).and_then(|shares| shares.get_mut(service));
+        share.expect("it is there").revision += 1;
+        self.assign(&web());
+    }
+
+    /// A Service is deleted, or has left a pool for another one.
+    pub fn leave(&mut self, pool: &PoolId, service: &str) {
+        self.remove_rule(pool, service);
+        self.depart(pool, service);
+    }
+
+    /// The cloud-controller-manager removes the rule of a Service; the load balancer's entity tag changes.
+    pub fn remove_rule(&mut self, pool: &PoolId, service: &str) {
+        self.model.remove_rule(pool.lb.as_str(), &rule(service));
+    }
+
+    /// The Directory hears that a Service is gone; its rule is still there.
+    pub fn depart(&mut self, pool: &PoolId, service: &str) {
+        self.wanted.entry(pool.clone()).or_default().remove(service);
+        self.assign(pool);
+    }
+
+    /// A Service leaves `lb/shop-web` for a pool on another load balancer, which has member 1.
+    pub fn move_to(&mut self, to: &PoolId, service: &str) {
+        let share = self.wanted.get(&web()).and_then(|shares| shares.get(service)).cloned();
+        let required = share.expect("it is there").required;
+        let members: Vec<u8> = (1..=9).filter(|n| required.contains(&ip(*n))).collect();
+        self.leave(&web(), service);
+        let spec = PoolSpec {
+            virtual_network: VirtualNetwork::Pool(NETWORK.to_owned()),
+            members: vec![("node-1".to_owned(), ip(1).to_string())],
+            ..PoolSpec::default()
+        };
+        self.model.add_pool(to.lb.as_str(), to.pool.as_str(), &spec);
+        self.want_in(to, service, &members);
+        self.discover(&to.lb, 0);
+    }
+
+    /// The Directory's word overtakes what else is under way to the pool, as it comes on its own edge.
+    fn assign(&mut self, pool: &PoolId) {
+        let shares = self.wanted.get(pool).cloned().unwrap_or_default();
+        let mut level = Level::default();
+        for share in shares.values() {
+            let member = |ip: &IpAddr| (*ip, Member { name: name_of(ip), node_ready: true });
+            let required = share.required.iter().map(member).collect();
+            level.unite(&Level { required, tolerated: BTreeSet::new(), keeps_last: false });
+        }
+        let assignment = Assignment {
+            epoch: self.epoch,
+            opened: self.opened,
+            pool: pool.clone(),
+            family: Family::V4,
+            source: Source::Kubernetes,
+            services: shares.into_iter().map(|(name, share)| (ServiceUid::new(name), share)).collect(),
+            level,
+            provenance: Provenance::Watch,
+            paused: false,
+            held: None,
+        };
+        let input = queue::In::Assigned(Arc::new(assignment));
+        self.deliver(Delivery::Pool(pool.clone(), PoolMessage::In(input)));
+    }
+
+    /// The Leader says where this process stands.
+    pub fn stand(&mut self, standing: Standing) {
+        self.deliver(Delivery::Writer(writer::In::Standing(standing)));
+        self.deliver(Delivery::Events(events::In::Standing(standing)));
+    }
+
+    /// A new term begins: every assignment is said anew, every load balancer is read, and then this process leads.
+    pub fn new_term(&mut self) {
+        self.epoch.0 += 1;
+        self.opened = Now::from_micros(self.now);
+        let pools: Vec<PoolId> = self.wanted.keys().cloned().collect();
+        for pool in pools {
+            self.assign(&pool);
+            self.discover(&pool.lb, 1_000);
+        }
+        let standing = Standing::Leading { epoch: self.epoch, until: Now::NEVER };
+        self.push(self.now + 500, Delivery::Writer(writer::In::Standing(standing)));
+        self.push(self.now + 500, Delivery::Events(events::In::Standing(standing)));
+    }
+
+    /// The process is told to end.
+    pub fn shut_down(&mut self) {
+        self.deliver(Delivery::Writer(writer::In::Shutdown));
+    }
+
+    /// The present term.
+    pub fn epoch(&self) -> Epoch {
+        self.epoch
+    }
+
+    /// Discovery reads a load balancer after so many microseconds (D3).
+    pub fn discover(&mut self, lb: &LbName, after: u64) {
+        self.number += 1;
+        let call = CallId(self.number);
+        let read = writer::In::Read { call, lb: lb.clone() };
+        self.push(self.now + after, Delivery::Writer(read));
+    }
+
+    /// Holds up each delivery that the test picks by so many milliseconds, until it is called again.
+    pub fn hold_up(&mut self, picks: fn(&Delivery) -> bool, ms: u64) {
+        self.held_up = (ms > 0).then_some(HeldUp { picks, micros: ms * 1_000 });
+    }
+
+    // The clock.
+
+    /// Times are counted from the moment so many milliseconds from now.
+    pub fn mark(&mut self, ms: u64) {
+        self.mark = self.now + ms * 1_000;
+    }
+
+    /// Milliseconds since the mark.
+    pub fn ms(&self) -> i64 {
+        self.since_mark(self.now)
+    }
+
+    /// When `lb/shop-web` may next take part, in milliseconds since the mark.
+    pub fn next_at(&self) -> Option<i64> {
+        self.view(&web()).next_at.map(|at| self.since_mark(at.as_micros()))
+    }
+
+    fn since_mark(&self, at: u64) -> i64 {
+        let micros = i64::try_from(at).expect("short") - i64::try_from(self.mark).expect("short");
+        micros.div_euclid(1_000)
+    }
+
+    /// Lets so many milliseconds pass.
+    pub fn run(&mut self, ms: u64) {
+        let end = self.now + ms * 1_000;
+        while self.advance(end, |_| false) == Progress::Made {}
+        self.now = end;
+    }
+
+    /// Goes to this many milliseconds after the mark.
+    pub fn at(&mut self, ms: i64) {
+        let behind = ms - self.ms();
+        self.run(u64::try_from(behind).expect("the clock runs forward"));
+    }
+
+    /// Stops before the next delivery that the test picks, within a quarter of an hour.
+    pub fn stop_before(&mut self, picks: impl Fn(&Delivery) -> bool) {
+        let end = self.now + 900_000_000;
+        loop {
+            match self.advance(end, &picks) {
+                Progress::Made => {}
+                Progress::Stopped => return,
+                Progress::Nothing => panic!("it never happens"),
+            }
+        }
+    }
+
+    /// Handles what comes next until `end`, and all else at that moment. Stops in front of what is picked.
+    fn advance(&mut self, end: u64, picks: impl Fn(&Delivery) -> bool) -> Progress {
+        let mut began = None;
+        for _ in 0..MOST_AT_ONCE {
+            let deadline = self.deadline().map(|at| at.as_micros().max(self.now));
+            let arrival = self.agenda.first_key_value().map(|((at, _), _)| *at);
+            let next = deadline.into_iter().chain(arrival).min();
+            let Some(next) = next.filter(|at| *at <= end) else {
+                return if began.is_some() { Progress::Made } else { Progress::Nothing };
+            };
+            if began.is_some_and(|began| began < next) {
+                return Progress::Made;
+            }
+            began = Some(next);
+            self.now = next;
+            if arrival != Some(next) {
+                self.tick();
+            } else if self.agenda.first_key_value().is_some_and(|(_, delivery)| picks(delivery)) {
+                return Progress::Stopped;
+            } else if let Some((_, delivery)) = self.agenda.pop_first() {
+                self.deliver(delivery);
+            }
+        }
+        panic!("it goes on for ever at {} ms", self.ms());
+    }
+
+    fn deadline(&self) -> Option<Now> {
+        let pools = self.pools.values().filter_map(Machine::deadline).min();
+        let round = Some(Now::from_micros(self.next_round));
+        earliest(earliest(pools, round), earliest(self.writer.deadline(), self.emitter.deadline()))
+    }
+
+    fn tick(&mut self) {
+        let now = Now::from_micros(self.now);
+        if self.next_round <= self.now {
+            self.next_round += DISCOVERED_EVERY;
+            let lbs: BTreeSet<LbName> = self.wanted.keys().map(|pool| pool.lb.clone()).collect();
+            lbs.iter().enumerate().for_each(|(n, lb)| self.discover(lb, n as u64 * 1_000_000));
+        }
+        let mut said = Vec::new();
+        for queue in self.pools.values_mut().filter(|queue| queue.deadline().is_some_and(|at| at <= now)) {
+            let mut out = Vec::new();
+            queue.tick(now, &mut out);
+            said.extend(out.into_iter().map(Said::Pool));
+        }
+        if self.writer.deadline().is_some_and(|at| at <= now) {
+            let mut out = Vec::new();
+            self.writer.tick(now, &mut out);
+            said.extend(out.into_iter().map(Said::Writer));
+        }
+        if self.emitter.deadline().is_some_and(|at| at <= now) {
+            let mut out = Vec::new();
+            self.emitter.tick(now, &mut out);
+            said.extend(out.into_iter().map(Said::Events));
+        }
+        self.hear(said);
+    }
+
+    // The ways of deliveries.
+
+    fn hear(&mut self, said: Vec<Said>) {
+        let mut deliveries = Vec::new();
+        for said in said {
+            route(said, &mut |delivery| deliveries.push(delivery));
+        }
+        for delivery in deliveries {
+            // What is only looked at needs no time.
+            if let Delivery::Board(board::In::Pool(view)) = delivery {
+                self.views.insert(view.pool.clone(), view);
+                continue;
+            }
+            let slow = self.held_up.as_ref().filter(|slow| (slow.picks)(&delivery));
+            let delay = slow.map_or(0, |slow| slow.micros);
+            self.push(self.now + delay, delivery);
+        }
+    }
+
+    fn push(&mut self, at: u64, delivery: Delivery) {
+        self.number += 1;
+        self.agenda.insert((at, self.number), delivery);
+    }
+
+    fn deliver(&mut self, delivery: Delivery) {
+        match delivery {
+            Delivery::Pool(pool, PoolMessage::In(input)) => {
+                let params = self.queue.clone();
+                let queue = self.pools.entry(pool.clone()).or_insert_with(|| PoolQueue::new(pool, params));
+                let said = step(queue, self.now, input, Said::Pool);
+                self.hear(said);
+            }
+            Delivery::Pool(pool, PoolMessage::Forget) => {
+                self.pools.remove(&pool);
+            }
+            Delivery::Writer(input) => {
+                let said = step(&mut self.writer, self.now, input, Said::Writer);
+                assert_eq!(self.writer.check(), Ok(()));
+                self.hear(said);
+            }
+            Delivery::Events(input) => {
+                let said = step(&mut self.emitter, self.now, input, Said::Events);
+                self.hear(said);
+            }
+            Delivery::Arm(ArmMessage::Call(call)) => self.call(&call),
+            Delivery::Arm(ArmMessage::Gates { reads_until, writes_until }) => {
+                self.gates = [reads_until, writes_until];
+            }
+            Delivery::Kubernetes(KubernetesCall::Post { call, event }) => self.post(call, &event),
+            Delivery::Metrics(sample) => self.samples.push(sample),
+            Delivery::Discovery(discovery::In::Missing(pool)) => self.discover(&pool.lb, DISCOVERED_AFTER),
+            Delivery::Discovery(discovery::In::Read { began, result: Ok(facts), .. }) => {
+                for facts in &facts.pools {
+                    if self.wanted.contains_key(&facts.id) {
+                        let seen = Observation { began, facts: Arc::clone(facts) };
+                        self.deliver(Delivery::Pool(
+                            facts.id.clone(),
+                            PoolMessage::In(queue::In::Observed(seen)),
+                        ));
+                    }
+                }
+            }
+            Delivery::Directory(directory::In::Retired(pool)) => {
+                if self.wanted.get(&pool).is_none_or(BTreeMap::is_empty) {
+                    self.wanted.remove(&pool);
+                    self.deliver(Delivery::Pool(pool, PoolMessage::Forget));
+                }
+            }
+            Delivery::Discovery(_)
+            | Delivery::Directory(_)
+            | Delivery::Board(_)
+            | Delivery::Watcher(..)
+            | Delivery::Informer(_)
+            | Delivery::Leader(_)
+            | Delivery::Starts(_)
+            | Delivery::Kubernetes(_)
+            | Delivery::Host(_) => {}
+        }
+    }
+
+    fn post(&mut self, call: CallId, event: &Event) {
+        let Subject::Service(service) = &event.subject else {
+            panic!("an event about something else: {event:?}");
+        };
+        let severity = match event.severity {
+            Severity::Normal => "Normal",
+            Severity::Warning => "Warning",
+        };
+        let text = format!("{} {severity} {}: {}", service.key.name, event.reason, event.message);
+        self.told.push((self.now, text));
+        let answer = Ok(Arc::from(format!("event-{}", call.0)));
+        self.push(self.now, Delivery::Events(events::In::Posted { call, answer }));
+    }
+}
+
+fn name_of(ip: &IpAddr) -> AddressName {
+    AddressName::new(format!("node-{}", ip.to_string().rsplit('.').next().unwrap_or_default()))
+}
+
+fn step<M: Machine>(machine: &mut M, now: u64, input: M::In, say: fn(M::Out) -> Said) -> Vec<Said> {
+    let mut out = Vec::new();
+    machine.step(Now::from_micros(now), input, &mut out);
+    out.into_iter().map(say).collect()
+}

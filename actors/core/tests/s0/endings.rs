@@ -1,0 +1,329 @@
+//! How attempts end: conflicts, exhaustion, terminal failures, missing pools (S0 cases 6, 11-14, 22, 23).
+
+use pool_core::ids::LbName;
+use simulator_models::arm::{FaultTarget, Settings};
+
+use crate::bench::{Bench, Request, web};
+use crate::profile::{NOT_COMPARED, Playing, Profile, TICK, both};
+use crate::words::{exhausted, failed, retrying, updated};
+
+/// A bench whose Service changes from member 1 to member 2; times count from the moment at which that is due.
+fn changed(profile: Profile, max_retries: u32) -> Bench {
+    let mut bench = Bench::with(profile, max_retries, Settings::default());
+    bench.mark(profile.window());
+    bench.want("web", &[2]);
+    bench
+}
+
+/// The requests of an attempt whose PUT is answered with this status, and that begins at this moment.
+fn attempt(at: i64, status: u16) -> [Request; 2] {
+    [(at, "GET", 200), (at + 20, "PUT", status)]
+}
+
+/// The read that verifies a write whose attempt began at this moment (W2).
+fn verified(at: i64) -> Request {
+    (at + 1_120, "GET", 200)
+}
+
+#[test]
+fn s0_case_06_a_conflict_is_requeued_and_succeeds_on_the_next_tick_after_a_fresh_get() {
+    both(|profile| {
+        let mut bench = changed(profile, 3);
+        bench.fail(FaultTarget::PoolPut, 1, 409, "Conflict");
+        bench.at(30_119);
+        assert_eq!(bench.requests(), attempt(0, 409));
+        assert_eq!(bench.told_at(), [(120, retrying("web", 1, 3, "Conflict"))]);
+        assert_eq!(bench.counts("web"), [1]);
+        bench.at(40_000);
+        let all = [&attempt(0, 409)[..], &attempt(30_120, 200), &[verified(30_120)]].concat();
+        assert_eq!(bench.requests(), all);
+        assert_eq!(bench.told_at(), [(30_240, updated("web", 1, 1, 1))]);
+        assert_eq!(bench.members(&web()), [2]);
+    });
+}
+
+/// In the default profile a 412 costs a round within the attempt; only one in every round is an outcome (C2, W2).
+#[test]
+fn s0_case_06_a_failed_precondition_is_requeued_and_succeeds_on_the_next_tick_after_a_fresh_get() {
+    both(|profile| {
+        let rounds = match profile {
+            Profile::Default => 3,
+            Profile::Upstream => 1,
+        };
+        let mut bench = changed(profile, 3);
+        bench.fail(FaultTarget::PoolPut, rounds, 412, "PreconditionFailed");
+        let ended = 120 * i64::try_from(rounds).expect("few");
+        bench.at(ended + 29_999);
+        let mut first: Vec<Request> = (0..ended / 120).flat_map(|round| attempt(round * 120, 412)).collect();
+        assert_eq!(bench.requests(), first);
+        assert_eq!(bench.told_at(), [(ended, retrying("web", 1, 3, "PreconditionFailed"))]);
+        bench.at(ended + 40_000);
+        first.extend(attempt(ended + 30_000, 200));
+        first.push(verified(ended + 30_000));
+        assert_eq!(bench.requests(), first);
+        assert_eq!(bench.told(), [updated("web", 1, 1, 1)]);
+        assert_eq!(bench.failures(), [false]);
+    });
+}
+
+#[test]
+fn s0_case_06_the_second_try_reads_again_and_sees_what_others_have_written_meanwhile() {
+    both(|profile| {
+        let mut bench = changed(profile, 3);
+        bench.fail(FaultTarget::PoolPut, 1, 409, "Conflict");
+        bench.at(10_000);
+        assert!(bench.foreign_put(&[1, 9]) < 300);
+        bench.at(40_000);
+        assert_eq!(bench.members(&web()), [2]);
+        assert_eq!(
+            bench.told(),
+            [retrying("web", 1, 3, "Conflict"), updated("web", 1, 1, 2)],
+            "members 1 and 9 went"
+        );
+    });
+}
+
+/// Also S0's "Expected Behavior": three attempts that emit Retrying, the fourth emits Failed and drops.
+#[test]
+fn s0_case_11_an_exhausted_budget_is_reported_with_guidance_and_leaves_the_queue_empty() {
+    both(|profile| {
+        let mut bench = changed(profile, 3);
+        bench.fail(FaultTarget::PoolPut, 1_000, 409, "Conflict");
+        bench.at(90_359);
+        assert_eq!(bench.counts("web"), [3]);
+        bench.at(90_480);
+        let retries = (1..=3).map(|n| retrying("web", n, 3, "Conflict"));
+        let last = exhausted("web", 3, "Conflict", &profile.afterwards(60));
+        assert_eq!(bench.told(), retries.chain([last]).collect::<Vec<String>>());
+        assert_eq!(bench.requests().iter().filter(|(_, verb, _)| *verb == "PUT").count(), 4);
+        assert!(bench.counts("web").is_empty());
+        assert_eq!(bench.view(&web()).state.as_str(), "failed");
+        assert_eq!(bench.failures(), [true]);
+    });
+}
+
+/// Each status of `GetRetriableStatusCode()`, of GETs and of PUTs, after the client has tried four times.
+#[test]
+fn s0_case_12_statuses_that_the_client_retries_are_terminal_afterwards() {
+    for status in [408, 500, 502, 503, 504] {
+        for (target, verb) in [(FaultTarget::PoolPut, "PUT"), (FaultTarget::PoolGet, "GET")] {
+            both(|profile| {
+                let _named = Playing(format!("{verb} {status}"));
+                let mut bench = changed(profile, 3);
+                bench.fail(target, 4, status, "ServerTrouble");
+                bench.at(30_000);
+                assert!(bench.told().is_empty(), "the client still tries");
+                bench.at(100_000);
+                assert_eq!(bench.told(), [failed(profile, "ServerTrouble")]);
+                assert_eq!(bench.failures(), [true]);
+                assert!(bench.counts("web").is_empty(), "nothing is requeued");
+                let requests = bench.requests();
+                let refused = requests.iter().filter(|(_, _, answered)| *answered == status);
+                let times: Vec<i64> = refused.map(|(at, _, _)| *at).collect();
+                let gaps: Vec<i64> = times.windows(2).map(|pair| pair[1] - pair[0]).collect();
+                let latency = if verb == "PUT" { 120 } else { 20 };
+                for (gap, delay) in gaps.iter().zip([5_000, 15_000, 35_000]) {
+                    let within = delay * 4 / 5 + latency..=delay * 6 / 5 + latency;
+                    // A look at a pool in doubt may come in between and stand for a try (W4).
+                    assert!(within.contains(gap) || verb == "PUT" && *gap > delay * 4 / 5, "{gaps:?}");
+                }
+                assert_eq!(gaps.len(), 3, "four tries: {requests:?}");
+            });
+        }
+    }
+}
+
+#[test]
+fn s0_case_12_what_the_client_retries_and_then_succeeds_is_one_attempt() {
+    both(|profile| {
+        let mut bench = changed(profile, 3);
+        bench.fail(FaultTarget::PoolPut, 3, 503, "ServerTrouble");
+        bench.at(120_000);
+        assert_eq!(bench.told(), [updated("web", 1, 1, 1)]);
+        assert_eq!(bench.failures(), [false]);
+    });
+}
+
+#[test]
+fn s0_case_13_other_failures_are_not_requeued_and_are_reported_at_once() {
+    for (status, code) in [
+        (400, "InvalidRequestFormat"),
+        (401, "InvalidAuthenticationToken"),
+        (403, "AuthorizationFailed"),
+        (405, "MethodNotAllowed"),
+        (410, "Gone"),
+        (413, "RequestEntityTooLarge"),
+        (501, "NotImplemented"),
+        (505, "HttpVersionNotSupported"),
+    ] {
+        for (target, requests) in [
+            (FaultTarget::PoolPut, attempt(0, status).to_vec()),
+            (FaultTarget::PoolGet, vec![(0, "GET", status)]),
+        ] {
+            both(|profile| {
+                let mut bench = changed(profile, 3);
+                bench.fail(target, 1_000, status, code);
+                bench.at(59_000);
+                assert_eq!(bench.told(), [failed(profile, code)]);
+                assert_eq!(bench.failures(), [true]);
+                assert!(bench.counts("web").is_empty());
+                assert_eq!(bench.requests(), requests);
+            });
+        }
+    }
+}
+
+/// S0 knows no comparison after a failure; Q8's is the default profile's own, and a repeat is not told again.
+#[test]
+fn s0_case_13_only_a_slice_event_starts_a_failed_pool_again_and_in_the_default_profile_time_too() {
+    both(|profile| {
+        let mut bench = changed(profile, 3);
+        bench.fail(FaultTarget::PoolPut, 1_000, 403, "AuthorizationFailed");
+        bench.at(600_000);
+        let attempts = bench.requests().iter().filter(|(_, verb, _)| *verb == "PUT").count();
+        match profile {
+            Profile::Default => assert_eq!(attempts, 4, "after 1, 2 and 4 minutes"),
+            Profile::Upstream => assert_eq!(attempts, 1),
+        }
+        assert_eq!(bench.told(), [failed(profile, "AuthorizationFailed")], "told once");
+        bench.heal();
+        bench.slice_event("web");
+        bench.run(TICK + 1_000);
+        assert_eq!(bench.told(), [updated("web", 1, 1, 1)]);
+    });
+}
+
+#[test]
+fn s0_case_14_a_missing_pool_is_dropped_without_an_event() {
+    both(|profile| {
+        let mut bench = changed(profile, 3);
+        bench.model.remove_pool("lb", "shop-web");
+        bench.at(900_000);
+        assert_eq!(bench.requests(), [(0, "GET", 404)]);
+        assert!(bench.told().is_empty() && bench.failures().is_empty());
+        assert!(bench.counts("web").is_empty());
+    });
+}
+
+#[test]
+fn s0_case_14_a_missing_load_balancer_is_dropped_without_an_event() {
+    both(|profile| {
+        let mut bench = changed(profile, 3);
+        bench.model.remove_load_balancer("lb");
+        bench.at(900_000);
+        assert_eq!(bench.requests(), [(0, "GET", 404)]);
+        assert!(bench.told().is_empty() && bench.failures().is_empty());
+    });
+}
+
+/// What follows a 404 is Q6's: where discovery still maps the pool, the default profile compares it again.
+#[test]
+fn s0_case_14_a_404_of_the_put_is_dropped_without_an_event_and_a_fresh_change_starts_it_again() {
+    both(|profile| {
+        let mut bench = changed(profile, 3);
+        bench.fail(FaultTarget::PoolPut, 1, 404, "NotFound");
+        bench.at(121);
+        assert_eq!(bench.requests(), attempt(0, 404));
+        assert!(bench.told().is_empty() && bench.failures().is_empty());
+        assert!(bench.counts("web").is_empty(), "the entry is gone");
+        bench.at(300_000);
+        bench.discover(&LbName::new("lb"), 0);
+        bench.at(400_000);
+        match profile {
+            Profile::Default => assert_eq!(bench.told_at(), [(5_740, updated("web", 1, 1, 1))]),
+            Profile::Upstream => {
+                assert!(bench.told().is_empty() && bench.requests().len() == 2);
+                bench.want("web", &[3]);
+                bench.at(440_000);
+                assert_eq!(bench.told_at(), [(430_120, updated("web", 1, 1, 1))]);
+            }
+        }
+    });
+}
+
+/// Only what the attempt took is dropped (S0 "Stale"): in both profiles what comes meanwhile is tried after the interval.
+#[test]
+fn s0_case_14_a_change_that_comes_while_an_attempt_ends_in_a_404_is_not_lost() {
+    both(|profile| {
+        let mut bench = changed(profile, 3);
+        bench.fail(FaultTarget::PoolPut, 1, 404, "NotFound");
+        bench.at(60);
+        bench.want("web", &[3]);
+        bench.at(121);
+        assert_eq!(bench.requests(), attempt(0, 404));
+        assert_eq!(bench.counts("web"), [0], "the change that came meanwhile, untried");
+        let next = match profile {
+            Profile::Default => 5_120,
+            Profile::Upstream => 30_120,
+        };
+        bench.at(next - 1);
+        assert!(bench.told().is_empty());
+        assert_eq!(bench.requests(), attempt(0, 404), "discovery alone has looked");
+        bench.at(400_000);
+        assert_eq!(bench.told_at(), [(next + 120, updated("web", 1, 1, 1))]);
+        assert_eq!(bench.members(&web()), [3]);
+        assert_eq!(bench.failures(), [false]);
+    });
+}
+
+#[test]
+fn s0_case_14_a_change_that_comes_while_a_pool_is_found_missing_writes_nothing_while_it_is_missing() {
+    both(|profile| {
+        let mut bench = changed(profile, 3);
+        bench.model.remove_pool("lb", "shop-web");
+        bench.at(10);
+        bench.want("web", &[3]);
+        // The model has made the pool anew for the Service's rule.
+        bench.model.remove_pool("lb", "shop-web");
+        bench.at(900_000);
+        assert_eq!(bench.requests(), [(0, "GET", 404)]);
+        assert!(bench.told().is_empty() && bench.failures().is_empty());
+    });
+}
+
+/// The config load of this case is a test of the `config` crate.
+#[test]
+fn s0_case_22_explicit_zero_retries_make_the_first_failure_final() {
+    both(|profile| {
+        let mut bench = changed(profile, 0);
+        bench.fail(FaultTarget::PoolPut, 1_000, 409, "Conflict");
+        bench.at(900_000);
+        assert_eq!(bench.told_at(), [(120, exhausted("web", 0, "Conflict", NOT_COMPARED))]);
+        assert_eq!(bench.requests(), attempt(0, 409));
+        assert_eq!(bench.failures(), [true]);
+        assert!(bench.counts("web").is_empty());
+    });
+}
+
+#[test]
+fn s0_case_23_a_retried_then_succeeded_operation_is_one_successful_observation() {
+    both(|profile| {
+        let mut bench = changed(profile, 3);
+        bench.fail(FaultTarget::PoolPut, 3, 409, "Conflict");
+        bench.at(120_000);
+        let observed = bench.observed();
+        assert_eq!(observed.iter().map(|(failed, _)| *failed).collect::<Vec<bool>>(), [false]);
+        assert_eq!(observed[0].1.as_millis(), 120, "from Take to outcome of the attempt that succeeded");
+        let retries = (1..=3).map(|n| retrying("web", n, 3, "Conflict"));
+        assert_eq!(bench.told(), retries.chain([updated("web", 1, 1, 1)]).collect::<Vec<String>>());
+    });
+}
+
+/// S0 "Expected Behavior": completed operations are dropped, and what comes later has a fresh budget.
+#[test]
+fn s0_expected_a_later_retry_that_succeeds_drops_the_operation() {
+    both(|profile| {
+        let mut bench = changed(profile, 3);
+        bench.fail(FaultTarget::PoolPut, 2, 409, "Conflict");
+        bench.at(100_000);
+        assert_eq!(bench.told().last(), Some(&updated("web", 1, 1, 1)));
+        assert!(bench.counts("web").is_empty());
+        let asked = bench.requests().len();
+        bench.at(900_000);
+        assert_eq!(bench.requests().len(), asked, "nothing is left to do");
+        bench.fail(FaultTarget::PoolPut, 1, 409, "Conflict");
+        bench.want("web", &[3]);
+        bench.run(profile.window() + 1_000);
+        assert_eq!(bench.told(), [retrying("web", 1, 3, "Conflict")], "a fresh budget");
+    });
+}

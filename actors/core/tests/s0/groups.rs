@@ -1,0 +1,131 @@
+//! Several operations in one backend-pool group (S0 cases 9, 10, 19, and "Merge Rule").
+
+use simulator_models::arm::{FaultTarget, Settings};
+
+use crate::bench::{Bench, web};
+use crate::profile::{Profile, both};
+use crate::words::{exhausted, retrying, updated};
+
+/// A bench whose pool is used by the Services `api` and `web`, which both want member 1; times count from the moment
+/// at which the next change is due.
+fn shared(profile: Profile, max_retries: u32) -> Bench {
+    let mut bench = Bench::with(profile, max_retries, Settings::default());
+    bench.want("api", &[1]);
+    bench.run(100_000);
+    bench.forget();
+    bench.mark(profile.window());
+    bench
+}
+
+#[test]
+fn s0_case_09_a_fresh_operation_keeps_its_own_counter_and_a_group_failure_costs_each_one_retry() {
+    both(|profile| {
+        let mut bench = shared(profile, 3);
+        bench.fail(FaultTarget::PoolPut, 2, 409, "Conflict");
+        bench.want("web", &[2]);
+        bench.at(10_000);
+        assert_eq!(bench.counts("web"), [1]);
+        bench.want("api", &[1, 3]);
+        bench.want("web", &[2, 4]);
+        assert_eq!((bench.counts("api"), bench.counts("web")), (vec![0], vec![0, 1]));
+        assert_eq!(bench.told_at(), [(120, retrying("web", 1, 3, "Conflict"))]);
+        bench.at(31_000);
+        assert_eq!((bench.counts("api"), bench.counts("web")), (vec![1], vec![1, 2]));
+        let both = [retrying("api", 1, 3, "Conflict"), retrying("web", 2, 3, "Conflict")];
+        assert_eq!(
+            bench.told_at(),
+            both.map(|text| (30_240, text)),
+            "each Service hears of its most used change"
+        );
+        assert!(bench.failures().is_empty(), "an attempt that only requeues is no observation");
+        bench.at(62_000);
+        assert_eq!(bench.told(), [updated("api", 4, 3, 0), updated("web", 4, 3, 0)]);
+        assert_eq!(bench.failures(), [false], "one for the attempt");
+    });
+}
+
+#[test]
+fn s0_case_10_of_mixed_budgets_the_exhausted_is_reported_and_the_fresh_one_is_requeued() {
+    both(|profile| {
+        let mut bench = shared(profile, 1);
+        bench.fail(FaultTarget::PoolPut, 2, 409, "Conflict");
+        bench.want("web", &[2]);
+        bench.at(10_000);
+        bench.want("api", &[1, 3]);
+        bench.told();
+        bench.at(31_000);
+        let web_failed = exhausted("web", 1, "Conflict", &in_seconds(30));
+        assert_eq!(bench.told(), [web_failed, retrying("api", 1, 1, "Conflict")]);
+        assert_eq!((bench.counts("api"), bench.counts("web")), (vec![1], vec![]));
+        assert_eq!(bench.failures(), [true], "a mixed attempt is one failed observation");
+        bench.at(62_000);
+        assert_eq!(bench.told(), [updated("api", 3, 2, 0)], "whose change it was hears of it");
+        assert_eq!(bench.failures(), [false]);
+        assert_eq!(bench.members(&web()), [1, 2, 3], "the level lost nothing by what was dropped");
+    });
+}
+
+#[test]
+fn s0_case_10_a_service_with_exhausted_and_requeued_operations_hears_both() {
+    both(|profile| {
+        let mut bench = shared(profile, 1);
+        bench.fail(FaultTarget::PoolPut, 2, 409, "Conflict");
+        bench.want("web", &[2]);
+        bench.at(10_000);
+        bench.want("web", &[3]);
+        bench.told();
+        bench.at(31_000);
+        let failed = exhausted("web", 1, "Conflict", &in_seconds(30));
+        assert_eq!(bench.told(), [failed, retrying("web", 1, 1, "Conflict")]);
+        assert_eq!(bench.failures(), [true]);
+    });
+}
+
+/// What the guidance says where other changes of the pool wait: it is tried again with them.
+fn in_seconds(seconds: u64) -> String {
+    format!("Backend pool lb/shop-web is compared again in {seconds} s.")
+}
+
+/// Upstream's `notify()` stopped after the first operation of a batch.
+#[test]
+fn s0_case_19_each_distinct_service_of_a_group_hears_once() {
+    both(|profile| {
+        let mut bench = shared(profile, 1);
+        bench.fail(FaultTarget::PoolPut, 2, 409, "Conflict");
+        for members in [&[2][..], &[2, 3], &[2]] {
+            bench.want("api", members);
+            bench.want("web", &[&[1], members].concat());
+            bench.want("admin", members);
+        }
+        let services = ["admin", "api", "web"];
+        bench.at(1_000);
+        assert_eq!(bench.told(), services.map(|service| retrying(service, 1, 1, "Conflict")));
+        bench.at(31_000);
+        let afterwards = profile.afterwards(60);
+        assert_eq!(bench.told(), services.map(|service| exhausted(service, 1, "Conflict", &afterwards)));
+        assert_eq!(bench.failures(), [true], "one for the attempt");
+        bench.heal();
+        bench.want("api", &[2, 5]);
+        bench.want("web", &[6]);
+        bench.at(100_000);
+        let told = bench.told();
+        assert_eq!(told, [updated("api", 3, 3, 1), updated("web", 3, 3, 1)], "those that changed");
+    });
+}
+
+/// S0 "Merge Rule": an exhausted change drops, the others of the group go on with their own counts.
+#[test]
+fn s0_merge_rule_counts_of_one_service_are_spent_one_by_one() {
+    both(|profile| {
+        let mut bench = shared(profile, 3);
+        bench.fail(FaultTarget::PoolPut, 1_000, 409, "Conflict");
+        bench.want("web", &[2]);
+        let mut counts = Vec::new();
+        for n in 0..4_u8 {
+            bench.at(i64::from(n) * 30_120 + 1_000);
+            counts.push(bench.counts("web"));
+            bench.want("web", &[10 + n]);
+        }
+        assert_eq!(counts, [vec![1], vec![1, 2], vec![1, 2, 3], vec![1, 2, 3]]);
+    });
+}

@@ -1,0 +1,324 @@
+//! Assignments that race with an attempt (S0 cases 15-17), and interrupted terms.
+//!
+//! Upstream serialises the updater with the main reconcile loop by `serviceReconcileLock`: a removal or migration is
+//! either before the updater's turn or after it. Here nothing is locked: the Directory's word that a Service is gone
+//! (case 17) or uses another load balancer now (case 16) reaches the pool at any moment of an attempt. Each of S0's two
+//! orders is one of these moments: *removed first* is every moment up to the outcome, and nothing is requeued or told;
+//! *requeued first* is the moment after the outcome, when Retrying was rightly told, and the requeued operation is
+//! dropped quietly. Every interleaving must end like one of the two.
+
+use pool_core::arm::{ArmAnswer, ArmRequest};
+use pool_core::ids::{Epoch, PoolId};
+use pool_core::queue;
+use pool_core::route::{ArmMessage, Delivery, PoolMessage};
+use pool_core::sample::AttemptEnd;
+use pool_core::writer::{self, Standing};
+use simulator_models::arm::{BadEnd, FaultEffect, FaultTarget, Latency, Settings};
+
+use crate::bench::{Bench, pool, web};
+use crate::profile::{Playing, Profile, TICK, both};
+use crate::words::{retrying, updated};
+
+/// A moment of an attempt, by what is under way.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+enum Moment {
+    /// The Take has not reached the pool.
+    BeforeTake,
+    /// The pool has begun the attempt, the writer does not know its level yet.
+    BeforeTaken,
+    /// The GET has not been sent.
+    BeforeGet,
+    /// The GET is under way.
+    DuringGet,
+    /// The GET was answered, the PUT has not been sent.
+    BeforePut,
+    /// The PUT is under way.
+    DuringPut,
+    /// The operation runs, and has not been asked about.
+    BeforePoll,
+    /// The operation has been asked about.
+    DuringPoll,
+    /// The writer knows the outcome, the pool does not.
+    BeforeOutcome,
+    /// The outcome was handled: changes are requeued.
+    AfterOutcome,
+}
+
+const MOMENTS: [Moment; 10] = [
+    Moment::BeforeTake,
+    Moment::BeforeTaken,
+    Moment::BeforeGet,
+    Moment::DuringGet,
+    Moment::BeforePut,
+    Moment::DuringPut,
+    Moment::BeforePoll,
+    Moment::DuringPoll,
+    Moment::BeforeOutcome,
+    Moment::AfterOutcome,
+];
+
+fn asks(delivery: &Delivery, picks: fn(&ArmRequest) -> bool) -> bool {
+    matches!(delivery, Delivery::Arm(ArmMessage::Call(call)) if picks(&call.request))
+}
+
+fn answers(delivery: &Delivery, picks: fn(&ArmAnswer) -> bool) -> bool {
+    matches!(delivery, Delivery::Writer(writer::In::Answered(_, answer)) if picks(answer))
+}
+
+impl Moment {
+    /// Whether this delivery comes next at the moment.
+    fn is_before(self, delivery: &Delivery) -> bool {
+        match self {
+            Moment::BeforeTake => {
+                matches!(delivery, Delivery::Pool(_, PoolMessage::In(queue::In::Take(_))))
+            }
+            Moment::BeforeTaken => matches!(delivery, Delivery::Writer(writer::In::Taken(..))),
+            Moment::BeforeGet => asks(delivery, |request| matches!(request, ArmRequest::GetPool(_))),
+            Moment::DuringGet => answers(delivery, |answer| matches!(answer, ArmAnswer::Pool(_))),
+            Moment::BeforePut => asks(delivery, |request| matches!(request, ArmRequest::PutPool { .. })),
+            Moment::DuringPut => answers(delivery, |answer| matches!(answer, ArmAnswer::Put(_))),
+            Moment::BeforePoll => asks(delivery, |request| matches!(request, ArmRequest::Poll(_))),
+            Moment::DuringPoll => answers(delivery, |answer| matches!(answer, ArmAnswer::Operation(_))),
+            Moment::BeforeOutcome => {
+                matches!(delivery, Delivery::Pool(_, PoolMessage::In(queue::In::Finished(..))))
+            }
+            Moment::AfterOutcome => matches!(delivery, Delivery::Events(_)),
+        }
+    }
+
+    /// Lets time pass until then.
+    fn wait(self, bench: &mut Bench) {
+        bench.stop_before(|delivery| self.is_before(delivery));
+    }
+
+    /// What `web` has rightly heard by then.
+    fn told(self) -> Vec<String> {
+        if self == Moment::AfterOutcome { vec![retrying("web", 1, 3, "Conflict")] } else { Vec::new() }
+    }
+}
+
+/// ARM carries writes out in two seconds; they end in a conflict, so that an attempt has every moment there is.
+fn slow(profile: Profile) -> Bench {
+    let operation = Some(Latency::Fixed { us: 2_000_000 });
+    let settings = Settings { operation, operation_retry_after_s: Some(1), ..Settings::default() };
+    Bench::with(profile, 3, settings)
+}
+
+fn conflicts(bench: &mut Bench, times: u64) {
+    let (code, message) = ("Conflict".to_owned(), "It did not work.".to_owned());
+    let effect = FaultEffect::FailOperation { end: BadEnd::Failed, code, message };
+    bench.fault_of("lb", FaultTarget::PoolPut, times, effect);
+}
+
+/// Plays both profiles and every moment; the attempt would end in a retriable failure.
+fn at_every_moment(case: impl Fn(Bench, Moment)) {
+    both(|profile| {
+        for moment in MOMENTS {
+            let _named = Playing(format!("{moment:?}"));
+            let mut bench = slow(profile);
+            conflicts(&mut bench, 1_000);
+            bench.mark(profile.window());
+            bench.want("web", &[2]);
+            moment.wait(&mut bench);
+            case(bench, moment);
+        }
+    });
+}
+
+/// The requests that may reach ARM after the moment: those of the attempt that was under way, and no second attempt.
+fn no_second_attempt(bench: &Bench, of: &PoolId) {
+    let puts = bench.requests_of(of).iter().filter(|(_, verb, _)| *verb == "PUT").count();
+    assert!(puts <= 1, "{:?}", bench.requests_of(of));
+}
+
+#[test]
+fn s0_case_15_a_service_that_is_gone_before_the_requeue_is_dropped_quietly() {
+    at_every_moment(|mut bench, moment| {
+        bench.leave(&web(), "web");
+        bench.run(600_000);
+        assert_eq!(bench.told(), moment.told());
+        assert!(bench.failures().is_empty());
+        assert!(!bench.has(&web()), "the pool has retired");
+        no_second_attempt(&bench, &web());
+    });
+}
+
+/// S0 case 16, and case 15 for a changed load balancer: the operation that a failure requeued before the migration could
+/// remove it is removed by it; the Service goes on under its new load balancer with a budget of its own.
+#[test]
+fn s0_case_15_16_a_migration_at_any_moment_drops_the_old_pools_operation_and_serves_the_new_one() {
+    at_every_moment(|mut bench, moment| {
+        let moved = pool("lb2", "shop-web");
+        bench.move_to(&moved, "web");
+        bench.run(600_000);
+        assert_eq!(bench.members(&moved), [2]);
+        assert!(!bench.has(&web()));
+        no_second_attempt(&bench, &web());
+        let served = updated("web", 1, 1, 1).replace("lb/", "lb2/");
+        assert_eq!(bench.told(), [moment.told(), vec![served]].concat());
+        assert_eq!(bench.failures(), [false]);
+    });
+}
+
+/// S0 case 17: a Service that is deleted after the requeue has its operation dropped on the next tick; one that is
+/// deleted before is not requeued at all. Other Services of the pool are served as if nothing had been.
+#[test]
+fn s0_case_17_a_deletion_at_any_moment_drops_its_operation_and_leaves_the_others() {
+    both(|profile| {
+        for moment in MOMENTS {
+            let _named = Playing(format!("{moment:?}"));
+            let mut bench = slow(profile);
+            bench.want("api", &[1]);
+            bench.run(100_000);
+            bench.forget();
+            conflicts(&mut bench, 1);
+            bench.want("api", &[2]);
+            bench.want("web", &[1, 3]);
+            moment.wait(&mut bench);
+            // Once the attempt has read the pool, its rule goes after it: a new entity tag would be another story.
+            if moment < Moment::DuringGet {
+                bench.remove_rule(&web(), "api");
+            }
+            bench.depart(&web(), "api");
+            bench.run(10_000);
+            bench.remove_rule(&web(), "api");
+            bench.run(90_000);
+            let told = bench.told();
+            let heard = |service: &str| -> Vec<String> {
+                told.iter().filter(|text| text.starts_with(service)).cloned().collect()
+            };
+            let requeued = moment == Moment::AfterOutcome;
+            let of_api = requeued.then(|| retrying("api", 1, 3, "Conflict"));
+            assert_eq!(heard("api"), of_api.into_iter().collect::<Vec<_>>());
+            let of_web = [retrying("web", 1, 3, "Conflict"), updated("web", 2, 1, 0)];
+            assert_eq!(heard("web"), of_web);
+            assert_eq!(bench.members(&web()), [1, 3]);
+            assert!(bench.counts("web").is_empty() && bench.counts("api").is_empty());
+            assert_eq!(bench.failures(), [false]);
+        }
+    });
+}
+
+/// A deletion and a return between two moments is a fresh operation of a Service that never was gone for long.
+#[test]
+fn s0_case_17_a_service_that_returns_before_the_outcome_has_a_fresh_operation_only() {
+    at_every_moment(|mut bench, moment| {
+        bench.leave(&web(), "web");
+        bench.run(0);
+        bench.want("web", &[3]);
+        bench.discover(&web().lb, 0);
+        bench.run(2_500);
+        bench.heal();
+        let told = bench.told();
+        assert!(told.len() <= 1, "{moment:?}: {told:?}");
+        bench.run(700_000);
+        assert_eq!(bench.members(&web()), [3]);
+        assert_eq!(bench.failures().last(), Some(&false));
+    });
+}
+
+/// S0 "Cancellation And Shutdown", and Q6 Interrupted: leadership is lost at any moment of an attempt; nothing is told,
+/// and in the next term the pool is due again, exactly once.
+#[test]
+fn s0_cancellation_a_term_that_ends_at_any_moment_tells_nothing_and_the_next_one_finishes_once() {
+    at_every_moment(|mut bench, moment| {
+        bench.stand(Standing::Standby);
+        bench.run(5_000);
+        assert_eq!(bench.told(), Vec::<String>::new(), "{moment:?}");
+        assert!(bench.failures().is_empty());
+        bench.heal();
+        bench.run(100_000);
+        let asked = bench.requests().iter().filter(|(_, verb, _)| *verb == "PUT").count();
+        bench.new_term();
+        bench.run(200_000);
+        assert_eq!(bench.members(&web()), [2]);
+        let puts = bench.requests().iter().filter(|(_, verb, _)| *verb == "PUT").count();
+        assert_eq!(puts - asked, 1, "{:?}", bench.requests());
+        assert_eq!(bench.told(), [updated("web", 1, 1, 1)]);
+        assert_eq!(bench.failures(), [false]);
+        let ends = bench.view(&web()).last_end.map(|(end, _)| end);
+        assert_eq!(ends, Some(AttemptEnd::Written));
+    });
+}
+
+/// Leadership goes to and fro; the pool is neither forgotten nor written twice.
+#[test]
+fn s0_cancellation_several_terms_in_a_row_leave_one_write() {
+    at_every_moment(|mut bench, moment| {
+        for _ in 0..3 {
+            bench.stand(Standing::Standby);
+            bench.new_term();
+            let term = bench.epoch();
+            bench.stop_before(|delivery| {
+                matches!(delivery, Delivery::Pool(_, PoolMessage::In(queue::In::Take(id))) if id.epoch == term)
+            });
+        }
+        bench.stand(Standing::Standby);
+        bench.heal();
+        bench.run(100_000);
+        assert_eq!(bench.told().iter().filter(|text| text.contains("Failed")).count(), 0, "{moment:?}");
+        bench.new_term();
+        bench.run(200_000);
+        assert_eq!(bench.members(&web()), [2]);
+        assert_eq!(bench.told().last(), Some(&updated("web", 1, 1, 1)));
+        assert_eq!(bench.failures(), [false]);
+        assert_eq!(bench.epoch(), Epoch(5));
+    });
+}
+
+/// An attempt that waits for one of the client's tries, or for a foreign operation, is interrupted like any other; a
+/// change that came meanwhile does not make it two.
+#[test]
+fn s0_cancellation_a_term_that_ends_while_an_attempt_waits_leaves_one_write_to_the_next() {
+    both(|profile| {
+        for (seconds, changes) in (1..60).flat_map(|seconds| [(seconds, false), (seconds, true)]) {
+            let _named = Playing(format!("after {seconds} s, another change: {changes}"));
+            let mut bench = Bench::new(profile);
+            bench.fail(FaultTarget::PoolPut, 1_000, 503, "ServerTrouble");
+            bench.mark(profile.window());
+            bench.want("web", &[2]);
+            bench.at(1_000);
+            if changes {
+                bench.want("web", &[3]);
+            }
+            bench.at(seconds * 1_000);
+            let told = bench.told().len();
+            bench.stand(Standing::Standby);
+            bench.run(1_000);
+            assert!(bench.told().is_empty() && bench.failures().len() == told);
+            bench.heal();
+            let tried = bench.requests().len();
+            bench.new_term();
+            bench.run(TICK * 3);
+            let puts = bench.requests()[tried..].iter().filter(|(_, verb, _)| *verb == "PUT").count();
+            assert_eq!(puts, 1, "{:?}", bench.requests());
+            assert_eq!(bench.told(), [updated("web", 1, 1, 1)]);
+            assert_eq!(bench.members(&web()), if changes { [3] } else { [2] });
+        }
+    });
+}
+
+#[test]
+fn s0_cancellation_a_term_that_ends_while_a_foreign_operation_runs_leaves_one_write_to_the_next() {
+    both(|profile| {
+        for seconds in 1..40 {
+            let _named = Playing(format!("after {seconds} s"));
+            let operation = Some(Latency::Fixed { us: 45_000_000 });
+            let mut bench = Bench::with(profile, 3, Settings { operation, ..Settings::default() });
+            bench.mark(profile.window());
+            bench.want("web", &[2]);
+            bench.at(-1);
+            assert!(bench.foreign_put(&[1, 9]) < 300);
+            bench.at(seconds * 1_000);
+            bench.stand(Standing::Standby);
+            bench.run(1_000);
+            bench.new_term();
+            bench.run(TICK * 10);
+            let puts = bench.requests().iter().filter(|(_, verb, _)| *verb == "PUT").count();
+            assert_eq!(puts, 1, "{:?}", bench.requests());
+            assert_eq!(bench.members(&web()), [2]);
+            assert_eq!(bench.told(), [updated("web", 1, 1, 2)]);
+            assert_eq!(bench.failures(), [false]);
+        }
+    });
+}

@@ -1,0 +1,446 @@
+//! Throttling and parking (S0 cases 1-5, 7, 8, 18, 20, 21).
+//!
+//! In the profile `upstream` the client tries a throttled call four times within the attempt (`client.retryThrottled`);
+//! while the gate is closed, only the first of them reaches ARM.
+
+use std::ops::RangeInclusive;
+
+use pool_core::queue;
+use pool_core::route::{Delivery, PoolMessage};
+use simulator_models::arm::{BadEnd, FaultEffect, FaultTarget, Latency, Settings};
+
+use crate::bench::{Bench, Request, pool, web};
+use crate::profile::{Playing, Profile, TICK, both};
+use crate::words::{gated, retrying, updated};
+
+/// A quota of the subscription: closes the verb's gate.
+const QUOTA: &str = "SubscriptionRequestsThrottled";
+/// Another operation runs on the load balancer: closes its lane alone.
+const LOCK: &str = "RetryableError";
+
+/// A bench whose Service changes from member 1 to member 2; times count from the moment at which that is due.
+fn changed(profile: Profile) -> Bench {
+    let mut bench = Bench::new(profile);
+    bench.mark(profile.window());
+    bench.want("web", &[2]);
+    bench
+}
+
+/// When an attempt ends whose first try is refused at this moment, by a gate that stays closed.
+fn ends(profile: Profile, refused: i64) -> RangeInclusive<i64> {
+    match profile {
+        Profile::Default => refused..=refused,
+        // The client's three delays of 5, 15 and 35 s, each moved by up to a fifth, and the GETs before its tries.
+        Profile::Upstream => refused + 44_000..=refused + 66_100,
+    }
+}
+
+fn puts(bench: &Bench) -> Vec<Request> {
+    bench.requests().into_iter().filter(|(_, verb, _)| *verb == "PUT").collect()
+}
+
+/// Between the outcome that parked the pool and this moment: no request, event, observation or retry.
+fn stays_parked(bench: &mut Bench, until: i64) {
+    let asked = bench.requests().len();
+    bench.observed();
+    bench.at(until - 1);
+    assert_eq!(bench.view(&web()).state.as_str(), "parked");
+    assert_eq!(bench.requests().len(), asked, "no request while parked: {:?}", bench.requests());
+    assert!(bench.told().is_empty() && bench.failures().is_empty());
+    assert_eq!(bench.counts("web"), [1], "no retry is spent while parked");
+}
+
+#[test]
+fn s0_case_01_a_throttled_get_parks_the_pool_quietly_until_it_is_eligible() {
+    both(|profile| {
+        let mut bench = changed(profile);
+        bench.throttle(FaultTarget::PoolGet, 1, QUOTA, Some("300"));
+        bench.at(70_000);
+        assert_eq!(bench.requests(), [(0, "GET", 429)], "the gate lets no other try through");
+        let told = bench.told_at();
+        let words = match profile {
+            Profile::Default => retrying("web", 1, 3, QUOTA),
+            Profile::Upstream => gated("web", 1),
+        };
+        assert_eq!(told.iter().map(|(_, text)| text).collect::<Vec<_>>(), [&words]);
+        assert!(ends(profile, 20).contains(&told[0].0), "{told:?}");
+        assert_eq!(bench.next_at(), Some(300_020));
+        stays_parked(&mut bench, 300_020);
+        bench.at(310_000);
+        assert_eq!(bench.requests()[1..3], [(300_020, "GET", 200), (300_040, "PUT", 200)]);
+        assert_eq!(bench.told(), [updated("web", 1, 1, 1)]);
+        assert_eq!(bench.failures(), [false]);
+    });
+}
+
+#[test]
+fn s0_case_02_a_throttled_put_parks_the_pool_quietly_until_it_is_eligible() {
+    both(|profile| {
+        let mut bench = changed(profile);
+        bench.throttle(FaultTarget::PoolPut, 1, QUOTA, Some("300"));
+        bench.at(70_000);
+        assert_eq!(puts(&bench), [(20, "PUT", 429)]);
+        let told = bench.told_at();
+        assert_eq!(told.len(), 1);
+        assert!(ends(profile, 120).contains(&told[0].0), "{told:?}");
+        stays_parked(&mut bench, 300_120);
+        bench.at(310_000);
+        assert_eq!(puts(&bench)[1..], [(300_140, "PUT", 200)]);
+        assert_eq!(bench.told(), [updated("web", 1, 1, 1)]);
+        assert_eq!(bench.failures(), [false]);
+    });
+}
+
+/// What a lock closes is its lane, not the gate (W6).
+#[test]
+fn s0_case_02_a_lock_of_the_load_balancer_parks_the_pool_like_a_quota() {
+    both(|profile| {
+        let mut bench = changed(profile);
+        let until = parked_by_a_lock(&mut bench);
+        assert!(ends(profile, 120).contains(&(until - 300_000)), "{until}");
+        stays_parked(&mut bench, until);
+        bench.at(until + 1_000);
+        assert_eq!(bench.told_at(), [(until + 120, updated("web", 1, 1, 1))]);
+        assert_eq!(bench.failures(), [false]);
+    });
+}
+
+/// Without a moment in the future the pool waits for the tick, not for a gate.
+#[test]
+fn s0_case_03_a_429_without_a_retry_after_is_requeued_for_the_next_tick() {
+    for header in [None, Some("soon"), Some("0"), Some("-5")] {
+        both(|profile| {
+            let _named = Playing(format!("Retry-After {header:?}"));
+            let mut bench = changed(profile);
+            bench.throttle(FaultTarget::PoolPut, profile.throttled_tries(), QUOTA, header);
+            bench.stop_before(|delivery| matches!(delivery, Delivery::Events(_)));
+            let outcome = bench.ms();
+            assert!(ends(profile, 120).contains(&outcome), "{outcome}");
+            bench.run(0);
+            assert_eq!(bench.told(), [retrying("web", 1, 3, QUOTA)]);
+            assert_eq!(bench.view(&web()).state.as_str(), "waiting", "nothing parks it");
+            let asked = bench.requests().len();
+            bench.at(outcome + 29_999);
+            assert_eq!(bench.requests().len(), asked);
+            bench.at(outcome + 31_000);
+            assert_eq!(bench.requests()[asked..asked + 1], [(outcome + 30_000, "GET", 200)]);
+            assert_eq!(bench.told_at(), [(outcome + 30_120, updated("web", 1, 1, 1))]);
+            assert_eq!(bench.failures(), [false]);
+        });
+    }
+}
+
+/// Takes the Take of `lb/shop-web`.
+fn is_take(delivery: &Delivery) -> bool {
+    matches!(delivery, Delivery::Pool(id, PoolMessage::In(queue::In::Take(_))) if *id == web())
+}
+
+/// Takes the outcome of `lb/shop-web`.
+fn is_outcome(delivery: &Delivery) -> bool {
+    matches!(delivery, Delivery::Pool(id, PoolMessage::In(queue::In::Finished(..))) if *id == web())
+}
+
+/// A pool on another load balancer is throttled while the Take of `lb/shop-web` is under way: it meets the gate, and
+/// ARM never hears of it. In the default profile this is the only way to meet a closed gate (C2).
+#[test]
+fn s0_case_04_a_gate_that_closes_between_take_and_call_parks_the_pool_without_a_call() {
+    both(|profile| {
+        let mut bench = Bench::new(profile);
+        let api = pool("lb2", "shop-api");
+        bench.open(&api, "api");
+        bench.mark(profile.window());
+        bench.hold_up(is_take, 50);
+        bench.throttle(FaultTarget::PoolGet, 1, QUOTA, Some("300"));
+        bench.want_in(&api, "api", &[2]);
+        bench.want("web", &[2]);
+        bench.at(70_000);
+        assert_eq!(bench.requests_of(&api), [(0, "GET", 429)]);
+        assert!(bench.requests().is_empty(), "no call was made");
+        assert!(bench.told().contains(&gated("web", 1)));
+        bench.hold_up(is_take, 0);
+        stays_parked(&mut bench, 300_020);
+        bench.at(310_000);
+        assert_eq!(bench.requests()[0], (300_020, "GET", 200));
+        assert!(bench.told().contains(&updated("web", 1, 1, 1)));
+    });
+}
+
+/// In the default profile a gate known closed delays the grant and spends nothing; in `upstream` the pool meets it at
+/// its turn (C2).
+#[test]
+fn s0_case_04_a_pool_whose_turn_comes_while_the_gate_is_closed() {
+    both(|profile| {
+        let mut bench = Bench::new(profile);
+        let api = pool("lb2", "shop-api");
+        bench.open(&api, "api");
+        bench.mark(profile.window());
+        bench.throttle(FaultTarget::PoolGet, 1, QUOTA, Some("300"));
+        bench.want_in(&api, "api", &[2]);
+        bench.at(1_000);
+        bench.want("web", &[2]);
+        bench.at(150_000);
+        assert!(bench.requests().is_empty(), "no call was made");
+        let told: Vec<String> = bench.told().into_iter().filter(|text| text.starts_with("web")).collect();
+        match profile {
+            Profile::Default => {
+                assert!(told.is_empty() && bench.counts("web") == [0]);
+                assert_eq!(bench.view(&web()).state.as_str(), "due", "it waits in its lane");
+            }
+            Profile::Upstream => {
+                assert_eq!(told, [gated("web", 1)]);
+                stays_parked(&mut bench, 300_020);
+            }
+        }
+        bench.at(310_000);
+        assert!(bench.told().contains(&updated("web", 1, 1, 1)));
+    });
+}
+
+/// The gate has expired when the pool hears of the outcome: nothing parks it, it waits for the tick (C2).
+#[test]
+fn s0_case_05_a_gate_that_has_expired_by_the_outcome_falls_back_to_the_next_tick() {
+    both(|profile| {
+        let mut bench = changed(profile);
+        bench.throttle(FaultTarget::PoolGet, 1, QUOTA, Some("80"));
+        bench.hold_up(is_outcome, 100_000);
+        bench.at(99_000);
+        bench.hold_up(is_outcome, 0);
+        bench.stop_before(is_outcome);
+        let outcome = bench.ms();
+        assert_eq!(bench.requests(), [(0, "GET", 429)]);
+        bench.run(0);
+        assert_eq!(bench.told().len(), 1);
+        assert_eq!(bench.view(&web()).state.as_str(), "waiting", "a moment that has passed parks nothing");
+        assert_eq!(bench.counts("web"), [1]);
+        bench.at(outcome + 31_000);
+        assert_eq!(bench.requests()[1], (outcome + 30_000, "GET", 200));
+        assert_eq!(bench.told(), [updated("web", 1, 1, 1)]);
+    });
+}
+
+/// In `upstream` a gate that opens between the client's tries lets the next of them through (S0 "ThrottleError").
+#[test]
+fn s0_case_05_a_short_retry_after_costs_the_client_a_try_and_the_default_profile_a_tick() {
+    both(|profile| {
+        let mut bench = changed(profile);
+        bench.throttle(FaultTarget::PoolPut, 1, QUOTA, Some("2"));
+        bench.at(60_000);
+        let told = bench.told();
+        match profile {
+            Profile::Default => {
+                assert_eq!(told, [retrying("web", 1, 3, QUOTA), updated("web", 1, 1, 1)]);
+                assert_eq!(puts(&bench), [(20, "PUT", 429), (30_140, "PUT", 200)]);
+            }
+            Profile::Upstream => {
+                assert_eq!(told, [updated("web", 1, 1, 1)]);
+                let tried = puts(&bench)[1].0;
+                assert!((4_140..=6_140).contains(&tried), "{tried}");
+            }
+        }
+    });
+}
+
+/// One parked operation preserves the whole group; pools on other load balancers go on.
+#[test]
+fn s0_case_07_one_parked_operation_keeps_the_whole_group_from_being_processed() {
+    both(|profile| {
+        let mut bench = changed(profile);
+        let other = pool("lb2", "shop-other");
+        let until = parked_by_a_lock(&mut bench);
+        bench.open(&other, "other");
+        bench.want("api", &[3]);
+        bench.want_in(&other, "other", &[2]);
+        bench.run(60_000);
+        assert_eq!(bench.members(&other), [2], "unrelated groups go on");
+        bench.told();
+        assert_eq!(bench.counts("api"), [0]);
+        stays_parked(&mut bench, until);
+        assert_eq!(bench.counts("api"), [0]);
+        bench.at(until + 1_000);
+        assert_eq!(bench.told(), [updated("api", 2, 2, 1), updated("web", 2, 2, 1)]);
+        assert_eq!(bench.members(&web()), [2, 3]);
+    });
+}
+
+/// Lets `lb/shop-web` be parked for five minutes by a lock of its load balancer; says until when.
+fn parked_by_a_lock(bench: &mut Bench) -> i64 {
+    bench.lock();
+    bench.stop_before(|delivery| matches!(delivery, Delivery::Events(_)));
+    let until = bench.ms() + 300_000;
+    bench.run(0);
+    assert_eq!(bench.told(), [retrying("web", 1, 3, LOCK)]);
+    assert_eq!(bench.view(&web()).state.as_str(), "parked");
+    assert_eq!(bench.next_at(), Some(until));
+    until
+}
+
+#[test]
+fn s0_case_08_fresh_operations_come_after_the_parked_ones_and_decide_the_final_state() {
+    both(|profile| {
+        let mut bench = changed(profile);
+        let until = parked_by_a_lock(&mut bench);
+        bench.run(10_000);
+        bench.want("web", &[2, 3]);
+        bench.run(10_000);
+        bench.want("web", &[3]);
+        let before = puts(&bench).len();
+        bench.at(until - 1);
+        assert_eq!(puts(&bench).len(), before);
+        bench.at(until + 1_000);
+        assert_eq!(puts(&bench)[before..], [(until + 20, "PUT", 200)], "one write brings all of it");
+        assert_eq!(bench.members(&web()), [3]);
+        assert_eq!(bench.told(), [updated("web", 1, 1, 1)]);
+    });
+}
+
+/// A change that takes the parked one back is still an outcome that people hear of.
+#[test]
+fn s0_case_08_a_fresh_operation_that_takes_the_parked_one_back_completes_both() {
+    both(|profile| {
+        let mut bench = changed(profile);
+        let until = parked_by_a_lock(&mut bench);
+        bench.want("web", &[1]);
+        bench.at(until + 1_000);
+        assert_eq!(bench.told(), [updated("web", 1, 0, 0)]);
+        assert_eq!(bench.members(&web()), [1]);
+        assert_eq!(bench.failures(), [false]);
+    });
+}
+
+#[test]
+fn s0_case_18_a_service_that_disappears_while_parked_is_dropped_quietly() {
+    both(|profile| {
+        let mut bench = changed(profile);
+        let until = parked_by_a_lock(&mut bench);
+        bench.observed();
+        bench.run(10_000);
+        let asked = bench.requests().len();
+        bench.leave(&web(), "web");
+        assert!(bench.told().is_empty() && bench.failures().is_empty());
+        bench.run(0);
+        assert!(!bench.has(&web()), "the pool is nobody's and retires");
+        bench.at(until + 100_000);
+        assert_eq!(bench.requests().len(), asked);
+        assert!(bench.told().is_empty() && bench.failures().is_empty());
+    });
+}
+
+/// The parked change of the Service that left no longer parks the pool for the one that stays (Q4); the retry interval
+/// holds.
+#[test]
+fn s0_case_18_20_what_a_removed_service_parked_no_longer_parks_the_others() {
+    both(|profile| {
+        let mut bench = Bench::new(profile);
+        bench.want("api", &[1]);
+        bench.run(100_000);
+        bench.forget();
+        bench.mark(profile.window());
+        bench.want("api", &[3]);
+        bench.lock();
+        bench.stop_before(|delivery| matches!(delivery, Delivery::Events(_)));
+        let outcome = bench.ms();
+        bench.run(5_000);
+        bench.want("web", &[2]);
+        assert_eq!((bench.counts("api"), bench.counts("web")), (vec![1], vec![0]));
+        bench.told();
+        bench.leave(&web(), "api");
+        assert_eq!(bench.counts("web"), [0]);
+        assert_eq!(bench.view(&web()).state.as_str(), "waiting");
+        assert_eq!(bench.next_at(), Some(outcome + 30_000));
+        assert!(bench.told().is_empty());
+    });
+}
+
+#[test]
+fn s0_case_20_removal_takes_parked_operations_out_of_the_queue_and_a_return_starts_afresh() {
+    both(|profile| {
+        let mut bench = changed(profile);
+        let until = parked_by_a_lock(&mut bench);
+        bench.leave(&web(), "web");
+        bench.run(1_000);
+        assert!(!bench.has(&web()));
+        bench.want("web", &[2]);
+        bench.discover(&web().lb, 0);
+        bench.run(1_000);
+        assert_eq!(bench.counts("web"), [0], "nothing of the parked operation is left");
+        assert_ne!(bench.view(&web()).state.as_str(), "parked");
+        bench.at(until + TICK_MS + 1_000);
+        assert_eq!(bench.told(), [updated("web", 1, 1, 1)]);
+    });
+}
+
+/// [`TICK`] as times are counted here.
+const TICK_MS: i64 = TICK.cast_signed();
+
+#[test]
+fn s0_case_21_a_shutdown_with_parked_operations_tells_nothing_and_requeues_nothing() {
+    both(|profile| {
+        let mut bench = changed(profile);
+        let until = parked_by_a_lock(&mut bench);
+        bench.observed();
+        bench.want("web", &[2, 3]);
+        let asked = bench.requests().len();
+        bench.shut_down();
+        bench.at(until + 600_000);
+        assert!(bench.told().is_empty() && bench.failures().is_empty());
+        assert_eq!(bench.requests().len(), asked);
+    });
+}
+
+/// S0 "Cancellation And Shutdown": what is in flight is dropped, wherever it is.
+#[test]
+fn s0_case_21_a_shutdown_at_any_point_of_an_attempt_tells_nothing() {
+    both(|profile| {
+        for ms in (0..3_500).step_by(20) {
+            let settings = Settings {
+                operation: Some(Latency::Fixed { us: 2_000_000 }),
+                operation_retry_after_s: Some(1),
+                ..Settings::default()
+            };
+            let mut bench = Bench::with(profile, 3, settings);
+            bench.mark(profile.window());
+            bench.want("web", &[2]);
+            let canceled = FaultEffect::FailOperation {
+                end: BadEnd::Canceled,
+                code: "Canceled".to_owned(),
+                message: "It did not work.".to_owned(),
+            };
+            bench.fault(FaultTarget::PoolPut, 1_000, canceled);
+            bench.at(ms);
+            let told = bench.told();
+            bench.shut_down();
+            bench.at(ms + 300_000);
+            assert!(bench.told().is_empty() && bench.failures().is_empty(), "{ms}");
+            assert!(told.is_empty() || ms > 2_000, "{ms}: {told:?}");
+        }
+    });
+}
+
+/// S0 "ThrottleError": a long Retry-After must not exhaust the retries against the local gate without ever asking ARM
+/// again.
+#[test]
+fn s0_expected_a_retry_after_of_an_hour_is_waited_for_and_then_arm_is_asked_again() {
+    for (target, refused) in [(FaultTarget::PoolGet, 20), (FaultTarget::PoolPut, 120)] {
+        both(|profile| {
+            let _named = Playing(format!("{target:?}"));
+            let mut bench = changed(profile);
+            bench.throttle(target, 1, QUOTA, Some("3600"));
+            bench.at(70_000);
+            let words = match profile {
+                Profile::Default => retrying("web", 1, 3, QUOTA),
+                Profile::Upstream => gated("web", 1),
+            };
+            assert_eq!(bench.told(), [words], "one attempt has failed");
+            assert_eq!(bench.requests().iter().filter(|(_, _, status)| *status == 429).count(), 1);
+            assert_eq!(bench.next_at(), Some(refused + 3_600_000), "the gate's own time");
+            stays_parked(&mut bench, refused + 3_600_000);
+            let asked = bench.requests().len();
+            bench.at(refused + 3_610_000);
+            let put =
+                bench.requests()[asked..].iter().any(|(_, verb, status)| (*verb, *status) == ("PUT", 200));
+            assert!(put, "{:?}", bench.requests());
+            assert_eq!(bench.told(), [updated("web", 1, 1, 1)]);
+            assert_eq!(bench.failures(), [false]);
+        });
+    }
+}

@@ -1,0 +1,147 @@
+//! The arithmetic of S0 "Retry Timing", and the sentences of "Expected Behavior" and "Retry Model" about time.
+
+use pool_core::ids::Epoch;
+use pool_core::machine::Now;
+use pool_core::route::Delivery;
+use pool_core::writer::Standing;
+use simulator_models::arm::{FaultTarget, Latency, Settings};
+
+use crate::bench::{Bench, web};
+use crate::profile::{Profile, both};
+use crate::words::{exhausted, retrying, updated};
+
+/// The latency of a GET and of a PUT that fails.
+const CALLS: i64 = 120;
+
+fn failing(profile: Profile, max_retries: u32, settings: Settings) -> Bench {
+    let mut bench = Bench::with(profile, max_retries, settings);
+    bench.fail(FaultTarget::PoolPut, 1_000, 409, "Conflict");
+    bench.mark(0);
+    bench.want("web", &[2]);
+    bench
+}
+
+/// "… emits retrying events on the first three failed attempts and emits the final failed event on the fourth failed
+/// attempt, roughly 90 seconds after the first observed failure plus ARM call latency."
+#[test]
+fn s0_timing_the_fourth_failure_comes_90_seconds_and_three_calls_after_the_first() {
+    both(|profile| {
+        let mut bench = failing(profile, 3, Settings::default());
+        bench.run(150_000);
+        let first = i64::try_from(profile.window()).expect("short") + CALLS;
+        let told = bench.told_at();
+        let times: Vec<i64> = told.iter().map(|(at, _)| *at).collect();
+        assert_eq!(times, [0, 1, 2, 3].map(|n| first + n * (30_000 + CALLS)));
+        assert_eq!(times[3] - times[0], 90_000 + 3 * CALLS);
+        assert_eq!(told[3].1, exhausted("web", 3, "Conflict", &profile.afterwards(60)));
+    });
+}
+
+/// "… the wall-clock time from the original EndpointSlice change to final failure can be close to or above two
+/// minutes."
+#[test]
+fn s0_timing_in_upstream_s_profile_the_last_event_comes_two_minutes_after_the_change() {
+    let mut bench = failing(Profile::Upstream, 3, Settings::default());
+    bench.run(150_000);
+    assert_eq!(bench.told_at().last().map(|(at, _)| *at), Some(120_000 + 4 * CALLS));
+}
+
+#[test]
+fn s0_timing_calls_that_take_long_push_the_next_attempt_back() {
+    both(|profile| {
+        let put_latency = Latency::Fixed { us: 7_000_000 };
+        let mut bench = failing(profile, 3, Settings { put_latency, ..Settings::default() });
+        bench.run(180_000);
+        let times: Vec<i64> = bench.told_at().iter().map(|(at, _)| *at).collect();
+        assert_eq!(times[3] - times[0], 3 * (30_000 + 7_020));
+    });
+}
+
+/// "`LoadBalancerBackendPoolUpdateMaxRetries` bounds failed processing attempts, not elapsed wall-clock time."
+#[test]
+fn s0_timing_a_long_retry_after_delays_the_final_failure_and_costs_no_budget() {
+    both(|profile| {
+        let mut bench = Bench::with(profile, 1, Settings::default());
+        bench.lock();
+        bench.mark(0);
+        bench.want("web", &[2]);
+        bench.run(250_000);
+        assert_eq!(bench.told(), [retrying("web", 1, 1, "RetryableError")]);
+        bench.fail(FaultTarget::PoolPut, 1_000, 409, "Conflict");
+        bench.stop_before(|delivery| matches!(delivery, Delivery::Events(_)));
+        bench.run(1_000);
+        let told = bench.told_at();
+        assert_eq!(told.len(), 1);
+        assert!(told[0].0 > 300_000, "{told:?}");
+        assert_eq!(told[0].1, exhausted("web", 1, "Conflict", &profile.afterwards(60)));
+        assert_eq!(bench.failures(), [true]);
+    });
+}
+
+/// The budget bounds the attempts, whatever it is.
+#[test]
+fn s0_timing_each_retry_budget_makes_one_attempt_more_than_retries() {
+    both(|profile| {
+        for max_retries in 0..6 {
+            let mut bench = failing(profile, max_retries, Settings::default());
+            bench.run(i64::from(max_retries).cast_unsigned() * 30_120 + 31_000);
+            let told = bench.told();
+            let retries = (1..=max_retries).map(|n| retrying("web", n, max_retries, "Conflict"));
+            assert!(told.iter().take(told.len() - 1).cloned().eq(retries), "{told:?}");
+            assert!(told.last().is_some_and(|text| text.contains(&format!("after {max_retries} retries"))));
+            assert_eq!(bench.failures(), [true]);
+        }
+    });
+}
+
+/// S0 "Retry Model" 2: an empty queue does nothing at all.
+#[test]
+fn s0_model_without_operations_there_is_no_call_and_no_event() {
+    both(|profile| {
+        let mut bench = Bench::new(profile);
+        bench.run(3_600_000);
+        assert!(bench.requests().is_empty() && bench.told().is_empty() && bench.failures().is_empty());
+    });
+}
+
+/// S0 "Retry Model" 3: what may not write (upstream: without the lease) drains nothing, and operations remain queued.
+#[test]
+fn s0_model_while_nothing_may_be_written_nothing_is_drained_spent_or_told() {
+    both(|profile| {
+        let mut bench = Bench::new(profile);
+        bench.stand(Standing::Standby);
+        bench.want("web", &[2]);
+        bench.run(100_000);
+        bench.want("web", &[3]);
+        bench.run(500_000);
+        assert!(bench.requests().is_empty() && bench.told().is_empty());
+        assert_eq!(bench.counts("web"), [0]);
+        bench.stand(Standing::Leading { epoch: Epoch(1), until: Now::NEVER });
+        bench.run(1_000);
+        assert_eq!(bench.told(), [updated("web", 1, 1, 1)], "all of it in one write");
+        assert_eq!(bench.members(&web()), [3]);
+    });
+}
+
+/// S0 "Retry Model" 8: a budget starts anew only with a fresh change; one that waits for its retry goes on.
+#[test]
+fn s0_model_a_fresh_operation_during_the_retries_starts_at_zero_and_is_told_with_its_own_count() {
+    both(|profile| {
+        let mut bench = failing(profile, 3, Settings::default());
+        bench.run(100_000);
+        bench.told();
+        bench.want("web", &[3]);
+        bench.run(50_000);
+        let told = bench.told();
+        match profile {
+            Profile::Default => {
+                assert_eq!(told[0], retrying("web", 1, 3, "Conflict"), "the first is exhausted")
+            }
+            Profile::Upstream => {
+                let afterwards = "Backend pool lb/shop-web is compared again in 30 s.";
+                let first = exhausted("web", 3, "Conflict", afterwards);
+                assert_eq!(told, [first, retrying("web", 1, 3, "Conflict")]);
+            }
+        }
+    });
+}

@@ -1,0 +1,49 @@
+//! The exact words of S0's events (E1), for the Services of the bench.
+
+use crate::profile::Profile;
+
+/// What the bench's ARM says when it refuses.
+const MESSAGE: &str = "It did not work";
+
+/// An attempt failed and is tried again: this retry is the next of so many.
+pub fn retrying(service: &str, retry: u32, max: u32, code: &str) -> String {
+    format!(
+        "{service} Warning LoadBalancerBackendPoolUpdateRetrying: \
+         Backend pool update failed, will retry ({retry}/{max}): {code}: {MESSAGE}."
+    )
+}
+
+/// An attempt met the closed throttle gate before it reached ARM.
+pub fn gated(service: &str, retry: u32) -> String {
+    format!(
+        "{service} Warning LoadBalancerBackendPoolUpdateRetrying: \
+         Backend pool update failed, will retry ({retry}/3): ThrottleGateClosed: ARM asks to wait"
+    )
+}
+
+/// The retry budget is used up.
+pub fn exhausted(service: &str, retries: u32, code: &str, afterwards: &str) -> String {
+    format!(
+        "{service} Warning LoadBalancerBackendPoolUpdateFailed: \
+         Backend pool update failed after {retries} retries: {code}: {MESSAGE}. To retrigger, cause an endpoint change \
+         for the Service (e.g., restart or scale a backing pod). {afterwards}"
+    )
+}
+
+/// A failure that is not tried again, and is compared a minute later in the default profile.
+pub fn failed(profile: Profile, code: &str) -> String {
+    format!(
+        "web Warning LoadBalancerBackendPoolUpdateFailed: \
+         Backend pool update failed (non-retriable): {code}: {MESSAGE}. {}",
+        profile.afterwards(60)
+    )
+}
+
+/// `lb/shop-web` was updated.
+pub fn updated(service: &str, members: u8, added: u8, removed: u8) -> String {
+    let plural = if members == 1 { "" } else { "s" };
+    format!(
+        "{service} Normal LoadBalancerBackendPoolUpdated: Load balancer backend pool updated successfully: \
+         lb/shop-web has {members} member{plural} ({added} added, {removed} removed)"
+    )
+}

@@ -1,0 +1,78 @@
+//! The clocks of one process: a monotonic one that starts anywhere and drifts, and a wall clock that is wrong by some
+//! seconds. The world's own time is the truth, and nobody in it can read it.
+
+use std::time::Duration;
+
+use pool_core::machine::Now;
+
+use crate::random::Random;
+
+/// Wall-clock seconds since 1970 at the world's beginning, as the modelled API server has them.
+pub const EPOCH_S: u64 = 1_795_132_800;
+/// The greatest drift of a monotonic clock, in parts of a million.
+const DRIFT_PPM: u64 = 200;
+/// How wrong a wall clock may be, in microseconds, where time is kept as it should be.
+const SKEW_US: u64 = 4_000_000;
+
+/// The clocks of one process.
+#[derive(Clone, Copy, Debug)]
+pub struct Clock {
+    zero: u64,
+    drift_ppm: i64,
+    /// By how much the wall clock is ahead, in microseconds.
+    skew_us: i64,
+}
+
+impl Clock {
+    /// Clocks by the seed.
+    pub fn new(random: &mut Random) -> Clock {
+        let around = |random: &mut Random, most: u64| {
+            i64::try_from(random.below(2 * most + 1)).expect("small") - i64::try_from(most).expect("small")
+        };
+        Clock {
+            zero: random.below(1_000_000_000_000),
+            drift_ppm: around(random, DRIFT_PPM),
+            skew_us: around(random, SKEW_US),
+        }
+    }
+
+    /// What the monotonic clock says at a moment of the world.
+    pub fn now(&self, world: u64) -> Now {
+        let drift = i128::from(world) * i128::from(self.drift_ppm) / 1_000_000;
+        let local = i128::from(self.zero) + i128::from(world) + drift;
+        Now::from_micros(u64::try_from(local).unwrap_or(0))
+    }
+
+    /// The first moment of the world at which the monotonic clock has come so far.
+    pub fn world(&self, local: Now) -> u64 {
+        let since = i128::from(local.as_micros()) - i128::from(self.zero);
+        let guess = since * 1_000_000 / (1_000_000 + i128::from(self.drift_ppm)) - 2;
+        let mut world = u64::try_from(guess.max(0)).unwrap_or(u64::MAX);
+        while self.now(world) < local && world < u64::MAX {
+            world += 1;
+        }
+        world
+    }
+
+    /// What the wall clock says, in microseconds since 1970.
+    pub fn wall(&self, world: u64) -> i64 {
+        wall(world) + self.skew_us
+    }
+
+    /// A moment of the wall clock as one of the monotonic clock, seen from now; `None` when it has passed.
+    pub fn local_of_wall(&self, world: u64, wall: i64) -> Option<Now> {
+        let ahead = u64::try_from(wall - self.wall(world)).ok().filter(|ahead| *ahead > 0)?;
+        Some(self.now(world).plus(Duration::from_micros(ahead)))
+    }
+
+    /// A moment of the monotonic clock as one of the wall clock, seen from now.
+    pub fn wall_of_local(&self, world: u64, local: Now) -> i64 {
+        let ahead = i64::try_from(local.since(self.now(world)).as_micros()).unwrap_or(0);
+        self.wall(world) + ahead
+    }
+}
+
+/// What a clock that is right says, in microseconds since 1970.
+pub fn wall(world: u64) -> i64 {
+    i64::try_from(EPOCH_S * 1_000_000 + world).expect("the world does not last that long")
+}

@@ -1,0 +1,467 @@
+//! The part of the port to Kubernetes that reads and writes the two Leases, over the modelled API server: requests
+//! that come late or never, answers that come late, twice or never, and a watch for the next state.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use pool_core::arm::Document;
+use pool_core::ids::CallId;
+use pool_core::lease::{GateTimes, LeaseAnswer, LeaseAsk, LeaseEdit, LeaseFacts, LeaseFailure, LeaseName};
+use pool_core::object::ResourceVersion;
+use pool_core::route::Delivery;
+use pool_core::{leader, writer};
+use serde_json::{Value, json};
+use simulator_models::kube::{KubeModel, Reply, Request, WatchId, rfc3339};
+
+use crate::clock::Clock;
+use crate::decode::text;
+use crate::kubernetes::Effect;
+use crate::plant::Plant;
+use crate::random::Random;
+
+/// The namespace of both Leases.
+pub const NAMESPACE: &str = "kube-system";
+/// Who holds the shared Lease when we do.
+pub const OURS: &str = "azure-backend-pool-controller";
+const READS_UNTIL: &str = "azure-backend-pool-controller.io/reads-throttled-until";
+const WRITES_UNTIL: &str = "azure-backend-pool-controller.io/writes-throttled-until";
+const PREVIOUS_HOLDER: &str = "aks-managed-resource-locker-previous-holder";
+const PATH: &str = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases";
+/// How long the port waits for an answer.
+const ANSWER_WITHIN_US: u64 = 10_000_000;
+
+/// The name of the object.
+pub fn object_name(lease: LeaseName) -> &'static str {
+    match lease {
+        LeaseName::Own => "azure-backend-pool-controller",
+        LeaseName::Shared => "aks-managed-resource-locker",
+    }
+}
+
+/// What becomes of a request on its way.
+#[derive(Clone, Copy, Debug)]
+pub enum Fate {
+    /// Its answer comes after this time.
+    Answered(u64),
+    /// Its answer comes twice, the second time after this time more.
+    Twice(u64),
+    /// It is carried out, and its answer never comes.
+    AnswerLost,
+    /// It reaches the server only after the port has given it up.
+    Straggles,
+}
+
+/// What the port does with a request about a Lease.
+#[derive(Debug)]
+pub enum LeaseStep {
+    /// It reaches the server.
+    Land(Request, Fate),
+    /// An answer reaches the port.
+    Answer(Raw),
+    /// A watch may have something new.
+    Poll,
+    /// A watch has lasted as long as it was asked to.
+    Expire,
+}
+
+/// An answer as it came over the wire.
+#[derive(Clone, Debug)]
+pub enum Raw {
+    /// The object.
+    Seen(Value),
+    /// Anything else.
+    Other(LeaseAnswer),
+}
+
+struct Awaiting {
+    watch: WatchId,
+    poll_at: Option<u64>,
+}
+
+/// The port of one process.
+pub struct LeasePort {
+    random: Random,
+    plant: Option<Plant>,
+    awaiting: BTreeMap<(LeaseName, CallId), Awaiting>,
+    /// In how many of a thousand cases something becomes of a request that should not.
+    pub trouble: u64,
+    /// Until when every request about a Lease fails.
+    pub refused_until: BTreeMap<LeaseName, u64>,
+    /// Until when nothing comes through from the API server.
+    pub cut_until: u64,
+}
+
+impl LeasePort {
+    /// A port without requests.
+    pub fn new(random: Random, plant: Option<Plant>) -> LeasePort {
+        let (awaiting, refused_until) = Default::default();
+        LeasePort { random, plant, awaiting, trouble: 0, refused_until, cut_until: 0 }
+    }
+
+    fn is_cut(&self, now: u64, lease: LeaseName) -> bool {
+        now < self.cut_until || self.refused_until.get(&lease).is_some_and(|until| now < *until)
+    }
+
+    /// Takes in what a machine asks.
+    pub fn call(
+        &mut self,
+        now: u64,
+        clock: &Clock,
+        lease: LeaseName,
+        call: CallId,
+        ask: &LeaseAsk,
+    ) -> Vec<Effect> {
+        let request = request(now, clock, lease, ask);
+        let mut effects = Vec::new();
+        if let LeaseAsk::Await(_, within) = ask {
+            let at = now + u64::try_from(within.as_micros()).unwrap_or(u64::MAX / 2);
+            effects.push(Effect::Lease(at, lease, call, LeaseStep::Expire));
+        }
+        let trouble = self.random.per_mille(self.trouble);
+        let (transit, fate) = match self.random.below(if trouble { 6 } else { 1 }) {
+            0 => (self.random.between(300, 3_000), Fate::Answered(self.random.between(300, 3_000))),
+            1 => (self.random.between(3_000, 9_000_000), Fate::Answered(self.random.between(300, 900_000))),
+            2 => (self.random.between(300, 3_000), Fate::Answered(self.random.between(3_000, 9_000_000))),
+            3 => (self.random.between(300, 3_000), Fate::Twice(self.random.below(30_000_000))),
+            4 => (self.random.between(300, 3_000), Fate::AnswerLost),
+            _ => (ANSWER_WITHIN_US + self.random.below(15_000_000), Fate::Straggles),
+        };
+        match fate {
+            Fate::Answered(_) | Fate::Twice(_) => {}
+            Fate::AnswerLost | Fate::Straggles => {
+                effects.push(Effect::Lease(
+                    now + ANSWER_WITHIN_US,
+                    lease,
+                    call,
+                    LeaseStep::Answer(failed("no answer in time")),
+                ));
+            }
+        }
+        effects.push(Effect::Lease(now + transit, lease, call, LeaseStep::Land(request, fate)));
+        effects
+    }
+
+    /// Goes on with a request.
+    pub fn step(
+        &mut self,
+        model: &mut KubeModel,
+        now: u64,
+        clock: &Clock,
+        lease: LeaseName,
+        call: CallId,
+        step: LeaseStep,
+    ) -> Vec<Effect> {
+        match step {
+            LeaseStep::Land(request, fate) => self.land(model, now, lease, call, &request, fate),
+            LeaseStep::Answer(raw) => {
+                let lost = self.is_cut(now, lease);
+                let raw = if lost { failed("connection reset") } else { raw };
+                vec![told(lease, call, self.answer(now, clock, lease, raw))]
+            }
+            LeaseStep::Poll => {
+                let Some(awaiting) =
+                    self.awaiting.get_mut(&(lease, call)).filter(|a| a.poll_at.is_some_and(|at| at <= now))
+                else {
+                    return Vec::new();
+                };
+                awaiting.poll_at = None;
+                self.poll(model, now, clock, lease, call)
+            }
+            LeaseStep::Expire => {
+                let Some(awaiting) = self.awaiting.remove(&(lease, call)) else { return Vec::new() };
+                model.close_watch(awaiting.watch);
+                vec![told(lease, call, LeaseAnswer::Unchanged)]
+            }
+        }
+    }
+
+    fn land(
+        &mut self,
+        model: &mut KubeModel,
+        now: u64,
+        lease: LeaseName,
+        call: CallId,
+        request: &Request,
+        fate: Fate,
+    ) -> Vec<Effect> {
+        let answer = |at: u64, raw: Raw| Effect::Lease(at, lease, call, LeaseStep::Answer(raw));
+        if self.is_cut(now, lease) {
+            let patience = if self.random.per_mille(500) { 1_000 } else { ANSWER_WITHIN_US };
+            return match fate {
+                Fate::Answered(_) | Fate::Twice(_) => {
+                    vec![answer(now + patience, failed("connection refused"))]
+                }
+                Fate::AnswerLost | Fate::Straggles => Vec::new(),
+            };
+        }
+        let reply = model.handle(request, now);
+        let written = request.method != "GET" && matches!(&reply, Reply::Answer { status: 200 | 201, .. });
+        let mut effects = if written { vec![Effect::LeaseWritten(lease)] } else { Vec::new() };
+        if let (Reply::Watch(watch, lines), Fate::Answered(_) | Fate::Twice(_)) = (&reply, fate) {
+            self.awaiting.insert((lease, call), Awaiting { watch: *watch, poll_at: None });
+            if let Some(raw) = lines.iter().find_map(|line| event(line)) {
+                self.done_waiting(model, lease, call);
+                effects.push(answer(now + 1_000, raw));
+            } else {
+                effects.extend(self.plan_poll(model, now, (lease, call)));
+            }
+            return effects;
+        }
+        let (after_us, raw) = match reply {
+            Reply::Refused => (0, failed("connection refused")),
+            Reply::Watch(watch, _) => {
+                model.close_watch(watch);
+                return effects;
+            }
+            Reply::Answer { status, body, after_us, .. } => {
+                (after_us, self.plant_raw(request, raw(status, &body)))
+            }
+        };
+        match fate {
+            Fate::Answered(after) => effects.push(answer(now + after_us + after, raw)),
+            Fate::Twice(gap) => {
+                effects.push(answer(now + after_us + 1_000, raw.clone()));
+                effects.push(answer(now + after_us + 1_000 + gap, raw));
+            }
+            Fate::AnswerLost | Fate::Straggles => {}
+        }
+        effects
+    }
+
+    fn answer(&self, now: u64, clock: &Clock, lease: LeaseName, raw: Raw) -> LeaseAnswer {
+        match raw {
+            Raw::Other(answer) => answer,
+            Raw::Seen(object) => {
+                let mut facts = facts(now, clock, lease, object);
+                match self.plant {
+                    Some(Plant::EpochNotRaised) => facts.transitions = 0,
+                    Some(Plant::EmptiedIsReleased) if lease == LeaseName::Own && facts.holder.is_none() => {
+                        facts.duration = Some(Duration::from_secs(1));
+                    }
+                    Some(Plant::ForeignHoldExpired) if lease == LeaseName::Shared => {
+                        facts.renewed_ago = Some(Duration::from_secs(2_000));
+                        if facts.holder.as_deref() != Some(OURS) {
+                            facts.holder = None;
+                        }
+                    }
+                    Some(_) | None => {}
+                }
+                LeaseAnswer::Seen(Arc::new(facts))
+            }
+        }
+    }
+
+    /// What a planted bug makes of an answer: a write that somebody else forestalled counts as done.
+    fn plant_raw(&self, request: &Request, raw: Raw) -> Raw {
+        let Raw::Other(LeaseAnswer::Conflict) = raw else { return raw };
+        if self.plant != Some(Plant::ConflictIsSuccess) {
+            return raw;
+        }
+        serde_json::from_slice(&request.body).map_or(raw, Raw::Seen)
+    }
+
+    fn done_waiting(&mut self, model: &mut KubeModel, lease: LeaseName, call: CallId) {
+        if let Some(awaiting) = self.awaiting.remove(&(lease, call)) {
+            model.close_watch(awaiting.watch);
+        }
+    }
+
+    fn poll(
+        &mut self,
+        model: &mut KubeModel,
+        now: u64,
+        clock: &Clock,
+        lease: LeaseName,
+        call: CallId,
+    ) -> Vec<Effect> {
+        if self.is_cut(now, lease) {
+            return Vec::new();
+        }
+        let Some(watch) = self.awaiting.get(&(lease, call)).map(|awaiting| awaiting.watch) else {
+            return Vec::new();
+        };
+        let lines = model.poll_watch(watch, now);
+        let broken = model.watch_ended(watch).then(|| failed("connection reset"));
+        match lines.iter().find_map(|line| event(line)).or(broken) {
+            Some(raw) => {
+                self.done_waiting(model, lease, call);
+                vec![told(lease, call, self.answer(now, clock, lease, raw))]
+            }
+            None => self.plan_poll(model, now, (lease, call)).into_iter().collect(),
+        }
+    }
+
+    /// Plans the next look at each watch after the server may have moved.
+    pub fn wake(&mut self, model: &KubeModel, now: u64) -> Vec<Effect> {
+        let waiting: Vec<(LeaseName, CallId)> = self.awaiting.keys().copied().collect();
+        waiting.into_iter().filter_map(|key| self.plan_poll(model, now, key)).collect()
+    }
+
+    fn plan_poll(&mut self, model: &KubeModel, now: u64, key: (LeaseName, CallId)) -> Option<Effect> {
+        let delay = self.random.between(300, 3_000);
+        let awaiting = self.awaiting.get_mut(&key)?;
+        let due = if model.watch_ended(awaiting.watch) {
+            now
+        } else {
+            model.watch_deadline(awaiting.watch, now)?
+        };
+        let at = due.max(now).max(self.cut_until) + delay;
+        if awaiting.poll_at.is_some_and(|planned| planned > now && planned <= at) {
+            return None;
+        }
+        awaiting.poll_at = Some(at);
+        Some(Effect::Lease(at, key.0, key.1, LeaseStep::Poll))
+    }
+
+    /// The process is gone, and its connections with it.
+    pub fn close(&mut self, model: &mut KubeModel) {
+        for (_, awaiting) in std::mem::take(&mut self.awaiting) {
+            model.close_watch(awaiting.watch);
+        }
+    }
+}
+
+fn told(lease: LeaseName, call: CallId, answer: LeaseAnswer) -> Effect {
+    Effect::Tell(match lease {
+        LeaseName::Own => Delivery::Leader(leader::In::Lease(call, answer)),
+        LeaseName::Shared => Delivery::Writer(writer::In::Lease(call, answer)),
+    })
+}
+
+fn failed(why: &str) -> Raw {
+    Raw::Other(LeaseAnswer::Failed(LeaseFailure::Other(Arc::from(why))))
+}
+
+fn raw(status: u16, body: &[u8]) -> Raw {
+    match status {
+        200 | 201 => Raw::Seen(serde_json::from_slice(body).expect("the model answers JSON")),
+        404 => Raw::Other(LeaseAnswer::Absent),
+        409 => Raw::Other(LeaseAnswer::Conflict),
+        401 | 403 => Raw::Other(LeaseAnswer::Failed(LeaseFailure::Denied(Arc::from("denied")))),
+        _ => failed("the server is in trouble"),
+    }
+}
+
+/// What a line of a watch tells; a bookmark tells nothing.
+fn event(line: &[u8]) -> Option<Raw> {
+    let mut value: Value = serde_json::from_slice(line).ok()?;
+    match text(&value["type"]) {
+        "ADDED" | "MODIFIED" => Some(Raw::Seen(value["object"].take())),
+        "DELETED" => Some(Raw::Other(LeaseAnswer::Absent)),
+        "ERROR" => Some(failed("too old")),
+        _ => None,
+    }
+}
+
+fn request(now: u64, clock: &Clock, lease: LeaseName, ask: &LeaseAsk) -> Request {
+    let name = object_name(lease);
+    match ask {
+        LeaseAsk::Get => Request::new("GET", &format!("{PATH}/{name}")),
+        LeaseAsk::Await(version, within) => {
+            let seconds = within.as_secs() + 60;
+            let query = format!(
+                "watch=true&fieldSelector=metadata.name%3D{name}&resourceVersion={}&timeoutSeconds={seconds}",
+                version.0
+            );
+            Request::new("GET", &format!("{PATH}?{query}"))
+        }
+        LeaseAsk::Create(edit) => {
+            let mut object = json!({
+                "apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
+                "metadata": {"name": name, "namespace": NAMESPACE}, "spec": {},
+            });
+            change(&mut object, now, clock, edit);
+            Request::new("POST", PATH).with_body("application/json", &object)
+        }
+        LeaseAsk::Replace(facts, edit) => {
+            let mut object = facts.document.get::<Value>().expect("the document is one of this port").clone();
+            object["metadata"]["resourceVersion"] = (*facts.version.0).into();
+            change(&mut object, now, clock, edit);
+            Request::new("PUT", &format!("{PATH}/{name}")).with_body("application/json", &object)
+        }
+    }
+}
+
+fn change(object: &mut Value, now: u64, clock: &Clock, edit: &LeaseEdit) {
+    let time = micro_time(clock.wall(now));
+    let spec = &mut object["spec"];
+    spec["holderIdentity"] = edit.holder.as_deref().unwrap_or_default().into();
+    spec["leaseDurationSeconds"] = edit.duration.as_secs().into();
+    if edit.acquired {
+        spec["acquireTime"] = time.clone().into();
+    }
+    spec["renewTime"] = time.into();
+    if edit.transition {
+        spec["leaseTransitions"] = (spec["leaseTransitions"].as_u64().unwrap_or(0) + 1).into();
+    }
+    if let Some(holder) = &edit.previous_holder {
+        object["metadata"]["annotations"][PREVIOUS_HOLDER] = (**holder).into();
+    }
+    if let Some(gates) = &edit.gates {
+        for (key, until) in [(READS_UNTIL, gates.reads_until), (WRITES_UNTIL, gates.writes_until)] {
+            if let Some(until) = until {
+                let noted = milli_time(clock.wall_of_local(now, until));
+                object["metadata"]["annotations"][key] = noted.into();
+            } else if let Some(notes) =
+                object.pointer_mut("/metadata/annotations").and_then(Value::as_object_mut)
+            {
+                notes.shift_remove(key);
+            }
+        }
+    }
+}
+
+fn facts(now: u64, clock: &Clock, lease: LeaseName, object: Value) -> LeaseFacts {
+    let (meta, spec) = (&object["metadata"], &object["spec"]);
+    let renewed = renew_time(&object);
+    let gate = |key: &str| {
+        let until = parse_time(text(&meta["annotations"][key]))?;
+        clock.local_of_wall(now, until)
+    };
+    let (reads_until, writes_until) = (gate(READS_UNTIL), gate(WRITES_UNTIL));
+    LeaseFacts {
+        lease,
+        holder: Some(text(&spec["holderIdentity"])).filter(|holder| !holder.is_empty()).map(Arc::from),
+        duration: spec["leaseDurationSeconds"].as_u64().map(Duration::from_secs),
+        renewed_ago: renewed
+            .map(|renewed| Duration::from_micros(u64::try_from(clock.wall(now) - renewed).unwrap_or(0))),
+        transitions: spec["leaseTransitions"].as_u64().unwrap_or(0),
+        version: ResourceVersion(Arc::from(text(&meta["resourceVersion"]))),
+        gates: GateTimes { reads_until, writes_until },
+        document: Document::new(object),
+    }
+}
+
+/// `spec.renewTime` of a Lease, in microseconds since 1970.
+pub fn renew_time(object: &Value) -> Option<i64> {
+    parse_time(text(&object["spec"]["renewTime"]))
+}
+
+/// A moment as Leases have it.
+pub fn micro_time(wall: i64) -> String {
+    let (seconds, micros) = (wall / 1_000_000, wall % 1_000_000);
+    let whole = rfc3339(u64::try_from(seconds).unwrap_or(0));
+    format!("{}.{micros:06}Z", whole.trim_end_matches('Z'))
+}
+
+/// A moment as notes on our Lease have it.
+fn milli_time(wall: i64) -> String {
+    let micro = micro_time(wall);
+    format!("{}Z", &micro[..micro.len() - 4])
+}
+
+/// Reads what [`micro_time`] and [`milli_time`] write.
+fn parse_time(text: &str) -> Option<i64> {
+    let number = |from: usize, to: usize| text.get(from..to)?.parse::<i64>().ok();
+    let (year, month, day) = (number(0, 4)?, number(5, 7)?, number(8, 10)?);
+    let (hour, minute, second) = (number(11, 13)?, number(14, 16)?, number(17, 19)?);
+    let micros = number(20, 26).or_else(|| Some(number(20, 23)? * 1_000)).unwrap_or(0);
+    // Howard Hinnant's civil-to-days, for days after 1970.
+    let year = if month <= 2 { year - 1 } else { year };
+    let (era, year_of_era) = (year / 400, year % 400);
+    let day_of_year = (153 * (month + if month > 2 { -3 } else { 9 }) + 2) / 5 + day - 1;
+    let days =
+        era * 146_097 + year_of_era * 365 + year_of_era / 4 - year_of_era / 100 + day_of_year - 719_468;
+    Some((((days * 24 + hour) * 60 + minute) * 60 + second) * 1_000_000 + micros)
+}

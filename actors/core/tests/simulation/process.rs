@@ -1,0 +1,211 @@
+//! One process of the controller with its ports and clocks, and what it is told at its start.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use pool_core::ids::{LbName, NetworkId};
+use pool_core::informer::{Counts, Selector};
+use pool_core::view::Snapshot;
+use pool_core::writer::{LeaseParams, RateLimit};
+use pool_core::{directory, discovery, events, informer, leader, queue, writer};
+
+use crate::azure::ArmPort;
+use crate::ccm;
+use crate::clock::Clock;
+use crate::kubernetes::KubernetesPort;
+use crate::leases::{LeasePort, OURS};
+use crate::plant::Plant;
+use crate::random::Random;
+use crate::replica::{Actor, Params, Replica};
+use crate::story::Size;
+use crate::watchdog::MAX_RETRIES;
+
+/// S0's tick.
+const TICK: Duration = Duration::from_secs(30);
+/// G2, in microseconds.
+pub const EMPTY_CONFIRM_US: u64 = 60_000_000;
+
+/// Whether a process goes on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Life {
+    /// It does.
+    Runs,
+    /// It is stopped until then: nothing of it happens, and then everything that waited.
+    Stopped(u64),
+    /// It is gone.
+    Gone,
+}
+
+/// One process.
+pub struct Process {
+    /// Which of the replicas it is.
+    pub slot: usize,
+    /// Who it is in our Lease.
+    pub identity: Arc<str>,
+    /// Whether it goes on.
+    pub life: Life,
+    /// Whether it was told to end.
+    pub ending: bool,
+    /// Its clocks.
+    pub clock: Clock,
+    /// Its machines.
+    pub replica: Replica,
+    /// Its port to Kubernetes.
+    pub kubernetes: KubernetesPort,
+    /// The part of it that cares for Leases.
+    pub leases: LeasePort,
+    /// Its port to ARM.
+    pub azure: ArmPort,
+    /// What it last published.
+    pub snapshot: Option<Arc<Snapshot>>,
+    /// Until when a receiver takes nothing in.
+    pub stalled: BTreeMap<Actor, u64>,
+}
+
+/// What all processes of a world have in common.
+#[derive(Clone, Copy, Debug)]
+pub struct Settings {
+    /// How many load balancers there are.
+    pub balancers: usize,
+    /// `budget.writesPer5Minutes`.
+    pub writes_per_5_minutes: u32,
+    /// `budget.readsPer5Minutes`.
+    pub reads_per_5_minutes: u32,
+    /// `compatibility: upstream` (C2).
+    pub upstream: bool,
+    /// The cloud configuration's rates, in some worlds (S1).
+    pub rate_limit: Option<RateLimit>,
+}
+
+impl Settings {
+    /// By the seed: mostly the defaults; in some small and some crowded worlds few calls.
+    pub fn new(random: &mut Random, size: Size) -> Settings {
+        let upstream = random.per_mille(200);
+        let few = random.per_mille(600);
+        let (writes_per_5_minutes, reads_per_5_minutes) = match size.services {
+            0..5 if few => (4, 25),
+            // Where everything changes at once in the end, few writes would take too long.
+            16.. if few && !upstream => (10, 5_000),
+            _ => (500, 5_000),
+        };
+        let rate_limit = random.per_mille(160).then(|| RateLimit {
+            reads_per_second: 10.0,
+            reads_at_once: 100,
+            writes_per_second: [0.1, 0.5, 2.0][random.place(3)],
+            writes_at_once: [1, 3, 10][random.place(3)],
+        });
+        Settings {
+            balancers: size.balancers,
+            writes_per_5_minutes,
+            reads_per_5_minutes,
+            upstream,
+            rate_limit,
+        }
+    }
+}
+
+impl Process {
+    /// A process that has not been told anything.
+    pub fn new(
+        slot: usize,
+        life: usize,
+        settings: Settings,
+        plant: Option<Plant>,
+        random: &mut Random,
+    ) -> Process {
+        let identity: Arc<str> = Arc::from(format!("replica-{slot}-{life}"));
+        Process {
+            slot,
+            life: Life::Runs,
+            ending: false,
+            clock: Clock::new(random),
+            replica: Replica::new(params(plant, settings, Arc::clone(&identity))),
+            kubernetes: KubernetesPort::new(random.fork(), plant),
+            leases: LeasePort::new(random.fork(), plant),
+            azure: ArmPort::new(random.fork(), plant),
+            snapshot: None,
+            stalled: BTreeMap::new(),
+            identity,
+        }
+    }
+
+    /// Whether it is there, running or stopped.
+    pub fn is_there(&self) -> bool {
+        self.life != Life::Gone
+    }
+}
+
+fn params(plant: Option<Plant>, settings: Settings, identity: Arc<str>) -> Params {
+    let seconds = Duration::from_secs;
+    let upstream = settings.upstream;
+    let guarded = plant != Some(Plant::GuardOff) && !upstream;
+    let times = if plant == Some(Plant::BudgetIgnored) { 100 } else { 1 };
+    let settle = if plant == Some(Plant::SettleZero) { Duration::ZERO } else { leader::Times::W8.settle };
+    Params {
+        informer: informer::Params {
+            counts: Counts::Hosted,
+            multi_slb: true,
+            namespaces: BTreeSet::new(),
+            selector: Selector::default(),
+            last_known_for: seconds(300),
+        },
+        discovery: discovery::Params {
+            load_balancers: (0..settings.balancers)
+                .map(|number| LbName::new(ccm::balancer(number)))
+                .collect(),
+            interval: seconds(60),
+        },
+        directory: directory::Params {
+            removal_delay: seconds(if guarded { 30 } else { 0 }),
+            empty_confirm: seconds(if guarded { EMPTY_CONFIRM_US / 1_000_000 } else { 0 }),
+            guards: guarded,
+            cluster_name: Arc::from("kubernetes"),
+        },
+        queue: queue_params(plant, upstream),
+        writer: writer::Params {
+            turns: 64,
+            if_match: true,
+            etag_rounds: if upstream { 1 } else { 3 },
+            client_retries: 3,
+            lease: Some(LeaseParams {
+                holder: Arc::from(OURS),
+                max_hold: seconds(20),
+                min_off: seconds(5),
+                bypass_for_drain: false,
+            }),
+            rate_limit: settings.rate_limit,
+            retry_throttled: upstream,
+            gates_delay_grants: !upstream,
+            breaker: !upstream,
+            min_interval: if upstream { TICK } else { seconds(5) },
+            writes_per_5_minutes: settings.writes_per_5_minutes * times,
+            reads_per_5_minutes: settings.reads_per_5_minutes * times,
+            network: Some(NetworkId::new(ccm::NETWORK)),
+        },
+        leader: leader::Params {
+            identity,
+            contest: leader::Contest::Elected(leader::Times { settle, ..leader::Times::W8 }),
+        },
+        events: events::Params { capacity: 1_000, per_second: 10, burst: 100 },
+    }
+}
+
+fn queue_params(plant: Option<Plant>, upstream: bool) -> queue::Params {
+    let max_retries = if plant == Some(Plant::RetriesUnlimited) { 1_000 } else { MAX_RETRIES };
+    if upstream {
+        return queue::Params::upstream(TICK, max_retries);
+    }
+    let seconds = Duration::from_secs;
+    queue::Params {
+        quiet_period: Duration::from_millis(500),
+        max_delay: seconds(2),
+        min_interval: seconds(5),
+        retry_interval: TICK,
+        max_retries,
+        after_failure: Some(seconds(60)),
+        drift: true,
+        compare_after_stale: true,
+        fights: true,
+    }
+}

@@ -1,0 +1,273 @@
+//! What must hold for each PUT: when it is sent, when it lands, and how ARM took it.
+
+use std::collections::BTreeMap;
+
+use pool_core::ids::{AttemptId, Etag, LbName, PoolId};
+use pool_core::sample::GateClass;
+use serde_json::Value;
+use simulator_models::arm::{ArmModel, Reply};
+
+use super::{Known, NOTICED_US, PAUSE_NOTICED_US, Watchdog};
+use crate::azure::CLIENT_TIMEOUT_US;
+use crate::ccm::rules_of;
+use crate::decode::{items, text};
+
+const ADDRESSES: &str = "loadBalancerBackendAddresses";
+/// How long after a node begins to drain a write that was begun before may still leave it in service.
+const DRAINING_NOTICED_US: u64 = 60_000_000;
+
+/// A PUT.
+pub struct Put<'a> {
+    /// Whose.
+    pub process: usize,
+    /// The attempt.
+    pub attempt: AttemptId,
+    /// The pool.
+    pub pool: &'a PoolId,
+    /// The entity tag that it carries.
+    pub if_match: Option<&'a Etag>,
+    /// The document that was edited.
+    pub base: &'a Value,
+    /// Its body.
+    pub body: &'a Value,
+}
+
+/// A PUT that is unanswered.
+struct Window {
+    process: usize,
+    pool: PoolId,
+    attempt: AttemptId,
+    until: u64,
+}
+
+/// All PUTs.
+#[derive(Default)]
+pub struct Puts {
+    open: Vec<Window>,
+    /// The operation that a process of ours has begun last: which process, and the entity tag that it gave.
+    own_operation: BTreeMap<LbName, (usize, String)>,
+    /// The entity tag of the load balancer just before the last PUT.
+    tag_before: Option<String>,
+}
+
+impl Puts {
+    /// Whether a PUT is unanswered, of this process or of any.
+    pub fn is_open(&self, now: u64, process: Option<usize>) -> bool {
+        self.open.iter().any(|put| put.until > now && process.is_none_or(|process| process == put.process))
+    }
+}
+
+impl Watchdog {
+    /// Judges a PUT as it is sent.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn sends_put(&mut self, now: u64, put: &Put<'_>) -> Result<(), String> {
+        self.puts += 1;
+        let lb = &put.pool.lb;
+        self.calls.open.retain(|other| other.until > now);
+        for other in &self.calls.open {
+            let is_unknown = other.process != put.process && self.tenure.is_unknown(now);
+            if other.pool.lb == *lb && !is_unknown {
+                return Err(format!("W1: a second PUT on {lb} while the first is unanswered"));
+            }
+            if other.process != put.process && !self.tenure.is_unknown(now) {
+                return Err(format!(
+                    "W8: two writers: a PUT of {} while another process's is unanswered",
+                    put.pool
+                ));
+            }
+        }
+        let until = now + CLIENT_TIMEOUT_US;
+        let (process, pool, attempt) = (put.process, put.pool.clone(), put.attempt);
+        self.calls.open.push(Window { process, pool, attempt, until });
+        let within = &self.within[put.process];
+        if let Some(identity) = &within.identity {
+            self.tenure.may_write(now, identity)?;
+        }
+        self.versions.judge(put.pool, &within.horizon.of(put.attempt))?;
+        judge_unknown_fields(put)?;
+        self.judge_draining(now, put)
+    }
+
+    /// Judges any call as it is sent.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn sends(&mut self, now: u64, process: usize, class: GateClass) -> Result<(), String> {
+        self.within[process].sender.sends(now, class)
+    }
+
+    /// N1-N4: an address on a draining node is born Down, and never taken out of it.
+    fn judge_draining(&self, now: u64, put: &Put<'_>) -> Result<(), String> {
+        let state = |entry: &Value| text(&entry["properties"]["adminState"]).to_owned();
+        let before: BTreeMap<&str, String> = items(&put.base["properties"][ADDRESSES])
+            .iter()
+            .map(|entry| (text(&entry["properties"]["ipAddress"]), state(entry)))
+            .collect();
+        for entry in items(&put.body["properties"][ADDRESSES]) {
+            let ip = text(&entry["properties"]["ipAddress"]);
+            let drains = self.draining.get(ip).is_some_and(|since| since + DRAINING_NOTICED_US < now);
+            let went_up = match before.get(ip) {
+                None => state(entry) != "Down",
+                Some(before) => before == "Down" && state(entry) != "Down",
+            };
+            if drains && went_up && self.within[put.process].started_at + DRAINING_NOTICED_US < now {
+                return Err(format!(
+                    "N4: {ip} is on a draining node and is put into {} as {entry}",
+                    put.pool
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    /// Judges a PUT as it reaches ARM.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn before_put(&mut self, arm: &mut ArmModel, now: u64, put: &Put<'_>) -> Result<(), String> {
+        arm.tick(now);
+        if let Some(identity) = &self.within[put.process].identity {
+            self.tenure.may_write(now, identity).map_err(|why| format!("{why} (it lands only now)"))?;
+        }
+        let lb = &put.pool.lb;
+        let current = arm.etag(lb.as_str());
+        self.calls.tag_before.clone_from(&current);
+        let given = put.if_match.map(Etag::as_str).ok_or("W2: a PUT without If-Match")?;
+        if current.as_deref() != Some(given) {
+            return Ok(()); // It will be refused: nothing is written.
+        }
+        if arm.is_updating(lb.as_str())
+            && let Some((process, tag)) = self.calls.own_operation.get(lb)
+            && current.as_ref() == Some(tag)
+        {
+            return Err(format!(
+                "W2: a PUT on {lb} of process {} while an operation of process {process} runs there",
+                put.process
+            ));
+        }
+        let Some(pool) = arm.pool_json(lb.as_str(), put.pool.pool.as_str()) else {
+            return Err(format!("D2: a PUT of {}, which does not exist", put.pool));
+        };
+        if items(&pool["properties"][ADDRESSES]) != items(&put.base["properties"][ADDRESSES]) {
+            return Err(format!("W2: a PUT of {} that is made from what is there no more", put.pool));
+        }
+        let owners = self.proof(put.pool, &pool)?;
+        self.judge_pause(now, put, &owners)?;
+        let before = items(&pool["properties"][ADDRESSES]).len();
+        let after = put.body["properties"][ADDRESSES].as_array();
+        let after = after.ok_or("W3: a PUT without the address array")?.len();
+        let is_emptied = after == 0 && before > 0;
+        if is_emptied && self.guarded { self.judge_emptying(now, put, &owners) } else { Ok(()) }
+    }
+
+    /// D2, from the model's own state: gives the Services whose rules use the pool.
+    fn proof(&self, id: &PoolId, pool: &Value) -> Result<Vec<Known>, String> {
+        let properties = &pool["properties"];
+        if !properties["outboundRule"].is_null() || !properties["inboundNatRules"].is_null() {
+            return Err(format!("D2: a PUT of {id}, which an outbound or NAT rule uses"));
+        }
+        let rules = rules_of(pool);
+        if rules.is_empty() {
+            return Err(format!("D2: a PUT of {id}, which no rule uses"));
+        }
+        let mut owners = Vec::new();
+        for rule in rules {
+            let mut known = self.services.values().filter(|known| known.prefix.owns(&rule));
+            let Some(owner) = known.find(|known| known.pools.contains(id.pool.folded())) else {
+                return Err(format!("D2: a PUT of {id}, whose rule {rule} is of no Service of that name"));
+            };
+            owners.push(owner.clone());
+        }
+        Ok(owners)
+    }
+
+    fn judge_pause(&self, now: u64, put: &Put<'_>, owners: &[Known]) -> Result<(), String> {
+        let since = owners.iter().filter_map(|owner| owner.paused).min();
+        let noticed = since.is_some_and(|since| since + PAUSE_NOTICED_US < now);
+        if noticed && self.within[put.process].blind_since.is_none() {
+            return Err(format!("D1: a PUT of {}, which is paused since {since:?}", put.pool));
+        }
+        Ok(())
+    }
+
+    /// G2: the last member of a live Service's pool goes only after its emptiness has lasted, and never because a
+    /// source broke.
+    fn judge_emptying(&self, now: u64, put: &Put<'_>, owners: &[Known]) -> Result<(), String> {
+        let id = put.pool;
+        for owner in owners.iter().filter(|owner| owner.candidate) {
+            let (has, since) = owner.has;
+            match self.within[put.process].blind_since {
+                None => {
+                    let too_soon = now < owner.had_until + self.empty_confirm_us;
+                    if has && now >= since + NOTICED_US || too_soon {
+                        return Err(format!("G2: {id} is emptied: {owner:?}"));
+                    }
+                }
+                Some(blind) => {
+                    // What it believes may be from before it went blind, but not from before that.
+                    if has && since + NOTICED_US + self.empty_confirm_us < blind {
+                        return Err(format!("G2: {id} is emptied by a broken source: {owner:?}"));
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// A PUT ends without an answer: for all that its process can know, it was carried out.
+    pub fn in_doubt(&mut self, process: usize, pool: &PoolId) {
+        self.within[process].accepted.insert(pool.clone());
+    }
+
+    /// Notes how ARM took a PUT, and when its answer arrives.
+    pub fn after_put(&mut self, arm: &ArmModel, now: u64, put: &Put<'_>, reply: &Reply, arrives: u64) {
+        let lb = &put.pool.lb;
+        if arrives >= now + CLIENT_TIMEOUT_US {
+            self.in_doubt(put.process, put.pool);
+        }
+        let accepted = match reply {
+            Reply::Answer(response) => response.status < 300 || response.status >= 500,
+            Reply::Lost { .. } => true,
+            Reply::Refused => {
+                self.in_doubt(put.process, put.pool);
+                false
+            }
+        };
+        for window in self.calls.open.iter_mut().filter(|open| open.process == put.process) {
+            if window.pool == *put.pool && window.attempt == put.attempt {
+                window.until = window.until.min(arrives);
+            }
+        }
+        let is_unknown = self.tenure.is_unknown(now);
+        if accepted {
+            let within = &mut self.within[put.process];
+            within.accepted.insert(put.pool.clone());
+            if !is_unknown {
+                self.versions.accept(put.pool, &within.horizon.of(put.attempt));
+            }
+        }
+        // An entity tag that moved with the PUT is that of its own operation; whoever was refused moved none.
+        let tag = arm.etag(lb.as_str());
+        if tag != self.calls.tag_before && arm.is_updating(lb.as_str()) && !is_unknown {
+            self.calls.own_operation.insert(lb.clone(), (put.process, tag.unwrap_or_default()));
+        }
+    }
+}
+
+/// W3: what nobody knows survives, at each level of the document.
+fn judge_unknown_fields(put: &Put<'_>) -> Result<(), String> {
+    let unknown =
+        |value: &Value| [value["fieldOfTheFuture"].clone(), value["properties"]["fieldOfTheFuture"].clone()];
+    let mut kept = unknown(put.base) == unknown(put.body);
+    let by_ip = |document: &Value| -> BTreeMap<String, [Value; 2]> {
+        let entries = items(&document["properties"][ADDRESSES]).iter();
+        entries.map(|entry| (text(&entry["properties"]["ipAddress"]).to_owned(), unknown(entry))).collect()
+    };
+    let before = by_ip(put.base);
+    for (ip, fields) in by_ip(put.body) {
+        kept &= before.get(&ip).is_none_or(|before| *before == fields);
+    }
+    if kept { Ok(()) } else { Err(format!("W3: unknown fields of {} are gone", put.pool)) }
+}

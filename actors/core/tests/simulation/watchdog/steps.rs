@@ -1,0 +1,347 @@
+//! What must hold for each step of a machine, judged by what it was told and what it said.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use pool_core::ids::{AttemptId, Epoch, PoolId, ServiceUid};
+use pool_core::lease::LeaseAnswer;
+use pool_core::machine::Now;
+use pool_core::report::{Report, Subject, What};
+use pool_core::route::{Delivery, PoolMessage, Said};
+use pool_core::sample::{PoolState, Sample};
+use pool_core::writer::Standing;
+use pool_core::{directory, informer, leader, queue, writer};
+
+use super::{ASSIGNED_US, MAX_RETRIES, POSTS_US, UNTOLD, Watchdog};
+use crate::replica::Actor;
+
+impl Watchdog {
+    /// Judges one step of a machine by what it was told and said.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn on_step(
+        &mut self,
+        now: u64,
+        local: Now,
+        process: usize,
+        who: &Actor,
+        input: Option<&Delivery>,
+        said: &[Said],
+    ) -> Result<(), String> {
+        match who {
+            Actor::Pool(pool, _) => self.on_pool_step(now, local, process, who, pool, input, said),
+            Actor::Writer => self.on_writer_step(now, process, input, said),
+            Actor::Leader => self.on_leader_step(now, local, process, input, said),
+            Actor::Informer => {
+                let within = &mut self.within[process];
+                if let Some(Delivery::Informer(input)) = input {
+                    within.horizon.heard(input);
+                }
+                for said in said {
+                    if let Said::Informer(informer::Out::Service(uid, Some(fact))) = said {
+                        within.horizon.said(uid, fact, &self.versions);
+                    }
+                }
+                Ok(())
+            }
+            Actor::Directory => {
+                for said in said {
+                    if let Said::Directory(directory::Out::Assign(assignment)) = said {
+                        let given = self.within[process].given.entry(assignment.pool.clone()).or_default();
+                        let services: BTreeSet<ServiceUid> = assignment.services.keys().cloned().collect();
+                        for gone in given.services.difference(&services) {
+                            given.gone.insert(gone.clone(), now);
+                        }
+                        given.gone.retain(|uid, _| !services.contains(uid));
+                        given.services = services;
+                    }
+                }
+                Ok(())
+            }
+            Actor::Watcher(_)
+            | Actor::Discovery
+            | Actor::Registry
+            | Actor::Events
+            | Actor::Board
+            | Actor::KubernetesPort
+            | Actor::ArmPort
+            | Actor::Metrics
+            | Actor::Host => Ok(()),
+        }
+    }
+
+    fn on_leader_step(
+        &mut self,
+        now: u64,
+        local: Now,
+        process: usize,
+        input: Option<&Delivery>,
+        said: &[Said],
+    ) -> Result<(), String> {
+        let Some(identity) = self.within[process].identity.clone() else { return Ok(()) };
+        let is_unmatched =
+            |said: &Said| matches!(said, Said::Leader(leader::Out::Sample(Sample::UnmatchedAnswer)));
+        if let Some(Delivery::Leader(leader::In::Lease(_, LeaseAnswer::Seen(facts)))) = input
+            && facts.holder.is_some()
+            && !said.iter().any(is_unmatched)
+        {
+            self.within[process].lease_seen = Some(Arc::clone(&facts.version.0));
+        }
+        for said in said {
+            if let Said::Leader(leader::Out::Standing(Standing::Leading { epoch, until })) = said
+                && *until > local
+            {
+                self.tenure.on_leading(now, process, &identity, epoch.0)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn on_writer_step(
+        &mut self,
+        now: u64,
+        process: usize,
+        input: Option<&Delivery>,
+        said: &[Said],
+    ) -> Result<(), String> {
+        let within = &mut self.within[process];
+        if let Some(Delivery::Writer(writer::In::Taken(pool, attempt, _))) = input {
+            within.takes.remove(&(pool.clone(), *attempt));
+        }
+        for said in said {
+            let Said::Writer(said) = said else { continue };
+            match said {
+                writer::Out::Take(pool, attempt) => {
+                    within.takes.insert((pool.clone(), *attempt), now);
+                    let identity = within.identity.as_ref();
+                    if let Some(identity) = identity.filter(|_| within.started_at + POSTS_US < now)
+                        && self.tenure.is_bystander(now, identity)
+                    {
+                        return Err(format!(
+                            "W8: {identity} grants {pool} a lane, and {:?} leads",
+                            self.tenure.leader()
+                        ));
+                    }
+                }
+                writer::Out::Finished(pool, attempt, outcome) => match outcome {
+                    queue::Outcome::Written { .. } => {
+                        if !within.accepted.remove(pool) {
+                            return Err(format!(
+                                "W2: {pool} counts as written, and no PUT of it was accepted"
+                            ));
+                        }
+                        within.untold.remove(pool);
+                        within.given_up.remove(pool);
+                    }
+                    queue::Outcome::Retriable { eligible_at, .. } => {
+                        if let Some(at) = eligible_at {
+                            within.eligible.insert(pool.clone(), (*attempt, *at));
+                        }
+                        let untold = within.untold.entry(pool.clone()).or_default();
+                        // Repeats of what was reported as failed are not told again (Q8).
+                        *untold += u32::from(!within.given_up.contains(pool));
+                        if *untold > UNTOLD {
+                            return Err(format!(
+                                "Q6: {untold} attempts of {pool} have failed, and nobody was told"
+                            ));
+                        }
+                    }
+                    queue::Outcome::Unchanged { .. }
+                    | queue::Outcome::Withheld { .. }
+                    | queue::Outcome::NotGranted
+                    | queue::Outcome::Stale
+                    | queue::Outcome::NotManageable(_)
+                    | queue::Outcome::Terminal { .. }
+                    | queue::Outcome::Interrupted => {}
+                },
+                writer::Out::Verified(..)
+                | writer::Out::Observed(..)
+                | writer::Out::AdminFinished { .. }
+                | writer::Out::Read { .. }
+                | writer::Out::Call(_)
+                | writer::Out::Gates { .. }
+                | writer::Out::Lease(..)
+                | writer::Out::CountLockFailures { .. }
+                | writer::Out::ForeignRelease
+                | writer::Out::Pace(..)
+                | writer::Out::Report(_)
+                | writer::Out::Lock(_)
+                | writer::Out::Lane(_)
+                | writer::Out::Gate(..)
+                | writer::Out::Sample(_)
+                | writer::Out::Quiet => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes in what a pool was told: the attempt that ended, and before when another try is useless.
+    fn on_pool_input(
+        &mut self,
+        process: usize,
+        pool: &PoolId,
+        input: Option<&queue::In>,
+        said: &[Said],
+    ) -> Result<(Option<AttemptId>, Option<Now>), String> {
+        let within = &mut self.within[process];
+        let mut finished = None;
+        let mut eligible = None;
+        match input {
+            Some(queue::In::Finished(attempt, _)) => {
+                finished = Some(*attempt);
+                within.parked.remove(pool);
+                let known = within.eligible.remove(pool).filter(|(of, _)| of == attempt);
+                eligible = known.map(|(_, at)| at);
+            }
+            Some(queue::In::Take(attempt)) => {
+                let answers = |said: &&Said| matches!(said, Said::Pool(queue::Out::Taken(of, id, _)) if of == pool && id == attempt);
+                if said.iter().filter(answers).count() != 1 {
+                    return Err(format!("Q3: {pool} does not answer the Take {attempt}"));
+                }
+            }
+            Some(queue::In::Assigned(assignment)) => {
+                within.horizon.assigned(assignment);
+                let of: (Epoch, Vec<ServiceUid>) =
+                    (assignment.epoch, assignment.services.keys().cloned().collect());
+                if within.assigned.get(pool) != Some(&of) {
+                    within.parked.remove(pool);
+                    within.assigned.insert(pool.clone(), of);
+                }
+            }
+            Some(queue::In::Observed(_) | queue::In::Pace(_) | queue::In::Verified(_)) | None => {}
+        }
+        Ok((finished, eligible))
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "all of a step")]
+    fn on_pool_step(
+        &mut self,
+        now: u64,
+        local: Now,
+        process: usize,
+        who: &Actor,
+        pool: &PoolId,
+        input: Option<&Delivery>,
+        said: &[Said],
+    ) -> Result<(), String> {
+        let before = self.within[process].states.get(who).copied();
+        let input = match input {
+            Some(Delivery::Pool(_, PoolMessage::In(input))) => Some(input),
+            Some(_) | None => None,
+        };
+        let (finished, eligible) = self.on_pool_input(process, pool, input, said)?;
+        let within = &mut self.within[process];
+        for said in said {
+            let Said::Pool(said) = said else { continue };
+            match said {
+                queue::Out::Taken(_, attempt, Some(_)) => {
+                    within.horizon.taken(pool, *attempt);
+                    if let Some(until) = within.parked.get(pool).filter(|until| **until > local) {
+                        return Err(format!(
+                            "Q5: {pool} takes part at {local:?} and is parked until {until:?}"
+                        ));
+                    }
+                }
+                queue::Out::Report(report) => {
+                    if let (What::Retrying { .. }, Some(until)) = (&report.what, eligible) {
+                        within.parked.insert(pool.clone(), until);
+                    }
+                }
+                queue::Out::Sample(Sample::PoolState { from, to }) => {
+                    if within.states.get(who) != from.as_ref() {
+                        return Err(format!("E2: {pool} leaves {from:?} and was counted {before:?}"));
+                    }
+                    match to {
+                        Some(to) => within.states.insert(who.clone(), *to),
+                        None => within.states.remove(who),
+                    };
+                }
+                queue::Out::Quarantined(_, broken) => return Err(format!("A4: {pool}: {broken}")),
+                queue::Out::Taken(..)
+                | queue::Out::Due(..)
+                | queue::Out::Withdraw(_)
+                | queue::Out::Retired(_)
+                | queue::Out::Missing(_)
+                | queue::Out::View(_)
+                | queue::Out::Gone(_)
+                | queue::Out::Sample(_) => {}
+            }
+        }
+        let posts = |said: &Said| matches!(said, Said::Pool(queue::Out::Due(..)));
+        if let Some(until) = within.parked.get(pool).filter(|until| **until > local)
+            && finished.is_none()
+            && said.iter().any(posts)
+        {
+            return Err(format!("Q5: {pool} is due at {local:?} and is parked until {until:?}"));
+        }
+        let is_due = said.iter().any(posts);
+        let state = within.states.get(who).copied();
+        if is_due && matches!(state, Some(PoolState::Paused | PoolState::Parked)) {
+            return Err(format!("Q5, D1: {pool} is due while it is {state:?}"));
+        }
+        for said in said {
+            if let Said::Pool(queue::Out::Report(report)) = said {
+                self.on_report(now, process, who, pool, before, finished, report)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// E1: one event of each reason per Service and attempt, none but for an outcome, and none of a Service that the
+    /// pool is not given any more (Q4).
+    #[expect(clippy::too_many_arguments, reason = "all of a report")]
+    fn on_report(
+        &mut self,
+        now: u64,
+        process: usize,
+        who: &Actor,
+        pool: &PoolId,
+        before: Option<PoolState>,
+        finished: Option<AttemptId>,
+        report: &Report,
+    ) -> Result<(), String> {
+        self.reports += 1;
+        let within = &mut self.within[process];
+        let reason = match &report.what {
+            What::Updated { .. } => "updated",
+            What::Retrying { retry, .. } => {
+                within.untold.remove(pool);
+                if *retry > MAX_RETRIES {
+                    return Err(format!("Q6: retry {retry} of {pool}"));
+                }
+                "retrying"
+            }
+            What::FailedTerminal { .. } | What::FailedExhausted { .. } => {
+                within.untold.remove(pool);
+                within.given_up.insert(pool.clone());
+                "failed"
+            }
+            What::NotManageable { .. }
+            | What::Shared { .. }
+            | What::Blocked { .. }
+            | What::Fight { .. }
+            | What::WritesLost { .. }
+            | What::Quarantined { .. }
+            | What::Held { .. }
+            | What::DataError { .. }
+            | What::Undecodable { .. } => return Ok(()),
+        };
+        let Some(attempt) = finished.filter(|_| before == Some(PoolState::Attempting)) else {
+            return Err(format!(
+                "E1: {pool} reports {reason} while it is {before:?}, outcome of {finished:?}"
+            ));
+        };
+        for subject in &report.subjects {
+            let Subject::Service(service) = subject else { continue };
+            if !within.told.insert((who.clone(), attempt, service.uid.clone(), reason)) {
+                return Err(format!("E1: {pool} reports {reason} twice for attempt {attempt}"));
+            }
+            let gone = within.given.get(pool).and_then(|given| given.gone.get(&service.uid));
+            if gone.is_some_and(|gone| gone + ASSIGNED_US < now) {
+                return Err(format!("Q4: {pool} reports {reason} on {}, gone since {gone:?}", service.key));
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,320 @@
+//! Who may write, by the truth of the two Lease objects: what a PUT needs when it is sent and when it lands (W7, W8),
+//! and what a write of a Lease may not do.
+
+use std::collections::BTreeMap;
+
+use pool_core::lease::LeaseName;
+use serde_json::Value;
+
+use crate::clock::wall;
+use crate::decode::text;
+use crate::leases::{OURS, renew_time};
+
+/// `Elected`'s duration (W8).
+const TERM_US: u64 = 45_000_000;
+/// How long after a hold's end its holder's last PUT may still arrive (W8).
+const SETTLE_US: u64 = 20_000_000;
+/// As how long a foreign hold is read (W7).
+const FOREIGN_US: i64 = 900_000_000;
+/// The most by which clocks of a replica may be wrong, in microseconds.
+const CLOCKS_US: u64 = 5_000_000;
+/// The longest hold (W7), and how much later its last renewal may still arrive.
+const LONGEST_HOLD_US: u64 = 60_000_000 + 35_000_000;
+/// A time in which nobody who has to wait for it can take the shared Lease.
+const MOMENT_US: u64 = 1_000_000;
+/// How long a process that has lost leadership may need to notice it.
+const NOTICES_LOSS_US: u64 = 60_000_000;
+
+/// One Lease as it is.
+#[derive(Clone, Debug, Default)]
+struct Hold {
+    version: String,
+    holder: String,
+    acquired: String,
+    taken_at: u64,
+    written_at: u64,
+    renewed: i64,
+    duration_us: i64,
+}
+
+impl Hold {
+    fn of(now: u64, object: &Value, before: &Hold) -> Hold {
+        let spec = &object["spec"];
+        let (holder, acquired) = (text(&spec["holderIdentity"]), text(&spec["acquireTime"]));
+        let goes_on = before.holder == holder && before.acquired == acquired;
+        Hold {
+            version: text(&object["metadata"]["resourceVersion"]).to_owned(),
+            holder: holder.to_owned(),
+            acquired: acquired.to_owned(),
+            taken_at: if goes_on { before.taken_at } else { now },
+            written_at: now,
+            renewed: renew_time(object).unwrap_or(0),
+            duration_us: spec["leaseDurationSeconds"].as_i64().unwrap_or(0) * 1_000_000,
+        }
+    }
+}
+
+/// The truth about both Leases over time.
+#[derive(Default)]
+pub struct Tenure {
+    own: Hold,
+    shared: Hold,
+    /// Before which moment nobody but the last holder of our Lease may write.
+    settled_at: u64,
+    /// What our Lease was when a person took it from its holder, until somebody has it again.
+    robbed: Option<Hold>,
+    /// Who may not know yet that a person took our Lease away, and until when its last PUT may arrive.
+    unaware: BTreeMap<String, u64>,
+    /// Until when our hold of the shared Lease may be believed that a person took away.
+    shared_believed_until: u64,
+    /// Until when nobody can know who else writes.
+    unknown_until: u64,
+    /// When a person last touched our Lease, and whether one has ever deleted it: then its terms count anew.
+    touched_at: Option<u64>,
+    counts_anew: bool,
+    /// The last term, and whose it is.
+    last_term: Option<(usize, u64)>,
+    /// The last term of each process.
+    last_of: BTreeMap<usize, u64>,
+    /// How many terms there were.
+    pub terms: u64,
+    /// Until when each process was seen to hold our Lease.
+    led_until: BTreeMap<String, u64>,
+    /// Since when the shared Lease has been whose.
+    history: Vec<(u64, String)>,
+}
+
+impl Tenure {
+    /// Judges a write of a Lease. `open`: whether a PUT of ours, or of the given holder, is unanswered. `knows`:
+    /// whether a process has been shown this version of our Lease.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn written(
+        &mut self,
+        now: u64,
+        lease: LeaseName,
+        object: &Value,
+        open: impl Fn(Option<&str>) -> bool,
+        knows: impl Fn(&str, &str) -> bool,
+    ) -> Result<(), String> {
+        match lease {
+            LeaseName::Own => {
+                let next = Hold::of(now, object, &self.own);
+                let before = std::mem::replace(&mut self.own, next);
+                self.led_until.insert(before.holder.clone(), now);
+                if before.holder == self.own.holder {
+                    return Ok(());
+                }
+                if before.holder.is_empty() {
+                    self.taken_after_a_person(knows);
+                    return Ok(());
+                }
+                if self.own.holder.is_empty() {
+                    return self.let_go(now, &before.holder, open);
+                }
+                self.settled_at = before.written_at + TERM_US + SETTLE_US - CLOCKS_US / 50;
+                if now + CLOCKS_US / 50 < before.written_at + TERM_US {
+                    return Err(format!(
+                        "W8: {} takes the Lease of {} before it ends",
+                        self.own.holder, before.holder
+                    ));
+                }
+            }
+            LeaseName::Shared => {
+                let next = Hold::of(now, object, &self.shared);
+                let before = std::mem::replace(&mut self.shared, next);
+                if before.holder != self.shared.holder {
+                    self.history.push((now, self.shared.holder.clone()));
+                }
+                if now < self.unknown_until {
+                    return Ok(());
+                }
+                let ours = self.shared.holder == OURS;
+                let foreign = !before.holder.is_empty() && before.holder != OURS;
+                if ours && foreign && wall(now) + 5_000_000 < before.renewed + FOREIGN_US {
+                    return Err(format!("W7: the shared Lease is taken from {before:?}"));
+                }
+                if before.holder == OURS && self.shared.holder.is_empty() && open(None) {
+                    return Err("W7: the shared Lease is let go of while a PUT is unanswered".to_owned());
+                }
+                if ours && before.holder == OURS && now > self.shared.taken_at + LONGEST_HOLD_US {
+                    return Err(format!("W7: the shared Lease is held since {}", self.shared.taken_at));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Our Lease is let go of: only by whoever has nothing under way, and need not wait for anybody's last PUT.
+    fn let_go(&self, now: u64, holder: &str, open: impl Fn(Option<&str>) -> bool) -> Result<(), String> {
+        if now < self.unknown_until {
+            return Ok(());
+        }
+        if open(Some(holder)) {
+            return Err(format!("W8: {holder} lets go while a PUT of its is unanswered"));
+        }
+        if now < self.settled_at {
+            return Err(format!("W8: {holder} lets go before {}: nobody would wait", self.settled_at));
+        }
+        Ok(())
+    }
+
+    /// A person empties or deletes a Lease (`None`): nobody is told, and whoever had it does not know.
+    pub fn taken_away(&mut self, now: u64, lease: LeaseName, object: Option<&Value>) {
+        let object = object.unwrap_or(&Value::Null);
+        match lease {
+            LeaseName::Own => {
+                self.counts_anew |= object.is_null();
+                self.touched_at = Some(now);
+                let next = Hold::of(now, object, &self.own);
+                let before = std::mem::replace(&mut self.own, next);
+                if !before.holder.is_empty() {
+                    self.led_until.insert(before.holder.clone(), now);
+                    let last_arrives = before.written_at + TERM_US;
+                    self.unaware.insert(before.holder.clone(), last_arrives);
+                    self.robbed = Some(before);
+                }
+            }
+            LeaseName::Shared => {
+                let next = Hold::of(now, object, &self.shared);
+                let before = std::mem::replace(&mut self.shared, next);
+                self.history.push((now, String::new()));
+                if before.holder == OURS {
+                    self.shared_believed_until = before.written_at + TERM_US + SETTLE_US;
+                }
+            }
+        }
+    }
+
+    /// The first to take our Lease after a person took it away: W8 promises that it waits for the last PUT of whoever
+    /// had it if it has seen that one's last renewal. Who has not cannot know of it.
+    fn taken_after_a_person(&mut self, knows: impl Fn(&str, &str) -> bool) {
+        let Some(robbed) = self.robbed.take().filter(|robbed| robbed.holder != self.own.holder) else {
+            return;
+        };
+        let last_arrives = robbed.written_at + TERM_US + SETTLE_US;
+        if knows(&self.own.holder, &robbed.version) {
+            self.settled_at = self.settled_at.max(last_arrives - CLOCKS_US / 50);
+        } else {
+            self.settled_at = 0;
+            self.unknown_until = self.unknown_until.max(last_arrives);
+        }
+    }
+
+    /// Whether nobody can know who else writes, because of what a person has done.
+    pub fn is_unknown(&self, now: u64) -> bool {
+        now < self.unknown_until
+    }
+
+    /// Whether a PUT of this process may be under way.
+    ///
+    /// # Errors
+    /// Why not.
+    pub fn may_write(&self, now: u64, identity: &str) -> Result<(), String> {
+        if now < self.unknown_until {
+            return Ok(());
+        }
+        let is_unaware = self.unaware.get(identity).is_some_and(|until| now < *until);
+        if self.own.holder != identity && !is_unaware {
+            return Err(format!("W8: a PUT of {identity}, and {:?} leads", self.own.holder));
+        }
+        if now < self.settled_at && !is_unaware {
+            return Err(format!("W8: a PUT of {identity} before {}", self.settled_at));
+        }
+        if now < self.shared_believed_until {
+            return Ok(());
+        }
+        if self.shared.holder != OURS {
+            return Err(format!("W7: a PUT while the shared Lease is of {:?}", self.shared.holder));
+        }
+        if wall(now) > self.shared.renewed + self.shared.duration_us {
+            return Err(format!("W7: a PUT while our hold counts as expired: {:?}", self.shared));
+        }
+        Ok(())
+    }
+
+    /// Judges that a process says that it leads.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn on_leading(&mut self, now: u64, process: usize, identity: &str, epoch: u64) -> Result<(), String> {
+        if self.last_term == Some((process, epoch)) {
+            return Ok(());
+        }
+        // Where a person has deleted the Lease, its terms count anew; each process still counts upwards.
+        let own = self.last_of.insert(process, epoch);
+        let is_loose = self.counts_anew || self.touched_at.is_some_and(|at| now < at + TERM_US + SETTLE_US);
+        if own.is_some_and(|own| epoch < own || epoch == own && !is_loose) {
+            return Err(format!("W8: {identity} leads in term {epoch} once more, after {own:?}"));
+        }
+        if let Some((other, last)) = self.last_term.filter(|(_, last)| epoch <= *last && !is_loose) {
+            return Err(format!("W8: {identity} leads in term {epoch}, and {other} has led in term {last}"));
+        }
+        self.last_term = Some((process, epoch));
+        self.terms += u64::from(own != Some(epoch));
+        if self.own.holder == identity && now < self.settled_at {
+            return Err(format!("W8: {identity} leads before {}", self.settled_at));
+        }
+        Ok(())
+    }
+
+    /// Whether this process has not led for so long that it must know.
+    pub fn is_bystander(&self, now: u64, identity: &str) -> bool {
+        let until = self.led_until.get(identity).copied();
+        self.own.holder != identity && until.is_none_or(|until| until + NOTICES_LOSS_US < now)
+    }
+
+    /// Who leads.
+    pub fn leader(&self) -> &str {
+        &self.own.holder
+    }
+
+    /// The holds of the shared Lease between two moments: whose, from when to when.
+    fn holds(&self, from: u64, to: u64) -> impl Iterator<Item = (&str, u64, u64)> {
+        let ends = self.history.iter().skip(1).map(|(at, _)| *at).chain([u64::MAX]);
+        let holds = self.history.iter().zip(ends);
+        holds
+            .map(move |((began, holder), ended)| (holder.as_str(), (*began).max(from), ended.min(to)))
+            .filter(|(_, began, ended)| began < ended)
+    }
+
+    /// How long we, and others, held the shared Lease between two moments, in seconds.
+    pub fn held(&self, from: u64, to: u64) -> (u64, u64) {
+        let (mut ours, mut theirs) = (0, 0);
+        for (holder, began, ended) in self.holds(from, to) {
+            match holder {
+                "" => {}
+                OURS => ours += ended - began,
+                _ => theirs += ended - began,
+            }
+        }
+        (ours / 1_000_000, theirs / 1_000_000)
+    }
+
+    /// The longest time for which the shared Lease was ours with no more than moments between, in seconds.
+    pub fn longest(&self, from: u64, to: u64) -> u64 {
+        let (mut longest, mut since) = (0, None);
+        for (holder, began, ended) in self.holds(from, to) {
+            let mine = holder == OURS || holder.is_empty() && ended - began < MOMENT_US;
+            if mine {
+                longest = longest.max(ended - *since.get_or_insert(began));
+            } else {
+                since = None;
+            }
+        }
+        longest / 1_000_000
+    }
+
+    /// The longest time for which nobody else held the shared Lease, in seconds.
+    pub fn longest_without_others(&self, from: u64, to: u64) -> u64 {
+        let (mut longest, mut since) = (0, from);
+        for (holder, began, ended) in self.holds(from, to) {
+            if holder != OURS && !holder.is_empty() {
+                longest = longest.max(began.saturating_sub(since));
+                since = ended;
+            }
+        }
+        longest.max(to.saturating_sub(since)) / 1_000_000
+    }
+}

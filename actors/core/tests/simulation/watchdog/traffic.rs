@@ -1,0 +1,101 @@
+//! How much is sent, and what ARM has said about it: budgets (W9) and throttle gates (W6), by the truth of what ARM
+//! answered.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use pool_core::sample::GateClass;
+
+use crate::process::Settings;
+
+/// How long what ARM said may take to reach the per-try policy: a slow edge, a machine that is slow.
+const TOLD_US: u64 = 12_000_000;
+/// What clocks may differ by over the longest closing of a gate.
+const CLOCKS_US: u64 = 50_000;
+/// How many writes that wait at different places for what they need may be sent at one moment.
+const TOGETHER: u64 = 4;
+const FIVE_MINUTES_US: u64 = 300_000_000;
+
+/// A bucket of calls, as exact as it needs to be: in millionths of a call.
+#[derive(Clone, Debug)]
+struct Bucket {
+    /// In five minutes.
+    calls: u64,
+    /// At once, in millionths.
+    most: u64,
+    parts: u64,
+    at: u64,
+}
+
+impl Bucket {
+    fn new(now: u64, calls: u64, at_once: u64) -> Bucket {
+        Bucket { calls, most: at_once * 1_000_000, parts: at_once * 1_000_000, at: now }
+    }
+
+    fn take(&mut self, now: u64) -> bool {
+        let gained = (now - self.at).saturating_mul(self.calls) / (FIVE_MINUTES_US / 1_000_000);
+        self.parts = (self.parts + gained).min(self.most);
+        self.at = now;
+        let enough = self.parts >= 1_000_000;
+        self.parts = self.parts.saturating_sub(1_000_000);
+        enough
+    }
+}
+
+/// What one process has sent and was told.
+pub struct Sender {
+    buckets: BTreeMap<GateClass, Vec<Bucket>>,
+    told: BTreeMap<GateClass, (u64, u64)>,
+}
+
+impl Sender {
+    /// One that has sent nothing.
+    pub fn new(now: u64, settings: &Settings) -> Sender {
+        let bucket = |calls: u32| Bucket::new(now, u64::from(calls), u64::from(calls));
+        // Polls and looks at operations go even on credit, so reads are judged with some.
+        let reads = vec![bucket(settings.reads_per_5_minutes + 30)];
+        let mut writes = vec![bucket(settings.writes_per_5_minutes + 1)];
+        // Calls that have their token may be sent together.
+        writes.extend(settings.rate_limit.map(|limit| {
+            let at_once = u64::from(limit.writes_at_once) + TOGETHER;
+            Bucket::new(now, (limit.writes_per_second * 300.0).ceil() as u64, at_once)
+        }));
+        let buckets = [(GateClass::Reads, reads), (GateClass::Writes, writes)];
+        Sender { buckets: buckets.into(), told: BTreeMap::new() }
+    }
+
+    /// ARM's word that a class is throttled reaches it.
+    pub fn throttled(&mut self, now: u64, class: GateClass, span: Duration) {
+        let until = now + u64::try_from(span.as_micros()).unwrap_or(0);
+        let told = self.told.entry(class).or_insert((now, until));
+        if now > told.1 || until > told.1 {
+            *told = (now, until);
+        }
+    }
+
+    /// Judges a request as it is sent.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn sends(&mut self, now: u64, class: GateClass) -> Result<(), String> {
+        if let Some((at, until)) = self.told.get(&class)
+            && *at + TOLD_US < now
+            && now + CLOCKS_US < *until
+        {
+            return Err(format!(
+                "W6: a call of {class:?} at {now}, and ARM has said at {at} not before {until}"
+            ));
+        }
+        let buckets = self.buckets.get_mut(&class).expect("both classes have one");
+        if buckets.iter_mut().all(|bucket| bucket.take(now)) {
+            Ok(())
+        } else {
+            Err(format!("W9: more calls of {class:?} than the budget has: {buckets:?}"))
+        }
+    }
+
+    /// When ARM last closed a class, and until when.
+    pub fn told(&self, class: GateClass) -> Option<(u64, u64)> {
+        self.told.get(&class).copied()
+    }
+}

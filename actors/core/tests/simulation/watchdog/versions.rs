@@ -1,0 +1,123 @@
+//! Which state of a Service's EndpointSlices stands behind a write, so that no older level is ever written over a newer
+//! one, by whichever process (W8).
+//!
+//! A level is stamped with the newest write of a slice of its Service that the Informer had been told of when it said
+//! the Service's part of the level. Between two such writes nothing of the Service's endpoints can differ.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use pool_core::assignment::Assignment;
+use pool_core::ids::{AttemptId, PoolId, ServiceUid};
+use pool_core::informer::{self, ServiceFact};
+use pool_core::object::{Kind, Object, ResourceVersion};
+use pool_core::watch::Seen;
+
+/// The stamp of each Service in a level.
+pub type Stamp = BTreeMap<ServiceUid, u64>;
+
+/// What one process knows.
+#[derive(Default)]
+pub struct Horizon {
+    /// The newest write of any slice that the Informer was told of.
+    slices: u64,
+    facts: BTreeMap<(ServiceUid, u64), u64>,
+    assigned: BTreeMap<PoolId, Stamp>,
+    attempts: BTreeMap<AttemptId, Stamp>,
+}
+
+fn number(version: &ResourceVersion) -> u64 {
+    version.0.parse().unwrap_or(0)
+}
+
+impl Horizon {
+    /// The Informer was told something.
+    pub fn heard(&mut self, input: &informer::In) {
+        let informer::In::Seen(Kind::EndpointSlices, seen) = input else { return };
+        let version = match seen {
+            Seen::Object(Object::Slice(slice)) => number(&slice.resource_version),
+            Seen::Deleted { resource_version, .. } => number(resource_version),
+            Seen::ListDone { resource_version: version, .. } | Seen::Bookmark(version) => number(version),
+            Seen::Object(Object::Service(_) | Object::Node(_))
+            | Seen::ListBegan(_)
+            | Seen::Undecodable { .. }
+            | Seen::ListAborted
+            | Seen::Reconnected
+            | Seen::AnyList(_) => 0,
+        };
+        self.slices = self.slices.max(version);
+    }
+
+    /// The Informer said a Service's part.
+    pub fn said(&mut self, uid: &ServiceUid, fact: &ServiceFact, truth: &Versions) {
+        let stamp = truth.stamp(&fact.key.name, self.slices);
+        self.facts.entry((uid.clone(), fact.revision)).or_insert(stamp);
+    }
+
+    /// A pool took in its level.
+    pub fn assigned(&mut self, assignment: &Assignment) {
+        let stamp = assignment.services.iter().map(|(uid, share)| {
+            (uid.clone(), self.facts.get(&(uid.clone(), share.revision)).copied().unwrap_or(0))
+        });
+        self.assigned.insert(assignment.pool.clone(), stamp.collect());
+    }
+
+    /// A pool brought its level to an attempt.
+    pub fn taken(&mut self, pool: &PoolId, attempt: AttemptId) {
+        self.attempts.insert(attempt, self.assigned.get(pool).cloned().unwrap_or_default());
+    }
+
+    /// The stamp of an attempt.
+    pub fn of(&self, attempt: AttemptId) -> Stamp {
+        self.attempts.get(&attempt).cloned().unwrap_or_default()
+    }
+}
+
+/// The truth, and what was written.
+#[derive(Default)]
+pub struct Versions {
+    /// The writes of slices, by the name of their Service.
+    written: BTreeMap<Arc<str>, Vec<u64>>,
+    accepted: BTreeMap<PoolId, Stamp>,
+}
+
+impl Versions {
+    /// A slice of a Service was written.
+    pub fn note(&mut self, service: &str, version: u64) {
+        let written = self.written.entry(Arc::from(service)).or_default();
+        if written.last().is_none_or(|last| *last < version) {
+            written.push(version);
+        }
+    }
+
+    fn stamp(&self, service: &str, horizon: u64) -> u64 {
+        let Some(written) = self.written.get(service) else { return 0 };
+        let known = written.partition_point(|version| *version <= horizon);
+        known.checked_sub(1).and_then(|last| written.get(last)).copied().unwrap_or(0)
+    }
+
+    /// Judges a PUT by the stamp of its level.
+    ///
+    /// # Errors
+    /// What is older in it.
+    pub fn judge(&self, pool: &PoolId, stamp: &Stamp) -> Result<(), String> {
+        let Some(accepted) = self.accepted.get(pool) else { return Ok(()) };
+        for (uid, version) in stamp {
+            if let Some(newest) = accepted.get(uid).filter(|newest| *newest > version) {
+                return Err(format!(
+                    "W8: an older level over a newer one in {pool}: {version} over {newest} of {uid}"
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    /// A PUT was accepted.
+    pub fn accept(&mut self, pool: &PoolId, stamp: &Stamp) {
+        let accepted = self.accepted.entry(pool.clone()).or_default();
+        for (uid, version) in stamp {
+            let newest = accepted.entry(uid.clone()).or_default();
+            *newest = (*newest).max(*version);
+        }
+    }
+}

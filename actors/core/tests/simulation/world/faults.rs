@@ -1,0 +1,313 @@
+//! What happens to processes: they start, crash, stop for a while, are cut off, stall, and are told to end.
+
+use std::sync::Arc;
+
+use pool_core::lease::LeaseName;
+use pool_core::object::Kind;
+use pool_core::route::Delivery;
+use pool_core::{leader, writer};
+use simulator_models::kube::Resource;
+
+use super::{Happening, World};
+use crate::ccm::lease_object;
+use crate::leases::{NAMESPACE, object_name};
+use crate::plant::Plant;
+use crate::process::{Life, Process};
+use crate::replica::{Actor, Replica};
+use crate::weather;
+
+/// How long after a fault a process must see everything again.
+const SIGHT_US: u64 = 90_000_000;
+/// How long a process that was told to end is given, as a Pod is.
+const GRACE_US: u64 = 30_000_000;
+/// The longest time for which a process is stopped.
+const LONGEST_STOP_US: u64 = 180_000_000;
+/// The longest stall of a receiver.
+const LONGEST_STALL_US: u64 = 8_000_000;
+
+impl World {
+    /// A process starts in a place.
+    pub(super) fn start(&mut self, slot: usize) -> Result<(), String> {
+        let lives = self.processes.iter().filter(|process| process.slot == slot).count();
+        let mut random = self.fates.fork();
+        let mut process = Process::new(slot, lives, self.settings, self.plant, &mut random);
+        if self.stormy {
+            process.leases.trouble = if self.size.faults.leases { random.below(150) } else { 0 };
+            process.azure.sluggish = if self.size.faults.edges { random.below(80) } else { 0 };
+        }
+        let number = self.processes.len();
+        self.watchdog.start(self.now, Some(Arc::clone(&process.identity)), &self.settings);
+        self.note(format!("{} starts as process {number}", process.identity));
+        self.processes.push(process);
+        self.at(self.now + SIGHT_US, Happening::Sight(number, self.faults));
+        for (actor, delivery) in Replica::first_words() {
+            self.turn(number, &actor, vec![delivery])?;
+        }
+        self.tell_draining(number)
+    }
+
+    /// A process vanishes; what it has sent goes on without it.
+    pub(super) fn kill(&mut self, number: usize) {
+        let process = &mut self.processes[number];
+        if !process.is_there() {
+            return;
+        }
+        process.life = Life::Gone;
+        process.kubernetes.close(&mut self.kube);
+        process.leases.close(&mut self.kube);
+        let slot = process.slot;
+        self.watchdog.end(number);
+        self.note(format!("process {number} is gone"));
+        let pause = if self.stormy { self.fates.below(60_000_000) } else { 1_000_000 };
+        self.at(self.now + pause, Happening::Start(slot));
+    }
+
+    /// A process that was told to end has ended.
+    pub(super) fn done(&mut self, number: usize) -> Result<(), String> {
+        let process = &self.processes[number];
+        if !process.ending {
+            return Err(format!("W8: process {number} ends, and nobody has told it to"));
+        }
+        if self.watchdog.has_open_put(self.now, number) {
+            return Err(format!("W8: process {number} ends while a PUT of its is unanswered"));
+        }
+        self.kill(number);
+        Ok(())
+    }
+
+    /// A process that was stopped goes on.
+    pub(super) fn wake(&mut self, number: usize) {
+        if let Life::Stopped(until) = self.processes[number].life
+            && until <= self.now
+        {
+            self.processes[number].life = Life::Runs;
+            self.watchdog.wakes(self.now, number);
+            self.note(format!("process {number} goes on"));
+        }
+    }
+
+    fn stop(&mut self, number: usize, span: u64) {
+        let until = self.now + span;
+        if self.processes[number].life == Life::Runs {
+            self.processes[number].life = Life::Stopped(until);
+            self.note(format!("process {number} is stopped until {:.6}", until as f64 / 1e6));
+            self.blind(number, span);
+            // Before all that waits for it.
+            self.at(until, Happening::Wake(number));
+        }
+    }
+
+    fn blind(&mut self, number: usize, span: u64) {
+        self.faults += 1;
+        self.watchdog.blind(self.now, number, true);
+        self.at(self.now + span + SIGHT_US, Happening::Sight(number, self.faults));
+    }
+
+    /// All faults of a process end.
+    pub(super) fn heal(&mut self, number: usize) {
+        let process = &mut self.processes[number];
+        weather::clear_port(&mut process.kubernetes, &mut process.azure);
+        process.leases.trouble = 0;
+        process.leases.refused_until.clear();
+        process.leases.cut_until = 0;
+        process.azure.sluggish = 0;
+        process.azure.cut_until = 0;
+        process.stalled.clear();
+    }
+
+    /// Something happens to a process.
+    pub(super) fn fault(&mut self) -> Result<(), String> {
+        let pause = self.fates.between(4_000_000, 35_000_000);
+        self.at(self.now + pause, Happening::Fault);
+        let there: Vec<usize> =
+            (0..self.processes.len()).filter(|number| self.processes[*number].is_there()).collect();
+        let Some(number) = self.fates.pick(&there) else { return Ok(()) };
+        // Whoever leads is the more interesting.
+        let leads = |number: &usize| &*self.processes[*number].identity == self.watchdog.tenure.leader();
+        let leader = there.iter().copied().find(leads);
+        let number = if self.fates.per_mille(500) { leader.unwrap_or(number) } else { number };
+        let faults = self.size.faults;
+        if self.plant == Some(Plant::ConfirmedAtOnce) && self.fates.per_mille(500) {
+            self.eclipse(leader, &there);
+            return Ok(());
+        }
+        let often = if self.plant == Some(Plant::EmptiedIsReleased) { 500 } else { 50 };
+        if faults.leases && self.fates.per_mille(often) {
+            return self.take_away();
+        }
+        match self.fates.below(16) {
+            0..2 if faults.processes => self.kill(number),
+            2..5 if faults.processes => self.tell_to_end(number),
+            5 if faults.processes => {
+                let span = self.fates.between(1_000_000, LONGEST_STOP_US);
+                self.stop(number, span);
+            }
+            6..8 if faults.processes => return self.cut(number),
+            8..11 if faults.leases => {
+                let lease = LeaseName::ALL[self.fates.place(2)];
+                let until = self.now + self.fates.between(5_000_000, 120_000_000);
+                self.processes[number].leases.refused_until.insert(lease, until);
+                self.note(format!("requests about {lease:?} of process {number} fail"));
+            }
+            11..13 if faults.edges => self.stall_receiver(number),
+            13..15 if faults.kube => {
+                let kind = Kind::ALL[self.fates.place(3)];
+                self.stall_stream(number, kind);
+            }
+            15 if faults.kube && faults.processes => self.eclipse(leader, &there),
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// A person empties or deletes a Lease, whoever holds it.
+    fn take_away(&mut self) -> Result<(), String> {
+        let lease = LeaseName::ALL[self.fates.place(2)];
+        let Some(mut object) = lease_object(&self.kube, lease) else { return Ok(()) };
+        let is_deleted = self.fates.per_mille(300);
+        if is_deleted {
+            self.kube.delete(Resource::Leases, NAMESPACE, object_name(lease), self.now);
+        } else {
+            object["spec"]["holderIdentity"] = "".into();
+            self.kube.apply(object, self.now).expect("it is a Lease");
+        }
+        let left = lease_object(&self.kube, lease);
+        self.note(format!("a person takes {lease:?} away, deleted: {is_deleted}"));
+        self.watchdog.tenure.taken_away(self.now, lease, left.as_ref());
+        Ok(())
+    }
+
+    /// A process is told to end.
+    pub(super) fn tell_to_end(&mut self, number: usize) {
+        if !self.processes[number].is_there() || std::mem::replace(&mut self.processes[number].ending, true) {
+            return;
+        }
+        self.note(format!("process {number} is told to end"));
+        let shutdowns = [Delivery::Writer(writer::In::Shutdown), Delivery::Leader(leader::In::Shutdown)];
+        for delivery in shutdowns {
+            let (edge, _) = self.processes[number].replica.push(&Actor::Host, delivery);
+            self.depart(number, edge);
+        }
+        self.at(self.now + GRACE_US, Happening::Kill(number));
+    }
+
+    fn cut(&mut self, number: usize) -> Result<(), String> {
+        let span = self.fates.between(5_000_000, 120_000_000);
+        let until = self.now + span;
+        let from_arm = self.fates.per_mille(300);
+        let process = &mut self.processes[number];
+        process.leases.cut_until = until;
+        if from_arm {
+            process.azure.cut_until = until;
+        }
+        let effects = process.kubernetes.cut(&mut self.kube, until);
+        self.note(format!("process {number} is cut off for {span} us"));
+        self.blind(number, span);
+        self.follow(number, effects)
+    }
+
+    fn stall_receiver(&mut self, number: usize) {
+        let receivers = [
+            Actor::Informer,
+            Actor::Discovery,
+            Actor::Directory,
+            Actor::Registry,
+            Actor::Writer,
+            Actor::Leader,
+            Actor::Events,
+            Actor::Board,
+            Actor::KubernetesPort,
+            Actor::ArmPort,
+            Actor::Watcher(Kind::EndpointSlices),
+        ];
+        let receiver = receivers[self.fates.place(receivers.len())].clone();
+        let until = self.now + self.fates.between(500_000, LONGEST_STALL_US);
+        self.note(format!("{receiver:?} of process {number} stalls"));
+        self.processes[number].stalled.insert(receiver, until);
+    }
+
+    /// Everybody else sees no change of endpoints for a while, and in that while the leader is told to end.
+    fn eclipse(&mut self, leader: Option<usize>, there: &[usize]) {
+        let Some(leader) = leader else { return };
+        for other in there.iter().filter(|other| **other != leader) {
+            self.stall_stream(*other, Kind::EndpointSlices);
+        }
+        let at = self.now + self.fates.between(3_000_000, 30_000_000);
+        self.at(at, Happening::TellToEnd(leader));
+    }
+
+    fn stall_stream(&mut self, number: usize, kind: Kind) {
+        let span = self.fates.between(5_000_000, 90_000_000);
+        self.processes[number].kubernetes.stall(kind, self.now + span);
+        self.note(format!("stream of {kind:?} of process {number} stalls"));
+        self.blind(number, span);
+    }
+
+    /// A PUT is about to be sent: now and then that is the moment at which a process stops or vanishes.
+    pub(super) fn tempt(&mut self, number: usize) {
+        if self.stormy && self.size.faults.processes && self.fates.per_mille(50) {
+            if self.fates.per_mille(700) {
+                let span = self.fates.between(10_000_000, 150_000_000);
+                self.stop(number, span);
+            } else {
+                let at = self.now + self.fates.below(20_000);
+                self.at(at, Happening::Kill(number));
+            }
+        }
+    }
+
+    /// A planted bug: the shared Lease is let go of, whatever is unanswered.
+    pub(super) fn let_go_early(&mut self) -> Result<(), String> {
+        let Some(mut object) = lease_object(&self.kube, LeaseName::Shared) else { return Ok(()) };
+        if object["spec"]["holderIdentity"] == crate::leases::OURS && self.fates.per_mille(100) {
+            object["spec"]["holderIdentity"] = "".into();
+            self.kube.apply(object, self.now).expect("it is a Lease");
+            self.lease_written(LeaseName::Shared)?;
+        }
+        Ok(())
+    }
+
+    /// The weather of ARM changes.
+    pub(super) fn arm_weather(&mut self) {
+        let there: Vec<usize> =
+            (0..self.processes.len()).filter(|number| self.processes[*number].is_there()).collect();
+        let long = self.weather.per_mille(150);
+        let words = weather::change_arm(&mut self.weather, &mut self.arm, long);
+        let (twice, late) = weather::answers(&mut self.weather);
+        for number in there {
+            (self.processes[number].azure.twice, self.processes[number].azure.late) = (twice, late);
+        }
+        self.note(format!("weather: {words}, twice {twice}, late {late}"));
+        let pause = if long {
+            self.weather.between(120_000_000, 240_000_000)
+        } else {
+            self.weather.between(5_000_000, 40_000_000)
+        };
+        self.at(self.now + pause, Happening::ArmWeather);
+    }
+
+    /// The weather of the API server changes.
+    pub(super) fn kube_weather(&mut self) -> Result<(), String> {
+        let now = self.now;
+        weather::clear_kube(&mut self.kube);
+        let there: Vec<usize> =
+            (0..self.processes.len()).filter(|number| self.processes[*number].is_there()).collect();
+        let pause = self.weather.between(10_000_000, 60_000_000);
+        for number in &there {
+            self.processes[*number].kubernetes.posts_fail = 0;
+        }
+        if let Some(number) = self.weather.pick(&there) {
+            let port = &mut self.processes[number].kubernetes;
+            let (words, blind, effects) = weather::change_kube(&mut self.weather, &mut self.kube, port, now);
+            self.follow(number, effects)?;
+            if blind {
+                for number in there {
+                    self.blind(number, pause);
+                }
+            }
+            self.note(format!("weather: {words}"));
+        }
+        self.at(now + pause, Happening::KubeWeather);
+        Ok(())
+    }
+}

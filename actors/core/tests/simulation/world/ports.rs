@@ -1,0 +1,152 @@
+//! The ports of processes at work: what they are asked, what lands at the API server and at ARM, and when.
+
+use pool_core::arm::{ArmCall, ArmRequest};
+use pool_core::ids::CallId;
+use pool_core::lease::LeaseName;
+use pool_core::machine::Now;
+use pool_core::route::{ArmMessage, Delivery, KubernetesCall};
+use pool_core::sample::GateClass;
+use pool_core::writer;
+use serde_json::Value;
+use simulator_models::arm::Reply;
+
+use super::{Happening, Inner, World};
+use crate::azure::{Sent, class_of};
+use crate::ccm;
+use crate::kubernetes::Effect;
+use crate::leases::{LeaseStep, micro_time};
+use crate::plant::Plant;
+use crate::process::{Life, Process};
+use crate::trace::Entry;
+use crate::watchdog::Put;
+
+impl World {
+    /// A request about a Lease lands whatever becomes of its process; all else is the process's own.
+    pub(super) fn lease_step(
+        &mut self,
+        process: usize,
+        lease: LeaseName,
+        call: CallId,
+        step: LeaseStep,
+    ) -> Result<(), String> {
+        match (&step, self.processes[process].life) {
+            (LeaseStep::Land(..), _) | (_, Life::Runs) => {}
+            (_, Life::Stopped(until)) => {
+                self.at(until, Happening::Lease(process, lease, call, step));
+                return Ok(());
+            }
+            (_, Life::Gone) => return Ok(()),
+        }
+        let Process { leases, clock, .. } = &mut self.processes[process];
+        let effects = leases.step(&mut self.kube, self.now, clock, lease, call, step);
+        self.follow(process, effects)
+    }
+
+    pub(super) fn at_kubernetes(&mut self, process: usize, call: KubernetesCall) -> Result<(), String> {
+        let now = self.now;
+        let Process { kubernetes, leases, clock, .. } = &mut self.processes[process];
+        let effects = match call {
+            KubernetesCall::Open { call, kind, ask } => kubernetes.open(&mut self.kube, now, kind, call, ask),
+            KubernetesCall::Lease { call, lease, ask } => leases.call(now, clock, lease, call, &ask),
+            KubernetesCall::ConfigMap { .. } => Vec::new(),
+            KubernetesCall::CountLockFailures { call, since } => {
+                let ago = clock.now(now).since(since).as_micros();
+                let began = crate::clock::wall(now) - i64::try_from(ago).unwrap_or(0);
+                let count = ccm::lock_failures(&self.kube, &micro_time(began));
+                let told = writer::In::LockFailures(call, (now >= kubernetes.cut_until).then_some(count));
+                vec![Effect::TellAt(now + 2_000, Delivery::Writer(told))]
+            }
+            KubernetesCall::Post { call, event } => {
+                self.watchdog.on_post(now, process).map_err(|why| format!("{why}: {event:?}"))?;
+                kubernetes.post(now, call)
+            }
+        };
+        self.follow(process, effects)
+    }
+
+    pub(super) fn at_arm(&mut self, process: usize, batch: Vec<Delivery>) -> Result<(), String> {
+        for delivery in batch {
+            let Delivery::Arm(message) = delivery else { continue };
+            match message {
+                ArmMessage::Gates { reads_until, writes_until } => {
+                    let Process { azure, clock, .. } = &mut self.processes[process];
+                    azure.set_gates(reads_until, writes_until);
+                    let world = |until: Option<Now>| until.map(|until| clock.world(until));
+                    self.watchdog.on_gate(self.now, GateClass::Reads, world(reads_until))?;
+                    self.watchdog.on_gate(self.now, GateClass::Writes, world(writes_until))?;
+                }
+                ArmMessage::Call(call) => {
+                    let is_put = class_of(&call.request) == GateClass::Writes;
+                    let preparation = self.processes[process].azure.preparation();
+                    self.within(self.now + preparation, process, Inner::Send(Box::new(call)));
+                    if is_put {
+                        self.tempt(process);
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// A call is sent, unless the per-try policy refuses it at this very moment.
+    pub(super) fn send(&mut self, process: usize, call: ArmCall) -> Result<(), String> {
+        let now = self.now;
+        let Process { azure, clock, .. } = &mut self.processes[process];
+        if let Some(refusal) = azure.refusal(clock.now(now), &call.request) {
+            self.within(now + 1, process, Inner::Answered(call.id, Box::new(refusal), None));
+            return Ok(());
+        }
+        if now < azure.cut_until {
+            let taken = azure.no_way(now);
+            if let ArmRequest::PutPool { pool, .. } = &call.request {
+                self.watchdog.in_doubt(process, pool);
+            }
+            self.within(taken.arrives[0], process, Inner::Answered(call.id, Box::new(taken.answer), None));
+            return Ok(());
+        }
+        let sent = azure.send(&self.arm, now, &call);
+        self.watchdog.sends(now, process, class_of(&sent.request))?;
+        if let Some(put) = put_of(process, &sent) {
+            self.watchdog.sends_put(now, &put)?;
+        }
+        let transit = self.processes[process].azure.transit();
+        self.at(now + transit, Happening::Land(process, call.id, Box::new(sent)));
+        if self.plant == Some(Plant::LeaseLetGoEarly) {
+            self.let_go_early()?;
+        }
+        Ok(())
+    }
+
+    /// A request reaches ARM, whatever has become of the process that sent it.
+    pub(super) fn land(&mut self, process: usize, call: CallId, sent: &Sent) -> Result<(), String> {
+        let now = self.now;
+        let put = put_of(process, sent);
+        if let Some(put) = &put {
+            self.watchdog.before_put(&mut self.arm, now, put)?;
+        }
+        let reply: Reply = self.arm.handle(&sent.http, now);
+        let taken = self.processes[process].azure.taken(now, sent, &reply);
+        if let Some(put) = &put {
+            self.watchdog.after_put(&self.arm, now, put, &reply, taken.arrives[0]);
+        }
+        let entry =
+            Entry::Called(Box::new(sent.request.clone()), taken.arrives[0], Box::new(taken.answer.clone()));
+        self.trace.note(now, entry);
+        let mut throttled = taken.throttled;
+        for at in taken.arrives {
+            let answer = Box::new(taken.answer.clone());
+            self.within(at, process, Inner::Answered(call, answer, throttled.take()));
+        }
+        Ok(())
+    }
+}
+
+/// A request as the watchdog judges it, when it is a PUT.
+fn put_of(process: usize, sent: &Sent) -> Option<Put<'_>> {
+    let (ArmRequest::PutPool { pool, base, if_match, permit, .. }, Some(body)) = (&sent.request, &sent.body)
+    else {
+        return None;
+    };
+    let base = base.get::<Value>().expect("the document of a PUT is one of this port");
+    Some(Put { process, attempt: permit.attempt, pool, if_match: if_match.as_ref(), base, body })
+}

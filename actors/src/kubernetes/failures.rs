@@ -1,0 +1,208 @@
+//! Counts the lock failures that the cloud-controller-manager has told of: Warning events on Services that say that
+//! the shared Lease could not be taken (W7).
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use http::{StatusCode, header};
+use jiff::{SignedDuration, Timestamp};
+use kube::Client;
+use kube::client::Body;
+use serde::Deserialize;
+
+use super::follow::{chain, escaped, status_text};
+
+/// How long the whole count may take.
+const WITHIN: Duration = Duration::from_secs(10);
+/// Events in a page.
+const PAGE: u32 = 500;
+/// The most pages that are read.
+const PAGES: usize = 20;
+/// The finest that core/v1 times tell.
+const RESOLUTION: SignedDuration = SignedDuration::from_secs(1);
+/// What the messages of lock failures have in common, in lower case.
+const SAID: &str = "lock azure resources";
+
+/// Counts them; a refusal is told of once, until a count succeeds.
+#[derive(Clone)]
+pub(super) struct Counter {
+    client: Client,
+    denied: Arc<AtomicBool>,
+}
+
+/// Why they cannot be counted.
+#[derive(Debug, thiserror::Error)]
+enum Failure {
+    #[error("{0}")]
+    Denied(String),
+    #[error("{0}")]
+    Other(String),
+}
+
+impl Counter {
+    /// One that reads through this client.
+    pub(super) fn new(client: Client) -> Counter {
+        Counter { client, denied: Arc::new(AtomicBool::new(false)) }
+    }
+
+    /// How many there are that are not older than `since`; `None` when that cannot be read.
+    pub(super) async fn count(&self, since: Timestamp) -> Option<u32> {
+        let since = since.saturating_sub(RESOLUTION).unwrap_or(Timestamp::MIN);
+        match tokio::time::timeout(WITHIN, pages(&self.client, since)).await {
+            Ok(Ok(count)) => {
+                self.denied.store(false, Ordering::Relaxed);
+                return Some(count);
+            }
+            Ok(Err(Failure::Denied(why))) if !self.denied.swap(true, Ordering::Relaxed) => {
+                let remedy = "let the service account list events in all namespaces; until then the shared Lease is \
+                              left to others after each hold";
+                tracing::warn!(%why, remedy, "the API server does not let lock failures be counted");
+            }
+            Ok(Err(why)) => {
+                tracing::debug!(%why, "the lock failures of the cloud-controller-manager cannot be counted");
+            }
+            Err(_) => {
+                tracing::debug!("counting the lock failures of the cloud-controller-manager took too long");
+            }
+        }
+        None
+    }
+}
+
+async fn pages(client: &Client, since: Timestamp) -> Result<u32, Failure> {
+    let (mut count, mut next) = (0_u32, String::new());
+    for _ in 0..PAGES {
+        let page = read(client, &next).await?;
+        let of_page = page.items.iter().filter(|event| event.tells_since(since)).count();
+        count = count.saturating_add(u32::try_from(of_page).unwrap_or(u32::MAX));
+        next = page.metadata.next.unwrap_or_default();
+        if next.is_empty() {
+            return Ok(count);
+        }
+    }
+    match count {
+        0 => Err(Failure::Other("none among the first pages, and there are more".to_owned())),
+        _ => Ok(count),
+    }
+}
+
+async fn read(client: &Client, next: &str) -> Result<Page, Failure> {
+    let mut path =
+        format!("/api/v1/events?fieldSelector=involvedObject.kind%3DService%2Ctype%3DWarning&limit={PAGE}");
+    if !next.is_empty() {
+        path.push_str("&continue=");
+        path.push_str(&escaped(next));
+    }
+    let request = http::Request::get(path)
+        .header(header::ACCEPT, "application/json")
+        .body(Body::empty())
+        .map_err(|error| Failure::Other(chain(&error)))?;
+    let answer = client.send(request).await.map_err(|error| Failure::Other(chain(&error)))?;
+    let status = answer.status();
+    let body = answer.into_body().collect_bytes().await.map_err(|error| Failure::Other(chain(&error)))?;
+    if !status.is_success() {
+        let said = status_text(status, &body);
+        return Err(match status {
+            StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => Failure::Denied(said),
+            _ => Failure::Other(said),
+        });
+    }
+    serde_json::from_slice(&body).map_err(|error| Failure::Other(error.to_string()))
+}
+
+#[derive(Deserialize)]
+struct Page {
+    #[serde(default)]
+    metadata: PageMetadata,
+    #[serde(default)]
+    items: Vec<Event>,
+}
+
+#[derive(Deserialize, Default)]
+struct PageMetadata {
+    #[serde(rename = "continue")]
+    next: Option<String>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Event {
+    message: Option<String>,
+    last_timestamp: Option<String>,
+    event_time: Option<String>,
+    series: Option<Series>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Series {
+    last_observed_time: Option<String>,
+}
+
+impl Event {
+    /// Whether it tells of a lock failure that happened, for the last time, not before a moment.
+    fn tells_since(&self, since: Timestamp) -> bool {
+        let observed = self.series.as_ref().and_then(|series| series.last_observed_time.as_ref());
+        let times = [self.last_timestamp.as_ref(), observed, self.event_time.as_ref()];
+        let last = times.into_iter().flatten().filter_map(|text| text.parse::<Timestamp>().ok()).max();
+        let said = self.message.as_deref().unwrap_or_default().to_ascii_lowercase();
+        last.is_some_and(|last| last >= since) && said.contains(SAID)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+    use simulator::models::kube::Resource;
+    use simulator::{Fakes, Settings};
+
+    fn event(name: &str, kind: &str, severity: &str, message: &str, times: &Value) -> Value {
+        let mut event = json!({
+            "apiVersion": "v1", "kind": "Event", "metadata": { "name": name, "namespace": "shop" },
+            "involvedObject": { "kind": kind, "namespace": "shop", "name": "web" }, "type": severity,
+            "reason": "SyncLoadBalancerFailed", "message": message,
+        });
+        for (key, time) in times.as_object().expect("an object") {
+            event[key] = time.clone();
+        }
+        event
+    }
+
+    #[tokio::test]
+    async fn w7_lock_failures_of_services_count_from_the_moment_on() {
+        let fakes = Fakes::start(Settings::default()).await.expect("loopback has free ports");
+        let config = kube::Config::new(fakes.kubernetes_url.parse().expect("an address"));
+        let client = Client::try_from(config).expect("a client");
+        let lock = "Error syncing load balancer: failed due to fail to LOCK Azure resources: held";
+        let last = |time: &str| json!({ "lastTimestamp": time });
+        let series = json!({
+            "lastTimestamp": "2026-01-01T11:00:00Z", "eventTime": "2026-01-01T11:00:00.000000Z",
+            "series": { "count": 3, "lastObservedTime": "2026-01-01T12:00:09.000000Z" },
+        });
+        let events = vec![
+            event("newer", "Service", "Warning", lock, &last("2026-01-01T12:00:05Z")),
+            event("same-second", "Service", "Warning", lock, &last("2026-01-01T12:00:00Z")),
+            event("series", "Service", "Warning", lock, &series),
+            event("older", "Service", "Warning", lock, &last("2026-01-01T11:59:58Z")),
+            event("other-text", "Service", "Warning", "quota", &last("2026-01-01T12:00:05Z")),
+            event("normal", "Service", "Normal", lock, &last("2026-01-01T12:00:05Z")),
+            event("node", "Node", "Warning", lock, &last("2026-01-01T12:00:05Z")),
+            event("no-time", "Service", "Warning", lock, &json!({})),
+            event("wrong-time", "Service", "Warning", lock, &last("noon")),
+        ];
+        fakes.apply(events).await.expect("the model takes them");
+        let since: Timestamp = "2026-01-01T12:00:00.500Z".parse().expect("a time");
+        let counter = Counter::new(client);
+        assert_eq!(counter.count(since).await, Some(3));
+        assert!(!counter.denied.load(Ordering::Relaxed));
+
+        fakes.plant(|model| model.forbid(Resource::Events)).await;
+        assert_eq!(counter.count(since).await, None);
+        assert!(counter.denied.load(Ordering::Relaxed), "it is told once");
+        fakes.plant(|model| model.permit(Resource::Events)).await;
+        assert_eq!(counter.count(since).await, Some(3));
+        assert!(!counter.denied.load(Ordering::Relaxed));
+    }
+}

@@ -1,0 +1,181 @@
+//! A Lease between its JSON and what the machines are told of it. What nobody here knows survives a replacement.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use pool_core::arm::Document;
+use pool_core::lease::{GateTimes, LeaseEdit, LeaseFacts, LeaseName};
+use pool_core::machine::Now;
+use pool_core::object::ResourceVersion;
+use serde_json::{Map, Value, json};
+
+use super::Place;
+use crate::clock::Clock;
+
+/// Until when ARM's gate of reads is closed; on our own Lease alone (W8).
+const READS_UNTIL: &str = "azure-backend-pool-controller.io/reads-throttled-until";
+/// Until when ARM's gate of writes is closed; on our own Lease alone (W8).
+const WRITES_UNTIL: &str = "azure-backend-pool-controller.io/writes-throttled-until";
+/// Who has written under the shared Lease last; the cloud-controller-manager forgets its caches when it was not it.
+const PREVIOUS_HOLDER: &str = "aks-managed-resource-locker-previous-holder";
+
+/// A Lease as the API server has sent it, or one that is to be created.
+pub(super) struct LeaseDocument(Map<String, Value>);
+
+/// Why JSON is no Lease that can be used.
+#[derive(Debug, thiserror::Error)]
+#[error("{field}: expected {expected}, found {found}")]
+pub(super) struct Unusable {
+    field: &'static str,
+    expected: &'static str,
+    found: String,
+}
+
+/// What a state of a Lease says. Only what cannot be understood at all is refused.
+pub(super) fn facts(lease: LeaseName, value: Value, clock: Clock) -> Result<LeaseFacts, Unusable> {
+    let Value::Object(document) = value else {
+        return Err(unusable("Lease", "an object", &value));
+    };
+    let metadata = &document.get("metadata").unwrap_or(&Value::Null);
+    let version = metadata["resourceVersion"].as_str().filter(|version| !version.is_empty());
+    let version = version
+        .ok_or_else(|| unusable("metadata.resourceVersion", "a text", &metadata["resourceVersion"]))?;
+    let spec = document.get("spec").unwrap_or(&Value::Null);
+    if !spec.is_object() && !spec.is_null() {
+        return Err(unusable("spec", "an object", spec));
+    }
+    let holder = match &spec["holderIdentity"] {
+        Value::Null => None,
+        Value::String(holder) => Some(holder.as_str()).filter(|holder| !holder.is_empty()),
+        found @ (Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_)) => {
+            return Err(unusable("spec.holderIdentity", "a text", found));
+        }
+    };
+    // A number below zero says nothing; the API's own type ends at 2³¹.
+    let seconds = whole(spec, "leaseDurationSeconds", "spec.leaseDurationSeconds")?.filter(|all| *all >= 0);
+    let seconds = seconds.map(|all| all.min(i32::MAX.into()).unsigned_abs());
+    let transitions = whole(spec, "leaseTransitions", "spec.leaseTransitions")?.unwrap_or(0);
+    let renewed: Option<Timestamp> = spec["renewTime"].as_str().and_then(|text| text.parse().ok());
+    let ago = |renewed: Timestamp| {
+        Duration::try_from(clock.wall().duration_since(renewed)).unwrap_or(Duration::ZERO)
+    };
+    let gates = match lease {
+        LeaseName::Own => gates(&metadata["annotations"], clock),
+        LeaseName::Shared => GateTimes::default(),
+    };
+    Ok(LeaseFacts {
+        lease,
+        holder: holder.map(Into::into),
+        duration: seconds.map(Duration::from_secs),
+        renewed_ago: renewed.map(ago),
+        transitions: u64::try_from(transitions).unwrap_or(0),
+        version: ResourceVersion(version.into()),
+        gates,
+        document: Document::new(LeaseDocument(document)),
+    })
+}
+
+fn unusable(field: &'static str, expected: &'static str, found: &Value) -> Unusable {
+    let found = match found {
+        Value::Null => "nothing",
+        Value::Bool(_) => "a switch",
+        Value::Number(_) => "a number",
+        Value::String(text) if text.is_empty() => "an empty text",
+        Value::String(_) => "a text",
+        Value::Array(_) => "a list",
+        Value::Object(_) => "an object",
+    };
+    Unusable { field, expected, found: found.to_owned() }
+}
+
+/// A whole number; one that is too large for its type is as large as that.
+fn whole(spec: &Value, key: &str, field: &'static str) -> Result<Option<i64>, Unusable> {
+    match &spec[key] {
+        Value::Null => Ok(None),
+        Value::Number(number) => match number.as_i64() {
+            Some(number) => Ok(Some(number)),
+            None if number.is_u64() => Ok(Some(i64::MAX)),
+            None => Err(Unusable { field, expected: "a whole number", found: number.to_string() }),
+        },
+        found @ (Value::Bool(_) | Value::String(_) | Value::Array(_) | Value::Object(_)) => {
+            Err(unusable(field, "a whole number", found))
+        }
+    }
+}
+
+fn gates(annotations: &Value, clock: Clock) -> GateTimes {
+    let read = |key: &str| {
+        let text = annotations[key].as_str()?;
+        let Ok(until) = text.parse::<Timestamp>() else {
+            tracing::info!(annotation = key, value = text, "an annotation of our Lease is no time");
+            return None;
+        };
+        let left = clock.until(until);
+        (!left.is_zero()).then(|| clock.now().plus(left))
+    };
+    GateTimes { reads_until: read(READS_UNTIL), writes_until: read(WRITES_UNTIL) }
+}
+
+impl LeaseDocument {
+    /// One that does not exist yet.
+    pub(super) fn new(place: &Place) -> LeaseDocument {
+        let body = json!({
+            "apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
+            "metadata": { "name": &*place.name, "namespace": &*place.namespace },
+        });
+        let Value::Object(body) = body else { unreachable!("it is written as an object") };
+        LeaseDocument(body)
+    }
+
+    /// The document with the edit carried out, as the body of a request that is sent now.
+    pub(super) fn edited(&self, edit: &LeaseEdit, clock: Clock) -> Vec<u8> {
+        let mut whole = self.0.clone();
+        // What the API calls a MicroTime: six digits, no more and no less.
+        let now = format!("{:.6}", clock.wall());
+        let spec = object(&mut whole, "spec");
+        spec.insert("holderIdentity".to_owned(), edit.holder.as_deref().unwrap_or_default().into());
+        spec.insert("leaseDurationSeconds".to_owned(), edit.duration.as_secs().max(1).into());
+        if edit.acquired {
+            spec.insert("acquireTime".to_owned(), now.as_str().into());
+        }
+        spec.insert("renewTime".to_owned(), now.into());
+        if edit.transition {
+            let before = spec.get("leaseTransitions").and_then(Value::as_i64).unwrap_or(0);
+            let after = before.max(0).saturating_add(1).min(i32::MAX.into());
+            spec.insert("leaseTransitions".to_owned(), after.into());
+        }
+        if edit.previous_holder.is_some() || edit.gates.is_some() {
+            let annotations = object(object(&mut whole, "metadata"), "annotations");
+            if let Some(previous) = &edit.previous_holder {
+                annotations.insert(PREVIOUS_HOLDER.to_owned(), (&**previous).into());
+            }
+            if let Some(gates) = &edit.gates {
+                note(annotations, READS_UNTIL, gates.reads_until, clock);
+                note(annotations, WRITES_UNTIL, gates.writes_until, clock);
+            }
+        }
+        Value::Object(whole).to_string().into_bytes()
+    }
+}
+
+/// Notes until when a gate is closed, or that it is open.
+fn note(annotations: &mut Map<String, Value>, key: &str, until: Option<Now>, clock: Clock) {
+    match until {
+        Some(until) => {
+            let until = format!("{:.3}", clock.timestamp_of(until));
+            annotations.insert(key.to_owned(), until.into());
+        }
+        None => {
+            annotations.shift_remove(key);
+        }
+    }
+}
+
+/// The object below a key; whatever else stands there makes way for one.
+fn object<'a>(whole: &'a mut Map<String, Value>, key: &str) -> &'a mut Map<String, Value> {
+    let value = whole.entry(key).or_insert(Value::Null);
+    if !value.is_object() {
+        *value = Value::Object(Map::new());
+    }
+    value.as_object_mut().expect("it was made an object")
+}

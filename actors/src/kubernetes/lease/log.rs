@@ -1,0 +1,214 @@
+//! What is told to people about a Lease: who has it, and that it cannot be read or written. Each once, however often
+//! it is asked.
+
+use std::sync::Arc;
+
+use pool_core::lease::{LeaseAnswer, LeaseAsk, LeaseEdit, LeaseFailure, LeaseName};
+
+use super::Place;
+
+/// What was asked, as far as people care.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(in crate::kubernetes) enum Asked {
+    /// How it stands.
+    State,
+    /// That this holder has it from now on.
+    Take(Arc<str>),
+    /// That its holder goes on having it.
+    Keep,
+    /// That nobody has it from now on.
+    LetGo,
+    /// To be told when it changes.
+    Change,
+}
+
+impl Asked {
+    /// The kind of request, as people read it.
+    fn kind(&self) -> &'static str {
+        match self {
+            Asked::State => "read",
+            Asked::Take(_) | Asked::Keep | Asked::LetGo => "write",
+            Asked::Change => "watch",
+        }
+    }
+}
+
+impl From<&LeaseAsk> for Asked {
+    fn from(ask: &LeaseAsk) -> Asked {
+        let write = |edit: &LeaseEdit| match &edit.holder {
+            None => Asked::LetGo,
+            Some(holder) if edit.acquired => Asked::Take(Arc::clone(holder)),
+            Some(_) => Asked::Keep,
+        };
+        match ask {
+            LeaseAsk::Get => Asked::State,
+            LeaseAsk::Create(edit) | LeaseAsk::Replace(_, edit) => write(edit),
+            LeaseAsk::Await(..) => Asked::Change,
+        }
+    }
+}
+
+/// What was told about one Lease so far.
+#[derive(Default)]
+pub(in crate::kubernetes) struct Told {
+    /// The name under which we have it.
+    ours: Option<Arc<str>>,
+    troubles: Troubles,
+}
+
+/// What stands in the way of each kind of request: one that succeeds says nothing of the others.
+#[derive(Default)]
+struct Troubles {
+    reads: Trouble,
+    writes: Trouble,
+    watches: Trouble,
+}
+
+/// What stands in the way.
+#[derive(Clone, Copy, PartialEq, Eq, Default)]
+enum Trouble {
+    #[default]
+    Nothing,
+    Denied,
+    Failing,
+}
+
+impl Told {
+    /// Takes note of a request. A Lease that is being let go of is not lost, whoever sees it first.
+    pub(in crate::kubernetes) fn asked(&mut self, asked: &Asked) {
+        if *asked == Asked::LetGo {
+            self.ours = None;
+        }
+    }
+
+    /// Takes in an answer, and says what is new.
+    pub(in crate::kubernetes) fn heard(
+        &mut self,
+        lease: LeaseName,
+        place: &Place,
+        asked: &Asked,
+        answer: &LeaseAnswer,
+    ) {
+        if let Some(news) = self.troubles.news(asked, answer) {
+            tell(place, asked, &news);
+        }
+        match answer {
+            LeaseAnswer::Seen(facts) => {
+                match asked {
+                    Asked::Take(holder) => {
+                        self.ours = Some(Arc::clone(holder));
+                        match lease {
+                            LeaseName::Own => tracing::info!(lease = %place, %holder, "took the Lease"),
+                            // Taken and let go of with every few writes.
+                            LeaseName::Shared => tracing::debug!(lease = %place, %holder, "took the Lease"),
+                        }
+                    }
+                    Asked::LetGo => match lease {
+                        LeaseName::Own => tracing::info!(lease = %place, "let go of the Lease"),
+                        LeaseName::Shared => tracing::debug!(lease = %place, "let go of the Lease"),
+                    },
+                    Asked::State | Asked::Keep | Asked::Change => {
+                        self.compare(place, facts.holder.as_deref());
+                    }
+                }
+            }
+            LeaseAnswer::Absent => self.compare(place, None),
+            LeaseAnswer::Conflict | LeaseAnswer::Unchanged | LeaseAnswer::Failed(_) => {}
+        }
+    }
+
+    fn compare(&mut self, place: &Place, holder: Option<&str>) {
+        if self.ours.is_some() && self.ours.as_deref() != holder {
+            self.ours = None;
+            let holder = holder.unwrap_or("nobody");
+            tracing::info!(lease = %place, holder, "lost the Lease");
+        }
+    }
+}
+
+/// What people are told of requests that fail.
+#[derive(Clone, PartialEq, Eq, Debug)]
+enum News {
+    /// They succeed again.
+    Well,
+    /// They are denied.
+    Denied(Arc<str>),
+    /// They fail.
+    Failing(Arc<str>),
+}
+
+impl Troubles {
+    fn of(&mut self, asked: &Asked) -> &mut Trouble {
+        match asked {
+            Asked::State => &mut self.reads,
+            Asked::Take(_) | Asked::Keep | Asked::LetGo => &mut self.writes,
+            Asked::Change => &mut self.watches,
+        }
+    }
+
+    /// What an answer says that was not told yet.
+    fn news(&mut self, asked: &Asked, answer: &LeaseAnswer) -> Option<News> {
+        let trouble = self.of(asked);
+        match answer {
+            LeaseAnswer::Seen(_) | LeaseAnswer::Absent | LeaseAnswer::Conflict | LeaseAnswer::Unchanged => {
+                (std::mem::take(trouble) != Trouble::Nothing).then_some(News::Well)
+            }
+            LeaseAnswer::Failed(LeaseFailure::Denied(why)) if *trouble != Trouble::Denied => {
+                *trouble = Trouble::Denied;
+                Some(News::Denied(Arc::clone(why)))
+            }
+            // A watch may break off, and then the Lease is read.
+            LeaseAnswer::Failed(LeaseFailure::Other(why))
+                if *trouble == Trouble::Nothing && *asked != Asked::Change =>
+            {
+                *trouble = Trouble::Failing;
+                Some(News::Failing(Arc::clone(why)))
+            }
+            LeaseAnswer::Failed(LeaseFailure::Denied(why) | LeaseFailure::Other(why)) => {
+                tracing::debug!(?asked, %why, "a request about a Lease failed");
+                None
+            }
+        }
+    }
+}
+
+fn tell(place: &Place, asked: &Asked, news: &News) {
+    let request = asked.kind();
+    match news {
+        News::Well => tracing::info!(lease = %place, request, "the Lease can be read and written again"),
+        News::Denied(why) => {
+            let remedy = "let the service account get, create, update and watch this Lease; nothing is written \
+                          to Azure without it";
+            tracing::warn!(lease = %place, request, %why, remedy, "the API server refuses a Lease");
+        }
+        News::Failing(why) => {
+            let remedy = "check that the API server is up and reachable; it is tried again";
+            tracing::warn!(lease = %place, request, %why, remedy, "a Lease cannot be read or written");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn w8_what_is_denied_is_told_once_though_other_requests_succeed() {
+        let mut troubles = Troubles::default();
+        let why: Arc<str> = Arc::from("HTTP 403");
+        let denied = LeaseAnswer::Failed(LeaseFailure::Denied(Arc::clone(&why)));
+        let failing = LeaseAnswer::Failed(LeaseFailure::Other(Arc::clone(&why)));
+        for asked in [Asked::Change, Asked::Keep] {
+            assert_eq!(troubles.news(&asked, &denied), Some(News::Denied(Arc::clone(&why))));
+            for _ in 0..3 {
+                assert_eq!(troubles.news(&Asked::State, &LeaseAnswer::Absent), None);
+                assert_eq!(troubles.news(&asked, &denied), None);
+            }
+        }
+        assert_eq!(troubles.news(&Asked::Take(Arc::from("us")), &LeaseAnswer::Conflict), Some(News::Well));
+        assert_eq!(troubles.news(&Asked::LetGo, &failing), Some(News::Failing(Arc::clone(&why))));
+        assert_eq!(troubles.news(&Asked::Keep, &failing), None);
+        assert_eq!(troubles.news(&Asked::Change, &LeaseAnswer::Unchanged), Some(News::Well));
+        assert_eq!(troubles.news(&Asked::Change, &failing), None, "a watch may break off");
+    }
+}

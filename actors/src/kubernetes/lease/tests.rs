@@ -1,0 +1,379 @@
+//! Leases against the model of an API server behind real HTTP, and against answers that none would give.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use kube::Client;
+use pool_core::lease::{GateTimes, LeaseAnswer, LeaseAsk, LeaseEdit, LeaseFacts, LeaseFailure, LeaseName};
+use pool_core::object::ResourceVersion;
+use serde_json::{Value, json};
+use simulator::models::kube::Resource;
+use simulator::{Fakes, Settings};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpListener;
+
+use super::document::{LeaseDocument, facts};
+use super::{Place, Requests};
+use crate::azure::Effects;
+use crate::clock::Clock;
+
+const NAME: &str = "aks-managed-resource-locker";
+
+fn place() -> Place {
+    Place { namespace: Arc::from("kube-system"), name: Arc::from(NAME) }
+}
+
+fn requests(url: &str, effects: Effects) -> Requests {
+    let config = kube::Config::new(url.parse().unwrap());
+    let client = Client::try_from(config).unwrap();
+    Requests { client, clock: Clock::start(), effects, lease: LeaseName::Own, place: place() }
+}
+
+async fn stage() -> (Fakes, Requests) {
+    let fakes = Fakes::start(Settings::default()).await.unwrap();
+    let requests = requests(&fakes.kubernetes_url, Effects::Carried);
+    (fakes, requests)
+}
+
+fn edit(holder: Option<&str>) -> LeaseEdit {
+    LeaseEdit {
+        holder: holder.map(Arc::from),
+        duration: Duration::from_secs(45),
+        acquired: false,
+        transition: false,
+        previous_holder: None,
+        gates: None,
+    }
+}
+
+fn seen(answer: LeaseAnswer) -> Arc<LeaseFacts> {
+    let LeaseAnswer::Seen(facts) = answer else { panic!("expected a state, not {answer:?}") };
+    facts
+}
+
+fn failed(answer: LeaseAnswer) -> String {
+    let LeaseAnswer::Failed(LeaseFailure::Other(why)) = answer else {
+        panic!("expected a failure, not {answer:?}")
+    };
+    why.to_string()
+}
+
+async fn stored(fakes: &Fakes) -> Option<Value> {
+    fakes.cluster.ask(|cluster, _| cluster.model.get(Resource::Leases, "kube-system", NAME)).await
+}
+
+#[tokio::test]
+async fn w8_a_lease_is_made_kept_and_let_go_of_and_the_newest_state_alone_can_be_replaced() {
+    let (fakes, requests) = stage().await;
+    assert!(matches!(requests.carry_out(LeaseAsk::Get).await, LeaseAnswer::Absent));
+    let taken = LeaseEdit { acquired: true, ..edit(Some("us")) };
+    let made = seen(requests.carry_out(LeaseAsk::Create(taken.clone())).await);
+    assert_eq!((made.holder.as_deref(), made.duration), (Some("us"), Some(Duration::from_secs(45))));
+    assert!(made.renewed_ago.is_some_and(|ago| ago < Duration::from_secs(60)));
+    assert!(matches!(requests.carry_out(LeaseAsk::Create(taken)).await, LeaseAnswer::Conflict));
+
+    let renewal = LeaseAsk::Replace(Arc::clone(&made), edit(Some("us")));
+    let renewed = seen(requests.carry_out(renewal.clone()).await);
+    assert_ne!(renewed.version, made.version);
+    assert!(matches!(requests.carry_out(renewal).await, LeaseAnswer::Conflict));
+
+    let release = LeaseEdit { duration: Duration::from_secs(1), ..edit(None) };
+    let released = seen(requests.carry_out(LeaseAsk::Replace(renewed, release.clone())).await);
+    assert_eq!((released.holder.as_deref(), released.duration), (None, Some(Duration::from_secs(1))));
+    assert_eq!(seen(requests.carry_out(LeaseAsk::Get).await).version, released.version);
+
+    assert!(fakes.delete(Resource::Leases, "kube-system", NAME).await);
+    let gone = requests.carry_out(LeaseAsk::Replace(released, release)).await;
+    assert!(matches!(gone, LeaseAnswer::Absent | LeaseAnswer::Conflict), "{gone:?}");
+}
+
+#[tokio::test]
+async fn w7_what_others_wrote_into_a_lease_survives_a_replacement() {
+    let (fakes, requests) = stage().await;
+    let lease = json!({
+        "apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
+        "metadata": {
+            "name": NAME, "namespace": "kube-system", "labels": { "of": "somebody" },
+            "annotations": { "other/note": "kept", "aks-managed-resource-locker-previous-holder": "ccm" },
+        },
+        "spec": {
+            "holderIdentity": "", "leaseDurationSeconds": 900, "leaseTransitions": 6, "strategy": "OldestEmulationVersion",
+            "acquireTime": "2026-01-01T00:00:00.000000Z", "renewTime": "2026-01-01T00:00:00.000000Z",
+        },
+    });
+    fakes.apply(vec![lease]).await.unwrap();
+    let before = seen(requests.carry_out(LeaseAsk::Get).await);
+    assert_eq!((before.holder.as_deref(), before.transitions), (None, 6));
+    let take = LeaseEdit {
+        acquired: true,
+        transition: true,
+        previous_holder: Some(Arc::from("us")),
+        ..edit(Some("us"))
+    };
+    let after = seen(requests.carry_out(LeaseAsk::Replace(before, take)).await);
+    assert_eq!(after.transitions, 7);
+    let stored = stored(&fakes).await.unwrap();
+    let metadata = &stored["metadata"];
+    assert_eq!(metadata["labels"]["of"], "somebody");
+    assert_eq!(metadata["annotations"]["other/note"], "kept");
+    assert_eq!(metadata["annotations"]["aks-managed-resource-locker-previous-holder"], "us");
+    assert_eq!(stored["spec"]["strategy"], "OldestEmulationVersion");
+    assert_eq!(stored["spec"]["acquireTime"], stored["spec"]["renewTime"]);
+    assert_ne!(stored["spec"]["renewTime"], "2026-01-01T00:00:00.000000Z");
+}
+
+#[tokio::test]
+async fn w8_a_release_is_heard_of_by_whoever_waits_for_it_while_other_requests_go_on() {
+    let (_fakes, requests) = stage().await;
+    let made = seen(requests.carry_out(LeaseAsk::Create(edit(Some("them")))).await);
+    let waiting = requests.clone();
+    let version = made.version.clone();
+    let waiter =
+        tokio::spawn(
+            async move { waiting.carry_out(LeaseAsk::Await(version, Duration::from_secs(300))).await },
+        );
+    let released = seen(requests.carry_out(LeaseAsk::Replace(made, edit(None))).await);
+    let heard = seen(waiter.await.unwrap());
+    assert_eq!((heard.holder.as_deref(), &heard.version), (None, &released.version));
+}
+
+#[tokio::test]
+async fn w7_a_lease_that_nobody_has_written_for_long_is_watched_all_the_same() {
+    let (fakes, requests) = stage().await;
+    let old = seen(requests.carry_out(LeaseAsk::Create(edit(None))).await);
+    let made = seen(requests.carry_out(LeaseAsk::Replace(Arc::clone(&old), edit(Some("them")))).await);
+    // The server keeps no change from before this moment.
+    fakes
+        .apply(vec![json!({ "apiVersion": "v1", "kind": "Node", "metadata": { "name": "n" } })])
+        .await
+        .unwrap();
+    fakes.plant(|model| model.compact()).await;
+    let second = LeaseAsk::Await(made.version.clone(), Duration::from_secs(1));
+    assert!(matches!(requests.carry_out(second).await, LeaseAnswer::Unchanged));
+
+    let waiting = requests.clone();
+    let ask = LeaseAsk::Await(made.version.clone(), Duration::from_secs(300));
+    let waiter = tokio::spawn(async move { waiting.carry_out(ask).await });
+    let released = seen(requests.carry_out(LeaseAsk::Replace(made, edit(None))).await);
+    assert_eq!(seen(waiter.await.unwrap()).version, released.version);
+
+    let missed = LeaseAsk::Await(old.version.clone(), Duration::from_secs(300));
+    assert_eq!(seen(requests.carry_out(missed).await).version, released.version, "the newest, at once");
+}
+
+#[tokio::test]
+async fn w8_a_refusal_by_access_control_is_told_apart_from_trouble() {
+    let (fakes, requests) = stage().await;
+    fakes.plant(|model| model.forbid(Resource::Leases)).await;
+    let version = ResourceVersion("1".into());
+    for ask in [LeaseAsk::Get, LeaseAsk::Create(edit(None)), LeaseAsk::Await(version, Duration::from_secs(1))]
+    {
+        let answer = requests.carry_out(ask).await;
+        let LeaseAnswer::Failed(LeaseFailure::Denied(why)) = answer else { panic!("{answer:?}") };
+        assert!(why.contains("HTTP 403") && why.contains("leases"), "{why}");
+    }
+    fakes.plant(|model| model.permit(Resource::Leases)).await;
+    fakes.plant(|model| model.down(true)).await;
+    failed(requests.carry_out(LeaseAsk::Get).await);
+}
+
+#[tokio::test]
+async fn c4_a_dry_run_writes_no_lease() {
+    let (fakes, carried) = stage().await;
+    let withheld = requests(&fakes.kubernetes_url, Effects::Withheld);
+    failed(withheld.carry_out(LeaseAsk::Create(edit(Some("us")))).await);
+    assert_eq!(stored(&fakes).await, None);
+    let made = seen(carried.carry_out(LeaseAsk::Create(edit(Some("them")))).await);
+    failed(withheld.carry_out(LeaseAsk::Replace(made, edit(Some("us")))).await);
+    assert_eq!(stored(&fakes).await.unwrap()["spec"]["holderIdentity"], "them");
+    assert_eq!(seen(withheld.carry_out(LeaseAsk::Get).await).holder.as_deref(), Some("them"));
+}
+
+/// Requests to a server that answers the first one with these bytes, and closes unless it is to go on.
+async fn against(answer: String, goes_on: bool) -> Requests {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    drop(tokio::spawn(async move {
+        let (mut socket, _) = listener.accept().await.unwrap();
+        let mut request = Vec::new();
+        while !request.windows(4).any(|end| end == b"\r\n\r\n") {
+            assert_ne!(socket.read_buf(&mut request).await.unwrap(), 0);
+        }
+        socket.write_all(answer.as_bytes()).await.unwrap();
+        if goes_on {
+            while socket.read_buf(&mut request).await.is_ok_and(|read| read > 0) {}
+        }
+    }));
+    requests(&url, Effects::Carried)
+}
+
+async fn watched(lines: &[Value]) -> LeaseAnswer {
+    let body: String = lines.iter().map(|line| format!("{line}\n")).collect();
+    let head = "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\nconnection: close\r\n\r\n";
+    let ask = LeaseAsk::Await(ResourceVersion("7".into()), Duration::from_secs(300));
+    against(format!("{head}{body}"), false).await.carry_out(ask).await
+}
+
+#[tokio::test]
+async fn w8_a_watch_answers_with_its_first_event_that_says_something() {
+    let lease = json!({ "metadata": { "resourceVersion": "9" }, "spec": { "holderIdentity": "them" } });
+    let modified = json!({ "type": "MODIFIED", "object": lease });
+    let bookmark = json!({ "type": "BOOKMARK", "object": { "metadata": { "resourceVersion": "8" } } });
+    assert_eq!(&*seen(watched(&[bookmark.clone(), modified.clone()]).await).version.0, "9");
+    assert_eq!(&*seen(watched(&[modified]).await).version.0, "9");
+    assert!(matches!(watched(&[json!({ "type": "DELETED", "object": lease })]).await, LeaseAnswer::Absent));
+    assert!(matches!(watched(&[bookmark]).await, LeaseAnswer::Unchanged));
+    let expired = json!({ "type": "ERROR", "object": { "code": 410, "message": "too old" } });
+    assert_eq!(failed(watched(&[expired]).await), "too old");
+    failed(watched(&[json!("nonsense")]).await);
+    failed(watched(&[json!({ "type": "MODIFIED", "object": { "metadata": {} } })]).await);
+}
+
+fn told(kind: &str, version: u32) -> Value {
+    json!({ "type": kind, "object": { "metadata": { "resourceVersion": version.to_string() } } })
+}
+
+#[tokio::test]
+async fn w8_a_watch_passes_over_the_known_state_and_tells_of_an_older_one_that_nothing_follows() {
+    let answer = watched(&[told("ADDED", 7), told("MODIFIED", 9)]).await;
+    assert_eq!(&*seen(answer).version.0, "9");
+    assert!(matches!(watched(&[told("ADDED", 7)]).await, LeaseAnswer::Unchanged));
+    assert!(matches!(watched(&[told("ADDED", 7), told("DELETED", 8)]).await, LeaseAnswer::Absent));
+    // A cache that lags behind.
+    assert!(matches!(watched(&[told("ADDED", 6), told("MODIFIED", 7)]).await, LeaseAnswer::Unchanged));
+    let answer = watched(&[told("ADDED", 5), told("MODIFIED", 6), told("MODIFIED", 8)]).await;
+    assert_eq!(&*seen(answer).version.0, "8");
+    // Storage that was restored from a backup.
+    assert_eq!(&*seen(watched(&[told("ADDED", 6)]).await).version.0, "6");
+}
+
+#[tokio::test(start_paused = true)]
+async fn w8_a_watch_that_stays_open_without_the_known_state_ends_soon() {
+    let head = "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\n\r\n";
+    let ask = LeaseAsk::Await(ResourceVersion("7".into()), Duration::from_secs(300));
+    let began = tokio::time::Instant::now();
+    let said = failed(against(head.to_owned(), true).await.carry_out(ask.clone()).await);
+    assert!(said.contains("not begun with the Lease"), "{said}");
+    assert!(began.elapsed() <= Duration::from_secs(11), "{:?}", began.elapsed());
+    let older = format!("{head}{}\n", told("ADDED", 6));
+    assert_eq!(&*seen(against(older, true).await.carry_out(ask).await).version.0, "6");
+    assert!(began.elapsed() <= Duration::from_secs(14), "{:?}", began.elapsed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn w8_no_request_lasts_longer_than_its_time() {
+    let began = tokio::time::Instant::now();
+    for ask in [LeaseAsk::Get, LeaseAsk::Create(edit(Some("us")))] {
+        failed(against(String::new(), true).await.carry_out(ask).await);
+    }
+    assert!(began.elapsed() <= Duration::from_secs(21), "{:?}", began.elapsed());
+    let head = "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\n\r\n".to_owned();
+    let ask = LeaseAsk::Await(ResourceVersion("7".into()), Duration::from_secs(30));
+    let before = began.elapsed();
+    failed(against(head, true).await.carry_out(ask).await);
+    assert!(began.elapsed() - before <= Duration::from_secs(33), "{:?}", began.elapsed() - before);
+}
+
+fn decoded(spec: &Value) -> LeaseFacts {
+    let value = json!({ "metadata": { "resourceVersion": "5" }, "spec": spec });
+    facts(LeaseName::Own, value, Clock::start()).unwrap()
+}
+
+#[test]
+fn w8_a_lease_that_says_little_or_nonsense_is_read_as_far_as_it_goes() {
+    for spec in [json!(null), json!({}), json!({ "holderIdentity": "", "renewTime": "yesterday" })] {
+        let facts = decoded(&spec);
+        assert_eq!(
+            (facts.holder, facts.duration, facts.renewed_ago, facts.transitions),
+            (None, None, None, 0)
+        );
+    }
+    for (seconds, duration) in [
+        (json!(0), Some(0)),
+        (json!(-5), None),
+        (json!(i64::MAX), Some(2_147_483_647)),
+        (json!(u64::MAX), Some(2_147_483_647)),
+    ] {
+        let facts = decoded(&json!({ "leaseDurationSeconds": seconds, "leaseTransitions": -3 }));
+        assert_eq!((facts.duration, facts.transitions), (duration.map(Duration::from_secs), 0), "{seconds}");
+    }
+    for time in ["2020-01-01T00:00:00.123456Z", "2020-01-01T00:00:00Z", "2020-01-01T00:00:00+01:00"] {
+        let ago = decoded(&json!({ "renewTime": time })).renewed_ago;
+        assert!(ago.is_some_and(|ago| ago > Duration::from_secs(86_400)), "{time} {ago:?}");
+    }
+    assert_eq!(decoded(&json!({ "renewTime": "2999-01-01T00:00:00Z" })).renewed_ago, Some(Duration::ZERO));
+}
+
+#[test]
+fn w8_what_is_no_lease_is_refused_by_the_name_of_its_field() {
+    let refused =
+        |value: Value| facts(LeaseName::Own, value, Clock::start()).map(drop).unwrap_err().to_string();
+    let with = |spec: Value| json!({ "metadata": { "resourceVersion": "5" }, "spec": spec });
+    for (value, told) in [
+        (json!([]), "Lease: expected an object, found a list"),
+        (json!({}), "metadata.resourceVersion: expected a text, found nothing"),
+        (
+            json!({ "metadata": { "resourceVersion": "" } }),
+            "metadata.resourceVersion: expected a text, found an empty text",
+        ),
+        (with(json!("x")), "spec: expected an object, found a text"),
+        (with(json!({ "holderIdentity": 7 })), "spec.holderIdentity: expected a text, found a number"),
+        (
+            with(json!({ "leaseDurationSeconds": "900" })),
+            "spec.leaseDurationSeconds: expected a whole number, found a text",
+        ),
+        (
+            with(json!({ "leaseTransitions": 1.5 })),
+            "spec.leaseTransitions: expected a whole number, found 1.5",
+        ),
+    ] {
+        assert_eq!(refused(value), told);
+    }
+}
+
+fn noted(gates: GateTimes, clock: Clock) -> Value {
+    let edit = LeaseEdit { gates: Some(gates), ..edit(Some("us")) };
+    let body = LeaseDocument::new(&place()).edited(&edit, clock);
+    let mut lease: Value = serde_json::from_slice(&body).unwrap();
+    lease["metadata"]["resourceVersion"] = "5".into();
+    lease
+}
+
+#[test]
+fn w8_gate_times_come_back_as_the_moments_that_they_were() {
+    let clock = Clock::start();
+    let until = clock.now().plus(Duration::from_secs(100));
+    let lease = noted(GateTimes { reads_until: Some(until), writes_until: None }, clock);
+    let annotations = &lease["metadata"]["annotations"];
+    assert!(annotations["azure-backend-pool-controller.io/reads-throttled-until"].is_string());
+    assert_eq!(annotations["azure-backend-pool-controller.io/writes-throttled-until"], Value::Null);
+    let read = facts(LeaseName::Own, lease.clone(), clock).unwrap();
+    let reads_until = read.gates.reads_until.unwrap();
+    assert!(reads_until.since(until) + until.since(reads_until) < Duration::from_secs(1));
+    assert_eq!(read.gates.writes_until, None);
+    assert_eq!(facts(LeaseName::Shared, lease, clock).unwrap().gates, GateTimes::default());
+
+    let seen = LeaseEdit { gates: Some(GateTimes::default()), ..edit(None) };
+    let again = read.document.get::<LeaseDocument>().unwrap().edited(&seen, clock);
+    let again: Value = serde_json::from_slice(&again).unwrap();
+    assert_eq!(again["metadata"]["annotations"], json!({}), "an open gate is no longer noted");
+}
+
+#[test]
+fn w8_noted_gate_times_that_have_passed_or_cannot_be_are_none() {
+    let clock = Clock::start();
+    for text in ["2020-01-01T00:00:00Z", "soon", ""] {
+        let mut lease = noted(GateTimes::default(), clock);
+        lease["metadata"]["annotations"]["azure-backend-pool-controller.io/writes-throttled-until"] =
+            text.into();
+        assert_eq!(facts(LeaseName::Own, lease, clock).unwrap().gates, GateTimes::default(), "{text:?}");
+    }
+}
+
+#[test]
+fn w8_times_are_written_as_the_api_writes_micro_times() {
+    let lease = noted(GateTimes::default(), Clock::start());
+    let time = lease["spec"]["renewTime"].as_str().unwrap();
+    let shape: String = time.chars().map(|c| if c.is_ascii_digit() { '0' } else { c }).collect();
+    assert_eq!(shape, "0000-00-00T00:00:00.000000Z");
+}

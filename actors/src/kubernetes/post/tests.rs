@@ -1,0 +1,176 @@
+//! What reaches an API server of an event, over loopback HTTP, and what its answers become.
+
+use pool_core::ids::{NodeName, NodeUid, ServiceKey, ServiceUid};
+use pool_core::machine::Now;
+use pool_core::report::ServiceRef;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpListener;
+
+use super::*;
+
+fn own() -> lease::Place {
+    lease::Place { namespace: "pools".into(), name: "azure-backend-pool-controller".into() }
+}
+
+fn variables(name: &str) -> Option<String> {
+    let value = match name {
+        "POD_NAME" => "controller-7f-x2",
+        "POD_NAMESPACE" => "pools",
+        "POD_UID" => "p-1",
+        _ => return None,
+    };
+    Some(value.to_owned())
+}
+
+fn reporter(clock: Clock) -> Reporter {
+    Reporter::new(Pod::from_variables(variables), &own(), clock)
+}
+
+fn event(clock: Clock, place: Place) -> Event {
+    let key = ServiceKey::new("shop", "web");
+    Event {
+        subject: Subject::Service(ServiceRef { key, uid: ServiceUid::new("u-1") }),
+        severity: Severity::Warning,
+        reason: "LoadBalancerBackendPoolUpdateRetrying",
+        message: "text".into(),
+        count: 7,
+        first: clock.now().minus(Duration::from_secs(60)),
+        last: clock.now(),
+        place,
+    }
+}
+
+/// A server that answers one request with this status and header lines; tells the request line, the content type and
+/// the body.
+async fn ask(
+    event: &Event,
+    status: u16,
+    header: &str,
+) -> ((String, String, Value), Result<Arc<str>, PostFailure>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port is free");
+    let address = listener.local_addr().expect("it is bound");
+    let answer = format!("HTTP/1.1 {status} X\r\n{header}content-length: 2\r\nconnection: close\r\n\r\n{{}}");
+    let server = tokio::spawn(async move {
+        let (mut stream, _) = listener.accept().await.expect("the client calls");
+        let mut text = String::new();
+        loop {
+            let mut part = [0; 4096];
+            let count = stream.read(&mut part).await.expect("the client writes");
+            text.push_str(std::str::from_utf8(&part[..count]).expect("JSON is UTF-8"));
+            let Some((head, body)) = text.split_once("\r\n\r\n") else { continue };
+            let Ok(body) = serde_json::from_str(body) else { continue };
+            stream.write_all(answer.as_bytes()).await.expect("the client listens");
+            let content = head.lines().find_map(|line| line.strip_prefix("content-type: "));
+            let first = head.lines().next().unwrap_or_default();
+            return (first.to_owned(), content.unwrap_or_default().to_owned(), body);
+        }
+    });
+    let clock = Clock::start();
+    let uri = format!("http://{address}").parse().expect("a URI");
+    let mut config = kube::Config::new(uri);
+    config.default_retry = false;
+    let client = Client::try_from(config).expect("a client");
+    let written = write(&client, clock, &reporter(clock), event).await;
+    (server.await.expect("the server has answered"), written)
+}
+
+#[tokio::test]
+async fn e1_a_new_event_object_has_what_the_api_expects() {
+    let clock = Clock::start();
+    let ((line, content, made), written) = ask(&event(clock, Place::New(3)), 201, "").await;
+    assert_eq!((&*line, &*content), ("POST /api/v1/namespaces/shop/events HTTP/1.1", "application/json"));
+    let name = made["metadata"]["name"].as_str().expect("it has a name");
+    assert!(name.starts_with("web.") && written == Ok(Arc::from(name)), "{written:?}");
+    assert_eq!((&made["type"], &made["count"]), (&json!("Warning"), &json!(7)));
+    assert_eq!(made["source"]["component"], "azure-backend-pool-controller");
+    assert_eq!(made["reportingInstance"], "controller-7f-x2");
+    let object =
+        json!({ "apiVersion": "v1", "kind": "Service", "namespace": "shop", "name": "web", "uid": "u-1" });
+    assert_eq!(made["involvedObject"], object);
+    let time = |field: &str| made[field].as_str().and_then(|time| time.parse::<Timestamp>().ok());
+    let (first, last) = (time("firstTimestamp").expect("a time"), time("lastTimestamp").expect("a time"));
+    assert!((59..=61).contains(&(last.as_second() - first.as_second())), "{made}");
+    assert!(made["lastTimestamp"].as_str().is_some_and(|text| text.len() == "2026-01-02T03:04:05Z".len()));
+}
+
+#[tokio::test]
+async fn e1_an_event_that_occurs_again_changes_its_object_and_no_more_than_that() {
+    let clock = Clock::start();
+    let ((line, content, change), written) =
+        ask(&event(clock, Place::Existing("web.18a".into())), 200, "").await;
+    assert_eq!(line, "PATCH /api/v1/namespaces/shop/events/web.18a HTTP/1.1");
+    assert_eq!(content, "application/merge-patch+json");
+    let fields: Vec<&String> = change.as_object().expect("an object").keys().collect();
+    assert_eq!(fields, ["count", "lastTimestamp", "message"]);
+    assert_eq!((&change["count"], &change["message"]), (&json!(7), &json!("text")));
+    assert_eq!(written, Ok(Arc::from("web.18a")));
+}
+
+#[tokio::test]
+async fn e1_each_answer_to_an_event_is_what_is_to_be_done_next() {
+    let clock = Clock::start();
+    let old = || Place::Existing("web.18a".into());
+    let transient = |after: Option<u64>| PostFailure::Transient(after.map(Duration::from_secs));
+    let rows = [
+        (old(), 404, "", PostFailure::Gone),
+        (old(), 409, "", transient(None)),
+        (old(), 429, "retry-after: 7\r\n", transient(Some(7))),
+        (Place::New(1), 503, "", transient(None)),
+    ];
+    for (place, status, header, expected) in rows {
+        assert_eq!(ask(&event(clock, place), status, header).await.1, Err(expected), "{status}");
+    }
+    let exists = ask(&event(clock, Place::New(1)), 409, "").await.1;
+    assert!(matches!(&exists, Err(PostFailure::Exists(name)) if name.starts_with("web.")), "{exists:?}");
+    for (place, status) in [(Place::New(1), 404), (Place::New(1), 403), (old(), 422)] {
+        let refused = ask(&event(clock, place), status, "").await.1;
+        assert!(matches!(refused, Err(PostFailure::Final(_))), "{status}: {refused:?}");
+    }
+}
+
+#[test]
+fn e1_a_repeated_try_has_the_same_name_and_another_event_another() {
+    let name = name_of("web", 0x18a, 1);
+    assert_eq!((&*name, name_of("web", 0x18a, 1)), ("web.18b", name.clone()));
+    assert_ne!(name, name_of("web", 0x18a, 2));
+    let long = format!("{}-{}", "n".repeat(229), "m".repeat(23));
+    assert_eq!(name_of(&long, 0, 1), format!("{}.1", "n".repeat(229)), "no label ends with a dash");
+}
+
+#[test]
+fn e1_an_event_about_this_process_is_attached_to_its_pod_or_else_to_our_own_lease() {
+    let clock = Clock::start();
+    let of = |pod| involved(&Subject::Controller, &Reporter::new(pod, &own(), clock));
+    let pod = of(Pod::from_variables(variables));
+    let expected = json!({
+        "apiVersion": "v1", "kind": "Pod", "namespace": "pools", "name": "controller-7f-x2", "uid": "p-1",
+    });
+    assert_eq!((&*pod.namespace, pod.object), ("pools", expected));
+    for missing in ["POD_NAME", "POD_NAMESPACE", "POD_UID"] {
+        let some = |name: &str| variables(name).filter(|_| name != missing);
+        let lease = of(Pod::from_variables(some));
+        let expected = json!({
+            "apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "namespace": "pools",
+            "name": "azure-backend-pool-controller",
+        });
+        assert_eq!((&*lease.namespace, lease.object), ("pools", expected), "{missing}");
+        let empty = |name: &str| if name == missing { Some(String::new()) } else { variables(name) };
+        assert_eq!(Pod::from_variables(empty), None);
+    }
+}
+
+#[test]
+fn e1_events_about_nodes_are_in_the_namespace_default() {
+    let clock = Clock::start();
+    let subject = Subject::Node { name: NodeName::new("node-1"), uid: NodeUid::new("n-1") };
+    let node = involved(&subject, &reporter(clock));
+    let expected = json!({ "apiVersion": "v1", "kind": "Node", "name": "node-1", "uid": "n-1" });
+    assert_eq!((&*node.namespace, node.object), ("default", expected));
+}
+
+#[test]
+fn e1_a_count_beyond_the_api_s_is_its_largest() {
+    let clock = Clock::start();
+    let many = Event { count: u64::MAX, last: Now::NEVER, ..event(clock, Place::New(1)) };
+    assert_eq!(change(&many, clock)["count"], i32::MAX);
+}

@@ -1,0 +1,118 @@
+//! What each sample becomes on the page, byte for byte where upstream has the same series (upstream's
+//! handler, S1).
+
+use metrics_exporter_prometheus::PrometheusRecorder;
+use pool_core::assignment::HeldReason;
+use pool_core::sample::AttemptEnd;
+
+use super::*;
+
+/// A recorder of a test's own, with the production buckets.
+pub(crate) fn own() -> PrometheusRecorder {
+    builder().expect("buckets are not empty").build_recorder()
+}
+
+fn page_of(samples: Vec<Sample>) -> String {
+    let own = own();
+    let labels = CloudLabels { resource_group: "rg".into(), subscription_id: "sub".into() };
+    let mut recorder = Recorder::new(own.handle(), labels);
+    metrics::with_local_recorder(&own, || {
+        recorder.begin();
+        for sample in samples {
+            recorder.record(sample);
+        }
+    });
+    own.handle().render()
+}
+
+fn bounds<'a>(page: &'a str, metric: &str, labels: &str) -> Vec<&'a str> {
+    let start = format!("{metric}_bucket{{{labels},le=\"");
+    page.lines()
+        .filter_map(|line| line.strip_prefix(start.as_str())?.split_once('"'))
+        .map(|(le, _)| le)
+        .collect()
+}
+
+#[test]
+fn e2_upstreams_series_have_upstreams_names_labels_and_buckets() {
+    let took = Duration::from_secs(2);
+    let page = page_of(vec![
+        Sample::Attempt { took, failed: true },
+        Sample::ArmCall { verb: ArmVerb::PutPool, took, result: ArmResult::Throttled },
+        Sample::RateLimited(ArmVerb::PutPool),
+        Sample::LaneWait(took),
+        Sample::LeaseWait(took),
+    ]);
+    let common = "resource_group=\"rg\",subscription_id=\"sub\",source=\"azure_backend_pool_controller\"";
+    let operation = format!("request=\"services_local_update_backend_pool\",{common}");
+    let buckets = "0.1 0.2 0.5 1 5 10 15 20 30 40 50 60 100 200 300 600 1200 +Inf";
+    let found = bounds(&page, "cloudprovider_azure_op_duration_seconds", &operation);
+    assert_eq!(found.join(" "), buckets, "{page}");
+    assert!(page.contains(&format!("\ncloudprovider_azure_op_failure_count{{{operation}}} 1\n")), "{page}");
+
+    let call = format!("request=\"backend_address_pools_create_or_update\",{common}");
+    let buckets = "0.1 0.25 0.5 1 2.5 5 10 15 25 50 120 300 600 1200 +Inf";
+    let found = bounds(&page, "cloudprovider_azure_api_request_duration_seconds", &call);
+    assert_eq!(found.join(" "), buckets, "{page}");
+    for counter in ["errors", "throttled_count", "ratelimited_count"] {
+        let line = format!("\ncloudprovider_azure_api_request_{counter}{{{call}}} 1\n");
+        assert!(page.contains(&line), "{page}");
+    }
+
+    let buckets = "0.001 0.002 0.004 0.008 0.016 0.032 0.064 0.128 0.256 0.512 1.024 2.048 4.096 8.192 +Inf";
+    for lock in ["service_reconcile", "azure_resource_locker"] {
+        let labels = format!("lock=\"{lock}\",caller=\"LocalServiceBackendPoolUpdater\"");
+        let metric = "cloudprovider_azure_lock_wait_duration_seconds";
+        assert_eq!(bounds(&page, metric, &labels).join(" "), buckets, "{page}");
+        assert!(page.contains(&format!("\n{metric}_sum{{{labels}}} 2\n")), "{page}");
+    }
+}
+
+#[test]
+fn e2_each_sample_of_the_locks_the_leader_and_the_fights_has_its_series() {
+    let page = page_of(vec![
+        Sample::LeaseHeld(Duration::from_secs(12)),
+        Sample::LeaseHeld(Duration::from_millis(500)),
+        Sample::ForeignLockFailures(3),
+        Sample::Leading(true),
+        Sample::Fight,
+        Sample::Blocked { scopes: 2 },
+        Sample::Blocked { scopes: 1 },
+        Sample::AttemptEnded(AttemptEnd::Written),
+        Sample::Held { reason: HeldReason::EmptyConfirm, pools: 4 },
+        Sample::EventPosted,
+        Sample::EventDropped,
+    ]);
+    for line in [
+        "lease_held_seconds_sum 12.5",
+        "lease_held_seconds_count 2",
+        "foreign_lock_failures_total 3",
+        "leading 1",
+        "fights_total 1",
+        "blocked_scopes 1",
+        "attempts_total{outcome=\"written\"} 1",
+        "held_pools{reason=\"empty_confirm\"} 4",
+        "events_total{result=\"posted\"} 1",
+        "events_total{result=\"dropped\"} 1",
+    ] {
+        assert!(page.contains(&format!("\nbackend_pool_controller_{line}\n")), "{line}: {page}");
+    }
+}
+
+#[test]
+fn e2_what_alerts_ask_for_stands_at_zero_from_the_start() {
+    let page = page_of(Vec::new());
+    for line in [
+        "leading 0",
+        "fights_total 0",
+        "blocked_scopes 0",
+        "foreign_lock_failures_total 0",
+        "lost_writes_total 0",
+        "events_total{result=\"dropped\"} 0",
+        "throttle_gate_closed{class=\"writes\"} 0",
+        "pools{state=\"failed\"} 0",
+        "mailbox_waiting{actor=\"writer\"} 0",
+    ] {
+        assert!(page.contains(&format!("\nbackend_pool_controller_{line}\n")), "{line}: {page}");
+    }
+}

@@ -1,0 +1,255 @@
+//! PUT of a whole load balancer: a full replacement of its pools, rules, frontends, probes and NAT rules, which
+//! supersedes what runs on its pools.
+//!
+//! Pools that the body does not name vanish, the others become what it says of them. What Azure does with a known
+//! pool that is named without its address array is not known; here it keeps its members.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use serde_json::{Map, Value};
+
+use super::answer::Answer;
+use super::lock::Start;
+use super::operation::{Effect, OperationName, Running};
+use super::render::{self, LoadBalancerView, State};
+use super::settings::{UnfinishedWrite, Visibility};
+use super::store::{Child, Content, LoadBalancer, Pool, Reference, Rule, Shape, key};
+use super::validate::{self, Checked};
+use super::write::PlannedEnd;
+use super::{ArmModel, Call};
+
+const TOP_READ_ONLY: [&str; 7] = ["id", "name", "etag", "type", "location", "sku", "properties"];
+const READ_ONLY: [&str; 3] = ["provisioningState", "resourceGuid", "inboundNatPools"];
+
+impl ArmModel {
+    pub(super) fn put_load_balancer(&mut self, call: &Call, name: &str, bad_end: PlannedEnd) -> Answer {
+        let lb_key = key(name);
+        let client_request_id = call.request.header("x-ms-client-request-id");
+        let existing = self.balancers.get(&lb_key);
+        if let Some(lb) = existing {
+            if let Some(answer) = client_request_id.and_then(|id| lb.remembered(id)) {
+                self.journal.counters.replayed += 1;
+                return answer.clone();
+            }
+            if let Some(given) = self.mismatched_etag(call, lb, true) {
+                self.journal.counters.etag_mismatches += 1;
+                return Answer::etag_mismatch(&given, lb.etag, &lb.id);
+            }
+        }
+        let id = existing.map_or_else(|| self.new_id(name), |lb| lb.id.to_string());
+        let max_addresses = self.settings.max_addresses_per_pool;
+        let body = Body { name, id: &id, existing, max_addresses };
+        let shape = match body.read(&call.request.body) {
+            Ok(shape) => shape,
+            Err(refusal) => return refusal,
+        };
+        let answer = self.write_load_balancer(call, name, shape, bad_end);
+        let accepted = client_request_id.filter(|_| answer.status < 300);
+        if let Some((id, lb)) = accepted.zip(self.balancers.get_mut(&lb_key)) {
+            lb.remember(id, answer.clone());
+        }
+        answer
+    }
+
+    fn write_load_balancer(&mut self, call: &Call, name: &str, goal: Shape, bad_end: PlannedEnd) -> Answer {
+        let lb_key = key(name);
+        let existed = self.balancers.contains_key(&lb_key);
+        let before = self.load_balancer_mut(name).shape();
+        let running = self.balancers.get(&lb_key).and_then(|lb| lb.running.as_ref());
+        let same_kind = running.is_some_and(|running| running.name == OperationName::PutLoadBalancer);
+        if existed && running.is_none() && before == goal {
+            self.journal.counters.unchanged += 1;
+            return Answer::json(200, self.balancer_body(&lb_key, None, State::Succeeded));
+        }
+        let id = self.identities.guid();
+        let later = (OperationName::PutLoadBalancer, id);
+        // A write of the parent cancels a running write of a child; of two writes of the parent one may be refused.
+        if !same_kind {
+            self.supersede(&lb_key, later);
+        } else if let Err(refusal) = self.claim(&lb_key, later, call.now) {
+            return refusal;
+        }
+        self.journal.counters.applied += 1;
+        let etag = self.identities.guid();
+        let status = if existed { 200 } else { 201 };
+        let lb = self.load_balancer_mut(name);
+        lb.etag = etag;
+        let before = lb.shape();
+        let Some(duration) = self.settings.operation else {
+            let lb = self.load_balancer_mut(name);
+            lb.busy_until = call.answered_at;
+            lb.become_shape(goal);
+            return Answer::json(status, self.balancer_body(&lb_key, None, State::Succeeded));
+        };
+        let kept = match self.settings.unfinished_write {
+            UnfinishedWrite::Kept => true,
+            UnfinishedWrite::Reverted => false,
+        };
+        let replace = |shape: &Shape| Effect::Replace(Box::new(shape.clone()));
+        let (on_success, on_abort) = match (self.settings.visibility, kept) {
+            (Visibility::AtOnce, true) => (Effect::Nothing, Effect::Nothing),
+            (Visibility::AtOnce, false) => (Effect::Nothing, replace(&before)),
+            (Visibility::AtEnd, true) => (replace(&goal), replace(&goal)),
+            (Visibility::AtEnd, false) => (replace(&goal), Effect::Nothing),
+        };
+        if self.settings.visibility == Visibility::AtOnce {
+            self.load_balancer_mut(name).become_shape(goal.clone());
+        }
+        let running = Running { id, name: OperationName::PutLoadBalancer, pool: None, on_success, on_abort };
+        let ends_at = self.operation_end(call.answered_at, duration);
+        self.start(Start { load_balancer: &lb_key, id, running, ends_at, bad_end }, call.now);
+        // A new one says Succeeded at once, in recordings.
+        let state = if existed { State::Updating } else { State::Succeeded };
+        let body = self.balancer_body(&lb_key, Some(goal), state);
+        let version = call.target.query("api-version").unwrap_or_default();
+        self.asynchronous(Answer::json(status, body), id, version)
+    }
+
+    /// The body of an answer; with a shape that reads may not show yet.
+    fn balancer_body(&self, lb_key: &str, shape: Option<Shape>, state: State) -> Vec<u8> {
+        let Some(lb) = self.balancers.get(lb_key) else { return Vec::new() };
+        let mut shown = lb.clone();
+        if let Some(shape) = shape {
+            shown.become_shape(shape);
+        }
+        render::text(&LoadBalancerView { lb: &shown, state, settings: &self.settings })
+    }
+}
+
+/// What a body is read against.
+struct Body<'a> {
+    name: &'a str,
+    id: &'a str,
+    existing: Option<&'a LoadBalancer>,
+    max_addresses: usize,
+}
+
+impl Body<'_> {
+    fn read(&self, body: &[u8]) -> Result<Shape, Answer> {
+        validate::check_name(self.name)?;
+        let mut top = validate::object(body)?;
+        let mut properties = match top.shift_remove("properties") {
+            Some(Value::Object(properties)) => properties,
+            None | Some(Value::Null) => Map::new(),
+            Some(_) => {
+                return Err(validate::malformed("The properties of a load balancer must be an object."));
+            }
+        };
+        top.retain(|name, _| !TOP_READ_ONLY.contains(&name.as_str()));
+        let mut pools = BTreeMap::new();
+        for pool in take(&mut properties, "backendAddressPools")? {
+            let (name, content, nic_backed) = self.pool(pool)?;
+            pools.insert(key(&name), Pool { nic_backed, ..Pool::new(&name, content) });
+        }
+        let frontends = children(take(&mut properties, "frontendIPConfigurations")?);
+        let probes = children(take(&mut properties, "probes")?);
+        let mut rules = Vec::new();
+        for child in children(take(&mut properties, "loadBalancingRules")?) {
+            rules.push(self.rule(child, &mut pools, &frontends)?);
+        }
+        let mut used = |kind: &str, list: fn(&mut Pool) -> &mut Vec<Arc<str>>| {
+            let mut references = Vec::new();
+            for child in children(take(&mut properties, kind)?) {
+                let pool = self.refer(&child, kind, &mut pools)?;
+                list(pool).push(child.name.clone());
+                references.push(Reference { name: child.name, pool: pool.name.clone() });
+            }
+            Ok(references)
+        };
+        let outbound_rules = used("outboundRules", |pool| &mut pool.outbound_rules)?;
+        let inbound_nat_rules = used("inboundNatRules", |pool| &mut pool.inbound_nat_rules)?;
+        properties.retain(|name, _| !READ_ONLY.contains(&name.as_str()));
+        Ok(Shape { top, properties, pools, rules, outbound_rules, inbound_nat_rules, frontends, probes })
+    }
+
+    fn pool(&self, pool: Value) -> Result<(String, Content, bool), Answer> {
+        let name = pool["name"].as_str().unwrap_or_default().to_owned();
+        let existing = self.existing.and_then(|lb| lb.pools.get(&key(&name)));
+        let name = existing.map_or(name, |pool| pool.name.to_string());
+        let pool_id = render::child_id(self.id, "backendAddressPools", &name);
+        let silent = pool["properties"]["loadBalancerBackendAddresses"].is_null();
+        let checked =
+            Checked { pool_name: &name, pool_id: &pool_id, existing, max_addresses: self.max_addresses };
+        let mut content = checked.read(pool.to_string().as_bytes())?;
+        if let Some(known) = existing.filter(|_| silent) {
+            content.addresses.clone_from(&known.content.addresses);
+        }
+        Ok((name, content, existing.is_some_and(|pool| pool.nic_backed)))
+    }
+
+    fn rule(
+        &self,
+        child: Child,
+        pools: &mut BTreeMap<String, Pool>,
+        frontends: &[Child],
+    ) -> Result<Rule, Answer> {
+        let frontend = last_segment(&child.properties, "frontendIPConfiguration");
+        if !frontends.iter().any(|known| key(&known.name) == key(frontend)) {
+            return Err(self.dangling("frontendIPConfigurations", frontend, "loadBalancingRules", &child));
+        }
+        let pool = self.refer(&child, "loadBalancingRules", pools)?;
+        pool.rules.push(child.name.clone());
+        let with_probe = !last_segment(&child.properties, "probe").is_empty();
+        Ok(Rule { name: child.name, pool: pool.name.clone(), with_probe, properties: child.properties })
+    }
+
+    /// The pool that a child uses.
+    fn refer<'a>(
+        &self,
+        child: &Child,
+        kind: &str,
+        pools: &'a mut BTreeMap<String, Pool>,
+    ) -> Result<&'a mut Pool, Answer> {
+        let pool = last_segment(&child.properties, "backendAddressPool");
+        let pool_key = key(pool);
+        pools.get_mut(&pool_key).ok_or_else(|| self.dangling("backendAddressPools", pool, kind, child))
+    }
+
+    fn dangling(&self, kind: &str, name: &str, by: &str, child: &Child) -> Answer {
+        let (missing, by) =
+            (render::child_id(self.id, kind, name), render::child_id(self.id, by, &child.name));
+        let message = format!("Resource {missing} referenced by resource {by} was not found.");
+        Answer::provider(400, "InvalidResourceReference", &message)
+    }
+}
+
+/// Takes an array of objects with names out of the properties; each name once.
+fn take(properties: &mut Map<String, Value>, kind: &str) -> Result<Vec<Value>, Answer> {
+    let listed = match properties.shift_remove(kind) {
+        None | Some(Value::Null) => return Ok(Vec::new()),
+        Some(Value::Array(listed)) => listed,
+        Some(_) => return Err(validate::malformed(&format!("{kind} must be an array."))),
+    };
+    let mut names = BTreeSet::new();
+    for child in &listed {
+        let Some(name) = child["name"].as_str() else {
+            return Err(validate::malformed(&format!("Each of the {kind} must be an object with a name.")));
+        };
+        if !names.insert(key(name)) {
+            return Err(validate::duplicate(name));
+        }
+    }
+    Ok(listed)
+}
+
+fn children(listed: Vec<Value>) -> Vec<Child> {
+    let child = |mut value: Value| {
+        let name = value["name"].as_str().unwrap_or_default().into();
+        let mut properties = match value["properties"].take() {
+            Value::Object(properties) => properties,
+            Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_) => {
+                Map::new()
+            }
+        };
+        properties.shift_remove("provisioningState");
+        Child { name, properties }
+    };
+    listed.into_iter().map(child).collect()
+}
+
+/// The name at the end of the id that a property refers to; empty where there is none.
+fn last_segment<'a>(properties: &'a Map<String, Value>, name: &str) -> &'a str {
+    let id = properties.get(name).and_then(|reference| reference["id"].as_str()).unwrap_or_default();
+    id.rsplit('/').next().unwrap_or_default()
+}

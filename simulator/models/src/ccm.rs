@@ -1,0 +1,356 @@
+//! A deterministic, sans-IO model of upstream's cloud-controller-manager as far as it meets this product: it locks
+//! the shared Lease, reconciles load balancers and writes the same pools (design.md Z1).
+//!
+//! The model owns its queues, its caches and its lock protocol. It asks for HTTP as plain data ([`Call`]) and is
+//! told the answers; its driver feeds it the cluster's objects, keeps its time and chooses each Service's load
+//! balancer. Upstream's known defects are kept. Time is a number of microseconds and must not go backwards.
+//!
+//! Left out: security groups, public IPs, private link, network-interface pools, placement of Services, deletion of
+//! load balancers that have become empty, dates in Retry-After, and client-go's own repetitions.
+
+mod balancer;
+mod call;
+mod cluster;
+mod facts;
+mod job;
+mod locker;
+mod operation;
+mod pool;
+mod reconcile;
+mod recorder;
+mod settings;
+mod updater;
+mod wall;
+mod work;
+
+use std::collections::BTreeMap;
+
+use serde_json::Value;
+
+pub use call::{Answer, Call, CallId, Side, Verb};
+pub use settings::Settings;
+
+use crate::arm::random::Random;
+use facts::{Facts, Key, Node, Service, Slice, key_of};
+use job::Job;
+use operation::Gates;
+use reconcile::{Cache, Purpose};
+use recorder::{Recorder, Series};
+use updater::Updater;
+use work::Work;
+
+/// What the model is told.
+#[derive(Clone, Debug)]
+pub enum In {
+    /// A Service as the API server shows it, and the load balancer that it belongs on.
+    Service {
+        /// The whole object.
+        object: Value,
+        /// Name of its load balancer.
+        load_balancer: String,
+    },
+    /// A Service is no longer there.
+    ServiceGone {
+        /// Its namespace.
+        namespace: String,
+        /// Its name.
+        name: String,
+    },
+    /// An EndpointSlice as the API server shows it.
+    Slice(Value),
+    /// An EndpointSlice is no longer there.
+    SliceGone {
+        /// Its namespace.
+        namespace: String,
+        /// Its name.
+        name: String,
+    },
+    /// A node as the API server shows it.
+    Node(Value),
+    /// A node is no longer there.
+    NodeGone {
+        /// Its name.
+        name: String,
+    },
+    /// How a call ended.
+    Answer(CallId, Answer),
+}
+
+/// Sums since the model began; deaths do not reset them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Locks taken.
+    pub holds: u64,
+    /// Locks not got.
+    pub lock_failures: u64,
+    /// Times that it found another previous holder and forgot its caches.
+    pub cache_rebuilds: u64,
+    /// Reconciles that went well.
+    pub reconciled: u64,
+    /// Reconciles that failed, for the lock or for Azure.
+    pub failed: u64,
+    /// Ticks of the updater that got the lock.
+    pub drains: u64,
+    /// Groups of changes that the updater dropped because Azure refused them.
+    pub dropped: u64,
+    /// Writes that it began (PUT and DELETE, tries not counted).
+    pub writes: u64,
+    /// Times that it died.
+    pub deaths: u64,
+    /// Answers to calls that it no longer waits for.
+    pub late_answers: u64,
+}
+
+/// What a call is for.
+#[derive(Debug)]
+enum Flight {
+    Lock,
+    Azure,
+    Event(Series),
+    Status(Key),
+    Finalizer(Key),
+}
+
+/// The modelled cloud-controller-manager.
+#[derive(Debug)]
+pub struct Ccm {
+    settings: Settings,
+    random: Random,
+    facts: Facts,
+    /// Where each Service has rules. Outlives a death, as the rules do.
+    placed: BTreeMap<Key, String>,
+    work: Work,
+    updater: Updater,
+    cache: Cache,
+    gates: Gates,
+    recorder: Recorder,
+    job: Option<Job>,
+    flights: BTreeMap<CallId, Flight>,
+    calls: u64,
+    nodes_changed: bool,
+    next_tick: u64,
+    next_node_sync: u64,
+    next_resync: Option<u64>,
+    /// While it is down.
+    down_until: Option<u64>,
+    counters: Counters,
+    now: u64,
+}
+
+impl Ccm {
+    /// One that starts at time 0 and knows nothing yet.
+    pub fn new(settings: Settings) -> Self {
+        let mut ccm = Self {
+            random: Random::new(settings.seed),
+            facts: Facts::default(),
+            placed: BTreeMap::new(),
+            work: Work::default(),
+            updater: Updater::default(),
+            cache: Cache::new(),
+            gates: Gates::default(),
+            recorder: Recorder::default(),
+            job: None,
+            flights: BTreeMap::new(),
+            calls: 0,
+            nodes_changed: false,
+            next_tick: 0,
+            next_node_sync: 0,
+            next_resync: None,
+            down_until: None,
+            counters: Counters::default(),
+            now: 0,
+            settings,
+        };
+        ccm.set_timers(0);
+        ccm
+    }
+
+    /// Takes one input at `now_us`; what it wants done is appended to `calls`.
+    pub fn step(&mut self, now_us: u64, input: In, calls: &mut Vec<Call>) {
+        self.now = self.now.max(now_us);
+        self.let_time_pass(calls);
+        match input {
+            In::Service { object, load_balancer } => {
+                if let Some(service) = Service::read(&object, &load_balancer) {
+                    self.on_service(service, calls);
+                }
+            }
+            In::ServiceGone { namespace, name } => self.on_service_gone(&key_of(&namespace, &name)),
+            In::Slice(object) => self.on_slice(&object),
+            In::SliceGone { namespace, name } => {
+                // Upstream's DeleteFunc only forgets it.
+                self.facts.slices.remove(&key_of(&namespace, &name));
+            }
+            In::Node(object) => {
+                let changed = Node::read(&object).is_some_and(|node| self.facts.node(node));
+                self.nodes_changed |= changed;
+            }
+            In::NodeGone { name } => self.nodes_changed |= self.facts.node_gone(&name),
+            In::Answer(id, answer) => self.on_answer(id, &answer, calls),
+        }
+        self.start_next(calls);
+    }
+
+    /// The next moment at which time alone changes something, in microseconds.
+    pub fn deadline(&self) -> Option<u64> {
+        if let Some(until) = self.down_until {
+            return Some(until);
+        }
+        let own = match &self.job {
+            Some(job) => job.wakes(),
+            None => {
+                let tick = self.settings.updater.then_some(self.next_tick);
+                [tick, self.work.deadline()].into_iter().flatten().min()
+            }
+        };
+        [own, Some(self.next_node_sync), self.next_resync].into_iter().flatten().min()
+    }
+
+    /// Lets time pass until `now_us`.
+    pub fn tick(&mut self, now_us: u64, calls: &mut Vec<Call>) {
+        self.now = self.now.max(now_us);
+        self.let_time_pass(calls);
+        self.start_next(calls);
+    }
+
+    /// Kills it, whatever it is doing: its queues, caches and calls are lost, the Lease and Azure stay as they are.
+    /// After `down_us` it starts again with the facts that it was told (they may go on being told meanwhile).
+    pub fn kill(&mut self, down_us: u64) {
+        self.counters.deaths += 1;
+        self.work = Work::default();
+        self.updater = Updater::default();
+        self.cache = Cache::new();
+        self.gates = Gates::default();
+        self.recorder = Recorder::default();
+        self.job = None;
+        self.flights.clear();
+        self.down_until = Some(self.now.saturating_add(down_us));
+    }
+
+    /// Turns its knobs while it runs. The seed and the times of timers already set stay as they are.
+    pub fn reconfigure(&mut self, change: impl FnOnce(&mut Settings)) {
+        change(&mut self.settings);
+    }
+
+    /// Whether it believes that it holds the shared Lease.
+    pub fn holds_lock(&self) -> bool {
+        self.job.as_ref().is_some_and(Job::holds_lock)
+    }
+
+    /// The path of what it is writing on Azure, from the first try until the end of the operation.
+    pub fn writing(&self) -> Option<&str> {
+        self.job.as_ref().and_then(Job::writing)
+    }
+
+    /// Whether it is alive.
+    pub fn is_up(&self) -> bool {
+        self.down_until.is_none()
+    }
+
+    /// Whether it is alive and has nothing to do, nothing queued and no call open.
+    pub fn is_idle(&self) -> bool {
+        let queued = !self.work.is_empty() || !self.updater.is_empty() && self.settings.updater;
+        self.is_up() && self.job.is_none() && self.flights.is_empty() && !queued && !self.nodes_changed
+    }
+
+    /// Its sums.
+    pub fn counters(&self) -> Counters {
+        self.counters
+    }
+
+    /// Its knobs.
+    pub fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
+    fn set_timers(&mut self, now: u64) {
+        let phase = self.random.next_u64() % self.settings.updater_interval_us.max(1);
+        self.next_tick = now.saturating_add(phase.max(1));
+        self.next_node_sync = now.saturating_add(self.settings.node_sync_us.max(1));
+        self.next_resync = self.settings.resync_us.map(|every| now.saturating_add(every.max(1)));
+    }
+
+    /// What has come due by now, except a new job.
+    fn let_time_pass(&mut self, calls: &mut Vec<Call>) {
+        let now = self.now;
+        if let Some(until) = self.down_until {
+            if until > now {
+                return;
+            }
+            self.down_until = None;
+            self.set_timers(now);
+            self.ask_for_all(Purpose::Ensure);
+        }
+        self.wake_job(calls);
+        if self.next_node_sync <= now {
+            self.next_node_sync = now.saturating_add(self.settings.node_sync_us.max(1));
+            if std::mem::take(&mut self.nodes_changed) {
+                self.ask_for_all(Purpose::Update);
+            }
+        }
+        if self.next_resync.is_some_and(|at| at <= now) {
+            self.next_resync = self.settings.resync_us.map(|every| now.saturating_add(every.max(1)));
+            self.ask_for_all(Purpose::Ensure);
+        }
+        self.work.mature(now);
+    }
+
+    fn ask_for_all(&mut self, purpose: Purpose) {
+        for key in self.facts.services.keys() {
+            // Only what has been ensured is updated.
+            let ensured = self.placed.contains_key(key);
+            match purpose {
+                Purpose::Update if !ensured => {}
+                Purpose::Update | Purpose::Ensure | Purpose::Delete => self.work.add(key, purpose),
+            }
+        }
+    }
+
+    fn on_service(&mut self, service: Service, calls: &mut Vec<Call>) {
+        let key = service.key();
+        let before = self.facts.services.get(&key).cloned();
+        if let Some(old) = before.as_ref().filter(|old| old.uid != service.uid && !old.gone) {
+            // Deleted and made anew without a finalizer: the old one is cleaned up by itself.
+            let ghost = format!("{key}#{}", old.uid);
+            let balancer = self.placed.remove(&key).unwrap_or_else(|| old.balancer.clone());
+            self.placed.insert(ghost.clone(), balancer);
+            self.facts.services.insert(ghost.clone(), Service { gone: true, ..old.clone() });
+            self.ask(&ghost, Purpose::Delete);
+        }
+        let acts = before.as_ref().is_none_or(|before| service.differs(before));
+        if acts && !service.leaves() && !service.has_finalizer() {
+            let mut finalizers = service.finalizers.clone();
+            finalizers.push(facts::FINALIZER.to_owned());
+            self.set_finalizers(&service, finalizers, calls);
+        }
+        self.facts.services.insert(key.clone(), service);
+        if acts {
+            self.ask(&key, Purpose::Ensure);
+        }
+    }
+
+    fn on_service_gone(&mut self, key: &str) {
+        let Some(service) = self.facts.services.get_mut(key) else { return };
+        if self.placed.contains_key(key) {
+            service.gone = true;
+            self.ask(key, Purpose::Delete);
+        } else {
+            self.facts.services.remove(key);
+        }
+    }
+
+    fn on_slice(&mut self, object: &Value) {
+        let Some((key, slice)) = Slice::read(object) else { return };
+        let before = self.facts.slices.insert(key, slice.clone());
+        // A new slice is only stored; a changed one is compared with its former self alone.
+        if let Some(before) = before.filter(|_| self.is_up() && self.settings.updater) {
+            self.updater.slice_changed(&before, &slice, &self.facts);
+        }
+    }
+
+    fn ask(&mut self, key: &str, purpose: Purpose) {
+        if self.is_up() {
+            self.work.add(key, purpose);
+        }
+    }
+}

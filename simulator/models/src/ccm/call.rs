@@ -1,0 +1,180 @@
+//! What the model asks for and what it is told: HTTP as plain data, and how both other models serve it.
+
+use serde_json::Value;
+
+use crate::arm::{self, ArmModel};
+use crate::kube::{self, KubeModel};
+
+/// Names one request of one model for as long as it lives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct CallId(pub u64);
+
+/// Whom a request is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Side {
+    /// kube-apiserver.
+    Kubernetes,
+    /// Azure Resource Manager.
+    Arm,
+}
+
+/// A method that the model uses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verb {
+    /// GET.
+    Get,
+    /// POST.
+    Post,
+    /// PUT.
+    Put,
+    /// PATCH.
+    Patch,
+    /// DELETE.
+    Delete,
+}
+
+impl Verb {
+    /// The word on the request line.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Get => "GET",
+            Self::Post => "POST",
+            Self::Put => "PUT",
+            Self::Patch => "PATCH",
+            Self::Delete => "DELETE",
+        }
+    }
+}
+
+/// A request that the driver has to make; it is answered by `In::Answer` with its id, also when it failed.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Call {
+    /// Its id.
+    pub id: CallId,
+    /// Whom it is for.
+    pub side: Side,
+    /// Its method.
+    pub verb: Verb,
+    /// Path and query as on the request line, never with scheme and authority.
+    pub path_and_query: String,
+    /// `content-type` where there is a body, `if-match` where it is used. Credentials are the driver's business.
+    pub headers: Vec<(String, String)>,
+    /// The body, JSON.
+    pub body: Option<Value>,
+}
+
+/// How a request ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Answer {
+    /// An HTTP answer, whatever its status.
+    Arrived {
+        /// Its status.
+        status: u16,
+        /// Its headers; names in any case.
+        headers: Vec<(String, String)>,
+        /// Its body, as it came.
+        body: Vec<u8>,
+    },
+    /// No answer came: refused, reset, or out of time. The request may have been carried out.
+    Lost,
+}
+
+impl Call {
+    /// The request as the modelled API server takes it.
+    pub fn for_kubernetes(&self) -> kube::Request {
+        kube::Request {
+            method: self.verb.word().to_owned(),
+            path_and_query: self.path_and_query.clone(),
+            headers: self.headers.clone(),
+            body: self.bytes(),
+        }
+    }
+
+    /// The request as the modelled ARM takes it.
+    pub fn for_arm(&self) -> arm::Request {
+        arm::Request {
+            method: arm::Method::parse(self.verb.word()),
+            path_and_query: self.path_and_query.clone(),
+            headers: self.headers.clone(),
+            body: self.bytes(),
+        }
+    }
+
+    /// The body as it goes over the wire; empty where there is none.
+    pub fn bytes(&self) -> Vec<u8> {
+        self.body.as_ref().map_or_else(Vec::new, |body| body.to_string().into_bytes())
+    }
+
+    /// Lets the models carry the request out at `now_us`; says how it ended and after how many microseconds the
+    /// answer is due.
+    pub fn serve(&self, kube: &mut KubeModel, arm: &mut ArmModel, now_us: u64) -> (Answer, u64) {
+        match self.side {
+            Side::Kubernetes => match kube.handle(&self.for_kubernetes(), now_us) {
+                kube::Reply::Answer { status, headers, body, after_us } => {
+                    (Answer::Arrived { status, headers, body }, after_us)
+                }
+                kube::Reply::Watch(id, _) => {
+                    kube.close_watch(id);
+                    (Answer::Lost, 0)
+                }
+                kube::Reply::Refused => (Answer::Lost, 0),
+            },
+            Side::Arm => match arm.handle(&self.for_arm(), now_us) {
+                arm::Reply::Answer(response) => {
+                    let headers = response.headers.into_iter();
+                    let headers = headers.map(|(name, value)| (name.to_owned(), value.into_owned()));
+                    let (status, body) = (response.status, response.body);
+                    (Answer::Arrived { status, headers: headers.collect(), body }, response.latency_us)
+                }
+                arm::Reply::Lost { latency_us } => (Answer::Lost, latency_us),
+                arm::Reply::Refused => (Answer::Lost, 0),
+            },
+        }
+    }
+}
+
+impl Answer {
+    /// The HTTP status; 0 when no answer came.
+    pub(super) fn status(&self) -> u16 {
+        match self {
+            Self::Arrived { status, .. } => *status,
+            Self::Lost => 0,
+        }
+    }
+
+    pub(super) fn is_success(&self) -> bool {
+        (200..300).contains(&self.status())
+    }
+
+    pub(super) fn header(&self, name: &str) -> Option<&str> {
+        match self {
+            Self::Arrived { headers, .. } => {
+                let found = headers.iter().find(|(key, _)| key.eq_ignore_ascii_case(name));
+                found.map(|(_, value)| value.trim())
+            }
+            Self::Lost => None,
+        }
+    }
+
+    /// The body as a JSON object, where it is one.
+    pub(super) fn object(&self) -> Option<Value> {
+        match self {
+            Self::Arrived { body, .. } => serde_json::from_slice(body).ok().filter(Value::is_object),
+            Self::Lost => None,
+        }
+    }
+
+    /// The error in a few words: reason and message of a Status object, else the status.
+    pub(super) fn words(&self) -> String {
+        match self {
+            Self::Lost => "the connection was lost".to_owned(),
+            Self::Arrived { status, .. } => {
+                let body = self.object().unwrap_or_default();
+                match body["message"].as_str() {
+                    Some(message) => message.to_owned(),
+                    None => format!("the server answered {status}"),
+                }
+            }
+        }
+    }
+}

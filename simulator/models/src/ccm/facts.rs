@@ -1,0 +1,281 @@
+//! What the model knows of the cluster: Services, EndpointSlices and nodes, as upstream's caches hold them.
+//!
+//! Nothing is looked up anywhere: the driver tells it all. Conditions of endpoints are not even read, because
+//! upstream does not read them.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde_json::{Value, json};
+
+use crate::kube::build::Family;
+
+/// lower(`namespace/name`).
+pub(super) type Key = String;
+
+pub(super) fn key_of(namespace: &str, name: &str) -> Key {
+    format!("{namespace}/{name}").to_lowercase()
+}
+
+/// One port of a Service.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Port {
+    pub(super) protocol: String,
+    pub(super) port: u64,
+    pub(super) node_port: u64,
+}
+
+/// A Service as the service controller sees it.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Service {
+    pub(super) namespace: String,
+    pub(super) name: String,
+    pub(super) uid: String,
+    pub(super) resource_version: String,
+    /// The load balancer that its driver chose for it.
+    pub(super) balancer: String,
+    /// Whether it wants a load balancer and no `loadBalancerClass` gives it to somebody else.
+    pub(super) wanted: bool,
+    pub(super) local: bool,
+    pub(super) families: Vec<Family>,
+    pub(super) ports: Vec<Port>,
+    pub(super) health_port: u64,
+    pub(super) deleting: bool,
+    /// It was deleted without a finalizer; the last state is all there is.
+    pub(super) gone: bool,
+    pub(super) finalizers: Vec<String>,
+    pub(super) ingress: Vec<String>,
+    pub(super) annotations: Value,
+}
+
+/// The finalizer that keeps a Service until its load balancer is cleaned up.
+pub(super) const FINALIZER: &str = "service.kubernetes.io/load-balancer-cleanup";
+
+fn text<'a>(value: &'a Value, name: &str) -> &'a str {
+    value[name].as_str().unwrap_or_default()
+}
+
+fn items(value: &Value) -> &[Value] {
+    value.as_array().map_or(&[], Vec::as_slice)
+}
+
+impl Service {
+    pub(super) fn read(object: &Value, balancer: &str) -> Option<Self> {
+        let (metadata, spec) = (object.get("metadata")?, &object["spec"]);
+        let name = text(metadata, "name");
+        if name.is_empty() {
+            return None;
+        }
+        let families: Vec<Family> = items(&spec["ipFamilies"])
+            .iter()
+            .map(|word| if word == "IPv6" { Family::V6 } else { Family::V4 })
+            .collect();
+        let ports = items(&spec["ports"]).iter().map(|port| Port {
+            protocol: port["protocol"].as_str().unwrap_or("TCP").to_uppercase(),
+            port: port["port"].as_u64().unwrap_or(0),
+            node_port: port["nodePort"].as_u64().unwrap_or(0),
+        });
+        let texts = |value: &Value, name: &str| -> Vec<String> {
+            items(value)
+                .iter()
+                .map(|item| if name.is_empty() { item } else { &item[name] })
+                .filter_map(Value::as_str)
+                .map(str::to_owned)
+                .collect()
+        };
+        Some(Self {
+            namespace: text(metadata, "namespace").to_owned(),
+            name: name.to_owned(),
+            uid: text(metadata, "uid").to_owned(),
+            resource_version: text(metadata, "resourceVersion").to_owned(),
+            balancer: balancer.to_owned(),
+            wanted: text(spec, "type") == "LoadBalancer" && spec["loadBalancerClass"].is_null(),
+            local: text(spec, "externalTrafficPolicy") == "Local",
+            families: if families.is_empty() { vec![Family::V4] } else { families },
+            ports: ports.collect(),
+            health_port: spec["healthCheckNodePort"].as_u64().unwrap_or(0),
+            deleting: !text(metadata, "deletionTimestamp").is_empty(),
+            gone: false,
+            finalizers: texts(&metadata["finalizers"], ""),
+            ingress: texts(&object["status"]["loadBalancer"]["ingress"], "ip"),
+            annotations: metadata.get("annotations").cloned().unwrap_or_else(|| json!({})),
+        })
+    }
+
+    pub(super) fn key(&self) -> Key {
+        key_of(&self.namespace, &self.name)
+    }
+
+    /// Whether it is to lose what it has instead of getting it.
+    pub(super) fn leaves(&self) -> bool {
+        self.gone || self.deleting || !self.wanted
+    }
+
+    pub(super) fn has_finalizer(&self) -> bool {
+        self.finalizers.iter().any(|finalizer| finalizer == FINALIZER)
+    }
+
+    /// Whether the change from `before` is one that the service controller acts on. Its own changes (status,
+    /// finalizer) are none.
+    pub(super) fn differs(&self, before: &Self) -> bool {
+        let same = Self {
+            resource_version: self.resource_version.clone(),
+            finalizers: self.finalizers.clone(),
+            ingress: self.ingress.clone(),
+            ..before.clone()
+        };
+        *self != same
+    }
+
+    /// What the names of its rules begin with.
+    pub(super) fn prefix(&self) -> String {
+        let mut name = format!("a{}", self.uid.replace('-', ""));
+        let end = name.char_indices().nth(32).map_or(name.len(), |(at, _)| at);
+        name.truncate(end);
+        name
+    }
+
+    /// The name of its own pool, whether it has one or not.
+    pub(super) fn own_pool(&self, family: Family) -> String {
+        let name = format!("{}-{}", self.namespace, self.name).to_lowercase();
+        match family {
+            Family::V4 => name,
+            Family::V6 => format!("{name}-ipv6"),
+        }
+    }
+
+    /// The name of the pool that its rules point at.
+    pub(super) fn pool(&self, family: Family, cluster_name: &str) -> String {
+        match (self.local, family) {
+            (true, _) => self.own_pool(family),
+            (false, Family::V4) => cluster_name.to_owned(),
+            (false, Family::V6) => format!("{cluster_name}-IPv6"),
+        }
+    }
+}
+
+/// What of an EndpointSlice upstream looks at.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Slice {
+    /// Key of the Service that it names.
+    pub(super) service: Key,
+    /// Lower-case names of the nodes of all endpoints; "" where one is missing.
+    pub(super) nodes: BTreeSet<String>,
+}
+
+impl Slice {
+    /// `None` where no Service is named: such a slice is not even cached.
+    pub(super) fn read(object: &Value) -> Option<(Key, Self)> {
+        let metadata = object.get("metadata")?;
+        let service = text(&metadata["labels"], "kubernetes.io/service-name");
+        if service.is_empty() {
+            return None;
+        }
+        let namespace = text(metadata, "namespace");
+        let nodes = items(&object["endpoints"]).iter();
+        let nodes = nodes.map(|endpoint| text(endpoint, "nodeName").to_lowercase()).collect();
+        Some((key_of(namespace, text(metadata, "name")), Self { service: key_of(namespace, service), nodes }))
+    }
+}
+
+/// What of a node upstream looks at.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Node {
+    pub(super) name: String,
+    /// All InternalIPs, in their order.
+    pub(super) ips: Vec<String>,
+    /// Whether the service controller passes it on, and it is no control-plane node.
+    pub(super) eligible: bool,
+}
+
+impl Node {
+    pub(super) fn read(object: &Value) -> Option<Self> {
+        let metadata = object.get("metadata")?;
+        let name = text(metadata, "name");
+        let labels = &metadata["labels"];
+        let internal = items(&object["status"]["addresses"]).iter();
+        let internal = internal.filter(|address| text(address, "type") == "InternalIP");
+        let taints = items(&object["spec"]["taints"]).iter();
+        let control_plane = ["node-role.kubernetes.io/control-plane", "node-role.kubernetes.io/master"]
+            .iter()
+            .any(|label| labels.get(*label).is_some());
+        let excluded = labels.get("node.kubernetes.io/exclude-from-external-load-balancers").is_some()
+            || text(labels, "kubernetes.azure.com/managed") == "false"
+            || taints.into_iter().any(|taint| text(taint, "key") == "ToBeDeletedByClusterAutoscaler");
+        (!name.is_empty()).then(|| Self {
+            name: name.to_owned(),
+            ips: internal.map(|address| text(address, "address").to_owned()).collect(),
+            eligible: !control_plane && !excluded,
+        })
+    }
+
+    /// Its first InternalIP of the family.
+    pub(super) fn ip(&self, family: Family) -> Option<&str> {
+        self.ips.iter().find(|ip| family_of(ip) == family).map(String::as_str)
+    }
+}
+
+pub(super) fn family_of(ip: &str) -> Family {
+    if ip.contains(':') { Family::V6 } else { Family::V4 }
+}
+
+/// All that is known.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Facts {
+    pub(super) services: BTreeMap<Key, Service>,
+    pub(super) slices: BTreeMap<Key, Slice>,
+    pub(super) nodes: BTreeMap<String, Node>,
+    /// `nodePrivateIPs`: by lower-case node name.
+    private_ips: BTreeMap<String, BTreeSet<String>>,
+    /// `nodePrivateIPToNodeNameMap`.
+    names: BTreeMap<String, String>,
+}
+
+impl Facts {
+    /// Takes in a node; true when the pools of Services could change by it.
+    pub(super) fn node(&mut self, node: Node) -> bool {
+        let before = self.nodes.insert(node.name.clone(), node.clone());
+        if before.as_ref() == Some(&node) {
+            return false;
+        }
+        if let Some(before) = before {
+            self.forget_addresses(&before);
+        }
+        for ip in &node.ips {
+            self.names.insert(ip.clone(), node.name.clone());
+        }
+        let ips = self.private_ips.entry(node.name.to_lowercase()).or_default();
+        ips.extend(node.ips);
+        true
+    }
+
+    /// A node was deleted; true when it was known.
+    pub(super) fn node_gone(&mut self, name: &str) -> bool {
+        let Some(before) = self.nodes.remove(name) else { return false };
+        self.forget_addresses(&before);
+        true
+    }
+
+    fn forget_addresses(&mut self, node: &Node) {
+        self.private_ips.remove(&node.name.to_lowercase());
+        for ip in &node.ips {
+            self.names.remove(ip);
+        }
+    }
+
+    /// The IPs, of both families, of nodes by their lower-case names.
+    pub(super) fn ips_of<'a>(&self, nodes: impl IntoIterator<Item = &'a String>) -> BTreeSet<String> {
+        nodes.into_iter().filter_map(|node| self.private_ips.get(node)).flatten().cloned().collect()
+    }
+
+    /// The name of the node with this IP; empty where it is not known (the address is then written without name).
+    pub(super) fn name_of(&self, ip: &str) -> &str {
+        self.names.get(ip).map_or("", String::as_str)
+    }
+
+    /// The lower-case names of the nodes in all slices of a Service; `None` when it has no slice at all.
+    pub(super) fn hosts(&self, service: &str) -> Option<BTreeSet<String>> {
+        let mut slices = self.slices.values().filter(|slice| slice.service == service).peekable();
+        slices.peek()?;
+        Some(slices.flat_map(|slice| slice.nodes.iter().cloned()).collect())
+    }
+}

@@ -1,0 +1,416 @@
+//! What the model does under the lock, one thing at a time: lock, work, unlock, and what follows in Kubernetes.
+//!
+//! Upstream serialises reconciles and drains by `serviceReconcileLock`; here there is one `Job` or none.
+
+use serde_json::Value;
+
+use super::call::{Answer, Call, CallId, Side, Verb};
+use super::locker::{Ask, Caches, Locking, Move, Unlocking};
+use super::operation::{Http, Operation, Outcome, Turn};
+use super::reconcile::{Around, Next, Purpose, Reconcile};
+use super::recorder::{Note, Source};
+use super::updater::{Drain, Told};
+use super::{Ccm, Flight};
+
+pub(super) const JSON: &str = "application/json";
+/// By it the modelled ARM tells its requests from others.
+const AGENT: &str = "kubernetes-cloudprovider/model";
+
+/// The one thing under way.
+#[derive(Debug)]
+pub(super) struct Job {
+    task: Task,
+    stage: Stage,
+    holds: bool,
+    /// Whether this hold is one of the long ones.
+    lingers: bool,
+    /// After how many more answers of Azure it dies; at the latest instead of unlocking.
+    doomed: Option<u64>,
+    result: Result<(), String>,
+}
+
+#[derive(Debug)]
+enum Task {
+    Service(Box<Reconcile>),
+    /// `None` until the lock is held: the queue is kept when it cannot be had.
+    Drain(Option<Drain>),
+}
+
+#[derive(Debug)]
+enum Stage {
+    Locking(Locking),
+    Working(Operation),
+    Lingering(u64),
+    Unlocking(Unlocking),
+}
+
+impl Job {
+    /// When it goes on by itself.
+    pub(super) fn wakes(&self) -> Option<u64> {
+        match &self.stage {
+            Stage::Working(operation) => operation.sleeps_until,
+            Stage::Lingering(until) => Some(*until),
+            Stage::Locking(_) | Stage::Unlocking(_) => None,
+        }
+    }
+
+    pub(super) fn holds_lock(&self) -> bool {
+        self.holds
+    }
+
+    pub(super) fn writing(&self) -> Option<&str> {
+        match &self.stage {
+            Stage::Working(operation) => operation.writes(),
+            Stage::Locking(_) | Stage::Lingering(_) | Stage::Unlocking(_) => None,
+        }
+    }
+}
+
+impl Task {
+    /// The name that upstream gives it in errors.
+    fn operation(&self) -> &'static str {
+        match self {
+            Self::Service(reconcile) => match reconcile.purpose {
+                Purpose::Ensure => "EnsureLoadBalancer",
+                Purpose::Update => "UpdateLoadBalancer",
+                Purpose::Delete => "EnsureLoadBalancerDeleted",
+            },
+            Self::Drain(_) => "LocalServiceBackendPoolUpdater",
+        }
+    }
+}
+
+impl Ccm {
+    /// Begins what is due, if nothing is under way.
+    pub(super) fn start_next(&mut self, calls: &mut Vec<Call>) {
+        while self.down_until.is_none() && self.job.is_none() {
+            if self.settings.updater && self.next_tick <= self.now {
+                // A tick that overran is followed by one more at once, not by all that were missed.
+                let every = self.settings.updater_interval_us.max(1);
+                let missed = (self.now - self.next_tick) / every;
+                self.next_tick += (missed.max(1)) * every;
+                if !self.updater.is_empty() {
+                    self.begin(Task::Drain(None), calls);
+                }
+                continue;
+            }
+            let Some((key, purpose)) = self.work.next() else { return };
+            let Some(service) = self.facts.services.get(&key).cloned() else { continue };
+            let placed = self.placed.get(&key);
+            let purpose = match (service.leaves(), purpose) {
+                (true, _) if placed.is_none() && !service.has_finalizer() => continue,
+                (true, _) => Purpose::Delete,
+                (false, Purpose::Update) => Purpose::Update,
+                (false, Purpose::Ensure | Purpose::Delete) => Purpose::Ensure,
+            };
+            match purpose {
+                Purpose::Ensure => {
+                    self.say(&service, false, "EnsuringLoadBalancer", "Ensuring load balancer", calls);
+                }
+                Purpose::Delete => {
+                    self.say(&service, false, "DeletingLoadBalancer", "Deleting load balancer", calls);
+                }
+                Purpose::Update => {}
+            }
+            let reconcile = Reconcile::new(key.clone(), purpose, service, self.placed.get(&key));
+            self.begin(Task::Service(Box::new(reconcile)), calls);
+        }
+    }
+
+    fn begin(&mut self, task: Task, calls: &mut Vec<Call>) {
+        let (locking, ask) = Locking::begin();
+        let stage = Stage::Locking(locking);
+        self.job = Some(Job { task, stage, holds: false, lingers: false, doomed: None, result: Ok(()) });
+        self.ask_lease(ask, calls);
+    }
+
+    /// Lets the job go on whose sleep is over.
+    pub(super) fn wake_job(&mut self, calls: &mut Vec<Call>) {
+        let Some(mut job) = self.job.take_if(|job| job.wakes().is_some_and(|at| at <= self.now)) else {
+            return;
+        };
+        match &mut job.stage {
+            Stage::Working(operation) => {
+                let turn = operation.awake(self.now, &mut self.gates, &mut self.random);
+                self.turn(job, turn, calls);
+            }
+            Stage::Lingering(_) => self.unlock(job, calls),
+            Stage::Locking(_) | Stage::Unlocking(_) => self.job = Some(job),
+        }
+    }
+
+    pub(super) fn on_answer(&mut self, id: CallId, answer: &Answer, calls: &mut Vec<Call>) {
+        match self.flights.remove(&id) {
+            None => self.counters.late_answers += 1,
+            Some(Flight::Lock) => self.on_lease(answer, calls),
+            Some(Flight::Azure) => self.on_azure(answer, calls),
+            Some(Flight::Event(series)) => {
+                if !answer.is_success() {
+                    self.recorder.lost(&series);
+                }
+            }
+            Some(Flight::Status(key) | Flight::Finalizer(key)) => {
+                if !answer.is_success() && answer.status() != 404 {
+                    self.failed(&key, Purpose::Ensure, &answer.words(), calls);
+                }
+            }
+        }
+    }
+
+    fn on_lease(&mut self, answer: &Answer, calls: &mut Vec<Call>) {
+        let Some(mut job) = self.job.take() else { return };
+        let wall = self.settings.wall_us(self.now);
+        match job.stage {
+            Stage::Locking(locking) => match locking.answered(&self.settings, wall, answer) {
+                Move::Ask(next, ask) => {
+                    job.stage = Stage::Locking(next);
+                    self.job = Some(job);
+                    self.ask_lease(ask, calls);
+                }
+                Move::Done(Ok(caches)) => self.on_locked(job, caches, calls),
+                Move::Done(Err(words)) => {
+                    self.counters.lock_failures += 1;
+                    let operation = job.task.operation();
+                    job.result =
+                        Err(format!("{operation} failed due to fail to lock azure resources: {words}"));
+                    self.finish(job, calls);
+                }
+            },
+            Stage::Unlocking(unlocking) => match unlocking.answered(&self.settings, wall, answer) {
+                Move::Ask(next, ask) => {
+                    // From here on somebody else can have it.
+                    job.holds = false;
+                    job.stage = Stage::Unlocking(next);
+                    self.job = Some(job);
+                    self.ask_lease(ask, calls);
+                }
+                Move::Done(end) => {
+                    if let Err(words) = end {
+                        let operation = job.task.operation();
+                        let words = format!(
+                            "{operation} failed due to fail to unlock azure resources in \
+                             kube-system/{}: {words}",
+                            self.settings.lease
+                        );
+                        job.result = match job.result {
+                            Ok(()) => Err(words),
+                            Err(first) => Err(format!("{first}; {words}")),
+                        };
+                    }
+                    self.finish(job, calls);
+                }
+            },
+            Stage::Working(_) | Stage::Lingering(_) => self.job = Some(job),
+        }
+    }
+
+    fn on_locked(&mut self, mut job: Job, caches: Caches, calls: &mut Vec<Call>) {
+        self.counters.holds += 1;
+        match caches {
+            Caches::Rebuild => {
+                self.counters.cache_rebuilds += 1;
+                self.cache.clear();
+            }
+            Caches::Keep => {}
+        }
+        job.holds = true;
+        job.lingers = self.random.next_u64() % 1_000 < self.settings.linger_per_mille;
+        let dies = self.random.next_u64() % 1_000 < self.settings.crash_per_mille;
+        let after = self.random.next_u64() % 6;
+        job.doomed = dies.then_some(after);
+        match &mut job.task {
+            Task::Drain(drain) => {
+                self.counters.drains += 1;
+                *drain = Some(self.updater.drain(&mut self.random));
+            }
+            Task::Service(_) => {}
+        }
+        self.advance(job, None, calls);
+    }
+
+    fn on_azure(&mut self, answer: &Answer, calls: &mut Vec<Call>) {
+        let Some(mut job) = self.job.take() else { return };
+        if job.doomed == Some(0) {
+            self.kill(self.settings.down_us);
+            return;
+        }
+        job.doomed = job.doomed.map(|left| left - 1);
+        match &mut job.stage {
+            Stage::Working(operation) => {
+                let turn = operation.answered(self.now, answer, &mut self.gates, &mut self.random);
+                self.turn(job, turn, calls);
+            }
+            Stage::Locking(_) | Stage::Lingering(_) | Stage::Unlocking(_) => self.job = Some(job),
+        }
+    }
+
+    fn turn(&mut self, job: Job, turn: Turn, calls: &mut Vec<Call>) {
+        match turn {
+            Turn::Send(http) => {
+                self.job = Some(job);
+                self.ask_azure(http, calls);
+            }
+            Turn::Sleep(until) => {
+                self.job = Some(job);
+                if until <= self.now {
+                    self.wake_job(calls);
+                }
+            }
+            Turn::Done(outcome) => self.advance(job, Some(outcome), calls),
+        }
+    }
+
+    /// Tells the program how its last action ended and begins its next one.
+    fn advance(&mut self, mut job: Job, outcome: Option<Outcome>, calls: &mut Vec<Call>) {
+        let mut around =
+            Around { now: self.now, facts: &self.facts, settings: &self.settings, cache: &mut self.cache };
+        let (next, told) = match &mut job.task {
+            Task::Service(reconcile) => (reconcile.resume(outcome, &mut around), Vec::new()),
+            Task::Drain(Some(drain)) => {
+                let next = drain.resume(outcome, &mut around);
+                (next, std::mem::take(&mut drain.told))
+            }
+            Task::Drain(None) => (Next::Done(Ok(())), Vec::new()),
+        };
+        self.tell(told, calls);
+        match next {
+            Next::Do(action) => {
+                let mut operation = Operation::new(action, self.now);
+                self.counters.writes += u64::from(operation.writes().is_some());
+                let turn = operation.awake(self.now, &mut self.gates, &mut self.random);
+                job.stage = Stage::Working(operation);
+                self.turn(job, turn, calls);
+            }
+            Next::Done(result) => {
+                job.result = result;
+                if job.result.is_ok() {
+                    self.note_result(&mut job.task);
+                }
+                if job.lingers {
+                    job.stage = Stage::Lingering(self.now.saturating_add(self.settings.linger_us));
+                    self.job = Some(job);
+                } else {
+                    self.unlock(job, calls);
+                }
+            }
+        }
+    }
+
+    fn tell(&mut self, told: Vec<Told>, calls: &mut Vec<Call>) {
+        for told in told {
+            let (key, warning, reason, message) = match told {
+                Told::Updated(key) => {
+                    let message = "Load balancer backend pool updated successfully".to_owned();
+                    (key, false, "LoadBalancerBackendPoolUpdated", message)
+                }
+                Told::Failed(key, words) => {
+                    self.counters.dropped += 1;
+                    (key, true, "LoadBalancerBackendPoolUpdateFailed", words)
+                }
+            };
+            // Nobody is told when the Service is gone.
+            if let Some(service) = self.facts.services.get(&key).cloned() {
+                let note = Note { source: Source::Provider, warning, reason, message };
+                self.post(&service, note, calls);
+            }
+        }
+    }
+
+    /// What a reconcile that went well changes in memory; still under the lock.
+    fn note_result(&mut self, task: &mut Task) {
+        match task {
+            Task::Service(reconcile) => {
+                let Reconcile { key, purpose, service, balancer, .. } = &mut **reconcile;
+                match purpose {
+                    Purpose::Ensure | Purpose::Update => {
+                        let moved = self.placed.insert(key.clone(), service.balancer.clone());
+                        if moved.is_some_and(|old| !old.eq_ignore_ascii_case(&service.balancer)) {
+                            self.updater.forget_changes(key);
+                        }
+                        self.updater.reconciled(service, balancer, &self.facts);
+                    }
+                    Purpose::Delete => {
+                        self.placed.remove(key);
+                        self.updater.forget(key);
+                    }
+                }
+            }
+            Task::Drain(_) => {}
+        }
+    }
+
+    fn unlock(&mut self, mut job: Job, calls: &mut Vec<Call>) {
+        if job.doomed.is_some() {
+            self.kill(self.settings.down_us);
+            return;
+        }
+        let (unlocking, ask) = Unlocking::begin();
+        job.stage = Stage::Unlocking(unlocking);
+        self.job = Some(job);
+        self.ask_lease(ask, calls);
+    }
+
+    /// The lock is given back, or was never had.
+    fn finish(&mut self, job: Job, calls: &mut Vec<Call>) {
+        let Job { task, result, .. } = job;
+        let reconcile = match task {
+            Task::Service(reconcile) => reconcile,
+            // The updater ignores what became of its lock.
+            Task::Drain(_) => return,
+        };
+        let Reconcile { key, purpose, service, .. } = *reconcile;
+        match result {
+            Ok(()) => {
+                self.counters.reconciled += 1;
+                self.work.succeeded(&key);
+                self.on_reconciled(&key, purpose, &service, calls);
+            }
+            Err(words) => {
+                self.counters.failed += 1;
+                self.failed(&key, purpose, &words, calls);
+            }
+        }
+    }
+
+    fn ask_lease(&mut self, ask: Ask, calls: &mut Vec<Call>) {
+        let leases = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases".to_owned();
+        let path = if ask.create { leases } else { format!("{leases}/{}", self.settings.lease) };
+        let body = ask.body.map(|body| (JSON, body));
+        self.ask_kubernetes(Flight::Lock, ask.verb, path, body, calls);
+    }
+
+    fn ask_azure(&mut self, http: Http, calls: &mut Vec<Call>) {
+        let Http { verb, path_and_query, if_match, body } = http;
+        let mut headers = vec![("user-agent".to_owned(), AGENT.to_owned())];
+        headers.extend(if_match.map(|tag| ("if-match".to_owned(), tag)));
+        if body.is_some() {
+            headers.push(("content-type".to_owned(), JSON.to_owned()));
+        }
+        let id = self.next_id(Flight::Azure);
+        calls.push(Call { id, side: Side::Arm, verb, path_and_query, headers, body });
+    }
+
+    pub(super) fn ask_kubernetes(
+        &mut self,
+        flight: Flight,
+        verb: Verb,
+        path_and_query: String,
+        body: Option<(&str, Value)>,
+        calls: &mut Vec<Call>,
+    ) {
+        if self.down_until.is_some() {
+            return;
+        }
+        let id = self.next_id(flight);
+        let (content, body) = body.unzip();
+        let headers = content.into_iter().map(|kind| ("content-type".to_owned(), kind.to_owned())).collect();
+        calls.push(Call { id, side: Side::Kubernetes, verb, path_and_query, headers, body });
+    }
+
+    fn next_id(&mut self, flight: Flight) -> CallId {
+        self.calls += 1;
+        let id = CallId(self.calls);
+        self.flights.insert(id, flight);
+        id
+    }
+}

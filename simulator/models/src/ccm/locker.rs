@@ -1,0 +1,192 @@
+//! The azureResourceLocker: the Lease that upstream takes before it writes Azure (upstream's `azure_lock.go`).
+//!
+//! Knows only the protocol: which request comes next and what an answer means. It never renews, and it looks at
+//! the Lease with its own wall clock alone.
+
+use serde_json::{Value, json};
+
+use super::call::{Answer, Verb};
+use super::settings::Settings;
+use super::wall;
+
+const PREVIOUS: &str = "aks-managed-resource-locker-previous-holder";
+const NOT_EXPIRED: &str = "lease has not expired yet, another component such as aks rp may be processing another \
+    request, this would be automatically recovered after the lease expires";
+/// What the annotation always says, whoever holds (upstream writes the constant).
+const CONSTANT: &str = "cloud-controller-manager";
+
+/// A request about the Lease.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Ask {
+    pub(super) verb: Verb,
+    /// Whether it goes to the collection.
+    pub(super) create: bool,
+    pub(super) body: Option<Value>,
+}
+
+/// How far Lock has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Locking {
+    /// GET: is there a Lease?
+    Looking,
+    /// POST of one that nobody holds.
+    Creating,
+    /// GET: who holds it?
+    Reading,
+    /// PUT of ourselves; somebody else held it before us.
+    TakingOver,
+    /// PUT of ourselves; we (or nobody ever) held it before us.
+    TakingAgain,
+}
+
+/// How far Unlock has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Unlocking {
+    /// GET: is it still ours?
+    Reading,
+    /// PUT of nobody.
+    Releasing,
+}
+
+/// What follows from an answer.
+#[derive(Debug, PartialEq)]
+pub(super) enum Move<S, D> {
+    /// The next request.
+    Ask(S, Ask),
+    /// The end.
+    Done(Result<D, String>),
+}
+
+/// What Lock ends with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Caches {
+    /// Nobody else has held the Lease.
+    Keep,
+    /// Somebody else has, so everything is read anew.
+    Rebuild,
+}
+
+fn get() -> Ask {
+    Ask { verb: Verb::Get, create: false, body: None }
+}
+
+fn put(lease: Value) -> Ask {
+    Ask { verb: Verb::Put, create: false, body: Some(lease) }
+}
+
+impl Locking {
+    pub(super) fn begin() -> (Self, Ask) {
+        (Self::Looking, get())
+    }
+
+    pub(super) fn answered(self, settings: &Settings, wall_us: u64, answer: &Answer) -> Move<Self, Caches> {
+        match (self, answer.status(), answer.is_success()) {
+            (Self::Looking, 404, _) => Move::Ask(Self::Creating, create(settings)),
+            (Self::Looking | Self::Creating, _, true) => Move::Ask(Self::Reading, get()),
+            (Self::Reading, _, true) => take(settings, wall_us, answer),
+            (Self::TakingOver, _, true) => Move::Done(Ok(Caches::Rebuild)),
+            (Self::TakingAgain, _, true) => Move::Done(Ok(Caches::Keep)),
+            (
+                Self::Looking | Self::Creating | Self::Reading | Self::TakingOver | Self::TakingAgain,
+                _,
+                false,
+            ) => Move::Done(Err(answer.words())),
+        }
+    }
+}
+
+impl Unlocking {
+    pub(super) fn begin() -> (Self, Ask) {
+        (Self::Reading, get())
+    }
+
+    pub(super) fn answered(self, settings: &Settings, wall_us: u64, answer: &Answer) -> Move<Self, ()> {
+        match (self, answer.status(), answer.is_success()) {
+            (Self::Reading, 404, _) | (Self::Releasing, _, true) => Move::Done(Ok(())),
+            (Self::Reading, _, true) => release(settings, wall_us, answer),
+            (Self::Reading | Self::Releasing, _, false) => Move::Done(Err(answer.words())),
+        }
+    }
+}
+
+fn create(settings: &Settings) -> Ask {
+    let lease = json!({
+        "apiVersion": "coordination.k8s.io/v1",
+        "kind": "Lease",
+        "metadata": {"name": settings.lease, "namespace": "kube-system"},
+        "spec": {"leaseDurationSeconds": settings.lease_duration_s},
+    });
+    Ask { verb: Verb::Post, create: true, body: Some(lease) }
+}
+
+fn take(settings: &Settings, wall_us: u64, answer: &Answer) -> Move<Locking, Caches> {
+    let Some((mut lease, holder)) = decoded(answer) else {
+        return Move::Done(Err("the lease cannot be decoded".to_owned()));
+    };
+    match has_expired(&lease, wall_us) {
+        Err(()) => return Move::Done(Err("the lease cannot be decoded".to_owned())),
+        Ok(false) if !holder.eq_ignore_ascii_case(&settings.holder) => {
+            return Move::Done(Err(NOT_EXPIRED.to_owned()));
+        }
+        Ok(_) => {}
+    }
+    let now = wall::micro_time(wall_us);
+    lease["spec"]["holderIdentity"] = settings.holder.as_str().into();
+    lease["spec"]["acquireTime"] = now.as_str().into();
+    lease["spec"]["renewTime"] = now.into();
+    let annotations = lease["metadata"].get("annotations").filter(|value| value.is_object());
+    let foreign = annotations.is_some_and(|annotations| {
+        !annotations[PREVIOUS].as_str().unwrap_or_default().eq_ignore_ascii_case(CONSTANT)
+    });
+    let next = if foreign { Locking::TakingOver } else { Locking::TakingAgain };
+    Move::Ask(next, put(lease))
+}
+
+fn release(settings: &Settings, wall_us: u64, answer: &Answer) -> Move<Unlocking, ()> {
+    let Some((mut lease, holder)) = decoded(answer) else {
+        return Move::Done(Err("the lease cannot be decoded".to_owned()));
+    };
+    let Ok(expired) = has_expired(&lease, wall_us) else {
+        return Move::Done(Err("the lease cannot be decoded".to_owned()));
+    };
+    if expired || !holder.eq_ignore_ascii_case(&settings.holder) {
+        return Move::Done(Ok(()));
+    }
+    lease["spec"]["holderIdentity"] = "".into();
+    if !lease["metadata"]["annotations"].is_object() {
+        lease["metadata"]["annotations"] = json!({});
+    }
+    lease["metadata"]["annotations"][PREVIOUS] = CONSTANT.into();
+    Move::Ask(Unlocking::Releasing, put(lease))
+}
+
+/// The Lease of an answer, with objects where they belong, and its holder.
+fn decoded(answer: &Answer) -> Option<(Value, String)> {
+    let mut lease = answer.object()?;
+    for part in ["metadata", "spec"] {
+        if lease[part].is_null() {
+            lease[part] = json!({});
+        }
+        lease[part].as_object()?;
+    }
+    let holder = lease["spec"]["holderIdentity"].as_str().unwrap_or_default().to_owned();
+    Some((lease, holder))
+}
+
+/// Whether nobody holds the Lease any more. Without a time of renewal it has expired; a time that cannot be read
+/// fails the whole decoding, as it does in a typed client.
+fn has_expired(lease: &Value, wall_us: u64) -> Result<bool, ()> {
+    let spec = &lease["spec"];
+    if spec["holderIdentity"].as_str().unwrap_or_default().is_empty() {
+        return Ok(true);
+    }
+    match &spec["renewTime"] {
+        Value::Null => Ok(true),
+        Value::String(text) => {
+            let renewed = wall::read(text).ok_or(())?;
+            let seconds = spec["leaseDurationSeconds"].as_u64().unwrap_or(0);
+            Ok(wall_us > renewed.saturating_add(seconds.saturating_mul(1_000_000)))
+        }
+        Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_) => Err(()),
+    }
+}

@@ -1,0 +1,144 @@
+//! How upstream changes one backend pool's JSON: EnsureHostsInPool, and the updater's add and remove.
+
+use std::collections::BTreeSet;
+
+use serde_json::{Map, Value, json};
+
+use super::facts::Facts;
+use crate::kube::build::Family;
+
+const ADDRESSES: &str = "loadBalancerBackendAddresses";
+/// What the models of api-version 2025-05-01 know; all else is lost on a round trip.
+const POOL: [&str; 5] = ["id", "name", "etag", "type", "properties"];
+const POOL_PROPERTIES: [&str; 12] = [
+    "backendIPConfigurations",
+    "drainPeriodInSeconds",
+    "inboundNatRules",
+    ADDRESSES,
+    "loadBalancingRules",
+    "location",
+    "outboundRule",
+    "outboundRules",
+    "provisioningState",
+    "syncMode",
+    "tunnelInterfaces",
+    "virtualNetwork",
+];
+const ADDRESS: [&str; 2] = ["name", "properties"];
+const ADDRESS_PROPERTIES: [&str; 7] = [
+    "adminState",
+    "inboundNatRulesPortMapping",
+    "ipAddress",
+    "loadBalancerFrontendIPConfiguration",
+    "networkInterfaceIPConfiguration",
+    "subnet",
+    "virtualNetwork",
+];
+
+/// The addresses of a pool; an array and properties are made where they are missing.
+fn addresses(pool: &mut Value) -> &mut Vec<Value> {
+    let pool = object(pool);
+    let properties = object(pool.entry("properties").or_insert(Value::Null));
+    let listed = properties.entry(ADDRESSES).or_insert(Value::Null);
+    if !listed.is_array() {
+        *listed = Value::Array(Vec::new());
+    }
+    listed.as_array_mut().expect("an array was put there")
+}
+
+/// The value as an object; anything else becomes an empty one.
+pub(super) fn object(value: &mut Value) -> &mut Map<String, Value> {
+    if !value.is_object() {
+        *value = Value::Object(Map::new());
+    }
+    value.as_object_mut().expect("an object was put there")
+}
+
+fn ip_of(address: &Value) -> &str {
+    address["properties"]["ipAddress"].as_str().unwrap_or_default()
+}
+
+/// The IPs in a pool.
+pub(super) fn ips(pool: &Value) -> BTreeSet<String> {
+    let listed = pool["properties"][ADDRESSES].as_array().into_iter().flatten();
+    listed.map(|address| ip_of(address).to_owned()).filter(|ip| !ip.is_empty()).collect()
+}
+
+/// Whether network interfaces fill the pool.
+pub(super) fn is_filled_by_interfaces(pool: &Value) -> bool {
+    pool["properties"]["backendIPConfigurations"].as_array().is_some_and(|list| !list.is_empty())
+}
+
+/// EnsureHostsInPool: adds the nodes that host endpoints (all nodes where `hosts` is `None`), takes out what is
+/// not theirs. Says whether it changed anything.
+pub(super) fn ensure_hosts(
+    pool: &mut Value,
+    facts: &Facts,
+    family: Family,
+    hosts: Option<&BTreeSet<String>>,
+    network: &str,
+) -> bool {
+    let existing = ips(pool);
+    let eligible: Vec<_> = facts.nodes.values().filter(|node| node.eligible).collect();
+    let of_nodes: BTreeSet<&str> = eligible.iter().filter_map(|node| node.ip(family)).collect();
+    let is_host = |name: &str| hosts.is_none_or(|hosts| hosts.contains(&name.to_lowercase()));
+    let wanted = eligible.iter().filter(|node| is_host(&node.name)).filter_map(|node| node.ip(family));
+    let missing: Vec<String> = wanted.filter(|ip| !existing.contains(*ip)).map(str::to_owned).collect();
+    let added = add(pool, &missing, facts, network);
+    let surplus: BTreeSet<String> = addresses(pool)
+        .iter()
+        .map(ip_of)
+        .filter(|ip| {
+            // An IP of no known name is left alone, as long as some node has it.
+            let name = facts.name_of(ip);
+            !of_nodes.contains(ip) || (!name.is_empty() && !is_host(name))
+        })
+        .map(str::to_owned)
+        .collect();
+    if !surplus.is_empty() {
+        remove(pool, &surplus);
+    }
+    added || !surplus.is_empty()
+}
+
+/// Adds IPs that are not there; the virtual network goes to the pool where nothing names one.
+pub(super) fn add(pool: &mut Value, wanted: &[String], facts: &Facts, network: &str) -> bool {
+    let listed = addresses(pool);
+    let named = listed.iter().any(|address| !address["properties"]["virtualNetwork"].is_null());
+    let mut added = false;
+    for ip in wanted.iter().filter(|ip| !ip.is_empty()) {
+        if !listed.iter().any(|address| ip_of(address) == ip) {
+            listed.push(json!({"name": facts.name_of(ip), "properties": {"ipAddress": ip}}));
+            added = true;
+        }
+    }
+    if !named && pool["properties"]["virtualNetwork"]["id"].as_str().unwrap_or_default().is_empty() {
+        pool["properties"]["virtualNetwork"] = json!({ "id": network });
+    }
+    added
+}
+
+/// Removes IPs, and entries without any.
+pub(super) fn remove(pool: &mut Value, unwanted: &BTreeSet<String>) -> bool {
+    let listed = addresses(pool);
+    let before = listed.len();
+    listed.retain(|address| {
+        let ip = ip_of(address);
+        !ip.is_empty() && !unwanted.iter().any(|unwanted| unwanted.eq_ignore_ascii_case(ip))
+    });
+    listed.len() != before
+}
+
+/// Loses every field of a pool that the models do not know.
+pub(super) fn keep_known_fields(pool: &mut Value) {
+    keep(pool, &POOL);
+    keep(&mut pool["properties"], &POOL_PROPERTIES);
+    for address in addresses(pool) {
+        keep(address, &ADDRESS);
+        keep(&mut address["properties"], &ADDRESS_PROPERTIES);
+    }
+}
+
+fn keep(value: &mut Value, known: &[&str]) {
+    object(value).retain(|name, _| known.contains(&name.as_str()));
+}

@@ -1,0 +1,223 @@
+//! One Ensure, Update or Delete of a Service: which action on Azure comes next, and what its outcome changes.
+//!
+//! Locking before and unlocking after, and everything in Kubernetes, are left to `job`.
+
+use std::collections::BTreeMap;
+
+use serde_json::Value;
+
+use super::facts::{Facts, Key, Service};
+use super::operation::{Action, Client, Outcome};
+use super::settings::Settings;
+use super::{balancer, pool};
+use crate::kube::build::Family;
+
+/// Why a Service is looked at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Purpose {
+    /// The nodes changed.
+    Update,
+    /// The Service changed, or a retry.
+    Ensure,
+    /// The Service leaves.
+    Delete,
+}
+
+/// What comes next.
+#[derive(Debug)]
+pub(super) enum Next {
+    Do(Action),
+    Done(Result<(), String>),
+}
+
+/// Load balancers read lately, by name, each with the moment of its read.
+pub(super) type Cache = BTreeMap<String, (u64, Value)>;
+
+/// What a program looks at.
+pub(super) struct Around<'a> {
+    pub(super) now: u64,
+    pub(super) facts: &'a Facts,
+    pub(super) settings: &'a Settings,
+    pub(super) cache: &'a mut Cache,
+}
+
+/// One reconcile.
+#[derive(Debug)]
+pub(super) struct Reconcile {
+    /// Its Service in the facts and in the queue.
+    pub(super) key: Key,
+    pub(super) purpose: Purpose,
+    pub(super) service: Service,
+    /// Load balancers that the Service has to leave.
+    leave: Vec<String>,
+    /// The one that is read and written now.
+    name: String,
+    /// What is known of it; the pools as they were written last.
+    pub(super) balancer: Value,
+    state: State,
+}
+
+#[derive(Debug)]
+enum State {
+    Begin,
+    Reading,
+    Writing,
+    Refreshing,
+    Filling { left: Vec<Family> },
+    Dropping { left: Vec<String> },
+}
+
+impl Reconcile {
+    /// `placed` is the load balancer that holds the Service's rules, as far as is known.
+    pub(super) fn new(key: Key, purpose: Purpose, service: Service, placed: Option<&String>) -> Self {
+        let here = service.balancer.clone();
+        let mut leave: Vec<String> =
+            placed.filter(|name| !name.eq_ignore_ascii_case(&here)).cloned().into_iter().collect();
+        match purpose {
+            Purpose::Delete => leave.push(here),
+            Purpose::Ensure | Purpose::Update => {}
+        }
+        let name = String::new();
+        Self { key, purpose, service, leave, name, balancer: Value::Null, state: State::Begin }
+    }
+
+    /// Whether it takes the Service away from `name` instead of putting it there.
+    fn leaves(&self) -> bool {
+        self.service.leaves() || !self.name.eq_ignore_ascii_case(&self.service.balancer)
+    }
+
+    pub(super) fn resume(&mut self, outcome: Option<Outcome>, around: &mut Around) -> Next {
+        let body = match outcome {
+            None => Ok(Value::Null),
+            Some(Ok(body)) => Ok(body),
+            Some(Err(failure)) => Err(failure),
+        };
+        match (std::mem::replace(&mut self.state, State::Begin), body) {
+            (State::Begin, _) => self.next_balancer(around),
+            (State::Reading | State::Refreshing, Ok(body)) => {
+                around.cache.insert(self.name.to_lowercase(), (around.now, body.clone()));
+                self.read(body, around)
+            }
+            (State::Reading, Err(failure)) if failure.status == 404 => {
+                if self.leaves() {
+                    return self.next_balancer(around);
+                }
+                self.read(balancer::fresh(around.settings, &self.name), around)
+            }
+            (State::Writing, Ok(_)) => {
+                self.forget(around);
+                if self.leaves() {
+                    return self.drop_pools(around);
+                }
+                self.state = State::Refreshing;
+                Next::Do(Action::get(Client::Balancers, around.settings.balancer(&self.name)))
+            }
+            (State::Filling { left }, Ok(_)) => {
+                self.forget(around);
+                self.fill(left, around)
+            }
+            (State::Dropping { left }, Ok(_)) => {
+                self.forget(around);
+                self.drop_next(left, around)
+            }
+            (
+                State::Reading
+                | State::Writing
+                | State::Refreshing
+                | State::Filling { .. }
+                | State::Dropping { .. },
+                Err(failure),
+            ) => {
+                self.forget(around);
+                Next::Done(Err(failure.words))
+            }
+        }
+    }
+
+    fn forget(&self, around: &mut Around) {
+        around.cache.remove(&self.name.to_lowercase());
+    }
+
+    fn next_balancer(&mut self, around: &mut Around) -> Next {
+        self.name = match (self.leave.is_empty(), self.purpose) {
+            (false, _) => self.leave.remove(0),
+            (true, Purpose::Ensure | Purpose::Update)
+                if !self.name.eq_ignore_ascii_case(&self.service.balancer) =>
+            {
+                self.service.balancer.clone()
+            }
+            (true, Purpose::Ensure | Purpose::Update | Purpose::Delete) => return Next::Done(Ok(())),
+        };
+        let lifetime = around.settings.cache_us;
+        let cached = around.cache.get(&self.name.to_lowercase());
+        match cached.filter(|(read, _)| around.now < read.saturating_add(lifetime)) {
+            Some((_, body)) => {
+                let body = body.clone();
+                self.read(body, around)
+            }
+            None => {
+                self.state = State::Reading;
+                Next::Do(Action::get(Client::Balancers, around.settings.balancer(&self.name)))
+            }
+        }
+    }
+
+    fn read(&mut self, body: Value, around: &mut Around) -> Next {
+        self.balancer = body;
+        let dirty = if self.leaves() {
+            balancer::unwire(&mut self.balancer, &self.service)
+        } else {
+            balancer::wire(&mut self.balancer, &self.service, around.settings)
+        };
+        match (dirty, self.leaves()) {
+            (true, _) => {
+                let mut body = self.balancer.clone();
+                if around.settings.drops_unknown_fields {
+                    balancer::keep_known(&mut body);
+                }
+                self.state = State::Writing;
+                Next::Do(Action::put_balancer(around.settings.balancer(&self.name), body))
+            }
+            (false, true) => self.drop_pools(around),
+            (false, false) => self.fill(self.service.families.clone(), around),
+        }
+    }
+
+    /// EnsureHostsInPool for one family after the other.
+    fn fill(&mut self, mut left: Vec<Family>, around: &mut Around) -> Next {
+        let hosts = if self.service.local { around.facts.hosts(&self.service.key()) } else { None };
+        while let Some(family) = left.pop() {
+            let name = self.service.pool(family, &around.settings.cluster_name);
+            let Some(found) = balancer::pool(&mut self.balancer, &name) else { continue };
+            if pool::is_filled_by_interfaces(found) {
+                continue;
+            }
+            let network = &around.settings.network;
+            if pool::ensure_hosts(found, around.facts, family, hosts.as_ref(), network) {
+                let mut body = found.clone();
+                if around.settings.drops_unknown_fields {
+                    pool::keep_known_fields(&mut body);
+                }
+                self.state = State::Filling { left };
+                return Next::Do(Action::put_pool(around.settings.pool(&self.name, &name), body));
+            }
+        }
+        if self.service.local { Next::Done(Ok(())) } else { self.drop_pools(around) }
+    }
+
+    /// Deletes the pools of the Service's own that no rule uses any more.
+    fn drop_pools(&mut self, around: &mut Around) -> Next {
+        let own = [Family::V4, Family::V6].map(|family| self.service.own_pool(family));
+        self.drop_next(balancer::unused_pools(&self.balancer, &own), around)
+    }
+
+    fn drop_next(&mut self, mut left: Vec<String>, around: &mut Around) -> Next {
+        match left.pop() {
+            Some(name) => {
+                self.state = State::Dropping { left };
+                Next::Do(Action::delete_pool(around.settings.pool(&self.name, &name)))
+            }
+            None => self.next_balancer(around),
+        }
+    }
+}

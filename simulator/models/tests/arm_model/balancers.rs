@@ -1,0 +1,265 @@
+//! PUT of a load balancer as a whole.
+
+use serde_json::{Value, json};
+use simulator_models::arm::{
+    ArmModel, BadEnd, ConcurrentWrite, Fault, FaultEffect, FaultTarget, Kind, Latency, Method, PoolSpec,
+    Response, Settings, UnfinishedWrite, Visibility,
+};
+
+use crate::support::{
+    GROUP, SECOND, asynchronous, code, detail, get, holding, ips, json_of, model, operation, path, put,
+    request, send, text,
+};
+
+fn body(model: &mut ArmModel, lb: &str, now: u64) -> Value {
+    json_of(&get(model, &path(lb), now))
+}
+
+fn write(model: &mut ArmModel, lb: &str, body: &Value, now: u64) -> Response {
+    send(model, &request(Method::Put, &path(lb), &[], &body.to_string()), now)
+}
+
+fn id(lb: &str, kind: &str, name: &str) -> String {
+    format!("{GROUP}/providers/Microsoft.Network/loadBalancers/{lb}/{kind}/{name}")
+}
+
+/// Adds frontend, probe and rule `name` for a pool.
+fn wire(balancer: &mut Value, lb: &str, name: &str, pool: &str, port: u64) {
+    let properties = &mut balancer["properties"];
+    let mut push = |kind: &str, child: Value| {
+        if properties[kind].is_null() {
+            properties[kind] = json!([]);
+        }
+        properties[kind].as_array_mut().expect("an array").push(child);
+    };
+    push(
+        "frontendIPConfigurations",
+        json!({"name": format!("f-{name}"), "properties": {"publicIPAddress": {"id": "ip"}}}),
+    );
+    push("probes", json!({"name": format!("p-{name}"), "properties": {"protocol": "Http", "port": 31000}}));
+    push(
+        "loadBalancingRules",
+        json!({"name": name, "properties": {
+        "frontendIPConfiguration": {"id": id(lb, "frontendIPConfigurations", &format!("f-{name}"))},
+        "backendAddressPool": {"id": id(lb, "backendAddressPools", pool)},
+        "probe": {"id": id(lb, "probes", &format!("p-{name}"))},
+        "protocol": "Udp", "frontendPort": port, "backendPort": port}}),
+    );
+}
+
+#[test]
+fn z1_a_new_balancer_is_created_with_its_children_and_read_back_as_written() {
+    let mut model = ArmModel::new(Settings::default());
+    let mut wanted = json!({"location": "eastus", "sku": {"name": "Standard"}, "tags": {"a": "b"},
+        "properties": {"backendAddressPools": [{"name": "web", "properties": {}}]}});
+    wire(&mut wanted, "fresh", "rule", "web", 8443);
+    let created = write(&mut model, "fresh", &wanted, 0);
+    assert_eq!(created.status, 201);
+    let read = body(&mut model, "fresh", SECOND);
+    assert_eq!(json_of(&created), read);
+    assert_eq!((&read["name"], &read["tags"]), (&json!("fresh"), &json!({"a": "b"})));
+    let rule = &read["properties"]["loadBalancingRules"][0];
+    assert_eq!((&rule["name"], &rule["properties"]["frontendPort"]), (&json!("rule"), &json!(8443)));
+    assert_eq!(rule["properties"]["protocol"], "Udp");
+    assert_eq!(read["properties"]["probes"][0]["properties"]["port"], 31000);
+    assert_eq!(read["properties"]["frontendIPConfigurations"][0]["name"], "f-rule");
+    let pool = &read["properties"]["backendAddressPools"][0];
+    assert_eq!(pool["properties"]["loadBalancingRules"][0]["id"], id("fresh", "loadBalancingRules", "rule"));
+    assert_eq!(ips(&model, "fresh", "web"), Vec::<String>::new());
+}
+
+#[test]
+fn z1_an_echo_changes_nothing_and_what_is_left_out_vanishes() {
+    let mut model = model(Settings::default());
+    let first = body(&mut model, "lb", 0);
+    let etag = model.etag("lb");
+    assert_eq!(write(&mut model, "lb", &first, 0).status, 200);
+    assert_eq!((model.etag("lb"), model.counters().unchanged), (etag.clone(), 1));
+    let mut smaller = first;
+    let pools = smaller["properties"]["backendAddressPools"].as_array_mut().expect("pools");
+    pools.retain(|pool| pool["name"] == "a");
+    assert_eq!(write(&mut model, "lb", &smaller, SECOND).status, 200);
+    assert_eq!(model.pools("lb").collect::<Vec<_>>(), ["a"]);
+    assert_eq!(ips(&model, "lb", "a"), ["10.0.0.1"]);
+    assert_ne!(model.etag("lb"), etag);
+}
+
+#[test]
+fn z1_a_balancer_write_replaces_the_members_that_it_names_and_keeps_those_it_is_silent_about() {
+    let mut model = model(Settings::default());
+    let mut echoed = body(&mut model, "lb", 0);
+    assert_eq!(put(&mut model, "lb", "a", &holding(&["10.0.0.7"]), SECOND).status, 200);
+    assert_eq!(put(&mut model, "lb", "b", &holding(&["10.0.0.8"]), 2 * SECOND).status, 200);
+    echoed["properties"]["backendAddressPools"][1]["properties"]
+        .as_object_mut()
+        .expect("properties")
+        .shift_remove("loadBalancerBackendAddresses");
+    assert_eq!(write(&mut model, "lb", &echoed, 3 * SECOND).status, 200);
+    assert_eq!(ips(&model, "lb", "a"), ["10.0.0.1"], "the older echo undid the write of the pool");
+    assert_eq!(ips(&model, "lb", "b"), ["10.0.0.8"]);
+}
+
+#[test]
+fn z1_an_older_etag_is_refused_and_children_share_it() {
+    let mut model = model(Settings::default());
+    let echoed = body(&mut model, "lb", 0);
+    let etag = text(&echoed, "/etag");
+    assert_eq!(put(&mut model, "lb", "a", &holding(&["10.0.0.7"]), SECOND).status, 200);
+    let late = request(Method::Put, &path("lb"), &[("If-Match", &etag)], &echoed.to_string());
+    let refused = send(&mut model, &late, 2 * SECOND);
+    assert_eq!((refused.status, detail(&refused)), (412, "PreconditionFailedEtagMismatch".to_owned()));
+    assert_eq!(ips(&model, "lb", "a"), ["10.0.0.7"]);
+}
+
+#[test]
+fn z1_dangling_references_double_names_and_nonsense_are_refused() {
+    let mut model = model(Settings::default());
+    let good = body(&mut model, "lb", 0);
+    let mut dangling = good.clone();
+    wire(&mut dangling, "lb", "rule", "nowhere", 80);
+    let refused = write(&mut model, "lb", &dangling, 0);
+    assert_eq!((refused.status, code(&refused)), (400, "InvalidResourceReference".to_owned()));
+    let mut unfronted = good.clone();
+    wire(&mut unfronted, "lb", "rule", "a", 80);
+    unfronted["properties"]["frontendIPConfigurations"] = json!([]);
+    assert_eq!(code(&write(&mut model, "lb", &unfronted, 0)), "InvalidResourceReference");
+    let mut double = good.clone();
+    let pools = double["properties"]["backendAddressPools"].as_array_mut().expect("pools");
+    pools.push(json!({"name": "A", "properties": {}}));
+    assert_eq!(detail(&write(&mut model, "lb", &double, 0)), "DuplicateResourceName");
+    for nonsense in [
+        json!([]),
+        json!({"properties": 5}),
+        json!({"properties": {"probes": {}}}),
+        json!({"properties": {"probes": [7]}}),
+    ] {
+        assert_eq!(write(&mut model, "lb", &nonsense, 0).status, 400, "{nonsense}");
+    }
+    assert_eq!(write(&mut model, "-bad", &json!({}), 0).status, 400);
+    assert_eq!(body(&mut model, "lb", 0), good);
+}
+
+#[test]
+fn z1_the_parents_write_cancels_a_childs_and_runs_as_an_operation_itself() {
+    let mut model = model(asynchronous());
+    let mut wanted = body(&mut model, "lb", 0);
+    let first = put(&mut model, "lb", "a", &holding(&["10.0.0.7"]), SECOND);
+    wire(&mut wanted, "lb", "rule", "b", 80);
+    let second = write(&mut model, "lb", &wanted, 2 * SECOND);
+    assert_eq!(
+        (second.status, text(&json_of(&second), "/properties/provisioningState")),
+        (200, "Updating".to_owned())
+    );
+    let canceled = json_of(&get(&mut model, &operation(&first), 2 * SECOND));
+    assert_eq!(canceled["error"]["details"][0]["code"], "CanceledAndSupersededDueToAnotherOperation");
+    assert_eq!(ips(&model, "lb", "a"), ["10.0.0.1"]);
+    assert!(model.is_updating("lb"));
+    let etag = model.etag("lb");
+    assert_eq!(json_of(&get(&mut model, &operation(&second), 8 * SECOND))["status"], "Succeeded");
+    assert_eq!(model.etag("lb"), etag, "its end does not change the etag again");
+    assert_eq!(body(&mut model, "lb", 8 * SECOND)["properties"]["provisioningState"], "Succeeded");
+}
+
+#[test]
+fn z1_of_two_writes_of_the_parent_the_later_is_refused_or_supersedes() {
+    for supersedes in [false, true] {
+        let concurrent_write = if supersedes { ConcurrentWrite::Supersede } else { ConcurrentWrite::Refuse };
+        let mut model = model(Settings { concurrent_write, ..asynchronous() });
+        let plain = body(&mut model, "lb", 0);
+        let (mut one, mut two) = (plain.clone(), plain);
+        wire(&mut one, "lb", "one", "a", 80);
+        wire(&mut two, "lb", "two", "b", 81);
+        assert_eq!(write(&mut model, "lb", &one, SECOND).status, 200);
+        let later = write(&mut model, "lb", &two, 2 * SECOND);
+        model.tick(20 * SECOND);
+        let rules = body(&mut model, "lb", 20 * SECOND)["properties"]["loadBalancingRules"].clone();
+        if supersedes {
+            assert_eq!((later.status, &rules[0]["name"]), (200, &json!("two")));
+        } else {
+            assert_eq!(
+                (later.status, detail(&later)),
+                (429, "RetryableErrorDueToAnotherOperation".to_owned())
+            );
+            assert_eq!(rules[0]["name"], "one");
+        }
+        assert_eq!(rules.as_array().map(Vec::len), Some(1));
+    }
+}
+
+#[test]
+fn z1_a_bad_end_reverts_or_keeps_and_reads_show_the_new_shape_at_once_or_at_the_end() {
+    let kinds = [
+        (Visibility::AtOnce, true),
+        (Visibility::AtOnce, false),
+        (Visibility::AtEnd, true),
+        (Visibility::AtEnd, false),
+    ];
+    for (visibility, kept) in kinds {
+        for fails in [false, true] {
+            let effect = FaultEffect::FailOperation {
+                end: BadEnd::Failed,
+                code: "X".to_owned(),
+                message: String::new(),
+            };
+            let target = FaultTarget::Any;
+            let fault = Fault { target, every: 1, limit: None, load_balancer: None, effect };
+            let unfinished_write = if kept { UnfinishedWrite::Kept } else { UnfinishedWrite::Reverted };
+            let faults = if fails { vec![fault] } else { Vec::new() };
+            let operation = Some(Latency::Fixed { us: 5 * SECOND });
+            let mut model =
+                model(Settings { visibility, unfinished_write, faults, operation, ..Settings::default() });
+            let mut wanted = body(&mut model, "lb", 0);
+            wire(&mut wanted, "lb", "rule", "a", 80);
+            let accepted = write(&mut model, "lb", &wanted, SECOND);
+            assert_eq!(json_of(&accepted)["properties"]["loadBalancingRules"][0]["name"], "rule");
+            let mut rules = |now| {
+                body(&mut model, "lb", now)["properties"]["loadBalancingRules"].as_array().map_or(0, Vec::len)
+            };
+            let during = usize::from(visibility == Visibility::AtOnce);
+            let after = usize::from(!fails || kept);
+            assert_eq!(
+                (rules(2 * SECOND), rules(9 * SECOND)),
+                (during, after),
+                "{visibility:?} {kept} {fails}"
+            );
+        }
+    }
+}
+
+#[test]
+fn z1_pools_that_interfaces_fill_survive_an_echo_of_the_balancer() {
+    let mut model = model(Settings::default());
+    let members = vec![("x".to_owned(), "0".to_owned())];
+    model.add_pool("lb", "nic", &PoolSpec { nic_backed: true, members, ..PoolSpec::default() });
+    model.add_outbound_rule("lb", "out", "nic");
+    model.add_inbound_nat_rule("lb", "nat", "a");
+    model.add_rule("lb", "bare", "b", true);
+    let echoed = body(&mut model, "lb", 0);
+    assert_eq!(write(&mut model, "lb", &echoed, 0).status, 200);
+    assert_eq!(model.members("lb", "nic").map(|members| members.len()), Some(1));
+    let mut again = body(&mut model, "lb", SECOND);
+    assert_eq!(again["properties"]["outboundRules"][0]["name"], "out");
+    assert_eq!(again["properties"]["inboundNatRules"][0]["name"], "nat");
+    assert_eq!(again["properties"]["loadBalancingRules"], {
+        let mut rules = echoed["properties"]["loadBalancingRules"].clone();
+        rules[0]["etag"] = again["etag"].clone();
+        rules
+    });
+    again["properties"]["backendAddressPools"][2]["properties"]["loadBalancerBackendAddresses"] = json!([]);
+    assert_eq!(write(&mut model, "lb", &again, 2 * SECOND).status, 400);
+}
+
+#[test]
+fn z1_what_the_cloud_controller_manager_sends_is_told_apart_by_its_user_agent() {
+    let mut model = model(Settings::default());
+    let agent = [("User-Agent", "kubernetes-cloudprovider/v1.36")];
+    send(&mut model, &request(Method::Get, &path("lb"), &agent, ""), 0);
+    let pool = path("lb/backendAddressPools/a");
+    send(&mut model, &request(Method::Put, &pool, &agent, &holding(&[]).to_string()), SECOND);
+    put(&mut model, "lb", "b", &holding(&[]), 2 * SECOND);
+    let counters = model.counters();
+    assert_eq!((counters.foreign_reads, counters.foreign_writes), (1, 1));
+    assert_eq!((counters.load_balancer_gets, counters.pool_puts), (0, 1));
+    let log: Vec<(Kind, bool)> = model.log().iter().map(|entry| (entry.kind, entry.foreign)).collect();
+    assert_eq!(log, [(Kind::LoadBalancerGet, true), (Kind::ForeignPoolPut, true), (Kind::PoolPut, false)]);
+}

@@ -1,0 +1,8 @@
+//! The model of the cloud-controller-manager does what upstream does (design.md Z1).
+
+mod azure;
+mod lock;
+mod properties;
+mod story;
+mod support;
+mod updater;

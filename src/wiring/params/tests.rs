@@ -1,0 +1,92 @@
+//! What the keys of both files become in the machines.
+
+use std::collections::BTreeMap;
+
+use config::Source;
+
+use super::*;
+
+const CLOUD: &str = r#"{
+    "cloud": "AzurePublicCloud", "resourceManagerEndpoint": "http://127.0.0.1:9", "tenantId": "t-1",
+    "subscriptionId": "s-1", "resourceGroup": "rg", "vnetName": "vnet", "loadBalancerSku": "standard",
+    "loadBalancerBackendPoolConfigurationType": "nodeIP",
+    "multipleStandardLoadBalancerConfigurations": [{ "name": "kubernetes", "primaryVMSet": "vmss" }]
+    MORE
+}"#;
+
+fn of(cloud: &str, controller: &str, dry_run: bool) -> (Config, Machines) {
+    let cloud = Source::new("azure.json", CLOUD.replace("MORE", cloud));
+    let controller = Source::new("controller.yaml", format!("identity: anonymous\n{controller}"));
+    let config = Config::load(cloud, controller, &BTreeMap::new()).expect("valid").config;
+    let machines = machines(&config, &Instance { identity: Arc::from("pod_1"), dry_run });
+    (config, machines)
+}
+
+#[test]
+fn c2_compatibility_upstream_reaches_every_machine() {
+    let interval = r#", "loadBalancerBackendPoolUpdateIntervalInSeconds": 40"#;
+    let (_, machines) = of(interval, "compatibility: upstream\n", false);
+    let tick = Duration::from_secs(40);
+    assert_eq!(machines.queue, queue::Params::upstream(tick, 3), "what S0's cases run with");
+    let writer = machines.writer;
+    assert_eq!((writer.etag_rounds, writer.retry_throttled, writer.min_interval), (1, true, tick));
+    assert_eq!((writer.gates_delay_grants, writer.breaker), (false, false));
+    let directory = machines.directory;
+    assert_eq!((directory.removal_delay, directory.empty_confirm), (Duration::ZERO, Duration::ZERO));
+    assert!(!directory.guards);
+}
+
+#[test]
+fn c2_without_compatibility_everything_beyond_upstream_is_on() {
+    let (_, machines) = of("", "", false);
+    let (queue, writer) = (machines.queue, machines.writer);
+    assert_eq!((queue.drift, queue.compare_after_stale, queue.fights), (true, true, true));
+    assert_eq!(queue.after_failure, Some(Duration::from_secs(60)));
+    assert_eq!((writer.gates_delay_grants, writer.breaker, writer.retry_throttled), (true, true, false));
+    assert_eq!((writer.etag_rounds, writer.rate_limit), (3, None));
+    assert!(machines.directory.guards);
+}
+
+#[test]
+fn q8_without_retries_nothing_is_compared_after_a_failure() {
+    let (_, machines) = of(r#", "loadBalancerBackendPoolUpdateMaxRetries": 0"#, "", false);
+    assert_eq!((machines.queue.max_retries, machines.queue.after_failure), (0, None));
+}
+
+#[test]
+fn w9_the_rates_of_the_cloud_configuration_become_the_writers() {
+    let rates = r#", "cloudProviderRateLimit": true, "cloudProviderRateLimitQPS": 3, "cloudProviderRateLimitBucket": 7,
+        "cloudProviderRateLimitQPSWrite": 2, "cloudProviderRateLimitBucketWrite": 4"#;
+    let (_, machines) = of(rates, "", false);
+    let expected = writer::RateLimit {
+        reads_per_second: 10.0,
+        reads_at_once: 7,
+        writes_per_second: 2.0,
+        writes_at_once: 4,
+    };
+    assert_eq!(machines.writer.rate_limit, Some(expected));
+}
+
+#[test]
+fn w7_w8_the_replicas_compete_for_one_lease_and_share_the_other_one_under_one_name() {
+    let keys = "leaderElection: {namespace: pools, name: ours}\nlease: {maxHold: 7s, minOff: 9s, bypassForDrain: true}\n";
+    let (config, machines) = of("", keys, false);
+    assert_eq!(&*machines.leader.identity, "pod_1");
+    assert_eq!(machines.leader.contest, leader::Contest::Elected(leader::Times::W8));
+    assert_eq!((&*machines.starts.identity, machines.starts.keeping), ("pod_1", starts::Keeping::Notes));
+    let lease = machines.writer.lease.expect("the shared Lease is used");
+    assert_eq!(&*lease.holder, "azure-backend-pool-controller");
+    assert_eq!((lease.max_hold, lease.min_off), (Duration::from_secs(7), Duration::from_secs(9)));
+    assert!(lease.bypass_for_drain);
+    let Places { own, shared } = leases(&config);
+    assert_eq!(own.to_string(), "pools/ours");
+    assert_eq!(shared.to_string(), "kube-system/aks-managed-resource-locker");
+}
+
+#[test]
+fn c4_a_dry_run_leads_alone_and_uses_no_lease() {
+    let (_, machines) = of("", "", true);
+    assert_eq!(machines.leader.contest, leader::Contest::Alone);
+    assert_eq!(machines.starts.keeping, starts::Keeping::Nothing);
+    assert_eq!(machines.writer.lease, None);
+}

@@ -1,0 +1,134 @@
+//! Several replicas of the real binary (W8), and the Lease that is shared with the cloud-controller-manager (W7), as
+//! far as an operator sees them.
+
+use rustix::process::Signal;
+use serde_json::{Value, json};
+use simulator::models::kube::Resource;
+use simulator::models::kube::build::Endpoint;
+
+use super::stage::{Prepared, Stage, add_service, node_ip, node_name, place, pool_of};
+use crate::support::{PATIENCE, eventually};
+
+const OWN: &str = "azure-backend-pool-controller";
+const SHARED: &str = "aks-managed-resource-locker";
+
+async fn lease(stage: &Stage, name: &str) -> Option<Value> {
+    let name = name.to_owned();
+    stage.fakes.cluster.ask(move |cluster, _| cluster.model.get(Resource::Leases, "kube-system", &name)).await
+}
+
+async fn role(stage: &Stage, role: &str) -> Value {
+    stage.shown("/api/v1/status", |status| status["leadership"]["role"] == role).await["leadership"].clone()
+}
+
+/// Waits until a pool has the addresses of these nodes and no other.
+async fn holds(stage: &Stage, name: &str, nodes: &[usize]) {
+    let wanted: Vec<String> = nodes.iter().map(|node| node_ip(*node)).collect();
+    eventually("the pool is right", PATIENCE, || async {
+        let members = stage.fakes.members(simulator::CLUSTER_NAME, &pool_of(name)).await.expect("the pool");
+        let mut members: Vec<String> = members.into_iter().map(|member| member.ip).collect();
+        members.sort();
+        if members == wanted { Ok(()) } else { Err(format!("{members:?}")) }
+    })
+    .await;
+}
+
+async fn with_service() -> Stage {
+    let prepared = Prepared::new(1).await;
+    add_service(&prepared.fakes, "web", &[0]).await;
+    let stage = prepared.start(&json!({})).await;
+    stage.wait_until_ready().await;
+    role(&stage, "leader").await;
+    stage
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn w8_a_second_replica_stands_by_ready_and_takes_over_when_the_first_ends() {
+    let mut first = with_service().await;
+    let second = first.another("second.log").await;
+    second.wait_until_ready().await;
+    let standby = role(&second, "standby").await;
+    let leader = role(&first, "leader").await;
+    assert_ne!(standby["identity"], leader["identity"]);
+    eventually("the standby knows who leads", PATIENCE, || async {
+        let seen = role(&second, "standby").await;
+        if seen["holder"] == leader["identity"] { Ok(()) } else { Err(seen.to_string()) }
+    })
+    .await;
+
+    place(&first.fakes, "web", &[Endpoint::ready(&node_name(1))]).await;
+    holds(&first, "web", &[1]).await;
+    let wrote =
+        |stage: &Stage| stage.log().iter().filter(|line| line["message"] == "wrote backend pool").count();
+    eventually("the write is told", PATIENCE, || async {
+        if wrote(&first) == 1 { Ok(()) } else { Err(format!("{:?}", first.log())) }
+    })
+    .await;
+    assert_eq!(wrote(&second), 0, "a standby writes nothing");
+
+    first.signal(Signal::TERM);
+    assert_eq!(first.ended().await.code(), Some(0), "{:?}", first.log());
+    let follower = role(&second, "leader").await;
+    assert!(follower["term"].as_u64() > leader["term"].as_u64(), "{follower} after {leader}");
+    assert!(first.log().iter().any(|line| line["message"] == "let go of the Lease"), "{:?}", first.log());
+    place(&second.fakes, "web", &[Endpoint::ready(&node_name(2))]).await;
+    holds(&second, "web", &[2]).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn w7_w8_both_leases_are_let_go_of_when_the_controller_ends() {
+    let mut stage = with_service().await;
+    place(&stage.fakes, "web", &[Endpoint::ready(&node_name(1))]).await;
+    holds(&stage, "web", &[1]).await;
+    stage.signal(Signal::TERM);
+    assert_eq!(stage.ended().await.code(), Some(0), "{:?}", stage.log());
+    let own = lease(&stage, OWN).await.expect("our own Lease");
+    assert_eq!(own["spec"]["holderIdentity"], "", "{own}");
+    let shared = lease(&stage, SHARED).await.expect("the shared Lease");
+    assert_eq!(shared["spec"]["holderIdentity"], "", "{shared}");
+    assert_eq!(shared["spec"]["leaseDurationSeconds"], 900, "{shared}");
+    let previous = &shared["metadata"]["annotations"]["aks-managed-resource-locker-previous-holder"];
+    assert_eq!(previous, OWN, "the cloud-controller-manager learns that somebody else has written");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn w8_a_lease_that_may_not_be_read_is_told_in_log_and_status_and_nothing_is_written() {
+    let prepared = Prepared::new(1).await;
+    add_service(&prepared.fakes, "web", &[0]).await;
+    prepared.fakes.plant(|model| model.forbid(Resource::Leases)).await;
+    let stage = prepared.start(&json!({})).await;
+    stage.wait_until_ready().await;
+    let denied = |status: &Value| {
+        let error = status["leadership"]["lastError"].as_str();
+        error.is_some_and(|error| error.contains("403") && error.contains("leases"))
+    };
+    let status = stage.shown("/api/v1/status", denied).await;
+    assert_eq!(status["leadership"]["role"], "standby", "{status}");
+    let told: Vec<Value> =
+        stage.log().into_iter().filter(|line| line["message"] == "the API server refuses a Lease").collect();
+    assert_eq!(told.len(), 1, "{told:?}");
+    assert_eq!(told[0]["level"], "WARN");
+    assert!(
+        told[0]["remedy"].as_str().is_some_and(|remedy| remedy.contains("get, create, update and watch"))
+    );
+
+    place(&stage.fakes, "web", &[Endpoint::ready(&node_name(1))]).await;
+    stage.fakes.plant(|model| model.permit(Resource::Leases)).await;
+    role(&stage, "leader").await;
+    holds(&stage, "web", &[1]).await;
+    assert_eq!(stage.fakes.counters().await.pool_puts, 1, "the only write is that of the leader");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn c4_a_dry_run_leads_alone_and_touches_no_lease() {
+    let prepared = Prepared::new(1).await;
+    add_service(&prepared.fakes, "web", &[0]).await;
+    let stage = prepared.start_with(&json!({}), &["--dry-run"]).await;
+    stage.wait_until_ready().await;
+    role(&stage, "alone").await;
+    place(&stage.fakes, "web", &[Endpoint::ready(&node_name(1))]).await;
+    let path = format!("/api/v1/queues/kubernetes/{}", pool_of("web"));
+    stage.shown(&path, |answer| !answer["pool"]["wouldChange"].is_null()).await;
+    assert_eq!((lease(&stage, OWN).await, lease(&stage, SHARED).await), (None, None));
+    assert_eq!(stage.get("/api/v1/status").await["sharedLease"], Value::Null);
+}

@@ -1,0 +1,141 @@
+//! The shared Lease together with a second client that behaves as the cloud-controller-manager does: both write the
+//! same pools, never at the same time, and neither starves the other (design.md W7).
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use simulator::models::ccm::Settings;
+
+use super::{Story, load_balancer};
+use crate::support::ccm::CloudControllerManager;
+use crate::support::controller::{Controller, Flags, Replica};
+use crate::support::{PATIENCE, eventually, kubernetes};
+
+/// The Lease as upstream names it: this story alone uses it.
+const LEASE: &str = "aks-managed-resource-locker";
+/// How the controller calls itself at Azure.
+const OURS: &str = "the-controller";
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn w7_the_lease_is_shared_with_a_cloud_controller_manager_that_works_all_the_time() {
+    let Some(cluster) = kubernetes::shared().await else { return };
+    let story = Story::begin(cluster, "ccm", 6).await;
+    let names: Vec<String> = (0..6).map(|number| format!("web-{number}")).collect();
+    let manager = start_manager(&story);
+    let controller = start_controller(&story).await;
+    // The manager alone makes load balancers' rules and pools; the controller finds them.
+    for name in &names {
+        story.deploy(name, 2).await;
+    }
+    story.rolled_out(&names).await;
+    story.converged("the first rollout").await;
+    for replicas in [4, 1, 3] {
+        for name in &names {
+            story.scale(name, replicas).await;
+        }
+        story.rolled_out(&names).await;
+        story.converged("scaling").await;
+    }
+    let holder = format!("/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/{LEASE}");
+    eventually("the Lease is as we leave it", PATIENCE, || async {
+        let lease = story.api.get(&holder).await?;
+        let annotation = &lease["metadata"]["annotations"]["aks-managed-resource-locker-previous-holder"];
+        let left =
+            annotation == "azure-backend-pool-controller" && lease["spec"]["leaseDurationSeconds"] == 900;
+        if left { Ok(()) } else { Err(lease.to_string()) }
+    })
+    .await;
+    let counters =
+        eventually("the manager works, and reads anew after we have written", PATIENCE, || async {
+            let counters = manager.counters();
+            let works = counters.holds > 20 && counters.reconciled > 10 && counters.cache_rebuilds > 0;
+            if works { Ok(counters) } else { Err(format!("{counters:?}")) }
+        })
+        .await;
+    // Its retries are exponential, so whoever starves it does it more than once in a row.
+    assert!(counters.lock_failures < counters.holds, "the manager is not starved: {counters:?}");
+
+    let puts = story.azure.puts().await;
+    let ours = |who: &str| who.starts_with(OURS);
+    assert!(puts.iter().any(|put| ours(&put.who)) && puts.iter().any(|put| !ours(&put.who)));
+    for (number, put) in puts.iter().enumerate() {
+        let meets = puts[..number]
+            .iter()
+            .find(|other| ours(&other.who) != ours(&put.who) && other.answered_us > put.at_us);
+        assert!(meets.is_none(), "two holders wrote at the same time: {meets:?} and {put:?}");
+    }
+    story.converged("all that has happened").await;
+    controller.terminate().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn w7_a_foreign_hold_is_waited_for_and_its_release_wakes_the_lanes() {
+    let Some(cluster) = kubernetes::shared().await else { return };
+    let story = Story::begin(cluster, "foreign-hold", 3).await;
+    story.place_by_hand("web-1", &[("10.200.0.1", Some("foreign-hold-1"))]).await;
+    let leases = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases";
+    let path = format!("{leases}/locker-foreign-hold");
+    let now = jiff::Timestamp::now();
+    let lease = json!({
+        "apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
+        "metadata": { "name": "locker-foreign-hold", "namespace": "kube-system" },
+        "spec": {
+            "holderIdentity": "cloud-controller-manager", "leaseDurationSeconds": 900,
+            "acquireTime": format!("{now:.6}"), "renewTime": format!("{now:.6}"),
+        },
+    });
+    story.api.create(leases, &lease).await;
+    let controller = story.start_controller(Flags::default()).await;
+    eventually("a write waits for the Lease", PATIENCE, || async {
+        let status = controller.get("/api/v1/status").await?;
+        let lock = &status["sharedLease"];
+        if lock["state"] == "waiting" && lock["holder"] == "cloud-controller-manager" {
+            Ok(())
+        } else {
+            Err(status.to_string())
+        }
+    })
+    .await;
+    assert!(story.azure.puts().await.is_empty());
+    story.api.merge(&path, &json!({ "spec": { "holderIdentity": "" } })).await;
+    let released_us = story.azure.now_us();
+    story.holds("web-1", ["10.1.0.1"]).await;
+    let puts = story.azure.puts().await;
+    let waited = Duration::from_micros(puts[0].at_us.saturating_sub(released_us));
+    assert!(puts[0].at_us >= released_us && waited < Duration::from_secs(5), "{waited:?}");
+    story.end(controller).await;
+}
+
+fn start_manager(story: &Story<&'static kubernetes::Cluster>) -> CloudControllerManager {
+    let epoch_s = u64::try_from(jiff::Timestamp::now().as_second()).expect("it is after 1970");
+    let settings = Settings {
+        epoch_s,
+        lease: LEASE.to_owned(),
+        subscription: text(&story.azure.cloud_config()["subscriptionId"]),
+        resource_group: text(&story.azure.cloud_config()["resourceGroup"]),
+        updater_interval_us: 2_000_000,
+        node_sync_us: 5_000_000,
+        resync_us: Some(1_500_000),
+        retry_us: 1_000_000,
+        ..Settings::default()
+    };
+    CloudControllerManager::start(story.api.clone(), &story.azure, story.namespace, settings, load_balancer)
+}
+
+async fn start_controller(story: &Story<&'static kubernetes::Cluster>) -> Controller {
+    let mut cloud_config = story.azure.cloud_config();
+    cloud_config["userAgent"] = Value::from(OURS);
+    let replica = Replica {
+        name: "ccm.controller",
+        namespace: story.namespace,
+        kubeconfig: story.cluster.controller_kubeconfig(story.namespace).await,
+        cloud_config,
+        settings: json!({ "lease": { "name": LEASE, "minOff": "1s" } }),
+        flags: Flags::default(),
+    };
+    Controller::start_replica(story.cluster, &replica).await
+}
+
+fn text(value: &Value) -> String {
+    value.as_str().expect("the cloud configuration names it").to_owned()
+}

@@ -1,0 +1,235 @@
+//! Two processes as replicas: hand-over, take-over after a crash, a process that stands still, and a cut network. In
+//! each of them Azure's log must never show two writers at once (design.md W8).
+
+use std::ops::Deref;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use super::{Story, load_balancer};
+use crate::support::azure::Put;
+use crate::support::controller::{Controller, Flags, Replica};
+use crate::support::kubernetes::{self, Cluster};
+use crate::support::proxy::Proxy;
+use crate::support::{PATIENCE, eventually};
+
+/// After a crash another replica leads within this time (W8).
+const TAKE_OVER_WITHIN: Duration = Duration::from_secs(75);
+/// After SIGTERM another replica leads within this time of the answer to the last write in flight.
+const HAND_OVER_WITHIN: Duration = Duration::from_secs(2);
+
+/// Two replicas and their story.
+struct Pair<C: Deref<Target = Cluster>> {
+    story: Story<C>,
+    names: Vec<String>,
+    /// The one that leads, and the one that stands by.
+    leader: Controller,
+    standby: Controller,
+    /// The leader's way to the API server.
+    way: Proxy,
+}
+
+/// The names of a story's replicas.
+fn replica_name(namespace: &str, number: u8) -> String {
+    format!("{namespace}-replica-{number}")
+}
+
+impl<C: Deref<Target = Cluster>> Pair<C> {
+    /// Two replicas of which the first leads, and six Services whose pools are right.
+    async fn begin(cluster: C, namespace: &'static str) -> Self {
+        let story = Story::begin(cluster, namespace, 6).await;
+        let names: Vec<String> = (0..6).map(|number| format!("web-{number}")).collect();
+        for name in &names {
+            story.deploy(name, 2).await;
+        }
+        let services = story.api.items(&format!("/api/v1/namespaces/{namespace}/services")).await;
+        let services = services.expect("the API server lists Services");
+        story.azure.provision(&services, |name| load_balancer(name).to_owned()).await;
+        let kubeconfig = story.cluster.controller_kubeconfig(namespace).await;
+        let way = Proxy::start(story.cluster.address()).await;
+        let detour = story.cluster.detour(&kubeconfig, &format!("{namespace}-detour"), way.address());
+        let start = async |number: u8, kubeconfig| {
+            let name = replica_name(namespace, number);
+            let mut cloud_config = story.azure.cloud_config();
+            cloud_config["userAgent"] = Value::from(name.clone());
+            let replica = Replica {
+                name: &name,
+                namespace,
+                kubeconfig,
+                cloud_config,
+                settings: json!({}),
+                flags: Flags::default(),
+            };
+            Controller::start_replica(&story.cluster, &replica).await
+        };
+        let leader = start(1, detour).await;
+        has_role(&leader, "leader").await;
+        let standby = start(2, kubeconfig).await;
+        has_role(&standby, "standby").await;
+        story.rolled_out(&names).await;
+        story.converged("the first rollout").await;
+        Self { story, names, leader, standby, way }
+    }
+
+    /// Makes every pool change, and waits until the leader's first write of that is under way.
+    async fn write_is_in_flight(&self, replicas: u32) {
+        let before = self.story.azure.puts().await.len();
+        for name in &self.names {
+            self.story.scale(name, replicas).await;
+        }
+        eventually("a write is in flight", PATIENCE, || async {
+            let (puts, now) = (self.story.azure.puts().await, self.story.azure.now_us());
+            let open = puts[before..].iter().any(|put| now + 200_000 < put.answered_us);
+            if open { Ok(()) } else { Err(format!("{} writes", puts.len() - before)) }
+        })
+        .await;
+    }
+}
+
+async fn has_role(controller: &Controller, wanted: &str) {
+    eventually(&format!("a replica is {wanted}"), PATIENCE, || async {
+        let role = controller.role().await?;
+        if role == wanted { Ok(()) } else { Err(role) }
+    })
+    .await;
+}
+
+/// Requires that no write of one writer was in flight while one of another was, on whatever load balancer, and gives
+/// the writers in the order in which they took over from each other.
+fn writers(puts: &[Put]) -> Vec<&str> {
+    let mut runs: Vec<&str> = Vec::new();
+    let mut busy_until = 0;
+    for put in puts {
+        let who = put.who.split(['/', ' ']).next().unwrap_or_default();
+        if runs.last() != Some(&who) {
+            assert!(
+                put.at_us >= busy_until,
+                "{who} began to write at {} while a write of {:?} was unanswered until {busy_until}",
+                put.at_us,
+                runs.last()
+            );
+            runs.push(who);
+        }
+        busy_until = busy_until.max(put.answered_us);
+    }
+    runs
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn w8_sigterm_hands_over_within_2_s_of_the_answer_to_the_last_write_in_flight() {
+    let Some(cluster) = kubernetes::shared().await else { return };
+    let pair = Pair::begin(cluster, "hand-over").await;
+    pair.story.azure.take(Duration::from_secs(2), Duration::from_secs(3)).await;
+    pair.write_is_in_flight(4).await;
+    let Pair { story, names, leader, standby, way: _way } = pair;
+    let took = {
+        let handed_over = async {
+            eventually("the standby leads", PATIENCE, || async {
+                let role = standby.role().await?;
+                let now_us = story.azure.now_us();
+                if role == "leader" { Ok(now_us) } else { Err(role) }
+            })
+            .await
+        };
+        let ((), led_us) = tokio::join!(leader.terminate(), handed_over);
+        let puts = story.azure.puts().await;
+        let first = replica_name("hand-over", 1);
+        let last = puts.iter().filter(|put| put.who.starts_with(&first)).map(|put| put.answered_us).max();
+        Duration::from_micros(led_us.saturating_sub(last.expect("the first replica has written")))
+    };
+    assert!(took < HAND_OVER_WITHIN, "the hand-over took {took:?}");
+    story.rolled_out(&names).await;
+    story.converged("the hand-over").await;
+    let puts = story.azure.puts().await;
+    assert_eq!(writers(&puts), [replica_name("hand-over", 1), replica_name("hand-over", 2)]);
+    story.end(standby).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn w8_sigkill_during_a_write_is_taken_over_within_75_s_and_nothing_is_lost() {
+    let Some(cluster) = kubernetes::shared().await else { return };
+    let pair = Pair::begin(cluster, "sigkill").await;
+    pair.story.azure.take(Duration::from_secs(2), Duration::from_secs(3)).await;
+    pair.write_is_in_flight(4).await;
+    let Pair { story, names, leader, standby, way: _way } = pair;
+    leader.kill();
+    let killed_us = story.azure.now_us();
+    let second = replica_name("sigkill", 2);
+    let first_us = eventually("the other replica writes", TAKE_OVER_WITHIN, || async {
+        let puts = story.azure.puts().await;
+        let mut by_second = puts.iter().filter(|put| put.who.starts_with(&second));
+        by_second.next().map(|put| put.at_us).ok_or_else(|| format!("{:?}", puts.last()))
+    })
+    .await;
+    let took = Duration::from_micros(first_us.saturating_sub(killed_us));
+    assert!(took < TAKE_OVER_WITHIN, "the take-over took {took:?}");
+    story.rolled_out(&names).await;
+    story.converged("the take-over").await;
+    assert_eq!(writers(&story.azure.puts().await), [replica_name("sigkill", 1), second]);
+    story.end(standby).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn w8_a_leader_that_stood_still_beyond_its_lease_never_writes_beside_its_successor() {
+    let Some(cluster) = kubernetes::shared().await else { return };
+    let pair = Pair::begin(cluster, "sigstop").await;
+    pair.story.azure.take(Duration::from_secs(1), Duration::from_secs(2)).await;
+    pair.write_is_in_flight(4).await;
+    let Pair { story, names, leader, standby, way: _way } = pair;
+    leader.stand_still();
+    has_role(&standby, "leader").await;
+    for name in &names {
+        story.scale(name, 2).await;
+    }
+    // It wakes in the middle of its successor's work, with everything that it had begun.
+    leader.go_on();
+    story.rolled_out(&names).await;
+    story.converged("both go on").await;
+    has_role(&leader, "standby").await;
+    let [first, second] = [1, 2].map(|number| replica_name("sigstop", number));
+    assert_eq!(writers(&story.azure.puts().await), [first, second]);
+    leader.terminate().await;
+    story.end(standby).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn w8_a_leader_that_cannot_reach_the_api_server_stops_writing_before_another_one_begins() {
+    let Some(cluster) = kubernetes::shared().await else { return };
+    let pair = Pair::begin(cluster, "cut").await;
+    pair.story.azure.take(Duration::from_secs(1), Duration::from_secs(2)).await;
+    pair.write_is_in_flight(4).await;
+    let Pair { story, names, leader, standby, way } = pair;
+    // Azure is within its reach all the time.
+    way.cut();
+    has_role(&standby, "leader").await;
+    for name in &names {
+        story.scale(name, 3).await;
+    }
+    story.rolled_out(&names).await;
+    story.converged("the cut").await;
+    way.mend();
+    has_role(&leader, "standby").await;
+    for name in &names {
+        story.scale(name, 1).await;
+    }
+    story.rolled_out(&names).await;
+    story.converged("the way is mended").await;
+    let [first, second] = [1, 2].map(|number| replica_name("cut", number));
+    assert_eq!(writers(&story.azure.puts().await), [first, second]);
+    leader.terminate().await;
+    story.end(standby).await;
+}
+
+#[test]
+fn w8_writers_that_overlap_on_whatever_load_balancer_are_seen() {
+    let put = |who: &str, at_us, answered_us| Put {
+        at_us,
+        answered_us,
+        who: format!("{who}/1.0"),
+        pool: String::new(),
+        members: None,
+    };
+    assert_eq!(writers(&[put("a", 0, 10), put("a", 5, 20), put("b", 20, 30)]), ["a", "b"]);
+    let overlapping = [put("a", 0, 10), put("b", 9, 30)];
+    assert!(std::panic::catch_unwind(|| writers(&overlapping).len()).is_err());
+}

@@ -1,0 +1,183 @@
+//! A second client that behaves as the cloud-controller-manager does: the simulator's model of it, driven over real
+//! HTTP against the real API server and the fake Azure. It takes the same Lease and writes the same pools.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use reqwest::{Client, Method};
+use serde_json::Value;
+use simulator::models::ccm::{Answer, Call, Ccm, Counters, In, Settings, Side};
+use tokio::sync::{mpsc, watch};
+use tokio::task::AbortHandle;
+use tokio::time::Instant;
+
+use super::azure::Azure;
+use super::kubernetes::Api;
+
+/// How often the cluster's objects are looked at.
+const LOOK_EVERY: Duration = Duration::from_millis(300);
+
+/// A running cloud-controller-manager. It stops with this value.
+pub struct CloudControllerManager {
+    counters: watch::Receiver<Counters>,
+    running: AbortHandle,
+}
+
+impl CloudControllerManager {
+    /// Starts one for a namespace. `place` names each Service's load balancer.
+    pub fn start(
+        api: Api,
+        azure: &Azure,
+        namespace: &str,
+        settings: Settings,
+        place: fn(&str) -> &'static str,
+    ) -> Self {
+        let (told, counters) = watch::channel(Counters::default());
+        let driver = Driver {
+            ccm: Ccm::new(settings),
+            began: Instant::now(),
+            api,
+            azure: azure.url().to_owned(),
+            http: Client::builder().no_proxy().build().expect("a client"),
+            namespace: namespace.to_owned(),
+            place,
+            known: BTreeMap::new(),
+            told,
+        };
+        let running = tokio::spawn(driver.run());
+        Self { counters, running: running.abort_handle() }
+    }
+
+    /// Its sums so far.
+    pub fn counters(&self) -> Counters {
+        *self.counters.borrow()
+    }
+}
+
+impl Drop for CloudControllerManager {
+    fn drop(&mut self) {
+        self.running.abort();
+    }
+}
+
+struct Driver {
+    ccm: Ccm,
+    began: Instant,
+    api: Api,
+    azure: String,
+    http: Client,
+    namespace: String,
+    place: fn(&str) -> &'static str,
+    /// The objects that it was told of, by kind and name.
+    known: BTreeMap<(&'static str, String), Value>,
+    told: watch::Sender<Counters>,
+}
+
+impl Driver {
+    fn now_us(&self) -> u64 {
+        u64::try_from(self.began.elapsed().as_micros()).unwrap_or(u64::MAX)
+    }
+
+    async fn run(mut self) {
+        let (answered, mut answers) = mpsc::unbounded_channel::<In>();
+        let mut look = tokio::time::interval(LOOK_EVERY);
+        loop {
+            let mut calls = Vec::new();
+            let due = self.ccm.deadline().map(|at| self.began + Duration::from_micros(at));
+            let due = due.unwrap_or_else(|| Instant::now() + LOOK_EVERY);
+            tokio::select! {
+                Some(answer) = answers.recv() => {
+                    let now = self.now_us();
+                    self.ccm.step(now, answer, &mut calls);
+                }
+                () = tokio::time::sleep_until(due) => {
+                    let now = self.now_us();
+                    self.ccm.tick(now, &mut calls);
+                }
+                _ = look.tick() => self.look(&mut calls).await,
+            }
+            for call in calls {
+                self.make(call, answered.clone());
+            }
+            self.told.send_replace(self.ccm.counters());
+        }
+    }
+
+    /// Makes a request; its answer comes back as one more input.
+    fn make(&self, call: Call, answered: mpsc::UnboundedSender<In>) {
+        let (api, http, azure) = (self.api.clone(), self.http.clone(), self.azure.clone());
+        drop(tokio::spawn(async move {
+            let method = Method::from_bytes(call.verb.word().as_bytes()).expect("it is a method");
+            let arrived = match call.side {
+                Side::Kubernetes => api.raw(method, &call.path_and_query, &call.headers, call.bytes()).await,
+                Side::Arm => {
+                    let mut request = http.request(method, format!("{azure}{}", call.path_and_query));
+                    for (name, value) in &call.headers {
+                        request = request.header(name, value);
+                    }
+                    answer_of(request.body(call.bytes())).await
+                }
+            };
+            let answer = arrived.unwrap_or(Answer::Lost);
+            // Nobody waits when the test is over.
+            drop(answered.send(In::Answer(call.id, answer)));
+        }));
+    }
+
+    /// Tells the model what is new in the cluster.
+    async fn look(&mut self, calls: &mut Vec<Call>) {
+        let namespace = &self.namespace;
+        let paths = [
+            ("services", format!("/api/v1/namespaces/{namespace}/services")),
+            ("slices", format!("/apis/discovery.k8s.io/v1/namespaces/{namespace}/endpointslices")),
+            ("nodes", "/api/v1/nodes".to_owned()),
+        ];
+        for (kind, path) in paths {
+            let Ok(items) = self.api.items(&path).await else { return };
+            let name = |item: &Value| item["metadata"]["name"].as_str().unwrap_or_default().to_owned();
+            let mut seen: BTreeMap<String, Value> =
+                items.into_iter().map(|item| (name(&item), item)).collect();
+            let gone: Vec<String> = self
+                .known
+                .keys()
+                .filter(|(known, name)| *known == kind && !seen.contains_key(name))
+                .map(|(_, name)| name.clone())
+                .collect();
+            let now = self.now_us();
+            for name in gone {
+                self.known.remove(&(kind, name.clone()));
+                let namespace = self.namespace.clone();
+                let input = match kind {
+                    "services" => In::ServiceGone { namespace, name },
+                    "slices" => In::SliceGone { namespace, name },
+                    _ => In::NodeGone { name },
+                };
+                self.ccm.step(now, input, calls);
+            }
+            seen.retain(|name, item| {
+                let version = |object: &Value| object["metadata"]["resourceVersion"].clone();
+                let before = self.known.get(&(kind, name.clone()));
+                before.is_none_or(|before| version(before) != version(item))
+            });
+            for (name, item) in seen {
+                self.known.insert((kind, name.clone()), item.clone());
+                let input = match kind {
+                    "services" => In::Service { object: item, load_balancer: (self.place)(&name).to_owned() },
+                    "slices" => In::Slice(item),
+                    _ => In::Node(item),
+                };
+                self.ccm.step(now, input, calls);
+            }
+        }
+    }
+}
+
+/// Sends a request and takes its answer apart; `None`: there was none.
+pub async fn answer_of(request: reqwest::RequestBuilder) -> Option<Answer> {
+    let answer = request.send().await.ok()?;
+    let status = answer.status().as_u16();
+    let text = |value: &[u8]| String::from_utf8_lossy(value).into_owned();
+    let headers =
+        answer.headers().iter().map(|(name, value)| (name.to_string(), text(value.as_bytes()))).collect();
+    Some(Answer::Arrived { status, headers, body: answer.bytes().await.ok()?.to_vec() })
+}

@@ -1,0 +1,88 @@
+//! A TCP proxy on loopback that can be cut: nothing passes while it is, in either direction, and nobody is told, as
+//! when packets are dropped on the way.
+
+use std::net::{Ipv4Addr, SocketAddr};
+
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
+use tokio::task::AbortHandle;
+
+/// A running proxy. It ends with this value.
+pub struct Proxy {
+    address: SocketAddr,
+    open: watch::Sender<bool>,
+    listening: AbortHandle,
+}
+
+impl Proxy {
+    /// A proxy in front of this address, open, on the current runtime.
+    pub async fn start(target: SocketAddr) -> Self {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.expect("loopback has free ports");
+        let address = listener.local_addr().expect("a bound listener has an address");
+        let (open, opened) = watch::channel(true);
+        let listening = tokio::spawn(async move {
+            while let Ok((client, _)) = listener.accept().await {
+                drop(tokio::spawn(connect(client, target, opened.clone())));
+            }
+        });
+        Self { address, open, listening: listening.abort_handle() }
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Lets nothing pass from now on.
+    pub fn cut(&self) {
+        self.open.send_replace(false);
+    }
+
+    /// Lets pass again what waits, and what comes.
+    pub fn mend(&self) {
+        self.open.send_replace(true);
+    }
+}
+
+impl Drop for Proxy {
+    fn drop(&mut self) {
+        self.listening.abort();
+    }
+}
+
+async fn connect(client: TcpStream, target: SocketAddr, mut open: watch::Receiver<bool>) {
+    // The connection stands for the client, as after a lost packet of the handshake; nothing goes through it.
+    if open.wait_for(|open| *open).await.is_err() {
+        return;
+    }
+    let Ok(server) = TcpStream::connect(target).await else { return };
+    let (from_client, to_client) = client.into_split();
+    let (from_server, to_server) = server.into_split();
+    let forth = tokio::spawn(carry(from_client, to_server, open.clone()));
+    carry(from_server, to_client, open).await;
+    forth.abort();
+}
+
+/// Carries bytes one way, while the way is open, until either end closes or the proxy is gone.
+async fn carry(
+    mut from: impl AsyncRead + Unpin,
+    mut to: impl AsyncWrite + Unpin,
+    mut open: watch::Receiver<bool>,
+) {
+    let mut buffer = vec![0; 16 << 10];
+    loop {
+        let Ok(count) = from.read(&mut buffer).await else { return };
+        if open.wait_for(|open| *open).await.is_err() {
+            return;
+        }
+        if count == 0 {
+            // The other side may still have to say something.
+            drop(to.shutdown().await);
+            return;
+        }
+        if to.write_all(&buffer[..count]).await.is_err() {
+            return;
+        }
+    }
+}
