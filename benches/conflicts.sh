@@ -26,7 +26,7 @@ run() {
 run none
 run d --fault every:20:409
 run e --fault every:20:429:2
-run lane --fault every:4:lock:2@lb-1
+run lane --fault every:4:lock:2@lb-2
 python3 - "$folder" <<'PY'
 import json, sys
 
@@ -55,7 +55,7 @@ say("D", d, in_time(d, limit) and d["retries"] > 0, f"0 wrong one interval later
 closed = 2.0 * e["arm_puts"] / 20
 limit = base + closed + INTERVAL + MARGIN
 say("E", e, in_time(e, limit) and e["retries"] > 0, f"0 wrong one interval later (limit {limit:.2f} s)")
-hit = "lb-1"
+hit = "lb-2"
 before, after = (run["converged_seconds_by_load_balancer"] for run in (none, lane))
 others = [after[lb] - before[lb] for lb in before if lb != hit and after.get(lb) is not None]
 unaffected = len(others) == len(before) - 1 and max(others) <= MARGIN

@@ -69,6 +69,8 @@ pub enum Plant {
     GateOfBothVerbs,
     /// The budgets are ignored.
     BudgetIgnored,
+    /// The cloud configuration's rates are ignored.
+    RateLimitIgnored,
     /// Changes are retried without end.
     RetriesUnlimited,
     /// Failed attempts cost nothing and are told to nobody.
@@ -83,7 +85,7 @@ pub enum Plant {
 
 impl Plant {
     /// All of them.
-    pub const ALL: [Plant; 33] = [
+    pub const ALL: [Plant; 34] = [
         Plant::OutcomesLost,
         Plant::FactsReordered,
         Plant::StaleEtag,
@@ -112,6 +114,7 @@ impl Plant {
         Plant::QuotaTakenForLane,
         Plant::GateOfBothVerbs,
         Plant::BudgetIgnored,
+        Plant::RateLimitIgnored,
         Plant::RetriesUnlimited,
         Plant::RetriesUncounted,
         Plant::ParkingIgnored,
@@ -128,9 +131,7 @@ impl Plant {
                 let faults = Faults { processes: true, edges: true, arm: false, ..calm };
                 Size { replicas: 2 + size.replicas % 2, seconds: 240, faults, ..size }
             }
-            Plant::StandingWithoutEnd
-            | Plant::LossUnheard
-            | Plant::EpochNotRaised => {
+            Plant::StandingWithoutEnd | Plant::LossUnheard | Plant::EpochNotRaised => {
                 let faults = Faults { kube: true, processes: true, leases: true, arm: false, ..faults };
                 Size { replicas: 2 + size.replicas % 2, seconds: 240, faults, ..size }
             }
@@ -149,6 +150,9 @@ impl Plant {
             Plant::PauseIgnored => Size { seconds: 240, faults: calm, ..size },
             Plant::LaneCodeUnread | Plant::QuotaTakenForLane | Plant::GateOfBothVerbs => {
                 Size { balancers: 3, seconds: 240, faults: Faults { arm: true, ..calm }, ..size }
+            }
+            Plant::RateLimitIgnored => {
+                Size { services: 20, balancers: 3, seconds: 240, faults: calm, ..size }
             }
             Plant::BudgetIgnored => {
                 let faults = Faults { arm: true, ..calm };

@@ -80,8 +80,9 @@ pub struct Settings {
 
 impl Settings {
     /// By the seed: mostly the defaults; in some small and some crowded worlds few calls.
-    pub fn new(random: &mut Random, size: Size) -> Settings {
-        let upstream = random.per_mille(200);
+    pub fn new(random: &mut Random, size: Size, plant: Option<Plant>) -> Settings {
+        // Planted bugs are looked for in the default profile, which has all rules.
+        let upstream = random.per_mille(200) && plant.is_none();
         let few = random.per_mille(600);
         let (writes_per_5_minutes, reads_per_5_minutes) = match size.services {
             0..5 if few => (4, 25),
@@ -89,7 +90,8 @@ impl Settings {
             16.. if few && !upstream => (10, 5_000),
             _ => (500, 5_000),
         };
-        let rate_limit = random.per_mille(160).then(|| RateLimit {
+        let often = if plant == Some(Plant::RateLimitIgnored) { 1_000 } else { 160 };
+        let rate_limit = random.per_mille(often).then(|| RateLimit {
             reads_per_second: 10.0,
             reads_at_once: 100,
             writes_per_second: [0.1, 0.5, 2.0][random.place(3)],
@@ -174,7 +176,7 @@ fn params(plant: Option<Plant>, settings: Settings, identity: Arc<str>) -> Param
                 min_off: seconds(5),
                 bypass_for_drain: false,
             }),
-            rate_limit: settings.rate_limit,
+            rate_limit: settings.rate_limit.filter(|_| plant != Some(Plant::RateLimitIgnored)),
             retry_throttled: upstream,
             gates_delay_grants: !upstream,
             breaker: !upstream,

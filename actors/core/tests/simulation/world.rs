@@ -134,8 +134,7 @@ impl World {
         let mut ccm = Ccm::new(size.balancers, random.fork());
         ccm.begin(&mut arm);
         let api = kube::Settings { seed, ..kube::Settings::default() };
-        let mut settings = Settings::new(&mut random.fork(), size);
-        settings.upstream &= plant.is_none();
+        let settings = Settings::new(&mut random.fork(), size, plant);
         if settings.upstream {
             ccm.leave_slices_alone();
         }
