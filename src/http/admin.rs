@@ -64,7 +64,7 @@ fn whole(about: &About) -> Value {
         "dryRun": about.dry_run,
         "leadership": snapshot.leadership.as_ref().map(|view| show.leadership(view)),
         "starts": snapshot.starts.as_ref().map(|view| show.starts(view)),
-        "sharedLease": snapshot.lock.as_ref().map(|view| show.lock(view)),
+        "sharedLease": snapshot.shared_lease.as_ref().map(|view| show.shared_lease(view)),
         "synced": { "lists": snapshot.synced.lists, "discovery": snapshot.synced.discovery },
         "pools": { "total": snapshot.pools.len(), "byState": states },
         "services": snapshot.services.len(),

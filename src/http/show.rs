@@ -9,7 +9,7 @@ use pool_core::level::{Provenance, Source};
 use pool_core::machine::Now;
 use pool_core::sample::GateClass;
 use pool_core::view::{
-    GateView, LaneView, LbView, LeadershipView, LockView, PoolView, ServiceView, Snapshot, SourceView,
+    GateView, LaneView, LbView, LeadershipView, PoolView, ServiceView, SharedLeaseView, Snapshot, SourceView,
     StartsView,
 };
 use serde_json::{Value, json};
@@ -192,14 +192,14 @@ impl Show {
     }
 
     /// The shared Lease.
-    pub(super) fn lock(&self, lock: &LockView) -> Value {
+    pub(super) fn shared_lease(&self, lease: &SharedLeaseView) -> Value {
         json!({
-            "state": lock.state,
-            "stateSeconds": self.age(lock.since),
-            "holder": lock.holder,
-            "endsInSeconds": lock.until.filter(|at| *at != Now::NEVER).map(|at| self.until(at)),
-            "wantedSeconds": lock.wanted_since.map(|at| self.age(at)),
-            "lastError": lock.last_error,
+            "state": lease.state,
+            "stateSeconds": self.age(lease.since),
+            "holder": lease.holder,
+            "endsInSeconds": lease.until.filter(|at| *at != Now::NEVER).map(|at| self.until(at)),
+            "wantedSeconds": lease.wanted_since.map(|at| self.age(at)),
+            "lastError": lease.last_error,
         })
     }
 

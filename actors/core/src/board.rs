@@ -12,7 +12,7 @@ use crate::ids::{PoolId, ServiceKey, ServiceUid};
 use crate::machine::{Machine, Now};
 use crate::sample::GateClass;
 use crate::view::{
-    GateView, LaneView, LbView, LeadershipView, LockView, PoolView, ServiceView, Snapshot, SourceView,
+    GateView, LaneView, LbView, LeadershipView, PoolView, ServiceView, SharedLeaseView, Snapshot, SourceView,
     StartsView,
 };
 
@@ -41,7 +41,7 @@ pub enum In {
     /// The note of this start.
     Starts(StartsView),
     /// The shared Lease.
-    Lock(LockView),
+    SharedLease(SharedLeaseView),
     /// The first complete lists are in.
     ListsSynced,
     /// Every managed load balancer has been tried, and at least one was seen.
@@ -117,9 +117,9 @@ impl Board {
                 newest.starts = Some(view);
                 !same
             }
-            In::Lock(view) => {
-                let same = newest.lock.as_ref() == Some(&view);
-                newest.lock = Some(view);
+            In::SharedLease(view) => {
+                let same = newest.shared_lease.as_ref() == Some(&view);
+                newest.shared_lease = Some(view);
                 !same
             }
             In::ListsSynced => !std::mem::replace(&mut newest.synced.lists, true),

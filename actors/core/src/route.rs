@@ -234,7 +234,7 @@ pub enum FactKey {
     /// The view of the note of this start.
     StartsView,
     /// The view of the shared Lease.
-    LockView,
+    SharedLeaseView,
     /// The snapshot.
     Snapshot,
 }
@@ -369,7 +369,7 @@ fn from_writer(said: writer::Out, deliver: &mut impl FnMut(Delivery)) {
         writer::Out::ForeignRelease => deliver(Delivery::Discovery(discovery::In::ForeignRelease)),
         writer::Out::Pace(pool, interval) => deliver(to_pool(pool, queue::In::Pace(interval))),
         writer::Out::Report(report) => deliver(Delivery::Events(events::In::Report(report))),
-        writer::Out::Lock(view) => deliver(Delivery::Board(board::In::Lock(view))),
+        writer::Out::SharedLease(view) => deliver(Delivery::Board(board::In::SharedLease(view))),
         writer::Out::Lane(view) => deliver(Delivery::Board(board::In::Lane(view))),
         writer::Out::Gate(class, view) => deliver(Delivery::Board(board::In::Gate(class, view))),
         writer::Out::Sample(sample) => deliver(Delivery::Metrics(sample)),
@@ -553,7 +553,7 @@ fn board_fact(input: &board::In) -> Option<FactKey> {
         board::In::Lb(view) => Some(FactKey::LbView(view.lb.clone())),
         board::In::Leadership(_) => Some(FactKey::LeadershipView),
         board::In::Starts(_) => Some(FactKey::StartsView),
-        board::In::Lock(_) => Some(FactKey::LockView),
+        board::In::SharedLease(_) => Some(FactKey::SharedLeaseView),
         board::In::ListsSynced | board::In::DiscoverySynced => None,
     }
 }

@@ -36,7 +36,7 @@ pub struct Snapshot {
     /// The note of this start; `None`: nothing was said of it yet.
     pub starts: Option<StartsView>,
     /// The shared Lease; `None`: nothing was said of it yet, or it is not used.
-    pub lock: Option<LockView>,
+    pub shared_lease: Option<SharedLeaseView>,
 }
 
 /// Who of our replicas leads (W8).
@@ -77,7 +77,7 @@ pub struct StartsView {
 
 /// The Lease that is shared with the cloud-controller-manager (W7).
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct LockView {
+pub struct SharedLeaseView {
     /// What we do, in one word: `free` (nothing wants it), `waiting` (somebody else holds it), `acquiring`, `held`,
     /// `releasing`, `off` (left to others for a while).
     pub state: &'static str,

@@ -19,7 +19,7 @@ use crate::machine::{Machine, Now, earliest};
 use crate::queue::{Due, Outcome, Taken, Verdict};
 use crate::report::Report;
 use crate::sample::{GateClass, Sample};
-use crate::view::{GateView, LaneView, LockView};
+use crate::view::{GateView, LaneView, SharedLeaseView};
 
 mod breaker;
 mod budget;
@@ -31,13 +31,13 @@ mod first_look;
 mod gate;
 mod lane;
 mod lease;
-mod pause;
 pub mod plan;
 mod progress;
 mod shown;
 mod slot;
 mod traffic;
 mod verify;
+mod waits;
 mod write;
 
 use breaker::Breaker;
@@ -46,7 +46,7 @@ use calls::{Calls, Purpose};
 use first_look::Sights;
 use gate::Gates;
 use lane::{Closed, Lane, Noted};
-use lease::Lock;
+use lease::SharedLease;
 use shown::Shown;
 use verify::Verifications;
 use write::{Phase, PollStep};
@@ -250,7 +250,7 @@ pub enum Out {
     /// To the event emitter.
     Report(Report),
     /// To the board: the shared Lease.
-    Lock(LockView),
+    SharedLease(SharedLeaseView),
     /// To the board: a lane.
     Lane(LaneView),
     /// To the board: a gate and its budget.
@@ -291,7 +291,7 @@ pub struct Writer {
     breaker: Breaker,
     verifications: Verifications,
     /// The shared Lease; `None`: it is not used.
-    lock: Option<Lock>,
+    shared_lease: Option<SharedLease>,
     /// Until when a process that ends tries to give it back.
     let_go_by: Option<Now>,
     /// Whether the next grant was told to wait for a rate of the cloud configuration.
@@ -317,7 +317,7 @@ impl Writer {
     pub fn new(params: Params) -> Writer {
         let budget = Budget::new(params.reads_per_5_minutes, params.writes_per_5_minutes, params.rate_limit);
         Writer {
-            lock: params.lease.clone().map(Lock::new),
+            shared_lease: params.lease.clone().map(SharedLease::new),
             let_go_by: None,
             params,
             standing: Standing::Standby,
@@ -355,8 +355,8 @@ impl Writer {
         if !goes_on {
             self.close_eyes();
             self.interrupt_all(now, out);
-            if let Some(lock) = &mut self.lock {
-                lock.forfeit(now, standing != Standing::Standby, out);
+            if let Some(lease) = &mut self.shared_lease {
+                lease.forfeit(now, standing != Standing::Standby, out);
             }
             self.verifications.clear();
             self.close_breaker(out);
@@ -369,8 +369,8 @@ impl Writer {
         }
         self.life = Life::Ending;
         self.abandon_lanes(now, out);
-        if let Some(lock) = &mut self.lock {
-            lock.hurry(now);
+        if let Some(lease) = &mut self.shared_lease {
+            lease.hurry(now);
         }
         self.verifications.clear();
         for purpose in self.calls.take_out(|_| true) {
@@ -468,7 +468,7 @@ impl Writer {
         self.grant_bypasses(now, out);
         self.note_rate_limited_grant(now, out);
         self.send_reads(now, out);
-        self.advance_lock(now, out);
+        self.advance_shared_lease(now, out);
         // A grant that could be paid now waits for the shared Lease, which has a deadline of its own.
         let grants = self.grant_refill(now).filter(|at| *at > now);
         self.refill = earliest(grants, self.read_refill(now));
@@ -500,8 +500,8 @@ impl Writer {
         rule(ready.eq(&self.ready), "the set of ready lanes is wrong")?;
         rule(self.sights_are_consistent(), "what was seen of a load balancer is not known in its lane")?;
         rule(self.verifications.is_consistent(), "verifications lost their order")?;
-        let lock = self.lock.as_ref().is_none_or(Lock::is_consistent);
-        rule(lock, "the shared Lease is held that is known to be somebody else's")?;
+        let lease = self.shared_lease.as_ref().is_none_or(SharedLease::is_consistent);
+        rule(lease, "the shared Lease is held that is known to be somebody else's")?;
         rule(self.breaker.is_consistent(), "a load balancer is stopped twice")?;
         let mut puts = BTreeSet::new();
         let single = self.calls.open_puts().all(|pool| puts.insert(&pool.lb));
@@ -529,8 +529,8 @@ impl Machine for Writer {
             In::Lease(call, answer) => self.on_lease(now, call, answer, out),
             In::LockFailures(call, count) => self.on_lock_failures(now, call, count, out),
             In::AwaitingIngress(any) => {
-                if let Some(lock) = &mut self.lock {
-                    lock.on_awaiting_ingress(any);
+                if let Some(lease) = &mut self.shared_lease {
+                    lease.on_awaiting_ingress(any);
                 }
             }
         }
@@ -540,9 +540,10 @@ impl Machine for Writer {
     fn deadline(&self) -> Option<Now> {
         let lanes = self.timers.first().map(|(at, _)| *at);
         let calls = earliest(self.calls.deadline(), self.verifications.deadline());
-        let lock = self.lock.as_ref().filter(|_| self.life != Life::Quiet).and_then(Lock::deadline);
+        let lease =
+            self.shared_lease.as_ref().filter(|_| self.life != Life::Quiet).and_then(SharedLease::deadline);
         let ending = self.let_go_by.filter(|_| self.life == Life::Ending);
-        let others = earliest(earliest(lock, ending), self.shown.deadline());
+        let others = earliest(earliest(lease, ending), self.shown.deadline());
         earliest(earliest(lanes, calls), earliest(self.refill, others))
     }
 
@@ -551,8 +552,8 @@ impl Machine for Writer {
             let failure = our_failure(FailureKind::Timeout, "the call was given up after 90 seconds");
             self.on_answered(now, call, ArmAnswer::Failed(failure), out);
         }
-        if let Some(lock) = &mut self.lock {
-            lock.give_up_overdue(now);
+        if let Some(lease) = &mut self.shared_lease {
+            lease.give_up_overdue(now);
         }
         while let Some((_, lb)) = self.timers.first().filter(|(at, _)| *at <= now).cloned() {
             self.wake_lane(now, &lb, out);

@@ -16,7 +16,7 @@ use crate::ids::CallId;
 use crate::lease::{LeaseAnswer, LeaseFacts, LeaseFailure};
 use crate::machine::Now;
 use crate::sample::Sample;
-use crate::view::LockView;
+use crate::view::SharedLeaseView;
 
 use super::{LeaseParams, Out, PERMIT_MARGIN};
 
@@ -48,7 +48,7 @@ pub(super) const LET_GO_LIMIT: Duration = Duration::from_secs(3);
 
 /// The shared Lease, as one holder among others.
 #[derive(Debug)]
-pub(super) struct Lock {
+pub(super) struct SharedLease {
     params: LeaseParams,
     phase: Phase,
     known: Known,
@@ -73,7 +73,7 @@ pub(super) struct Lock {
     last_error: Option<Arc<str>>,
     /// When time alone changes something next.
     wake: Option<Now>,
-    shown: Option<LockView>,
+    shown: Option<SharedLeaseView>,
 }
 
 /// Whether it is ours.
@@ -121,10 +121,10 @@ impl Hold {
     }
 }
 
-impl Lock {
+impl SharedLease {
     /// One that knows nothing yet.
-    pub(super) fn new(params: LeaseParams) -> Lock {
-        Lock {
+    pub(super) fn new(params: LeaseParams) -> SharedLease {
+        SharedLease {
             params,
             phase: Phase::Apart,
             known: Known::Nothing,

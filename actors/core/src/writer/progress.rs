@@ -287,8 +287,8 @@ impl Writer {
         let edit = put.change.edit.clone();
         // Whoever waits longer than this before it is sent must not be sent at all: its watchdog comes first.
         let send_before = permit.min(now.plus(SEND_LIMIT));
-        if let Some(lock) = &mut self.lock {
-            lock.note_put();
+        if let Some(lease) = &mut self.shared_lease {
+            lease.note_put();
         }
         write.phase = Phase::Putting(put);
         self.verifications.cancel(&pool);

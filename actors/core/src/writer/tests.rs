@@ -146,7 +146,7 @@ impl Bench {
 
     fn heard(&mut self, out: Vec<Out>) -> Vec<Out> {
         let looks_on =
-            |said: &Out| matches!(said, Out::Lane(_) | Out::Lock(_) | Out::Gate(..) | Out::Sample(_));
+            |said: &Out| matches!(said, Out::Lane(_) | Out::SharedLease(_) | Out::Gate(..) | Out::Sample(_));
         let (shown, said) = out.into_iter().partition(looks_on);
         self.shown.extend::<Vec<Out>>(shown);
         said

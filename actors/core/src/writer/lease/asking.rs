@@ -10,7 +10,7 @@ use crate::machine::{Now, earliest};
 use crate::object::ResourceVersion;
 
 use super::known::{Holder, Known};
-use super::{HOLD, Lock, Out, Phase, Wants};
+use super::{HOLD, Out, Phase, SharedLease, Wants};
 
 /// The time between two renewals (W7).
 const RENEW_EVERY: Duration = Duration::from_secs(15);
@@ -172,7 +172,7 @@ impl Patience {
     }
 }
 
-impl Lock {
+impl SharedLease {
     /// Gives up requests whose answers never came.
     pub(in crate::writer) fn give_up_overdue(&mut self, now: Now) {
         if let Some(asked) = self.asked.take_if(|asked| asked.sent.plus(ANSWER_LIMIT) <= now) {

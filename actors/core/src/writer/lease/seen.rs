@@ -7,9 +7,9 @@ use crate::lease::LeaseFacts;
 use crate::machine::Now;
 
 use super::known::{Heard, Holder, Known, Maker, State};
-use super::{Lock, Out, Phase};
+use super::{Out, Phase, SharedLease};
 
-impl Lock {
+impl SharedLease {
     /// Takes in a state of the Lease; says whether it is the newest that is known.
     pub(super) fn see(&mut self, now: Now, facts: Arc<LeaseFacts>, heard: Heard, out: &mut Vec<Out>) -> bool {
         let holder = Holder::of(&facts, &self.params.holder);

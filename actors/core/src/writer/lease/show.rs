@@ -3,16 +3,16 @@
 use std::sync::Arc;
 
 use crate::machine::Now;
-use crate::view::LockView;
+use crate::view::SharedLeaseView;
 
 use super::asking::What;
 use super::known::{Holder, Known};
-use super::{Lock, Out, Phase};
+use super::{Out, Phase, SharedLease};
 
 /// What is said while somebody who is not known holds it in our name.
 const STRANGER: &str = "another installation holds it in the name of this one; it is waited for";
 
-impl Lock {
+impl SharedLease {
     /// Until when a hold in our name that somebody unknown has made is waited for, unless it changes.
     fn stranger_until(&self, now: Now) -> Option<Now> {
         match (&self.known, &self.phase, self.holder()) {
@@ -39,10 +39,10 @@ impl Lock {
             Some(_) => Some(Arc::from(STRANGER)),
             None => self.last_error.as_ref().map(Arc::clone),
         };
-        let view = LockView { state, holder, since, until, wanted_since, last_error };
+        let view = SharedLeaseView { state, holder, since, until, wanted_since, last_error };
         if self.shown.as_ref() != Some(&view) {
             self.shown = Some(view.clone());
-            out.push(Out::Lock(view));
+            out.push(Out::SharedLease(view));
         }
     }
 

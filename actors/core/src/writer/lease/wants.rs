@@ -11,7 +11,7 @@ use super::super::budget::Need;
 use super::super::lane::Lane;
 use super::super::write::{Phase as Step, PollStep};
 use super::super::{Life, Out, Standing, Writer};
-use super::{LET_GO_LIMIT, Lock};
+use super::{LET_GO_LIMIT, SharedLease};
 
 /// How long a Down waits for the Lease before it goes without it, where that is allowed (W7).
 const BYPASS_AFTER: Duration = Duration::from_secs(2);
@@ -34,7 +34,7 @@ pub(in crate::writer) struct Wants {
     pub putting: bool,
 }
 
-impl Lock {
+impl SharedLease {
     /// When a Down that still waits then may go without it; `None`: nothing waits, or that is not allowed.
     pub(super) fn bypass_at(&self) -> Option<Now> {
         let since = self.wanted_since.filter(|_| self.params.bypass_for_drain)?;
@@ -55,8 +55,8 @@ impl Writer {
         answer: LeaseAnswer,
         out: &mut Vec<Out>,
     ) {
-        match &mut self.lock {
-            Some(lock) => lock.on_answer(now, call, answer, out),
+        match &mut self.shared_lease {
+            Some(lease) => lease.on_answer(now, call, answer, out),
             None => out.push(Out::Sample(Sample::UnmatchedAnswer)),
         }
     }
@@ -68,28 +68,28 @@ impl Writer {
         count: Option<u32>,
         out: &mut Vec<Out>,
     ) {
-        match &mut self.lock {
-            Some(lock) => lock.on_lock_failures(now, call, count, out),
+        match &mut self.shared_lease {
+            Some(lease) => lease.on_lock_failures(now, call, count, out),
             None => out.push(Out::Sample(Sample::UnmatchedAnswer)),
         }
     }
 
     /// Whether the Lease lets writes start; always, where it is not used.
     pub(in crate::writer) fn lock_may_start(&self, now: Now) -> bool {
-        self.lock.as_ref().is_none_or(|lock| lock.may_start(now))
+        self.shared_lease.as_ref().is_none_or(|lease| lease.may_start(now))
     }
 
     /// Until when a PUT may be sent under the Lease; `None`: none may (W8).
     pub(in crate::writer) fn lock_send_before(&self) -> Option<Now> {
-        self.lock.as_ref().map_or(Some(Now::NEVER), Lock::send_before)
+        self.shared_lease.as_ref().map_or(Some(Now::NEVER), SharedLease::send_before)
     }
 
     /// Tells the lock what is wanted of it, and lets it act.
-    pub(in crate::writer) fn advance_lock(&mut self, now: Now, out: &mut Vec<Out>) {
+    pub(in crate::writer) fn advance_shared_lease(&mut self, now: Now, out: &mut Vec<Out>) {
         if self.life == Life::Quiet {
             return;
         }
-        let Some(mut lock) = self.lock.take() else { return };
+        let Some(mut lease) = self.shared_lease.take() else { return };
         let leads = match self.standing {
             Standing::Standby => false,
             Standing::Leading { until, .. } => now < until,
@@ -98,13 +98,13 @@ impl Writer {
             leads,
             watches: leads && self.life == Life::Running,
             grant: self.could_grant(now),
-            used: lock
+            used: lease
                 .taken()
                 .is_some_and(|taken| self.lanes.values().any(|lane| self.relies_on(now, taken, lane))),
             putting: self.calls.puts() > 0 && self.lanes.values().any(is_putting_under_lease),
         };
-        lock.advance(now, &wants, out);
-        self.lock = Some(lock);
+        lease.advance(now, &wants, out);
+        self.shared_lease = Some(lease);
     }
 
     /// Whether a lane's write relies on the Lease. What is held up by a closed gate or a dry budget does not, nor
@@ -132,7 +132,7 @@ impl Writer {
     /// Lets Downs go that have waited for the Lease for long enough, each with the entity tag of its GET and only
     /// on a load balancer at rest (W7).
     pub(in crate::writer) fn grant_bypasses(&mut self, now: Now, out: &mut Vec<Out>) {
-        let Some(due_by) = self.lock.as_ref().and_then(|lock| lock.bypasses(now)) else { return };
+        let Some(due_by) = self.shared_lease.as_ref().and_then(|lease| lease.bypasses(now)) else { return };
         let lbs: Vec<_> = self.ready.iter().cloned().collect();
         for lb in lbs {
             if !self.may_start(now) || !self.budget.allows(now, Need::Admin) {
@@ -151,9 +151,9 @@ impl Writer {
 
     /// Whether nothing of the shared Lease is ours any more, or giving it back was tried for long enough.
     pub(in crate::writer) fn has_let_go(&mut self, now: Now) -> bool {
-        let Some(lock) = &self.lock else { return true };
+        let Some(lease) = &self.shared_lease else { return true };
         let by = *self.let_go_by.get_or_insert(now.plus(LET_GO_LIMIT));
-        lock.is_let_go() || now >= by
+        lease.is_let_go() || now >= by
     }
 }
 

@@ -210,7 +210,7 @@ fn w7_our_own_release_is_no_foreign_one_whichever_answer_is_first() {
         }
         said.extend(bench.lease(release, state(3, None)));
         assert!(!said.iter().any(|said| matches!(said, Out::ForeignRelease)), "{said:?}");
-        assert!(bench.writer.lock.as_ref().expect("it is used").is_let_go());
+        assert!(bench.writer.shared_lease.as_ref().expect("it is used").is_let_go());
     }
 }
 
@@ -450,7 +450,7 @@ fn w7_a_hold_whose_renewals_fail_ends_for_certain_60_seconds_after_the_last_that
         at = bench.now;
     }
     assert_eq!(waits[..4], [1, 2, 5, 10], "failures back off");
-    assert!(!bench.writer.lock.as_ref().expect("it is used").may_start(super::at(bench.now)));
+    assert!(!bench.writer.shared_lease.as_ref().expect("it is used").may_start(super::at(bench.now)));
     assert_eq!(bench.writer.lock_send_before(), None);
 }
 
@@ -690,10 +690,10 @@ fn h3_the_state_of_the_lease_is_shown_as_it_changes() {
     let said = nothing_to_do(&mut bench, &web, take(&said));
     bench.lease(replaces(&said).0, state(4, None));
     bench.until(5_000);
-    let views: Vec<&LockView> = bench
+    let views: Vec<&SharedLeaseView> = bench
         .shown
         .iter()
-        .filter_map(|said| if let Out::Lock(view) = said { Some(view) } else { None })
+        .filter_map(|said| if let Out::SharedLease(view) = said { Some(view) } else { None })
         .collect();
     let mut words: Vec<&str> = views.iter().map(|view| view.state).collect();
     words.dedup();

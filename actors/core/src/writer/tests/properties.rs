@@ -225,7 +225,7 @@ impl World {
                 | Out::ForeignRelease
                 | Out::Pace(..)
                 | Out::Report(_)
-                | Out::Lock(_)
+                | Out::SharedLease(_)
                 | Out::Gates { .. }
                 | Out::Lane(_)
                 | Out::Gate(..)
@@ -369,7 +369,7 @@ impl World {
             | Out::ForeignRelease
             | Out::Pace(..)
             | Out::Report(_)
-            | Out::Lock(_)
+            | Out::SharedLease(_)
             | Out::AdminFinished { .. }
             | Out::Read { .. }
             | Out::Call(_)

@@ -336,7 +336,7 @@ impl World {
                 | Out::ForeignRelease
                 | Out::Pace(..)
                 | Out::Report(_)
-                | Out::Lock(_)
+                | Out::SharedLease(_)
                 | Out::Lane(_)
                 | Out::Gate(..)
                 | Out::Sample(_) => {}

@@ -166,7 +166,7 @@ impl Watchdog {
                 | writer::Out::ForeignRelease
                 | writer::Out::Pace(..)
                 | writer::Out::Report(_)
-                | writer::Out::Lock(_)
+                | writer::Out::SharedLease(_)
                 | writer::Out::Lane(_)
                 | writer::Out::Gate(..)
                 | writer::Out::Sample(_)

@@ -42,8 +42,8 @@ impl Server {
     }
 }
 
-fn last_view(bench: &Bench) -> LockView {
-    let view = |said: &Out| if let Out::Lock(view) = said { Some(view.clone()) } else { None };
+fn last_view(bench: &Bench) -> SharedLeaseView {
+    let view = |said: &Out| if let Out::SharedLease(view) = said { Some(view.clone()) } else { None };
     bench.shown.iter().rev().find_map(view).expect("it is shown")
 }
 
@@ -68,7 +68,7 @@ fn w7_a_hold_that_a_restored_storage_does_not_know_ends_with_the_look_that_follo
     let said = bench.lease(replaces(&said).0, LeaseAnswer::Conflict);
     bench.lease(look(&said), state(900_000, None));
     assert_eq!(bench.writer.lock_send_before(), None);
-    assert!(bench.writer.lock.as_ref().expect("it is used").is_let_go());
+    assert!(bench.writer.shared_lease.as_ref().expect("it is used").is_let_go());
 }
 
 #[test]
@@ -156,7 +156,7 @@ fn w8_a_thawed_loser_leaves_the_hold_of_its_successor_alone() {
             assert!(none_replaced(&bench.lease(renewal, LeaseAnswer::Conflict)));
         }
         assert!(none_replaced(&bench.until(200_000)));
-        assert!(bench.writer.lock.as_ref().expect("it is used").is_let_go());
+        assert!(bench.writer.shared_lease.as_ref().expect("it is used").is_let_go());
     }
 }
 

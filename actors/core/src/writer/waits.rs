@@ -56,7 +56,7 @@ impl Writer {
         let (wait, next) = Wait::again(write.course.wait, now);
         write.course.wait = Some(wait);
         match next {
-            Some(not_before) => self.pause(now, lb, not_before, Why::ForeignOperation),
+            Some(not_before) => self.set_aside(now, lb, not_before, Why::ForeignOperation),
             None => {
                 let message = "another operation on the load balancer did not end within two minutes";
                 let failure = our_failure(FailureKind::Operation, message);
@@ -94,7 +94,7 @@ impl Writer {
             Phase::Taking | Phase::Reading | Phase::Putting(_) | Phase::Polling(_) => {}
         }
         let not_before = now.plus(retry_delay(attempt, tried, failure.retry_after));
-        self.pause(now, lb, not_before, Why::ClientRetry);
+        self.set_aside(now, lb, not_before, Why::ClientRetry);
     }
 
     /// Tries a throttled write again later, as S0's client does: after as long as for any other trouble, whatever ARM
@@ -116,12 +116,12 @@ impl Writer {
             Stage::Put => true,
             Stage::Read | Stage::Poll => false,
         };
-        self.pause(now, lb, not_before, Why::ClientRetry);
+        self.set_aside(now, lb, not_before, Why::ClientRetry);
         true
     }
 
     /// Puts a write back into its pool's slot: lane and turn are free, and the next grant carries its id.
-    fn pause(&mut self, now: Now, lb: &LbName, not_before: Now, why: Why) {
+    fn set_aside(&mut self, now: Now, lb: &LbName, not_before: Now, why: Why) {
         let Some(write) = self.take_write(now, lb) else { return };
         let Some(lane) = self.lanes.get_mut(lb) else { return };
         let due = write.due();
