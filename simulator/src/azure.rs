@@ -4,9 +4,11 @@ use std::collections::BTreeMap;
 
 use simulator_models::arm::{ArmModel, Method, Reply, Request};
 
+use crate::lanes::{Fate, Lanes, Write};
 use crate::ledger::{Ledger, PoolName};
 use crate::owner::Model;
-use crate::truth;
+use crate::truth::{self, Wanted};
+use crate::wire::Wire;
 
 /// The state of the simulated Azure.
 pub struct Azure {
@@ -14,8 +16,12 @@ pub struct Azure {
     pub model: ArmModel,
     /// What the pools must hold, and since when they do.
     pub ledger: Ledger,
+    /// The writes of each load balancer.
+    pub lanes: Lanes,
     /// While set, every connection is cut.
     pub down: bool,
+    /// What its listener records, and who decides about requests before the model does.
+    pub wire: Wire,
     /// The last pool written on each load balancer, while its content may still be taken back.
     unsettled: BTreeMap<String, PoolName>,
 }
@@ -24,7 +30,14 @@ impl Azure {
     /// Azure as this model has it, with nothing wanted yet.
     #[must_use]
     pub fn new(model: ArmModel) -> Self {
-        Self { model, ledger: Ledger::default(), down: false, unsettled: BTreeMap::new() }
+        Self {
+            model,
+            ledger: Ledger::default(),
+            lanes: Lanes::default(),
+            down: false,
+            wire: Wire::default(),
+            unsettled: BTreeMap::new(),
+        }
     }
 
     /// Answers one request; a write counts as there from the moment of its answer.
@@ -33,17 +46,61 @@ impl Azure {
             return Reply::Refused;
         }
         let reply = self.model.handle(request, now_us);
-        let latency_us = match &reply {
-            Reply::Answer(response) => response.latency_us,
-            Reply::Lost { latency_us } => *latency_us,
+        let (latency_us, status) = match &reply {
+            Reply::Answer(response) => (response.latency_us, response.status),
+            Reply::Lost { latency_us } => (*latency_us, 0),
             Reply::Refused => return reply,
         };
-        if matches!(request.method, Method::Put | Method::Delete)
-            && let Some(pool) = pool_of(&request.path_and_query)
-        {
-            self.written(pool, now_us.saturating_add(latency_us));
+        if matches!(request.method, Method::Put | Method::Delete) {
+            let answered_us = now_us.saturating_add(latency_us);
+            self.note(request, status, now_us, answered_us);
+            match pool_of(&request.path_and_query) {
+                Some(pool) => self.written(pool, answered_us),
+                None => self.look_at_all(answered_us),
+            }
         }
         reply
+    }
+
+    /// Keeps a write on its lane.
+    fn note(&mut self, request: &Request, status: u16, started_us: u64, answered_us: u64) {
+        let pool = pool_of(&request.path_and_query);
+        let load_balancer = match &pool {
+            Some(pool) => pool.load_balancer.clone(),
+            None => {
+                let path = request.path_and_query.split('?').next().unwrap_or_default();
+                path.rsplit('/').next().unwrap_or_default().to_lowercase()
+            }
+        };
+        let agent = request.headers.iter().find(|(name, _)| name.eq_ignore_ascii_case("user-agent"));
+        let runs = self.model.is_updating(&load_balancer);
+        let write = Write {
+            load_balancer,
+            pool: pool.map(|pool| pool.pool),
+            foreign: agent.is_some_and(|(_, agent)| agent.starts_with("kubernetes-cloudprovider")),
+            started_us,
+            answered_us,
+            ended_us: answered_us,
+            status,
+            fate: fate_of(status),
+        };
+        self.lanes.wrote(write, runs);
+    }
+
+    /// Tells the ledger what pools want since `changed_us`.
+    pub(crate) fn want(&mut self, wanted: Vec<(PoolName, Wanted)>, changed_us: u64) {
+        for (pool, wanted) in wanted {
+            let members = truth::members(&self.model, &pool.load_balancer, &pool.pool);
+            self.ledger.want(pool, wanted, &members, changed_us);
+        }
+    }
+
+    /// Looks at every pool, after something that may have changed any of them.
+    pub(crate) fn look_at_all(&mut self, at_us: u64) {
+        let pools: Vec<PoolName> = self.ledger.names().cloned().collect();
+        for pool in pools {
+            self.observe(&pool, at_us);
+        }
     }
 
     /// A write of somebody else; answers with its status.
@@ -55,7 +112,19 @@ impl Azure {
         now_us: u64,
     ) -> u16 {
         let status = self.model.foreign_put(load_balancer, pool, members, now_us);
-        self.written(PoolName::new(load_balancer, pool), now_us);
+        let name = PoolName::new(load_balancer, pool);
+        let write = Write {
+            load_balancer: name.load_balancer.clone(),
+            pool: Some(name.pool.clone()),
+            foreign: true,
+            started_us: now_us,
+            answered_us: now_us,
+            ended_us: now_us,
+            status,
+            fate: fate_of(status),
+        };
+        self.lanes.wrote(write, self.model.is_updating(load_balancer));
+        self.written(name, now_us);
         status
     }
 
@@ -84,6 +153,7 @@ impl Model for Azure {
 
     fn tick(&mut self, now_us: u64) {
         self.model.tick(now_us);
+        self.lanes.settle(now_us, |lb| self.model.is_updating(lb));
         let settled: Vec<String> =
             self.unsettled.keys().filter(|lb| !self.model.is_updating(lb)).cloned().collect();
         for load_balancer in settled {
@@ -94,8 +164,17 @@ impl Model for Azure {
     }
 }
 
+/// What a status says of a write; 0 stands for a lost answer.
+fn fate_of(status: u16) -> Fate {
+    match status {
+        0 => Fate::Lost,
+        200..300 => Fate::Done,
+        _ => Fate::Refused,
+    }
+}
+
 /// The pool that a path names: `…/loadBalancers/<name>/backendAddressPools/<pool>`.
-fn pool_of(path_and_query: &str) -> Option<PoolName> {
+pub(crate) fn pool_of(path_and_query: &str) -> Option<PoolName> {
     let path = path_and_query.split('?').next()?;
     let mut last = path.rsplit('/');
     let (pool, pools, load_balancer, balancers) = (last.next()?, last.next()?, last.next()?, last.next()?);

@@ -9,6 +9,8 @@ const CARRIED_ON: usize = 66;
 const REPLACING: usize = 70;
 /// How often each Service changes in a burst.
 const BURST_CHANGES: u64 = 5;
+/// How often a Service changes while one of its pods is replaced.
+const STEPS_PER_POD: u64 = 3;
 /// How long a burst takes, in microseconds.
 const BURST_US: u64 = 1_000_000;
 
@@ -24,8 +26,44 @@ pub enum Pattern {
     },
     /// Every Service changes five times within one second, evenly.
     Burst,
+    /// A rolling restart of everything: the Services begin one after the other, evenly, and each replaces its pods one
+    /// by one, in three steps: a new pod starts, it is ready and an old one terminates, the old one is gone.
+    Rollout {
+        /// Within which the Services begin, in microseconds.
+        within_us: u64,
+        /// From one step of a Service to its next, in microseconds.
+        step_us: u64,
+    },
     /// Nothing changes.
     Still,
+}
+
+impl Pattern {
+    /// Within which the changes begin, in microseconds.
+    #[must_use]
+    pub fn length_us(self) -> u64 {
+        match self {
+            Self::Churn { duration_us, .. } => duration_us,
+            Self::Burst => BURST_US,
+            Self::Rollout { within_us, .. } => within_us,
+            Self::Still => 0,
+        }
+    }
+
+    /// The same changes in one `speed`-th of the time.
+    #[must_use]
+    pub fn faster(self, speed: u32) -> Self {
+        let divided = |us: u64| us / u64::from(speed.max(1));
+        match self {
+            Self::Churn { rate, duration_us } => {
+                Self::Churn { rate: rate * f64::from(speed.max(1)), duration_us: divided(duration_us) }
+            }
+            Self::Rollout { within_us, step_us } => {
+                Self::Rollout { within_us: divided(within_us), step_us: divided(step_us) }
+            }
+            Self::Burst | Self::Still => self,
+        }
+    }
 }
 
 /// The changes of a run.
@@ -35,6 +73,8 @@ pub struct Churn {
     random: Random,
     made: u64,
     rolling: Vec<usize>,
+    /// Of a rollout: when which Service takes its next step, in the order of time.
+    steps: Vec<(u64, usize)>,
 }
 
 /// One change: which slice of which Service is to be written.
@@ -51,7 +91,26 @@ impl Churn {
     #[must_use]
     pub fn new(pattern: Pattern, seed: u64) -> Self {
         // Not the stream that planned the world.
-        Self { pattern, random: Random::new(!seed), made: 0, rolling: Vec::new() }
+        Self { pattern, random: Random::new(!seed), made: 0, rolling: Vec::new(), steps: Vec::new() }
+    }
+
+    /// The same, fit for a world; a rollout makes no change before that.
+    #[must_use]
+    pub fn planned(mut self, world: &World) -> Self {
+        match self.pattern {
+            Pattern::Rollout { within_us, step_us } => {
+                let total = world.services().len() as u64;
+                let steps = world.services().iter().enumerate().flat_map(|(index, service)| {
+                    let begin = even(within_us, index as u64, total);
+                    let count = service.pods.len() as u64 * STEPS_PER_POD;
+                    (0..count).map(move |step| (begin.saturating_add(step * step_us), index))
+                });
+                self.steps = steps.collect();
+                self.steps.sort_unstable();
+            }
+            Pattern::Churn { .. } | Pattern::Burst | Pattern::Still => {}
+        }
+        self
     }
 
     /// How many changes there will be in a world.
@@ -62,6 +121,7 @@ impl Churn {
             Pattern::Churn { .. } | Pattern::Burst if services == 0 => 0,
             Pattern::Churn { rate, duration_us } => (rate.max(0.0) * seconds(duration_us)).round() as u64,
             Pattern::Burst => services * BURST_CHANGES,
+            Pattern::Rollout { .. } => self.steps.len() as u64,
             Pattern::Still => 0,
         }
     }
@@ -82,6 +142,7 @@ impl Churn {
         let at = match self.pattern {
             Pattern::Churn { duration_us, .. } => even(duration_us, self.made, total),
             Pattern::Burst => even(BURST_US, self.made, total),
+            Pattern::Rollout { .. } => self.next_step()?.0,
             Pattern::Still => return None,
         };
         Some(at)
@@ -96,10 +157,30 @@ impl Churn {
         let change = match self.pattern {
             Pattern::Churn { .. } => self.roll(world, services),
             Pattern::Burst => self.jump(world, services),
+            Pattern::Rollout { .. } => self.restart(world)?,
             Pattern::Still => return None,
         };
         self.made += 1;
         Some(change)
+    }
+
+    fn next_step(&self) -> Option<(u64, usize)> {
+        self.steps.get(usize::try_from(self.made).ok()?).copied()
+    }
+
+    /// The next step of a rolling restart; the pods that have been there longest are replaced first.
+    fn restart(&mut self, world: &mut World) -> Option<Change> {
+        let (_, service) = self.next_step()?;
+        if let Some(slice) = world.service_mut(service).advance() {
+            return Some(Change { service, slice });
+        }
+        let serial = world.next_serial();
+        let known = &world.services()[service];
+        let (old, slice) = known.pods.first().map(|pod| (pod.serial, pod.slice))?;
+        let node = known.free_node(world.size().nodes, &mut self.random);
+        let pod = Pod { serial, node, slice, phase: Phase::Starting, replaces: Some(old) };
+        world.service_mut(service).pods.push(pod);
+        Some(Change { service, slice })
     }
 
     /// Carries a rollout on, or begins one.

@@ -1,13 +1,45 @@
-//! The API server's model as an owner task has it.
+//! The API server's model as an owner task has it, with a record of who held the shared Lease.
 
-use simulator_models::kube::KubeModel;
+use simulator_models::kube::{KubeModel, Reply, Request, Resource};
 
+use crate::holds::Holds;
 use crate::owner::Model;
+
+/// The shared Lease's namespace and name.
+const LEASE: [&str; 2] = ["kube-system", "aks-managed-resource-locker"];
 
 /// The state of the simulated cluster.
 pub struct Cluster {
     /// The model; scenarios write through its direct API.
     pub model: KubeModel,
+    /// Who held the shared Lease.
+    pub holds: Holds,
+    /// The resourceVersion of the backup that a scenario has made.
+    pub(crate) backup: Option<u64>,
+}
+
+impl Cluster {
+    /// The cluster as this model has it.
+    #[must_use]
+    pub fn new(model: KubeModel) -> Self {
+        Self { model, holds: Holds::default(), backup: None }
+    }
+
+    /// Answers one request.
+    pub fn handle(&mut self, request: &Request, now_us: u64) -> Reply {
+        let reply = self.model.handle(request, now_us);
+        if request.method != "GET" && request.path_and_query.contains("/leases") {
+            self.note_holder(now_us);
+        }
+        reply
+    }
+
+    /// Looks at the shared Lease after something that went past [`Cluster::handle`].
+    pub(crate) fn note_holder(&mut self, now_us: u64) {
+        let [namespace, name] = LEASE;
+        let lease = self.model.get(Resource::Leases, namespace, name).unwrap_or_default();
+        self.holds.note(lease["spec"]["holderIdentity"].as_str().unwrap_or_default(), now_us);
+    }
 }
 
 impl Model for Cluster {

@@ -1,4 +1,4 @@
-//! Both fakes, running: their addresses, and what a scenario can do to them.
+//! Both fakes, running: their addresses, and what a scenario can do to them. ARM runs alone too, beside a real cluster.
 
 use serde_json::Value;
 use simulator_models::arm::{self, ArmModel, Counters, LogEntry, Member};
@@ -19,7 +19,32 @@ pub struct Settings {
     pub kube: kube::Settings,
 }
 
-/// The running fakes. They end with [`Fakes::stop`], or with the runtime that they were started on.
+/// ARM alone, running. It ends with this value.
+pub struct Arm {
+    /// Where it listens, `http://127.0.0.1:port`.
+    pub url: String,
+    /// Its model; ask it.
+    pub azure: Owner<Azure>,
+    listener: Listener,
+}
+
+impl Arm {
+    /// Starts it on the current runtime, with a listener on a free port of the loopback interface. The endpoint in these
+    /// settings is filled in.
+    ///
+    /// # Errors
+    /// No port can be had.
+    pub async fn start(settings: arm::Settings, clock: Clock) -> std::io::Result<Self> {
+        let azure = Owner::start(Azure::new(ArmModel::new(settings)), clock);
+        let listener = Listener::arm(azure.clone())?;
+        let url = listener.url();
+        let endpoint = url.clone();
+        azure.ask(move |azure, _| azure.model.set_endpoint(&endpoint)).await;
+        Ok(Self { url, azure, listener })
+    }
+}
+
+/// The running fakes. They end with [`Fakes::stop`], or with this value.
 pub struct Fakes {
     /// Where ARM listens, `http://127.0.0.1:port`.
     pub arm_url: String,
@@ -39,14 +64,12 @@ impl Fakes {
     /// No port can be had.
     pub async fn start(settings: Settings) -> std::io::Result<Self> {
         let clock = Clock::start();
-        let azure = Owner::start(Azure::new(ArmModel::new(settings.arm)), clock);
+        let Arm { url: arm_url, azure, listener } = Arm::start(settings.arm, clock).await?;
         let model = KubeModel::new(kube::Settings { epoch_s: clock.epoch_s(), ..settings.kube });
-        let cluster = Owner::start(Cluster { model }, clock);
-        let listeners = [Listener::arm(azure.clone())?, Listener::kubernetes(cluster.clone())?];
-        let [arm_url, kubernetes_url] = listeners.each_ref().map(Listener::url);
-        let endpoint = arm_url.clone();
-        azure.ask(move |azure, _| azure.model.set_endpoint(&endpoint)).await;
-        Ok(Self { arm_url, kubernetes_url, azure, cluster, listeners })
+        let cluster = Owner::start(Cluster::new(model), clock);
+        let kubernetes = Listener::kubernetes(cluster.clone())?;
+        let kubernetes_url = kubernetes.url();
+        Ok(Self { arm_url, kubernetes_url, azure, cluster, listeners: [listener, kubernetes] })
     }
 
     /// The clock that both models read.

@@ -138,7 +138,8 @@ fn controller(options: &Options) -> Value {
     file
 }
 
-fn lay_over(under: &mut Value, over: &Value) {
+/// Lays keys over others, key by key; null removes one.
+pub fn lay_over(under: &mut Value, over: &Value) {
     match (under, over) {
         (Value::Object(under), Value::Object(over)) => {
             for (key, value) in over {

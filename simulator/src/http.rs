@@ -21,7 +21,7 @@ const KEEP_ALIVE: Duration = Duration::from_secs(75);
 /// The largest body that a request may have; a pool of 5000 members has about 2 MiB.
 const LARGEST_BODY: usize = 32 << 20;
 
-/// A running listener.
+/// A running listener; it stops with this value.
 pub(crate) struct Listener {
     address: SocketAddr,
     handle: ServerHandle,
@@ -74,6 +74,13 @@ impl Listener {
     /// Stops at once, whatever is still being answered.
     pub(crate) async fn stop(&self) {
         self.handle.stop(false).await;
+    }
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        // The server hears of it at once; nobody has to wait for its end.
+        drop(self.handle.stop(false));
     }
 }
 

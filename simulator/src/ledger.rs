@@ -29,8 +29,11 @@ pub struct Ledger {
     wrong: usize,
     first_change_us: Option<u64>,
     all_right_since_us: Option<u64>,
-    waits_us: Vec<u64>,
+    /// When members came, and how long they had been waited for.
+    waits: Vec<(u64, u64)>,
     moves: u64,
+    history: Vec<(u64, usize)>,
+    emptied: usize,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -41,7 +44,12 @@ struct Entry {
     right_since_us: u64,
     /// When the changes were made whose new members are not all there yet.
     waiting: Vec<u64>,
+    /// Whether it held no member when it was last seen.
+    empty: bool,
 }
+
+/// Steps of the history that are kept; later ones are left out.
+const LONGEST_HISTORY: usize = 200_000;
 
 impl Ledger {
     /// Notes that a pool wants something else since `changed_us`; `members` is what it holds.
@@ -76,9 +84,11 @@ impl Ledger {
     pub fn observe(&mut self, pool: &PoolName, members: &BTreeSet<IpAddr>, at_us: u64) {
         let Some(entry) = self.pools.get_mut(pool) else { return };
         if entry.wanted.is_held_by(members) {
-            let waits = entry.waiting.drain(..).map(|since| at_us.saturating_sub(since));
-            self.waits_us.extend(waits);
+            let waits = entry.waiting.drain(..).map(|since| (at_us, at_us.saturating_sub(since)));
+            self.waits.extend(waits);
         }
+        let emptied = members.is_empty() && !std::mem::replace(&mut entry.empty, members.is_empty());
+        self.emptied += usize::from(emptied && !entry.wanted.required.is_empty());
         let right = entry.wanted.is_met_by(members);
         let before = std::mem::replace(&mut entry.right, right);
         match (before, right) {
@@ -90,6 +100,9 @@ impl Ledger {
             (true, true) | (false, false) => return,
         }
         self.moves += 1;
+        if self.history.len() < LONGEST_HISTORY {
+            self.history.push((at_us, self.wrong));
+        }
         self.all_right_since_us = match self.wrong {
             0 => Some(at_us.max(self.all_right_since_us.unwrap_or(0))),
             _ => None,
@@ -102,6 +115,11 @@ impl Ledger {
         self.pools.len()
     }
 
+    /// Their names.
+    pub fn names(&self) -> impl Iterator<Item = &PoolName> {
+        self.pools.keys()
+    }
+
     /// How many of them are not right.
     #[must_use]
     pub fn wrong(&self) -> usize {
@@ -112,6 +130,24 @@ impl Ledger {
     #[must_use]
     pub fn moves(&self) -> u64 {
         self.moves
+    }
+
+    /// How often a pool lost its last member while its Service required some.
+    #[must_use]
+    pub fn emptied(&self) -> usize {
+        self.emptied
+    }
+
+    /// How many pools were not right from each moment on, in microseconds; nearly in the order of time.
+    #[must_use]
+    pub fn history(&self) -> &[(u64, usize)] {
+        &self.history
+    }
+
+    /// When each change that was waited for found its members, and how long it had waited, in microseconds.
+    #[must_use]
+    pub fn arrivals_us(&self) -> &[(u64, u64)] {
+        &self.waits
     }
 
     /// Since when all pools are right, if they are; up to one answer's latency ahead of the clock.
@@ -143,7 +179,7 @@ impl Ledger {
     /// How long each change waited for its members, in microseconds, sorted; without those that still wait.
     #[must_use]
     pub fn waits_us(&self) -> Vec<u64> {
-        let mut waits = self.waits_us.clone();
+        let mut waits: Vec<u64> = self.waits.iter().map(|(_, waited)| *waited).collect();
         waits.sort_unstable();
         waits
     }
@@ -196,6 +232,20 @@ mod tests {
         let took: Vec<Option<u64>> =
             ledger.first_change_to_right_by_load_balancer_us().into_values().collect();
         assert_eq!(took, [Some(1_000), Some(4_000), None]);
+    }
+
+    #[test]
+    fn the_history_tells_how_many_pools_were_wrong_and_which_lost_their_last_member() {
+        let mut ledger = Ledger::default();
+        let pool = PoolName::new("lb", "pool");
+        ledger.begin(pool.clone(), wanted(&[1], &[1]), &ips(&[1]));
+        ledger.observe(&pool, &ips(&[]), 1_000);
+        ledger.observe(&pool, &ips(&[]), 2_000);
+        ledger.observe(&pool, &ips(&[1]), 3_000);
+        ledger.want(pool.clone(), wanted(&[], &[]), &ips(&[1]), 4_000);
+        ledger.observe(&pool, &ips(&[]), 5_000);
+        assert_eq!(ledger.emptied(), 1, "the second time nothing was required");
+        assert_eq!(ledger.history(), [(0, 0), (1_000, 1), (3_000, 0), (4_000, 1), (5_000, 0)]);
     }
 
     #[test]

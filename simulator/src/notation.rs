@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use simulator_models::arm::{Fault, FaultEffect, Latency};
+use simulator_models::arm::{BadEnd, Fault, FaultAnswer, FaultBody, FaultEffect, FaultTarget, Latency};
 use thiserror::Error;
 
 /// A text that says nothing.
@@ -57,8 +57,11 @@ pub fn latency(text: &str) -> Result<Latency, BadNotation> {
 }
 
 /// A fault of pool PUTs: `every:N:STATUS`, `every:N:STATUS:RETRY-AFTER`, `every:N:lock:RETRY-AFTER` (429 because
-/// another operation holds the load balancer) or `every:N:lost` (applied, and the connection dropped without an
-/// answer); with `@LOAD-BALANCER` behind it, of that one alone.
+/// another operation holds the load balancer), `every:N:lost` (applied, and the connection dropped without an
+/// answer), `every:N:cut` (the connection dropped at once), `every:N:gateway-error` (429 with a body in PascalCase),
+/// `every:N:html` (502 with a web page), `every:N:failed` or `every:N:canceled` (the operation ends so); with
+/// `@LOAD-BALANCER` behind it, of that one alone. Before it, `put/`, `delete/`, `get/`, `lb-get/`, `poll/` or `any/`
+/// names other requests.
 ///
 /// # Errors
 /// Anything else.
@@ -67,6 +70,18 @@ pub fn fault(text: &str) -> Result<Fault, BadNotation> {
         found: text.to_owned(),
         expected: "a fault such as every:20:409, every:20:429:2, every:20:lock:2@lb-1 or every:20:lost",
     };
+    if let Some((target, text)) = text.split_once('/') {
+        let target = match target {
+            "put" => FaultTarget::PoolPut,
+            "delete" => FaultTarget::PoolDelete,
+            "get" => FaultTarget::PoolGet,
+            "lb-get" => FaultTarget::LoadBalancerGet,
+            "poll" => FaultTarget::Poll,
+            "any" => FaultTarget::Any,
+            _ => return Err(bad()),
+        };
+        return fault(text).map(|fault| Fault { target, ..fault });
+    }
     if let Some((text, balancer)) = text.rsplit_once('@') {
         if balancer.is_empty() || text.contains('@') {
             return Err(bad());
@@ -80,8 +95,8 @@ pub fn fault(text: &str) -> Result<Fault, BadNotation> {
         _ => return Err(bad()),
     };
     let every: u64 = every.parse().ok().filter(|every| *every > 0).ok_or_else(bad)?;
-    if *what == "lost" && retry_after.is_none() {
-        return Ok(Fault { effect: FaultEffect::LoseAnswer, ..Fault::every_nth_put(every, 500, "", None) });
+    if let (Some(effect), None) = (effect(what), retry_after) {
+        return Ok(Fault { effect, ..Fault::every_nth_put(every, 500, "", None) });
     }
     if *what == "lock" {
         let code = "RetryableErrorDueToAnotherOperation";
@@ -89,6 +104,27 @@ pub fn fault(text: &str) -> Result<Fault, BadNotation> {
     }
     let status: u16 = what.parse().ok().filter(|status| (400..600).contains(status)).ok_or_else(bad)?;
     Ok(Fault::every_nth_put(every, status, code_of(status), retry_after))
+}
+
+/// The effects that have a name and take no Retry-After.
+fn effect(name: &str) -> Option<FaultEffect> {
+    let answer = |status, code: &str, body| {
+        let (code, message) = (code.to_owned(), "A planned fault.".to_owned());
+        FaultEffect::Answer(FaultAnswer { status, code, message, retry_after: None, body })
+    };
+    let ends = |end| {
+        let code = "AnotherOperationInProgress".to_owned();
+        FaultEffect::FailOperation { end, code, message: "A planned fault.".to_owned() }
+    };
+    match name {
+        "lost" => Some(FaultEffect::LoseAnswer),
+        "cut" => Some(FaultEffect::Refuse),
+        "gateway-error" => Some(answer(429, "GatewayError", FaultBody::PascalCase)),
+        "html" => Some(answer(502, "BadGateway", FaultBody::Html)),
+        "failed" => Some(ends(BadEnd::Failed)),
+        "canceled" => Some(ends(BadEnd::Canceled)),
+        _ => None,
+    }
 }
 
 /// The code that Azure gives with a status most often.
@@ -137,9 +173,21 @@ mod tests {
         let at_one = Fault { load_balancer: Some("lb-1".to_owned()), ..lock.clone() };
         assert_eq!((fault("every:20:lock:2"), fault("every:20:lock:2@lb-1")), (Ok(lock), Ok(at_one)));
         assert_eq!(fault("every:3:lost").map(|fault| fault.effect), Ok(FaultEffect::LoseAnswer));
-        for bad in
-            ["every:0:409", "every:20", "each:20:409", "every:20:200", "every:20:lost:1", "every:20:409@", ""]
-        {
+        let storm = fault("any/every:2:503").map(|fault| (fault.target, fault.every));
+        assert_eq!(storm, Ok((FaultTarget::Any, 2)));
+        let other = fault("every:2:gateway-error@lb-1").map(|fault| fault.effect);
+        assert!(matches!(other, Ok(FaultEffect::Answer(FaultAnswer { body: FaultBody::PascalCase, .. }))));
+        for bad in [
+            "all/every:2:503",
+            "every:2:gateway-error:3",
+            "every:0:409",
+            "every:20",
+            "each:20:409",
+            "every:20:200",
+            "every:20:lost:1",
+            "every:20:409@",
+            "",
+        ] {
             assert!(fault(bad).is_err(), "{bad:?}");
         }
     }

@@ -1,5 +1,6 @@
 //! A run: the changes at their times, then the wait until every pool is right.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -8,6 +9,7 @@ use tokio::time::{Instant, MissedTickBehavior};
 
 use crate::churn::Churn;
 use crate::fakes::Fakes;
+use crate::story::Happening;
 use crate::truth::{self, Addresses, WrongPool};
 use crate::world::{Scope, World};
 
@@ -24,6 +26,8 @@ pub struct Play<'a> {
     addresses: Arc<Addresses>,
     /// Of each Service, what a change of it concerns.
     scopes: Vec<Arc<Scope>>,
+    /// What else happens, in the order of time.
+    happenings: VecDeque<Happening>,
 }
 
 /// Where a run is.
@@ -68,7 +72,15 @@ impl<'a> Play<'a> {
     pub async fn new(fakes: &'a Fakes, world: World, churn: Churn) -> Self {
         let addresses = fakes.cluster.ask(|cluster, _| Arc::new(Addresses::of(&cluster.model))).await;
         let scopes = (0..world.services().len()).map(|service| Arc::new(world.scope(service))).collect();
-        Self { fakes, world, churn, addresses, scopes }
+        let churn = churn.planned(&world);
+        Self { fakes, world, churn, addresses, scopes, happenings: VecDeque::new() }
+    }
+
+    /// The same run with these things happening in it, in the order of time.
+    #[must_use]
+    pub fn with(mut self, happenings: &[Happening]) -> Self {
+        self.happenings = happenings.iter().cloned().collect();
+        self
     }
 
     /// Makes all changes, each at its time, and waits at most `settle` for the pools after the last.
@@ -86,15 +98,50 @@ impl<'a> Play<'a> {
     async fn change(&mut self, begin_us: u64, show: &mut impl FnMut(&Progress)) {
         let clock = self.fakes.clock();
         let mut shown = ticks();
-        while let Some(due_us) = self.churn.next_due_us(&self.world) {
+        loop {
+            let happens_us = self.happenings.front().map(|happening| happening.at_us);
+            let changes_us = self.churn.next_due_us(&self.world);
+            let Some(due_us) = [happens_us, changes_us].into_iter().flatten().min() else { return };
             tokio::select! {
                 biased;
                 _ = shown.tick() => show(&self.progress(Stage::Changing).await),
                 () = tokio::time::sleep_until(clock.instant(begin_us.saturating_add(due_us))) => {
-                    self.make(clock.now_us().saturating_sub(begin_us)).await;
+                    if happens_us == Some(due_us) {
+                        self.happen().await;
+                    } else {
+                        self.make(clock.now_us().saturating_sub(begin_us)).await;
+                    }
                 }
             }
         }
+    }
+
+    /// Lets the next thing happen, and tells the ledger what pools want afterwards.
+    async fn happen(&mut self) {
+        let Some(happening) = self.happenings.pop_front() else { return };
+        let clock = self.fakes.clock();
+        let scene = happening.act.begin(&mut self.world, &clock.rfc3339(clock.now_us()));
+        let scopes = if scene.changes_wishes() { self.scopes.clone() } else { Vec::new() };
+        let acted = scene.clone();
+        let (addresses, wanted) = self
+            .fakes
+            .cluster
+            .ask(move |cluster, now_us| {
+                acted.on_cluster(cluster, now_us);
+                let addresses = Arc::new(Addresses::of(&cluster.model));
+                let wanted: Vec<_> =
+                    scopes.iter().flat_map(|scope| scope.wanted(&cluster.model, &addresses)).collect();
+                (addresses, wanted)
+            })
+            .await;
+        self.addresses = addresses;
+        self.fakes
+            .azure
+            .ask(move |azure, now_us| {
+                scene.on_azure(azure, now_us);
+                azure.want(wanted, now_us);
+            })
+            .await;
     }
 
     /// Makes the changes that are due, and tells the ledger what they ask for.
@@ -124,15 +171,7 @@ impl<'a> Play<'a> {
                 (wanted.collect::<Vec<_>>(), now_us)
             })
             .await;
-        self.fakes
-            .azure
-            .ask(move |azure, _| {
-                for (pool, wanted) in wanted {
-                    let members = truth::members(&azure.model, &pool.load_balancer, &pool.pool);
-                    azure.ledger.want(pool, wanted, &members, changed_us);
-                }
-            })
-            .await;
+        self.fakes.azure.ask(move |azure, _| azure.want(wanted, changed_us)).await;
     }
 
     async fn settle(&self, until: Instant, show: &mut impl FnMut(&Progress)) {

@@ -1,22 +1,23 @@
-//! What a run showed: numbers for programs (JSON), a table and a verdict for people.
+//! What a run showed: numbers for programs (JSON), a table and a verdict for people, and a page with pictures.
+
+mod html;
+mod lanes;
+mod measure;
+mod plot;
+mod table;
 
 use std::collections::BTreeMap;
-use std::fmt::Write as _;
 
 use serde::Serialize;
-use simulator_models::kube::{KubeModel, Resource};
 
-use crate::cluster::Cluster;
-use crate::fakes::Fakes;
-use crate::play::Outcome;
-use crate::process::Usage;
 use crate::truth::WrongPool;
-use crate::world::World;
+
+pub use measure::Told;
+
+use measure::Picture;
 
 /// Wrong pools and warnings that a report names.
 const NAMED: usize = 20;
-/// The event of an attempt that failed and will be made again (E1).
-const RETRYING: &str = "LoadBalancerBackendPoolUpdateRetrying";
 
 /// The numbers of a run. Times are seconds.
 #[derive(Clone, Debug, Serialize)]
@@ -27,6 +28,10 @@ pub struct Report {
     pub wrong_pools: usize,
     /// All pools of Services.
     pub pools: usize,
+    /// The name of the scenario; nothing where the command line alone made it.
+    pub scenario: Option<String>,
+    /// How many times as fast as told the story ran. All times are those of the clock on the wall.
+    pub speed: u32,
     /// Services.
     pub services: usize,
     /// Load balancers.
@@ -53,6 +58,15 @@ pub struct Report {
     pub arm_superseded: u64,
     /// Most PUTs that waited for their answer on one load balancer at the same time; must not exceed 1.
     pub max_concurrent_puts_per_lb: u64,
+    /// How often a pool lost its last member while its Service required some.
+    pub emptied_pools: usize,
+    /// What one write takes of a lane at the median: its read, its answer, and its operation as polls at Retry-After
+    /// see its end. Worked out from ARM's knobs, not measured.
+    pub lane_turn_seconds: f64,
+    /// The shared Lease.
+    pub lease: Lease,
+    /// The cloud-controller-manager's sums; nothing when it did not run.
+    pub ccm: Option<Manager>,
     /// From the first change until all pools were right; nothing when they were not.
     pub first_event_to_converged_seconds: Option<f64>,
     /// The same for the pools of each load balancer; nothing for one of which a pool was not right.
@@ -75,6 +89,43 @@ pub struct Report {
     pub wrong_pool_details: Vec<WrongPool>,
     /// What the first Warning events say, each text once.
     pub warnings: Vec<String>,
+    /// The same story with upstream's updater in the service's place; nothing where nobody asked for it.
+    pub upstream: Option<Box<Report>>,
+    /// What is drawn.
+    #[serde(skip)]
+    picture: Picture,
+}
+
+/// Who held the shared Lease, from the start until all pools were right.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct Lease {
+    /// The part of the time in which the service held it, from 0 to 1.
+    pub duty: f64,
+    /// The part of the time in which somebody else held it.
+    pub others: f64,
+    /// How often the service took it.
+    pub holds: usize,
+    /// The longest of these holds in seconds: for so long at most nobody else could have it because of the service.
+    pub longest_hold_seconds: f64,
+}
+
+/// What the model of the cloud-controller-manager did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct Manager {
+    /// Locks taken.
+    pub holds: u64,
+    /// Locks not got.
+    pub lock_failures: u64,
+    /// The longest time from the first of several failures in a row until the lock was got, its own pauses included.
+    pub longest_wait_seconds: f64,
+    /// Services reconciled.
+    pub reconciled: u64,
+    /// Reconciles that failed.
+    pub failed: u64,
+    /// Changes that its updater dropped for good because Azure refused them.
+    pub dropped: u64,
+    /// Writes.
+    pub writes: u64,
 }
 
 /// How long changes took, in seconds.
@@ -105,62 +156,6 @@ impl Convergence {
 }
 
 impl Report {
-    /// Gathers the numbers of a run that has ended.
-    pub async fn gather(
-        fakes: &Fakes,
-        world: &World,
-        outcome: Outcome,
-        usage: Option<Usage>,
-        seed: u64,
-        began_us: u64,
-    ) -> Self {
-        let (arm, pools, waits_us, waiting, to_right_us, by_balancer) = fakes
-            .azure
-            .ask(|azure, _| {
-                let ledger = &azure.ledger;
-                let to_right = ledger.first_change_to_right_us();
-                let by_balancer = ledger.first_change_to_right_by_load_balancer_us();
-                let counters = azure.model.counters();
-                (counters, ledger.pools(), ledger.waits_us(), ledger.waiting(), to_right, by_balancer)
-            })
-            .await;
-        let told = |cluster: &mut Cluster, _| (events_by_reason(&cluster.model), warnings(&cluster.model));
-        let (events, warnings) = fakes.cluster.ask(told).await;
-        let converged = outcome.wrong.is_empty();
-        Self {
-            converged,
-            wrong_pools: outcome.wrong.len(),
-            pools,
-            services: world.size().services,
-            load_balancers: world.size().load_balancers,
-            nodes: world.size().nodes,
-            changes: outcome.changes,
-            changing_seconds: seconds(outcome.changing_us),
-            arm_gets: arm.load_balancer_gets + arm.pool_gets,
-            arm_puts: arm.pool_puts,
-            arm_polls: arm.polls,
-            arm_throttled: arm.throttled,
-            arm_etag_mismatches: arm.etag_mismatches,
-            arm_refused_by_lock: arm.refused_by_lock,
-            arm_superseded: arm.superseded,
-            max_concurrent_puts_per_lb: arm.max_concurrent_puts,
-            first_event_to_converged_seconds: to_right_us.filter(|_| converged).map(seconds),
-            converged_seconds_by_load_balancer: by_balancer
-                .into_iter()
-                .map(|(lb, took)| (lb, took.map(seconds)))
-                .collect(),
-            convergence_seconds: Convergence::of(&waits_us, waiting),
-            retries: events.get(RETRYING).copied().unwrap_or(0),
-            events,
-            cpu_seconds: usage.map(|usage| usage.cpu_seconds),
-            max_rss_bytes: usage.map(|usage| usage.max_rss_bytes),
-            seed,
-            duration_seconds: seconds(fakes.clock().now_us().saturating_sub(began_us)),
-            wrong_pool_details: outcome.wrong.into_iter().take(NAMED).collect(),
-            warnings,
-        }
-    }
-
     /// Whether the service did its job: everything right, and no two PUTs of one load balancer at a time.
     #[must_use]
     pub fn passed(&self) -> bool {
@@ -174,77 +169,16 @@ impl Report {
         text + "\n"
     }
 
-    /// The report as a table with a verdict.
+    /// The report as a table with a verdict; upstream's below it, where it was played.
     #[must_use]
     pub fn text(&self) -> String {
-        let mut rows: Vec<(String, String)> = Vec::new();
-        let mut row = |name: &str, value: String| rows.push((name.to_owned(), value));
-        row(
-            "world",
-            format!(
-                "{} Services, {} pools, {} load balancers, {} nodes",
-                self.services, self.pools, self.load_balancers, self.nodes
-            ),
-        );
-        row(
-            "changes",
-            format!("{} in {} (seed {})", self.changes, span(Some(self.changing_seconds)), self.seed),
-        );
-        row(
-            "all pools right",
-            match self.first_event_to_converged_seconds {
-                Some(seconds) => format!("{seconds:.3} s after the first change"),
-                None if self.converged => "from the beginning".to_owned(),
-                None => "never".to_owned(),
-            },
-        );
-        let took = &self.convergence_seconds;
-        row(
-            "new members there",
-            format!(
-                "p50 {}, p99 {}, max {} ({} changes, {} still waiting)",
-                span(took.p50),
-                span(took.p99),
-                span(took.max),
-                took.count,
-                took.waiting
-            ),
-        );
-        row("ARM calls", format!("{} GET, {} PUT, {} polls", self.arm_gets, self.arm_puts, self.arm_polls));
-        row(
-            "ARM refusals",
-            format!(
-                "{} throttled, {} etag mismatches, {} locked, {} superseded",
-                self.arm_throttled, self.arm_etag_mismatches, self.arm_refused_by_lock, self.arm_superseded
-            ),
-        );
-        row("PUTs at once per LB", format!("at most {}", self.max_concurrent_puts_per_lb));
-        for (reason, count) in &self.events {
-            row("event", format!("{count} × {reason}"));
-        }
-        if let (Some(cpu), Some(rss)) = (self.cpu_seconds, self.max_rss_bytes) {
-            row("service", format!("{cpu:.2} s CPU, {:.1} MiB at most", rss as f64 / 1_048_576.0));
-        }
-        for wrong in &self.wrong_pool_details {
-            row(
-                "wrong pool",
-                format!(
-                    "{}/{} missing {:?} unwanted {:?}",
-                    wrong.load_balancer, wrong.pool, wrong.missing, wrong.unwanted
-                ),
-            );
-        }
-        if !self.passed() {
-            for warning in &self.warnings {
-                rows.push(("warning".to_owned(), warning.clone()));
-            }
-        }
-        let width = rows.iter().map(|(name, _)| name.len()).max().unwrap_or(0);
-        let mut text = String::new();
-        for (name, value) in rows {
-            writeln!(text, "{name:width$}  {value}").expect("writing to a string cannot fail");
-        }
-        text + "\n" + &self.verdict() + "\n"
+        table::text(self)
+    }
+
+    /// The report as a page that needs nothing else.
+    #[must_use]
+    pub fn html(&self) -> String {
+        html::page(self)
     }
 
     fn verdict(&self) -> String {
@@ -263,35 +197,8 @@ impl Report {
     }
 }
 
-/// The events of both groups by reason; one that stands for several counts as often as it says.
-fn events_by_reason(cluster: &KubeModel) -> BTreeMap<String, u64> {
-    let mut events = BTreeMap::new();
-    for event in cluster.list(Resource::Events).chain(cluster.list(Resource::EventsV1)) {
-        let count = [&event["count"], &event["series"]["count"], &event["deprecatedCount"]];
-        let count = count.into_iter().filter_map(serde_json::Value::as_u64).max().unwrap_or(1).max(1);
-        *events.entry(event["reason"].as_str().unwrap_or("unknown").to_owned()).or_default() += count;
-    }
-    events
-}
-
-/// What the first Warning events say, each text once.
-fn warnings(cluster: &KubeModel) -> Vec<String> {
-    let mut said = Vec::new();
-    for event in cluster.list(Resource::Events).chain(cluster.list(Resource::EventsV1)) {
-        let message = event["message"].as_str().or(event["note"].as_str()).unwrap_or_default();
-        if event["type"] == "Warning" && !said.iter().any(|known| known == message) && said.len() < NAMED {
-            said.push(message.to_owned());
-        }
-    }
-    said
-}
-
 fn seconds(us: u64) -> f64 {
     us as f64 / 1e6
-}
-
-fn span(seconds: Option<f64>) -> String {
-    seconds.map_or_else(|| "-".to_owned(), |seconds| format!("{seconds:.3} s"))
 }
 
 #[cfg(test)]

@@ -15,6 +15,7 @@ use simulator_models::arm::{ArmModel, PoolSpec, VirtualNetwork};
 use simulator_models::kube::build::Family;
 use simulator_models::kube::{KubeModel, Resource};
 
+use crate::azure::Azure;
 use crate::fakes::Fakes;
 use crate::ledger::PoolName;
 use crate::random::Random;
@@ -148,29 +149,72 @@ impl World {
     pub async fn populate(&self, fakes: &Fakes, vnet_id: &str) {
         let clock = fakes.clock();
         let trigger_time = clock.rfc3339(clock.now_us());
+        let world = self.clone();
+        let wanted = fakes
+            .cluster
+            .ask(move |cluster, now_us| {
+                world.fill_cluster(&mut cluster.model, &trigger_time, now_us);
+                truth::wanted_pools(&cluster.model)
+            })
+            .await;
+        let (world, vnet_id) = (self.clone(), vnet_id.to_owned());
+        fakes.azure.ask(move |azure, _| world.fill_azure(azure, &wanted, &vnet_id)).await;
+    }
+
+    /// Writes nodes, Services and slices.
+    pub(crate) fn fill_cluster(&self, cluster: &mut KubeModel, trigger_time: &str, now_us: u64) {
         let mut everything = objects::nodes(&self.size, self.families());
         for (index, service) in self.services.iter().enumerate() {
             everything.push(objects::service(service, index, self.families()));
             for slice in 0..service.slices {
-                everything.extend(self.slices(index, slice, &trigger_time));
+                everything.extend(self.slices(index, slice, trigger_time));
             }
         }
-        fakes.apply(everything).await.expect("the builders make objects that the model takes");
-        let wanted = fakes.cluster.ask(|cluster, _| truth::wanted_pools(&cluster.model)).await;
-        let (world, vnet_id) = (self.clone(), vnet_id.to_owned());
-        fakes
-            .azure
-            .ask(move |azure, _| {
-                world.build(&mut azure.model, &wanted, &vnet_id);
-                for index in 0..world.services.len() {
-                    for (_, pool) in world.pools(index) {
-                        let members = truth::members(&azure.model, &pool.load_balancer, &pool.pool);
-                        let wanted = wanted[&pool.pool].clone();
-                        azure.ledger.begin(pool, wanted, &members);
-                    }
-                }
-            })
-            .await;
+        for object in everything {
+            cluster.apply(object, now_us).expect("the builders make objects that the model takes");
+        }
+    }
+
+    /// Makes load balancers and pools that are right, and begins the ledger.
+    pub(crate) fn fill_azure(&self, azure: &mut Azure, wanted: &BTreeMap<String, Wanted>, vnet_id: &str) {
+        self.build(&mut azure.model, wanted, vnet_id);
+        for index in 0..self.services.len() {
+            for (_, pool) in self.pools(index) {
+                let members = truth::members(&azure.model, &pool.load_balancer, &pool.pool);
+                let wanted = wanted[&pool.pool].clone();
+                azure.ledger.begin(pool, wanted, &members);
+            }
+        }
+    }
+
+    /// The name of the load balancer of each Service, by namespace and name.
+    pub(crate) fn places(&self) -> BTreeMap<(String, String), String> {
+        let place = |service: &Service| {
+            let name = (service.namespace.clone(), service.name.clone());
+            (name, load_balancer_name(service.load_balancer))
+        };
+        self.services.iter().map(place).collect()
+    }
+
+    /// Takes the last nodes away and puts their pods, ready, on others; says which nodes went and which slices of
+    /// which Services changed. At least one node stays.
+    pub(crate) fn lose_nodes(&mut self, count: usize) -> (Vec<String>, Vec<(usize, usize)>) {
+        let left = self.size.nodes.saturating_sub(count).max(1);
+        let gone = (left..self.size.nodes).map(node_name).collect();
+        self.size.nodes = left;
+        let mut random = Random::new(self.next_pod);
+        let mut changed = BTreeSet::new();
+        for index in 0..self.services.len() {
+            while let Some(at) = self.services[index].pods.iter().position(|pod| pod.node >= left) {
+                let serial = self.next_serial();
+                let node = self.services[index].free_node(left, &mut random);
+                let pod = &mut self.services[index].pods[at];
+                let replaces = pod.replaces;
+                *pod = Pod { serial, node, slice: pod.slice, phase: Phase::Ready, replaces };
+                changed.insert((index, pod.slice));
+            }
+        }
+        (gone, changed.into_iter().collect())
     }
 
     /// Load balancers, the cluster's own pools, and a pool with its rules and probe for each Service.

@@ -84,10 +84,8 @@ impl Stage {
         };
         let fakes =
             Fakes::start(Settings { arm, ..Settings::default() }).await.expect("loopback has free ports");
-        let recorder = Recorder::start(fakes.azure.clone());
-        let url = recorder.url.clone();
-        fakes.azure.ask(move |azure, _| azure.model.set_endpoint(&url)).await;
-        let cloud = cloud_config(&recorder.url);
+        let recorder = Recorder::start(&fakes.azure).await;
+        let cloud = cloud_config(&fakes.arm_url);
         Self {
             fakes,
             world: World::default(),

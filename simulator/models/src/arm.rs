@@ -24,6 +24,7 @@ mod render;
 mod settings;
 mod store;
 mod throttle;
+mod traffic;
 mod validate;
 mod write;
 
@@ -48,6 +49,7 @@ pub use settings::{
     BadEnd, ConcurrentWrite, Fault, FaultAnswer, FaultBody, FaultEffect, FaultTarget, Latency, Quotas,
     Settings, UnfinishedWrite, Visibility,
 };
+pub use traffic::{Flows, Traffic};
 
 /// An HTTP method.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

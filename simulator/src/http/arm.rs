@@ -1,4 +1,4 @@
-//! ARM's side of the wire.
+//! ARM's side of the wire: each request is taken by its owner, and answered when the model and the hook say so.
 
 use actix_web::http::StatusCode;
 use actix_web::{HttpRequest, HttpResponse, web};
@@ -7,8 +7,9 @@ use simulator_models::arm::{Method, Reply, Request, Response};
 use super::{cut, headers, path_and_query};
 use crate::azure::Azure;
 use crate::owner::Owner;
+use crate::wire::Verdict;
 
-/// Answers one request after the time that the model says.
+/// Answers one request after the time that the model says, or later when the answer is held back.
 pub(super) async fn answer(
     request: HttpRequest,
     body: web::Bytes,
@@ -20,10 +21,14 @@ pub(super) async fn answer(
         headers: headers(&request),
         body: body.to_vec(),
     };
-    let (reply, arrived_us) = azure.ask(move |azure, now_us| (azure.handle(&asked, now_us), now_us)).await;
+    let Verdict { reply, arrived_us, held } =
+        azure.ask(move |azure, now_us| azure.receive(asked, now_us)).await;
     let wait = async |latency_us: u64| {
         if latency_us > 0 {
             tokio::time::sleep_until(azure.clock().instant(arrived_us.saturating_add(latency_us))).await;
+        }
+        if let Some(held) = held {
+            held.over(&azure).await;
         }
     };
     match reply {

@@ -28,7 +28,7 @@ pub(super) async fn answer(
     let revision = cluster.revision();
     let owner = cluster.get_ref().clone();
     let (reply, arrived_us) =
-        owner.ask(move |cluster, now_us| (cluster.model.handle(&asked, now_us), now_us)).await;
+        owner.ask(move |cluster, now_us| (cluster.handle(&asked, now_us), now_us)).await;
     match reply {
         Reply::Answer { status, headers, body, after_us } => {
             if after_us > 0 {

@@ -1,15 +1,20 @@
 //! Reports of small runs.
 
 use serde_json::{Value, json};
-use simulator_models::kube;
+use simulator_models::kube::{self, KubeModel};
 
+use super::measure::{events_by_reason, warnings};
 use super::*;
+use crate::holds::{Hold, OURS};
+use crate::lanes::{Fate, Write};
 
 fn report() -> Report {
     Report {
         converged: true,
         wrong_pools: 0,
         pools: 3,
+        scenario: None,
+        speed: 1,
         services: 3,
         load_balancers: 1,
         nodes: 2,
@@ -23,6 +28,10 @@ fn report() -> Report {
         arm_refused_by_lock: 0,
         arm_superseded: 0,
         max_concurrent_puts_per_lb: 1,
+        emptied_pools: 0,
+        lane_turn_seconds: 0.1,
+        lease: Lease::default(),
+        ccm: None,
         first_event_to_converged_seconds: Some(1.5),
         converged_seconds_by_load_balancer: BTreeMap::from([("lb-0".to_owned(), Some(1.5))]),
         convergence_seconds: Convergence::of(&[1_000_000], 0),
@@ -34,6 +43,8 @@ fn report() -> Report {
         duration_seconds: 2.0,
         wrong_pool_details: Vec::new(),
         warnings: Vec::new(),
+        upstream: None,
+        picture: Picture::default(),
     }
 }
 
@@ -59,6 +70,10 @@ fn z2_the_json_report_has_every_promised_key() {
         "cpu_seconds",
         "max_rss_bytes",
         "seed",
+        "speed",
+        "emptied_pools",
+        "lease",
+        "lane_turn_seconds",
         "duration_seconds",
     ] {
         assert!(value.get(key).is_some_and(|value| !value.is_null()), "{key}");
@@ -113,4 +128,79 @@ fn e1_events_of_both_groups_are_counted_with_their_repetitions() {
     let expected = BTreeMap::from([("Updated".to_owned(), 8), ("Failed".to_owned(), 1)]);
     assert_eq!(events_by_reason(&cluster), expected);
     assert_eq!(warnings(&cluster), ["throttled", "refused"]);
+}
+
+fn write(pool: &str, at_us: u64, foreign: bool, fate: Fate) -> Write {
+    Write {
+        load_balancer: "lb-0".to_owned(),
+        pool: Some(pool.to_owned()),
+        foreign,
+        started_us: at_us,
+        answered_us: at_us + 200_000,
+        ended_us: at_us + 5_000_000,
+        status: 200,
+        fate,
+    }
+}
+
+/// A report with something in every picture, and upstream's beside it.
+fn drawn() -> Report {
+    let hold = |holder: &str, from_us| Hold {
+        holder: holder.to_owned(),
+        from_us,
+        until_us: Some(from_us + 9_000_000),
+    };
+    let picture = Picture {
+        length_us: 60_000_000,
+        wrong: vec![(1_000_000, 3), (20_000_000, 1), (59_000_000, 0)],
+        waits_us: vec![500_000, 2_000_000, 9_000_000],
+        writes: vec![
+            write("shop-<web>", 1_000_000, false, Fate::Done),
+            write("shop-api", 8_000_000, true, Fate::Done),
+            write("shop-api", 15_000_000, false, Fate::Superseded),
+            write("shop-api", 25_000_000, false, Fate::Refused),
+        ],
+        holds: vec![hold(OURS, 1_000_000), hold("ccm", 12_000_000)],
+        requests: vec![(1_000_000, true, false), (2_000_000, false, false), (3_000_000, true, true)],
+        happenings: vec![(10_000_000, "arm faults any/every:2:503 & more".to_owned())],
+    };
+    let upstream = Report { wrong_pools: 2, converged: false, picture: picture.clone(), ..report() };
+    let scenario = Some("a <b>".to_owned());
+    Report { scenario, picture, upstream: Some(Box::new(upstream)), ..report() }
+}
+
+#[test]
+fn z2_the_page_needs_nothing_else_and_has_every_picture_of_both_runs() {
+    let page = drawn().html();
+    for foreign in ["http://", "https://", "<script", "<link", "<img", "@import", "url("] {
+        assert!(!page.contains(foreign), "{foreign}");
+    }
+    assert_eq!(page.matches("<svg").count(), page.matches("</svg>").count());
+    // Convergence and waiting once for both; lanes, Lease, writes and reads of each.
+    assert_eq!(page.matches("<svg").count(), 2 + 2 * 4);
+    for (open, close) in
+        [("<section>", "</section>"), ("<rect", "</rect>"), ("<g ", "</g>"), ("<div", "</div>")]
+    {
+        assert_eq!(page.matches(open).count(), page.matches(close).count(), "{open}");
+    }
+    for words in [
+        "Simulation: a &lt;b&gt;",
+        "shop-&lt;web&gt;",
+        "503 &amp; more",
+        "PASSED: all 3 pools are right.",
+        "FAILED: 2 of 3 pools are wrong.",
+        "Upstream's updater",
+    ] {
+        assert!(page.contains(words), "{words}");
+    }
+    for class in ["rect class=\"ours\"", "rect class=\"others\"", "rect class=\"cut\"", "rect class=\"bad\""]
+    {
+        assert!(page.contains(class), "{class}");
+    }
+}
+
+#[test]
+fn z2_a_page_of_a_run_in_which_nothing_happened_is_whole_too() {
+    let page = report().html();
+    assert!(page.ends_with("</html>\n") && !page.contains("NaN") && !page.contains("inf"), "{page}");
 }

@@ -13,7 +13,7 @@ use super::soon;
 const GROUP: &str = "/subscriptions/00000000-0000-0000-0000-000000000000/resourceGroups/rg";
 const BALANCERS: &str = "providers/Microsoft.Network/loadBalancers";
 
-async fn start(arm: arm::Settings) -> (Fakes, Client) {
+pub async fn start(arm: arm::Settings) -> (Fakes, Client) {
     let fakes = Fakes::start(Settings { arm, ..Settings::default() }).await.expect("a free port");
     fakes
         .azure
@@ -25,27 +25,27 @@ async fn start(arm: arm::Settings) -> (Fakes, Client) {
     (fakes, Client::builder().no_proxy().build().expect("a client"))
 }
 
-fn quick() -> arm::Settings {
+pub fn quick() -> arm::Settings {
     let none = Latency::Fixed { us: 0 };
     arm::Settings { get_latency: none, put_latency: none, ..arm::Settings::default() }
 }
 
-fn url(fakes: &Fakes, rest: &str) -> String {
+pub fn url(fakes: &Fakes, rest: &str) -> String {
     format!("{}{GROUP}/{BALANCERS}/{rest}?api-version=2025-05-01", fakes.arm_url)
 }
 
-async fn put(client: &Client, fakes: &Fakes, ip: &str) -> Result<Response, reqwest::Error> {
+pub async fn put(client: &Client, fakes: &Fakes, ip: &str) -> Result<Response, reqwest::Error> {
     let address = json!({"name": "n1", "properties": {"ipAddress": ip}});
     let body = json!({"properties": {"loadBalancerBackendAddresses": [address]}}).to_string();
     let pool = url(fakes, "lb/backendAddressPools/shop-web");
     client.put(pool).header("content-type", "application/json").body(body).send().await
 }
 
-async fn json_of(response: Response) -> Value {
+pub async fn json_of(response: Response) -> Value {
     serde_json::from_slice(&response.bytes().await.expect("a body")).expect("JSON")
 }
 
-async fn ips(fakes: &Fakes) -> Vec<String> {
+pub async fn ips(fakes: &Fakes) -> Vec<String> {
     let members = fakes.members("lb", "shop-web").await.expect("a pool");
     members.into_iter().map(|member| member.ip).collect()
 }

@@ -1,8 +1,10 @@
 //! The fakes over real HTTP, and runs against them.
 
 mod azure;
+mod beside;
 mod kubernetes;
 mod run;
+mod wire;
 mod world;
 
 /// What is awaited must come, and not never.

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use simulator::models::arm::{self, Latency};
 use simulator::{
-    Churn, Fakes, Outcome, Pattern, Play, Report, Settings, Size, Stage, Wanted, World, vnet_id,
+    Churn, Fakes, Outcome, Pattern, Play, Report, Settings, Size, Stage, Story, Told, Wanted, World, vnet_id,
     wanted_pools, wrong_pools,
 };
 
@@ -50,7 +50,9 @@ async fn z2_a_run_converges_behind_a_controller_and_is_measured() {
         () = control(&fakes) => unreachable!("it goes on without end"),
     };
     assert_eq!((stages.first(), stages.last()), (Some(&Stage::Changing), Some(&Stage::Settling)));
-    let report = Report::gather(&fakes, &world, outcome, None, 1, began_us).await;
+    let story = Story { size: SIZE, ..Story::default() };
+    let told = Told { story: &story, speed: 1, seed: 1, began_us, usage: None, manager: None };
+    let report = Report::gather(&fakes, &told, &world, outcome).await;
     assert!(report.passed(), "{}", report.text());
     assert_eq!((report.changes, report.pools, report.convergence_seconds.waiting), (100, 10, 0));
     let took = report.first_event_to_converged_seconds.expect("all right");
@@ -64,7 +66,9 @@ async fn z2_a_run_without_a_controller_ends_at_its_bound_and_names_the_wrong_poo
     let churn = Churn::new(Pattern::Burst, 1);
     let play = Play::new(&fakes, world.clone(), churn).await;
     let outcome = play.run(Duration::from_millis(50), |_| ()).await;
-    let report = Report::gather(&fakes, &world, outcome, None, 1, 0).await;
+    let story = Story { size: SIZE, ..Story::default() };
+    let told = Told { story: &story, speed: 1, seed: 1, began_us: 0, usage: None, manager: None };
+    let report = Report::gather(&fakes, &told, &world, outcome).await;
     assert!(!report.passed() && !report.converged, "{}", report.text());
     assert_eq!((report.changes, report.wrong_pools), (50, 10));
     assert_eq!(report.convergence_seconds.count, 0);

@@ -110,6 +110,10 @@ impl Answer {
                 answer
             }
             FaultBody::Empty => Self::empty(*status),
+            FaultBody::Gateway => {
+                let body = json!({"error": {"code": code, "message": message}});
+                Self::json(*status, body.to_string().into_bytes()).with("x-ms-failure-cause", "gateway")
+            }
         };
         answer.code = Some(code.clone().into());
         match retry_after {

@@ -50,6 +50,9 @@ pub struct Settings {
     pub enforce_if_match: bool,
     /// Whether a request without a bearer token is answered 401. Default false.
     pub require_bearer: bool,
+    /// Whether `adminState: Down` resets the flows that exist, as the API's description says, instead of letting them
+    /// end by themselves, as the documentation says. Default false.
+    pub down_resets_flows: bool,
     /// Most addresses in one pool. Default 1000.
     pub max_addresses_per_pool: usize,
     /// Most items in one page of a list. Default 50.
@@ -84,6 +87,7 @@ impl Default for Settings {
             faults: Vec::new(),
             enforce_if_match: true,
             require_bearer: false,
+            down_resets_flows: false,
             max_addresses_per_pool: 1000,
             page_size: 50,
             address_resource_fields: true,
@@ -320,4 +324,7 @@ pub enum FaultBody {
     Html,
     /// Nothing.
     Empty,
+    /// As the standard one, but by the gateway in front of the resource provider: with its header, and without what
+    /// is left of the quotas (a resource group or a role assignment that has not reached every region yet).
+    Gateway,
 }

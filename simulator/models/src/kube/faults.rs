@@ -34,6 +34,7 @@ pub(super) struct Faults {
     pub down: bool,
     pub lag_us: u64,
     pub slow_us: u64,
+    pub hidden: BTreeSet<Resource>,
 }
 
 impl KubeModel {
@@ -73,6 +74,17 @@ impl KubeModel {
     /// Takes back `forbid`.
     pub fn permit(&mut self, resource: Resource) {
         self.faults.forbidden.remove(&resource);
+        self.changed();
+    }
+
+    /// While hidden, lists of this kind and the initial events of its watches hold no object, though all are there:
+    /// an answer of 200 that is wrong. Running watches go on, and single objects are read as ever.
+    pub fn hide(&mut self, resource: Resource, hidden: bool) {
+        if hidden {
+            self.faults.hidden.insert(resource);
+        } else {
+            self.faults.hidden.remove(&resource);
+        }
         self.changed();
     }
 

@@ -88,6 +88,7 @@ impl KubeModel {
         let namespace = target.namespace.as_deref();
         let mut items =
             state_of(&self.store, target.resource, namespace, &selector, rv).ok_or_else(expired)?;
+        items.retain(|_| !self.faults.hidden.contains(&target.resource));
         if let Some(after) = &after {
             items.retain(|(key, _)| *key > after);
         }

@@ -164,6 +164,7 @@ impl KubeModel {
     fn queue_state(&self, watch: &mut Watch, rv: u64) -> Result<(), Failure> {
         let state = state_of(&self.store, watch.resource, watch.namespace.as_deref(), &watch.selector, rv)
             .ok_or_else(|| Failure::expired(rv, self.store.horizon))?;
+        let state = if self.faults.hidden.contains(&watch.resource) { Vec::new() } else { state };
         watch.queue.extend(state.into_iter().map(|(_, object)| object.line_as(Change::Added)));
         watch.cursor = rv;
         Ok(())

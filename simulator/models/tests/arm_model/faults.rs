@@ -51,6 +51,7 @@ fn z1_error_bodies_come_in_all_shapes_that_were_seen() {
         (FaultBody::Bare, Some("/code")),
         (FaultBody::Html, None),
         (FaultBody::Empty, None),
+        (FaultBody::Gateway, Some("/error/code")),
     ];
     for (body, pointer) in shapes {
         let effect = FaultEffect::Answer(answer(429, body));
@@ -110,4 +111,28 @@ fn z1_settings_survive_a_scenario_file() {
     let operation = Latency::LogNormal { median_us: 5 * SECOND, p95_us: 20 * SECOND };
     assert_eq!(read, Settings { seed: 7, operation: Some(operation), ..Settings::default() });
     assert!(serde_json::from_str::<Settings>(r#"{"sead": 7}"#).is_err());
+}
+
+#[test]
+fn z1_a_resource_group_or_a_role_may_be_missing_for_a_moment_and_the_gateway_says_so() {
+    let planned = |status, code: &str, body| {
+        let answer = FaultAnswer { code: code.to_owned(), retry_after: None, ..answer(status, body) };
+        let effect = FaultEffect::Answer(answer);
+        Fault { target: FaultTarget::Any, every: 1, limit: Some(1), load_balancer: None, effect }
+    };
+    let cases = [
+        (404, "ResourceGroupNotFound", FaultBody::Gateway, true),
+        (403, "AuthorizationFailed", FaultBody::Gateway, true),
+        (404, "NotFound", FaultBody::Standard, false),
+    ];
+    for (status, code, body, gateway) in cases {
+        let faults = vec![planned(status, code, body)];
+        let mut model = model(Settings { faults, ..Settings::default() });
+        let struck = get(&mut model, &pool_path("lb", "a"), 0);
+        assert_eq!((struck.status, &json_of(&struck)["error"]["code"]), (status, &json!(code)));
+        assert_eq!(struck.header("x-ms-failure-cause"), gateway.then_some("gateway"), "{code}");
+        let left = struck.header("x-ms-ratelimit-remaining-subscription-reads");
+        assert_eq!(left.is_some(), !gateway, "{code}: the gateway names no quota");
+        assert_eq!(get(&mut model, &pool_path("lb", "a"), 1).status, 200, "{code} has passed");
+    }
 }

@@ -10,4 +10,5 @@ mod quotas;
 mod reads;
 mod recordings;
 mod support;
+mod traffic;
 mod writes;

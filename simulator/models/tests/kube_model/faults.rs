@@ -168,3 +168,19 @@ fn z1_a_restored_etcd_shows_the_older_state_and_counts_on_from_there() {
     assert_eq!((first.len(), server.service("c")), (0, to + 1));
     assert_eq!(server.poll(hung).len(), 0, "a watch from the lost future hangs");
 }
+
+#[test]
+fn z1_a_hidden_kind_is_listed_and_streamed_as_empty_while_its_objects_are_there() {
+    let mut server = Server::new();
+    server.service("a");
+    let before = server.watch(&format!("{SERVICES}&resourceVersion={}", server.model.resource_version())).0;
+    server.model.hide(Resource::Services, true);
+    assert_eq!(names(&server.get("/api/v1/services").1), Vec::<&str>::new());
+    let (_, streamed) = server.watch(&format!("{SERVICES}&{STREAM}"));
+    assert!(streamed.iter().all(|event| event["type"] == "BOOKMARK"), "{streamed:?}");
+    assert_eq!(server.get("/api/v1/namespaces/demo/services/a").0, 200);
+    server.service("b");
+    assert_eq!(told(&server.poll(before)), ["ADDED b"], "running watches go on");
+    server.model.hide(Resource::Services, false);
+    assert_eq!(names(&server.get("/api/v1/services").1), ["a", "b"]);
+}

@@ -1,0 +1,44 @@
+//! What admin state and health probe make of a member.
+
+use serde_json::json;
+use simulator_models::arm::{ArmModel, Flows, Settings, Traffic};
+
+use crate::support::{model, put};
+
+/// Pool `a` of `lb`, whose one member has this admin state; its rule has a probe or none.
+fn member(settings: Settings, state: &str, with_probe: bool) -> ArmModel {
+    let mut model = model(settings);
+    model.add_rule("lb", "rule", "a", with_probe);
+    let member = json!({"name": "n", "properties": {"ipAddress": "10.0.0.1", "adminState": state}});
+    let body = json!({"properties": {"loadBalancerBackendAddresses": [member]}});
+    assert_eq!(put(&mut model, "lb", "a", &body, 0).status, 200);
+    model
+}
+
+fn served(model: &ArmModel, healthy: bool) -> (bool, Flows) {
+    let Traffic { new_connections, existing } =
+        model.traffic("LB", "A", "10.0.0.1", healthy).expect("the member");
+    (new_connections, existing)
+}
+
+#[test]
+fn z1_up_ignores_the_probe_down_wins_over_it_and_none_leaves_it_to_the_probe() {
+    for (state, well, ill) in [("Up", true, true), ("Down", false, false), ("None", true, false)] {
+        let model = member(Settings::default(), state, true);
+        assert_eq!(served(&model, true), (well, Flows::Kept), "{state}");
+        assert_eq!(served(&model, false), (ill, Flows::Kept), "{state}");
+    }
+}
+
+#[test]
+fn z1_whether_down_resets_flows_is_a_knob_because_the_sources_contradict_each_other() {
+    let settings = Settings { down_resets_flows: true, ..Settings::default() };
+    assert_eq!(served(&member(settings.clone(), "Down", true), true), (false, Flows::Reset));
+    assert_eq!(served(&member(settings, "None", true), false), (false, Flows::Kept));
+}
+
+#[test]
+fn z1_admin_state_is_without_effect_where_no_rule_has_a_probe() {
+    assert_eq!(served(&member(Settings::default(), "Down", false), false), (true, Flows::Kept));
+    assert_eq!(member(Settings::default(), "Down", false).traffic("lb", "a", "10.9.9.9", true), None);
+}

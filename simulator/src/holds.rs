@@ -1,0 +1,80 @@
+//! Who held the shared Lease, and when.
+
+/// Holds that are kept; later ones are left out.
+const MOST: usize = 100_000;
+/// The identity under which the service under test takes the shared Lease (design.md W7).
+pub const OURS: &str = "azure-backend-pool-controller";
+
+/// One hold.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Hold {
+    /// The holder's identity.
+    pub holder: String,
+    /// When it was taken, in microseconds.
+    pub from_us: u64,
+    /// When it was given back or taken over, in microseconds; nothing while it lasts.
+    pub until_us: Option<u64>,
+}
+
+impl Hold {
+    /// Whether the service under test held it.
+    #[must_use]
+    pub fn is_ours(&self) -> bool {
+        self.holder.starts_with(OURS)
+    }
+}
+
+/// All holds, in the order of time.
+#[derive(Clone, Debug, Default)]
+pub struct Holds(Vec<Hold>);
+
+impl Holds {
+    /// Notes who holds the Lease at `now_us`; an empty name is nobody.
+    pub(crate) fn note(&mut self, holder: &str, now_us: u64) {
+        match self.0.last_mut().filter(|hold| hold.until_us.is_none()) {
+            Some(hold) if hold.holder == holder => return,
+            Some(hold) => hold.until_us = Some(now_us),
+            None => {}
+        }
+        if !holder.is_empty() && self.0.len() < MOST {
+            self.0.push(Hold { holder: holder.to_owned(), from_us: now_us, until_us: None });
+        }
+    }
+
+    /// The holds.
+    #[must_use]
+    pub fn all(&self) -> &[Hold] {
+        &self.0
+    }
+
+    /// How long those that `count` were within these moments, in sum and at the longest, in microseconds.
+    #[must_use]
+    pub fn within(&self, begin_us: u64, end_us: u64, count: impl Fn(&Hold) -> bool) -> (u64, u64) {
+        let lasted = |hold: &Hold| {
+            let until = hold.until_us.unwrap_or(end_us).min(end_us);
+            until.saturating_sub(hold.from_us.max(begin_us))
+        };
+        let (mut sum, mut longest) = (0, 0);
+        for hold in self.0.iter().filter(|hold| count(hold)) {
+            sum += lasted(hold);
+            longest = longest.max(lasted(hold));
+        }
+        (sum, longest)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn w7_holds_are_told_apart_and_measured_within_a_run() {
+        let mut holds = Holds::default();
+        for (holder, at) in [(OURS, 100), (OURS, 150), ("", 300), ("ccm", 400), (OURS, 500)] {
+            holds.note(holder, at);
+        }
+        assert_eq!(holds.all().len(), 3);
+        assert_eq!(holds.within(200, 1_000, Hold::is_ours), (600, 500));
+        assert_eq!(holds.within(0, 1_000, |hold| !hold.is_ours()), (100, 100));
+    }
+}

@@ -1,0 +1,126 @@
+//! What happened on each load balancer: its writes, whose they were, and until when their operations ran.
+//!
+//! Owns the record alone; who may write, and what a write does, is the model's business.
+
+use std::collections::BTreeMap;
+
+/// Writes that are kept; later ones are left out.
+const MOST: usize = 200_000;
+
+/// What became of a write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fate {
+    /// Its operation still runs, or its answer is still on its way.
+    Running,
+    /// It went through.
+    Done,
+    /// A later write took its place.
+    Superseded,
+    /// It was answered with an error.
+    Refused,
+    /// Its answer was lost.
+    Lost,
+}
+
+/// One PUT or DELETE of a pool or a load balancer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Write {
+    /// The load balancer, in lower case.
+    pub load_balancer: String,
+    /// The pool, in lower case; nothing for a write of the load balancer itself.
+    pub pool: Option<String>,
+    /// Whether the cloud-controller-manager sent it.
+    pub foreign: bool,
+    /// When it arrived, in microseconds.
+    pub started_us: u64,
+    /// When its answer was due, in microseconds.
+    pub answered_us: u64,
+    /// When its operation ended, or that of the answer where there was none; the answer's while it runs.
+    pub ended_us: u64,
+    /// Status of the answer; 0 when there was none.
+    pub status: u16,
+    /// What became of it.
+    pub fate: Fate,
+}
+
+/// The writes so far, in the order of their arrival.
+#[derive(Clone, Debug, Default)]
+pub struct Lanes {
+    writes: Vec<Write>,
+    running: BTreeMap<String, usize>,
+}
+
+impl Lanes {
+    /// Notes a write; `runs` says whether an operation of its load balancer runs now.
+    pub(crate) fn wrote(&mut self, write: Write, runs: bool) {
+        let took_place = matches!(write.fate, Fate::Done | Fate::Lost);
+        if took_place {
+            self.end(&write.load_balancer, write.started_us, Fate::Superseded);
+        }
+        if self.writes.len() >= MOST {
+            return;
+        }
+        if took_place && runs {
+            self.running.insert(write.load_balancer.clone(), self.writes.len());
+        }
+        let fate = if runs && write.fate == Fate::Done { Fate::Running } else { write.fate };
+        self.writes.push(Write { fate, ..write });
+    }
+
+    /// Ends what runs on the load balancers of which `still_runs` is false.
+    pub(crate) fn settle(&mut self, now_us: u64, still_runs: impl Fn(&str) -> bool) {
+        let over: Vec<String> = self.running.keys().filter(|lb| !still_runs(lb)).cloned().collect();
+        for load_balancer in over {
+            self.end(&load_balancer, now_us, Fate::Done);
+        }
+    }
+
+    fn end(&mut self, load_balancer: &str, at_us: u64, fate: Fate) {
+        let Some(place) = self.running.remove(load_balancer) else { return };
+        if let Some(write) = self.writes.get_mut(place) {
+            write.ended_us = at_us.max(write.answered_us);
+            if write.fate == Fate::Running {
+                write.fate = fate;
+            }
+        }
+    }
+
+    /// The writes so far.
+    #[must_use]
+    pub fn writes(&self) -> &[Write] {
+        &self.writes
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn write(at: u64, status: u16, fate: Fate) -> Write {
+        Write {
+            load_balancer: "lb".to_owned(),
+            pool: Some("pool".to_owned()),
+            foreign: false,
+            started_us: at,
+            answered_us: at + 10,
+            ended_us: at + 10,
+            status,
+            fate,
+        }
+    }
+
+    #[test]
+    fn a_write_lasts_until_its_operation_ends_or_a_later_write_takes_its_place() {
+        let mut lanes = Lanes::default();
+        lanes.wrote(write(0, 200, Fate::Done), true);
+        lanes.settle(50, |_| true);
+        lanes.wrote(write(60, 429, Fate::Refused), true);
+        lanes.wrote(write(100, 201, Fate::Done), true);
+        lanes.settle(400, |_| false);
+        lanes.wrote(write(500, 200, Fate::Done), false);
+        let seen: Vec<(u64, Fate)> =
+            lanes.writes().iter().map(|write| (write.ended_us, write.fate)).collect();
+        let expected = [(100, Fate::Superseded), (70, Fate::Refused), (400, Fate::Done), (510, Fate::Done)];
+        assert_eq!(seen, expected);
+    }
+}

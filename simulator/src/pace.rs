@@ -1,0 +1,71 @@
+//! Keys of controller.yaml as flags and scenarios set them, and the times among them, which a faster story divides.
+
+use serde_json::{Value, json};
+
+use crate::notation;
+
+/// The controller's own times that a faster story divides: key, default, and the least that the key allows, both in
+/// milliseconds. The times of the two Leases are not among them: they are measured against those of other processes.
+pub const TIMES: [(&str, u64, u64); 8] = [
+    ("discovery.interval", 60_000, 5_000),
+    ("members.removalDelay", 30_000, 0),
+    ("batching.quietPeriod", 500, 0),
+    ("batching.maxDelay", 2_000, 0),
+    ("batching.minInterval", 5_000, 0),
+    ("batching.retryInterval", 30_000, 100),
+    ("resync.afterFailure", 60_000, 0),
+    ("guards.emptyConfirm", 60_000, 0),
+];
+
+/// Sets a key, named with dots. Values are text, unless they are numbers, `true` or `false`.
+pub(crate) fn set(controller: &mut Value, key: &str, value: &str) {
+    let value = match (value.parse::<u64>(), value.parse::<bool>()) {
+        (Ok(number), _) => json!(number),
+        (Err(_), Ok(truth)) => json!(truth),
+        (Err(_), Err(_)) => json!(value),
+    };
+    *place(controller, key) = value;
+}
+
+fn place<'a>(controller: &'a mut Value, key: &str) -> &'a mut Value {
+    let mut at = controller;
+    for part in key.split('.') {
+        if !at.is_object() {
+            *at = json!({});
+        }
+        at = &mut at[part];
+    }
+    at
+}
+
+/// Divides every time, whether it is set or has its default.
+pub(crate) fn faster(controller: &mut Value, speed: u32) {
+    for (key, default_ms, least_ms) in TIMES {
+        let at = place(controller, key);
+        let set = at.as_str().and_then(|text| notation::duration(text).ok());
+        let ms = set.map_or(default_ms, |time| u64::try_from(time.as_millis()).unwrap_or(u64::MAX));
+        *at = format!("{}ms", (ms / u64::from(speed.max(1))).max(least_ms.min(ms))).into();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn z2_a_faster_story_divides_times_that_are_set_and_defaults_and_respects_the_least() {
+        let mut controller = json!({});
+        set(&mut controller, "members.removalDelay", "9s");
+        set(&mut controller, "writer.etagRounds", "2");
+        set(&mut controller, "guards.emptyConfirm", "0s");
+        faster(&mut controller, 10);
+        assert_eq!(controller["members"]["removalDelay"], "900ms");
+        assert_eq!(controller["batching"]["quietPeriod"], "50ms");
+        assert_eq!(controller["discovery"]["interval"], "6000ms");
+        assert_eq!(controller["guards"]["emptyConfirm"], "0ms");
+        assert_eq!(controller["writer"]["etagRounds"], 2);
+        faster(&mut controller, 1000);
+        assert_eq!(controller["discovery"]["interval"], "5000ms", "no less is allowed");
+        assert_eq!(controller["batching"]["retryInterval"], "100ms");
+    }
+}

@@ -1,0 +1,263 @@
+//! Takes the measures of a run that has ended from the models.
+
+use std::collections::BTreeMap;
+
+use simulator_models::arm::{Counters, Kind};
+use simulator_models::ccm;
+use simulator_models::kube::{KubeModel, Resource};
+
+use super::{Convergence, Lease, Manager, NAMED, Report, seconds};
+use crate::azure::Azure;
+use crate::cluster::Cluster;
+use crate::fakes::Fakes;
+use crate::holds::Hold;
+use crate::lanes::Write;
+use crate::play::Outcome;
+use crate::process::Usage;
+use crate::story::Story;
+use crate::upstream;
+use crate::world::World;
+
+/// The event of an attempt that failed and will be made again (E1).
+const RETRYING: &str = "LoadBalancerBackendPoolUpdateRetrying";
+
+/// What is known of a run besides what the models have seen.
+#[derive(Clone, Copy, Debug)]
+pub struct Told<'a> {
+    /// Its story.
+    pub story: &'a Story,
+    /// How many times as fast as told it ran.
+    pub speed: u32,
+    /// The seed.
+    pub seed: u64,
+    /// When it began, in microseconds.
+    pub began_us: u64,
+    /// What the service has cost.
+    pub usage: Option<Usage>,
+    /// The cloud-controller-manager's sums, and its longest wait for the lock in microseconds.
+    pub manager: Option<(ccm::Counters, u64)>,
+}
+
+/// What the models have seen of a run.
+#[derive(Clone, Debug)]
+struct Beheld {
+    arm: Counters,
+    pools: usize,
+    emptied: usize,
+    waits_us: Vec<u64>,
+    waiting: usize,
+    all_right_us: Option<u64>,
+    to_right_us: Option<u64>,
+    by_balancer: BTreeMap<String, Option<u64>>,
+    events: BTreeMap<String, u64>,
+    warnings: Vec<String>,
+    holds: crate::holds::Holds,
+    picture: Picture,
+}
+
+/// What is drawn; times are microseconds from the beginning of the run.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Picture {
+    pub(super) length_us: u64,
+    /// Pools that are not right, from each moment on.
+    pub(super) wrong: Vec<(u64, usize)>,
+    /// How long changes waited, sorted.
+    pub(super) waits_us: Vec<u64>,
+    pub(super) writes: Vec<Write>,
+    pub(super) holds: Vec<Hold>,
+    /// Requests to ARM: when, whether it was a write, and whether somebody else made it.
+    pub(super) requests: Vec<(u64, bool, bool)>,
+    pub(super) happenings: Vec<(u64, String)>,
+}
+
+impl Beheld {
+    fn of_azure(azure: &Azure, began_us: u64) -> Self {
+        let ledger = &azure.ledger;
+        let mut wrong: Vec<(u64, usize)> = ledger.history().to_vec();
+        wrong.sort_by_key(|(at, _)| *at);
+        wrong.retain(|(at, _)| *at >= began_us);
+        let writes = azure.lanes.writes().iter().filter(|write| write.started_us >= began_us);
+        let requests = azure.model.log().iter().filter(|entry| entry.started_us >= began_us);
+        let picture = Picture {
+            wrong: wrong.into_iter().map(|(at, count)| (at - began_us, count)).collect(),
+            waits_us: ledger.waits_us(),
+            writes: writes.map(|write| shifted(write, began_us)).collect(),
+            requests: requests
+                .map(|entry| (entry.started_us - began_us, is_write(entry.kind), entry.foreign))
+                .collect(),
+            ..Picture::default()
+        };
+        Self {
+            arm: azure.model.counters(),
+            pools: ledger.pools(),
+            emptied: ledger.emptied(),
+            waits_us: ledger.waits_us(),
+            waiting: ledger.waiting(),
+            all_right_us: ledger.all_right_since_us(),
+            to_right_us: ledger.first_change_to_right_us(),
+            by_balancer: ledger.first_change_to_right_by_load_balancer_us(),
+            events: BTreeMap::new(),
+            warnings: Vec::new(),
+            holds: crate::holds::Holds::default(),
+            picture,
+        }
+    }
+
+    fn and_cluster(mut self, cluster: &Cluster) -> Self {
+        self.events = events_by_reason(&cluster.model);
+        self.warnings = warnings(&cluster.model);
+        self.holds = cluster.holds.clone();
+        self
+    }
+}
+
+fn shifted(write: &Write, began_us: u64) -> Write {
+    Write {
+        started_us: write.started_us - began_us,
+        answered_us: write.answered_us - began_us,
+        ended_us: write.ended_us - began_us,
+        ..write.clone()
+    }
+}
+
+fn is_write(kind: Kind) -> bool {
+    match kind {
+        Kind::PoolPut | Kind::PoolDelete | Kind::ForeignPoolPut | Kind::ForeignLoadBalancerPut => true,
+        Kind::LoadBalancerGet
+        | Kind::LoadBalancerList
+        | Kind::PoolGet
+        | Kind::PoolList
+        | Kind::Poll
+        | Kind::Other => false,
+    }
+}
+
+impl Report {
+    /// Gathers the numbers of a run that has ended.
+    pub async fn gather(fakes: &Fakes, told: &Told<'_>, world: &World, outcome: Outcome) -> Self {
+        let began_us = told.began_us;
+        let beheld = fakes.azure.ask(move |azure, _| Beheld::of_azure(azure, began_us)).await;
+        let beheld = fakes.cluster.ask(move |cluster, _| beheld.and_cluster(cluster)).await;
+        Self::of(beheld, told, world, outcome, fakes.clock().now_us())
+    }
+
+    /// The same story and seed with upstream's updater alone, on simulated time.
+    #[must_use]
+    pub fn of_upstream(story: &Story, world: &World, seed: u64) -> Self {
+        let ended = upstream::play(story, world, seed);
+        let beheld = Beheld::of_azure(&ended.azure, ended.began_us).and_cluster(&ended.cluster);
+        let manager = Some((ended.counters, 0));
+        let told = Told { story, speed: 1, seed, began_us: ended.began_us, usage: None, manager };
+        Self::of(beheld, &told, world, ended.outcome, ended.ended_us)
+    }
+
+    fn of(beheld: Beheld, told: &Told, world: &World, outcome: Outcome, now_us: u64) -> Self {
+        let Beheld { arm, events, holds, mut picture, .. } = beheld;
+        let converged = outcome.wrong.is_empty();
+        let end_us = beheld.all_right_us.filter(|_| converged).unwrap_or(now_us).max(told.began_us);
+        picture.length_us = end_us.min(now_us) - told.began_us;
+        picture.holds = holds.all().iter().filter_map(|hold| within(hold, told.began_us)).collect();
+        let happenings = told.story.happenings.iter();
+        picture.happenings = happenings.map(|one| (one.at_us, one.words.clone())).collect();
+        Self {
+            converged,
+            wrong_pools: outcome.wrong.len(),
+            pools: beheld.pools,
+            scenario: told.story.name.clone(),
+            speed: told.speed,
+            services: world.size().services,
+            load_balancers: world.size().load_balancers,
+            nodes: world.size().nodes,
+            changes: outcome.changes,
+            changing_seconds: seconds(outcome.changing_us),
+            arm_gets: arm.load_balancer_gets + arm.pool_gets,
+            arm_puts: arm.pool_puts,
+            arm_polls: arm.polls,
+            arm_throttled: arm.throttled,
+            arm_etag_mismatches: arm.etag_mismatches,
+            arm_refused_by_lock: arm.refused_by_lock,
+            arm_superseded: arm.superseded,
+            max_concurrent_puts_per_lb: arm.max_concurrent_puts,
+            emptied_pools: beheld.emptied,
+            lane_turn_seconds: seconds(told.story.lane_turn_us()),
+            lease: lease(&holds, told.began_us, end_us),
+            ccm: told.manager.map(manager),
+            first_event_to_converged_seconds: beheld.to_right_us.filter(|_| converged).map(seconds),
+            converged_seconds_by_load_balancer: beheld
+                .by_balancer
+                .into_iter()
+                .map(|(lb, took)| (lb, took.map(seconds)))
+                .collect(),
+            convergence_seconds: Convergence::of(&beheld.waits_us, beheld.waiting),
+            retries: events.get(RETRYING).copied().unwrap_or(0),
+            events,
+            cpu_seconds: told.usage.map(|usage| usage.cpu_seconds),
+            max_rss_bytes: told.usage.map(|usage| usage.max_rss_bytes),
+            seed: told.seed,
+            duration_seconds: seconds(now_us.saturating_sub(told.began_us)),
+            wrong_pool_details: outcome.wrong.into_iter().take(NAMED).collect(),
+            warnings: beheld.warnings,
+            upstream: None,
+            picture,
+        }
+    }
+}
+
+fn within(hold: &Hold, began_us: u64) -> Option<Hold> {
+    if hold.until_us.is_some_and(|until| until <= began_us) {
+        return None;
+    }
+    Some(Hold {
+        holder: hold.holder.clone(),
+        from_us: hold.from_us.saturating_sub(began_us),
+        until_us: hold.until_us.map(|until| until - began_us),
+    })
+}
+
+fn lease(holds: &crate::holds::Holds, began_us: u64, end_us: u64) -> Lease {
+    let all_us = end_us.saturating_sub(began_us).max(1) as f64;
+    let (ours_us, longest_us) = holds.within(began_us, end_us, Hold::is_ours);
+    let (others_us, _) = holds.within(began_us, end_us, |hold| !hold.is_ours());
+    let counts = |hold: &&Hold| hold.is_ours() && hold.from_us >= began_us && hold.from_us < end_us;
+    Lease {
+        duty: ours_us as f64 / all_us,
+        others: others_us as f64 / all_us,
+        holds: holds.all().iter().filter(counts).count(),
+        longest_hold_seconds: seconds(longest_us),
+    }
+}
+
+fn manager((sums, longest_wait_us): (ccm::Counters, u64)) -> Manager {
+    Manager {
+        holds: sums.holds,
+        lock_failures: sums.lock_failures,
+        longest_wait_seconds: seconds(longest_wait_us),
+        reconciled: sums.reconciled,
+        failed: sums.failed,
+        dropped: sums.dropped,
+        writes: sums.writes,
+    }
+}
+
+/// The events of both groups by reason; one that stands for several counts as often as it says.
+pub(super) fn events_by_reason(cluster: &KubeModel) -> BTreeMap<String, u64> {
+    let mut events = BTreeMap::new();
+    for event in cluster.list(Resource::Events).chain(cluster.list(Resource::EventsV1)) {
+        let count = [&event["count"], &event["series"]["count"], &event["deprecatedCount"]];
+        let count = count.into_iter().filter_map(serde_json::Value::as_u64).max().unwrap_or(1).max(1);
+        *events.entry(event["reason"].as_str().unwrap_or("unknown").to_owned()).or_default() += count;
+    }
+    events
+}
+
+/// What the first Warning events say, each text once.
+pub(super) fn warnings(cluster: &KubeModel) -> Vec<String> {
+    let mut said = Vec::new();
+    for event in cluster.list(Resource::Events).chain(cluster.list(Resource::EventsV1)) {
+        let message = event["message"].as_str().or(event["note"].as_str()).unwrap_or_default();
+        if event["type"] == "Warning" && !said.iter().any(|known| known == message) && said.len() < NAMED {
+            said.push(message.to_owned());
+        }
+    }
+    said
+}

@@ -1,0 +1,120 @@
+//! The report as a table for people.
+
+use std::fmt::Write as _;
+
+use super::{Lease, Report};
+
+type Row = (&'static str, String);
+
+/// The table with its verdict.
+pub(super) fn text(report: &Report) -> String {
+    let mut rows = course(report);
+    rows.extend(calls(report));
+    rows.extend(others(report));
+    rows.extend(ending(report));
+    let width = rows.iter().map(|(name, _)| name.len()).max().unwrap_or(0);
+    let mut text = String::new();
+    for (name, value) in rows {
+        writeln!(text, "{name:width$}  {value}").expect("writing to a string cannot fail");
+    }
+    text = text + "\n" + &report.verdict() + "\n";
+    if let Some(upstream) = &report.upstream {
+        text += "\nUpstream's updater, same story and seed:\n\n";
+        text += &upstream.text();
+    }
+    text
+}
+
+/// What was played, and how long pools took.
+fn course(report: &Report) -> Vec<Row> {
+    let Report { services, pools, load_balancers, nodes, seed, .. } = report;
+    let mut rows = Vec::new();
+    if let Some(name) = &report.scenario {
+        rows.push(("scenario", name.clone()));
+    }
+    if report.speed > 1 {
+        rows.push(("speed", format!("{} times as fast as told", report.speed)));
+    }
+    let world = format!("{services} Services, {pools} pools, {load_balancers} load balancers, {nodes} nodes");
+    rows.push(("world", world));
+    let took = span(Some(report.changing_seconds));
+    rows.push(("changes", format!("{} in {took} (seed {seed})", report.changes)));
+    let right = match report.first_event_to_converged_seconds {
+        Some(seconds) => format!("{seconds:.3} s after the first change"),
+        None if report.converged => "from the beginning".to_owned(),
+        None => "never".to_owned(),
+    };
+    rows.push(("all pools right", right));
+    let took = &report.convergence_seconds;
+    let waited = format!(
+        "p50 {}, p99 {}, max {} ({} changes, {} still waiting)",
+        span(took.p50),
+        span(took.p99),
+        span(took.max),
+        took.count,
+        took.waiting
+    );
+    rows.push(("new members there", waited));
+    if report.emptied_pools > 0 {
+        rows.push(("emptied", format!("{} times a pool lost its last member", report.emptied_pools)));
+    }
+    rows
+}
+
+/// What ARM was asked.
+fn calls(report: &Report) -> Vec<Row> {
+    let calls = format!("{} GET, {} PUT, {} polls", report.arm_gets, report.arm_puts, report.arm_polls);
+    let refusals = format!(
+        "{} throttled, {} etag mismatches, {} locked, {} superseded",
+        report.arm_throttled, report.arm_etag_mismatches, report.arm_refused_by_lock, report.arm_superseded
+    );
+    vec![
+        ("ARM calls", calls),
+        ("ARM refusals", refusals),
+        ("PUTs at once per LB", format!("at most {}", report.max_concurrent_puts_per_lb)),
+        ("lane turn", format!("{:.1} s", report.lane_turn_seconds)),
+    ]
+}
+
+/// The shared Lease, and who else takes it.
+fn others(report: &Report) -> Vec<Row> {
+    let mut rows = Vec::new();
+    let Lease { duty, others, holds, longest_hold_seconds } = report.lease;
+    if holds > 0 {
+        let held = format!(
+            "held for {:.0} % of the time in {holds} holds, at most {longest_hold_seconds:.1} s; others {:.0} %",
+            duty * 100.0,
+            others * 100.0
+        );
+        rows.push(("shared Lease", held));
+    }
+    if let Some(ccm) = &report.ccm {
+        let sums = format!(
+            "{} reconciled, {} failed, {} locks, {} not got, longest wait {:.1} s, {} changes dropped",
+            ccm.reconciled, ccm.failed, ccm.holds, ccm.lock_failures, ccm.longest_wait_seconds, ccm.dropped
+        );
+        rows.push(("cloud-controller", sums));
+    }
+    rows
+}
+
+/// Events, cost, and what is wrong.
+fn ending(report: &Report) -> Vec<Row> {
+    let events = report.events.iter();
+    let mut rows: Vec<Row> = events.map(|(reason, count)| ("event", format!("{count} × {reason}"))).collect();
+    if let (Some(cpu), Some(rss)) = (report.cpu_seconds, report.max_rss_bytes) {
+        rows.push(("service", format!("{cpu:.2} s CPU, {:.1} MiB at most", rss as f64 / 1_048_576.0)));
+    }
+    rows.extend(report.wrong_pool_details.iter().map(|wrong| {
+        let place = format!("{}/{}", wrong.load_balancer, wrong.pool);
+        ("wrong pool", format!("{place} missing {:?} unwanted {:?}", wrong.missing, wrong.unwanted))
+    }));
+    if !report.passed() {
+        rows.extend(report.warnings.iter().map(|warning| ("warning", warning.clone())));
+    }
+    rows
+}
+
+fn span(seconds: Option<f64>) -> String {
+    seconds.map_or_else(|| "-".to_owned(), |seconds| format!("{seconds:.3} s"))
+}

@@ -1,0 +1,270 @@
+//! What a run consists of: a world, how ARM and the cloud-controller-manager behave, how pods change, and what happens
+//! when. Owns the language of scenario files (docs/simulator.md) and the scenarios that have names.
+
+mod act;
+mod knob;
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use simulator_models::arm::{self, Latency};
+use thiserror::Error;
+
+use crate::churn::Pattern;
+use crate::notation;
+use crate::pace;
+use crate::world::Size;
+
+pub use act::{Act, Scene};
+pub use knob::Knob;
+
+/// The scenarios that have names, with their texts.
+pub const NAMED: [(&str, &str); 14] = [
+    ("arm-down", include_str!("../scenarios/arm-down.txt")),
+    ("arm-5xx-storm", include_str!("../scenarios/arm-5xx-storm.txt")),
+    ("quota-exhausted", include_str!("../scenarios/quota-exhausted.txt")),
+    ("lost-answers", include_str!("../scenarios/lost-answers.txt")),
+    ("silent-loss", include_str!("../scenarios/silent-loss.txt")),
+    ("gateway-errors", include_str!("../scenarios/gateway-errors.txt")),
+    ("apiserver-down", include_str!("../scenarios/apiserver-down.txt")),
+    ("apiserver-slow", include_str!("../scenarios/apiserver-slow.txt")),
+    ("watch-410", include_str!("../scenarios/watch-410.txt")),
+    ("empty-lists", include_str!("../scenarios/empty-lists.txt")),
+    ("node-deletion", include_str!("../scenarios/node-deletion.txt")),
+    ("etcd-restored", include_str!("../scenarios/etcd-restored.txt")),
+    ("ccm-removes-needed", include_str!("../scenarios/ccm-removes-needed.txt")),
+    ("realistic", include_str!("../scenarios/realistic.txt")),
+];
+
+/// Whether the model of the cloud-controller-manager runs beside the service.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Beside {
+    /// It does not.
+    #[default]
+    Nobody,
+    /// It locks, reconciles and writes as upstream does, its updater of local Services switched off.
+    Manager,
+    /// The same with its updater, which writes what the service writes.
+    ManagerAndUpdater,
+}
+
+impl Beside {
+    /// From `off`, `on` or `updater`.
+    ///
+    /// # Errors
+    /// Another word.
+    pub fn parse(word: &str) -> Result<Self, String> {
+        match word {
+            "off" => Ok(Self::Nobody),
+            "on" => Ok(Self::Manager),
+            "updater" => Ok(Self::ManagerAndUpdater),
+            _ => Err("one of off, on, updater".to_owned()),
+        }
+    }
+}
+
+/// Something that happens at a time.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Happening {
+    /// When, in microseconds from the start.
+    pub at_us: u64,
+    /// As the scenario has it.
+    pub words: String,
+    /// What.
+    pub act: Act,
+}
+
+/// A run's story.
+#[derive(Clone, Debug)]
+pub struct Story {
+    /// The scenario's name; nothing where the command line alone made it.
+    pub name: Option<String>,
+    /// The world.
+    pub size: Size,
+    /// ARM's knobs at the start.
+    pub arm: arm::Settings,
+    /// How pods change.
+    pub pattern: Pattern,
+    /// Who else writes.
+    pub beside: Beside,
+    /// Keys of controller.yaml.
+    pub controller: Value,
+    /// How long pools may take to become right after the last change, and the last happening.
+    pub settle: Duration,
+    /// What happens once, in the order of time.
+    pub happenings: Vec<Happening>,
+    /// What happens again and again while pods change; the time is from one occurrence to the next.
+    pub repeats: Vec<Happening>,
+}
+
+impl Default for Story {
+    fn default() -> Self {
+        Self {
+            name: None,
+            size: Size::default(),
+            arm: arm::Settings::default(),
+            pattern: Pattern::Churn { rate: 5.0, duration_us: 60_000_000 },
+            beside: Beside::Nobody,
+            controller: json!({}),
+            settle: Duration::from_secs(180),
+            happenings: Vec::new(),
+            repeats: Vec::new(),
+        }
+    }
+}
+
+/// A line of a scenario that says nothing.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error("line {line}: `{text}`: expected {expected}")]
+pub struct BadLine {
+    line: usize,
+    text: String,
+    expected: String,
+}
+
+impl Story {
+    /// The scenario of this name.
+    ///
+    /// # Errors
+    /// A text that ships with the program has a bad line, which a test excludes.
+    pub fn named(name: &str) -> Option<Result<Self, BadLine>> {
+        let (name, text) = NAMED.iter().find(|(known, _)| *known == name)?;
+        Some(Self::read(text).map(|story| Self { name: Some((*name).to_owned()), ..story }))
+    }
+
+    /// Reads a scenario; `#` begins a comment.
+    ///
+    /// # Errors
+    /// The first line that says nothing.
+    pub fn read(text: &str) -> Result<Self, BadLine> {
+        let mut story = Self::default();
+        for (number, line) in text.lines().enumerate() {
+            let line = line.split('#').next().unwrap_or_default().trim();
+            if line.is_empty() {
+                continue;
+            }
+            let words: Vec<&str> = line.split_whitespace().collect();
+            story.take(&words).map_err(|expected| BadLine {
+                line: number + 1,
+                text: line.to_owned(),
+                expected,
+            })?;
+        }
+        story.happenings.sort_by_key(|happening| happening.at_us);
+        Ok(story)
+    }
+
+    fn take(&mut self, words: &[&str]) -> Result<(), String> {
+        match words {
+            ["services", count] => self.size.services = number(count)?,
+            ["load-balancers", count] => self.size.load_balancers = at_least_one(count)?,
+            ["nodes", count] => self.size.nodes = at_least_one(count)?,
+            ["endpoints", count] => self.size.endpoints = at_least_one(count)?,
+            ["dual-stack"] => self.size.dual_stack = true,
+            ["settle", time] => self.settle = notation::duration(time).map_err(|bad| bad.to_string())?,
+            ["ccm", word] => self.beside = Beside::parse(word)?,
+            ["controller", key, value] => pace::set(&mut self.controller, key, value),
+            ["pods", rest @ ..] => self.pattern = pattern(rest)?,
+            ["arm", rest @ ..] => Knob::parse(rest)?.turn(&mut self.arm),
+            ["every", time, rest @ ..] => {
+                let (at_us, act) = (us(time)?, Act::parse(rest)?);
+                if at_us == 0 {
+                    return Err("a time that is not 0".to_owned());
+                }
+                self.repeats.push(Happening { at_us, words: rest.join(" "), act });
+            }
+            ["at", time, rest @ ..] => {
+                let happening = Happening { at_us: us(time)?, words: rest.join(" "), act: Act::parse(rest)? };
+                self.happenings.push(happening);
+            }
+            _ => {
+                let known = "services, load-balancers, nodes, endpoints, dual-stack, pods, arm, ccm, \
+                             controller, settle, at or every";
+                return Err(format!("{known}, each with its words"));
+            }
+        }
+        Ok(())
+    }
+
+    /// The same story in one `speed`-th of the time: what happens, ARM's waiting times and Retry-Afters, and the
+    /// controller's own times. What docs/simulator.md names stays as it is.
+    #[must_use]
+    pub fn faster(mut self, speed: u32) -> Self {
+        let speed = speed.max(1);
+        if speed == 1 {
+            return self;
+        }
+        self.pattern = self.pattern.faster(speed);
+        self.settle /= speed;
+        knob::faster(&mut self.arm, speed);
+        for happening in self.happenings.iter_mut().chain(&mut self.repeats) {
+            happening.at_us /= u64::from(speed);
+            happening.act = happening.act.clone().faster(speed);
+        }
+        pace::faster(&mut self.controller, speed);
+        self
+    }
+
+    /// Everything that happens, in the order of time.
+    #[must_use]
+    pub fn timetable(&self) -> Vec<Happening> {
+        let mut all = self.happenings.clone();
+        for repeat in &self.repeats {
+            let count = self.pattern.length_us() / repeat.at_us.max(1);
+            all.extend((1..=count).map(|number| {
+                let act = repeat.act.clone().nth(usize::try_from(number).unwrap_or(0));
+                Happening { at_us: repeat.at_us * number, words: repeat.words.clone(), act }
+            }));
+        }
+        all.sort_by_key(|happening| happening.at_us);
+        all
+    }
+
+    /// The sum of times of ARM's side of one write without waiting in microseconds: what a lane needs for it at the
+    /// median, its operation seen by polls at Retry-After.
+    #[must_use]
+    pub fn lane_turn_us(&self) -> u64 {
+        let median = |latency: Latency| match latency {
+            Latency::Fixed { us } => us,
+            Latency::LogNormal { median_us, .. } => median_us,
+        };
+        let operation_us = self.arm.operation.map_or(0, |operation| {
+            let every = u64::from(self.arm.operation_retry_after_s.unwrap_or(1).max(1)) * 1_000_000;
+            median(operation).div_ceil(every) * every
+        });
+        median(self.arm.get_latency) + median(self.arm.put_latency) + operation_us
+    }
+}
+
+fn pattern(words: &[&str]) -> Result<Pattern, String> {
+    match words {
+        ["still"] => Ok(Pattern::Still),
+        ["burst"] => Ok(Pattern::Burst),
+        ["churn", rate, "for", time] => {
+            let rate: Option<f64> = rate.strip_suffix("/s").and_then(|rate| rate.parse().ok());
+            let rate = rate.filter(|rate| (0.0..=100_000.0).contains(rate));
+            let rate = rate.ok_or("a rate such as 5/s")?;
+            Ok(Pattern::Churn { rate, duration_us: us(time)? })
+        }
+        ["rollout", "within", time, "step", step] => {
+            Ok(Pattern::Rollout { within_us: us(time)?, step_us: us(step)? })
+        }
+        _ => Err("still, burst, churn N/s for TIME, or rollout within TIME step TIME".to_owned()),
+    }
+}
+
+fn us(text: &str) -> Result<u64, String> {
+    let time = notation::duration(text).map_err(|bad| bad.to_string())?;
+    Ok(u64::try_from(time.as_micros()).unwrap_or(u64::MAX))
+}
+
+fn number(text: &str) -> Result<usize, String> {
+    text.parse().map_err(|_| "a whole number".to_owned())
+}
+
+fn at_least_one(text: &str) -> Result<usize, String> {
+    number(text)?.checked_sub(1).map(|less| less + 1).ok_or_else(|| "at least 1".to_owned())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,200 @@
+//! The same story without the service under test: the model of the cloud-controller-manager alone, whose updater does
+//! the work. It runs on simulated time, so that hours pass in seconds.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use simulator_models::arm::ArmModel;
+use simulator_models::ccm::{Answer, Call, Ccm, Counters, In, Settings, Side};
+use simulator_models::kube::{self, KubeModel, rfc3339};
+
+use crate::azure::Azure;
+use crate::churn::Churn;
+use crate::cluster::Cluster;
+use crate::files;
+use crate::owner::Model as _;
+use crate::play::Outcome;
+use crate::rival::{
+    Sight, answer_at_once, forget_events, serve_azure, serve_cluster, settled, since, starting,
+};
+use crate::story::{Happening, Story};
+use crate::truth::{self, Addresses};
+use crate::world::{Scope, World};
+
+/// How long it may take at most after the last change, in microseconds of its own time.
+const LONGEST_US: u64 = 24 * 3_600 * 1_000_000;
+/// The steps in which an idle stretch is gone through, in microseconds.
+const STEP_US: u64 = 1_000_000;
+
+/// How it ended.
+pub struct Ended {
+    /// Azure with its ledger and lanes.
+    pub azure: Azure,
+    /// The cluster with its holds.
+    pub cluster: Cluster,
+    /// The manager's sums.
+    pub counters: Counters,
+    /// The changes made, and what is wrong.
+    pub outcome: Outcome,
+    /// When the first change could be, in microseconds.
+    pub began_us: u64,
+    /// When it ended.
+    pub ended_us: u64,
+}
+
+/// Plays a story, as it is told, with upstream's updater alone.
+#[must_use]
+pub fn play(story: &Story, world: &World, seed: u64) -> Ended {
+    let mut stage = Stage::new(story, world, seed);
+    stage.run_until(|stage| {
+        stage.ccm.counters().reconciled >= stage.scopes.len() as u64 && stage.ccm.is_idle()
+    });
+    stage.ccm.reconfigure(settled);
+    stage.azure.model.reconfigure(|settings| *settings = story.arm.clone());
+    forget_events(&mut stage.cluster, stage.now);
+    let (began_us, base) = (stage.now, stage.ccm.counters());
+    stage.begin_us = began_us;
+    stage.churn = Churn::new(story.pattern, seed).planned(world);
+    stage.happenings = story.timetable().into();
+    stage.run_until(|stage| stage.next_story_us().is_none());
+    let last_us = stage.now;
+    let settle_us = u64::try_from(story.settle.as_micros()).unwrap_or(u64::MAX);
+    stage.run_until(|stage| {
+        let since_us = stage.now - last_us;
+        let rests = stage.ccm.is_idle() && since_us >= settle_us;
+        stage.azure.ledger.wrong() == 0 || rests || since_us >= LONGEST_US
+    });
+    let wanted = truth::wanted_pools(&stage.cluster.model);
+    let wrong = truth::wrong_pools(&stage.azure.model, &wanted);
+    let outcome = Outcome { changes: stage.churn.made(), changing_us: last_us - began_us, wrong };
+    let counters = since(stage.ccm.counters(), base);
+    let (azure, cluster, ended_us) = (stage.azure, stage.cluster, stage.now);
+    Ended { azure, cluster, counters, outcome, began_us, ended_us }
+}
+
+struct Stage {
+    now: u64,
+    begin_us: u64,
+    azure: Azure,
+    cluster: Cluster,
+    ccm: Ccm,
+    sight: Sight,
+    world: World,
+    churn: Churn,
+    happenings: VecDeque<Happening>,
+    addresses: Addresses,
+    scopes: Vec<Scope>,
+    /// Answers on their way, by the moment of their arrival.
+    arriving: BTreeMap<(u64, u64), In>,
+    calls: u64,
+}
+
+impl Stage {
+    /// The world, not yet reconciled; ARM answers at once.
+    fn new(story: &Story, world: &World, seed: u64) -> Self {
+        let mut arm = story.arm.clone();
+        answer_at_once(&mut arm);
+        let mut azure = Azure::new(ArmModel::new(arm));
+        let mut cluster = Cluster::new(KubeModel::new(kube::Settings::default()));
+        let epoch_s = kube::Settings::default().epoch_s;
+        world.fill_cluster(&mut cluster.model, &rfc3339(epoch_s), 0);
+        world.fill_azure(&mut azure, &truth::wanted_pools(&cluster.model), &files::vnet_id());
+        let addresses = Addresses::of(&cluster.model);
+        Self {
+            now: 0,
+            begin_us: 0,
+            azure,
+            ccm: Ccm::new(starting(Settings { seed, epoch_s, updater: true, ..Settings::default() })),
+            sight: Sight::new(world.places()),
+            scopes: (0..world.services().len()).map(|service| world.scope(service)).collect(),
+            world: world.clone(),
+            churn: Churn::new(crate::churn::Pattern::Still, seed),
+            happenings: VecDeque::new(),
+            addresses,
+            arriving: BTreeMap::new(),
+            calls: 0,
+            cluster,
+        }
+    }
+
+    fn run_until(&mut self, over: impl Fn(&Self) -> bool) {
+        let mut inputs = self.sight.look(&self.cluster.model);
+        loop {
+            let mut calls = Vec::new();
+            for input in inputs.drain(..) {
+                self.ccm.step(self.now, input, &mut calls);
+            }
+            self.ccm.tick(self.now, &mut calls);
+            for call in &calls {
+                self.send(call);
+            }
+            inputs = self.sight.look(&self.cluster.model);
+            if !inputs.is_empty() {
+                continue;
+            }
+            if over(self) {
+                return;
+            }
+            self.now = self.next_us();
+            self.azure.tick(self.now);
+            self.go_on();
+            while let Some(entry) = self.arriving.first_entry().filter(|entry| entry.key().0 <= self.now) {
+                inputs.push(entry.remove());
+            }
+            inputs.extend(self.sight.look(&self.cluster.model));
+        }
+    }
+
+    /// The next moment at which something happens.
+    fn next_us(&self) -> u64 {
+        let arrives = self.arriving.keys().next().map(|(at, _)| *at);
+        let due = [arrives, self.ccm.deadline(), self.azure.deadline(), self.next_story_us()];
+        let next = due.into_iter().flatten().min().unwrap_or(u64::MAX);
+        next.clamp(self.now + 1, self.now + STEP_US)
+    }
+
+    fn next_story_us(&self) -> Option<u64> {
+        let happens = self.happenings.front().map(|happening| happening.at_us);
+        let due = [self.churn.next_due_us(&self.world), happens].into_iter().flatten().min()?;
+        Some(due.saturating_add(self.begin_us))
+    }
+
+    /// Lets the story go on until now.
+    fn go_on(&mut self) {
+        let time = rfc3339(kube::Settings::default().epoch_s + self.now / 1_000_000);
+        let elapsed_us = self.now.saturating_sub(self.begin_us);
+        while self.happenings.front().is_some_and(|happening| happening.at_us <= elapsed_us) {
+            let Some(happening) = self.happenings.pop_front() else { break };
+            let scene = happening.act.begin(&mut self.world, &time);
+            scene.on_cluster(&mut self.cluster, self.now);
+            scene.on_azure(&mut self.azure, self.now);
+            if scene.changes_wishes() {
+                self.addresses = Addresses::of(&self.cluster.model);
+                for at in 0..self.scopes.len() {
+                    self.want(at);
+                }
+            }
+        }
+        while self.churn.next_due_us(&self.world).is_some_and(|due| due <= elapsed_us) {
+            let Some(change) = self.churn.make(&mut self.world) else { break };
+            for object in self.world.slices(change.service, change.slice, &time) {
+                let applied = self.cluster.model.apply(object, self.now);
+                applied.expect("the builders make objects that the model takes");
+            }
+            self.want(change.service);
+        }
+    }
+
+    fn want(&mut self, service: usize) {
+        let wanted = self.scopes[service].wanted(&self.cluster.model, &self.addresses);
+        self.azure.want(wanted, self.now);
+    }
+
+    fn send(&mut self, call: &Call) {
+        let (answer, due_us): (Answer, u64) = match call.side {
+            Side::Kubernetes => serve_cluster(&mut self.cluster, call, self.now),
+            Side::Arm => serve_azure(&mut self.azure, call, self.now),
+        };
+        self.calls += 1;
+        self.arriving.insert((due_us, self.calls), In::Answer(call.id, answer));
+    }
+}

@@ -1,0 +1,102 @@
+//! The cloud-controller-manager's model: beside a service, and alone with its updater.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use simulator::models::arm::Latency;
+use simulator::{
+    Beside, Churn, Fakes, Outcome, Pattern, Play, Report, Rival, Settings, Size, Story, Told, World, vnet_id,
+    wanted_pools, wrong_pools,
+};
+
+const SIZE: Size = Size { services: 12, load_balancers: 3, nodes: 12, endpoints: 1, dual_stack: false };
+
+/// A rolling restart of everything within a minute; operations of 5 s.
+fn story() -> Story {
+    let mut story = Story { size: SIZE, beside: Beside::Manager, ..Story::default() };
+    story.pattern = Pattern::Rollout { within_us: 60_000_000, step_us: 10_000_000 };
+    story.arm.operation = Some(Latency::Fixed { us: 5_000_000 });
+    story
+}
+
+#[test]
+fn z1_upstream_alone_writes_one_pool_after_the_other_under_one_lock_and_the_same_seed_tells_the_same() {
+    let (story, world) = (story(), World::new(SIZE, 1));
+    let report = Report::of_upstream(&story, &world, 1);
+    assert!(report.converged, "{}", report.text());
+    assert_eq!((report.changes, report.convergence_seconds.waiting), (36, 0));
+    // A tick is 30 s away, and each write before takes 10 s.
+    let median = report.convergence_seconds.p50.expect("changes were measured");
+    assert!(median > 15.0, "{}", report.text());
+    let ccm = report.ccm.expect("it ran");
+    assert!(ccm.dropped == 0 && ccm.writes >= 12, "{ccm:?}");
+    assert_eq!((report.lease.duty, report.arm_puts), (0.0, 0), "nobody else was there");
+    assert!(report.lease.others > 0.2, "{:?}", report.lease);
+    let again = Report::of_upstream(&story, &world, 1);
+    assert_eq!(report.json(), again.json());
+    let other = Report::of_upstream(&story, &World::new(SIZE, 2), 2);
+    assert_ne!(report.json(), other.json());
+}
+
+#[test]
+fn z1_what_azure_refuses_once_stays_wrong_for_ever_under_upstream() {
+    let mut story = story();
+    story.arm.faults = vec![simulator::fault("every:4:409").expect("a fault")];
+    let report = Report::of_upstream(&story, &World::new(SIZE, 1), 1);
+    let dropped = report.ccm.expect("it ran").dropped;
+    assert!(dropped > 0 && report.wrong_pools > 0, "{}", report.text());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn z1_a_manager_beside_the_service_reconciles_first_and_leaves_pools_and_reports_as_they_were() {
+    let story = Story { size: SIZE, beside: Beside::Manager, ..Story::default() };
+    let settings = Settings { arm: story.arm.clone(), ..Settings::default() };
+    let fakes = Fakes::start(settings).await.expect("a free port");
+    let world = World::new(SIZE, 1);
+    world.populate(&fakes, &vnet_id()).await;
+    let nobody = Story { beside: Beside::Nobody, ..story.clone() };
+    assert!(Rival::beside(&fakes, &world, &nobody, 1, 1).await.is_none());
+    let rival = Rival::beside(&fakes, &world, &story, 1, 1).await.expect("the story has one");
+    assert_eq!(rival.sums().0.reconciled, 0, "what comes before the story does not count");
+    let arm = fakes.azure.ask(|azure, _| azure.model.settings().clone()).await;
+    assert_eq!(arm.put_latency, story.arm.put_latency, "ARM takes its time again");
+    assert!(arm.endpoint.starts_with("http://127.0.0.1:"), "{}", arm.endpoint);
+    let wanted: BTreeMap<_, _> = fakes.cluster.ask(|cluster, _| wanted_pools(&cluster.model)).await;
+    let wrong = fakes.azure.ask(move |azure, _| wrong_pools(&azure.model, &wanted)).await;
+    assert_eq!(wrong, []);
+    let began_us = fakes.clock().now_us();
+    let play = Play::new(&fakes, world.clone(), Churn::new(Pattern::Still, 1)).await;
+    let outcome: Outcome = play.run(Duration::from_secs(1), |_| ()).await;
+    let manager = Some(rival.sums());
+    let told = Told { story: &story, speed: 1, seed: 1, began_us, usage: None, manager };
+    let report = Report::gather(&fakes, &told, &world, outcome).await;
+    assert!(report.passed() && report.events.is_empty(), "{}", report.text());
+    fakes.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn z2_what_a_scenario_lets_happen_reaches_both_models_at_its_time() {
+    let text = "services 4\nload-balancers 1\nnodes 6\npods still\n\
+                at 0s etcd save\nat 20ms arm silent-loss 1\nat 30ms nodes delete 2\n\
+                at 40ms somebody takes a member of every 2\nat 50ms lists empty\nat 60ms apiserver down\n";
+    let story = Story::read(text).expect("a story");
+    let fakes = Fakes::start(Settings::default()).await.expect("a free port");
+    let world = World::new(story.size, 1);
+    world.populate(&fakes, &vnet_id()).await;
+    let play = Play::new(&fakes, world.clone(), Churn::new(story.pattern, 1)).await.with(&story.happenings);
+    let outcome = play.run(Duration::from_millis(1), |_| ()).await;
+    assert!(!outcome.wrong.is_empty(), "nobody mends it");
+    let (nodes, down) = fakes
+        .cluster
+        .ask(|cluster, _| {
+            let nodes = cluster.model.list(simulator::models::kube::Resource::Nodes).count();
+            (nodes, cluster.model.is_down())
+        })
+        .await;
+    assert_eq!((nodes, down), (4, true));
+    let (silent, writes) =
+        fakes.azure.ask(|azure, _| (azure.model.settings().silent_loss, azure.lanes.writes().to_vec())).await;
+    assert_eq!((writes.len(), writes.iter().all(|write| write.foreign)), (2, true), "{writes:?}");
+    assert!((silent - 1.0).abs() < f64::EPSILON);
+    fakes.stop().await;
+}

@@ -1,0 +1,141 @@
+//! What tests see of ARM's wire, and what they do to it.
+
+use reqwest::{Client, Response};
+use simulator::models::arm::{self, Latency, Method, Request};
+use simulator::{Arm, Azure, Clock, Fakes, Fate, Journal, PoolName};
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::Instant;
+
+use super::azure::{ips, json_of, put, quick, start, url};
+use super::soon;
+
+/// Records what ARM hears, and has a hook decide about PUTs.
+async fn hooked(fakes: &Fakes, mut hook: impl FnMut(&mut Azure, u64) -> Fate + Send + 'static) -> Journal {
+    let on_puts = move |azure: &mut Azure, request: &Request, now_us| {
+        if request.method == Method::Put { hook(azure, now_us) } else { Fate::Answered }
+    };
+    let install = move |azure: &mut Azure, _| {
+        azure.wire.intercept(on_puts);
+        azure.wire.record()
+    };
+    fakes.azure.ask(install).await
+}
+
+async fn get(client: &Client, fakes: &Fakes) -> Response {
+    client.get(url(fakes, "lb/backendAddressPools/shop-web")).send().await.expect("an answer")
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn z1_the_journal_keeps_what_came_and_when_it_was_answered() {
+    let put_latency = Latency::Fixed { us: 40_000 };
+    let (fakes, client) = start(arm::Settings { put_latency, ..quick() }).await;
+    get(&client, &fakes).await;
+    let journal = fakes.azure.ask(|azure, _| azure.wire.record()).await;
+    let before_us = fakes.clock().now_us();
+    put(&client, &fakes, "10.0.0.1").await.expect("an answer");
+    fakes.arm_down(true).await;
+    put(&client, &fakes, "10.0.0.2").await.expect_err("ARM is down");
+
+    let exchanges = journal.borrow().clone();
+    let [written, refused] = exchanges.as_slice() else { panic!("{exchanges:?}") };
+    assert_eq!((written.request.method, written.status), (Method::Put, Some(200)));
+    assert_eq!(written.pool(), Some(PoolName::new("lb", "shop-web")));
+    assert_eq!(written.addresses(), Some(vec!["10.0.0.1".to_owned()]));
+    assert_eq!(written.header("Content-Type"), Some("application/json"));
+    assert!(written.arrived_us >= before_us && written.ended_us == Some(written.arrived_us + 40_000));
+    assert_eq!((refused.status, refused.ended_us), (None, Some(refused.arrived_us)));
+    assert_eq!(refused.addresses(), Some(vec!["10.0.0.2".to_owned()]));
+    let again = fakes.azure.ask(|azure, _| azure.wire.record()).await;
+    assert_eq!(again.borrow().len(), 2);
+    fakes.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn z1_an_answer_that_is_held_back_comes_when_it_is_let_go_or_nobody_holds_it() {
+    let lets_go: [fn(oneshot::Sender<()>); 2] = [|hold| hold.send(()).expect("it is held"), drop];
+    for let_go in lets_go {
+        let (fakes, client) = start(quick()).await;
+        let (holds, mut held) = mpsc::unbounded_channel();
+        let hold = move |_: &mut Azure, _| {
+            let (hold, release) = oneshot::channel();
+            holds.send(hold).expect("the test goes on");
+            Fate::Held(release)
+        };
+        let journal = hooked(&fakes, hold).await;
+        let begun_us = fakes.clock().now_us();
+        let writes = async {
+            let answer = put(&client, &fakes, "10.0.0.1").await.expect("an answer");
+            (answer.status().as_u16(), Instant::now())
+        };
+        let lets = async {
+            let hold = soon(held.recv()).await.expect("the hook is there");
+            // It is carried out, others are answered meanwhile, and the journal says that it is under way.
+            assert_eq!(ips(&fakes).await, ["10.0.0.1"]);
+            assert_eq!(get(&client, &fakes).await.status(), 200);
+            assert_eq!(journal.borrow()[0].ended_us, None);
+            let (now, now_us) = (Instant::now(), fakes.clock().now_us());
+            let_go(hold);
+            (now, now_us)
+        };
+        let ((status, answered), (released, released_us)) = soon(async { tokio::join!(writes, lets) }).await;
+        assert!(status == 200 && answered >= released, "{status}: {answered:?}, {released:?}");
+        let exchange = journal.borrow()[0].clone();
+        assert_eq!(exchange.status, Some(200));
+        assert!(exchange.arrived_us >= begun_us && exchange.ended_us >= Some(released_us), "{exchange:?}");
+        fakes.stop().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn z1_a_connection_can_be_cut_before_the_model_sees_its_request_or_instead_of_the_answer() {
+    for (applied, fate) in [(false, Fate::Cut), (true, Fate::Lost)] {
+        let (fakes, client) = start(quick()).await;
+        let mut fates = vec![fate];
+        let journal = hooked(&fakes, move |_, _| fates.pop().unwrap_or(Fate::Answered)).await;
+        put(&client, &fakes, "10.0.0.1").await.expect_err("its connection is cut");
+        assert_eq!(ips(&fakes).await.is_empty(), !applied);
+        assert_eq!(fakes.counters().await.pool_puts, u64::from(applied));
+        assert_eq!(put(&client, &fakes, "10.0.0.2").await.expect("an answer").status(), 200);
+        let statuses: Vec<_> = journal.borrow().iter().map(|exchange| exchange.status).collect();
+        assert_eq!(statuses, [None, Some(200)]);
+        fakes.stop().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn z1_a_hook_acts_on_azure_before_the_request_does_and_can_put_another_one_into_its_place() {
+    let (fakes, client) = start(quick()).await;
+    let first = |azure: &mut Azure, now_us| {
+        azure.foreign_put("lb", "shop-web", &[("n7", "10.0.0.7")], now_us);
+        azure.wire.intercept(|_, _, _| Fate::Cut);
+        Fate::Answered
+    };
+    hooked(&fakes, first).await;
+    let etag = json_of(get(&client, &fakes).await).await["etag"].clone();
+    assert_eq!(put(&client, &fakes, "10.0.0.1").await.expect("an answer").status(), 200);
+    assert_eq!(ips(&fakes).await, ["10.0.0.1"]);
+    let log = fakes.log().await;
+    let foreign: Vec<bool> = log.iter().map(|entry| entry.foreign).collect();
+    assert_eq!(foreign, [false, true, false]);
+    put(&client, &fakes, "10.0.0.2").await.expect_err("the second hook cuts it");
+    assert_eq!(ips(&fakes).await, ["10.0.0.1"]);
+    fakes.azure.ask(|azure, _| azure.wire.intercept(|_, _, _| Fate::Answered)).await;
+    assert_ne!(json_of(get(&client, &fakes).await).await["etag"], etag);
+    fakes.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn z1_arm_runs_alone_and_ends_with_its_value() {
+    let arm = Arm::start(quick(), Clock::start()).await.expect("a free port");
+    arm.azure.ask(|azure, _| azure.model.add_load_balancer("lb")).await;
+    let client = Client::builder().no_proxy().build().expect("a client");
+    let subscription = arm::Settings::default().subscription;
+    let list = format!(
+        "{}/subscriptions/{subscription}/resourceGroups/rg/providers/Microsoft.Network/loadBalancers?api-version=2025-05-01",
+        arm.url
+    );
+    let answer = json_of(client.get(&list).send().await.expect("an answer")).await;
+    assert_eq!(answer["value"][0]["name"], "lb");
+    drop(arm);
+    soon(async { while client.get(&list).send().await.is_ok() {} }).await;
+}
