@@ -40,19 +40,24 @@ pub struct Options {
 /// # Errors
 /// It could not be set up: no API server configuration, no ARM client, a listener's address in use.
 pub fn run(options: Options) -> anyhow::Result<()> {
-    end_on_panic();
+    let system = system();
     // Both TLS users of the process, the API server's client and ARM's, take this provider.
     if rustls::crypto::aws_lc_rs::default_provider().install_default().is_err() {
         tracing::debug!("a TLS provider was installed before");
     }
-    let system = actix::System::with_tokio_rt(|| {
+    system.block_on(serve(options))
+}
+
+/// What everything runs in: a panic on any of its threads ends the process (A4).
+fn system() -> actix::SystemRunner {
+    end_on_panic();
+    actix::System::with_tokio_rt(|| {
         tokio::runtime::Builder::new_multi_thread()
             .worker_threads(WORKERS)
             .enable_all()
             .build()
             .expect("the operating system grants threads and an event queue")
-    });
-    system.block_on(serve(options))
+    })
 }
 
 /// A panic anywhere ends the process (A4): a lost actor must not leave a pod that looks healthy.
@@ -142,3 +147,6 @@ async fn kubernetes_client(kubeconfig: Option<&PathBuf>) -> anyhow::Result<kube:
     config.default_retry = false;
     kube::Client::try_from(config).context("failed to set up the Kubernetes client")
 }
+
+#[cfg(test)]
+mod tests;

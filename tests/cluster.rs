@@ -5,11 +5,13 @@
 //! kills the API server has its own control plane.
 
 mod careful;
+mod holds;
 mod lease;
 mod nodes;
 mod replicas;
 mod restart;
 mod rollout;
+mod starts;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;

@@ -151,7 +151,10 @@ mod tests {
             audience: String::new(),
             user_agent: "azure-backend-pool-controller/test".to_owned(),
             timeouts: arm::Timeouts::default(),
-            now: Arc::new(|| pool_core::machine::Now::ZERO),
+            clocks: arm::Clocks {
+                now: Arc::new(|| pool_core::machine::Now::ZERO),
+                wall: Arc::new(pool_core::machine::Wall::default),
+            },
         };
         let client = Arc::new(Client::new(settings).expect("a client"));
         let (sender, mut hears) = mpsc::unbounded_channel();

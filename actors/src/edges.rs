@@ -8,6 +8,7 @@ use std::hash::Hash;
 use std::time::Duration;
 
 use actix::{Actor, ActorFutureExt, AsyncContext, Context, Recipient, WrapFuture};
+use futures::future::OptionFuture;
 use pool_core::ids::PoolId;
 use pool_core::object::Kind;
 use pool_core::outbox::Outbox;
@@ -112,7 +113,8 @@ impl Drop for Meter {
 #[derive(Default)]
 struct Edge {
     outbox: Outbox,
-    busy: bool,
+    /// How much is under way: a delivery, and the last words of those who stood there before.
+    under_way: usize,
 }
 
 impl<To> Default for Edges<To> {
@@ -125,7 +127,7 @@ impl<To: Destination> Edges<To> {
     /// Puts a delivery on its edge; [`flush`] sends it.
     pub fn push(&mut self, to: To, delivery: Delivery) {
         let edge = self.edges.entry(to.clone()).or_default();
-        if edge.outbox.is_empty() && !edge.busy {
+        if edge.outbox.is_empty() && edge.under_way == 0 {
             self.touched.push(to);
         }
         let before = edge.outbox.len();
@@ -139,17 +141,23 @@ impl<To: Destination> Edges<To> {
         self.edges.is_empty()
     }
 
-    /// Drops what waits on an edge. What is under way there arrives first; what is pushed later follows it.
-    pub fn forget(&mut self, to: &To) {
-        if let Some(edge) = self.edges.get_mut(to) {
-            self.meter.waiting -= std::mem::take(&mut edge.outbox).len();
-        }
+    /// Drops what waits on an edge, and notes one thing more that is under way there.
+    fn hold(&mut self, to: &To) {
+        let edge = self.edges.entry(to.clone()).or_default();
+        self.meter.waiting -= std::mem::take(&mut edge.outbox).len();
+        edge.under_way += 1;
     }
 
-    /// Drops an edge at whose end nobody is.
-    fn remove(&mut self, to: &To) {
-        self.forget(to);
-        self.edges.remove(to);
+    /// Whether nothing is under way on an edge.
+    fn is_free(&self, to: &To) -> bool {
+        self.edges.get(to).is_some_and(|edge| edge.under_way == 0)
+    }
+
+    /// Notes that something that was under way has ended; says whether that was all.
+    fn ended(&mut self, to: &To) -> bool {
+        let Some(edge) = self.edges.get_mut(to) else { return false };
+        edge.under_way = edge.under_way.saturating_sub(1);
+        edge.under_way == 0
     }
 
     fn next(&mut self, to: &To) -> Option<Vec<Delivery>> {
@@ -158,7 +166,7 @@ impl<To: Destination> Edges<To> {
             self.edges.remove(to);
             return None;
         }
-        edge.busy = true;
+        edge.under_way += 1;
         let batch = edge.outbox.take(BATCH);
         self.meter.waiting -= batch.len();
         Some(batch)
@@ -178,7 +186,9 @@ impl<To: Destination> Edges<To> {
 /// Sends what waits on every edge that is not busy.
 pub fn flush<A: HasEdges>(actor: &mut A, ctx: &mut Context<A>) {
     for to in std::mem::take(&mut actor.edges().touched) {
-        send_next(actor, ctx, to);
+        if actor.edges().is_free(&to) {
+            send_next(actor, ctx, to);
+        }
     }
     measure_later(actor, ctx);
 }
@@ -204,20 +214,36 @@ fn send_next<A: HasEdges>(actor: &mut A, ctx: &mut Context<A>, to: A::To) {
         actor.delivered(ctx);
         return;
     };
-    let Some(recipient) = actor.recipient(&to) else {
-        actor.edges().remove(&to);
-        return;
-    };
-    let sending = recipient.send(Deliver(batch)).into_actor(actor).map(move |sent, actor, ctx| {
-        if sent.is_err() {
-            // The receiver is gone: it stopped in good order at shutdown, or its end ends the process (A4).
-            actor.edges().remove(&to);
-            actor.delivered(ctx);
-            return;
+    // What cannot be sent is dropped: nobody stands there any more, who was there stopped in good order at shutdown,
+    // or its end ends the process (A4).
+    let sending = OptionFuture::from(actor.recipient(&to).map(|recipient| recipient.send(Deliver(batch))));
+    wait_for(actor, ctx, to, sending);
+}
+
+/// Goes on with an edge once what is under way there has ended.
+fn wait_for<A: HasEdges>(
+    actor: &mut A,
+    ctx: &mut Context<A>,
+    to: A::To,
+    under_way: impl Future<Output: 'static> + 'static,
+) {
+    ctx.spawn(under_way.into_actor(actor).map(move |_, actor, ctx| {
+        if actor.edges().ended(&to) {
+            send_next(actor, ctx, to);
         }
-        send_next(actor, ctx, to);
-    });
-    ctx.spawn(sending);
+    }));
+}
+
+/// Drops what waits on an edge, and keeps what is pushed from now on until whoever has stood at its end has ended:
+/// what he has said is heard before anything that is said after him.
+pub fn hold_until<A: HasEdges>(
+    actor: &mut A,
+    ctx: &mut Context<A>,
+    to: A::To,
+    ended: impl Future<Output: 'static> + 'static,
+) {
+    actor.edges().hold(&to);
+    wait_for(actor, ctx, to, ended);
 }
 
 #[cfg(test)]

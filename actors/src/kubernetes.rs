@@ -1,6 +1,6 @@
 //! The port to Kubernetes: opens the watchers' lists and watches, decodes their lines straight from the stream,
-//! creates events, reads and writes the two Leases and our ConfigMap, and counts the lock failures that the cloud-controller-manager
-//! has told of. Nothing else in the program writes to Kubernetes.
+//! creates events, reads and writes the two Leases and our ConfigMap, and counts the lock failures that the
+//! cloud-controller-manager has told of. Nothing else in the program writes to Kubernetes.
 
 mod config_map;
 pub mod decode;
@@ -27,7 +27,9 @@ use tokio::task::AbortHandle;
 use crate::azure::Effects;
 use crate::clock::Clock;
 use crate::switchboard::{Deliver, End, Switchboard};
-pub use lease::{Place, Places};
+use exchange::Exchange;
+pub use exchange::Place;
+pub use lease::Places;
 pub use post::{Pod, Reporter};
 
 /// The port.
@@ -71,12 +73,13 @@ impl KubernetesPort {
         places: Places,
         switchboard: Arc<Switchboard>,
     ) -> KubernetesPort {
+        let about = |kind, place| Exchange { client: client.clone(), effects, kind, place };
         let desk = |lease: LeaseName, place: Place| Desk {
-            requests: lease::Requests { client: client.clone(), clock, effects, lease, place },
+            requests: lease::Requests { exchange: about(exchange::Kind::Lease, place), clock, lease },
             told: lease::Told::default(),
         };
         let config_map =
-            config_map::Requests { client: client.clone(), clock, effects, place: places.own.clone() };
+            config_map::Requests { exchange: about(exchange::Kind::ConfigMap, places.own.clone()), clock };
         let (own, shared) = (desk(LeaseName::Own, places.own), desk(LeaseName::Shared, places.shared));
         let (open, failures) = (HashMap::new(), failures::Counter::new(client.clone()));
         KubernetesPort {
@@ -201,7 +204,7 @@ impl Handler<Heard> for KubernetesPort {
 
     fn handle(&mut self, Heard { lease, asked, answer }: Heard, _: &mut Self::Context) {
         let desk = self.desk(lease);
-        desk.told.heard(lease, &desk.requests.place, &asked, &answer);
+        desk.told.heard(lease, &desk.requests.exchange.place, &asked, &answer);
     }
 }
 

@@ -1,5 +1,5 @@
 //! The registry of pools: one actor for each pool's machine, started when the pool is first addressed and
-//! dropped when the Directory forgets it.
+//! dropped when the Directory forgets it. Who speaks for a pool next begins when its predecessor has been heard out.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use pool_core::route::{Delivery, PoolMessage, Said};
 use pool_core::writer;
 
 use crate::clock::Clock;
-use crate::edges::{Edges, HasEdges, flush};
+use crate::edges::{Edges, HasEdges, flush, hold_until};
 use crate::shell::{Ping, Shell, Stop};
 use crate::switchboard::{Deliver, Switchboard};
 
@@ -63,15 +63,11 @@ impl Pools {
         }));
     }
 
-    fn forget(&mut self, pool: PoolId) {
+    /// What still waits for the pool was said before it was forgotten. A successor hears nothing, and so says nothing,
+    /// before all that this one has said is delivered: the writer and the board tell them apart by nothing else.
+    fn forget(&mut self, pool: PoolId, ctx: &mut Context<Self>) {
         if let Some(running) = self.running.remove(&pool) {
-            // What still waits for it was said before it was forgotten.
-            self.edges.forget(&pool);
-            drop(actix::spawn(async move {
-                if running.send(Stop).await.is_err() {
-                    tracing::debug!(%pool, "pool had stopped already");
-                }
-            }));
+            hold_until(self, ctx, pool, running.send(Stop));
         }
     }
 }
@@ -98,7 +94,7 @@ impl Handler<Deliver> for Pools {
     fn handle(&mut self, Deliver(deliveries): Deliver, ctx: &mut Self::Context) {
         for delivery in deliveries {
             match delivery {
-                Delivery::Pool(pool, PoolMessage::Forget) => self.forget(pool),
+                Delivery::Pool(pool, PoolMessage::Forget) => self.forget(pool, ctx),
                 Delivery::Pool(pool, PoolMessage::In(input)) => {
                     if self.ensure_running(&pool, &input) {
                         self.edges.push(pool.clone(), Delivery::Pool(pool, PoolMessage::In(input)));
@@ -128,3 +124,6 @@ impl Handler<Ping> for Pools {
 
     fn handle(&mut self, _: Ping, _: &mut Self::Context) {}
 }
+
+#[cfg(test)]
+mod tests;

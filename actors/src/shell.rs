@@ -3,9 +3,12 @@
 
 use std::sync::Arc;
 
-use actix::{Actor, ActorContext, AsyncContext, Context, Handler, Message, Recipient, SpawnHandle};
+use actix::{
+    Actor, ActorContext, AsyncContext, Context, Handler, Message, Recipient, ResponseFuture, SpawnHandle,
+};
 use pool_core::machine::{Machine, Now};
 use pool_core::route::{Delivery, Said, route};
+use tokio::sync::oneshot;
 
 use crate::clock::Clock;
 use crate::edges::{Edges, HasEdges, flush};
@@ -19,7 +22,8 @@ const TICKS_PER_TURN: usize = 32;
 #[rtype(result = "()")]
 pub struct Ping;
 
-/// Tells a shell that its machine's work is over: it ends once everything that it has said is delivered.
+/// Tells a shell that its machine's work is over: it ends once everything that it has said is delivered, and the
+/// answer is that it has.
 #[derive(Message, Clone, Copy, Debug)]
 #[rtype(result = "()")]
 pub struct Stop;
@@ -34,7 +38,8 @@ pub struct Shell<M: Machine> {
     edges: Edges<End>,
     timer: Option<(Now, SpawnHandle)>,
     first: Vec<M::In>,
-    stopping: bool,
+    /// Who waits for its end; while nobody does, it goes on.
+    stopping: Vec<oneshot::Sender<()>>,
 }
 
 impl<M> Shell<M>
@@ -51,8 +56,8 @@ where
         clock: Clock,
         switchboard: Arc<Switchboard>,
     ) -> Self {
-        let (edges, first) = (Edges::default(), Vec::new());
-        Shell { machine, accept, say, clock, switchboard, edges, timer: None, first, stopping: false }
+        let (edges, first, stopping) = (Edges::default(), Vec::new(), Vec::new());
+        Shell { machine, accept, say, clock, switchboard, edges, timer: None, first, stopping }
     }
 
     /// What the machine is told when the actor starts.
@@ -83,7 +88,7 @@ where
     }
 
     fn rearm(&mut self, now: Now, ctx: &mut Context<Self>) {
-        let wanted = self.machine.deadline().filter(|at| *at != Now::NEVER && !self.stopping);
+        let wanted = self.machine.deadline().filter(|at| *at != Now::NEVER && self.stopping.is_empty());
         if self.timer.map(|(at, _)| at) == wanted {
             return;
         }
@@ -131,7 +136,7 @@ where
     }
 
     fn delivered(&mut self, ctx: &mut Context<Self>) {
-        if self.stopping && self.edges.are_idle() {
+        if !self.stopping.is_empty() && self.edges.are_idle() {
             ctx.stop();
         }
     }
@@ -168,16 +173,19 @@ where
     M::In: Unpin + 'static,
     M::Out: 'static,
 {
-    type Result = ();
+    type Result = ResponseFuture<()>;
 
-    fn handle(&mut self, _: Stop, ctx: &mut Self::Context) {
-        self.stopping = true;
+    fn handle(&mut self, _: Stop, ctx: &mut Self::Context) -> Self::Result {
+        let (waits, ended) = oneshot::channel();
+        self.stopping.push(waits);
         if let Some((_, timer)) = self.timer.take() {
             ctx.cancel_future(timer);
         }
         self.delivered(ctx);
+        // Nobody answers: the end of the shell lets go of it.
+        Box::pin(async move { drop(ended.await) })
     }
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

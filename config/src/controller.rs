@@ -184,8 +184,8 @@ settings! {
         namespace: ObjectName = "namespace", AnyValue, Fixed("kube-system"), since "0.1.0";
         /// Its name; change it only together with that of the cloud-controller-manager.
         name: ObjectName = "name", AnyValue, Fixed("aks-managed-resource-locker"), since "0.1.0";
-        /// For how long after it was taken writes may start.
-        max_hold: Duration = "maxHold", secs(1)..=secs(30), Fixed("20s"), since "0.1.0";
+        /// For how long after it was taken writes may start, counted from the request for it; the answer may take 5 s.
+        max_hold: Duration = "maxHold", secs(6)..=secs(30), Fixed("20s"), since "0.1.0";
         /// How long it is left to others at least, where another holder was seen within the last hour.
         min_off: Duration = "minOff", secs(0)..=secs(60), Fixed("5s"), since "0.1.0";
         /// Whether a node that must go may be taken out of service without it after 2 s.

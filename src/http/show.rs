@@ -197,6 +197,8 @@ impl Show {
             "state": lease.state,
             "stateSeconds": self.age(lease.since),
             "holder": lease.holder,
+            "whose": lease.whose.as_str(),
+            "holderSeconds": lease.held_since.map(|at| self.age(at)),
             "endsInSeconds": lease.until.filter(|at| *at != Now::NEVER).map(|at| self.until(at)),
             "wantedSeconds": lease.wanted_since.map(|at| self.age(at)),
             "lastError": lease.last_error,

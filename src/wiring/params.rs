@@ -10,6 +10,7 @@ use arm::Identity as ArmIdentity;
 use config::{Compatibility, Config, Identity, Login, MembersAdd, ObjectName};
 use pool_core::ids::{LbName, NetworkId};
 use pool_core::informer::{Counts, Requirement, Selector};
+use pool_core::machine::Wall;
 use pool_core::{directory, discovery, events, informer, leader, queue, starts, writer};
 
 /// D6: how long a node's last known address is tolerated.
@@ -233,7 +234,10 @@ pub fn arm(config: &Config, clock: Clock) -> anyhow::Result<arm::Settings> {
         audience: audience.to_owned(),
         user_agent: config.cloud.user_agent().unwrap_or(USER_AGENT).to_owned(),
         timeouts: arm::Timeouts::default(),
-        now: Arc::new(move || clock.now()),
+        clocks: arm::Clocks {
+            now: Arc::new(move || clock.now()),
+            wall: Arc::new(move || Wall::from_micros(clock.wall().as_microsecond())),
+        },
     })
 }
 

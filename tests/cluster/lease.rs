@@ -1,8 +1,6 @@
 //! The shared Lease together with a second client that behaves as the cloud-controller-manager does: both write the
 //! same pools, never at the same time, and neither starves the other (design.md W7).
 
-use std::time::Duration;
-
 use serde_json::{Value, json};
 use simulator::models::ccm::Settings;
 
@@ -66,44 +64,6 @@ async fn w7_the_lease_is_shared_with_a_cloud_controller_manager_that_works_all_t
     }
     story.converged("all that has happened").await;
     controller.terminate().await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn w7_a_foreign_hold_is_waited_for_and_its_release_wakes_the_lanes() {
-    let Some(cluster) = kubernetes::shared().await else { return };
-    let story = Story::begin(cluster, "foreign-hold", 3).await;
-    story.place_by_hand("web-1", &[("10.200.0.1", Some("foreign-hold-1"))]).await;
-    let leases = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases";
-    let path = format!("{leases}/locker-foreign-hold");
-    let now = jiff::Timestamp::now();
-    let lease = json!({
-        "apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
-        "metadata": { "name": "locker-foreign-hold", "namespace": "kube-system" },
-        "spec": {
-            "holderIdentity": "cloud-controller-manager", "leaseDurationSeconds": 900,
-            "acquireTime": format!("{now:.6}"), "renewTime": format!("{now:.6}"),
-        },
-    });
-    story.api.create(leases, &lease).await;
-    let controller = story.start_controller(Flags::default()).await;
-    eventually("a write waits for the Lease", PATIENCE, || async {
-        let status = controller.get("/api/v1/status").await?;
-        let lock = &status["sharedLease"];
-        if lock["state"] == "waiting" && lock["holder"] == "cloud-controller-manager" {
-            Ok(())
-        } else {
-            Err(status.to_string())
-        }
-    })
-    .await;
-    assert!(story.azure.puts().await.is_empty());
-    story.api.merge(&path, &json!({ "spec": { "holderIdentity": "" } })).await;
-    let released_us = story.azure.now_us();
-    story.holds("web-1", ["10.1.0.1"]).await;
-    let puts = story.azure.puts().await;
-    let waited = Duration::from_micros(puts[0].at_us.saturating_sub(released_us));
-    assert!(puts[0].at_us >= released_us && waited < Duration::from_secs(5), "{waited:?}");
-    story.end(controller).await;
 }
 
 fn start_manager(story: &Story<&'static kubernetes::Cluster>) -> CloudControllerManager {

@@ -81,14 +81,16 @@ impl Controller {
         }
         command.env("NO_PROXY", "127.0.0.1").env("no_proxy", "127.0.0.1").env("RUST_LOG", "info");
         command.env("POD_NAME", name).env("POD_NAMESPACE", replica.namespace);
-        let mut child = cluster.reaper().start(name, &mut command);
         let log = cluster.folder().join(format!("{name}.log"));
+        // A Pod's container that is started anew goes on in the same log.
+        let before = log_lines(&log).len();
+        let mut child = cluster.reaper().start(name, &mut command);
         let (health, admin) = eventually("the controller has its listeners", PATIENCE, || {
             let ended = child.try_wait().ok().flatten();
             let log = &log;
             async move {
                 assert!(ended.is_none(), "the controller ended with {ended:?}:\n{}", tail(log));
-                listeners(log).ok_or_else(|| tail(log))
+                listeners(log, before).ok_or_else(|| tail(log))
             }
         })
         .await;
@@ -197,9 +199,9 @@ fn settings(namespace: &str) -> Value {
 /// `guards.emptyConfirm` of the stories, in seconds.
 pub const EMPTY_CONFIRM_S: u64 = 3;
 
-/// The addresses of the listeners, which the controller logs when it has started.
-fn listeners(log: &Path) -> Option<(String, String)> {
-    let started = log_lines(log).into_iter().find(|line| line["message"] == "started")?;
+/// The addresses of the listeners, which the controller logs when it has started, after so many lines of the log.
+fn listeners(log: &Path, before: usize) -> Option<(String, String)> {
+    let started = log_lines(log).into_iter().skip(before).find(|line| line["message"] == "started")?;
     let address = |field: &str| started[field].as_str().map(str::to_owned);
     Some((address("health")?, address("admin")?))
 }

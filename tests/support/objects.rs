@@ -8,18 +8,16 @@ pub const ACCOUNT: &str = "azure-backend-pool-controller";
 /// The label of a story's nodes.
 pub const STORY: &str = "story";
 
-/// What the controller may do: these verbs and no others.
+/// What `docs/rbac.yaml` lets the controller do, as one ClusterRole: stories have Leases in namespaces of their own.
 pub fn cluster_role() -> Value {
+    let documents: Vec<Value> =
+        serde_saphyr::from_multiple(include_str!("../../docs/rbac.yaml")).expect("docs/rbac.yaml is YAML");
+    let rules: Vec<Value> =
+        documents.iter().filter_map(|document| document["rules"].as_array()).flatten().cloned().collect();
+    assert_eq!(rules.len(), 5, "the rules of the ClusterRole and of the Role");
     json!({
         "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": { "name": ACCOUNT },
-        "rules": [
-            { "apiGroups": [""], "resources": ["services", "nodes"], "verbs": ["list", "watch"] },
-            { "apiGroups": ["discovery.k8s.io"], "resources": ["endpointslices"], "verbs": ["list", "watch"] },
-            { "apiGroups": [""], "resources": ["events"], "verbs": ["create", "patch", "list"] },
-            { "apiGroups": ["coordination.k8s.io"], "resources": ["leases"],
-              "verbs": ["get", "create", "update", "list", "watch"] },
-            { "apiGroups": [""], "resources": ["configmaps"], "verbs": ["get", "create", "update"] },
-        ],
+        "rules": rules,
     })
 }
 

@@ -12,11 +12,9 @@ use azure_core::http::{ClientOptions, ExponentialRetryOptions, RetryOptions, Tra
 use azure_identity::{
     ClientAssertionCredentialOptions, WorkloadIdentityCredential, WorkloadIdentityCredentialOptions,
 };
+use pool_core::machine::Now;
 
-use azure_core::time::OffsetDateTime;
-use tokio::time::Instant;
-
-use crate::settings::Identity;
+use crate::settings::{Clocks, Identity};
 
 /// How often a token is asked for again when the authority does not answer.
 const TOKEN_RETRIES: u32 = 2;
@@ -49,6 +47,7 @@ pub(crate) type Make = Box<dyn Fn() -> azure_core::Result<Arc<dyn TokenCredentia
 /// hangs or fails, the old token is given out meanwhile.
 pub(crate) struct Renewable {
     make: Make,
+    clocks: Clocks,
     current: ArcSwap<Current>,
 }
 
@@ -57,7 +56,8 @@ struct Current {
     credential: Arc<dyn TokenCredential>,
     last: ArcSwapOption<AccessToken>,
     /// When a refresh brought nothing.
-    failed: ArcSwapOption<Instant>,
+    failed: ArcSwapOption<Now>,
+    clocks: Clocks,
 }
 
 impl Renewable {
@@ -65,6 +65,7 @@ impl Renewable {
     pub(crate) fn new(
         identity: &Identity,
         transport: &Transport,
+        clocks: Clocks,
     ) -> azure_core::Result<Option<Arc<Renewable>>> {
         match identity {
             Identity::Anonymous => Ok(None),
@@ -84,37 +85,44 @@ impl Renewable {
                     let made: Arc<dyn TokenCredential> = WorkloadIdentityCredential::new(Some(options))?;
                     Ok(made)
                 };
-                Ok(Some(Arc::new(Renewable::made_by(Box::new(make))?)))
+                Ok(Some(Arc::new(Renewable::made_by(Box::new(make), clocks)?)))
             }
         }
     }
 
     /// One that gets its credentials from here.
-    pub(crate) fn made_by(make: Make) -> azure_core::Result<Renewable> {
-        let current = ArcSwap::from_pointee(Current::new(make()?));
-        Ok(Renewable { make, current })
+    pub(crate) fn made_by(make: Make, clocks: Clocks) -> azure_core::Result<Renewable> {
+        let current = ArcSwap::from_pointee(Current::new(make()?, clocks.clone()));
+        Ok(Renewable { make, clocks, current })
     }
 
     /// Begins the credential anew; the old one stays when that fails.
     pub(crate) fn renew(&self) -> azure_core::Result<()> {
-        self.current.store(Arc::new(Current::new((self.make)()?)));
+        self.current.store(Arc::new(Current::new((self.make)()?, self.clocks.clone())));
         Ok(())
     }
 }
 
 impl Current {
-    fn new(credential: Arc<dyn TokenCredential>) -> Current {
-        Current { credential, last: ArcSwapOption::empty(), failed: ArcSwapOption::empty() }
+    fn new(credential: Arc<dyn TokenCredential>, clocks: Clocks) -> Current {
+        Current { credential, last: ArcSwapOption::empty(), failed: ArcSwapOption::empty(), clocks }
     }
 
     /// The last token, if it is good for longer than this.
     fn good_for(&self, span: Duration) -> Option<AccessToken> {
         let last = self.last.load_full()?;
-        (last.expires_on > OffsetDateTime::now_utc() + span).then(|| (*last).clone())
+        let left =
+            last.expires_on.unix_timestamp_nanos() / 1_000 - i128::from(self.clocks.wall().as_micros());
+        (left > i128::try_from(span.as_micros()).unwrap_or(i128::MAX)).then(|| (*last).clone())
     }
 
     fn rests(&self) -> bool {
-        self.failed.load().as_ref().is_some_and(|failed| failed.elapsed() < REST)
+        self.failed.load().as_ref().is_some_and(|failed| self.clocks.now().since(**failed) < REST)
+    }
+
+    /// A refresh has brought nothing.
+    fn note_failure(&self) {
+        self.failed.store(Some(Arc::new(self.clocks.now())));
     }
 
     /// Asks the SDK, which answers from its cache unless the token is about to expire.
@@ -127,11 +135,11 @@ impl Current {
                 Ok(token)
             }
             Ok(Err(error)) => {
-                self.failed.store(Some(Arc::new(Instant::now())));
+                self.note_failure();
                 Err(error)
             }
             Err(elapsed) => {
-                self.failed.store(Some(Arc::new(Instant::now())));
+                self.note_failure();
                 Err(Error::with_error(ErrorKind::Credential, elapsed, "no token in time"))
             }
         }
@@ -186,7 +194,7 @@ impl TokenCredential for Renewable {
             }
             Ok(Err(_)) => Ok(old),
             Err(_) => {
-                current.failed.store(Some(Arc::new(Instant::now())));
+                current.note_failure();
                 tracing::debug!("a new token does not come; the old one is used on");
                 Ok(old)
             }

@@ -26,7 +26,7 @@ mod url;
 
 pub use client::{Answered, Client};
 pub use headroom::Headroom;
-pub use settings::{Identity, SetUpError, Settings, Timeouts};
+pub use settings::{Clocks, Identity, SetUpError, Settings, Timeouts};
 
 #[cfg(test)]
 mod tests;

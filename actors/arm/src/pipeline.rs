@@ -17,10 +17,10 @@ pub(crate) fn build(
     gates: &Arc<Gates>,
     transport: Transport,
 ) -> Result<Pipeline, SetUpError> {
-    let credential =
-        Renewable::new(&settings.identity, &transport).map_err(|source| SetUpError::Credential { source })?;
-    let permit: Arc<dyn Policy> = Arc::new(PermitPolicy::new(Arc::clone(&settings.now)));
-    let gate = GatePolicy::new(Arc::clone(gates), Arc::clone(&settings.now));
+    let credential = Renewable::new(&settings.identity, &transport, settings.clocks.clone())
+        .map_err(|source| SetUpError::Credential { source })?;
+    let permit: Arc<dyn Policy> = Arc::new(PermitPolicy::new(Arc::clone(&settings.clocks.now)));
+    let gate = GatePolicy::new(Arc::clone(gates), Arc::clone(&settings.clocks.now));
     let mut per_try: Vec<Arc<dyn Policy>> = vec![Arc::new(gate), Arc::clone(&permit)];
     if let Some(credential) = credential {
         let scope = format!("{}/.default", settings.audience);

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use pool_core::machine::Now;
+use pool_core::machine::{Now, Wall};
 use url::{Host, Url};
 
 /// What a client is made of.
@@ -25,8 +25,33 @@ pub struct Settings {
     pub user_agent: String,
     /// How long the parts of a try may take.
     pub timeouts: Timeouts,
-    /// The clock on which permits and gates are compared.
+    /// What time is read from.
+    pub clocks: Clocks,
+}
+
+/// The clocks of the process, as the client reads them.
+#[derive(Clone)]
+pub struct Clocks {
+    /// The one on which permits and gates are compared; it goes on while the computer sleeps.
     pub now: Arc<dyn Fn() -> Now + Send + Sync>,
+    /// The wall clock, by which tokens expire.
+    pub wall: Arc<dyn Fn() -> Wall + Send + Sync>,
+}
+
+impl Clocks {
+    pub(crate) fn now(&self) -> Now {
+        (self.now)()
+    }
+
+    pub(crate) fn wall(&self) -> Wall {
+        (self.wall)()
+    }
+}
+
+impl fmt::Debug for Clocks {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Clocks")
+    }
 }
 
 impl fmt::Debug for Settings {

@@ -18,14 +18,17 @@ use azure_core::http::RawResponse;
 use azure_core::http::headers::Headers;
 use pool_core::arm::{ArmAnswer, Document, Edit, Failure, Permit, PoolRead};
 use pool_core::ids::{AttemptId, Epoch, LbName, PoolId, PoolName};
-use pool_core::machine::Now;
+use pool_core::machine::{Now, Wall};
 use url::Url;
 
 use crate::document::PoolDocument;
-use crate::{Identity, Settings, Timeouts};
+use crate::{Clocks, Identity, Settings, Timeouts};
 
 /// The moment at which the tests' clock stands.
 const NOW: Now = Now::from_millis(1_000_000);
+
+/// The wall time of that moment, 2026-01-01T00:00:00Z.
+const WALL: Wall = Wall::from_micros(1_767_225_600_000_000);
 
 fn settings(endpoint: &str) -> Settings {
     Settings {
@@ -36,7 +39,7 @@ fn settings(endpoint: &str) -> Settings {
         audience: "https://management.azure.com".to_owned(),
         user_agent: "azure-backend-pool-controller/test".to_owned(),
         timeouts: Timeouts::default(),
-        now: Arc::new(|| NOW),
+        clocks: Clocks { now: Arc::new(|| NOW), wall: Arc::new(|| WALL) },
     }
 }
 

@@ -227,6 +227,18 @@ pub struct LbFacts {
     pub rules: Vec<RuleFacts>,
 }
 
+impl LbFacts {
+    /// Whether the last operation on it and on each of its pools has ended well.
+    #[must_use]
+    pub fn has_succeeded(&self) -> bool {
+        let succeeded = |provisioning| match provisioning {
+            Provisioning::Succeeded => true,
+            Provisioning::Updating | Provisioning::Failed | Provisioning::Unknown => false,
+        };
+        succeeded(self.provisioning) && self.pools.iter().all(|pool| succeeded(pool.provisioning))
+    }
+}
+
 /// What ARM, or the way to it, answered.
 #[derive(Clone, Debug)]
 pub enum ArmAnswer {

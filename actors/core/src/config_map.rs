@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use crate::arm::Document;
 use crate::machine::{Now, Wall};
-use crate::object::ResourceVersion;
+use crate::object::{RequestFailure, ResourceVersion};
 
 /// Our ConfigMap as it was seen.
 #[derive(Clone, Debug)]
@@ -79,14 +79,5 @@ pub enum ConfigMapAnswer {
     /// Somebody else wrote it first, or it exists already.
     Conflict,
     /// The request failed, or its answer was lost: a write may have been carried out all the same.
-    Failed(ConfigMapFailure),
-}
-
-/// Why a request about it failed.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum ConfigMapFailure {
-    /// 401 or 403.
-    Denied(Arc<str>),
-    /// Any other answer, no connection, no answer in time.
-    Other(Arc<str>),
+    Failed(RequestFailure),
 }

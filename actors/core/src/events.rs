@@ -231,10 +231,7 @@ impl Emitter {
     /// What waits when a term ends is dropped: what of it lasts is told again in the next one, by whoever leads then. The
     /// end of a term may not be heard of before the next one begins; a renewal changes nothing.
     fn on_standing(&mut self, standing: Standing, out: &mut Vec<Out>) {
-        let term = match standing {
-            Standing::Leading { epoch, .. } => Some(epoch),
-            Standing::Standby => None,
-        };
+        let term = standing.term();
         if std::mem::replace(&mut self.term, term) == term {
             return;
         }

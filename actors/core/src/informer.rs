@@ -108,9 +108,10 @@ pub enum Out {
     /// To the Directory, after all facts that rest on them: the most recent lists of all kinds that this term needs
     /// were taken in (W8). Terms rise; one whose Leader has moved on may still be named.
     Confirmed(Epoch),
-    /// To the writer: whether a Service without loadBalancerClass became LoadBalancer less than 10 minutes ago and
-    /// lacks ingress (W7).
-    AwaitingIngress(bool),
+    /// To the writer: the number of the last Service that began to lack ingress, of those that lack it now, have no
+    /// loadBalancerClass, and became LoadBalancer less than 10 minutes ago; `None`: there is none. Each has a number
+    /// of its own, and a later one a higher number, from 1 (W7).
+    AwaitingIngress(Option<u64>),
     /// To the watcher of this kind, which shows it: how many objects are held.
     Cached(Kind, usize),
     /// To the watcher of this kind: what came is refused; list most recent data again.
@@ -267,7 +268,9 @@ impl Machine for Informer {
         if !std::mem::replace(&mut self.said_synced, true) {
             out.push(Out::Synced);
         }
-        out.extend(self.cache.awaiting.news(now).map(Out::AwaitingIngress));
+        if self.cache.awaiting.has_news(now) {
+            out.push(Out::AwaitingIngress(self.cache.awaiting.newest()));
+        }
         let confirmed = self.confirmed();
         if let Some(term) = confirmed.filter(|_| self.said_confirmed < confirmed) {
             self.said_confirmed = confirmed;

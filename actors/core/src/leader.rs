@@ -126,8 +126,11 @@ pub struct Leader {
     calls: u64,
     /// How many terms this process has won.
     terms: u64,
-    /// Whether a term of this process was opened, and nobody else has held the Lease since.
+    /// Whether a term of this process was opened, and the Lease was ours whenever it was seen since: then nobody else has
+    /// held it, for whoever takes it has seen it.
     confirmed: bool,
+    /// Writes of the Lease that somebody else came before, one after another.
+    conflicts: u32,
     sight: Sight,
     /// The newest gate times, to be noted in the Lease.
     gates: GateTimes,
@@ -181,6 +184,7 @@ impl Leader {
             calls: 0,
             terms: 0,
             confirmed: false,
+            conflicts: 0,
             gates: GateTimes::default(),
             ending: Ending::Not,
             last_error: None,
@@ -242,11 +246,9 @@ impl Leader {
     }
 
     /// A term begins: the Lease has become ours with a request that was sent at `sent`.
-    /// `from_us`: nobody else has held it since it was ours.
-    fn win(&mut self, now: Now, sent: Now, from_us: bool, out: &mut Vec<Out>) {
+    fn win(&mut self, now: Now, sent: Now, out: &mut Vec<Out>) {
         self.renewed = Some(sent);
         self.terms += 1;
-        self.confirmed &= from_us;
         self.epoch = Epoch(self.epoch.0.max(self.sight.transitions()) + 1);
         let until = self.sight.quiet_at();
         if until > now {

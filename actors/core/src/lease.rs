@@ -9,7 +9,12 @@ use std::time::Duration;
 
 use crate::arm::Document;
 use crate::machine::Now;
-use crate::object::ResourceVersion;
+use crate::object::{RequestFailure, ResourceVersion};
+
+/// How long after the time that it was asked for a watch of a Lease is waited for. The port itself waits for the
+/// beginning of the answer ([`crate::object::ANSWER_WITHIN`]), rounds the time up to whole seconds, and lets the
+/// server be 2 s late: 8 s.
+pub const WATCH_MARGIN: Duration = Duration::from_secs(10);
 
 /// Which Lease.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -109,14 +114,5 @@ pub enum LeaseAnswer {
     /// Nothing has changed while it was watched.
     Unchanged,
     /// The request failed, or its answer was lost: a write may have been carried out all the same.
-    Failed(LeaseFailure),
-}
-
-/// Why a request about a Lease failed.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum LeaseFailure {
-    /// 401 or 403.
-    Denied(Arc<str>),
-    /// Any other answer, no connection, no answer in time; a watch whose version is too old.
-    Other(Arc<str>),
+    Failed(RequestFailure),
 }

@@ -50,6 +50,38 @@ impl ResourceVersion {
     }
 }
 
+/// How long the kubernetes port waits for the answer to one request about a Lease or our ConfigMap, from its sending
+/// to the last byte.
+///
+/// W8's figures leave room for it: a leader asks again 5 s after its last renewal was sent, and may fail three times
+/// until no PUT is sent any more (45 s less 25 s), five times until it stands by (30 s). W7's too: writes may start for
+/// 20 s (`lease.maxHold`) from the sending of the request that takes the shared Lease, and one that is answered at
+/// the last moment leaves 15 s of them.
+pub const ANSWER_WITHIN: Duration = Duration::from_secs(5);
+
+/// How long a machine waits for the port's answer to such a request: longer than the port takes, so that this is
+/// for answers alone that were lost within the process.
+pub const GIVE_UP_AFTER: Duration = Duration::from_secs(6);
+
+/// Why a request about a Lease or our ConfigMap failed. A write may have been carried out all the same.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum RequestFailure {
+    /// 401 or 403; the text says it in the server's words.
+    Denied(Arc<str>),
+    /// Any other answer, no connection, no answer in time; the text says which.
+    Other(Arc<str>),
+}
+
+impl RequestFailure {
+    /// What people are told of it.
+    #[must_use]
+    pub fn into_why(self) -> Arc<str> {
+        match self {
+            RequestFailure::Denied(why) | RequestFailure::Other(why) => why,
+        }
+    }
+}
+
 /// `spec.type` of a Service, as far as it matters.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ServiceType {

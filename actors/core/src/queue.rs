@@ -428,19 +428,19 @@ impl PoolQueue {
         self.ready_at().map(|at| at.max(closes).max(self.waiting.changes.since().unwrap_or(Now::ZERO)))
     }
 
-    /// When a pool at rest is compared by the clock (Q6, Q8).
+    /// When a pool at rest is compared by the clock; `None` while it was last seen right: the next look at it at rest
+    /// says so for good (Q6, Q8).
     fn compare_at(&self) -> Option<Now> {
-        if !matches!(self.phase, Phase::Quiet) {
+        let (Phase::Quiet, Some(content)) = (&self.phase, &self.content) else {
+            return None;
+        };
+        if content.is_right(&self.assignment.as_ref()?.level) {
             return None;
         }
         match &self.rest {
             Rest::Failed(failed) => failed.compare_at,
             Rest::Left(left) => left.until,
-            Rest::Backoff(backoff) => {
-                let content = self.content.as_ref().filter(|content| content.certain)?;
-                let wrong = !content.is_right(&self.assignment.as_ref()?.level);
-                wrong.then_some(backoff.until)
-            }
+            Rest::Backoff(backoff) => content.certain.then_some(backoff.until),
             Rest::Unknown | Rest::Right | Rest::Gone | Rest::Withheld { .. } => None,
         }
     }

@@ -101,14 +101,14 @@ pub enum What {
         /// All of them.
         services: Vec<ServiceKey>,
     },
-    /// ARM keeps losing writes of the pool; it is left for a while (W2).
+    /// ARM has lost a write of the pool; where that goes on, it is left for a while (W2).
     WritesLost {
         /// The pool.
         pool: PoolId,
         /// How many were lost since the start of the process.
         writes: u64,
-        /// How long it is left, as far as no Service changes.
-        left_for: std::time::Duration,
+        /// How long it is left, as far as no Service changes; `None`: it is written again as soon as any change is.
+        left_for: Option<std::time::Duration>,
     },
     /// Writes wait because the same fault has hit several pools (W10).
     Blocked {
@@ -116,6 +116,13 @@ pub enum What {
         fault: Arc<str>,
         /// The load balancer that is blocked; `None`: all of them.
         lb: Option<LbName>,
+    },
+    /// Writes have waited for the shared Lease, which somebody holds who is not known (W7).
+    LeaseHeld {
+        /// By which name.
+        holder: Arc<str>,
+        /// Whether that is our own.
+        namesake: bool,
     },
     /// Somebody else keeps adding members that nothing asks for; they are left for a while (W11).
     Fight {

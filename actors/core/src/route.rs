@@ -281,8 +281,8 @@ fn from_informer(said: informer::Out, deliver: &mut impl FnMut(Delivery)) {
             deliver(Delivery::Board(board::In::ListsSynced));
         }
         informer::Out::Confirmed(epoch) => deliver(Delivery::Directory(directory::In::Confirmed(epoch))),
-        informer::Out::AwaitingIngress(any) => {
-            deliver(Delivery::Writer(writer::In::AwaitingIngress(any)));
+        informer::Out::AwaitingIngress(newest) => {
+            deliver(Delivery::Writer(writer::In::AwaitingIngress(newest)));
         }
         informer::Out::Cached(kind, count) => deliver(Delivery::Watcher(kind, watch::In::Cached(count))),
         informer::Out::Relist(kind, reason) => deliver(Delivery::Watcher(kind, watch::In::Relist(reason))),

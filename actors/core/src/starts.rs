@@ -10,6 +10,10 @@
 //! has removed the notes. Whoever cannot read or write the notes begins active after 10 s at most. What passive means
 //! for leadership is the Leader's business; the requests stand in `starts/asking.rs`, what a state of the ConfigMap
 //! says in `starts/notes.rs`.
+//!
+//! A4's letter makes a start passive at 3 notes, whoever left them. We depart from it, and count those of other names
+//! only from 9 on: a healthy replica of a rollout has a note too until it is 10 minutes old, and so has each that was
+//! killed with its Node, so that the fourth replica of a healthy rollout would find 3.
 
 mod asking;
 mod notes;

@@ -83,6 +83,11 @@ pub struct SharedLeaseView {
     pub state: &'static str,
     /// Who holds it, as last seen.
     pub holder: Option<Arc<str>>,
+    /// Who that is.
+    pub whose: Whose,
+    /// Since when it has been that holder's, as far as this process has seen; renewals do not count. `None` where nobody
+    /// holds it.
+    pub held_since: Option<Now>,
     /// Since when it is in that state.
     pub since: Now,
     /// When the state ends at the latest, if that is known.
@@ -91,6 +96,48 @@ pub struct SharedLeaseView {
     pub wanted_since: Option<Now>,
     /// What the last failed request said, until one succeeds.
     pub last_error: Option<Arc<str>>,
+}
+
+/// Whose the shared Lease is.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Whose {
+    /// It is not known yet.
+    Unknown,
+    /// Nobody holds it, or it does not exist.
+    Nobody,
+    /// This process, or another replica.
+    Us,
+    /// Somebody in our name who is none of our replicas: another installation, or a person.
+    Namesake,
+    /// The cloud-controller-manager.
+    CloudControllerManager,
+    /// Somebody in a name that is neither ours nor that of the cloud-controller-manager.
+    Stranger,
+}
+
+impl Whose {
+    /// Each of them.
+    pub const ALL: [Whose; 6] = [
+        Whose::Unknown,
+        Whose::Nobody,
+        Whose::Us,
+        Whose::Namesake,
+        Whose::CloudControllerManager,
+        Whose::Stranger,
+    ];
+
+    /// The word for the admin API.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Whose::Unknown => "unknown",
+            Whose::Nobody => "nobody",
+            Whose::Us => "us",
+            Whose::Namesake => "namesake",
+            Whose::CloudControllerManager => "cloud_controller_manager",
+            Whose::Stranger => "stranger",
+        }
+    }
 }
 
 /// What start-up still waits for (D6).

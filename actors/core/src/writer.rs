@@ -1,11 +1,27 @@
-//! The one owner of writes to Azure: lanes, slots, gates, budget, and each write from its GET to its outcome
-//! (design.md W1-W9). What a pool must hold, and whether a failed attempt is followed by another one, is the pool's
-//! business.
+//! The one owner of writes to Azure: lanes, slots, the shared Lease, gates, budget, breaker, and each write from its
+//! GET to its outcome (design.md W1-W10). What a pool must hold, whether a failed attempt is followed by another one,
+//! and when members are left to somebody else (W11) is the pool's business.
 //!
-//! This file holds the machine and what it is told; a grant and the way of a write stand in `writer/progress.rs`,
-//! its waits in `writer/pause.rs`, its end in `writer/ending.rs`, the sending of calls and where answers go in
-//! `writer/traffic.rs`, what must be seen before the first write of a term in `writer/first_look.rs`, the Lease that
-//! it shares with the cloud-controller-manager in `writer/lease.rs`.
+//! This file holds the machine and what it is told. What stands where:
+//! - `standing`: whether this process may write, and until when (W8);
+//! - `slot`: a pool's place in its lane, membership and admin state apart, and what of an attempt waits there (W1);
+//! - `lane`: the order of the writes on one load balancer, and what keeps it closed (W1, W4, W6);
+//! - `choice`: which lane is granted next, and which of its slots (W1, W9, W10);
+//! - `progress`: the way of a write: grant, level, GET, PUT, polls (W1, W2);
+//! - `write`: one write on its way, its phase and the waits of that phase (W2);
+//! - `plan`: what one PUT must change, a pure function of its GET (W3);
+//! - `waits`: writes that wait without lane, Lease and turn (W2, W4);
+//! - `ending`: the end of a write, and what becomes of the lane (W2, W5);
+//! - `classify`: what follows from a failure (W5, W6);
+//! - `verify`: whether what was written is there (W2);
+//! - `first_look`: what must be seen in each term before the first write (W1, W2, W8);
+//! - `gate`: until when ARM asked us not to call (W6);
+//! - `lease`: the Lease that is shared with the cloud-controller-manager (W7, W8);
+//! - `budget`: how many calls may be made (W9);
+//! - `calls`: the calls under way, and the reads that wait for a token (W9);
+//! - `traffic`: the sending of calls through gates and budget, and where their answers go (W6, W9);
+//! - `breaker`: what stops when the same failure hits pool after pool (W10);
+//! - `shown`: what people see of it all.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -13,7 +29,7 @@ use std::time::Duration;
 
 use crate::arm::{ArmAnswer, ArmCall, Failure, FailureKind, LbFacts, RetryAfter};
 use crate::assignment::Observation;
-use crate::ids::{AttemptId, CallId, Epoch, LbName, NetworkId, NodeUid, PoolId};
+use crate::ids::{AttemptId, CallId, LbName, NetworkId, NodeUid, PoolId};
 use crate::lease::{GateTimes, LeaseAnswer, LeaseAsk};
 use crate::machine::{Machine, Now, earliest};
 use crate::queue::{Due, Outcome, Taken, Verdict};
@@ -35,6 +51,7 @@ pub mod plan;
 mod progress;
 mod shown;
 mod slot;
+mod standing;
 mod traffic;
 mod verify;
 mod waits;
@@ -50,6 +67,8 @@ use lease::SharedLease;
 use shown::Shown;
 use verify::Verifications;
 use write::{Phase, PollStep};
+
+pub use standing::Standing;
 
 /// What the writer is told once, at start.
 #[derive(Clone, Debug)]
@@ -140,27 +159,13 @@ pub enum In {
     Lease(CallId, LeaseAnswer),
     /// How many lock failures of the cloud-controller-manager were found; `None`: that could not be read.
     LockFailures(CallId, Option<u32>),
-    /// Whether a Service without loadBalancerClass became LoadBalancer less than 10 minutes ago and lacks ingress:
-    /// the cloud-controller-manager may be waiting (W7).
-    AwaitingIngress(bool),
+    /// The number of the last Service for whose ingress the cloud-controller-manager may be waiting, as the Informer
+    /// counts them; `None`: there is none (W7).
+    AwaitingIngress(Option<u64>),
     /// The gate times that a predecessor has noted (W8).
     Remembered(GateTimes),
     /// Nothing new is started; what is sent is waited for.
     Shutdown,
-}
-
-/// Whether this process may write.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Standing {
-    /// It may not.
-    Standby,
-    /// It may, in this term, until the permit time at the latest.
-    Leading {
-        /// The term.
-        epoch: Epoch,
-        /// Until when leadership is certain; [`Now::NEVER`] where nobody competes.
-        until: Now,
-    },
 }
 
 /// A pool's admin state is due.
@@ -344,19 +349,12 @@ impl Writer {
     }
 
     fn on_standing(&mut self, now: Now, standing: Standing, out: &mut Vec<Out>) {
-        let goes_on = match (self.standing, standing) {
-            (Standing::Standby, Standing::Standby) => true,
-            (Standing::Leading { epoch: old, .. }, Standing::Leading { epoch: new, .. }) => old == new,
-            (Standing::Standby, Standing::Leading { .. }) | (Standing::Leading { .. }, Standing::Standby) => {
-                false
-            }
-        };
-        self.standing = standing;
-        if !goes_on {
+        let before = std::mem::replace(&mut self.standing, standing);
+        if before.term() != standing.term() {
             self.close_eyes();
             self.interrupt_all(now, out);
             if let Some(lease) = &mut self.shared_lease {
-                lease.forfeit(now, standing != Standing::Standby, out);
+                lease.forfeit(now, standing.leads(), out);
             }
             self.verifications.clear();
             self.close_breaker(out);
@@ -378,22 +376,9 @@ impl Writer {
         }
     }
 
-    /// Until when this process may send a PUT; `None`: it may not write (W8).
-    fn send_before(&self) -> Option<Now> {
-        match self.standing {
-            Standing::Standby => None,
-            Standing::Leading { until: Now::NEVER, .. } => Some(Now::NEVER),
-            Standing::Leading { until, .. } => Some(until.minus(PERMIT_MARGIN)),
-        }
-    }
-
     /// Whether an attempt belongs to the present term of a process that goes on.
     fn is_current(&self, attempt: AttemptId) -> bool {
-        self.life == Life::Running
-            && match self.standing {
-                Standing::Standby => false,
-                Standing::Leading { epoch, .. } => epoch == attempt.epoch,
-            }
+        self.life == Life::Running && self.standing.term() == Some(attempt.epoch)
     }
 
     /// Brings timers, totals and the set of ready lanes up to a lane's state, and drops a lane with nothing in it.
@@ -528,9 +513,9 @@ impl Machine for Writer {
             In::Remembered(noted) => self.gates.remember(now, noted),
             In::Lease(call, answer) => self.on_lease(now, call, answer, out),
             In::LockFailures(call, count) => self.on_lock_failures(now, call, count, out),
-            In::AwaitingIngress(any) => {
+            In::AwaitingIngress(newest) => {
                 if let Some(lease) = &mut self.shared_lease {
-                    lease.on_awaiting_ingress(any);
+                    lease.on_awaiting_ingress(newest);
                 }
             }
         }

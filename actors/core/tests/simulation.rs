@@ -10,11 +10,18 @@
 //! One world in five plays `compatibility: upstream` (C2). There nothing but a change makes anything right; so when the
 //! faults have ended and everything has been seen again, every Service changes once, and that must arrive.
 //!
+//! What will ask for admin states (chapter 8) is not a machine yet: the world itself asks whoever leads. In some worlds
+//! a Down may go without the shared Lease; in some, processes crash as soon as they start, and the next one is passive;
+//! in some, people empty, rename or delete a Lease.
+//!
 //! **When everything must be right.** After the last fault, within 15 minutes: a take-over (75 s), the longest back-off
 //! of a pool (10 minutes: a comparison after failure, a fight, a pool that was not there), one look at everything (60 s)
-//! and one attempt (its window, its turn in a lane, the shared Lease, the operation) stand for the rest. What was seen
-//! is printed.
+//! and one attempt (its window, its turn in a lane, the shared Lease, the operation) stand for the rest. What a person
+//! has left behind comes first: somebody's name in the shared Lease lasts 15 minutes, notes that keep every process
+//! passive half an hour. What was seen is printed.
 
+#[path = "simulation/admin.rs"]
+mod admin;
 #[path = "simulation/azure.rs"]
 mod azure;
 #[path = "simulation/ccm.rs"]
@@ -31,6 +38,8 @@ mod decode;
 mod kubernetes;
 #[path = "simulation/leases.rs"]
 mod leases;
+#[path = "simulation/notes.rs"]
+mod notes;
 #[path = "simulation/plant.rs"]
 mod plant;
 #[path = "simulation/play.rs"]
@@ -66,6 +75,10 @@ use play::{Failed, Played, duty, play, shrink, size_of};
 const SEEDS: u64 = 200;
 /// How many worlds are looked at for how the shared Lease is shared.
 const DUTY_SEEDS: u64 = 4;
+/// For how many seconds the shared Lease may be ours in one piece (W7).
+const LONGEST_PIECE_S: u64 = 60;
+/// How long a request about a Lease may be under way, in seconds, where nothing is wrong.
+const ON_ITS_WAY_S: u64 = 1;
 /// Within how many seeds a planted bug must be found.
 const SEEDS_PER_PLANT: u64 = 200;
 
@@ -155,10 +168,14 @@ fn w7_the_shared_lease_is_ours_for_half_of_the_time_at_most_and_nobody_is_starve
     for seed in 0..DUTY_SEEDS {
         let duty = duty(seed).unwrap_or_else(|why| panic!("seed {seed}: {why}"));
         println!("seed {seed}: {duty:?}");
+        // Our part: never for longer than this in one piece, then left to others for at least as long as it was
+        // ours, and so never for more than half of the time.
+        assert!(duty.longest <= LONGEST_PIECE_S + ON_ITS_WAY_S, "seed {seed}: {duty:?}");
+        assert!(duty.too_soon <= ON_ITS_WAY_S, "seed {seed}, {:?}: {duty:?}", duty.worst);
         assert!(2 * duty.held.0 <= duty.watched, "seed {seed}: {duty:?}");
-        assert!(duty.longest <= 61, "seed {seed}: {duty:?}");
-        // What it waits of its own accord, and what it may be made to wait.
-        assert!(duty.without <= 60 + LONGEST_RETRY_US / 1_000_000, "seed {seed}: {duty:?}");
+        // The other's part: when it has found the Lease taken, it comes again after a wait of its own.
+        let its_own_wait = LONGEST_RETRY_US / 1_000_000;
+        assert!(duty.without <= LONGEST_PIECE_S + its_own_wait, "seed {seed}: {duty:?}");
         puts += duty.puts;
     }
     assert!(puts > 10 * DUTY_SEEDS, "{puts} PUTs: nobody wanted the Lease");

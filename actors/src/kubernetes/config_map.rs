@@ -3,27 +3,18 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Duration;
 
-use http::{Method, StatusCode};
 use jiff::Timestamp;
-use kube::Client;
 use pool_core::arm::Document;
 use pool_core::config_map::{
-    ConfigMapAnswer, ConfigMapAsk, ConfigMapEdit, ConfigMapFacts, ConfigMapFailure, Text, Value as Written,
+    ConfigMapAnswer, ConfigMapAsk, ConfigMapEdit, ConfigMapFacts, Text, Value as Written,
 };
 use pool_core::machine::Wall;
-use pool_core::object::ResourceVersion;
+use pool_core::object::{RequestFailure, ResourceVersion};
 use serde_json::{Map, Value, json};
 
-use super::Place;
-use super::exchange::exchange;
-use super::follow::{escaped, status_text};
-use crate::azure::Effects;
+use super::exchange::{Answered, Exchange, Place};
 use crate::clock::Clock;
-
-/// How long a request may take.
-const ANSWER_WITHIN: Duration = Duration::from_secs(5);
 
 /// A ConfigMap as the API server has sent it, or one that is to be created.
 struct ConfigMapDocument(Map<String, Value>);
@@ -31,93 +22,36 @@ struct ConfigMapDocument(Map<String, Value>);
 /// Carries out requests about our ConfigMap.
 #[derive(Clone)]
 pub(super) struct Requests {
-    pub(super) client: Client,
+    pub(super) exchange: Exchange,
     pub(super) clock: Clock,
-    pub(super) effects: Effects,
-    pub(super) place: Place,
 }
 
 impl Requests {
     /// Carries out one request; every failure is an answer too.
     pub(super) async fn carry_out(&self, ask: ConfigMapAsk) -> ConfigMapAnswer {
-        let done = tokio::time::timeout(ANSWER_WITHIN, self.attempt(ask)).await;
-        let done = done.unwrap_or_else(|_| Err(other("the API server did not answer within 5 s")));
-        done.unwrap_or_else(ConfigMapAnswer::Failed)
+        self.attempt(ask).await.unwrap_or_else(ConfigMapAnswer::Failed)
     }
 
-    async fn attempt(&self, ask: ConfigMapAsk) -> Result<ConfigMapAnswer, ConfigMapFailure> {
-        match ask {
-            ConfigMapAsk::Get => {
-                let (status, body) = self.exchange(Method::GET, self.object(), Vec::new()).await?;
-                match status {
-                    StatusCode::NOT_FOUND => Ok(ConfigMapAnswer::Absent),
-                    _ => self.judge(status, &body),
-                }
-            }
+    async fn attempt(&self, ask: ConfigMapAsk) -> Result<ConfigMapAnswer, RequestFailure> {
+        let answered = match ask {
+            ConfigMapAsk::Get => self.exchange.read().await,
             ConfigMapAsk::Create(edit) => {
-                let body = ConfigMapDocument::new(&self.place).edited(&edit, self.clock);
-                self.write(Method::POST, self.collection(), body).await
+                let new = ConfigMapDocument::new(&self.exchange.place);
+                self.exchange.create(new.edited(&edit, self.clock)).await
             }
             ConfigMapAsk::Replace(seen, edit) => {
                 let document = seen.document.get::<ConfigMapDocument>();
-                let document = document
-                    .ok_or_else(|| other("the document of the ConfigMap was not read by this port"))?;
-                self.write(Method::PUT, self.object(), document.edited(&edit, self.clock)).await
+                let document = document.ok_or_else(|| self.exchange.foreign())?;
+                self.exchange.replace(document.edited(&edit, self.clock)).await
             }
-        }
-    }
-
-    fn collection(&self) -> String {
-        format!("/api/v1/namespaces/{}/configmaps", escaped(&self.place.namespace))
-    }
-
-    fn object(&self) -> String {
-        format!("{}/{}", self.collection(), escaped(&self.place.name))
-    }
-
-    async fn write(
-        &self,
-        method: Method,
-        path: String,
-        body: Vec<u8>,
-    ) -> Result<ConfigMapAnswer, ConfigMapFailure> {
-        match self.effects {
-            Effects::Carried => {}
-            // The machines do not ask; this is the last place where it can be made certain (C4).
-            Effects::Withheld => return Err(other("a dry run writes no ConfigMap")),
-        }
-        let creates = method == Method::POST;
-        let (status, body) = self.exchange(method, path, body).await?;
-        match status {
-            StatusCode::CONFLICT => Ok(ConfigMapAnswer::Conflict),
-            // Of a creation it says that there is no such namespace.
-            StatusCode::NOT_FOUND if !creates => Ok(ConfigMapAnswer::Absent),
-            _ => self.judge(status, &body),
-        }
-    }
-
-    async fn exchange(
-        &self,
-        method: Method,
-        path: String,
-        body: Vec<u8>,
-    ) -> Result<(StatusCode, Vec<u8>), ConfigMapFailure> {
-        exchange(&self.client, method, path, body).await.map_err(|why| other(&why))
-    }
-
-    fn judge(&self, status: StatusCode, body: &[u8]) -> Result<ConfigMapAnswer, ConfigMapFailure> {
-        if status.is_success() {
-            let value = serde_json::from_slice(body).map_err(|error| other(&error.to_string()))?;
-            let facts =
-                facts(value, self.clock).map_err(|why| other(&format!("ConfigMap {}: {why}", self.place)))?;
-            return Ok(ConfigMapAnswer::Seen(Arc::new(facts)));
-        }
-        let said = status_text(status, body);
-        match status {
-            StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => {
-                Err(ConfigMapFailure::Denied(Arc::from(said)))
+        };
+        match answered? {
+            Answered::Object(value) => {
+                let facts = facts(value, self.clock).map_err(|why| self.exchange.unusable(why))?;
+                Ok(ConfigMapAnswer::Seen(Arc::new(facts)))
             }
-            _ => Err(other(&said)),
+            Answered::Absent => Ok(ConfigMapAnswer::Absent),
+            Answered::Conflict => Ok(ConfigMapAnswer::Conflict),
         }
     }
 }
@@ -174,10 +108,6 @@ impl ConfigMapDocument {
         }
         Value::Object(whole).to_string().into_bytes()
     }
-}
-
-fn other(why: &str) -> ConfigMapFailure {
-    ConfigMapFailure::Other(Arc::from(why))
 }
 
 #[cfg(test)]

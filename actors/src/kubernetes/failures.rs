@@ -5,13 +5,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use http::{StatusCode, header};
+use http::Method;
 use jiff::{SignedDuration, Timestamp};
 use kube::Client;
-use kube::client::Body;
+use pool_core::object::RequestFailure;
 use serde::Deserialize;
 
-use super::follow::{chain, escaped, status_text};
+use super::exchange::{exchange, other, refusal};
+use super::follow::escaped;
 
 /// How long the whole count may take.
 const WITHIN: Duration = Duration::from_secs(10);
@@ -31,15 +32,6 @@ pub(super) struct Counter {
     denied: Arc<AtomicBool>,
 }
 
-/// Why they cannot be counted.
-#[derive(Debug, thiserror::Error)]
-enum Failure {
-    #[error("{0}")]
-    Denied(String),
-    #[error("{0}")]
-    Other(String),
-}
-
 impl Counter {
     /// One that reads through this client.
     pub(super) fn new(client: Client) -> Counter {
@@ -54,12 +46,13 @@ impl Counter {
                 self.denied.store(false, Ordering::Relaxed);
                 return Some(count);
             }
-            Ok(Err(Failure::Denied(why))) if !self.denied.swap(true, Ordering::Relaxed) => {
+            Ok(Err(RequestFailure::Denied(why))) if !self.denied.swap(true, Ordering::Relaxed) => {
                 let remedy = "let the service account list events in all namespaces; until then the shared Lease is \
                               left to others after each hold";
                 tracing::warn!(%why, remedy, "the API server does not let lock failures be counted");
             }
-            Ok(Err(why)) => {
+            Ok(Err(failure)) => {
+                let why = failure.into_why();
                 tracing::debug!(%why, "the lock failures of the cloud-controller-manager cannot be counted");
             }
             Err(_) => {
@@ -70,7 +63,7 @@ impl Counter {
     }
 }
 
-async fn pages(client: &Client, since: Timestamp) -> Result<u32, Failure> {
+async fn pages(client: &Client, since: Timestamp) -> Result<u32, RequestFailure> {
     let (mut count, mut next) = (0_u32, String::new());
     for _ in 0..PAGES {
         let page = read(client, &next).await?;
@@ -82,33 +75,23 @@ async fn pages(client: &Client, since: Timestamp) -> Result<u32, Failure> {
         }
     }
     match count {
-        0 => Err(Failure::Other("none among the first pages, and there are more".to_owned())),
+        0 => Err(other("none among the first pages, and there are more")),
         _ => Ok(count),
     }
 }
 
-async fn read(client: &Client, next: &str) -> Result<Page, Failure> {
+async fn read(client: &Client, next: &str) -> Result<Page, RequestFailure> {
     let mut path =
         format!("/api/v1/events?fieldSelector=involvedObject.kind%3DService%2Ctype%3DWarning&limit={PAGE}");
     if !next.is_empty() {
         path.push_str("&continue=");
         path.push_str(&escaped(next));
     }
-    let request = http::Request::get(path)
-        .header(header::ACCEPT, "application/json")
-        .body(Body::empty())
-        .map_err(|error| Failure::Other(chain(&error)))?;
-    let answer = client.send(request).await.map_err(|error| Failure::Other(chain(&error)))?;
-    let status = answer.status();
-    let body = answer.into_body().collect_bytes().await.map_err(|error| Failure::Other(chain(&error)))?;
+    let (status, body) = exchange(client, Method::GET, path, Vec::new()).await?;
     if !status.is_success() {
-        let said = status_text(status, &body);
-        return Err(match status {
-            StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => Failure::Denied(said),
-            _ => Failure::Other(said),
-        });
+        return Err(refusal(status, &body));
     }
-    serde_json::from_slice(&body).map_err(|error| Failure::Other(error.to_string()))
+    serde_json::from_slice(&body).map_err(|error| other(&error.to_string()))
 }
 
 #[derive(Deserialize)]

@@ -11,8 +11,8 @@ use pool_core::events::{COMPONENT, Event, Place, PostFailure, Severity};
 use pool_core::report::Subject;
 use serde_json::{Value, json};
 
+use super::exchange;
 use super::follow::escaped;
-use super::lease;
 use crate::clock::Clock;
 
 /// How long one request may take.
@@ -34,7 +34,7 @@ pub struct Reporter {
 #[derive(Clone, Debug)]
 enum Itself {
     Pod(Pod),
-    Lease(lease::Place),
+    Lease(exchange::Place),
 }
 
 /// The Pod that this process runs in.
@@ -59,7 +59,7 @@ impl Pod {
 impl Reporter {
     /// What this process tells of itself is attached to its Pod, or where that is not known to our own Lease.
     #[must_use]
-    pub fn new(pod: Option<Pod>, own: &lease::Place, clock: Clock) -> Reporter {
+    pub fn new(pod: Option<Pod>, own: &exchange::Place, clock: Clock) -> Reporter {
         let instance = pod.as_ref().map_or_else(|| Arc::from(""), |pod| Arc::clone(&pod.name));
         let itself = pod.map_or_else(|| Itself::Lease(own.clone()), Itself::Pod);
         Reporter { instance, itself, start: clock.wall().as_nanosecond() }
@@ -95,7 +95,7 @@ fn involved(subject: &Subject, reporter: &Reporter) -> Involved {
                 });
                 (&**namespace, &**name, object)
             }
-            Itself::Lease(lease::Place { namespace, name }) => {
+            Itself::Lease(exchange::Place { namespace, name }) => {
                 let object = json!({
                     "apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "namespace": &**namespace,
                     "name": &**name,

@@ -60,7 +60,8 @@ impl Handler<Deliver> for Sink {
     }
 }
 
-fn board_of_sinks(slow: Duration) -> (Arc<Switchboard>, mpsc::UnboundedReceiver<Delivery>) {
+/// A board at whose every end the same sink stands, that takes this long for each delivery.
+pub(crate) fn board_of_sinks(slow: Duration) -> (Arc<Switchboard>, mpsc::UnboundedReceiver<Delivery>) {
     let (heard, hears) = mpsc::unbounded_channel();
     let sink = Sink { heard, slow }.start().recipient::<Deliver>();
     let all = || sink.clone();

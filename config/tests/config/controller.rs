@@ -142,6 +142,11 @@ fn c1_wrong_settings_are_refused_with_field_finding_and_remedy() {
              write a duration from 100ms to 1m",
         ),
         (
+            "lease: {maxHold: 5s}",
+            "controller.yaml:1: lease.maxHold: found the text \"5s\", expected a duration from 6s to 30s; \
+             write a duration from 6s to 30s",
+        ),
+        (
             "writer:\n  etagRounds: 0",
             "controller.yaml:2: writer.etagRounds: found the number 0, expected a whole number from 1 to 10; \
              write a whole number from 1 to 10, without quotes",

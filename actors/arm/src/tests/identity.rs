@@ -11,9 +11,9 @@ use pool_core::machine::Now;
 use url::Url;
 
 use super::server::{Detour, Reply, Server, reply};
-use super::{NOW, document, failure, permit, pool_id, pool_read, settings};
+use super::{NOW, WALL, document, failure, permit, pool_id, pool_read, settings};
 use crate::transport::HttpTransport;
-use crate::{Client, Identity, Settings};
+use crate::{Client, Clocks, Identity, Settings};
 
 pub(super) const POOL: &str = r#"{"properties":{"loadBalancerBackendAddresses":[]}}"#;
 const CHALLENGE: &str = "www-authenticate: Bearer authorization_uri=\"https://login.test\"\r\n";
@@ -48,7 +48,10 @@ pub(super) async fn fixture(replies: Vec<Reply>, assertion: &str, token_takes: D
             authority_host: "https://login.test".to_owned(),
         },
         audience: "https://management.test".to_owned(),
-        now: Arc::new(move || Now::from_micros(read.load(Ordering::SeqCst))),
+        clocks: Clocks {
+            now: Arc::new(move || Now::from_micros(read.load(Ordering::SeqCst))),
+            wall: Arc::new(|| WALL),
+        },
         ..settings(&server.endpoint())
     };
     let plain = super::settings(&server.endpoint());

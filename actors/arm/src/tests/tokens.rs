@@ -6,16 +6,19 @@ use std::time::Duration;
 
 use azure_core::credentials::{AccessToken, Secret, TokenCredential, TokenRequestOptions};
 use azure_core::error::{Error, ErrorKind};
-use azure_core::time::{Duration as Span, OffsetDateTime};
+use azure_core::time::OffsetDateTime;
+use pool_core::machine::Wall;
 use tokio::time::Instant;
 
+use super::{NOW, WALL};
+use crate::Clocks;
 use crate::credential::Renewable;
 
 /// What an authority does when it is asked.
 #[derive(Clone, Copy)]
 enum Does {
     /// It gives a token that is good for so many seconds.
-    Give(i64),
+    Give(u64),
     /// It refuses.
     Refuse,
     /// It says nothing for so many seconds, and then gives a token that is good for an hour.
@@ -23,6 +26,7 @@ enum Does {
 }
 
 struct Authority {
+    clocks: Clocks,
     does: &'static [Does],
     asked: Arc<AtomicU32>,
 }
@@ -49,7 +53,9 @@ impl TokenCredential for Authority {
                 3_600
             }
         };
-        let expires_on = OffsetDateTime::now_utc() + Span::seconds(good_for);
+        let now = i128::from(self.clocks.wall().as_micros()) * 1_000;
+        let expires_on =
+            OffsetDateTime::from_unix_timestamp_nanos(now).unwrap() + Duration::from_secs(good_for);
         Ok(AccessToken::new(Secret::new(format!("token-{}", n + 1)), expires_on))
     }
 }
@@ -57,11 +63,23 @@ impl TokenCredential for Authority {
 fn renewable(does: &'static [Does]) -> (Renewable, Arc<AtomicU32>) {
     let asked = Arc::new(AtomicU32::new(0));
     let counted = Arc::clone(&asked);
+    let (clocks, theirs) = (clocks(), clocks());
     let make = move || {
-        let authority: Arc<dyn TokenCredential> = Arc::new(Authority { does, asked: Arc::clone(&counted) });
+        let (clocks, asked) = (theirs.clone(), Arc::clone(&counted));
+        let authority: Arc<dyn TokenCredential> = Arc::new(Authority { clocks, does, asked });
         Ok(authority)
     };
-    (Renewable::made_by(Box::new(make)).unwrap(), asked)
+    (Renewable::made_by(Box::new(make), clocks).unwrap(), asked)
+}
+
+/// Clocks that go with the runtime's time, which the test has stopped.
+fn clocks() -> Clocks {
+    let began = Instant::now();
+    let micros = move || i64::try_from(began.elapsed().as_micros()).unwrap();
+    Clocks {
+        now: Arc::new(move || NOW.plus(began.elapsed())),
+        wall: Arc::new(move || Wall::from_micros(WALL.as_micros() + micros())),
+    }
 }
 
 async fn token(renewable: &Renewable) -> Result<String, String> {
@@ -126,4 +144,53 @@ async fn w5_a_token_that_azure_has_refused_is_not_given_out_again() {
     renewable.renew().unwrap();
     assert!(token(&renewable).await.is_err());
     assert_eq!(token(&renewable).await.unwrap(), "token-4");
+}
+
+#[tokio::test(start_paused = true)]
+async fn c3_a_token_is_given_out_unasked_until_its_last_six_minutes_and_at_need_until_its_last_half_minute() {
+    let does = &[Does::Give(600), Does::Refuse, Does::Refuse, Does::Give(3_600)];
+    let (renewable, asked) = renewable(does);
+    let seconds = Duration::from_secs;
+    assert_eq!(token(&renewable).await.unwrap(), "token-1");
+    tokio::time::advance(seconds(239)).await;
+    assert_eq!(token(&renewable).await.unwrap(), "token-1");
+    assert_eq!(asked.load(Ordering::SeqCst), 1);
+    tokio::time::advance(seconds(1)).await;
+    assert_eq!(token(&renewable).await.unwrap(), "token-1");
+    assert_eq!(asked.load(Ordering::SeqCst), 2, "it is asked for a new one, in vain");
+    tokio::time::advance(seconds(330)).await;
+    assert!(token(&renewable).await.is_err(), "30 s before its end");
+    assert_eq!(token(&renewable).await.unwrap(), "token-4");
+}
+
+#[tokio::test(start_paused = true)]
+async fn c3_a_step_of_the_wall_clock_moves_the_end_of_tokens_and_not_the_rest_between_two_refreshes() {
+    let ahead = Arc::new(AtomicU32::new(0));
+    let (read, asked) = (Arc::clone(&ahead), Arc::new(AtomicU32::new(0)));
+    let still = clocks();
+    let stepped = Clocks {
+        wall: Arc::new(move || {
+            Wall::from_micros(WALL.as_micros() + i64::from(read.load(Ordering::SeqCst)) * 1_000_000)
+        }),
+        ..still.clone()
+    };
+    let counted = Arc::clone(&asked);
+    let make = move || {
+        let does = &[Does::Give(3_600), Does::Refuse, Does::Give(7_200)];
+        let (clocks, asked) = (still.clone(), Arc::clone(&counted));
+        let authority: Arc<dyn TokenCredential> = Arc::new(Authority { clocks, does, asked });
+        Ok(authority)
+    };
+    let renewable = Renewable::made_by(Box::new(make), stepped).unwrap();
+    assert_eq!(token(&renewable).await.unwrap(), "token-1");
+    ahead.store(3_500, Ordering::SeqCst);
+    for _ in 0..3 {
+        assert_eq!(token(&renewable).await.unwrap(), "token-1");
+    }
+    assert_eq!(asked.load(Ordering::SeqCst), 2);
+    ahead.store(3_520, Ordering::SeqCst);
+    assert_eq!(token(&renewable).await.unwrap(), "token-1");
+    assert_eq!(asked.load(Ordering::SeqCst), 2, "ten seconds by the wall clock alone have passed");
+    tokio::time::advance(Duration::from_secs(10)).await;
+    assert_eq!(token(&renewable).await.unwrap(), "token-3");
 }

@@ -3,6 +3,9 @@
 //!
 //! The removal delay and the confirmation of emptiness run at the same time: both count from the moment at
 //! which the Services' own parts let go.
+//!
+//! How long emptiness must last depends on how it became known (G1): what an organic, empty slice says needs
+//! `guards.emptyConfirm` alone, which may be nothing; a list or vanished slices could be a broken source.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -12,7 +15,12 @@ use std::time::Duration;
 use crate::assignment::{Held, HeldReason};
 use crate::ids::{Family, ServiceUid};
 use crate::informer::{Part, ServiceFact};
+use crate::level::Provenance;
 use crate::machine::{Now, earliest};
+
+/// How long emptiness that no organic, empty slice tells of must last at least, whatever `guards.emptyConfirm` says:
+/// a second read counts from then on (G2).
+const DOUBTFUL_FOR: Duration = Duration::from_secs(30);
 
 /// The Services of a pool and what they ask.
 pub(super) type Claims = BTreeMap<ServiceUid, Arc<ServiceFact>>;
@@ -40,10 +48,32 @@ pub(super) struct Look<'a> {
     pub(super) observed_at: Now,
     /// The removal delay of this pool.
     pub(super) delay: Duration,
-    /// The time that emptiness must last.
+    /// The time that organic emptiness must last.
     pub(super) confirm: Duration,
     /// Whether the guards are on.
     pub(super) guards: bool,
+}
+
+impl Look<'_> {
+    /// How long the emptiness that is seen must last (G2).
+    fn empty_for(&self) -> Duration {
+        let least = if self.guards && self.claims.values().any(|fact| is_doubtful(fact)) {
+            DOUBTFUL_FOR
+        } else {
+            Duration::ZERO
+        };
+        self.confirm.max(least)
+    }
+}
+
+/// Whether that a Service asks for nothing may be the error of a source: it was listed so, or its slices have vanished
+/// (G2). A watch that goes on where it has ended misses nothing.
+fn is_doubtful(fact: &ServiceFact) -> bool {
+    let listed = match fact.provenance {
+        Provenance::Watch | Provenance::Reconnect => false,
+        Provenance::Relist | Provenance::FirstList => true,
+    };
+    listed || fact.slices == 0
 }
 
 /// What is remembered of one assigned pool's members.
@@ -73,8 +103,9 @@ enum Guard {
     /// Something is asked for.
     #[default]
     Open,
-    /// Nothing is asked for, since then; what the pool had stays until that has lasted (G2).
-    Empty { since: Now, members: BTreeSet<IpAddr> },
+    /// Nothing is asked for, since then; what the pool had stays until that has lasted (G2). How long that is depends
+    /// on how it began, whatever comes later (G1).
+    Empty { since: Now, until: Now, members: BTreeSet<IpAddr> },
     /// It has lasted.
     Confirmed,
     /// There are endpoints, but no usable node behind any of them, or not all is known of them (D6).
@@ -169,29 +200,27 @@ impl Memory {
                 Guard::Open | Guard::Empty { .. } | Guard::Confirmed | Guard::Unusable { .. },
             ) => Guard::Last { since: now, members: look.observed.clone() },
             (Asked::Nothing, Guard::Confirmed) => Guard::Confirmed,
-            (Asked::Nothing, Guard::Empty { since, .. }) if since.plus(look.confirm) <= now => {
-                Guard::Confirmed
-            }
-            (Asked::Nothing, Guard::Empty { since, members }) => {
-                Guard::Empty { since, members: again(members) }
-            }
-            (Asked::Nothing, Guard::Open | Guard::Unusable { .. } | Guard::Last { .. })
-                if look.confirm.is_zero() =>
-            {
-                Guard::Confirmed
+            (Asked::Nothing, Guard::Empty { until, .. }) if until <= now => Guard::Confirmed,
+            (Asked::Nothing, Guard::Empty { since, until, members }) => {
+                Guard::Empty { since, until, members: again(members) }
             }
             (Asked::Nothing, Guard::Open | Guard::Unusable { .. } | Guard::Last { .. }) => {
-                Guard::Empty { since: now, members: had() }
+                let lasts = look.empty_for();
+                if lasts.is_zero() {
+                    Guard::Confirmed
+                } else {
+                    Guard::Empty { since: now, until: now.plus(lasts), members: had() }
+                }
             }
         };
     }
 
     /// The removal that is held back now, if any; there may be no member that it concerns.
-    pub(super) fn held(&self, confirm: Duration) -> Option<Held> {
+    pub(super) fn held(&self) -> Option<Held> {
         let (reason, since, until, members) = match &self.guard {
             Guard::Open | Guard::Confirmed => return None,
-            Guard::Empty { since, members } => {
-                (HeldReason::EmptyConfirm, *since, Some(since.plus(confirm)), members)
+            Guard::Empty { since, until, members } => {
+                (HeldReason::EmptyConfirm, *since, Some(*until), members)
             }
             Guard::Unusable { since, members } => (HeldReason::NoUsableNode, *since, None, members),
             Guard::Last { since, members } => (HeldReason::LastMember, *since, None, members),
@@ -226,11 +255,11 @@ impl Memory {
     }
 
     /// The next moment at which time alone changes what stays.
-    pub(super) fn deadline(&self, now: Now, delay: Duration, confirm: Duration) -> Option<Now> {
+    pub(super) fn deadline(&self, now: Now, delay: Duration) -> Option<Now> {
         let left = self.left.values().map(|left| left.at.plus(delay)).filter(|at| *at > now).min();
         let guard = match &self.guard {
             Guard::Open | Guard::Confirmed | Guard::Unusable { .. } | Guard::Last { .. } => None,
-            Guard::Empty { since, .. } => Some(since.plus(confirm)),
+            Guard::Empty { until, .. } => Some(*until),
         };
         earliest(left, guard)
     }

@@ -201,7 +201,7 @@ impl Pool {
             }
             Some(_) | None => observed.clone(),
         });
-        self.deadline = self.memory.deadline(now, delay, confirm);
+        self.deadline = self.memory.deadline(now, delay);
         let staying = self.memory.staying(now, delay);
         let mut level = Level::default();
         let mut services = BTreeMap::new();
@@ -235,7 +235,7 @@ impl Pool {
             level.unite(&Level { required, tolerated, keeps_last: self.memory.keeps_last(guards) });
             services.insert(uid.clone(), share);
         }
-        let held = self.memory.held(confirm).and_then(|mut held| {
+        let held = self.memory.held().and_then(|mut held| {
             held.members.retain(|ip| !level.required.contains_key(ip));
             (!held.members.is_empty()).then_some(held)
         });

@@ -166,6 +166,7 @@ impl Bench {
             | What::FailedTerminal { .. }
             | What::FailedExhausted { .. }
             | What::Blocked { .. }
+            | What::LeaseHeld { .. }
             | What::Fight { .. }
             | What::WritesLost { .. }
             | What::Quarantined { .. }

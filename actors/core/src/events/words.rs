@@ -28,6 +28,7 @@ pub(super) fn reason(what: &What) -> &'static str {
         What::Shared { .. } => "BackendPoolShared",
         What::Blocked { .. } => "BackendPoolWritesBlocked",
         What::WritesLost { .. } => "BackendPoolWritesLost",
+        What::LeaseHeld { .. } => "SharedLeaseHeldByStranger",
         What::Fight { .. } => "BackendPoolContested",
         What::Quarantined { .. } => "BackendPoolQuarantined",
         What::Held { .. } => "BackendPoolRemovalHeld",
@@ -47,6 +48,7 @@ pub(super) fn severity(what: &What) -> Severity {
         | What::Shared { .. }
         | What::Blocked { .. }
         | What::WritesLost { .. }
+        | What::LeaseHeld { .. }
         | What::Fight { .. }
         | What::Quarantined { .. }
         | What::Held { .. }
@@ -89,11 +91,8 @@ pub(super) fn message(what: &What) -> String {
             let head = format!("Writes of backend pools{place} wait, for several failed in the same way: ");
             around(&head, fault, "")
         }
-        What::WritesLost { pool, writes, left_for } => cut(format!(
-            "Azure Resource Manager reported writes of backend pool {pool} as done that were not there afterwards, \
-             {writes} so far; the next try waits {} s unless an endpoint changes",
-            left_for.as_secs()
-        )),
+        What::WritesLost { pool, writes, left_for } => writes_lost(pool, *writes, *left_for),
+        What::LeaseHeld { holder, namesake } => lease_held(holder, *namesake),
         What::Fight { pool, members, left_for } => cut(format!(
             "Somebody else keeps adding {} to backend pool {pool} that no endpoint asks for; what they add is left \
              there for {} s",
@@ -119,6 +118,29 @@ pub(super) fn message(what: &What) -> String {
             around(&head, error, "")
         }
     }
+}
+
+fn writes_lost(pool: &PoolId, writes: u64, left_for: Option<Duration>) -> String {
+    let next = left_for.map_or_else(
+        || "it is written again".to_owned(),
+        |left_for| format!("the next try waits {} s unless an endpoint changes", left_for.as_secs()),
+    );
+    cut(format!(
+        "Azure Resource Manager reported writes of backend pool {pool} as done that were not there afterwards, {writes} \
+         so far; {next}"
+    ))
+}
+
+fn lease_held(holder: &str, namesake: bool) -> String {
+    let head = "Writes of backend pools wait for the Lease that is shared with the cloud-controller-manager; it is held by ";
+    let tail = if namesake {
+        ", which is our own name, but by none of our replicas. Find the other installation of this controller: remove one of \
+         the two, or give both the same leader election Lease"
+    } else {
+        ", which is neither this controller nor the cloud-controller-manager. It is taken over once it has not changed for 15 minutes; \
+         where that holder does not run any more, empty holderIdentity of the Lease"
+    };
+    around(head, holder, tail)
 }
 
 fn shared(pool: &PoolId, services: &[ServiceKey]) -> String {

@@ -20,10 +20,14 @@ pub(super) struct Awaiting {
     until: BTreeMap<ServiceKey, Now>,
     /// The same, by that moment.
     by_time: BTreeSet<(Now, ServiceKey)>,
-    /// Those of them that lack ingress.
-    lacking: BTreeSet<ServiceKey>,
+    /// Those of them that lack ingress, by the number under which each began to.
+    lacking: BTreeMap<ServiceKey, u64>,
+    /// These numbers.
+    numbers: BTreeSet<u64>,
+    /// The last number.
+    last: u64,
     /// What was last said.
-    said: bool,
+    said: Option<u64>,
 }
 
 impl Awaiting {
@@ -44,9 +48,17 @@ impl Awaiting {
             self.by_time.insert((until, key.clone()));
         }
         if after.has_ingress || after.has_class || after.deleting || !self.until.contains_key(key) {
-            self.lacking.remove(key);
-        } else {
-            self.lacking.insert(key.clone());
+            self.lacks_no_more(key);
+        } else if !self.lacking.contains_key(key) {
+            self.last += 1;
+            self.lacking.insert(key.clone(), self.last);
+            self.numbers.insert(self.last);
+        }
+    }
+
+    fn lacks_no_more(&mut self, key: &ServiceKey) {
+        if let Some(number) = self.lacking.remove(key) {
+            self.numbers.remove(&number);
         }
     }
 
@@ -55,7 +67,7 @@ impl Awaiting {
         if let Some(until) = self.until.remove(key) {
             self.by_time.remove(&(until, key.clone()));
         }
-        self.lacking.remove(key);
+        self.lacks_no_more(key);
     }
 
     /// When time alone may change the answer.
@@ -63,22 +75,29 @@ impl Awaiting {
         self.by_time.first().map(|(at, _)| *at).filter(|_| !self.lacking.is_empty())
     }
 
-    /// Whether any Service counts now, when that is not what was said last.
-    pub(super) fn news(&mut self, now: Now) -> Option<bool> {
+    /// Forgets those whose time is over; whether the newest is another one than was said last.
+    pub(super) fn has_news(&mut self, now: Now) -> bool {
         while let Some((at, key)) = self.by_time.first().cloned().filter(|(at, _)| *at <= now) {
             debug_assert!(self.until.get(&key) == Some(&at), "both sides of the index agree");
             self.forget(&key);
         }
-        let any = !self.lacking.is_empty();
-        (std::mem::replace(&mut self.said, any) != any).then_some(any)
+        let newest = self.newest();
+        std::mem::replace(&mut self.said, newest) != newest
     }
 
-    /// The invariants: both sides of the index agree, and what lacks ingress has a time.
+    /// The number of the Service that began last to lack ingress, of those that lack it now.
+    pub(super) fn newest(&self) -> Option<u64> {
+        self.numbers.last().copied()
+    }
+
+    /// The invariants: both sides of each index agree, and what lacks ingress has a time.
     pub(super) fn check(&self) -> bool {
         let placed = |(key, until): (&ServiceKey, &Now)| self.by_time.contains(&(*until, key.clone()));
         self.until.len() == self.by_time.len()
             && self.until.iter().all(placed)
-            && self.lacking.iter().all(|key| self.until.contains_key(key))
+            && self.lacking.keys().all(|key| self.until.contains_key(key))
+            && self.lacking.len() == self.numbers.len()
+            && self.lacking.values().all(|number| self.numbers.contains(number))
     }
 }
 

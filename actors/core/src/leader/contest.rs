@@ -1,24 +1,23 @@
 //! The requests about our own Lease: when it is looked at, taken, renewed, awaited and let go of (design.md W8).
 //!
 //! One request is under way at a time. A write whose answer is lost may have been carried out: the Lease is looked
-//! at, and what stands in it decides. Only a write that was answered counts as a renewal.
+//! at, and what stands in it decides. Only a write that was answered counts as a renewal. What a watch brings may be
+//! older than what is known; the answers to all other requests are most recent when they are sent.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use crate::ids::CallId;
-use crate::lease::{GateTimes, LeaseAnswer, LeaseAsk, LeaseEdit, LeaseFacts, LeaseFailure};
+use crate::lease::{GateTimes, LeaseAnswer, LeaseAsk, LeaseEdit, LeaseFacts, WATCH_MARGIN};
 use crate::machine::{Now, earliest};
+use crate::object::GIVE_UP_AFTER;
 use crate::sample::Sample;
 
 use super::sight::Chance;
 use super::{Ending, Leader, Out, Times};
 
-/// How long a read or write of the Lease may go without an answer; then it counts as failed.
-const ANSWER_WITHIN: Duration = Duration::from_secs(6);
-/// How long the Lease is awaited at a time, and how long after that the answer may come.
+/// How long the Lease is awaited at a time.
 const AWAIT: Duration = Duration::from_secs(60);
-const AWAIT_MARGIN: Duration = Duration::from_secs(10);
 /// The least time between two awaits that bring nothing, and between two tries to let go.
 const BREATH: Duration = Duration::from_secs(1);
 /// What the Lease says for how long nobody holds it: the least that the API allows, and what tells our release from
@@ -41,14 +40,9 @@ pub(super) enum Errand {
 /// What a request is for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum What {
-    Look {
-        after_take: bool,
-    },
+    Look { after_take: bool },
     Await,
-    /// `from_us`: it was ours already, and nobody else has written it since.
-    Take {
-        from_us: bool,
-    },
+    Take,
     Renew,
     Release,
 }
@@ -67,7 +61,7 @@ impl Leader {
             Errand::Look { after_take, .. } => *after_take,
             Errand::Asked { what, .. } => match what {
                 What::Look { after_take } => *after_take,
-                What::Take { .. } => true,
+                What::Take => true,
                 What::Await | What::Renew | What::Release => false,
             },
         }
@@ -80,7 +74,7 @@ impl Leader {
             Errand::Look { at, .. } | Errand::Act { at } => Some(*at),
             Errand::Asked { give_up, what, .. } => match what {
                 What::Await => earliest(Some(*give_up), self.expiry(times)),
-                What::Look { .. } | What::Take { .. } | What::Renew | What::Release => Some(*give_up),
+                What::Look { .. } | What::Take | What::Renew | What::Release => Some(*give_up),
             },
         }
     }
@@ -110,7 +104,7 @@ impl Leader {
         }
         match self.errand {
             Errand::Look { at, after_take } if at <= now => {
-                self.ask(now, What::Look { after_take }, LeaseAsk::Get, ANSWER_WITHIN, out);
+                self.ask(now, What::Look { after_take }, LeaseAsk::Get, GIVE_UP_AFTER, out);
             }
             Errand::Act { at } if at <= now => self.act(now, times, out),
             Errand::None | Errand::Look { .. } | Errand::Act { .. } | Errand::Asked { .. } => {}
@@ -133,19 +127,19 @@ impl Leader {
                         now,
                         What::Look { after_take: false },
                         LeaseAsk::Get,
-                        ANSWER_WITHIN,
+                        GIVE_UP_AFTER,
                         out,
                     );
                 };
                 let edit = self.edit(&facts, times);
-                (What::Renew, LeaseAsk::Replace(facts, edit), ANSWER_WITHIN)
+                (What::Renew, LeaseAsk::Replace(facts, edit), GIVE_UP_AFTER)
             }
             (true, Ending::Releasing { .. }) => match self.sight.ours() {
                 Some(facts) => {
                     let edit = LeaseEdit { holder: None, duration: RELEASED_FOR, ..self.edit(&facts, times) };
-                    (What::Release, LeaseAsk::Replace(facts, edit), ANSWER_WITHIN)
+                    (What::Release, LeaseAsk::Replace(facts, edit), GIVE_UP_AFTER)
                 }
-                None => (What::Look { after_take: false }, LeaseAsk::Get, ANSWER_WITHIN),
+                None => (What::Look { after_take: false }, LeaseAsk::Get, GIVE_UP_AFTER),
             },
             // Nothing is taken by a process that ends.
             (false, Ending::Begun | Ending::Releasing { .. }) => {
@@ -153,22 +147,19 @@ impl Leader {
                 return;
             }
             (false, Ending::Not) => match self.sight.chance(now, times) {
-                Chance::Unknown => (What::Look { after_take: false }, LeaseAsk::Get, ANSWER_WITHIN),
-                Chance::Absent => {
-                    (What::Take { from_us: false }, LeaseAsk::Create(self.first_edit(times)), ANSWER_WITHIN)
-                }
+                Chance::Unknown => (What::Look { after_take: false }, LeaseAsk::Get, GIVE_UP_AFTER),
+                Chance::Absent => (What::Take, LeaseAsk::Create(self.first_edit(times)), GIVE_UP_AFTER),
                 Chance::Free(facts) => {
-                    let from_us = facts.holder.as_ref() == Some(&self.params.identity);
                     // Also where the holder stays: each term has its own number.
                     let edit = LeaseEdit { acquired: true, transition: true, ..self.edit(&facts, times) };
-                    (What::Take { from_us }, LeaseAsk::Replace(facts, edit), ANSWER_WITHIN)
+                    (What::Take, LeaseAsk::Replace(facts, edit), GIVE_UP_AFTER)
                 }
                 Chance::Held(facts, expires) => {
                     let span = AWAIT.min(expires.since(now));
                     (
                         What::Await,
                         LeaseAsk::Await(facts.version.clone(), span),
-                        span.saturating_add(AWAIT_MARGIN),
+                        span.saturating_add(WATCH_MARGIN),
                     )
                 }
             },
@@ -212,21 +203,30 @@ impl Leader {
             return;
         }
         match answer {
-            LeaseAnswer::Seen(facts) => self.on_seen(now, sent, what, facts, times, out),
-            LeaseAnswer::Absent => {
+            LeaseAnswer::Seen(facts) if what != What::Await || self.sight.is_older_than(&facts) => {
+                self.on_seen(now, sent, what, facts, times, out);
+            }
+            LeaseAnswer::Absent if what != What::Await => {
                 self.last_error = None;
                 self.sight.absent(times);
+                self.confirmed = false;
                 self.lose(now, out);
                 self.errand = Errand::Act { at: now };
             }
+            // A watch may lag behind, and tell of a state or a deletion that others have followed: what it brings
+            // counts only where it is certainly newer than what is known. Else a read, which is most recent, tells.
+            LeaseAnswer::Seen(_) | LeaseAnswer::Absent => {
+                self.errand = Errand::look(now.max(sent.plus(BREATH)));
+            }
+            // One is a race that somebody has won; more in a row are a server that refuses, or somebody who never rests.
             LeaseAnswer::Conflict => {
-                let after_take = matches!(what, What::Take { .. });
-                self.errand = Errand::Look { at: now, after_take };
+                let after_take = what == What::Take;
+                let at = if self.conflicts == 0 { now } else { now.max(sent.plus(BREATH)) };
+                self.conflicts = self.conflicts.saturating_add(1);
+                self.errand = Errand::Look { at, after_take };
             }
             LeaseAnswer::Unchanged => self.errand = Errand::Act { at: now.max(sent.plus(BREATH)) },
-            LeaseAnswer::Failed(LeaseFailure::Denied(why) | LeaseFailure::Other(why)) => {
-                self.on_failed(now, sent, what, why, times);
-            }
+            LeaseAnswer::Failed(failure) => self.on_failed(now, sent, what, failure.into_why(), times),
         }
     }
 
@@ -242,6 +242,11 @@ impl Leader {
         self.last_error = None;
         self.sight.seen(now, facts, times);
         let ours = self.sight.ours().is_some();
+        self.confirmed &= ours;
+        match what {
+            What::Look { .. } | What::Await => {}
+            What::Take | What::Renew | What::Release => self.conflicts = 0,
+        }
         let next = now.max(sent.plus(times.retry));
         self.errand = Errand::Act { at: now };
         match what {
@@ -254,10 +259,10 @@ impl Leader {
                     self.renewed = Some(now);
                 }
             }
-            What::Take { from_us } if ours => {
+            What::Take if ours => {
                 self.errand = Errand::Act { at: next };
                 match self.ending {
-                    Ending::Not => self.win(now, sent, from_us, out),
+                    Ending::Not => self.win(now, sent, out),
                     Ending::Begun | Ending::Releasing { .. } => self.renewed = Some(sent),
                 }
             }
@@ -269,7 +274,7 @@ impl Leader {
                     self.say_standing(out);
                 }
             }
-            What::Take { .. } | What::Renew | What::Release => self.lose(now, out),
+            What::Take | What::Renew | What::Release => self.lose(now, out),
         }
     }
 
@@ -277,10 +282,10 @@ impl Leader {
         self.last_error = Some(why);
         let pause = match what {
             What::Release => BREATH,
-            What::Look { .. } | What::Await | What::Take { .. } | What::Renew => times.retry,
+            What::Look { .. } | What::Await | What::Take | What::Renew => times.retry,
         };
         let after_take = match what {
-            What::Take { .. } => true,
+            What::Take => true,
             What::Look { after_take } => after_take,
             What::Await | What::Renew | What::Release => false,
         };

@@ -65,7 +65,17 @@ impl Sight {
         Sight { identity, state: State::Unknown, danger_until: Now::ZERO, had_a_holder: false }
     }
 
-    /// Takes in a state that was read, or that a write of ours has made.
+    /// Whether what is known is certainly older than this state. `resourceVersion`s of one resource compare as
+    /// numbers; where one is no number, nothing is certain. Neither the transitions nor the times that are noted in a
+    /// Lease tell: a person may set them back, and clocks differ.
+    pub(super) fn is_older_than(&self, facts: &LeaseFacts) -> bool {
+        match &self.state {
+            State::Unknown | State::Absent => true,
+            State::Seen(before, _) => before.version.is_older_than(&facts.version),
+        }
+    }
+
+    /// Takes in a state that was read, that a write of ours has made, or that is newer than the known one.
     pub(super) fn seen(&mut self, now: Now, facts: Arc<LeaseFacts>, times: Times) {
         let known = match &self.state {
             State::Seen(before, _) => before.version == facts.version,

@@ -6,8 +6,8 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::arm::Document;
-use crate::lease::{LeaseEdit, LeaseFacts, LeaseFailure, LeaseName};
-use crate::object::ResourceVersion;
+use crate::lease::{LeaseEdit, LeaseFacts, LeaseName};
+use crate::object::{ANSWER_WITHIN, RequestFailure, ResourceVersion};
 
 const TIMES: Times = Times::W8;
 
@@ -24,6 +24,8 @@ fn at(second: u64) -> Now {
 struct Server {
     lease: Option<Stored>,
     version: u64,
+    /// All its states, the newest last.
+    history: Vec<Arc<LeaseFacts>>,
 }
 
 #[derive(Clone, Debug)]
@@ -61,6 +63,7 @@ impl Server {
             version: self.version,
             gates: edit.gates.unwrap_or(gates),
         });
+        self.history.extend(self.facts());
     }
 
     /// Carries out a request; `None`: an await whose state is still the newest.
@@ -304,7 +307,7 @@ fn w8_a_take_over_whose_answer_was_lost_still_waits_for_the_predecessors_last_wr
     let (call, ask) = two.asked.pop_back().expect("it takes the Lease");
     assert!(matches!(ask, LeaseAsk::Replace(..)));
     server.carry_out(&ask);
-    two.tell(In::Lease(call, LeaseAnswer::Failed(LeaseFailure::Other("no answer".into()))));
+    two.tell(In::Lease(call, LeaseAnswer::Failed(RequestFailure::Other("no answer".into()))));
     two.at(at(50));
     two.served(&mut server);
     two.served(&mut server);
@@ -446,6 +449,121 @@ fn w8_a_deleted_lease_of_a_living_holder_is_no_release() {
     assert!(two.confirms.is_empty());
 }
 
+/// The request that is under way.
+fn under_way(drive: &Drive) -> Option<&LeaseAsk> {
+    drive.asked.back().map(|(_, ask)| ask)
+}
+
+/// Answers the await that is under way.
+fn awaited(drive: &mut Drive, answer: LeaseAnswer) {
+    let (call, ask) = drive.asked.pop_back().expect("something is asked");
+    assert!(matches!(ask, LeaseAsk::Await(..)), "{ask:?}");
+    drive.tell(In::Lease(call, answer));
+}
+
+/// A standby that has seen a renewal of "one" at second 5, and the first state, that of second 0.
+fn standby(server: &mut Server) -> (Drive, Arc<LeaseFacts>) {
+    let mut one = leading("one", server);
+    let first = server.facts().expect("it is held");
+    one.at(at(5));
+    one.served(server);
+    let mut two = Drive::elected("two");
+    two.at(at(5));
+    two.served(server);
+    (two, first)
+}
+
+#[test]
+fn w8_an_older_state_from_a_watch_that_lags_extends_nobodys_time() {
+    let mut server = Server::default();
+    let (mut two, older) = standby(&mut server);
+    for second in [20, 30, 40, 49] {
+        two.at(at(second));
+        awaited(&mut two, LeaseAnswer::Seen(Arc::clone(&older)));
+        assert!(matches!(under_way(&two), Some(LeaseAsk::Get)), "the Lease is looked at");
+        two.served(&mut server);
+    }
+    two.at(at(50));
+    two.served(&mut server);
+    assert_eq!(
+        server.lease.as_ref().and_then(|lease| lease.holder.as_deref()),
+        Some("two"),
+        "45 s after the last change that was seen"
+    );
+    two.at(at(70));
+    two.opened();
+    assert!(two.leads(), "nor does anybody settle for longer");
+}
+
+#[test]
+fn w8_an_older_release_or_deletion_from_a_watch_frees_no_lease_that_is_held() {
+    let mut server = Server::default();
+    let (two, first) = standby(&mut server);
+    let released = LeaseFacts { holder: None, duration: Some(seconds(1)), ..LeaseFacts::clone(&first) };
+    drop(two);
+    for old in [LeaseAnswer::Seen(Arc::new(released)), LeaseAnswer::Absent] {
+        let mut two = Drive::elected("two");
+        two.served(&mut server);
+        two.at(at(20));
+        awaited(&mut two, old);
+        assert!(matches!(under_way(&two), Some(LeaseAsk::Get)));
+        assert_eq!(two.leader.sight.holder().as_deref(), Some("one"));
+        // A look that fails leaves things as they are.
+        two.at(at(27));
+        two.served(&mut server);
+        two.served(&mut server);
+        assert_eq!(server.lease.as_ref().and_then(|lease| lease.holder.as_deref()), Some("one"));
+        assert_eq!(two.leader.sight.quiet_at(), Now::ZERO, "the holder was not outlived by anybody");
+    }
+}
+
+#[test]
+fn w8_a_state_whose_version_is_no_number_is_looked_at_before_it_is_believed() {
+    let mut server = Server::default();
+    let (mut two, first) = standby(&mut server);
+    let version = ResourceVersion("later".into());
+    two.at(at(20));
+    awaited(&mut two, LeaseAnswer::Seen(Arc::new(LeaseFacts { version, ..LeaseFacts::clone(&first) })));
+    assert!(matches!(under_way(&two), Some(LeaseAsk::Get)));
+    two.served(&mut server);
+    two.at(at(50));
+    two.served(&mut server);
+    assert_eq!(server.lease.as_ref().and_then(|lease| lease.holder.as_deref()), Some("two"));
+}
+
+#[test]
+fn w8_a_watch_that_goes_on_lagging_is_asked_once_a_second() {
+    let mut server = Server::default();
+    let (mut two, older) = standby(&mut server);
+    let mut looks = 0;
+    for tenth in 60..150 {
+        two.at(Now::from_millis(tenth * 100));
+        match under_way(&two) {
+            Some(LeaseAsk::Await(..)) => awaited(&mut two, LeaseAnswer::Seen(Arc::clone(&older))),
+            Some(LeaseAsk::Get) => {
+                looks += 1;
+                two.served(&mut server);
+            }
+            Some(LeaseAsk::Create(_) | LeaseAsk::Replace(..)) | None => {}
+        }
+    }
+    assert!((5..=9).contains(&looks), "{looks} in 9 s");
+}
+
+#[test]
+fn w8_an_older_state_does_not_end_the_term_of_whoever_holds_the_lease() {
+    let mut server = Server::default();
+    let (mut two, older) = standby(&mut server);
+    let (call, _) = two.asked.back().cloned().expect("it awaits the end of the hold");
+    two.at(at(50));
+    two.served(&mut server);
+    two.at(at(70));
+    two.opened();
+    assert!(two.leads());
+    two.tell(In::Lease(call, LeaseAnswer::Seen(older)));
+    assert!(two.leads() && two.unmatched == 1, "what was awaited before is nobody's answer any more");
+}
+
 #[test]
 fn w8_gate_times_are_noted_with_the_next_renewal_and_remembered_by_the_successor() {
     let mut server = Server::default();
@@ -545,6 +663,9 @@ enum Event {
     Serve(usize, bool),
     /// The oldest request of a process is lost before it arrives.
     Lose(usize),
+    /// The await of a process is answered by an API server that lags behind, with the state of so many versions ago
+    /// or, where there was none, by telling that it was deleted.
+    Lag(usize, usize),
     /// The Directory of a process opens its term.
     Open(usize),
     /// A process stands still, or goes on.
@@ -564,6 +685,7 @@ fn event() -> impl Strategy<Value = Event> {
         1 => (9_000..90_000_u64).prop_map(Event::Pass),
         20 => (process(), prop::bool::weighted(0.9)).prop_map(|(who, answered)| Event::Serve(who, answered)),
         2 => process().prop_map(Event::Lose),
+        3 => (process(), 0..6_usize).prop_map(|(who, behind)| Event::Lag(who, behind)),
         10 => process().prop_map(Event::Open),
         1 => (process(), any::<bool>()).prop_map(|(who, stop)| Event::Stop(who, stop)),
         1 => process().prop_map(Event::End),
@@ -635,6 +757,15 @@ impl World {
             }
             Event::Lose(who) => {
                 self.processes[who].0.asked.pop_front();
+            }
+            Event::Lag(who, _) if self.cut == Some(who) => {}
+            Event::Lag(who, behind) => {
+                let (drive, stopped) = &mut self.processes[who];
+                let waits = matches!(drive.asked.front(), Some((_, LeaseAsk::Await(..))));
+                if let Some((call, _)) = drive.asked.pop_front_if(|_| waits && !*stopped) {
+                    let old = self.server.history.iter().rev().nth(behind).cloned();
+                    drive.tell(In::Lease(call, old.map_or(LeaseAnswer::Absent, LeaseAnswer::Seen)));
+                }
             }
             Event::Open(who) => {
                 let (drive, stopped) = &mut self.processes[who];
@@ -779,4 +910,90 @@ fn a4_passive_may_be_taken_back_before_the_start() {
     drive.tell(In::Passive(false));
     drive.tell(In::Start);
     assert_eq!(drive.asked.len(), 1);
+}
+
+#[test]
+fn w8_three_renewals_may_stay_without_answer_before_writes_pause_and_five_before_it_stands_by() {
+    let mut server = Server::default();
+    let mut one = leading("one", &mut server);
+    let (mut sent, mut under_way, mut stood_by) = (Vec::new(), Vec::new(), None);
+    for second in 1..=40 {
+        one.at(at(second));
+        // What the port says of a request that is not answered.
+        for (call, since) in std::mem::take(&mut under_way) {
+            if at(since).plus(ANSWER_WITHIN) > one.now {
+                under_way.push((call, since));
+                continue;
+            }
+            one.tell(In::Lease(call, LeaseAnswer::Failed(RequestFailure::Other("no answer".into()))));
+            one.at(at(second));
+        }
+        sent.extend(one.asked.drain(..).map(|(call, _)| {
+            under_way.push((call, second));
+            second
+        }));
+        stood_by = stood_by.or((!one.leads()).then_some(second));
+    }
+    assert_eq!((&sent[..5], stood_by), (&[5, 10, 15, 20, 25][..], Some(30)));
+    // A PUT needs 25 s that remain of 45: up to second 20.
+    assert_eq!(one.unmatched, 0, "no answer comes after it was given up");
+}
+
+#[test]
+fn w8_a_term_after_somebody_else_led_begins_with_most_recent_data_also_where_its_taking_was_heard_of_late() {
+    let mut server = Server::default();
+    let mut one = leading("one", &mut server);
+    // It is cut off, and gives up.
+    one.at(at(31));
+    assert!(!one.leads());
+    one.asked.clear();
+    // Two leads meanwhile, and lets go in good order.
+    let mut two = Drive::elected("two");
+    for second in [0, 46, 70] {
+        two.at(at(second));
+        two.served(&mut server);
+    }
+    two.opened();
+    assert!(two.leads());
+    two.tell(In::Shutdown);
+    two.tell(In::WriterQuiet);
+    two.served(&mut server);
+    assert!(two.done);
+    // One is back; the answer of its taking is lost, so that it finds the Lease its own.
+    let mut lost = false;
+    for second in 100..120 {
+        one.at(at(second));
+        while let Some((call, ask)) = one.asked.pop_front() {
+            let Some(answer) = server.carry_out(&ask) else { continue };
+            let loses = !lost && matches!(ask, LeaseAsk::Replace(..));
+            lost |= loses;
+            let failure = || LeaseAnswer::Failed(RequestFailure::Other("lost".into()));
+            one.tell(In::Lease(call, if loses { failure() } else { answer }));
+        }
+    }
+    assert!(lost && one.confirms.len() == 2, "{:?}", one.confirms);
+    assert!(one.confirms[1].1, "lists from before the cut do not know what two has written");
+}
+
+#[test]
+fn w8_a_server_that_refuses_every_write_as_a_conflict_is_not_asked_without_a_pause() {
+    for leads in [false, true] {
+        let mut server = Server::default();
+        let mut one = if leads { leading("one", &mut server) } else { Drive::elected("one") };
+        let mut requests = 0;
+        for second in 0..20 {
+            one.at(at(second));
+            while let Some((call, ask)) = one.asked.pop_front() {
+                requests += 1;
+                assert!(requests < 100, "a storm of requests");
+                let answer = match ask {
+                    LeaseAsk::Replace(..) | LeaseAsk::Create(_) => Some(LeaseAnswer::Conflict),
+                    LeaseAsk::Get | LeaseAsk::Await(..) => server.carry_out(&ask),
+                };
+                let Some(answer) = answer else { continue };
+                one.tell(In::Lease(call, answer));
+            }
+        }
+        assert!(requests <= 45, "{requests} in 20 s");
+    }
 }

@@ -82,10 +82,9 @@ impl PoolQueue {
                 self.losses.total += 1;
                 let delay = self.losses.repeats.count(now).filter(|_| self.params.fights);
                 self.shown.dirty = true;
-                if let Some(left_for) = delay {
-                    let (pool, writes) = (self.pool.clone(), self.losses.total);
-                    self.report([&Owner::Pool].into_iter(), What::WritesLost { pool, writes, left_for }, out);
-                }
+                let what =
+                    What::WritesLost { pool: self.pool.clone(), writes: self.losses.total, left_for: delay };
+                self.report([&Owner::Pool].into_iter(), what, out);
                 // It was never there: that is no drift.
                 if self.rest.is_known() {
                     self.rest = delay.map_or(Rest::Unknown, |delay| {

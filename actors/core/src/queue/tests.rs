@@ -1,6 +1,7 @@
 //! Drives one pool on the test's clock, in the place of its Directory, Discovery and writer.
 
 mod fights;
+mod neighbours;
 mod properties;
 mod quarantine;
 mod rules;
@@ -102,6 +103,7 @@ fn reason(what: &What) -> &'static str {
         What::WritesLost { .. } => "writes lost",
         What::Quarantined { .. } => "quarantined",
         What::Blocked { .. }
+        | What::LeaseHeld { .. }
         | What::Shared { .. }
         | What::Held { .. }
         | What::DataError { .. }
@@ -233,6 +235,13 @@ impl Drive {
         self.step(In::Observed(Observation { began, facts: facts(members) }))
     }
 
+    /// A look while an operation runs on the load balancer.
+    fn see_updating(&mut self, members: &[u8]) -> &mut Drive {
+        let (began, mut facts) = (self.now, facts(members));
+        Arc::make_mut(&mut facts).provisioning = Provisioning::Updating;
+        self.step(In::Observed(Observation { began, facts }))
+    }
+
     /// Grants the lane; the pool must be due.
     fn take(&mut self) -> AttemptId {
         assert!(self.due.is_some(), "not due at {:?}: {:?}", self.now, self.queue);
@@ -289,6 +298,16 @@ impl Drive {
             }
         }
         events
+    }
+
+    /// The lost writes that the Services have heard of, of all that was not forgotten: which, and for how many seconds
+    /// the pool is left.
+    fn losses(&self) -> Vec<(u64, Option<u64>)> {
+        let lost = |report: &Report| {
+            let What::WritesLost { writes, left_for, .. } = &report.what else { return None };
+            Some((*writes, left_for.map(|span| span.as_secs())))
+        };
+        self.reports.iter().filter_map(lost).collect()
     }
 
     /// The terminal observations since the last question: whether each failed.

@@ -6,23 +6,26 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::config_map::{
-    ConfigMapAnswer, ConfigMapAsk, ConfigMapEdit, ConfigMapFacts, ConfigMapFailure, Value,
-};
+use crate::config_map::{ConfigMapAnswer, ConfigMapAsk, ConfigMapEdit, ConfigMapFacts, Value};
 use crate::ids::CallId;
-use crate::machine::Now;
+use crate::machine::{Now, earliest, step_of};
+use crate::object::{GIVE_UP_AFTER, RequestFailure};
 use crate::sample::Sample;
 
 use super::{Note, Out, PROVEN_AFTER, Phase, Seen, Starts, notes};
 
-/// How long a request may go without an answer; then it counts as failed.
-const ANSWER_WITHIN: Duration = Duration::from_secs(4);
 /// How often a passive process looks whether a person has removed the notes.
 const LOOK_EVERY: Duration = Duration::from_secs(30);
 /// The pause after a request that failed, while nothing else may begin or end.
 const HURRY: Duration = Duration::from_millis(500);
-/// The pauses after requests that failed one after another, in seconds; the last one repeats.
-const PAUSES: [u64; 5] = [1, 2, 5, 10, 30];
+/// The pauses after requests that failed one after another; the last one repeats.
+const PAUSES: [Duration; 5] = [
+    Duration::from_secs(1),
+    Duration::from_secs(2),
+    Duration::from_secs(5),
+    Duration::from_secs(10),
+    Duration::from_secs(30),
+];
 /// By how much each further conflict in a row puts off the next look, and by how much at most.
 const CONFLICT_STEP: Duration = Duration::from_millis(100);
 const CONFLICT_MOST: Duration = Duration::from_secs(1);
@@ -92,7 +95,7 @@ impl Starts {
     fn ask(&mut self, now: Now, what: What, ask: ConfigMapAsk, out: &mut Vec<Out>) {
         self.calls += 1;
         let call = CallId(self.calls);
-        self.errand = Errand::Asked { call, give_up: now.plus(ANSWER_WITHIN), what };
+        self.errand = Errand::Asked { call, give_up: now.plus(GIVE_UP_AFTER), what };
         if what == What::Write {
             self.note = Note::Possible;
         }
@@ -124,8 +127,8 @@ impl Starts {
                 self.failures = self.failures.saturating_add(1);
                 self.errand = Errand::Look { at: now.plus(wait) };
             }
-            ConfigMapAnswer::Failed(ConfigMapFailure::Other(why)) => self.on_failed(now, what, why),
-            ConfigMapAnswer::Failed(ConfigMapFailure::Denied(why)) => {
+            ConfigMapAnswer::Failed(RequestFailure::Other(why)) => self.on_failed(now, what, why),
+            ConfigMapAnswer::Failed(RequestFailure::Denied(why)) => {
                 self.on_failed(now, what, why);
                 // Whoever may not do it will not be let do it within seconds.
                 match self.phase {
@@ -199,7 +202,7 @@ impl Starts {
             Phase::Passive { .. } => Some(now.plus(LOOK_EVERY)),
             Phase::Idle | Phase::Deciding { .. } | Phase::Active | Phase::Ending { .. } | Phase::Done => None,
         };
-        let next = crate::machine::earliest(strike, look);
+        let next = earliest(strike, look);
         self.errand = next.map_or(Errand::None, |at| Errand::Look { at });
     }
 
@@ -218,8 +221,7 @@ impl Starts {
         let span = match self.phase {
             Phase::Deciding { .. } | Phase::Ending { .. } => HURRY,
             Phase::Idle | Phase::Active | Phase::Passive { .. } | Phase::Done => {
-                let at = usize::try_from(self.failures).unwrap_or(usize::MAX).min(PAUSES.len() - 1);
-                Duration::from_secs(PAUSES[at])
+                step_of(&PAUSES, self.failures)
             }
         };
         self.failures = self.failures.saturating_add(1);

@@ -6,9 +6,9 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::arm::Document;
-use crate::config_map::{ConfigMapEdit, ConfigMapFailure, Text, Value};
+use crate::config_map::{ConfigMapEdit, Text, Value};
 use crate::machine::Wall;
-use crate::object::ResourceVersion;
+use crate::object::{GIVE_UP_AFTER, RequestFailure, ResourceVersion};
 
 fn at(second: u64) -> Now {
     Now::from_millis(second * 1_000)
@@ -162,7 +162,7 @@ impl Process {
         self.view.as_ref().expect("it shows itself")
     }
 
-    fn fail(&mut self, now: Now, failure: ConfigMapFailure) {
+    fn fail(&mut self, now: Now, failure: RequestFailure) {
         let (call, _) = self.asked.pop_front().expect("it asks");
         self.tell(now, In::ConfigMap(call, ConfigMapAnswer::Failed(failure)));
     }
@@ -265,6 +265,17 @@ fn a4_passive_ends_after_30_min_of_life() {
 }
 
 #[test]
+fn a4_the_30_min_count_from_the_start_also_where_the_api_server_was_slow() {
+    let mut server = Server::with(&[("pod_a", at(1_000)), ("pod_b", at(1_010)), ("pod_c", at(1_030))]);
+    let mut fourth = Process::started("pod_d", at(1_060));
+    fourth.serve(at(1_064), &mut server);
+    assert_eq!((fourth.began, fourth.passive), (Some(at(1_064)), true));
+    assert_eq!(fourth.view().until, Some(at(1_060 + 1_800)));
+    fourth.live(at(1_060 + 1_800), &mut server);
+    assert!(!fourth.passive);
+}
+
+#[test]
 fn a4_a_person_ends_passive_by_removing_notes() {
     let mut server = Server::default();
     let mut fourth = fourth(&mut server);
@@ -320,14 +331,14 @@ fn a4_a_silent_api_server_keeps_no_process_from_starting_for_more_than_10_s() {
 #[test]
 fn a4_who_may_not_read_notes_begins_at_once_and_tries_until_its_start_is_proven() {
     let mut process = Process::started("pod_a", at(0));
-    process.fail(at(1), ConfigMapFailure::Denied("403".into()));
+    process.fail(at(1), RequestFailure::Denied("403".into()));
     assert_eq!((process.began, process.passive), (Some(at(1)), false));
     assert_eq!(process.view().last_error.as_deref(), Some("403"));
     let mut tries = 0;
     while let Some(due) = process.starts.deadline() {
         process.wait(due);
         while !process.asked.is_empty() {
-            process.fail(due, ConfigMapFailure::Denied("403".into()));
+            process.fail(due, RequestFailure::Denied("403".into()));
             tries += 1;
         }
     }
@@ -340,7 +351,7 @@ fn a4_who_may_read_notes_and_not_write_them_is_passive_by_them_all_the_same() {
     let mut process = Process::started("pod_d", at(9));
     let (call, ask) = process.asked.pop_front().expect("it looks");
     process.tell(at(9), In::ConfigMap(call, server.carry_out(at(9), &ask)));
-    process.fail(at(9), ConfigMapFailure::Denied("403".into()));
+    process.fail(at(9), RequestFailure::Denied("403".into()));
     assert_eq!((process.began, process.passive), (Some(at(9)), true));
 }
 
@@ -372,10 +383,11 @@ fn a4_a_note_whose_answer_was_lost_is_struck_by_a_clean_stop() {
     process.tell(at(0), In::ConfigMap(call, server.carry_out(at(0), &ask)));
     let (_, write) = process.asked.pop_front().expect("it writes");
     drop(server.carry_out(at(0), &write));
-    process.wait(at(4));
+    let given_up = at(0).plus(GIVE_UP_AFTER);
+    process.wait(given_up);
     process.asked.clear();
-    process.tell(at(4), In::Shutdown);
-    process.serve(at(4), &mut server);
+    process.tell(given_up, In::Shutdown);
+    process.serve(given_up, &mut server);
     assert!(server.keys().is_empty());
     assert!(process.struck.is_some());
     assert_eq!(process.began, None, "who ends does not begin any more");
@@ -539,7 +551,7 @@ impl World {
             }
             Event::Fail(who, denied) => {
                 if !self.processes[*who].asked.is_empty() {
-                    let why = if *denied { ConfigMapFailure::Denied } else { ConfigMapFailure::Other };
+                    let why = if *denied { RequestFailure::Denied } else { RequestFailure::Other };
                     self.processes[*who].fail(self.now, why("no".into()));
                 }
             }

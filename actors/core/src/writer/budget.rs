@@ -307,6 +307,13 @@ impl Budget {
         self.buckets(need).all(|(bucket, claim)| bucket.has_one(now, claim))
     }
 
+    /// Whether the calls may be made once so many reads have been made before them.
+    pub(super) fn allows_after(&self, now: Now, need: Need, reads: usize) -> bool {
+        let mut left = self.clone();
+        left.add(now, GateClass::Reads, -i128::try_from(reads).unwrap_or(i128::MAX));
+        left.allows(now, need)
+    }
+
     /// Which of the calls a rate of the cloud configuration keeps from being made now, the write before the read;
     /// `None`: no rate does, whether or not the budget does.
     pub(super) fn limited_by_rate(&self, now: Now, need: Need) -> Option<GateClass> {

@@ -23,6 +23,8 @@ pub(super) const SEND_LIMIT: Duration = Duration::from_secs(60);
 /// What a call is for.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum Purpose {
+    /// The GET of the load balancer before that of the pool, for a PUT without the shared Lease (W7).
+    Rest(PoolId, AttemptId),
     /// The GET before a PUT.
     PreWrite(PoolId, AttemptId),
     /// The PUT.
@@ -56,7 +58,8 @@ impl Purpose {
     /// The load balancer that it is about.
     pub(super) fn lb(&self) -> &LbName {
         match self {
-            Purpose::PreWrite(pool, _)
+            Purpose::Rest(pool, _)
+            | Purpose::PreWrite(pool, _)
             | Purpose::Put(pool, _)
             | Purpose::Poll(pool, _, _)
             | Purpose::Probe(pool)
@@ -69,7 +72,8 @@ impl Purpose {
     pub(super) fn class(&self) -> GateClass {
         match self {
             Purpose::Put(..) => GateClass::Writes,
-            Purpose::PreWrite(..)
+            Purpose::Rest(..)
+            | Purpose::PreWrite(..)
             | Purpose::Poll(..)
             | Purpose::Probe(_)
             | Purpose::Look(_)
@@ -85,16 +89,18 @@ impl Purpose {
             Purpose::PreWrite(..) | Purpose::Poll(_, _, None) | Purpose::Probe(_) | Purpose::Verify(..) => {
                 ArmVerb::GetPool
             }
-            Purpose::Look(_) | Purpose::Discovery(..) => ArmVerb::GetLoadBalancer,
+            Purpose::Rest(..) | Purpose::Look(_) | Purpose::Discovery(..) => ArmVerb::GetLoadBalancer,
         }
     }
 
     fn rank(&self) -> ReadRank {
         match self {
             Purpose::Poll(..) => ReadRank::Poll,
-            Purpose::PreWrite(..) | Purpose::Probe(_) | Purpose::Look(_) | Purpose::Put(..) => {
-                ReadRank::PreWrite
-            }
+            Purpose::Rest(..)
+            | Purpose::PreWrite(..)
+            | Purpose::Probe(_)
+            | Purpose::Look(_)
+            | Purpose::Put(..) => ReadRank::PreWrite,
             Purpose::Verify(..) => ReadRank::Verify,
             Purpose::Discovery(..) => ReadRank::Discovery,
         }
@@ -103,7 +109,8 @@ impl Purpose {
     /// What of the budget a read needs; the PUT has been paid for with its grant.
     pub(super) fn need(&self) -> Need {
         match self {
-            Purpose::PreWrite(..)
+            Purpose::Rest(..)
+            | Purpose::PreWrite(..)
             | Purpose::Put(..)
             | Purpose::Poll(..)
             | Purpose::Probe(_)
@@ -122,7 +129,9 @@ impl Purpose {
             | Purpose::Poll(pool, _, None)
             | Purpose::Probe(pool)
             | Purpose::Verify(pool, _) => Some(ArmRequest::GetPool(pool.clone())),
-            Purpose::Look(lb) | Purpose::Discovery(_, lb) => Some(ArmRequest::GetLoadBalancer(lb.clone())),
+            Purpose::Rest(PoolId { lb, .. }, _) | Purpose::Look(lb) | Purpose::Discovery(_, lb) => {
+                Some(ArmRequest::GetLoadBalancer(lb.clone()))
+            }
         }
     }
 }
@@ -210,6 +219,11 @@ impl Calls {
         self.waiting.first_key_value().map(|(_, first)| &first.purpose)
     }
 
+    /// How many reads wait that go before all that is not granted yet.
+    pub(super) fn begun_waiting(&self) -> usize {
+        self.waiting.range(..(ReadRank::Verify, 0)).count()
+    }
+
     /// Notes that the read that goes first waits for a rate of the cloud configuration; gives what it asks for when
     /// that is new.
     pub(super) fn limit_first(&mut self) -> Option<ArmVerb> {
@@ -233,7 +247,8 @@ impl Calls {
     pub(super) fn is_reading(&self, pool: &PoolId) -> bool {
         self.open.values().any(|call| match &call.purpose {
             Purpose::PreWrite(read, _) | Purpose::Poll(read, _, _) => read == pool,
-            Purpose::Put(..)
+            Purpose::Rest(..)
+            | Purpose::Put(..)
             | Purpose::Probe(_)
             | Purpose::Look(_)
             | Purpose::Verify(..)
@@ -245,7 +260,8 @@ impl Calls {
     pub(super) fn open_puts(&self) -> impl Iterator<Item = &PoolId> {
         self.open.values().filter_map(|call| match &call.purpose {
             Purpose::Put(pool, _) => Some(pool),
-            Purpose::PreWrite(..)
+            Purpose::Rest(..)
+            | Purpose::PreWrite(..)
             | Purpose::Poll(..)
             | Purpose::Probe(_)
             | Purpose::Look(_)

@@ -9,15 +9,16 @@ use crate::sample::{ArmVerb, GateClass, Sample};
 
 use super::budget::Need;
 use super::lane::Pick;
+use super::write::Phase;
 use super::{Out, Writer};
 
 impl Writer {
     /// The lane that is granted next, and which of its slots may be; `None`: nothing may be granted now. No more
     /// than `most` is.
     pub(super) fn next_grant(&self, now: Now, most: Pick) -> Option<(LbName, Pick)> {
-        let paid = if self.budget.allows(now, Need::Membership) {
+        let paid = if self.can_pay(now, Need::Membership) {
             Pick::Any
-        } else if self.budget.allows(now, Need::Admin) {
+        } else if self.can_pay(now, Need::Admin) {
             Pick::Admin
         } else {
             return None;
@@ -26,6 +27,22 @@ impl Writer {
             let pick = paid.max(most).max(self.breaker.admits(now, lb)?);
             self.lanes.get(lb)?.has(pick).then(|| (lb.clone(), pick))
         })
+    }
+
+    /// Whether a grant can be paid for, its GET included: the reads that go before it are set aside. Without its GET
+    /// a granted lane would keep its turn and the shared Lease for nothing, and be given up with the hold.
+    pub(super) fn can_pay(&self, now: Now, need: Need) -> bool {
+        self.budget.allows_after(now, need, self.reads_before(now))
+    }
+
+    /// How many reads go before the GET of the next grant: those of the lanes that were granted before and have not
+    /// brought their level yet, and those of what has begun that wait. Behind a closed gate none is sent.
+    fn reads_before(&self, now: Now) -> usize {
+        if self.gates.closed(now, GateClass::Reads).is_some() {
+            return 0;
+        }
+        let writes = self.lanes.values().filter_map(|lane| lane.write.as_ref());
+        self.calls.begun_waiting() + writes.filter(|write| matches!(write.phase, Phase::Taking)).count()
     }
 
     /// Says that a grant begins to wait for a rate of the cloud configuration, once until it is made: for its PUT,
@@ -49,9 +66,10 @@ impl Writer {
         out.push(Out::Sample(Sample::RateLimited(verb)));
     }
 
-    /// When time alone lets the next grant go; `None`: none waits for tokens or for the breaker.
+    /// When time alone lets the next grant go; `None`: none waits for tokens or for the breaker, or not before the
+    /// reads that go before its own, each of which has a deadline.
     pub(super) fn grant_refill(&self, now: Now) -> Option<Now> {
-        if self.ready.is_empty() || !self.may_start(now) {
+        if self.ready.is_empty() || !self.may_start(now) || self.reads_before(now) > 0 {
             return None;
         }
         let membership = self.budget.ready_at(now, Need::Membership);

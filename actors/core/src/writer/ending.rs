@@ -17,7 +17,7 @@ use super::lane::Closed;
 use super::plan::Change;
 use super::verify::Written;
 use super::write::{Membership, Phase, Put, Write};
-use super::{Life, Out, Writer};
+use super::{AdminDue, AdminUrgency, Life, Out, Writer};
 
 /// How a write ends.
 #[derive(Debug)]
@@ -108,6 +108,13 @@ impl Writer {
         let pool = write.pool.clone();
         if let Some(due) = write.admin {
             match &end {
+                // Its restores are due as before; the set is carried out with them.
+                End::Written { put, .. } | End::Withheld(put) if put.leaves_restores => {
+                    if let Some(lane) = self.lanes.get_mut(lb).filter(|_| self.life == Life::Running) {
+                        let rest = AdminDue { urgency: AdminUrgency::Restore, ..due };
+                        lane.edit(&pool.pool, |slot| slot.return_admin(rest));
+                    }
+                }
                 End::Written { put, .. } | End::Withheld(put) => {
                     let generation = put.draining.generation;
                     out.push(Out::AdminFinished { pool: pool.clone(), generation, failure: None });

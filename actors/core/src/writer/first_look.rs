@@ -12,13 +12,13 @@ use std::time::Duration;
 
 use crate::arm::{ArmAnswer, LbFacts, Provisioning};
 use crate::ids::{CallId, LbName};
-use crate::machine::Now;
+use crate::machine::{Now, step_of};
 
 use super::calls::Purpose;
 use super::classify::{Class, Stage, classify};
 use super::lane::Lane;
-use super::write::{FOREIGN_DELAYS, step_of};
-use super::{Life, Standing, Writer};
+use super::write::FOREIGN_DELAYS;
+use super::{Life, Writer};
 
 /// How often a load balancer is looked at: with the waits between them, for about a quarter of an hour. One that
 /// cannot be read must not stay closed for ever; the GET and `If-Match` of each write stay.
@@ -185,11 +185,7 @@ impl Writer {
 
     /// Asks for the looks that are due.
     pub(super) fn look_around(&mut self) {
-        let leads = match self.standing {
-            Standing::Standby => false,
-            Standing::Leading { .. } => self.life == Life::Running,
-        };
-        if !leads {
+        if self.life != Life::Running || !self.standing.leads() {
             return;
         }
         for lb in std::mem::take(&mut self.unseen) {
@@ -213,11 +209,7 @@ impl Writer {
         is_look: bool,
         answer: &ArmAnswer,
     ) {
-        let leads = match self.standing {
-            Standing::Standby => false,
-            Standing::Leading { .. } => true,
-        };
-        if !leads || !self.sights.counts(lb, call) {
+        if !self.standing.leads() || !self.sights.counts(lb, call) {
             return;
         }
         let at_rest = match answer {

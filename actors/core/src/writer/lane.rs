@@ -5,13 +5,13 @@ use std::time::Duration;
 
 use crate::arm::{LbFacts, Provisioning};
 use crate::ids::{LbName, PoolId, PoolName};
-use crate::machine::{Now, earliest};
+use crate::machine::{Now, earliest, step_of};
 use crate::view::LaneView;
 
 use super::AdminUrgency;
 use super::first_look::Sight;
 use super::slot::{Rank, Slot};
-use super::write::Write;
+use super::write::{FOREIGN_DELAYS, Write};
 
 /// Each so-manieth grant of a lane goes to what has waited longest (W1).
 const FAIR_GRANT: u64 = 4;
@@ -43,6 +43,10 @@ pub(super) struct Lane {
     pub closed: Closed,
     /// Whether it may grant in this term already.
     pub sight: Sight,
+    /// Nothing goes without the shared Lease before this moment: somebody was at work when that was last tried (W7).
+    covered_until: Option<Now>,
+    /// How often that was so since the lane was last granted under the shared Lease.
+    covered: u32,
     /// What the writer has noted about it.
     pub noted: Noted,
 }
@@ -175,6 +179,7 @@ impl Lane {
     /// Takes out the slot whose turn it is, of those that may be granted (W1).
     pub(super) fn grant(&mut self, pick: Pick) -> Option<(PoolName, Slot)> {
         self.grants += 1;
+        (self.covered_until, self.covered) = (None, 0);
         let fair = self.grants.is_multiple_of(FAIR_GRANT);
         let pool = match pick {
             Pick::Any if fair => self.ages.first().map(|(_, pool)| pool.clone()),
@@ -200,8 +205,18 @@ impl Lane {
         granted.map(|slot| (pool, slot))
     }
 
+    /// Somebody is at work here, or the last operation has failed: for a while, longer each time, nothing is granted
+    /// without the shared Lease.
+    pub(super) fn keep_covered(&mut self, now: Now) {
+        self.covered_until = Some(now.plus(step_of(&FOREIGN_DELAYS, self.covered)));
+        self.covered = self.covered.saturating_add(1);
+    }
+
     /// The pool whose Down that would be.
     pub(super) fn bypassing(&self, due_by: Now) -> Option<&PoolName> {
+        if self.covered_until.is_some() {
+            return None;
+        }
         let open = |pool: &PoolName| {
             let resume = self.slots.get(pool).and_then(|slot| slot.resume.as_ref());
             resume.is_some_and(|resume| resume.taken)
@@ -301,6 +316,7 @@ impl Lane {
         {
             self.closed = Closed::Open;
         }
+        self.covered_until.take_if(|until| *until <= now);
         self.sight.wake(now);
     }
 
@@ -310,7 +326,8 @@ impl Lane {
         let deferred = self.deferred.first().map(|(at, _)| *at);
         // Where nothing is due, nothing is looked at, and nothing may keep the lane.
         let looked_at = self.sight.deadline().filter(|_| !self.slots.is_empty());
-        let closed = earliest(self.closed.deadline(), looked_at);
+        let covered = self.covered_until.filter(|_| !self.slots.is_empty());
+        let closed = earliest(earliest(self.closed.deadline(), looked_at), covered);
         earliest(earliest(write, deferred), closed)
     }
 

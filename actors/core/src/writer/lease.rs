@@ -13,8 +13,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::ids::CallId;
-use crate::lease::{LeaseAnswer, LeaseFacts, LeaseFailure};
+use crate::lease::{LeaseAnswer, LeaseFacts};
 use crate::machine::Now;
+use crate::object::ResourceVersion;
 use crate::sample::Sample;
 use crate::view::SharedLeaseView;
 
@@ -52,12 +53,9 @@ pub(super) struct SharedLease {
     params: LeaseParams,
     phase: Phase,
     known: Known,
-    /// Whether the Lease must be looked at before what is known of it is relied on.
-    look: bool,
-    /// Whether it was looked at in this term: whatever is in our name then is a predecessor's.
-    looked: bool,
-    /// Until when a request that has got no answer may yet make the newest state that is known ours.
-    lost_until: Now,
+    trust: Trust,
+    /// The last request that could make it ours and has got no answer.
+    lost: Option<Lost>,
     /// Whether this process may take it again: it leads, and goes on.
     goes_on: bool,
     /// The request that is under way, apart from the watch.
@@ -71,9 +69,34 @@ pub(super) struct SharedLease {
     /// Since when a write that could begin has waited for it.
     wanted_since: Option<Now>,
     last_error: Option<Arc<str>>,
+    /// Since when that holder has had it who is not known and whom people were told of.
+    told_of: Option<Now>,
     /// When time alone changes something next.
     wake: Option<Now>,
     shown: Option<SharedLeaseView>,
+}
+
+/// A request that may yet be carried out, though its answer is not waited for any more.
+#[derive(Clone, Debug)]
+struct Lost {
+    /// The version that it replaces: once the Lease has another one, it fails. `None`: it makes the Lease.
+    base: Option<ResourceVersion>,
+    /// Until when.
+    until: Now,
+}
+
+/// Whether what is known of the Lease may be relied on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Trust {
+    /// A term begins: the Lease must be read before anything, and whatever is in our name then is a predecessor's.
+    TermBegins,
+    /// It must be read again, by a request after this one.
+    Doubted {
+        /// The last request that was sent when the doubt arose.
+        after: u64,
+    },
+    /// It may.
+    Sure,
 }
 
 /// Whether it is ours.
@@ -98,8 +121,9 @@ struct Hold {
     facts: Arc<LeaseFacts>,
     /// Whether its answer has said so; else nobody but us can have made it as long as we lead, but a successor may.
     made: bool,
-    /// Whether somebody has written the Lease besides us, so that it may have been taken from us.
-    doubt: bool,
+    /// Since which of our requests somebody may have written the Lease besides us, so that it may have been taken from
+    /// us: only what is answered to a later one ends that.
+    doubt: Option<u64>,
     /// Whether a PUT was sent in it.
     wrote: bool,
 }
@@ -117,7 +141,7 @@ impl Hold {
 
     /// Until when a PUT may be sent in it; `None`: none may (W8).
     fn send_before(&self) -> Option<Now> {
-        (!self.doubt).then(|| self.certain_until().min(self.forced_end()).minus(PERMIT_MARGIN))
+        self.doubt.is_none().then(|| self.certain_until().min(self.forced_end()).minus(PERMIT_MARGIN))
     }
 }
 
@@ -128,9 +152,8 @@ impl SharedLease {
             params,
             phase: Phase::Apart,
             known: Known::Nothing,
-            look: true,
-            looked: false,
-            lost_until: Now::ZERO,
+            trust: Trust::TermBegins,
+            lost: None,
             goes_on: false,
             asked: None,
             watch: Watch::default(),
@@ -140,6 +163,7 @@ impl SharedLease {
             signs: Signs::default(),
             wanted_since: None,
             last_error: None,
+            told_of: None,
             wake: None,
             shown: None,
         }
@@ -183,8 +207,7 @@ impl SharedLease {
     /// Leadership was lost, or won anew: the hold is not relied on any more. Who does not lead gives it back by
     /// its version; who leads again begins by looking, for another replica may have taken it over meanwhile.
     pub(super) fn forfeit(&mut self, now: Now, leads: bool, out: &mut Vec<Out>) {
-        self.look = true;
-        self.looked = false;
+        self.trust = Trust::TermBegins;
         self.goes_on = false;
         self.patience.reset(now);
         match self.holder() {
@@ -193,7 +216,9 @@ impl SharedLease {
             Some(Holder::Nobody | Holder::Ours) | None => self.known = Known::Nothing,
         }
         if leads {
-            self.asked = None;
+            // What the term before has asked for may be carried out in this one: it is no stranger's.
+            let asked = self.asked.take();
+            asked.into_iter().for_each(|asked| self.note_lost(now, &asked));
             self.end_hold(now, out);
         } else if let Phase::Held(hold) = std::mem::replace(&mut self.phase, Phase::Apart) {
             self.phase = Phase::Leaving(hold);
@@ -215,9 +240,9 @@ impl SharedLease {
         matches!(self.phase, Phase::Apart) && !taking
     }
 
-    /// Whether a Service waits for the cloud-controller-manager, which counts once, when a hold ends.
-    pub(super) fn on_awaiting_ingress(&mut self, any: bool) {
-        self.signs.on_awaiting_ingress(any);
+    /// Which Service waits for the cloud-controller-manager, the last of them, which counts once, when a hold ends.
+    pub(super) fn on_awaiting_ingress(&mut self, newest: Option<u64>) {
+        self.signs.on_awaiting_ingress(newest);
     }
 
     /// Takes in how many lock failures the cloud-controller-manager had during a hold of ours.
@@ -262,9 +287,8 @@ impl SharedLease {
                 let done = match asked.what {
                     What::Look => {
                         self.patience.has_looked();
-                        self.look = false;
                         self.see(now, facts, Heard::Looked(asked.id), out);
-                        self.looked = true;
+                        self.has_read(asked.id);
                         return;
                     }
                     What::Take => self.on_taken(now, &asked, facts, out),
@@ -287,16 +311,14 @@ impl SharedLease {
                     What::Look => self.patience.has_looked(),
                     What::Take | What::Renew | What::Release => self.patience.outrun(now, asked.what),
                 }
+                self.has_read(asked.id);
                 self.gone(now, out);
-                self.looked = true;
             }
             LeaseAnswer::Conflict => self.on_conflict(now, &asked, out),
             LeaseAnswer::Unchanged => {
                 self.failed(now, &asked, "the answer is of another kind than the request");
             }
-            LeaseAnswer::Failed(LeaseFailure::Denied(text) | LeaseFailure::Other(text)) => {
-                self.failed(now, &asked, &text);
-            }
+            LeaseAnswer::Failed(failure) => self.failed(now, &asked, &failure.into_why()),
         }
     }
 
@@ -304,7 +326,7 @@ impl SharedLease {
     fn on_taken(&mut self, now: Now, asked: &Asked, facts: Arc<LeaseFacts>, out: &mut Vec<Out>) -> bool {
         let ours = Holder::of(&facts, &self.params.holder) == Holder::Ours;
         if !self.see(now, Arc::clone(&facts), Heard::Made(asked.id), out) || !ours {
-            self.look = true;
+            self.distrust();
             return false;
         }
         if let Some(since) = self.wanted_since {
@@ -316,7 +338,7 @@ impl SharedLease {
             renewed: asked.sent,
             facts,
             made: true,
-            doubt: false,
+            doubt: None,
             wrote: asked.from_ours,
         });
         true
@@ -338,7 +360,7 @@ impl SharedLease {
 
     /// Somebody else has written the Lease before a request of ours.
     fn on_conflict(&mut self, now: Now, asked: &Asked, out: &mut Vec<Out>) {
-        self.look = true;
+        self.distrust();
         self.patience.outrun(now, asked.what);
         let by_stranger = match &mut self.known {
             Known::State(state) if state.maker == Maker::Request(asked.id) => {
@@ -363,15 +385,21 @@ impl SharedLease {
                     self.watch.brought_nothing(open);
                 } else if facts.version.is_older_than(&open.from) {
                     // It lags behind, or storage was restored from a backup: a look tells.
-                    self.look = true;
+                    self.distrust();
                     self.watch.put_off(now);
                 }
                 self.see(now, facts, Heard::Watched, out);
             }
             LeaseAnswer::Unchanged => self.watch.brought_nothing(open),
-            LeaseAnswer::Absent => self.gone(now, out),
+            // A watch that lags behind tells of a deletion that somebody has made good since: a look tells. Meanwhile
+            // no hold is relied on.
+            LeaseAnswer::Absent => {
+                self.distrust();
+                self.doubt();
+                self.watch.put_off(now);
+            }
             LeaseAnswer::Conflict | LeaseAnswer::Failed(_) => {
-                self.look = true;
+                self.distrust();
                 self.watch.put_off(now);
             }
         }
@@ -380,29 +408,57 @@ impl SharedLease {
     /// The Lease does not exist.
     fn gone(&mut self, now: Now, out: &mut Vec<Out>) {
         self.known = Known::Absent(now);
-        self.look = false;
         self.end_hold(now, out);
+    }
+
+    /// The API server has said how the Lease stands, in answer to this request.
+    fn has_read(&mut self, call: CallId) {
+        self.trust = match self.trust {
+            Trust::Doubted { after } if call.0 <= after => Trust::Doubted { after },
+            Trust::TermBegins | Trust::Doubted { .. } | Trust::Sure => Trust::Sure,
+        };
+    }
+
+    /// It must be read before what is known of it is relied on.
+    fn distrust(&mut self) {
+        self.trust = match self.trust {
+            Trust::TermBegins => Trust::TermBegins,
+            Trust::Doubted { .. } | Trust::Sure => Trust::Doubted { after: self.last },
+        };
+    }
+
+    /// Whether it must be read first.
+    fn must_look(&self) -> bool {
+        match self.trust {
+            Trust::TermBegins | Trust::Doubted { .. } => true,
+            Trust::Sure => false,
+        }
     }
 
     fn doubt(&mut self) {
         match &mut self.phase {
-            Phase::Held(hold) => hold.doubt = true,
+            Phase::Held(hold) => hold.doubt = Some(self.last),
             Phase::Apart | Phase::Leaving(_) => {}
         }
     }
 
     fn failed(&mut self, now: Now, asked: &Asked, text: &str) {
         self.note_lost(now, asked);
-        self.look = true;
+        self.distrust();
         self.last_error = Some(Arc::from(text));
         self.patience.failed(now, asked.what);
     }
 
     /// What became of a request is not known: it may be carried out yet, as long as nobody has written since.
     fn note_lost(&mut self, now: Now, asked: &Asked) {
-        if asked.what.makes_it_ours() && asked.base.as_ref() == self.known.version() {
-            self.lost_until = now.plus(LATE);
+        if asked.what.makes_it_ours() {
+            self.lost = Some(Lost { base: asked.base.clone(), until: now.plus(LATE) });
         }
+    }
+
+    /// Whether such a request may make the state ours that follows the newest one that is known.
+    fn may_yet_be_ours(&self, now: Now) -> bool {
+        self.lost.as_ref().is_some_and(|lost| now < lost.until && lost.base.as_ref() == self.known.version())
     }
 
     /// A hold is over. Where it was given back or taken away it is left to others for a while, and whether the

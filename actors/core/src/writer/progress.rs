@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use crate::arm::{
-    ArmAnswer, ArmCall, ArmRequest, Failure, FailureKind, OperationState, Permit, PoolRead, Provisioning,
-    PutAccepted, RetryAfter,
+    AdminState, ArmAnswer, ArmCall, ArmRequest, Failure, FailureKind, OperationState, Permit, PoolRead,
+    Provisioning, PutAccepted, RetryAfter,
 };
 use crate::ids::{AttemptId, Etag, LbName, PoolId};
 use crate::machine::Now;
@@ -20,8 +20,8 @@ use super::lane::{Closed, Pick};
 use super::plan::{Change, Plan, plan};
 use super::slot::Slot;
 use super::traffic::unexpected;
-use super::write::{Course, Membership, Phase, PollStep, Polling, Put, Write};
-use super::{AdminDue, Life, Out, Standing, Writer, our_failure};
+use super::write::{Course, Cover, Membership, Phase, PollStep, Polling, Put, Write};
+use super::{AdminDue, AdminUrgency, Life, Out, Writer, our_failure};
 
 impl Writer {
     pub(super) fn on_due(&mut self, pool: &PoolId, due: Due) {
@@ -54,7 +54,7 @@ impl Writer {
             self.granted_last = Some(lb.clone());
             let granted = self.lanes.get_mut(&lb).and_then(|lane| lane.grant(pick));
             if let Some((pool, slot)) = granted {
-                self.begin(now, PoolId::new(lb.clone(), pool), slot, false, out);
+                self.begin(now, PoolId::new(lb.clone(), pool), slot, Cover::SharedLease, out);
             }
             self.touch(&lb);
         }
@@ -69,13 +69,13 @@ impl Writer {
     pub(super) fn may_start(&self, now: Now) -> bool {
         self.life == Life::Running
             && self.busy < self.params.turns
-            && self.send_before().is_some_and(|last| now <= last)
+            && self.standing.send_before().is_some_and(|last| now <= last)
             && (!self.params.gates_delay_grants || self.gates.blocked(now).is_none())
     }
 
-    /// Begins the write of a slot that was granted, under the shared Lease or without it.
-    pub(super) fn begin(&mut self, now: Now, pool: PoolId, slot: Slot, bypass: bool, out: &mut Vec<Out>) {
-        let Standing::Leading { epoch, .. } = self.standing else { return };
+    /// Begins the write of a slot that was granted.
+    pub(super) fn begin(&mut self, now: Now, pool: PoolId, slot: Slot, cover: Cover, out: &mut Vec<Out>) {
+        let Some(epoch) = self.standing.term() else { return };
         let lb = pool.lb.clone();
         let Some(lane) = self.lanes.get_mut(&lb) else { return };
         self.breaker.granted(now, &lb);
@@ -105,7 +105,7 @@ impl Writer {
             admin: slot.admin,
             course,
             token: true,
-            bypass,
+            cover,
             phase: Phase::Taking,
         });
         if !asks {
@@ -170,11 +170,53 @@ impl Writer {
         }
     }
 
-    /// Puts the GET of a write's next round among the waiting reads.
+    /// Puts the GET of a write's next round among the waiting reads; without the shared Lease that of the load
+    /// balancer comes before it.
     pub(super) fn queue_read(&mut self, lb: &LbName) {
         let Some(write) = self.lanes.get_mut(lb).and_then(|lane| lane.write.as_mut()) else { return };
         write.phase = Phase::Reading;
-        self.calls.queue(Purpose::PreWrite(write.pool.clone(), write.attempt));
+        let (pool, attempt) = (write.pool.clone(), write.attempt);
+        self.calls.queue(match &mut write.cover {
+            Cover::SharedLease => Purpose::PreWrite(pool, attempt),
+            Cover::AtRest(tag) => {
+                *tag = None;
+                Purpose::Rest(pool, attempt)
+            }
+        });
+    }
+
+    /// Without the shared Lease somebody else may be at work on any pool of the load balancer: a Down goes only while
+    /// everything there has succeeded, and the tag, which all pools share, tells whether that is still so (W7).
+    pub(super) fn on_rest(
+        &mut self,
+        now: Now,
+        pool: &PoolId,
+        attempt: AttemptId,
+        answer: ArmAnswer,
+        out: &mut Vec<Out>,
+    ) {
+        let Some(write) = self.reading(pool, attempt) else { return };
+        let facts = match answer {
+            ArmAnswer::LoadBalancer(facts) => facts,
+            ArmAnswer::Failed(failure) => return self.on_pre_write_failed(now, pool, attempt, failure, out),
+            ArmAnswer::Pool(_) | ArmAnswer::Put(_) | ArmAnswer::Operation(_) | ArmAnswer::Withheld => {
+                return self.on_pre_write_failed(now, pool, attempt, unexpected(), out);
+            }
+        };
+        if facts.etag.is_some() && facts.has_succeeded() {
+            write.cover = Cover::AtRest(facts.etag.clone());
+            self.calls.queue(Purpose::PreWrite(pool.clone(), attempt));
+        } else {
+            self.keep_covered(now, &pool.lb, out);
+        }
+    }
+
+    /// What was to go without the shared Lease does not: it is due as before, and goes with the next hold.
+    fn keep_covered(&mut self, now: Now, lb: &LbName, out: &mut Vec<Out>) {
+        if let Some(lane) = self.lanes.get_mut(lb) {
+            lane.keep_covered(now);
+        }
+        self.end(now, lb, End::NotGranted, out);
     }
 
     fn write_mut(&mut self, pool: &PoolId, attempt: AttemptId) -> Option<&mut Write> {
@@ -212,10 +254,17 @@ impl Writer {
         let network = self.params.network.clone();
         let pace = self.pace(now);
         let Some(write) = self.reading(pool, attempt) else { return };
-        // Without the shared Lease somebody else may be at work: only on a load balancer at rest, and with its tag.
-        let unsafe_without_lease =
-            write.bypass && (read.facts.provisioning != Provisioning::Succeeded || read.etag.is_none());
-        if read.facts.provisioning == Provisioning::Updating || unsafe_without_lease {
+        let disturbed = match &write.cover {
+            Cover::SharedLease => false,
+            Cover::AtRest(tag) => {
+                tag.is_none() || *tag != read.etag || read.facts.provisioning != Provisioning::Succeeded
+            }
+        };
+        if disturbed {
+            self.keep_covered(now, &pool.lb, out);
+            return;
+        }
+        if read.facts.provisioning == Provisioning::Updating {
             self.wait_for_foreign(now, &pool.lb, out);
             return;
         }
@@ -238,14 +287,21 @@ impl Writer {
                 let end = match write.course.found() {
                     // The PUT whose answer was lost; the draining set that the members satisfy is the newest one.
                     Some(put) => {
-                        let put = Arc::new(Put { change: put.change.clone(), draining });
+                        let put =
+                            Arc::new(Put { change: put.change.clone(), draining, leaves_restores: false });
                         End::Written { put, members, etag: read.etag.clone() }
                     }
                     None => End::Unchanged(members),
                 };
                 self.end(now, &pool.lb, end, out);
             }
-            Plan::Edit(change) => {
+            Plan::Edit(mut change) => {
+                let leaves_restores = leave_restores(write, &mut change);
+                if leaves_restores && change.edit.set_admin.is_empty() {
+                    write.admin = write.admin.map(|due| AdminDue { urgency: AdminUrgency::Restore, ..due });
+                    self.end(now, &pool.lb, End::NotGranted, out);
+                    return;
+                }
                 // Members that are right need no outcome of the PUT that only sets admin states.
                 if write.taken().is_some() && change.added.is_empty() && change.removed.is_empty() {
                     let members = change.members.clone();
@@ -258,7 +314,7 @@ impl Writer {
                     write.membership = Membership::Not;
                     tell_outcome(pace, pool.clone(), attempt, outcome, out);
                 }
-                let put = Arc::new(Put { change: *change, draining });
+                let put = Arc::new(Put { change: *change, draining, leaves_restores });
                 self.put(now, &pool.lb, &read, put, out);
             }
         }
@@ -269,8 +325,7 @@ impl Writer {
             self.fail(now, lb, Stage::Put, gate_closed(), out);
             return;
         }
-        let bypass =
-            self.lanes.get(lb).and_then(|lane| lane.write.as_ref()).is_some_and(|write| write.bypass);
+        let bypass = self.lanes.get(lb).and_then(|lane| lane.write.as_ref()).is_some_and(Write::bypasses);
         let permit = match self.permit(now, bypass) {
             Ok(permit) => permit,
             Err(why) => {
@@ -308,7 +363,8 @@ impl Writer {
     /// Until when a PUT may be sent: as long as enough is left of leadership and, unless it goes without it, of the
     /// hold of the shared Lease (W8).
     fn permit(&self, now: Now, bypass: bool) -> Result<Now, &'static str> {
-        let leading = self.send_before().filter(|last| now <= *last).ok_or("leadership is about to end")?;
+        let leading =
+            self.standing.send_before().filter(|last| now <= *last).ok_or("leadership is about to end")?;
         if bypass {
             return Ok(leading);
         }
@@ -441,4 +497,13 @@ impl Writer {
             }
         }
     }
+}
+
+/// Leaves out what does not go without the shared Lease: restores have time (W7). Says whether there was any.
+fn leave_restores(write: &Write, change: &mut Change) -> bool {
+    let planned = change.edit.set_admin.len();
+    if write.bypasses() {
+        change.edit.set_admin.retain(|_, state| *state == AdminState::Down);
+    }
+    change.edit.set_admin.len() < planned
 }

@@ -22,7 +22,7 @@ use super::*;
 use crate::arm::{
     ArmRequest, Document, Edit, Entry, OperationState, PoolFacts, PoolRead, Provisioning, PutAccepted,
 };
-use crate::ids::{AddressName, Etag, Family, Operation, PoolName};
+use crate::ids::{AddressName, Epoch, Etag, Family, Operation, PoolName};
 use crate::level::{Level, Member};
 use crate::queue::Class;
 use crate::sample::ArmVerb;
@@ -764,12 +764,12 @@ fn w6_a_lock_429_closes_only_the_lane_of_its_load_balancer() {
 
 #[test]
 fn w6_a_pool_whose_first_read_waits_for_a_token_meets_the_gate_that_closes_meanwhile() {
-    let mut bench = Bench::leading(Params { reads_per_5_minutes: 2, ..params() });
-    let (first, second, third) = (pool("a", "first"), pool("b", "second"), pool("c", "third"));
-    bench.begin(&first, &[1]);
+    let mut bench = Bench::leading(params());
+    let (second, third) = (pool("a", "second"), pool("b", "third"));
     let second_attempt = take(&bench.due(&second, due(0, Class::Add)));
     let third_attempt = take(&bench.due(&third, due(0, Class::Add)));
     let read = bench.bring(&second, second_attempt, &[1]);
+    bench.hear(In::Headroom(GateClass::Reads, 0));
     assert!(bench.hear(In::Taken(third.clone(), third_attempt, Some(wants(&third, &[1])))).is_empty());
     let said = bench.fail(read, failed(429, "", RetryAfter::In(Duration::from_secs(9))));
     for attempt in [second_attempt, third_attempt] {

@@ -57,7 +57,8 @@ impl Writer {
             let Some(request) = purpose.read_request() else { continue };
             match purpose {
                 Purpose::Discovery(..) => self.budget.spend_discovery(now),
-                Purpose::PreWrite(..)
+                Purpose::Rest(..)
+                | Purpose::PreWrite(..)
                 | Purpose::Put(..)
                 | Purpose::Poll(..)
                 | Purpose::Probe(_)
@@ -83,7 +84,9 @@ impl Writer {
             write.filter(|write| write.attempt == attempt).map(|write| &write.phase)
         };
         match purpose {
-            Purpose::PreWrite(pool, attempt) => matches!(phase(pool, *attempt), Some(Phase::Reading)),
+            Purpose::Rest(pool, attempt) | Purpose::PreWrite(pool, attempt) => {
+                matches!(phase(pool, *attempt), Some(Phase::Reading))
+            }
             Purpose::Put(..) => false,
             Purpose::Poll(pool, attempt, _) => match phase(pool, *attempt) {
                 Some(Phase::Polling(polling)) => !matches!(polling.step, PollStep::Until(_)),
@@ -113,6 +116,7 @@ impl Writer {
         let Call { purpose, began } = call;
         let lb = purpose.lb().clone();
         match purpose {
+            Purpose::Rest(pool, attempt) => self.on_rest(now, &pool, attempt, answer, out),
             Purpose::PreWrite(pool, attempt) => match pool_read(answer) {
                 Ok(read) => self.on_pre_write(now, &pool, attempt, read, out),
                 Err(failure) => self.on_pre_write_failed(now, &pool, attempt, failure, out),
@@ -157,8 +161,9 @@ impl Writer {
                 if self.gates.closed(now, GateClass::Reads).is_none() {
                     return;
                 }
-                for met in self.calls.take_out(|purpose| matches!(purpose, Purpose::PreWrite(..))) {
-                    if let Purpose::PreWrite(pool, attempt) = met {
+                let reads = |purpose: &Purpose| matches!(purpose, Purpose::Rest(..) | Purpose::PreWrite(..));
+                for met in self.calls.take_out(reads) {
+                    if let Purpose::Rest(pool, attempt) | Purpose::PreWrite(pool, attempt) = met {
                         self.on_pre_write_failed(now, &pool, attempt, gate_closed(), out);
                         self.touch(&pool.lb);
                     }
@@ -256,7 +261,8 @@ fn answer_unsent(now: Now, purpose: Purpose, why: &str, out: &mut Vec<Out>) {
             let result = Err(our_failure(FailureKind::Refused, why));
             out.push(Out::Read { call, began: now, result });
         }
-        Purpose::PreWrite(..)
+        Purpose::Rest(..)
+        | Purpose::PreWrite(..)
         | Purpose::Put(..)
         | Purpose::Poll(..)
         | Purpose::Probe(_)

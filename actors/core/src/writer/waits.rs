@@ -6,14 +6,14 @@ use std::time::Duration;
 
 use crate::arm::{Failure, FailureKind, PoolRead, RetryAfter};
 use crate::ids::{AttemptId, LbName, PoolId};
-use crate::machine::Now;
+use crate::machine::{Now, step_of};
 use crate::queue::Outcome;
 
 use super::classify::{Class, Stage, classify, may_be_carried_out};
 use super::ending::End;
 use super::lane::Closed;
 use super::slot::{Resume, Wait, Why};
-use super::write::{Membership, Phase, Write};
+use super::write::{Cover, Membership, Phase, Write};
 use super::{Out, Writer, our_failure};
 
 /// The delays before the client's tries, before jitter; the last one repeats (W4).
@@ -33,9 +33,7 @@ const JITTER: u64 = 200;
 fn retry_delay(attempt: AttemptId, tried: u32, header: RetryAfter) -> Duration {
     let delay = match header {
         RetryAfter::In(span) => return span.min(RETRY_AFTER_MAX),
-        RetryAfter::Absent | RetryAfter::Invalid => {
-            RETRY_DELAYS[usize::try_from(tried).unwrap_or(usize::MAX).min(RETRY_DELAYS.len() - 1)]
-        }
+        RetryAfter::Absent | RetryAfter::Invalid => step_of(&RETRY_DELAYS, tried),
     };
     let share = 1_000 - JITTER + scattered(attempt.n ^ u64::from(tried).rotate_right(8)) % (2 * JITTER + 1);
     Duration::from_micros(u64::try_from(delay.as_micros()).unwrap_or(u64::MAX) / 1_000 * share)
@@ -187,7 +185,7 @@ impl Writer {
                 admin: granted.admin,
                 course: resume.course,
                 token: false,
-                bypass: false,
+                cover: Cover::SharedLease,
                 phase: Phase::Reading,
             });
         });

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use crate::arm::RetryAfter;
 use crate::ids::{AttemptId, Etag, Operation, PoolId};
-use crate::machine::Now;
+use crate::machine::{Now, step_of};
 use crate::queue::{Due, Taken};
 
 use super::plan::Change;
@@ -53,10 +53,20 @@ pub(super) struct Write {
     pub course: Course,
     /// Whether it still holds the token for a PUT.
     pub token: bool,
-    /// Whether it goes without the shared Lease (W7).
-    pub bypass: bool,
+    /// What keeps others from writing at the same time (W7).
+    pub cover: Cover,
     /// What it does.
     pub phase: Phase,
+}
+
+/// What keeps others from writing a load balancer at the same time as we do (W7).
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) enum Cover {
+    /// The shared Lease.
+    SharedLease,
+    /// Nothing: only a Down goes, and only while the load balancer is as it was when it was seen at rest, with this
+    /// entity tag; `None`: it has not been looked at.
+    AtRest(Option<Etag>),
 }
 
 /// What a write has behind it and keeps while it waits.
@@ -131,6 +141,8 @@ pub(super) struct Put {
     pub change: Change,
     /// The draining set that it was planned with.
     pub draining: Arc<Draining>,
+    /// Whether it leaves restores undone, which do not go without the shared Lease (W7).
+    pub leaves_restores: bool,
 }
 
 /// An accepted PUT whose operation runs.
@@ -211,11 +223,6 @@ impl Wait {
     }
 }
 
-/// The delay of this step; the last one repeats.
-pub(super) fn step_of(delays: &[Duration; 4], step: u32) -> Duration {
-    delays[usize::try_from(step).unwrap_or(usize::MAX).min(delays.len() - 1)]
-}
-
 impl Write {
     /// The next moment at which time alone changes something; the answers to its calls are watched elsewhere.
     pub(super) fn deadline(&self) -> Option<Now> {
@@ -242,6 +249,14 @@ impl Write {
         match &self.membership {
             Membership::Not => None,
             Membership::Asked(due) | Membership::Taken(due, _) => Some(*due),
+        }
+    }
+
+    /// Whether it goes without the shared Lease.
+    pub(super) fn bypasses(&self) -> bool {
+        match self.cover {
+            Cover::SharedLease => false,
+            Cover::AtRest(_) => true,
         }
     }
 

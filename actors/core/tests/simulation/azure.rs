@@ -129,6 +129,12 @@ impl ArmPort {
                 Some(_) | None => {}
             }
         }
+        if let (ArmRequest::PutPool { edit, .. }, Some(Plant::AdminTakesMembers)) = (&mut request, self.plant)
+            && edit.add.is_empty()
+            && edit.remove.is_empty()
+        {
+            edit.remove.insert(0);
+        }
         let (http, body) = codec::request(&request);
         Sent { request, http, body, at: now }
     }

@@ -2,6 +2,7 @@
 //! somebody does to load balancers besides.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
 
 use pool_core::ids::{Family, ServiceKey};
 use pool_core::lease::LeaseName;
@@ -11,6 +12,7 @@ use simulator_models::ccm::{self as model, Answer, Call, CallId, Counters, In, S
 use simulator_models::kube::{KubeModel, Reply, Request, Resource, WatchId};
 
 use crate::cluster::{Cluster, NAMESPACE, address};
+use crate::codec::put_pool;
 use crate::decode::{items, text};
 use crate::leases::object_name;
 use crate::random::Random;
@@ -304,7 +306,7 @@ impl Ccm {
 
     /// Somebody writes as he sees fit, without any lock: a pool's members, a load balancer as a whole, or fields that
     /// nobody knows; says in words what.
-    pub fn meddle(&mut self, arm: &mut ArmModel, cluster: &Cluster, now: u64) -> String {
+    pub fn meddle(&mut self, arm: &mut ArmModel, cluster: &mut Cluster, now: u64) -> String {
         arm.tick(now);
         let pools: Vec<(String, String)> = arm
             .load_balancers()
@@ -320,7 +322,8 @@ impl Ccm {
                 arm.plant_unknown_fields();
                 "unknown fields planted".to_owned()
             }
-            1..3 => format!("foreign write of {lb}: {}", arm.foreign_load_balancer_put(&lb, now)),
+            1 => self.set_down(arm, cluster, now, &lb, &pool),
+            2 => format!("foreign write of {lb}: {}", arm.foreign_load_balancer_put(&lb, now)),
             _ => {
                 let family = if pool.ends_with("-ipv6") { Family::V6 } else { Family::V4 };
                 let share = self.random.below(1_001);
@@ -336,6 +339,37 @@ impl Ccm {
                 format!("foreign write of {lb}/{pool}: {members:?} {status}")
             }
         }
+    }
+}
+
+impl Ccm {
+    /// Somebody sets a member Down by hand, on a node that does not drain: not ours to take back (N4).
+    fn set_down(
+        &mut self,
+        arm: &mut ArmModel,
+        cluster: &mut Cluster,
+        now: u64,
+        lb: &str,
+        pool: &str,
+    ) -> String {
+        let Some(mut document) = arm.pool_json(lb, pool) else { return String::new() };
+        let draining = cluster.draining();
+        let ip_of = |entry: &Value| text(&entry["properties"]["ipAddress"]).parse::<IpAddr>().ok();
+        let entries = document["properties"]["loadBalancerBackendAddresses"].as_array_mut();
+        let mut members: Vec<&mut Value> = entries.into_iter().flatten().collect();
+        members.retain(|entry| {
+            entry["properties"]["adminState"] != "Down"
+                && ip_of(entry).is_some_and(|ip| !draining.contains(&ip))
+        });
+        let place = self.random.place(members.len());
+        let Some(member) = members.into_iter().nth(place) else { return String::new() };
+        let Some(ip) = ip_of(member) else { return String::new() };
+        member["properties"]["adminState"] = "Down".into();
+        let status = put_pool(arm, lb, pool, &document, now);
+        if status < 300 {
+            cluster.foreign_downs.insert(ip);
+        }
+        format!("{ip} of {lb}/{pool} is set Down by hand: {status}")
     }
 }
 

@@ -100,6 +100,8 @@ pub struct Cluster {
     pub services: BTreeMap<String, Service>,
     /// The writes of slices that nobody has noted yet: name of the Service, version.
     pub slice_writes: Vec<(String, u64)>,
+    /// Addresses that somebody has set Down by hand somewhere.
+    pub foreign_downs: BTreeSet<IpAddr>,
     addresses: u64,
     lives: BTreeMap<String, u64>,
 }

@@ -10,7 +10,7 @@ use pool_core::arm::{
 };
 use pool_core::ids::{Etag, LbName, NetworkId, Operation, PoolId, PoolName};
 use serde_json::{Value, json};
-use simulator_models::arm::{Method, Request, Response};
+use simulator_models::arm::{ArmModel, Method, Reply, Request, Response};
 
 use crate::decode::{items, text};
 
@@ -23,6 +23,16 @@ fn path(lb: &LbName, below: &str) -> String {
 
 fn pool_path(pool: &PoolId) -> String {
     path(&pool.lb, &format!("/backendAddressPools/{}", pool.pool))
+}
+
+/// Somebody writes a pool as it stands in this document; gives the status of ARM's answer.
+pub fn put_pool(arm: &mut ArmModel, lb: &str, pool: &str, document: &Value, now: u64) -> u16 {
+    let pool = PoolId::new(LbName::new(lb), PoolName::new(pool));
+    let (path_and_query, body) = (pool_path(&pool), document.to_string().into_bytes());
+    match arm.handle(&Request { method: Method::Put, path_and_query, headers: Vec::new(), body }, now) {
+        Reply::Answer(response) => response.status,
+        Reply::Refused | Reply::Lost { .. } => 503,
+    }
 }
 
 /// The HTTP request, and the body of a PUT as a value.

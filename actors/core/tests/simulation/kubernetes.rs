@@ -16,6 +16,7 @@ use simulator_models::kube::{KubeModel, Reply, Request, WatchId};
 
 use crate::decode;
 use crate::leases::LeaseStep;
+use crate::notes::NotesStep;
 use crate::plant::Plant;
 use crate::random::Random;
 
@@ -34,6 +35,10 @@ pub enum Effect {
     Lease(u64, LeaseName, CallId, LeaseStep),
     /// A Lease was written.
     LeaseWritten(LeaseName),
+    /// To the part of the port that cares for our ConfigMap, at this moment.
+    Notes(u64, CallId, NotesStep),
+    /// Our ConfigMap was written.
+    NotesWritten,
 }
 
 /// What the port does with a request.

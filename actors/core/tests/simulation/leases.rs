@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use pool_core::arm::Document;
 use pool_core::ids::CallId;
-use pool_core::lease::{GateTimes, LeaseAnswer, LeaseAsk, LeaseEdit, LeaseFacts, LeaseFailure, LeaseName};
-use pool_core::object::ResourceVersion;
+use pool_core::lease::{GateTimes, LeaseAnswer, LeaseAsk, LeaseEdit, LeaseFacts, LeaseName};
+use pool_core::object::{RequestFailure, ResourceVersion};
 use pool_core::route::Delivery;
 use pool_core::{leader, writer};
 use serde_json::{Value, json};
@@ -24,12 +24,14 @@ use crate::random::Random;
 pub const NAMESPACE: &str = "kube-system";
 /// Who holds the shared Lease when we do.
 pub const OURS: &str = "azure-backend-pool-controller";
+/// Whom a person writes into a Lease by hand.
+pub const A_PERSON: &str = "a-person";
 const READS_UNTIL: &str = "azure-backend-pool-controller.io/reads-throttled-until";
 const WRITES_UNTIL: &str = "azure-backend-pool-controller.io/writes-throttled-until";
 const PREVIOUS_HOLDER: &str = "aks-managed-resource-locker-previous-holder";
 const PATH: &str = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases";
 /// How long the port waits for an answer.
-const ANSWER_WITHIN_US: u64 = 10_000_000;
+pub const ANSWER_WITHIN_US: u64 = 10_000_000;
 
 /// The name of the object.
 pub fn object_name(lease: LeaseName) -> &'static str {
@@ -50,6 +52,30 @@ pub enum Fate {
     AnswerLost,
     /// It reaches the server only after the port has given it up.
     Straggles,
+}
+
+impl Fate {
+    /// Whether an answer comes before the port has given up waiting.
+    pub fn is_answered(self) -> bool {
+        match self {
+            Fate::Answered(_) | Fate::Twice(_) => true,
+            Fate::AnswerLost | Fate::Straggles => false,
+        }
+    }
+}
+
+/// How long a request is under way, and what becomes of it, where in so many of a thousand cases something does that
+/// should not.
+pub fn fate(random: &mut Random, trouble: u64) -> (u64, Fate) {
+    let trouble = random.per_mille(trouble);
+    match random.below(if trouble { 6 } else { 1 }) {
+        0 => (random.between(300, 3_000), Fate::Answered(random.between(300, 3_000))),
+        1 => (random.between(3_000, 9_000_000), Fate::Answered(random.between(300, 900_000))),
+        2 => (random.between(300, 3_000), Fate::Answered(random.between(3_000, 9_000_000))),
+        3 => (random.between(300, 3_000), Fate::Twice(random.below(30_000_000))),
+        4 => (random.between(300, 3_000), Fate::AnswerLost),
+        _ => (ANSWER_WITHIN_US + random.below(15_000_000), Fate::Straggles),
+    }
 }
 
 /// What the port does with a request about a Lease.
@@ -118,25 +144,10 @@ impl LeasePort {
             let at = now + u64::try_from(within.as_micros()).unwrap_or(u64::MAX / 2);
             effects.push(Effect::Lease(at, lease, call, LeaseStep::Expire));
         }
-        let trouble = self.random.per_mille(self.trouble);
-        let (transit, fate) = match self.random.below(if trouble { 6 } else { 1 }) {
-            0 => (self.random.between(300, 3_000), Fate::Answered(self.random.between(300, 3_000))),
-            1 => (self.random.between(3_000, 9_000_000), Fate::Answered(self.random.between(300, 900_000))),
-            2 => (self.random.between(300, 3_000), Fate::Answered(self.random.between(3_000, 9_000_000))),
-            3 => (self.random.between(300, 3_000), Fate::Twice(self.random.below(30_000_000))),
-            4 => (self.random.between(300, 3_000), Fate::AnswerLost),
-            _ => (ANSWER_WITHIN_US + self.random.below(15_000_000), Fate::Straggles),
-        };
-        match fate {
-            Fate::Answered(_) | Fate::Twice(_) => {}
-            Fate::AnswerLost | Fate::Straggles => {
-                effects.push(Effect::Lease(
-                    now + ANSWER_WITHIN_US,
-                    lease,
-                    call,
-                    LeaseStep::Answer(failed("no answer in time")),
-                ));
-            }
+        let (transit, fate) = fate(&mut self.random, self.trouble);
+        if !fate.is_answered() {
+            let answer = LeaseStep::Answer(failed("no answer in time"));
+            effects.push(Effect::Lease(now + ANSWER_WITHIN_US, lease, call, answer));
         }
         effects.push(Effect::Lease(now + transit, lease, call, LeaseStep::Land(request, fate)));
         effects
@@ -239,6 +250,11 @@ impl LeasePort {
                     Some(Plant::EmptiedIsReleased) if lease == LeaseName::Own && facts.holder.is_none() => {
                         facts.duration = Some(Duration::from_secs(1));
                     }
+                    Some(Plant::RenamedIsReleased)
+                        if lease == LeaseName::Own && facts.holder.as_deref() == Some(A_PERSON) =>
+                    {
+                        (facts.holder, facts.duration) = (None, Some(Duration::from_secs(1)));
+                    }
                     Some(Plant::ForeignHoldExpired) if lease == LeaseName::Shared => {
                         facts.renewed_ago = Some(Duration::from_secs(2_000));
                         if facts.holder.as_deref() != Some(OURS) {
@@ -330,7 +346,7 @@ fn told(lease: LeaseName, call: CallId, answer: LeaseAnswer) -> Effect {
 }
 
 fn failed(why: &str) -> Raw {
-    Raw::Other(LeaseAnswer::Failed(LeaseFailure::Other(Arc::from(why))))
+    Raw::Other(LeaseAnswer::Failed(RequestFailure::Other(Arc::from(why))))
 }
 
 fn raw(status: u16, body: &[u8]) -> Raw {
@@ -338,7 +354,7 @@ fn raw(status: u16, body: &[u8]) -> Raw {
         200 | 201 => Raw::Seen(serde_json::from_slice(body).expect("the model answers JSON")),
         404 => Raw::Other(LeaseAnswer::Absent),
         409 => Raw::Other(LeaseAnswer::Conflict),
-        401 | 403 => Raw::Other(LeaseAnswer::Failed(LeaseFailure::Denied(Arc::from("denied")))),
+        401 | 403 => Raw::Other(LeaseAnswer::Failed(RequestFailure::Denied(Arc::from("denied")))),
         _ => failed("the server is in trouble"),
     }
 }
@@ -452,7 +468,7 @@ fn milli_time(wall: i64) -> String {
 }
 
 /// Reads what [`micro_time`] and [`milli_time`] write.
-fn parse_time(text: &str) -> Option<i64> {
+pub fn parse_time(text: &str) -> Option<i64> {
     let number = |from: usize, to: usize| text.get(from..to)?.parse::<i64>().ok();
     let (year, month, day) = (number(0, 4)?, number(5, 7)?, number(8, 10)?);
     let (hour, minute, second) = (number(11, 13)?, number(14, 16)?, number(17, 19)?);

@@ -2,11 +2,13 @@
 //! machine, of a shell or of a port could make. A simulation that does not find them proves nothing.
 
 use pool_core::assignment::Assignment;
+use pool_core::ids::Family;
 use pool_core::machine::Now;
 use pool_core::route::{Delivery, PoolMessage};
 use pool_core::writer::Standing;
-use pool_core::{directory, events, queue, watch, writer};
+use pool_core::{directory, events, leader, queue, watch, writer};
 
+use crate::cluster::address;
 use crate::random::Random;
 use crate::story::{Faults, Size};
 
@@ -81,11 +83,29 @@ pub enum Plant {
     RemovalsLate,
     /// The draining set does not reach the writer.
     DrainingUnheard,
+    /// Some Downs never become due.
+    DownsUnasked,
+    /// A Down is no more urgent than a restore.
+    DownsRankLast,
+    /// Every Down counts as ours.
+    AllDownsOurs,
+    /// A write of admin states takes a member out.
+    AdminTakesMembers,
+    /// Downs go without the shared Lease where nobody has allowed it.
+    BypassUnasked,
+    /// That a process is to be passive does not reach its Leader.
+    PassiveUnheard,
+    /// That a process need not be passive any more does not either.
+    PassiveForEver,
+    /// The notes of other starts are not seen.
+    NotesUncounted,
+    /// Our Lease counts as let go of where a person has put somebody else's name into it.
+    RenamedIsReleased,
 }
 
 impl Plant {
     /// All of them.
-    pub const ALL: [Plant; 34] = [
+    pub const ALL: [Plant; 43] = [
         Plant::OutcomesLost,
         Plant::FactsReordered,
         Plant::StaleEtag,
@@ -120,12 +140,22 @@ impl Plant {
         Plant::ParkingIgnored,
         Plant::RemovalsLate,
         Plant::DrainingUnheard,
+        Plant::DownsUnasked,
+        Plant::DownsRankLast,
+        Plant::AllDownsOurs,
+        Plant::AdminTakesMembers,
+        Plant::BypassUnasked,
+        Plant::PassiveUnheard,
+        Plant::PassiveForEver,
+        Plant::NotesUncounted,
+        Plant::RenamedIsReleased,
     ];
 
     /// The sort of world in which the bug shows, where not every sort will do.
     pub fn world(self, size: Size) -> Size {
         let faults = size.faults;
-        let calm = Faults { kube: false, processes: false, leases: false, edges: false, ..faults };
+        let calm =
+            Faults { kube: false, processes: false, leases: false, edges: false, crashes: false, ..faults };
         match self {
             Plant::PermitUnchecked => {
                 let faults = Faults { processes: true, edges: true, arm: false, ..calm };
@@ -139,7 +169,7 @@ impl Plant {
                 let faults = Faults { kube: true, processes: true, arm: false, ..calm };
                 Size { replicas: 2 + size.replicas % 2, seconds: 240, faults, ..size }
             }
-            Plant::EmptiedIsReleased => {
+            Plant::EmptiedIsReleased | Plant::RenamedIsReleased => {
                 let faults = Faults { leases: true, processes: true, ..calm };
                 Size { replicas: 2 + size.replicas % 2, seconds: 240, faults, ..size }
             }
@@ -158,7 +188,16 @@ impl Plant {
                 let faults = Faults { arm: true, ..calm };
                 Size { services: 1 + size.services % 4, seconds: 240, faults, ..size }
             }
-            Plant::DrainingUnheard => Size { seconds: 240, faults: calm, ..size },
+            Plant::DrainingUnheard | Plant::AdminTakesMembers | Plant::BypassUnasked => {
+                Size { seconds: 240, faults: calm, ..size }
+            }
+            Plant::DownsUnasked | Plant::DownsRankLast => {
+                Size { services: 12, balancers: 1, seconds: 240, faults: calm, ..size }
+            }
+            Plant::AllDownsOurs => Size { seconds: 240, faults: Faults { meddling: true, ..calm }, ..size },
+            Plant::PassiveUnheard | Plant::PassiveForEver | Plant::NotesUncounted => {
+                Size { replicas: 1, seconds: 240, faults: Faults { crashes: true, ..calm }, ..size }
+            }
             Plant::EtagRefreshed => {
                 Size { seconds: 240, faults: Faults { meddling: true, edges: true, ..calm }, ..size }
             }
@@ -215,6 +254,9 @@ impl Saboteur {
             }
             (Plant::TakesUnanswered, Delivery::Writer(writer::In::Taken(..))) => self.random.per_mille(50),
             (plant, delivery) if is_lost(plant, delivery) => true,
+            (Plant::DownsUnasked | Plant::DownsRankLast | Plant::AllDownsOurs, Delivery::Writer(input)) => {
+                self.spoil_admin(plant, input)
+            }
             (Plant::PauseIgnored, Delivery::Pool(_, PoolMessage::In(queue::In::Assigned(assignment)))) => {
                 *assignment =
                     std::sync::Arc::new(Assignment { paused: false, ..Assignment::clone(assignment) });
@@ -277,6 +319,22 @@ impl Saboteur {
         if lost { Vec::new() } else { vec![delivery] }
     }
 
+    /// What a planted bug makes of what a writer is told about admin states; whether that is lost.
+    fn spoil_admin(&mut self, plant: Plant, input: &mut writer::In) -> bool {
+        if let writer::In::AdminDue(_, due) = input {
+            if plant == Plant::DownsRankLast {
+                due.urgency = writer::AdminUrgency::Restore;
+            }
+            return plant == Plant::DownsUnasked && self.random.per_mille(900);
+        }
+        if let (Plant::AllDownsOurs, writer::In::Draining(draining)) = (plant, input) {
+            let families = [Family::V4, Family::V6];
+            let all = (0..200).flat_map(|number| families.map(|family| address(number, family)));
+            std::sync::Arc::make_mut(draining).restorable.extend(all);
+        }
+        false
+    }
+
     fn reorder(&mut self, delivery: Delivery) -> Vec<Delivery> {
         if self.held.is_none() && self.random.per_mille(300) {
             self.held = Some(delivery);
@@ -298,6 +356,8 @@ fn is_lost(plant: Plant, delivery: &Delivery) -> bool {
                 Delivery::Writer(writer::In::Standing(Standing::Standby)),
             )
             | (Plant::LossUnheard, Delivery::Events(events::In::Standing(Standing::Standby)))
+            | (Plant::PassiveUnheard, Delivery::Leader(leader::In::Passive(true)))
+            | (Plant::PassiveForEver, Delivery::Leader(leader::In::Passive(false)))
             | (Plant::DrainingUnheard, Delivery::Writer(writer::In::Draining(_)))
     )
 }

@@ -68,6 +68,7 @@ pub fn size_of(seed: u64) -> Size {
             leases: random.per_mille(500),
             edges: random.per_mille(500),
             meddling: random.per_mille(600),
+            crashes: random.per_mille(100),
         },
     }
 }
@@ -85,7 +86,8 @@ pub fn play(seed: u64, size: Size, plant: Option<Plant>) -> Result<Played, Faile
             let terms = watchdog.tenure.terms;
             let held = watchdog.tenure.held(0, world.now());
             let (puts, reports) = (watchdog.puts, watchdog.reports);
-            return Ok(Played { happened, puts, reports, terms, held, rested_us, trace: world.trace() });
+            let trace = world.trace();
+            return Ok(Played { happened, puts, reports, terms, held, rested_us, trace });
         }
         Ok(Err(why)) => why,
         Err(panic) => {
@@ -132,9 +134,11 @@ fn rest(world: &World) -> Result<(), String> {
     if let Some(wrong) = truth::first_wrong(&wanted, &world.arm) {
         return Err(wrong);
     }
-    if world.watchdog.tenure.leader().is_empty() {
+    let leads = |process: &&Process| *process.identity == *world.watchdog.tenure.leader();
+    if !world.processes.iter().filter(|process| process.is_there()).any(|process| leads(&process)) {
         return Err("W8: nobody leads".to_owned());
     }
+    world.watchdog.downs_at_rest(&world.arm)?;
     for (number, process) in world.processes.iter().enumerate().filter(|(_, process)| process.is_there()) {
         at_rest(world, &wanted, number, process)?;
     }
@@ -235,6 +239,7 @@ pub fn shrink(failed: Failed, seed: u64) -> Failed {
             without(Faults { leases: false, ..faults }),
             without(Faults { edges: false, ..faults }),
             without(Faults { meddling: false, ..faults }),
+            without(Faults { crashes: false, ..faults }),
             Size { seconds: seconds / 2, ..smallest.size },
             Size { services: services.div_ceil(2), ..smallest.size },
             Size { nodes: nodes.div_ceil(2).max(2), ..smallest.size },
@@ -254,9 +259,14 @@ pub struct Duty {
     pub watched: u64,
     /// How long it was ours, and others', in seconds.
     pub held: (u64, u64),
-    /// The longest time for which nobody else could have had it, in seconds.
+    /// The longest time for which nobody else could have had it because of us, in one piece, in seconds.
     pub longest: u64,
-    /// The longest time for which nobody else had it, in seconds.
+    /// By how many seconds, in the worst case, it was left to others for less than it had been ours before, where
+    /// somebody else had been seen to have it.
+    pub too_soon: u64,
+    /// Of that case: when it became ours, when it was let go of, and when it was ours again, in seconds.
+    pub worst: (u64, u64, u64),
+    /// The longest time for which nobody else had it, in seconds: with what others wait of their own accord.
     pub without: u64,
     /// How many PUTs were sent.
     pub puts: u64,
@@ -267,8 +277,7 @@ pub struct Duty {
 /// # Errors
 /// What the watchdog finds.
 pub fn duty(seed: u64) -> Result<Duty, String> {
-    let (arm, kube, processes, leases, edges, meddling) = Default::default();
-    let faults = Faults { arm, kube, processes, leases, edges, meddling };
+    let faults = Faults::default();
     let size = Size { services: 12, nodes: 8, balancers: 3, seconds: 600, replicas: 2, faults };
     let mut world = World::new(seed, size, None);
     world.begin()?;
@@ -277,10 +286,21 @@ pub fn duty(seed: u64) -> Result<Duty, String> {
     let (from, before) = (world.now(), world.watchdog.puts);
     world.run_until(from + size.seconds * 1_000_000)?;
     let tenure = &world.watchdog.tenure;
+    let pieces = tenure.pieces(from, world.now());
+    let other_seen = tenure.first_other(from, world.now()).unwrap_or(u64::MAX);
+    let rests = pieces.iter().zip(pieces.iter().skip(1)).filter(|(piece, _)| piece.1 > other_seen);
+    let rests = rests.map(|((began, ended), (next, _))| {
+        let too_soon = (ended - began).saturating_sub(next - ended);
+        (too_soon, (began / 1_000_000, ended / 1_000_000, next / 1_000_000))
+    });
+    let (too_soon, worst) = rests.max().unwrap_or_default();
+    let longest = pieces.iter().map(|(began, ended)| ended - began).max();
     Ok(Duty {
         watched: size.seconds,
         held: tenure.held(from, world.now()),
-        longest: tenure.longest(from, world.now()),
+        longest: longest.unwrap_or(0).div_ceil(1_000_000),
+        too_soon: too_soon.div_ceil(1_000_000),
+        worst,
         without: tenure.longest_without_others(from, world.now()),
         puts: world.watchdog.puts - before,
     })

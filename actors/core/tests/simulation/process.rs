@@ -8,13 +8,15 @@ use pool_core::ids::{LbName, NetworkId};
 use pool_core::informer::{Counts, Selector};
 use pool_core::view::Snapshot;
 use pool_core::writer::{LeaseParams, RateLimit};
-use pool_core::{directory, discovery, events, informer, leader, queue, writer};
+use pool_core::{directory, discovery, events, informer, leader, queue, starts, writer};
 
+use crate::admin::Asker;
 use crate::azure::ArmPort;
 use crate::ccm;
 use crate::clock::Clock;
 use crate::kubernetes::KubernetesPort;
 use crate::leases::{LeasePort, OURS};
+use crate::notes::NotesPort;
 use crate::plant::Plant;
 use crate::random::Random;
 use crate::replica::{Actor, Params, Replica};
@@ -55,12 +57,20 @@ pub struct Process {
     pub kubernetes: KubernetesPort,
     /// The part of it that cares for Leases.
     pub leases: LeasePort,
+    /// The part of it that cares for our ConfigMap.
+    pub notes: NotesPort,
     /// Its port to ARM.
     pub azure: ArmPort,
     /// What it last published.
     pub snapshot: Option<Arc<Snapshot>>,
     /// Until when a receiver takes nothing in.
     pub stalled: BTreeMap<Actor, u64>,
+    /// Who asks its writer for admin states.
+    pub admin: Asker,
+    /// When that is to ask again by time alone.
+    pub asks_at: Option<u64>,
+    /// After it was told to end: whether its writes have, and whether its note is struck or given up.
+    pub ended: (bool, bool),
 }
 
 /// What all processes of a world have in common.
@@ -76,6 +86,8 @@ pub struct Settings {
     pub upstream: bool,
     /// The cloud configuration's rates, in some worlds (S1).
     pub rate_limit: Option<RateLimit>,
+    /// `lease.bypassForDrain` (W7).
+    pub bypass_for_drain: bool,
 }
 
 impl Settings {
@@ -97,12 +109,15 @@ impl Settings {
             writes_per_second: [0.1, 0.5, 2.0][random.place(3)],
             writes_at_once: [1, 3, 10][random.place(3)],
         });
+        // Where that is the planted bug, nobody has allowed it.
+        let bypass_for_drain = random.per_mille(300) && plant != Some(Plant::BypassUnasked);
         Settings {
             balancers: size.balancers,
             writes_per_5_minutes,
             reads_per_5_minutes,
             upstream,
             rate_limit,
+            bypass_for_drain,
         }
     }
 }
@@ -116,7 +131,7 @@ impl Process {
         plant: Option<Plant>,
         random: &mut Random,
     ) -> Process {
-        let identity: Arc<str> = Arc::from(format!("replica-{slot}-{life}"));
+        let identity: Arc<str> = Arc::from(format!("replica-{slot}_{life}"));
         Process {
             slot,
             life: Life::Runs,
@@ -125,9 +140,13 @@ impl Process {
             replica: Replica::new(params(plant, settings, Arc::clone(&identity))),
             kubernetes: KubernetesPort::new(random.fork(), plant),
             leases: LeasePort::new(random.fork(), plant),
+            notes: NotesPort::new(random.fork(), plant, &identity),
             azure: ArmPort::new(random.fork(), plant),
             snapshot: None,
             stalled: BTreeMap::new(),
+            admin: Asker::default(),
+            asks_at: None,
+            ended: (false, false),
             identity,
         }
     }
@@ -174,7 +193,7 @@ fn params(plant: Option<Plant>, settings: Settings, identity: Arc<str>) -> Param
                 holder: Arc::from(OURS),
                 max_hold: seconds(20),
                 min_off: seconds(5),
-                bypass_for_drain: false,
+                bypass_for_drain: settings.bypass_for_drain || plant == Some(Plant::BypassUnasked),
             }),
             rate_limit: settings.rate_limit.filter(|_| plant != Some(Plant::RateLimitIgnored)),
             retry_throttled: upstream,
@@ -185,6 +204,7 @@ fn params(plant: Option<Plant>, settings: Settings, identity: Arc<str>) -> Param
             reads_per_5_minutes: settings.reads_per_5_minutes * times,
             network: Some(NetworkId::new(ccm::NETWORK)),
         },
+        starts: starts::Params { identity: Arc::clone(&identity), keeping: starts::Keeping::Notes },
         leader: leader::Params {
             identity,
             contest: leader::Contest::Elected(leader::Times { settle, ..leader::Times::W8 }),

@@ -15,9 +15,10 @@ use pool_core::object::Kind;
 use pool_core::outbox::Outbox;
 use pool_core::queue::PoolQueue;
 use pool_core::route::{Address, Delivery, Said, route};
+use pool_core::starts::Starts;
 use pool_core::watch::Watcher;
 use pool_core::writer::Writer;
-use pool_core::{directory, discovery, events, informer, leader, queue, watch, writer};
+use pool_core::{directory, discovery, events, informer, leader, queue, starts, watch, writer};
 
 /// How often a machine may act on its deadline in one turn.
 const TICKS_PER_TURN: usize = 32;
@@ -44,6 +45,8 @@ pub enum Actor {
     Writer,
     /// The Leader.
     Leader,
+    /// The keeper of the notes of starts.
+    Starts,
     /// The event emitter.
     Events,
     /// The board.
@@ -73,8 +76,8 @@ impl Actor {
             Address::ArmPort => Actor::ArmPort,
             Address::KubernetesPort => Actor::KubernetesPort,
             Address::Metrics => Actor::Metrics,
-            // Nobody notes starts here: the world itself tells the Leader to begin.
-            Address::Host | Address::Starts => Actor::Host,
+            Address::Starts => Actor::Starts,
+            Address::Host => Actor::Host,
         }
     }
 }
@@ -97,6 +100,8 @@ pub struct Params {
     pub writer: writer::Params,
     /// The Leader's.
     pub leader: leader::Params,
+    /// The keeper of notes'.
+    pub starts: starts::Params,
     /// The emitter's.
     pub events: events::Params,
 }
@@ -125,6 +130,7 @@ pub struct Replica {
     pub pools: BTreeMap<PoolId, (u64, PoolQueue)>,
     writer: Writer,
     leader: Leader,
+    starts: Starts,
     emitter: Emitter,
     board: Board,
     started: u64,
@@ -147,6 +153,7 @@ impl Replica {
             pools: BTreeMap::new(),
             writer: Writer::new(params.writer.clone()),
             leader: Leader::new(params.leader.clone()),
+            starts: Starts::new(params.starts.clone()),
             emitter: Emitter::new(params.events.clone()),
             board: Board::new(),
             started: 0,
@@ -159,10 +166,11 @@ impl Replica {
 
     /// What each machine is told first.
     pub fn first_words() -> Vec<(Actor, Delivery)> {
-        let starts = Kind::ALL
+        let watchers = Kind::ALL
             .into_iter()
             .map(|kind| (Actor::Watcher(kind), Delivery::Watcher(kind, watch::In::Start)));
-        starts.chain([(Actor::Leader, Delivery::Leader(leader::In::Start))]).collect()
+        // The Leader is told to begin by the keeper of notes (A4).
+        watchers.chain([(Actor::Starts, Delivery::Starts(starts::In::Start))]).collect()
     }
 
     /// Puts a delivery on the edge from `from` to where it goes; tells the edge and how many wait on it now.
@@ -259,6 +267,7 @@ impl Replica {
             },
             Actor::Writer => run(&mut self.writer, now, batch, Delivery::for_writer, Said::Writer),
             Actor::Leader => run(&mut self.leader, now, batch, Delivery::for_leader, Said::Leader),
+            Actor::Starts => run(&mut self.starts, now, batch, Delivery::for_starts, Said::Starts),
             Actor::Events => run(&mut self.emitter, now, batch, Delivery::for_events, Said::Events),
             Actor::Board => run(&mut self.board, now, batch, Delivery::for_board, Said::Board),
             Actor::Registry | Actor::KubernetesPort | Actor::ArmPort | Actor::Metrics | Actor::Host => {

@@ -24,7 +24,7 @@ pub struct Size {
 }
 
 /// What goes wrong in a world; a failing one is tried again with less.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Faults {
     /// ARM fails, throttles, loses answers.
     pub arm: bool,
@@ -38,6 +38,8 @@ pub struct Faults {
     pub edges: bool,
     /// Somebody without any lock writes pools and load balancers.
     pub meddling: bool,
+    /// In some places processes crash again and again as soon as they have started.
+    pub crashes: bool,
 }
 
 /// The story.
@@ -49,13 +51,16 @@ pub struct Story {
     names: u64,
     /// Whether Services come, go and change: it keeps the cloud-controller-manager busy.
     changes_services: bool,
+    /// Whether nodes that drain go on draining when all else is put in order.
+    keeps_draining: bool,
 }
 
 impl Story {
     /// Its beginning.
     pub fn new(size: Size, mut random: Random) -> Story {
         let changes_services = random.per_mille(500);
-        Story { cluster: Cluster::default(), size, random, names: 0, changes_services }
+        let keeps_draining = random.per_mille(500);
+        Story { cluster: Cluster::default(), size, random, names: 0, changes_services, keeps_draining }
     }
 
     /// Writes the first state.
@@ -312,7 +317,9 @@ impl Story {
 
     /// The churn is over: what a person or the cluster itself would put in order is put in order.
     pub fn settle(&mut self, kube: &mut KubeModel, now: u64) {
-        self.cluster.nodes.values_mut().for_each(|node| node.draining = false);
+        if !self.keeps_draining {
+            self.cluster.nodes.values_mut().for_each(|node| node.draining = false);
+        }
         self.evict(kube, now);
         let names: Vec<String> = self.cluster.services.keys().cloned().collect();
         for name in names {

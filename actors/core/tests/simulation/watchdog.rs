@@ -1,6 +1,10 @@
 //! What must hold at every moment, judged from outside of the machines: by what they say, by what reaches ARM, and by
 //! the truth of the Lease objects.
 
+#[path = "watchdog/downs.rs"]
+mod downs;
+#[path = "watchdog/passive.rs"]
+mod passive;
 #[path = "watchdog/puts.rs"]
 mod puts;
 #[path = "watchdog/steps.rs"]
@@ -28,11 +32,14 @@ use crate::ccm::pool_name;
 use crate::cluster::Cluster;
 use crate::process::Settings;
 use crate::replica::Actor;
+use downs::Downs;
+use passive::Start;
 use puts::Puts;
 use tenure::Tenure;
 use traffic::Sender;
 use versions::{Horizon, Versions};
 
+pub use passive::Standing as NotesStanding;
 pub use puts::Put;
 
 /// How long a Service must have had, or lacked, something for the controller to be held to it.
@@ -94,6 +101,8 @@ struct Within {
     untold: BTreeMap<PoolId, u32>,
     /// Pools of which a failure for good was told and that have not been written since.
     given_up: BTreeSet<PoolId>,
+    downs: Downs,
+    start: Start,
 }
 
 #[derive(Default)]
@@ -117,6 +126,13 @@ pub struct Watchdog {
     versions: Versions,
     /// The addresses of draining nodes, and since when.
     draining: BTreeMap<String, u64>,
+    /// When addresses ceased to be those of draining nodes, and those whose Down is ours.
+    drained_until: BTreeMap<String, u64>,
+    restorable: BTreeSet<String>,
+    /// Whether a Down may go without the shared Lease (W7).
+    bypass: bool,
+    /// When a person last removed the notes of starts.
+    notes_cleared_at: Option<u64>,
     /// When ARM last closed each class to anybody, and until when.
     throttled: BTreeMap<GateClass, (u64, u64)>,
     /// How many writes were counted as lost (W2).
@@ -129,12 +145,12 @@ pub struct Watchdog {
 
 impl Watchdog {
     /// One that has seen nothing.
-    pub fn new(guarded: bool, empty_confirm_us: u64) -> Watchdog {
-        Watchdog { guarded, empty_confirm_us, ..Watchdog::default() }
+    pub fn new(guarded: bool, bypass: bool, empty_confirm_us: u64) -> Watchdog {
+        Watchdog { guarded, bypass, empty_confirm_us, ..Watchdog::default() }
     }
 
     /// A process starts.
-    pub fn start(&mut self, now: u64, identity: Option<Arc<str>>, settings: &Settings) {
+    pub fn start(&mut self, now: u64, identity: Option<Arc<str>>, settings: &Settings, notes: NotesStanding) {
         self.within.push(Within {
             identity,
             lease_seen: None,
@@ -153,6 +169,8 @@ impl Watchdog {
             parked: BTreeMap::new(),
             untold: BTreeMap::new(),
             given_up: BTreeSet::new(),
+            downs: Downs::default(),
+            start: Start::new(now, notes),
         });
     }
 
@@ -162,6 +180,8 @@ impl Watchdog {
         within.takes.clear();
         within.states.clear();
         within.gauge.clear();
+        within.downs.end();
+        within.start = Start::default();
     }
 
     /// A process that was stopped goes on.
@@ -174,7 +194,7 @@ impl Watchdog {
 
     /// Whether a PUT of a process is unanswered.
     pub fn has_open_put(&self, now: u64, process: usize) -> bool {
-        self.calls.is_open(now, Some(process))
+        self.calls.is_open(now, Some(process), true)
     }
 
     /// A process may not see everything from now on, or sees it again.
@@ -193,21 +213,14 @@ impl Watchdog {
             let process = holder.and_then(|holder| {
                 within.iter().position(|within| within.identity.as_deref() == Some(holder))
             });
-            (holder.is_none() || process.is_some()) && calls.is_open(now, process)
+            // What may go without the shared Lease does not keep it.
+            (holder.is_none() || process.is_some()) && calls.is_open(now, process, holder.is_some())
         };
         let knows = |identity: &str, version: &str| {
             let mut of = within.iter().filter(|within| within.identity.as_deref() == Some(identity));
             of.any(|within| within.lease_seen.as_deref() == Some(version))
         };
         self.tenure.written(now, lease, object, open, knows)
-    }
-
-    /// These addresses drain from now on, and no others.
-    pub fn note_draining(&mut self, now: u64, addresses: &BTreeSet<String>) {
-        self.draining.retain(|address, _| addresses.contains(address));
-        for address in addresses {
-            self.draining.entry(address.clone()).or_insert(now);
-        }
     }
 
     /// A slice of a Service was written.

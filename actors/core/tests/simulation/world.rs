@@ -1,15 +1,18 @@
 //! The world: one time, the processes of the controller with clocks of their own, the modelled ARM and API server, the
 //! cloud-controller-manager, and what happens to them. One seed decides everything.
 
+#[path = "world/admin.rs"]
+mod admin;
 #[path = "world/edges.rs"]
 mod edges;
 #[path = "world/faults.rs"]
 mod faults;
+#[path = "world/people.rs"]
+mod people;
 #[path = "world/ports.rs"]
 mod ports;
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::net::IpAddr;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -29,6 +32,7 @@ use crate::azure::Sent;
 use crate::ccm::{self, Ccm};
 use crate::kubernetes::{Effect, Step};
 use crate::leases::LeaseStep;
+use crate::notes::{self, NotesStep};
 use crate::plant::{Plant, Saboteur};
 use crate::process::{EMPTY_CONFIRM_US, Life, Process, Settings};
 use crate::random::Random;
@@ -47,6 +51,8 @@ enum Happening {
     Of(usize, Inner),
     /// A request about a Lease reaches the API server, or its answer the port.
     Lease(usize, LeaseName, CallId, LeaseStep),
+    /// A request about our ConfigMap does.
+    Notes(usize, CallId, NotesStep),
     /// A request reaches ARM.
     Land(usize, CallId, Box<Sent>),
     /// Something happens in the cluster.
@@ -89,6 +95,8 @@ enum Inner {
     Send(Box<ArmCall>),
     /// The answer of ARM to a call.
     Answered(CallId, Box<ArmAnswer>, Option<(GateClass, Duration)>),
+    /// Who asks for admin states asks again.
+    Ask,
 }
 
 /// The world.
@@ -117,6 +125,10 @@ pub struct World {
     pub ccm: Ccm,
     ccm_at: Option<u64>,
     draining: Arc<writer::Draining>,
+    /// How often the next process in a place is still to crash as soon as it starts.
+    crashes: BTreeMap<usize, u32>,
+    /// Whether our ConfigMap has held something besides notes from the beginning.
+    keeps_notes: bool,
     /// The judge.
     pub watchdog: Watchdog,
     saboteur: Saboteur,
@@ -157,7 +169,9 @@ impl World {
             ccm,
             ccm_at: None,
             draining: Arc::default(),
-            watchdog: Watchdog::new(!settings.upstream, EMPTY_CONFIRM_US),
+            crashes: BTreeMap::new(),
+            keeps_notes: random.per_mille(500),
+            watchdog: Watchdog::new(!settings.upstream, settings.bypass_for_drain, EMPTY_CONFIRM_US),
             saboteur: Saboteur::new(plant, random.fork()),
             faults: 0,
             stormy: true,
@@ -204,6 +218,9 @@ impl World {
     /// What the watchdog finds.
     pub fn begin(&mut self) -> Result<(), String> {
         self.story.begin(&mut self.kube);
+        if self.keeps_notes {
+            notes::touch(&mut self.kube, self.now);
+        }
         self.note_cluster()?;
         self.furnish()?;
         for happening in [
@@ -262,7 +279,8 @@ impl World {
             Life::Stopped(until) => Some(until),
             Life::Runs | Life::Gone => None,
         });
-        Ok(stopped.max().unwrap_or(self.now))
+        let end = stopped.max().unwrap_or(self.now);
+        Ok(end.max(self.people_leave()))
     }
 
     /// In `compatibility: upstream` nothing but a change makes anything right (C2): when the cloud-controller-manager
@@ -337,6 +355,7 @@ impl World {
             if process.life == Life::Runs {
                 process.replica.check()?;
                 self.watchdog.takes_answered(self.now, number)?;
+                self.watchdog.passive_ends(self.now, number)?;
             }
         }
         Ok(())
@@ -351,6 +370,7 @@ impl World {
                 Life::Gone => {}
             },
             Happening::Lease(process, lease, call, step) => self.lease_step(process, lease, call, step)?,
+            Happening::Notes(process, call, step) => self.notes_step(process, call, step)?,
             Happening::Land(process, call, sent) => self.land(process, call, &sent)?,
             Happening::Story if self.stormy => {
                 let words = self.story.happen(&mut self.kube, now);
@@ -374,7 +394,8 @@ impl World {
                 self.follow_ccm(effects)?;
             }
             Happening::Meddle if self.stormy && self.size.faults.meddling => {
-                let words = self.ccm.meddle(&mut self.arm, &self.story.cluster, now);
+                let words = self.ccm.meddle(&mut self.arm, &mut self.story.cluster, now);
+                self.note_cluster()?;
                 self.note(format!("meddling: {words}"));
                 let pause = self.delays.between(3_000_000, 25_000_000);
                 self.at(now + pause, Happening::Meddle);
@@ -420,6 +441,10 @@ impl World {
             }
             Inner::Tell(delivery) => self.follow(process, vec![Effect::Tell(delivery)]),
             Inner::Send(call) => self.send(process, *call),
+            Inner::Ask => {
+                self.ask_again(process);
+                Ok(())
+            }
             Inner::Answered(call, answer, throttled) => {
                 if let Some((class, span)) = throttled {
                     self.watchdog.on_throttled(now, process, class, span);
@@ -437,33 +462,7 @@ impl World {
             self.watchdog.note_slice(&service, version);
         }
         self.watchdog.note(now, &self.story.cluster);
-        let draining: BTreeSet<IpAddr> = self.story.cluster.draining();
-        if !draining.iter().eq(self.draining.addresses.keys()) {
-            let shown = draining.iter().map(ToString::to_string).collect();
-            self.watchdog.note_draining(now, &shown);
-            let uid = || pool_core::ids::NodeUid::new("a node");
-            let next = writer::Draining {
-                generation: self.draining.generation + 1,
-                addresses: draining.into_iter().map(|address| (address, uid())).collect(),
-                restorable: BTreeSet::new(),
-            };
-            self.draining = Arc::new(next);
-            for process in 0..self.processes.len() {
-                self.tell_draining(process)?;
-            }
-        }
-        Ok(())
-    }
-
-    fn tell_draining(&mut self, process: usize) -> Result<(), String> {
-        if self.processes[process].is_there() {
-            let delivery = Delivery::Writer(writer::In::Draining(Arc::clone(&self.draining)));
-            for delivery in self.saboteur.pass(delivery) {
-                let (edge, _) = self.processes[process].replica.push(&Actor::Host, delivery);
-                self.depart(process, edge);
-            }
-        }
-        Ok(())
+        self.note_draining()
     }
 
     fn follow_ccm(&mut self, effects: Vec<ccm::Effect>) -> Result<(), String> {

@@ -1,9 +1,12 @@
 //! Our ConfigMap against the model of an API server behind real HTTP, and documents that none would give.
 
+use kube::Client;
 use simulator::models::kube::Resource;
 use simulator::{Fakes, Settings};
 
 use super::*;
+use crate::azure::Effects;
+use crate::kubernetes::exchange::Kind;
 
 const NAME: &str = "azure-backend-pool-controller";
 
@@ -12,7 +15,8 @@ async fn stage(effects: Effects) -> (Fakes, Requests) {
     let config = kube::Config::new(fakes.kubernetes_url.parse().expect("an address"));
     let client = Client::try_from(config).expect("a client");
     let place = Place { namespace: Arc::from("kube-system"), name: Arc::from(NAME) };
-    (fakes, Requests { client, clock: Clock::start(), effects, place })
+    let exchange = Exchange { client, effects, kind: Kind::ConfigMap, place };
+    (fakes, Requests { exchange, clock: Clock::start() })
 }
 
 fn set(key: &str, value: Written) -> ConfigMapEdit {
@@ -74,28 +78,32 @@ async fn a4_a_refusal_an_absent_object_and_other_failures_are_told_apart() {
     let (fakes, requests) = stage(Effects::Carried).await;
     fakes.plant(|model| model.forbid(Resource::ConfigMaps)).await;
     let refused = requests.carry_out(ConfigMapAsk::Get).await;
-    let ConfigMapAnswer::Failed(ConfigMapFailure::Denied(why)) = refused else { panic!("{refused:?}") };
+    let ConfigMapAnswer::Failed(RequestFailure::Denied(why)) = refused else { panic!("{refused:?}") };
     assert!(why.contains("403") && why.contains("configmaps"), "{why}");
     fakes.plant(|model| model.permit(Resource::ConfigMaps)).await;
     let edit = set("a", Written::Text("b".into()));
     let facts = seen(requests.carry_out(ConfigMapAsk::Create(edit.clone())).await);
-    let of = |place: Place| Requests { place, ..requests.clone() };
-    let another = of(Place { name: Arc::from("another"), ..requests.place.clone() });
+    let of = |place: Place| Requests {
+        exchange: Exchange { place, ..requests.exchange.clone() },
+        ..requests.clone()
+    };
+    let ours = requests.exchange.place.clone();
+    let another = of(Place { name: Arc::from("another"), ..ours.clone() });
     assert!(matches!(another.carry_out(ConfigMapAsk::Get).await, ConfigMapAnswer::Absent));
-    let nowhere = of(Place { namespace: Arc::from("nowhere"), ..requests.place.clone() });
+    let nowhere = of(Place { namespace: Arc::from("nowhere"), ..ours });
     let nowhere = nowhere.carry_out(ConfigMapAsk::Create(edit)).await;
-    assert!(matches!(nowhere, ConfigMapAnswer::Failed(ConfigMapFailure::Other(_))), "{nowhere:?}");
+    assert!(matches!(nowhere, ConfigMapAnswer::Failed(RequestFailure::Other(_))), "{nowhere:?}");
     let foreign = ConfigMapFacts { document: Document::new(()), ..(*facts).clone() };
     let foreign =
         requests.carry_out(ConfigMapAsk::Replace(Arc::new(foreign), ConfigMapEdit::default())).await;
-    assert!(matches!(foreign, ConfigMapAnswer::Failed(ConfigMapFailure::Other(_))), "{foreign:?}");
+    assert!(matches!(foreign, ConfigMapAnswer::Failed(RequestFailure::Other(_))), "{foreign:?}");
 }
 
 #[tokio::test]
 async fn c4_a_dry_run_writes_no_config_map() {
     let (fakes, requests) = stage(Effects::Withheld).await;
     let answer = requests.carry_out(ConfigMapAsk::Create(ConfigMapEdit::default())).await;
-    assert!(matches!(answer, ConfigMapAnswer::Failed(ConfigMapFailure::Other(_))), "{answer:?}");
+    assert!(matches!(answer, ConfigMapAnswer::Failed(RequestFailure::Other(_))), "{answer:?}");
     assert_eq!(stored(&fakes).await, None);
 }
 

@@ -3,7 +3,8 @@
 
 use std::sync::Arc;
 
-use pool_core::lease::{LeaseAnswer, LeaseAsk, LeaseEdit, LeaseFailure, LeaseName};
+use pool_core::lease::{LeaseAnswer, LeaseAsk, LeaseEdit, LeaseName};
+use pool_core::object::RequestFailure;
 
 use super::Place;
 
@@ -153,18 +154,18 @@ impl Troubles {
             LeaseAnswer::Seen(_) | LeaseAnswer::Absent | LeaseAnswer::Conflict | LeaseAnswer::Unchanged => {
                 (std::mem::take(trouble) != Trouble::Nothing).then_some(News::Well)
             }
-            LeaseAnswer::Failed(LeaseFailure::Denied(why)) if *trouble != Trouble::Denied => {
+            LeaseAnswer::Failed(RequestFailure::Denied(why)) if *trouble != Trouble::Denied => {
                 *trouble = Trouble::Denied;
                 Some(News::Denied(Arc::clone(why)))
             }
             // A watch may break off, and then the Lease is read.
-            LeaseAnswer::Failed(LeaseFailure::Other(why))
+            LeaseAnswer::Failed(RequestFailure::Other(why))
                 if *trouble == Trouble::Nothing && *asked != Asked::Change =>
             {
                 *trouble = Trouble::Failing;
                 Some(News::Failing(Arc::clone(why)))
             }
-            LeaseAnswer::Failed(LeaseFailure::Denied(why) | LeaseFailure::Other(why)) => {
+            LeaseAnswer::Failed(RequestFailure::Denied(why) | RequestFailure::Other(why)) => {
                 tracing::debug!(?asked, %why, "a request about a Lease failed");
                 None
             }
@@ -196,8 +197,8 @@ mod tests {
     fn w8_what_is_denied_is_told_once_though_other_requests_succeed() {
         let mut troubles = Troubles::default();
         let why: Arc<str> = Arc::from("HTTP 403");
-        let denied = LeaseAnswer::Failed(LeaseFailure::Denied(Arc::clone(&why)));
-        let failing = LeaseAnswer::Failed(LeaseFailure::Other(Arc::clone(&why)));
+        let denied = LeaseAnswer::Failed(RequestFailure::Denied(Arc::clone(&why)));
+        let failing = LeaseAnswer::Failed(RequestFailure::Other(Arc::clone(&why)));
         for asked in [Asked::Change, Asked::Keep] {
             assert_eq!(troubles.news(&asked, &denied), Some(News::Denied(Arc::clone(&why))));
             for _ in 0..3 {

@@ -8,8 +8,8 @@ use tokio::net::TcpListener;
 
 use super::*;
 
-fn own() -> lease::Place {
-    lease::Place { namespace: "pools".into(), name: "azure-backend-pool-controller".into() }
+fn own() -> exchange::Place {
+    exchange::Place { namespace: "pools".into(), name: "azure-backend-pool-controller".into() }
 }
 
 fn variables(name: &str) -> Option<String> {

@@ -219,6 +219,79 @@ fn g2_what_is_in_the_pool_stays_while_nothing_that_is_asked_for_can_take_its_pla
     assert_eq!(bench.web(), (ips(&[2]), ips(&[])));
 }
 
+/// A running Directory with its guards on and `guards.emptyConfirm: 0s`, whose pool holds member 1.
+fn unconfirmed() -> Bench {
+    let (removal_delay, empty_confirm) = (Duration::ZERO, Duration::ZERO);
+    let mut bench = Bench::with(Params { removal_delay, empty_confirm, ..params() });
+    bench.tell(In::ListsSynced);
+    bench.tell(In::DiscoverySynced);
+    bench.service(fact(1, "web", part(&[1], &[])));
+    bench.observe(&web(&[1]));
+    bench
+}
+
+/// How many members the pool is to lose that was seen with member 1.
+fn to_go(bench: &Bench) -> usize {
+    bench.assignment("lb", "shop-web").level.surplus(&ips(&[1])).count()
+}
+
+#[test]
+fn g2_without_a_time_of_confirmation_the_last_member_goes_at_once_with_an_organic_empty_slice() {
+    for provenance in [Provenance::Watch, Provenance::Reconnect] {
+        let mut bench = unconfirmed();
+        bench.take();
+        bench.service(ServiceFact { provenance, ..fact(1, "web", part(&[], &[])) });
+        let said = bench.assignment("lb", "shop-web");
+        assert!(said.held.is_none() && !said.level.keeps_last, "{provenance:?}");
+        assert_eq!(to_go(&bench), 1);
+        assert!(bench.reports().is_empty(), "nothing is held back");
+    }
+    // What kept the last member before does not keep it any longer.
+    for before in [part(&[], &[2]), Part { unusable: true, ..Part::default() }] {
+        let mut bench = unconfirmed();
+        bench.observe(&web(&[1]));
+        bench.pass(1_000);
+        bench.observe(&web(&[1]));
+        bench.service(fact(1, "web", before));
+        assert!(bench.assignment("lb", "shop-web").held.is_some(), "the slice is not empty");
+        bench.service(fact(1, "web", part(&[], &[])));
+        assert_eq!((bench.assignment("lb", "shop-web").held.clone(), to_go(&bench)), (None, 1));
+    }
+}
+
+#[test]
+fn g2_emptiness_from_a_list_or_of_vanished_slices_waits_30_s_also_without_a_time_of_confirmation() {
+    let empty = || fact(1, "web", part(&[], &[]));
+    for doubtful in [
+        ServiceFact { provenance: Provenance::Relist, ..empty() },
+        ServiceFact { provenance: Provenance::FirstList, ..empty() },
+        ServiceFact { slices: 0, ..empty() },
+    ] {
+        let mut bench = unconfirmed();
+        bench.service(doubtful);
+        let held = bench.assignment("lb", "shop-web").held.clone().expect("held");
+        assert_eq!((held.reason, held.members), (HeldReason::EmptyConfirm, ips(&[1])));
+        assert_eq!(held.until, Some(held.since.plus(Duration::from_secs(30))));
+        bench.pass(1_000);
+        // A label of the Service has changed, which says nothing of its slices.
+        bench.service(ServiceFact { exposure: 7, ..empty() });
+        bench.pass(28_999);
+        assert_eq!(to_go(&bench), 0, "the doubt stays");
+        bench.pass(1);
+        assert_eq!((bench.assignment("lb", "shop-web").held.clone(), to_go(&bench)), (None, 1));
+    }
+}
+
+#[test]
+fn g2_doubt_prolongs_no_time_of_confirmation_that_is_longer() {
+    let mut bench = settled(&[1]);
+    bench.service(ServiceFact { provenance: Provenance::Relist, ..fact(1, "web", part(&[], &[])) });
+    bench.pass(59_999);
+    assert_eq!(tolerated(&bench), ips(&[1]));
+    bench.pass(1);
+    assert_eq!(tolerated(&bench), ips(&[]));
+}
+
 /// A running Directory of `compatibility: upstream`, with this time of confirmation, whose pool holds member 1.
 fn unguarded(empty_confirm: Duration) -> Bench {
     let mut bench =
@@ -242,8 +315,8 @@ fn c2_without_guards_the_last_member_goes_when_nothing_asks_for_it() {
     assert_eq!(bench.web(), (ips(&[]), ips(&[2])));
     let observed = ips(&[1]);
     assert_eq!(said.level.surplus(&observed).count(), 1, "it is removed");
-    bench.service(fact(1, "web", part(&[], &[])));
-    assert!(bench.assignment("lb", "shop-web").held.is_none());
+    bench.service(ServiceFact { provenance: Provenance::Relist, ..fact(1, "web", part(&[], &[])) });
+    assert!(bench.assignment("lb", "shop-web").held.is_none(), "S0 knows no doubt");
     assert!(bench.reports().is_empty(), "nothing is held back");
 }
 

@@ -44,6 +44,7 @@ fn told(bench: &mut Bench) -> Vec<(&'static str, String)> {
         | What::FailedTerminal { .. }
         | What::FailedExhausted { .. }
         | What::Blocked { .. }
+        | What::LeaseHeld { .. }
         | What::Fight { .. }
         | What::WritesLost { .. }
         | What::Quarantined { .. }

@@ -3,9 +3,9 @@
 use super::*;
 
 /// What was said of it, in order.
-fn said(out: &[Out]) -> Vec<bool> {
+fn said(out: &[Out]) -> Vec<Option<u64>> {
     let said = |out: &Out| match out {
-        Out::AwaitingIngress(any) => Some(*any),
+        Out::AwaitingIngress(newest) => Some(*newest),
         Out::Service(..)
         | Out::Synced
         | Out::Confirmed(_)
@@ -27,7 +27,7 @@ fn served(name: &str) -> ServiceObject {
 
 impl Run {
     /// The Service has this state; what was said of waiting.
-    fn turns(&mut self, service: ServiceObject) -> Vec<bool> {
+    fn turns(&mut self, service: ServiceObject) -> Vec<Option<u64>> {
         self.put(service);
         said(&self.turn())
     }
@@ -41,32 +41,33 @@ fn w7_a_service_that_becomes_a_load_balancer_is_waited_for_until_it_has_ingress(
         [],
         "nobody knows since when it is one"
     );
-    assert_eq!(run.turns(service("web")), [true], "its type has changed");
-    assert_eq!(run.turns(service("api")), [], "one more is no news");
+    assert_eq!(run.turns(service("web")), [Some(1)], "its type has changed");
+    assert_eq!(run.turns(service("api")), [Some(2)], "one more is another one");
+    assert_eq!(run.turns(ServiceObject { paused: true, ..service("web") }), [], "it waits as before");
     assert_eq!(run.turns(served("web")), []);
-    assert_eq!(run.turns(served("api")), [false]);
-    assert_eq!(run.turns(service("api")), [true], "within its time it may lose it again");
-    assert_eq!(run.turns(other("api")), [false]);
+    assert_eq!(run.turns(served("api")), [None]);
+    assert_eq!(run.turns(service("api")), [Some(3)], "within its time it may lose it again");
+    assert_eq!(run.turns(other("api")), [None]);
     assert_eq!(
         run.turns(ServiceObject { uid: ServiceUid::new("new"), ..service("old") }),
-        [true],
+        [Some(4)],
         "made again"
     );
     run.gone(service_key("old"));
-    assert_eq!(said(&run.turn()), [false]);
+    assert_eq!(said(&run.turn()), [None]);
 }
 
 #[test]
 fn w7_a_service_is_waited_for_ten_minutes_from_when_it_became_one() {
     let mut run = Run::synced(vec![], vec![]);
-    assert_eq!(run.turns(service("web")), [true]);
+    assert_eq!(run.turns(service("web")), [Some(1)]);
     assert_eq!(said(&run.pass(300)), []);
-    assert_eq!(run.turns(service("api")), []);
+    assert_eq!(run.turns(service("api")), [Some(2)]);
     assert_eq!(run.turns(ServiceObject { paused: true, ..service("web") }), [], "it does not begin again");
     assert_eq!(said(&run.pass(299)), []);
     assert_eq!(run.informer.deadline(), Some(run.now.plus(Duration::from_secs(1))));
     assert_eq!(said(&run.pass(1)), [], "the other one is waited for");
-    assert_eq!(said(&run.pass(300)), [false]);
+    assert_eq!(said(&run.pass(300)), [None]);
     assert_eq!(run.turns(ServiceObject { paused: false, ..service("web") }), [], "its time is over");
     assert_eq!(run.informer.deadline(), None);
 }
@@ -80,7 +81,18 @@ fn w7_nobody_waits_for_a_service_with_a_class_or_that_is_being_deleted_or_of_the
     run.list(Kind::Services, vec![service("web")]);
     assert_eq!(said(&run.turn()), []);
     run.list(Kind::Services, vec![service("web"), service("missed")]);
-    assert_eq!(said(&run.turn()), [true], "one that a watch has missed is seen in the list");
+    assert_eq!(said(&run.turn()), [Some(1)], "one that a watch has missed is seen in the list");
     run.list(Kind::Services, vec![service("web")]);
-    assert_eq!(said(&run.turn()), [false]);
+    assert_eq!(said(&run.turn()), [None]);
+}
+
+#[test]
+fn w7_a_service_that_is_served_leaves_the_one_before_it_as_the_newest() {
+    let mut run = Run::synced(vec![], vec![]);
+    assert_eq!(run.turns(service("web")), [Some(1)]);
+    assert_eq!(run.turns(service("api")), [Some(2)]);
+    assert_eq!(run.turns(served("api")), [Some(1)], "it is no news to whoever has counted 1");
+    assert_eq!(run.turns(service("shop")), [Some(3)], "a number is never used again");
+    run.gone(service_key("shop"));
+    assert_eq!(said(&run.turn()), [Some(1)]);
 }

@@ -236,6 +236,8 @@ fn c2_without_fights_everything_is_undone_at_once_and_lost_writes_do_not_back_of
         drive.step(In::Verified(Verdict::Lost { attempt, facts: facts(&[]), began: drive.now }));
         drive.at(ms + 1_000).restore();
     }
+    let told: Vec<_> = (1..=6).map(|writes| (writes, None)).collect();
+    assert_eq!(drive.losses(), told, "each lost write is told all the same");
     assert_eq!(drive.fights(), 0);
 }
 

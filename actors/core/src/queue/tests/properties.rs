@@ -139,11 +139,13 @@ impl World {
     fn judge(&mut self, finished: bool) {
         let said = self.drive.said.split_off(self.heard);
         let mut told: BTreeSet<(String, Subject)> = BTreeSet::new();
-        let mut observations = 0;
+        let (mut observations, mut losses, mut losses_told) = (0, 0, 0);
         for said in &said {
             match said {
                 Out::Report(report) => {
-                    assert!(finished, "an event without an outcome: {report:?}");
+                    let lost = matches!(report.what, What::WritesLost { .. });
+                    assert!(finished || lost, "an event without an outcome: {report:?}");
+                    losses_told += usize::from(lost);
                     if let What::Retrying { retry, max, .. } = report.what {
                         assert!(retry >= 1 && retry <= max && max == self.max_retries);
                     }
@@ -160,6 +162,7 @@ impl World {
                     self.state = *to;
                 }
                 Out::Sample(Sample::Attempt { .. }) => observations += 1,
+                Out::Sample(Sample::LostWrite) => losses += 1,
                 Out::View(view) => {
                     let most = usize::try_from(self.max_retries).expect("small") + 1;
                     let within = |counts: &Vec<u32>| {
@@ -178,6 +181,9 @@ impl World {
             }
         }
         assert!(observations <= usize::from(finished), "more than one observation for an attempt");
+        if !self.drive.assignment.services.is_empty() {
+            assert_eq!(losses, losses_told, "a lost write that is told to nobody, or twice");
+        }
         assert_eq!(self.drive.queue.check(), Ok(()));
         self.drive.said.clear();
         self.heard = 0;
@@ -211,6 +217,7 @@ impl World {
             self.running = taken.map(|taken| (id, taken));
         } else if let Some(taken) = taken {
             assert!(may, "two attempts at once, or one that was not due");
+            assert!(self.drive.now >= self.not_before, "too soon after the last outcome");
             assert!(!matches!(self.state, Some(PoolState::Parked | PoolState::Unknown | PoolState::Paused)));
             assert!(taken.level.same_members(&self.drive.assignment.level), "an older level than the newest");
             self.running = Some((id, taken));
@@ -290,7 +297,17 @@ impl World {
         };
         self.not_before = self.not_before.max(self.drive.now.plus(Duration::from_millis(interval)));
         self.running = None;
+        let asked_for = match &self.drive.queue.phase {
+            Phase::Attempting(attempt) | Phase::Retiring(attempt) => !attempt.changes.is_empty(),
+            Phase::Quiet | Phase::Open | Phase::Due(_) | Phase::Quarantined(_) => false,
+        };
         self.drive.finish(id, outcome);
+        let told = |what: &What| ["updated", "retrying", "failed", "exhausted"].contains(&reason(what));
+        let heard_of = |said: &Out| {
+            matches!(said, Out::Report(Report { what, .. }) if told(what))
+                || matches!(said, Out::Sample(Sample::Attempt { .. }))
+        };
+        assert!(asked_for || !self.drive.said_any(heard_of), "an outcome that nobody waits for any more");
         self.judge(true);
     }
 

@@ -32,14 +32,32 @@ fn q2_a_change_is_due_after_the_quiet_period_and_at_the_latest_after_the_longest
 }
 
 #[test]
-fn q2_the_next_attempt_is_at_least_the_interval_after_the_last_outcome() {
-    let mut drive = Drive::right(params());
-    drive.want("web", &[2]).at(500);
-    let id = drive.take();
-    drive.at(4_000).finish(id, written(&[2])).want("web", &[3]).at(8_999);
-    assert!(drive.due.is_none());
-    drive.at(9_000);
-    assert!(drive.due.is_some());
+fn q2_the_next_attempt_is_at_least_the_interval_after_the_last_outcome_whichever_it_was() {
+    let withheld = Outcome::Withheld { members: ips(&[1]), added: ips(&[2]), removed: ips(&[1]) };
+    for (outcome, interval) in [
+        (written(&[2]), 5_000),
+        (Outcome::Unchanged { members: ips(&[2]) }, 5_000),
+        (withheld, 5_000),
+        (Outcome::Stale, 5_000),
+        (Outcome::NotManageable(NotManageable::NoRule), 5_000),
+        (Outcome::Interrupted, 5_000),
+        (conflict(), 30_000),
+        (forbidden(), 30_000),
+        // Nothing was sent: it is due as before.
+        (Outcome::NotGranted, 0),
+    ] {
+        let mut drive = Drive::right(params());
+        drive.want("web", &[2]).at(500);
+        let id = drive.take();
+        let ended = format!("{outcome:?}");
+        drive.at(4_000).finish(id, outcome).want("web", &[3]).see(&[1]);
+        if interval > 0 {
+            drive.at(4_000 + interval - 1);
+            assert!(drive.due.is_none(), "{ended}");
+        }
+        drive.at(4_000 + interval);
+        assert!(drive.due.is_some(), "{ended}");
+    }
 }
 
 #[test]
@@ -325,8 +343,11 @@ fn w2_a_lost_write_is_a_fresh_change_and_the_third_within_ten_minutes_backs_off(
         waits.push(drive.now.since(began).as_secs());
     }
     assert_eq!(waits, [1, 1, 60, 120, 240]);
-    let told = drive.events().into_iter().filter(|told| told.starts_with("writes lost")).count();
-    assert_eq!(told, 3, "each time it is left for a while");
+    assert_eq!(
+        drive.losses(),
+        [(1, None), (2, None), (3, Some(60)), (4, Some(120)), (5, Some(240))],
+        "each is told, and how long it is left for"
+    );
     assert_eq!(drive.view.clone().expect("a view").lost_writes, 5);
     assert!(!drive.samples.contains(&Sample::Drift));
     assert_eq!(drive.samples.iter().filter(|sample| **sample == Sample::LostWrite).count(), 5);
@@ -483,22 +504,30 @@ fn q1_an_entry_has_at_most_one_count_more_than_retries() {
 
 #[test]
 fn w8_a_pool_that_is_being_written_is_not_taken_for_right_before_it_is_at_rest() {
-    let mut running = facts(&[1]);
-    Arc::make_mut(&mut running).provisioning = Provisioning::Updating;
-    let look = |drive: &mut Drive| {
-        let began = drive.now;
-        drive.step(In::Observed(Observation { began, facts: Arc::clone(&running) }));
-    };
     let mut drive = Drive::new(params());
     drive.want("web", &[1]);
-    look(&mut drive);
+    drive.see_updating(&[1]);
     assert_eq!(drive.state(), PoolState::Unknown, "a predecessor's operation may yet be undone");
     drive.at(60_000).see(&[]).at(60_500);
     assert!(drive.due.is_some() && !drive.samples.contains(&Sample::Drift), "what it leaves is no drift");
     let mut drive = Drive::right(params());
     drive.at(1_000);
-    look(&mut drive);
+    drive.see_updating(&[1]);
     assert_eq!(drive.state(), PoolState::Right, "one that was right is so still");
     drive.at(61_000).see(&[1]);
     assert_eq!(drive.state(), PoolState::Right);
+}
+
+#[test]
+fn q8_a_pool_that_failed_and_is_then_seen_right_while_it_is_being_written_waits_for_the_next_look() {
+    let mut drive = Drive::right(params());
+    drive.want("web", &[2]).at(500).attempt(forbidden());
+    drive.at(50_000).see_updating(&[2]);
+    // Longer than the pause before the comparison.
+    drive.at(110_000).see(&[2]);
+    assert_eq!(drive.state(), PoolState::Right);
+    // What it leaves may also be wrong.
+    drive.want("web", &[3]).at(120_000).attempt(forbidden());
+    drive.at(130_000).see_updating(&[3]).at(400_000).see(&[2]).at(401_000);
+    assert!(drive.due.is_some(), "the moment of the comparison has passed");
 }

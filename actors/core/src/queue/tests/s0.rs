@@ -157,6 +157,24 @@ fn s0_15_a_service_that_left_before_the_outcome_is_dropped_quietly() {
     assert!(!retries.contains_key("web"));
 }
 
+/// S0 "Metrics": what is dropped as stale records no observation, and "Event Behavior": nor does anybody hear of it.
+#[test]
+fn s0_15_an_attempt_whose_changes_were_all_dropped_is_neither_told_nor_observed_however_it_ends() {
+    let unchanged = Outcome::Unchanged { members: ips(&[1]) };
+    for outcome in [written(&[1, 2]), unchanged, conflict(), throttled(90_500), forbidden()] {
+        let mut drive = Drive::right(params());
+        drive.want("api", &[1]);
+        drive.want("web", &[2]).at(500);
+        let id = drive.take();
+        drive.drop_service("web").take_said();
+        let ended = format!("{outcome:?}");
+        drive.finish(id, outcome);
+        assert!(drive.events().is_empty(), "{ended}");
+        assert!(drive.observations().is_empty(), "{ended}");
+        assert!(drive.queue.rest.failed().is_none(), "nobody has heard of a failure: {ended}");
+    }
+}
+
 #[test]
 fn s0_18_20_a_service_that_leaves_while_parked_no_longer_parks_the_pool() {
     let mut drive = Drive::right(params());

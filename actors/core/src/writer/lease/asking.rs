@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::ids::CallId;
-use crate::lease::{LeaseAsk, LeaseEdit, LeaseFacts};
-use crate::machine::{Now, earliest};
-use crate::object::ResourceVersion;
+use crate::lease::{LeaseAsk, LeaseEdit, LeaseFacts, WATCH_MARGIN};
+use crate::machine::{Now, earliest, step_of};
+use crate::object::{GIVE_UP_AFTER, ResourceVersion};
 
 use super::known::{Holder, Known};
 use super::{HOLD, Out, Phase, SharedLease, Wants};
@@ -26,9 +26,6 @@ const WATCH_AGAIN: Duration = Duration::from_secs(5);
 
 /// How far apart two watches begin at least, where the first has brought nothing.
 const WATCHES_APART: Duration = Duration::from_secs(1);
-
-/// How long an answer may take, a watch's own time apart.
-const ANSWER_LIMIT: Duration = Duration::from_secs(15);
 
 /// How often it is looked whether a Lease that did not exist exists by now.
 const ABSENT_AGAIN: Duration = Duration::from_secs(30);
@@ -118,7 +115,7 @@ impl Watch {
     }
 
     fn deadline(&self) -> Option<Now> {
-        self.open.as_ref().map(|open| open.sent.plus(WATCH_SPAN).plus(ANSWER_LIMIT))
+        self.open.as_ref().map(|open| open.sent.plus(WATCH_SPAN).plus(WATCH_MARGIN))
     }
 }
 
@@ -152,9 +149,8 @@ impl Patience {
             What::Look => {}
             What::Take | What::Renew | What::Release => self.unwritten = self.unwritten.saturating_add(1),
         }
-        let step = usize::try_from(self.failures).unwrap_or(usize::MAX).min(FAILURE_DELAYS.len() - 1);
+        self.not_before = now.plus(step_of(&FAILURE_DELAYS, self.failures));
         self.failures = self.failures.saturating_add(1);
-        self.not_before = now.plus(FAILURE_DELAYS[step]);
     }
 
     /// A write has met another state than was known, or has not made the one that it should: the next look is at
@@ -175,7 +171,7 @@ impl Patience {
 impl SharedLease {
     /// Gives up requests whose answers never came.
     pub(in crate::writer) fn give_up_overdue(&mut self, now: Now) {
-        if let Some(asked) = self.asked.take_if(|asked| asked.sent.plus(ANSWER_LIMIT) <= now) {
+        if let Some(asked) = self.asked.take_if(|asked| asked.sent.plus(GIVE_UP_AFTER) <= now) {
             self.failed(now, &asked, "no answer in time");
         } else if self.forced_end_of_wait().is_some_and(|at| at <= now) {
             // The hold ends whatever becomes of it: of two writes of one version, one fails.
@@ -185,7 +181,7 @@ impl SharedLease {
         if self.watch.deadline().is_some_and(|at| at <= now) {
             self.watch.open = None;
             self.watch.put_off(now);
-            self.look = true;
+            self.distrust();
         }
         if self.signs.give_up_overdue(now) {
             self.off.other_seen(now);
@@ -226,6 +222,7 @@ impl SharedLease {
         }
         self.keep_watching(now, wants, out);
         self.count_failures(now, out);
+        self.tell(now, out);
         self.wake = self.next_wake(now, wants);
         self.publish(now, out);
     }
@@ -240,7 +237,7 @@ impl SharedLease {
         match &self.phase {
             Phase::Apart => return,
             Phase::Held(hold) | Phase::Leaving(hold) if now >= hold.certain_until() => {
-                self.look = true;
+                self.distrust();
                 self.end_hold(now, out);
                 return;
             }
@@ -252,7 +249,7 @@ impl SharedLease {
             Phase::Leaving(_) => return,
             Phase::Held(hold) => {
                 // Which version is to be given back is found out first, as long as there is time.
-                let stays = wants.used || self.look;
+                let stays = wants.used || self.must_look();
                 if wants.leads && stays && now < hold.forced_end() {
                     return;
                 }
@@ -272,7 +269,7 @@ impl SharedLease {
             Phase::Leaving(hold) => {
                 return (!wants.putting || now >= hold.forced_end()).then_some(What::Release);
             }
-            Phase::Held(_) if self.look => return wants.leads.then_some(What::Look),
+            Phase::Held(_) if self.must_look() => return wants.leads.then_some(What::Look),
             Phase::Held(hold) => {
                 let due = wants.leads && now >= hold.renewed.plus(RENEW_EVERY);
                 return due.then_some(What::Renew);
@@ -282,7 +279,7 @@ impl SharedLease {
         if !wants.watches {
             return None;
         }
-        if self.look {
+        if self.must_look() {
             return Some(What::Look);
         }
         let take = wants.grant && self.off.until(now).is_none();
@@ -386,7 +383,7 @@ impl SharedLease {
         ];
         match &self.asked {
             Some(asked) => {
-                moments.extend([Some(asked.sent.plus(ANSWER_LIMIT)), self.forced_end_of_wait()]);
+                moments.extend([Some(asked.sent.plus(GIVE_UP_AFTER)), self.forced_end_of_wait()]);
             }
             None => {
                 moments.push(Some(self.patience.not_before));
@@ -413,6 +410,7 @@ impl SharedLease {
         }
         // For a Down that goes without it.
         moments.push(self.bypass_at());
+        moments.push(self.tell_at());
         // What lies in the past was done, or waits for something else.
         moments.into_iter().map(|at| at.filter(|at| *at > now)).fold(None, earliest)
     }

@@ -7,11 +7,15 @@ use crate::ids::CallId;
 use crate::lease::LeaseFacts;
 use crate::machine::Now;
 use crate::object::ResourceVersion;
+use crate::view::Whose;
 
 use super::HOLD;
 
 /// How long a hold of somebody else lasts after its renewal, whatever the Lease itself says.
 pub(super) const FOREIGN_HOLD: Duration = Duration::from_secs(900);
+
+/// The name by which the cloud-controller-manager holds it, whichever of its processes does.
+const FOREIGN_NAME: &str = "cloud-controller-manager";
 
 /// For how long a state must have been looked at before the time that is noted in it is believed: the clocks of
 /// two machines differ.
@@ -37,6 +41,8 @@ pub(super) struct State {
     pub maker: Maker,
     /// When it was first seen in this state.
     pub since: Now,
+    /// When it was first seen in the hands of this holder; renewals do not count.
+    pub held_since: Now,
     /// The number of the last request that was sent before.
     pub after: u64,
     /// When it was seen last.
@@ -111,7 +117,31 @@ impl Known {
 impl State {
     /// A state that is seen for the first time, after the request of this number was sent.
     pub(super) fn new(now: Now, facts: Arc<LeaseFacts>, maker: Maker, after: u64) -> State {
-        State { facts, maker, since: now, after, seen: now }
+        State { facts, maker, since: now, held_since: now, after, seen: now }
+    }
+
+    /// Who holds it in this state.
+    pub(super) fn whose(&self, ours: &str) -> Whose {
+        match (Holder::of(&self.facts, ours), self.maker) {
+            (Holder::Nobody, _) => Whose::Nobody,
+            (Holder::Ours, Maker::Us | Maker::Request(_)) => Whose::Us,
+            (Holder::Ours, Maker::Stranger) => Whose::Namesake,
+            (Holder::Other, _) if Holder::of(&self.facts, FOREIGN_NAME) == Holder::Ours => {
+                Whose::CloudControllerManager
+            }
+            (Holder::Other, _) => Whose::Stranger,
+        }
+    }
+
+    /// Follows another state of the Lease: the same holder has had it since before.
+    pub(super) fn follows(mut self, before: &Known, ours: &str) -> State {
+        if let Known::State(before) = before
+            && before.facts.holder == self.facts.holder
+            && before.whose(ours) == self.whose(ours)
+        {
+            self.held_since = before.held_since;
+        }
+        self
     }
 
     /// From when on a hold in our name may be taken over, or given back: at once, but for one of a stranger, which
@@ -185,6 +215,28 @@ mod tests {
         let again = held_since(Some(0)).facts;
         state.seen_again(Now::from_millis(1_600_000), again);
         assert_eq!(state.foreign_hold_ends(), Now::from_millis(1_900_000));
+    }
+
+    #[test]
+    fn w7_a_holder_is_known_by_its_name_and_a_renewal_does_not_make_its_hold_a_new_one() {
+        let named = |holder: Option<&str>, maker, second: u64| {
+            let facts = LeaseFacts { holder: holder.map(Arc::from), ..(*held_since(None).facts).clone() };
+            State::new(Now::from_millis(second * 1_000), Arc::new(facts), maker, 0)
+        };
+        for (holder, maker, whose) in [
+            (None, Maker::Us, Whose::Nobody),
+            (Some("ours"), Maker::Us, Whose::Us),
+            (Some("ours"), Maker::Stranger, Whose::Namesake),
+            (Some("Cloud-Controller-Manager"), Maker::Us, Whose::CloudControllerManager),
+            (Some("aks-rp"), Maker::Us, Whose::Stranger),
+        ] {
+            let state = named(holder, maker, 1);
+            assert_eq!(state.whose("ours"), whose, "{holder:?}");
+            let renewed = named(holder, maker, 5).follows(&Known::State(state.clone()), "ours");
+            assert_eq!((renewed.since, renewed.held_since), (Now::from_millis(5_000), state.since));
+            let other = named(Some("other"), Maker::Us, 9).follows(&Known::State(state), "ours");
+            assert_eq!(other.held_since, Now::from_millis(9_000));
+        }
     }
 
     #[test]

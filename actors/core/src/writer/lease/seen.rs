@@ -7,12 +7,13 @@ use crate::lease::LeaseFacts;
 use crate::machine::Now;
 
 use super::known::{Heard, Holder, Known, Maker, State};
-use super::{Out, Phase, SharedLease};
+use super::{Out, Phase, SharedLease, Trust};
 
 impl SharedLease {
     /// Takes in a state of the Lease; says whether it is the newest that is known.
     pub(super) fn see(&mut self, now: Now, facts: Arc<LeaseFacts>, heard: Heard, out: &mut Vec<Out>) -> bool {
         let holder = Holder::of(&facts, &self.params.holder);
+        let mut repeated = false;
         match holder {
             Holder::Other => self.off.other_seen(now),
             Holder::Nobody | Holder::Ours => {}
@@ -20,8 +21,10 @@ impl SharedLease {
         match &mut self.known {
             Known::State(state) if facts.version == state.facts.version => {
                 state.seen_again(now, Arc::clone(&facts));
-                if let Heard::Made(_) = heard {
-                    state.maker = Maker::Us;
+                match heard {
+                    Heard::Made(_) => state.maker = Maker::Us,
+                    Heard::Watched => repeated = true,
+                    Heard::Looked(_) => {}
                 }
             }
             Known::State(state)
@@ -39,7 +42,12 @@ impl SharedLease {
                 Holder::Ours if !strange => {
                     hold.made &= hold.facts.version == facts.version;
                     hold.facts = facts;
-                    hold.doubt = false;
+                    let ends = |since: u64| match heard {
+                        // What a watch repeats is no news.
+                        Heard::Watched => !repeated,
+                        Heard::Looked(call) | Heard::Made(call) => call.0 > since,
+                    };
+                    hold.doubt.take_if(|since| ends(*since));
                 }
                 Holder::Ours | Holder::Nobody | Holder::Other => self.end_hold(now, out),
             }
@@ -61,8 +69,8 @@ impl SharedLease {
             Known::State(state) if state.maker == Maker::Stranger => Some(Holder::Other),
             Known::State(_) | Known::Absent(_) | Known::Nothing => self.holder(),
         };
-        self.known = Known::State(State::new(now, facts, maker, self.last));
-        self.lost_until = Now::ZERO;
+        let state = State::new(now, facts, maker, self.last);
+        self.known = Known::State(state.follows(&self.known, &self.params.holder));
         let by_us = matches!(heard, Heard::Made(_));
         let released = match (holder, before) {
             (Holder::Nobody, Some(Holder::Other)) => true,
@@ -83,7 +91,8 @@ impl SharedLease {
     /// Who has made a state that was not known. What appears in our name once the Lease was looked at in this term,
     /// and cannot come of a request of ours, is a stranger's.
     fn maker(&self, now: Now, holder: Holder, heard: Heard) -> Maker {
-        let by_us = matches!(heard, Heard::Made(_)) || !self.looked || now < self.lost_until;
+        let begins = self.trust == Trust::TermBegins;
+        let by_us = matches!(heard, Heard::Made(_)) || begins || self.may_yet_be_ours(now);
         if holder != Holder::Ours || by_us {
             return Maker::Us;
         }

@@ -1,16 +1,18 @@
-//! What people see of the shared Lease (H3).
+//! What people see of the shared Lease (H3), and what they are told of one who is not known (W7).
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::machine::Now;
-use crate::view::SharedLeaseView;
+use crate::report::{Report, Subject, What as Told};
+use crate::view::{SharedLeaseView, Whose};
 
 use super::asking::What;
 use super::known::{Holder, Known};
 use super::{Out, Phase, SharedLease};
 
-/// What is said while somebody who is not known holds it in our name.
-const STRANGER: &str = "another installation holds it in the name of this one; it is waited for";
+/// How long a write must have waited for somebody who is not known until people are told of that.
+const TOLD_AFTER: Duration = Duration::from_secs(60);
 
 impl SharedLease {
     /// Until when a hold in our name that somebody unknown has made is waited for, unless it changes.
@@ -34,15 +36,67 @@ impl SharedLease {
             Known::State(known) => known.facts.holder.clone(),
             Known::Absent(_) | Known::Nothing => None,
         };
-        let wanted_since = self.wanted_since;
-        let last_error = match self.stranger_until(now) {
-            Some(_) => Some(Arc::from(STRANGER)),
-            None => self.last_error.as_ref().map(Arc::clone),
+        let view = SharedLeaseView {
+            state,
+            whose: self.whose(),
+            held_since: self.held_since().filter(|_| holder.is_some()),
+            holder,
+            since,
+            until,
+            wanted_since: self.wanted_since,
+            last_error: self.last_error.clone(),
         };
-        let view = SharedLeaseView { state, holder, since, until, wanted_since, last_error };
         if self.shown.as_ref() != Some(&view) {
             self.shown = Some(view.clone());
             out.push(Out::SharedLease(view));
+        }
+    }
+
+    /// Whose it is, as last seen.
+    fn whose(&self) -> Whose {
+        match &self.known {
+            Known::Nothing => Whose::Unknown,
+            Known::Absent(_) => Whose::Nobody,
+            Known::State(state) => state.whose(&self.params.holder),
+        }
+    }
+
+    fn held_since(&self) -> Option<Now> {
+        match &self.known {
+            Known::Nothing | Known::Absent(_) => None,
+            Known::State(state) => Some(state.held_since),
+        }
+    }
+
+    /// When people are to be told of a holder who is not known, for whom a write waits then; `None`: they have been, or
+    /// there is none.
+    pub(super) fn tell_at(&self) -> Option<Now> {
+        let held_since = self.held_since()?;
+        match self.whose() {
+            Whose::Namesake | Whose::Stranger if self.told_of != Some(held_since) => {
+                Some(self.wanted_since?.max(held_since).plus(TOLD_AFTER))
+            }
+            Whose::Unknown
+            | Whose::Nobody
+            | Whose::Us
+            | Whose::CloudControllerManager
+            | Whose::Namesake
+            | Whose::Stranger => None,
+        }
+    }
+
+    /// Tells people of a holder who is not known, once for as long as he has it.
+    pub(super) fn tell(&mut self, now: Now, out: &mut Vec<Out>) {
+        if self.tell_at().is_none_or(|at| now < at) {
+            return;
+        }
+        self.told_of = self.held_since();
+        if let Known::State(state) = &self.known
+            && let Some(holder) = &state.facts.holder
+        {
+            let namesake = state.whose(&self.params.holder) == Whose::Namesake;
+            let what = Told::LeaseHeld { holder: Arc::clone(holder), namesake };
+            out.push(Out::Report(Report { subjects: vec![Subject::Controller], what }));
         }
     }
 

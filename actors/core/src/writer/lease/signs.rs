@@ -1,5 +1,5 @@
 //! The signs that the cloud-controller-manager waits for the shared Lease: the lock failures that it tells of, and
-//! Services that it has not given an address yet (design.md W7). Each counts once.
+//! Services that it has not given an address yet (design.md W7). Each of them counts once.
 
 use std::time::Duration;
 
@@ -21,39 +21,27 @@ pub(super) struct Signs {
     counted: Option<Now>,
     /// When the first hold was taken whose lock failures were not asked for yet.
     uncounted: Option<Now>,
-    ingress: Ingress,
-}
-
-/// Whether a Service waits for an address.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-enum Ingress {
-    /// None does.
-    #[default]
-    Present,
-    /// One does, which has not counted yet.
-    Awaited,
-    /// One does, and has counted.
-    Counted,
+    /// The number of the last Service that waits for an address now. Numbers rise.
+    awaited: Option<u64>,
+    /// The highest number of a Service that has counted.
+    counted_up_to: u64,
 }
 
 impl Signs {
-    /// A Service waits, or none does any more.
-    pub(super) fn on_awaiting_ingress(&mut self, any: bool) {
-        self.ingress = match (any, self.ingress) {
-            (false, Ingress::Present | Ingress::Awaited | Ingress::Counted) => Ingress::Present,
-            (true, Ingress::Present | Ingress::Awaited) => Ingress::Awaited,
-            (true, Ingress::Counted) => Ingress::Counted,
-        };
+    /// This Service is the last of those that wait, or none does any more.
+    pub(super) fn on_awaiting_ingress(&mut self, newest: Option<u64>) {
+        self.awaited = newest;
     }
 
-    /// Whether a Service waits that has not counted yet.
+    /// Whether a Service waits that has not counted yet. Those that came before one that has do not count any more:
+    /// the time off was theirs too.
     pub(super) fn awaits_ingress(&self) -> bool {
-        self.ingress == Ingress::Awaited
+        self.awaited.is_some_and(|newest| newest > self.counted_up_to)
     }
 
-    /// The Service that waits has counted.
+    /// The Services that wait have counted.
     pub(super) fn count_ingress(&mut self) {
-        self.ingress = Ingress::Counted;
+        self.counted_up_to = self.counted_up_to.max(self.awaited.unwrap_or_default());
     }
 
     /// A hold has ended; its lock failures are of interest.

@@ -9,8 +9,8 @@ use crate::sample::{GateClass, Sample};
 
 use super::super::budget::Need;
 use super::super::lane::Lane;
-use super::super::write::{Phase as Step, PollStep};
-use super::super::{Life, Out, Standing, Writer};
+use super::super::write::{Cover, Phase as Step, PollStep};
+use super::super::{Life, Out, Writer};
 use super::{LET_GO_LIMIT, SharedLease};
 
 /// How long a Down waits for the Lease before it goes without it, where that is allowed (W7).
@@ -90,10 +90,7 @@ impl Writer {
             return;
         }
         let Some(mut lease) = self.shared_lease.take() else { return };
-        let leads = match self.standing {
-            Standing::Standby => false,
-            Standing::Leading { until, .. } => now < until,
-        };
+        let leads = self.standing.leads_for_certain(now);
         let wants = Wants {
             leads,
             watches: leads && self.life == Life::Running,
@@ -110,7 +107,7 @@ impl Writer {
     /// Whether a lane's write relies on the Lease. What is held up by a closed gate or a dry budget does not, nor
     /// does an operation of an earlier hold.
     fn relies_on(&self, now: Now, taken: Now, lane: &Lane) -> bool {
-        let Some(write) = lane.write.as_ref().filter(|write| !write.bypass) else { return false };
+        let Some(write) = lane.write.as_ref().filter(|write| !write.bypasses()) else { return false };
         let reads_go = || {
             self.gates.closed(now, GateClass::Reads).is_none()
                 && self.budget.ready_at(now, Need::Begun).is_some_and(|at| at <= now.plus(SHORT_WAIT))
@@ -129,13 +126,12 @@ impl Writer {
         }
     }
 
-    /// Lets Downs go that have waited for the Lease for long enough, each with the entity tag of its GET and only
-    /// on a load balancer at rest (W7).
+    /// Lets Downs go that have waited for the Lease for long enough; [`Cover::AtRest`] is what they go by (W7).
     pub(in crate::writer) fn grant_bypasses(&mut self, now: Now, out: &mut Vec<Out>) {
         let Some(due_by) = self.shared_lease.as_ref().and_then(|lease| lease.bypasses(now)) else { return };
         let lbs: Vec<_> = self.ready.iter().cloned().collect();
         for lb in lbs {
-            if !self.may_start(now) || !self.budget.allows(now, Need::Admin) {
+            if !self.may_start(now) || !self.can_pay(now, Need::Admin) {
                 return;
             }
             if self.breaker.admits(now, &lb).is_none() {
@@ -143,7 +139,7 @@ impl Writer {
             }
             let granted = self.lanes.get_mut(&lb).and_then(|lane| lane.grant_down(due_by));
             if let Some((pool, slot)) = granted {
-                self.begin(now, PoolId::new(lb.clone(), pool), slot, true, out);
+                self.begin(now, PoolId::new(lb.clone(), pool), slot, Cover::AtRest(None), out);
                 self.touch(&lb);
             }
         }
@@ -158,5 +154,5 @@ impl Writer {
 }
 
 fn is_putting_under_lease(lane: &Lane) -> bool {
-    lane.write.as_ref().is_some_and(|write| !write.bypass && matches!(write.phase, Step::Putting(_)))
+    lane.write.as_ref().is_some_and(|write| !write.bypasses() && matches!(write.phase, Step::Putting(_)))
 }

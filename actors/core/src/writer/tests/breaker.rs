@@ -256,6 +256,28 @@ fn w10_a_new_term_starts_closed() {
 }
 
 #[test]
+fn w10_the_outcome_of_an_older_term_says_nothing_to_the_breaker_of_this_one() {
+    for succeeds in [false, true] {
+        let mut bench = Bench::leading(params());
+        let (_, old) = bench.begin_put(&pool("old", "web"), &[1]);
+        bench.lead(2);
+        let lbs = ["a", "b", "c", "d", "e"];
+        for name in &lbs[..if succeeds { 5 } else { 4 }] {
+            let refused = pool(name, "denied");
+            let attempt = take(&bench.due(&refused, due(0, Class::Add)));
+            deny(&mut bench, &refused, attempt);
+        }
+        if succeeds {
+            bench.answer(old, accepted(Provisioning::Succeeded, RetryAfter::Absent));
+            assert_eq!(scopes(&bench), [1], "it does not let the others go");
+        } else {
+            bench.fail(old, denied());
+            assert!(scopes(&bench).is_empty(), "it is not the fifth");
+        }
+    }
+}
+
+#[test]
 fn w10_what_ends_neither_well_nor_for_good_counts_for_nothing() {
     let mut bench = Bench::leading(params());
     for (number, problem) in [

@@ -4,6 +4,7 @@ use proptest::prelude::*;
 
 use super::super::budget::{Budget, Need};
 use super::*;
+use crate::lease::LeaseAsk;
 
 const READS: GateClass = GateClass::Reads;
 const WRITES: GateClass = GateClass::Writes;
@@ -284,6 +285,117 @@ fn w9_membership_leaves_the_reserve_to_the_admin_parts_of_any_lane() {
     assert!(bench.hear(In::AdminDue(pool("y", "late"), down(0))).is_empty(), "the reserve has an end");
     assert!(bench.until(59_999).is_empty());
     get(&bench.until(60_000), &pool("y", "late"));
+}
+
+#[test]
+fn w9_a_lane_is_granted_only_with_the_read_before_its_put() {
+    let mut bench = Bench::leading(Params { reads_per_5_minutes: 3, ..params() });
+    let (one, two, late) = (pool("a", "one"), pool("b", "two"), pool("c", "late"));
+    bench.begin(&pool("x", "first"), &[1]);
+    let first = take(&bench.due(&one, due(0, Class::Add)));
+    let second = take(&bench.due(&two, due(0, Class::Add)));
+    // Two reads are left, and set aside for lanes that have not brought their levels yet.
+    assert!(bench.due(&late, due(0, Class::Add)).is_empty());
+    assert!(bench.hear(In::AdminDue(late.clone(), down(0))).is_empty(), "nor is a Down granted for them");
+    bench.bring(&one, first, &[1]);
+    let said = bench.hear(In::Taken(two, second, None));
+    assert_eq!(takes(&said)[0].0, late, "the second lane did not need its own");
+}
+
+/// A leader whose pools, each on a load balancer of its own, are due again as soon as they were written, with the
+/// shared Lease, for an hour; ARM and the API server answer within milliseconds.
+struct Hour {
+    bench: Bench,
+    /// The version of the shared Lease.
+    version: u64,
+    /// How often each pool was written.
+    written: BTreeMap<PoolId, u32>,
+    reads: u32,
+}
+
+impl Hour {
+    fn spend(lanes: u32, params: Params) -> Hour {
+        let mut hour = Hour { bench: Bench::new(params), version: 1, written: BTreeMap::new(), reads: 0 };
+        let mut said = hour.bench.lead(1);
+        for number in 0..lanes {
+            let web = pool(&format!("lb{number:02}"), "web");
+            said.extend(hour.bench.due(&web, due(0, Class::Add)));
+            hour.written.insert(web, 0);
+        }
+        while hour.bench.now < 3_600_000 {
+            said = if said.is_empty() {
+                let next = hour.bench.writer.deadline().expect("it goes on").as_micros().div_ceil(1_000);
+                hour.bench.until(next)
+            } else {
+                said.into_iter().flat_map(|said| hour.answer(said)).collect()
+            };
+        }
+        hour
+    }
+
+    /// Answers a word of the writer; gives what follows.
+    fn answer(&mut self, said: Out) -> Vec<Out> {
+        match said {
+            Out::Lease(id, ask) => {
+                let holder = match ask {
+                    LeaseAsk::Await(..) => return Vec::new(),
+                    LeaseAsk::Get => None,
+                    LeaseAsk::Create(edit) | LeaseAsk::Replace(_, edit) => {
+                        self.version += 1;
+                        edit.holder
+                    }
+                };
+                self.bench.now += 5;
+                self.bench.hear(In::Lease(id, super::lease::state(self.version, holder.as_deref())))
+            }
+            Out::CountLockFailures { call, .. } => self.bench.hear(In::LockFailures(call, Some(0))),
+            Out::Take(pool, id) => {
+                let level = wants(&pool, &[1]);
+                self.bench.hear(In::Taken(pool, id, Some(level)))
+            }
+            Out::Call(ArmCall { id, request }) => {
+                let answer = match request {
+                    ArmRequest::GetPool(pool) => {
+                        self.reads += 1;
+                        read_of(holds(&pool, &[]), "W/1")
+                    }
+                    ArmRequest::PutPool { .. } => accepted(Provisioning::Succeeded, RetryAfter::Absent),
+                    ArmRequest::GetLoadBalancer(_) | ArmRequest::Poll(_) => panic!("nobody asks for it"),
+                };
+                self.bench.answer(id, answer)
+            }
+            Out::Finished(pool, _, outcome) => {
+                assert!(matches!(outcome, Outcome::Written { .. }), "a grant came to nothing: {outcome:?}");
+                *self.written.get_mut(&pool).expect("it is known") += 1;
+                let since = self.bench.now;
+                self.bench.due(&pool, due(since, Class::Add))
+            }
+            Out::Verified(..)
+            | Out::Observed(..)
+            | Out::AdminFinished { .. }
+            | Out::Read { .. }
+            | Out::Gates { .. }
+            | Out::ForeignRelease
+            | Out::Pace(..)
+            | Out::Report(_)
+            | Out::SharedLease(_)
+            | Out::Lane(_)
+            | Out::Gate(..)
+            | Out::Sample(_)
+            | Out::Quiet => Vec::new(),
+        }
+    }
+}
+
+#[test]
+fn w1_w9_a_small_read_budget_is_shared_evenly_by_all_lanes_and_no_grant_comes_to_nothing() {
+    for lanes in [6, 20, 40] {
+        let hour = Hour::spend(lanes, Params { reads_per_5_minutes: 50, ..super::lease::leased() });
+        let (least, most) = (hour.written.values().min(), hour.written.values().max());
+        let (least, most) = (*least.expect("lanes"), *most.expect("lanes"));
+        assert!(least > 0 && most - least <= 1, "{lanes} lanes: {:?}", hour.written);
+        assert!((600..=650).contains(&hour.reads), "what is filled in an hour is used: {}", hour.reads);
+    }
 }
 
 #[test]

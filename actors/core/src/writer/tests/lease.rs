@@ -2,15 +2,17 @@
 //! (design.md W7, W8).
 
 use super::*;
-use crate::lease::{LeaseEdit, LeaseFacts, LeaseFailure, LeaseName};
-use crate::object::ResourceVersion;
+use crate::arm::AdminState;
+use crate::lease::{LeaseEdit, LeaseFacts, LeaseName};
+use crate::object::{RequestFailure, ResourceVersion};
 
+mod holds;
 mod troubles;
 
 const OURS: &str = "azure-backend-pool-controller";
 const CCM: &str = "cloud-controller-manager";
 
-fn leased() -> Params {
+pub(super) fn leased() -> Params {
     let lease = LeaseParams {
         holder: OURS.into(),
         max_hold: Duration::from_secs(20),
@@ -20,7 +22,7 @@ fn leased() -> Params {
     Params { lease: Some(lease), ..params() }
 }
 
-fn state(version: u64, holder: Option<&str>) -> LeaseAnswer {
+pub(super) fn state(version: u64, holder: Option<&str>) -> LeaseAnswer {
     LeaseAnswer::Seen(Arc::new(LeaseFacts {
         lease: LeaseName::Shared,
         holder: holder.map(Arc::from),
@@ -34,7 +36,7 @@ fn state(version: u64, holder: Option<&str>) -> LeaseAnswer {
 }
 
 fn lost() -> LeaseAnswer {
-    LeaseAnswer::Failed(LeaseFailure::Other("no answer".into()))
+    LeaseAnswer::Failed(RequestFailure::Other("no answer".into()))
 }
 
 /// What was asked about the Lease.
@@ -336,9 +338,9 @@ fn w7_lock_failures_during_our_hold_add_60_seconds_off() {
 
 #[test]
 fn w7_a_service_without_ingress_at_the_end_of_the_hold_adds_60_seconds_off() {
-    for (awaiting, off) in [(true, 60_000), (false, 0)] {
+    for (awaiting, off) in [(Some(1), 60_000), (None, 0)] {
         let (mut bench, web, attempt) = Bench::holding(leased());
-        bench.hear(In::AwaitingIngress(true));
+        bench.hear(In::AwaitingIngress(Some(1)));
         bench.hear(In::AwaitingIngress(awaiting));
         let (call, ..) = replaces(&nothing_to_do(&mut bench, &web, attempt));
         bench.lease(call, state(3, None));
@@ -514,11 +516,11 @@ fn a3_answers_about_the_lease_that_are_late_doubled_or_of_nobody_are_counted() {
 }
 
 #[test]
-fn w7_an_answer_that_never_comes_counts_as_a_failure_after_15_seconds() {
+fn w7_an_answer_that_never_comes_counts_as_a_failure_after_6_seconds() {
     let (mut bench, _) = Bench::with_lease(leased(), 1, None);
     replaces(&bench.due(&pool("lb", "web"), due(0, Class::Add)));
-    assert!(none_replaced(&bench.until(15_999)));
-    look(&bench.until(16_000));
+    assert!(asks(&bench.until(6_999)).is_empty(), "after the failure it waits for a second");
+    look(&bench.until(7_000));
 }
 
 #[test]
@@ -642,41 +644,110 @@ fn c4_a_dry_run_asks_nothing_about_the_lease() {
     assert!(asks(&said).is_empty() && asks(&bench.until(100_000)).is_empty());
 }
 
+/// A bench on which somebody else holds the Lease, and a Down may go without it; and the watch of the Lease.
+fn bypassing(bypass_for_drain: bool) -> (Bench, CallId) {
+    let mut params = Params { if_match: false, ..leased() };
+    if let Some(lease) = &mut params.lease {
+        lease.bypass_for_drain = bypass_for_drain;
+    }
+    Bench::with_lease(params, 1, Some(CCM))
+}
+
+/// The load balancer `lb` with two pools, as a GET with this tag saw it.
+fn lb_with(tag: &str, lb: Provisioning, neighbour: Provisioning) -> ArmAnswer {
+    let other = PoolFacts { provisioning: neighbour, ..holds(&pool("lb", "api"), &[5]) };
+    let ArmAnswer::LoadBalancer(mut facts) = lb_of("lb", lb, vec![holds(&pool("lb", "web"), &[1]), other])
+    else {
+        panic!("it is a load balancer");
+    };
+    Arc::make_mut(&mut facts).etag = Some(Etag::new(tag));
+    ArmAnswer::LoadBalancer(facts)
+}
+
 #[test]
 fn w7_with_bypass_for_drain_a_down_goes_without_it_after_2_seconds_on_a_load_balancer_at_rest() {
-    for (bypass_for_drain, facts) in [
-        (true, Provisioning::Succeeded),
-        (true, Provisioning::Failed),
-        (true, Provisioning::Updating),
-        (false, Provisioning::Succeeded),
+    use Provisioning::{Failed, Succeeded, Updating};
+    let web = pool("lb", "web");
+    // The load balancer, another pool of it, the pool itself, and the tag of the pool's GET; whether it goes.
+    for (balancer, neighbour, own, tag, goes) in [
+        (Succeeded, Succeeded, Succeeded, "W/9", true),
+        (Updating, Succeeded, Succeeded, "W/9", false),
+        (Failed, Succeeded, Succeeded, "W/9", false),
+        (Succeeded, Updating, Succeeded, "W/9", false),
+        (Succeeded, Succeeded, Updating, "W/9", false),
+        (Succeeded, Succeeded, Failed, "W/9", false),
+        // Somebody has begun to write between the two.
+        (Succeeded, Succeeded, Succeeded, "W/10", false),
     ] {
-        let mut params = Params { if_match: false, ..leased() };
-        if let Some(lease) = &mut params.lease {
-            lease.bypass_for_drain = bypass_for_drain;
-        }
-        let (mut bench, _) = Bench::with_lease(params, 1, Some(CCM));
-        let web = pool("lb", "web");
+        let case = format!("{balancer:?} {neighbour:?} {own:?} {tag}");
+        let (mut bench, _) = bypassing(true);
         bench.hear(In::Draining(drains(1)));
         bench.due(&web, due(0, Class::Add));
         bench.hear(In::AdminDue(web.clone(), down(0)));
         assert!(calls(&bench.until(1_999)).is_empty());
         let said = bench.until(2_000);
-        if !bypass_for_drain {
-            assert!(calls(&said).is_empty());
+        assert!(takes(&said).is_empty(), "membership waits");
+        let mut said = bench.answer(super::look(&said, "lb"), lb_with("W/9", balancer, neighbour));
+        if let [ArmCall { id, request: ArmRequest::GetPool(_) }] = calls(&said)[..] {
+            let id = *id;
+            said = bench.answer(id, read_of(PoolFacts { provisioning: own, ..holds(&web, &[1]) }, tag));
+        }
+        if !goes {
+            assert!(calls(&said).is_empty(), "{case}");
+            assert!(calls(&bench.until(6_999)).is_empty(), "{case}: it is not asked again at once");
+            // Longer each time: other Downs need the reads, too.
+            for then in [7_000, 17_000, 37_000, 67_000] {
+                assert!(calls(&bench.until(then - 1)).is_empty(), "{case}");
+                let again = super::look(&bench.until(then), "lb");
+                assert!(calls(&bench.answer(again, lb_with("W/9", Updating, Succeeded))).is_empty());
+            }
             continue;
         }
-        assert!(takes(&said).is_empty(), "membership waits");
-        let said = bench
-            .answer(get(&said, &web), read_of(PoolFacts { provisioning: facts, ..holds(&web, &[1]) }, "W/9"));
-        if facts == Provisioning::Succeeded {
-            let (call, edit, if_match) = put(&said, &web);
-            assert_eq!((edit.set_admin.len(), if_match), (1, Some(Etag::new("W/9"))), "with its tag, always");
-            let said = bench.answer(call, accepted(Provisioning::Succeeded, RetryAfter::Absent));
-            assert!(said.iter().any(|said| matches!(said, Out::AdminFinished { failure: None, .. })));
-            assert!(takes(&said).is_empty(), "membership still waits");
-        } else {
-            assert!(calls(&said).is_empty(), "{facts:?}");
+        let (call, edit, if_match) = put(&said, &web);
+        assert_eq!((edit.set_admin.len(), if_match), (1, Some(Etag::new("W/9"))), "with its tag, always");
+        let said = bench.answer(call, accepted(Provisioning::Succeeded, RetryAfter::Absent));
+        assert!(said.iter().any(|said| matches!(said, Out::AdminFinished { failure: None, .. })));
+        assert!(takes(&said).is_empty(), "membership still waits");
+    }
+    let (mut bench, _) = bypassing(false);
+    bench.hear(In::Draining(drains(1)));
+    bench.hear(In::AdminDue(web, down(0)));
+    assert!(calls(&bench.until(60_000)).is_empty(), "it is an option");
+}
+
+#[test]
+fn w7_what_goes_without_the_lease_takes_no_node_back_into_traffic() {
+    let web = pool("lb", "web");
+    let finished = |said: &[Out]| said.iter().any(|said| matches!(said, Out::AdminFinished { .. }));
+    // Whether the second node is well again in place of the first one, or beside it.
+    for both in [true, false] {
+        let (mut bench, watch) = bypassing(true);
+        bench.hear(In::Draining(drains(1)));
+        bench.hear(In::AdminDue(web.clone(), down(0)));
+        let said = bench.until(2_000);
+        let at_rest = lb_with("W/9", Provisioning::Succeeded, Provisioning::Succeeded);
+        let said = bench.answer(super::look(&said, "lb"), at_rest);
+        let read = get(&said, &web);
+        let restored = Draining { generation: 2, restorable: set(&[2]), ..Draining::default() };
+        let addresses = if both { drains(1).addresses.clone() } else { BTreeMap::new() };
+        bench.hear(In::Draining(Arc::new(Draining { addresses, ..restored })));
+        let mut facts = holds(&web, &[1, 2]);
+        facts.entries[1].admin_state = AdminState::Down;
+        let mut said = bench.answer(read, read_of(facts.clone(), "W/9"));
+        if both {
+            let (call, edit, _) = put(&said, &web);
+            assert_eq!(edit.set_admin, [(0, AdminState::Down)].into());
+            said = bench.answer(call, accepted(Provisioning::Succeeded, RetryAfter::Absent));
+            facts.entries[0].admin_state = AdminState::Down;
         }
+        assert!(calls(&said).is_empty() && !finished(&said), "the restore is not done");
+        assert!(calls(&bench.until(60_000)).is_empty(), "it waits for the Lease");
+        let said = bench.lease(watch, state(2, None));
+        let said = bench.lease(replaces(&said).0, state(3, Some(OURS)));
+        let said = bench.answer(get(&said, &web), read_of(facts, "W/11"));
+        let (call, edit, _) = put(&said, &web);
+        assert_eq!(edit.set_admin, [(1, AdminState::None)].into());
+        assert!(finished(&bench.answer(call, accepted(Provisioning::Succeeded, RetryAfter::Absent))));
     }
 }
 

@@ -13,7 +13,7 @@ use proptest::prelude::*;
 use super::super::*;
 use super::fake::{FakeArm, Fate, entry, failed, failure, ip, owner};
 use crate::arm::{AdminState, ArmRequest, PoolFacts};
-use crate::ids::{AddressName, Etag, Family, PoolName};
+use crate::ids::{AddressName, Epoch, Etag, Family, PoolName};
 use crate::level::{Level, Member};
 use crate::proof::prove;
 use crate::queue::Class;

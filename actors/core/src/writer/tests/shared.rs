@@ -16,10 +16,10 @@ use proptest::prelude::*;
 use super::super::*;
 use super::fake::{FakeArm, entry, failure, ip, owner};
 use crate::arm::{ArmRequest, Document};
-use crate::ids::{AddressName, Family, PoolName};
-use crate::lease::{LeaseEdit, LeaseFacts, LeaseFailure, LeaseName};
+use crate::ids::{AddressName, Epoch, Family, PoolName};
+use crate::lease::{LeaseEdit, LeaseFacts, LeaseName};
 use crate::level::{Level, Member};
-use crate::object::ResourceVersion;
+use crate::object::{RequestFailure, ResourceVersion};
 use crate::queue::Class;
 
 const OURS: &str = "azure-backend-pool-controller";
@@ -76,7 +76,7 @@ enum Happening {
     /// The other holder wants it for so many seconds at a time, with so many between.
     Other(u8, u8),
     /// A Service waits for the cloud-controller-manager, or does not.
-    Awaiting(bool),
+    Awaiting(Option<u64>),
     /// A person notes this holder in the Lease.
     Person(Option<&'static str>),
     /// A person deletes it.
@@ -318,7 +318,7 @@ impl World {
                     assert!(self.requests.len() <= MOST_REQUESTS, "a storm of requests");
                     self.later(latency, Event::Lease(number, life, call, ask, sent, trouble));
                     if trouble == Some(Trouble::Late) {
-                        let lost = LeaseAnswer::Failed(LeaseFailure::Other("lost".into()));
+                        let lost = LeaseAnswer::Failed(RequestFailure::Other("lost".into()));
                         self.later(10_000, Event::Tell(number, life, In::Lease(call, lost)));
                     }
                 }
@@ -473,7 +473,7 @@ impl World {
                 self.awaits.push((number, life, call, from, self.now.plus(span)));
             }
             Event::Lease(number, life, call, ask, sent, trouble) => {
-                let lost = LeaseAnswer::Failed(LeaseFailure::Other("lost".into()));
+                let lost = LeaseAnswer::Failed(RequestFailure::Other("lost".into()));
                 let answers = match trouble {
                     Some(Trouble::Lost) => vec![(10_000, lost)],
                     Some(Trouble::AnswerLost) => {
@@ -675,7 +675,7 @@ impl World {
                     self.other.wanting_since = self.now;
                 }
             }
-            Happening::Awaiting(any) => self.tell(self.leader, In::AwaitingIngress(any)),
+            Happening::Awaiting(newest) => self.tell(self.leader, In::AwaitingIngress(newest)),
             Happening::Person(holder) => {
                 self.meddled = true;
                 if let Some(state) = self.lease.clone() {
@@ -702,7 +702,7 @@ impl World {
         self.slow = Duration::ZERO;
         self.happen(Happening::Operations(2));
         self.happen(Happening::Other(9, 3));
-        self.happen(Happening::Awaiting(false));
+        self.happen(Happening::Awaiting(None));
         // Whoever has it without knowing would be waited for, for 15 minutes.
         let holder = self.lease.as_ref().and_then(|state| state.holder.as_deref());
         if holder == Some(SOMEBODY) || holder == Some(CCM) && self.other.holds_until.is_none() {
@@ -746,7 +746,7 @@ fn any_happening() -> impl Strategy<Value = Happening> {
         1 => Just(Happening::Crash),
         1 => Just(Happening::Restart),
         3 => (0..120_u8, 0..30_u8).prop_map(|(hold, rest)| Happening::Other(hold, rest)),
-        1 => any::<bool>().prop_map(Happening::Awaiting),
+        1 => proptest::option::of(1_u64..50).prop_map(Happening::Awaiting),
     ]
 }
 

@@ -12,9 +12,7 @@ use crate::azure::CLIENT_TIMEOUT_US;
 use crate::ccm::rules_of;
 use crate::decode::{items, text};
 
-const ADDRESSES: &str = "loadBalancerBackendAddresses";
-/// How long after a node begins to drain a write that was begun before may still leave it in service.
-const DRAINING_NOTICED_US: u64 = 60_000_000;
+pub(super) const ADDRESSES: &str = "loadBalancerBackendAddresses";
 
 /// A PUT.
 pub struct Put<'a> {
@@ -38,6 +36,8 @@ struct Window {
     pool: PoolId,
     attempt: AttemptId,
     until: u64,
+    /// Whether it could have gone without the shared Lease (W7).
+    bypasses: bool,
 }
 
 /// All PUTs.
@@ -51,9 +51,10 @@ pub struct Puts {
 }
 
 impl Puts {
-    /// Whether a PUT is unanswered, of this process or of any.
-    pub fn is_open(&self, now: u64, process: Option<usize>) -> bool {
-        self.open.iter().any(|put| put.until > now && process.is_none_or(|process| process == put.process))
+    /// Whether a PUT is unanswered, of this process or of any; also one that needs no shared Lease, or not.
+    pub fn is_open(&self, now: u64, process: Option<usize>, bypasses: bool) -> bool {
+        let mut open = self.open.iter().filter(|put| put.until > now && (bypasses || !put.bypasses));
+        open.any(|put| process.is_none_or(|process| process == put.process))
     }
 }
 
@@ -80,14 +81,22 @@ impl Watchdog {
         }
         let until = now + CLIENT_TIMEOUT_US;
         let (process, pool, attempt) = (put.process, put.pool.clone(), put.attempt);
-        self.calls.open.push(Window { process, pool, attempt, until });
-        let within = &self.within[put.process];
-        if let Some(identity) = &within.identity {
-            self.tenure.may_write(now, identity)?;
-        }
-        self.versions.judge(put.pool, &within.horizon.of(put.attempt))?;
+        let bypasses = self.may_bypass(put);
+        self.calls.open.push(Window { process, pool, attempt, until, bypasses });
+        self.judge_permit(now, put)?;
+        self.versions.judge(put.pool, &self.within[put.process].horizon.of(put.attempt))?;
         judge_unknown_fields(put)?;
-        self.judge_draining(now, put)
+        self.judge_admin(now, put)
+    }
+
+    /// W7, W8: whoever writes leads, and holds the shared Lease unless the PUT may go without.
+    fn judge_permit(&self, now: u64, put: &Put<'_>) -> Result<(), String> {
+        let Some(identity) = &self.within[put.process].identity else { return Ok(()) };
+        self.tenure.may_lead(now, identity)?;
+        match self.tenure.may_hold(now) {
+            Err(why) if !self.may_bypass(put) => Err(format!("{why}: {}", self.admin_changes(put))),
+            Ok(()) | Err(_) => Ok(()),
+        }
     }
 
     /// Judges any call as it is sent.
@@ -98,39 +107,13 @@ impl Watchdog {
         self.within[process].sender.sends(now, class)
     }
 
-    /// N1-N4: an address on a draining node is born Down, and never taken out of it.
-    fn judge_draining(&self, now: u64, put: &Put<'_>) -> Result<(), String> {
-        let state = |entry: &Value| text(&entry["properties"]["adminState"]).to_owned();
-        let before: BTreeMap<&str, String> = items(&put.base["properties"][ADDRESSES])
-            .iter()
-            .map(|entry| (text(&entry["properties"]["ipAddress"]), state(entry)))
-            .collect();
-        for entry in items(&put.body["properties"][ADDRESSES]) {
-            let ip = text(&entry["properties"]["ipAddress"]);
-            let drains = self.draining.get(ip).is_some_and(|since| since + DRAINING_NOTICED_US < now);
-            let went_up = match before.get(ip) {
-                None => state(entry) != "Down",
-                Some(before) => before == "Down" && state(entry) != "Down",
-            };
-            if drains && went_up && self.within[put.process].started_at + DRAINING_NOTICED_US < now {
-                return Err(format!(
-                    "N4: {ip} is on a draining node and is put into {} as {entry}",
-                    put.pool
-                ));
-            }
-        }
-        Ok(())
-    }
-
     /// Judges a PUT as it reaches ARM.
     ///
     /// # Errors
     /// What is wrong with it.
     pub fn before_put(&mut self, arm: &mut ArmModel, now: u64, put: &Put<'_>) -> Result<(), String> {
         arm.tick(now);
-        if let Some(identity) = &self.within[put.process].identity {
-            self.tenure.may_write(now, identity).map_err(|why| format!("{why} (it lands only now)"))?;
-        }
+        self.judge_permit(now, put).map_err(|why| format!("{why} (it lands only now)"))?;
         let lb = &put.pool.lb;
         let current = arm.etag(lb.as_str());
         self.calls.tag_before.clone_from(&current);
@@ -152,6 +135,12 @@ impl Watchdog {
         };
         if items(&pool["properties"][ADDRESSES]) != items(&put.base["properties"][ADDRESSES]) {
             return Err(format!("W2: a PUT of {} that is made from what is there no more", put.pool));
+        }
+        if self.is_admin_only(put) {
+            if self.tenure.may_hold(now).is_err() && arm.is_updating(lb.as_str()) {
+                return Err(format!("W7: a Down without the shared Lease while {lb} is being written"));
+            }
+            return Ok(()); // It changes nothing that belongs to a Service.
         }
         let owners = self.proof(put.pool, &pool)?;
         self.judge_pause(now, put, &owners)?;
@@ -243,7 +232,9 @@ impl Watchdog {
         let is_unknown = self.tenure.is_unknown(now);
         if accepted {
             let within = &mut self.within[put.process];
-            within.accepted.insert(put.pool.clone());
+            if within.horizon.knows(put.attempt) {
+                within.accepted.insert(put.pool.clone());
+            }
             if !is_unknown {
                 self.versions.accept(put.pool, &within.horizon.of(put.attempt));
             }

@@ -31,7 +31,10 @@ impl Watchdog {
     ) -> Result<(), String> {
         match who {
             Actor::Pool(pool, _) => self.on_pool_step(now, local, process, who, pool, input, said),
-            Actor::Writer => self.on_writer_step(now, process, input, said),
+            Actor::Writer => {
+                self.on_admin_step(process, input, said)?;
+                self.on_writer_step(now, process, input, said)
+            }
             Actor::Leader => self.on_leader_step(now, local, process, input, said),
             Actor::Informer => {
                 let within = &mut self.within[process];
@@ -62,6 +65,7 @@ impl Watchdog {
             Actor::Watcher(_)
             | Actor::Discovery
             | Actor::Registry
+            | Actor::Starts
             | Actor::Events
             | Actor::Board
             | Actor::KubernetesPort
@@ -320,6 +324,7 @@ impl Watchdog {
             What::NotManageable { .. }
             | What::Shared { .. }
             | What::Blocked { .. }
+            | What::LeaseHeld { .. }
             | What::Fight { .. }
             | What::WritesLost { .. }
             | What::Quarantined { .. }

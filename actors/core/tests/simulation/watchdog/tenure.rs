@@ -20,8 +20,6 @@ const FOREIGN_US: i64 = 900_000_000;
 const CLOCKS_US: u64 = 5_000_000;
 /// The longest hold (W7), and how much later its last renewal may still arrive.
 const LONGEST_HOLD_US: u64 = 60_000_000 + 35_000_000;
-/// A time in which nobody who has to wait for it can take the shared Lease.
-const MOMENT_US: u64 = 1_000_000;
 /// How long a process that has lost leadership may need to notice it.
 const NOTICES_LOSS_US: u64 = 60_000_000;
 
@@ -160,7 +158,7 @@ impl Tenure {
         Ok(())
     }
 
-    /// A person empties or deletes a Lease (`None`): nobody is told, and whoever had it does not know.
+    /// A person empties, renames or deletes a Lease (`None`): nobody is told, and whoever had it does not know.
     pub fn taken_away(&mut self, now: u64, lease: LeaseName, object: Option<&Value>) {
         let object = object.unwrap_or(&Value::Null);
         match lease {
@@ -175,11 +173,15 @@ impl Tenure {
                     self.unaware.insert(before.holder.clone(), last_arrives);
                     self.robbed = Some(before);
                 }
+                if !self.own.holder.is_empty() {
+                    // Whoever takes it waits for the end of that hold, and thereby for all before it.
+                    self.robbed = None;
+                }
             }
             LeaseName::Shared => {
                 let next = Hold::of(now, object, &self.shared);
                 let before = std::mem::replace(&mut self.shared, next);
-                self.history.push((now, String::new()));
+                self.history.push((now, self.shared.holder.clone()));
                 if before.holder == OURS {
                     self.shared_believed_until = before.written_at + TERM_US + SETTLE_US;
                 }
@@ -207,11 +209,11 @@ impl Tenure {
         now < self.unknown_until
     }
 
-    /// Whether a PUT of this process may be under way.
+    /// Whether a PUT of this process may be under way, as far as leadership is concerned.
     ///
     /// # Errors
     /// Why not.
-    pub fn may_write(&self, now: u64, identity: &str) -> Result<(), String> {
+    pub fn may_lead(&self, now: u64, identity: &str) -> Result<(), String> {
         if now < self.unknown_until {
             return Ok(());
         }
@@ -222,7 +224,15 @@ impl Tenure {
         if now < self.settled_at && !is_unaware {
             return Err(format!("W8: a PUT of {identity} before {}", self.settled_at));
         }
-        if now < self.shared_believed_until {
+        Ok(())
+    }
+
+    /// Whether a PUT may be under way, as far as the shared Lease is concerned.
+    ///
+    /// # Errors
+    /// Why not.
+    pub fn may_hold(&self, now: u64) -> Result<(), String> {
+        if now < self.unknown_until.max(self.shared_believed_until) {
             return Ok(());
         }
         if self.shared.holder != OURS {
@@ -292,18 +302,23 @@ impl Tenure {
         (ours / 1_000_000, theirs / 1_000_000)
     }
 
-    /// The longest time for which the shared Lease was ours with no more than moments between, in seconds.
-    pub fn longest(&self, from: u64, to: u64) -> u64 {
-        let (mut longest, mut since) = (0, None);
-        for (holder, began, ended) in self.holds(from, to) {
-            let mine = holder == OURS || holder.is_empty() && ended - began < MOMENT_US;
-            if mine {
-                longest = longest.max(ended - *since.get_or_insert(began));
-            } else {
-                since = None;
+    /// The pieces of time for which nobody else could have the shared Lease because it was ours: from when to when.
+    pub fn pieces(&self, from: u64, to: u64) -> Vec<(u64, u64)> {
+        let mut pieces: Vec<(u64, u64)> = Vec::new();
+        for (_, began, ended) in self.holds(from, to).filter(|(holder, ..)| *holder == OURS) {
+            match pieces.last_mut().filter(|(_, last)| began == *last) {
+                // Taken over without anybody's having had it in between.
+                Some((_, last)) => *last = ended,
+                None => pieces.push((began, ended)),
             }
         }
-        longest / 1_000_000
+        pieces
+    }
+
+    /// When somebody else first had the shared Lease between two moments.
+    pub fn first_other(&self, from: u64, to: u64) -> Option<u64> {
+        let mut others = self.holds(from, to).filter(|(holder, ..)| *holder != OURS && !holder.is_empty());
+        others.next().map(|(_, began, _)| began)
     }
 
     /// The longest time for which nobody else held the shared Lease, in seconds.

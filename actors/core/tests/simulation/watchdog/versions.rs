@@ -67,6 +67,11 @@ impl Horizon {
         self.attempts.insert(attempt, self.assigned.get(pool).cloned().unwrap_or_default());
     }
 
+    /// Whether a pool has brought a level to an attempt.
+    pub fn knows(&self, attempt: AttemptId) -> bool {
+        self.attempts.contains_key(&attempt)
+    }
+
     /// The stamp of an attempt.
     pub fn of(&self, attempt: AttemptId) -> Stamp {
         self.attempts.get(&attempt).cloned().unwrap_or_default()

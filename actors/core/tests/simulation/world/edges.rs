@@ -28,6 +28,8 @@ impl World {
                     self.at(at, Happening::Lease(process, lease, call, step));
                 }
                 Effect::LeaseWritten(lease) => self.lease_written(lease)?,
+                Effect::Notes(at, call, step) => self.at(at, Happening::Notes(process, call, step)),
+                Effect::NotesWritten => self.notes_written()?,
             }
         }
         Ok(())
@@ -80,8 +82,8 @@ impl World {
                         HostMessage::Quarantined(pool, broken) => {
                             return Err(format!("A4: {pool}: {broken}"));
                         }
-                        HostMessage::Done => self.done(process)?,
-                        HostMessage::Struck => {}
+                        HostMessage::Done => self.ends(process, true)?,
+                        HostMessage::Struck => self.ends(process, false)?,
                     }
                 }
             }
@@ -92,6 +94,7 @@ impl World {
             | Actor::Pool(..)
             | Actor::Writer
             | Actor::Leader
+            | Actor::Starts
             | Actor::Events
             | Actor::Board => self.turn(process, &edge.1, batch)?,
         }
@@ -133,6 +136,11 @@ impl World {
         let mut touched = Vec::new();
         for (input, said) in turn.steps {
             self.watchdog.on_step(self.now, now, process, who, input.as_ref(), &said)?;
+            if *who == Actor::Starts {
+                let notes = self.notes_of(process);
+                self.watchdog.on_starts_step(self.now, process, &said, notes)?;
+            }
+            self.processes[process].admin.hear(self.now, &said);
             if let Some(input) = input.filter(is_telling) {
                 self.trace.note(self.now, Entry::Heard(process, who.clone(), Box::new(input)));
             }
@@ -151,6 +159,7 @@ impl World {
         for edge in touched {
             self.depart(process, edge);
         }
+        self.ask_for_downs(process);
         self.rearm(process, who, turn.deadline);
         Ok(())
     }

@@ -5,12 +5,10 @@ use std::sync::Arc;
 use pool_core::lease::LeaseName;
 use pool_core::object::Kind;
 use pool_core::route::Delivery;
-use pool_core::{leader, writer};
-use simulator_models::kube::Resource;
+use pool_core::{leader, starts, writer};
 
 use super::{Happening, World};
 use crate::ccm::lease_object;
-use crate::leases::{NAMESPACE, object_name};
 use crate::plant::Plant;
 use crate::process::{Life, Process};
 use crate::replica::{Actor, Replica};
@@ -24,6 +22,8 @@ const GRACE_US: u64 = 30_000_000;
 const LONGEST_STOP_US: u64 = 180_000_000;
 /// The longest stall of a receiver.
 const LONGEST_STALL_US: u64 = 8_000_000;
+/// The longest life of a process that crashes as soon as it has started, and the longest pause until the next one.
+const CRASHES_WITHIN_US: u64 = 6_000_000;
 
 impl World {
     /// A process starts in a place.
@@ -33,12 +33,20 @@ impl World {
         let mut process = Process::new(slot, lives, self.settings, self.plant, &mut random);
         if self.stormy {
             process.leases.trouble = if self.size.faults.leases { random.below(150) } else { 0 };
+            process.notes.trouble = process.leases.trouble;
             process.azure.sluggish = if self.size.faults.edges { random.below(80) } else { 0 };
         }
         let number = self.processes.len();
-        self.watchdog.start(self.now, Some(Arc::clone(&process.identity)), &self.settings);
-        self.note(format!("{} starts as process {number}", process.identity));
+        let identity = Arc::clone(&process.identity);
+        self.note(format!("{identity} starts as process {number}"));
         self.processes.push(process);
+        let notes = self.notes_of(number);
+        self.watchdog.start(self.now, Some(identity), &self.settings, notes);
+        if let Some(left) = self.crashes.get_mut(&slot).filter(|left| **left > 0) {
+            *left -= 1;
+            let at = self.now + self.fates.between(300_000, CRASHES_WITHIN_US);
+            self.at(at, Happening::Kill(number));
+        }
         self.at(self.now + SIGHT_US, Happening::Sight(number, self.faults));
         for (actor, delivery) in Replica::first_words() {
             self.turn(number, &actor, vec![delivery])?;
@@ -58,12 +66,22 @@ impl World {
         let slot = process.slot;
         self.watchdog.end(number);
         self.note(format!("process {number} is gone"));
-        let pause = if self.stormy { self.fates.below(60_000_000) } else { 1_000_000 };
+        let pause = match self.crashes.get(&slot) {
+            Some(_) => self.fates.below(CRASHES_WITHIN_US),
+            None if self.stormy => self.fates.below(60_000_000),
+            None => 1_000_000,
+        };
         self.at(self.now + pause, Happening::Start(slot));
     }
 
-    /// A process that was told to end has ended.
-    pub(super) fn done(&mut self, number: usize) -> Result<(), String> {
+    /// A process that was told to end has ended its writes, or struck its note or given that up.
+    pub(super) fn ends(&mut self, number: usize, writes: bool) -> Result<(), String> {
+        let (quiet, struck) = &mut self.processes[number].ended;
+        *(if writes { quiet } else { struck }) = true;
+        if self.processes[number].ended == (true, true) { self.done(number) } else { Ok(()) }
+    }
+
+    fn done(&mut self, number: usize) -> Result<(), String> {
         let process = &self.processes[number];
         if !process.ending {
             return Err(format!("W8: process {number} ends, and nobody has told it to"));
@@ -108,6 +126,7 @@ impl World {
         let process = &mut self.processes[number];
         weather::clear_port(&mut process.kubernetes, &mut process.azure);
         process.leases.trouble = 0;
+        process.notes.trouble = 0;
         process.leases.refused_until.clear();
         process.leases.cut_until = 0;
         process.azure.sluggish = 0;
@@ -131,9 +150,16 @@ impl World {
             self.eclipse(leader, &there);
             return Ok(());
         }
-        let often = if self.plant == Some(Plant::EmptiedIsReleased) { 500 } else { 50 };
+        let often = match self.plant {
+            Some(Plant::EmptiedIsReleased | Plant::RenamedIsReleased) => 500,
+            Some(_) | None => 70,
+        };
         if faults.leases && self.fates.per_mille(often) {
             return self.take_away();
+        }
+        if faults.crashes && self.fates.per_mille(200) {
+            self.crash_loop(number);
+            return Ok(());
         }
         match self.fates.below(16) {
             0..2 if faults.processes => self.kill(number),
@@ -160,30 +186,17 @@ impl World {
         Ok(())
     }
 
-    /// A person empties or deletes a Lease, whoever holds it.
-    fn take_away(&mut self) -> Result<(), String> {
-        let lease = LeaseName::ALL[self.fates.place(2)];
-        let Some(mut object) = lease_object(&self.kube, lease) else { return Ok(()) };
-        let is_deleted = self.fates.per_mille(300);
-        if is_deleted {
-            self.kube.delete(Resource::Leases, NAMESPACE, object_name(lease), self.now);
-        } else {
-            object["spec"]["holderIdentity"] = "".into();
-            self.kube.apply(object, self.now).expect("it is a Lease");
-        }
-        let left = lease_object(&self.kube, lease);
-        self.note(format!("a person takes {lease:?} away, deleted: {is_deleted}"));
-        self.watchdog.tenure.taken_away(self.now, lease, left.as_ref());
-        Ok(())
-    }
-
     /// A process is told to end.
     pub(super) fn tell_to_end(&mut self, number: usize) {
         if !self.processes[number].is_there() || std::mem::replace(&mut self.processes[number].ending, true) {
             return;
         }
         self.note(format!("process {number} is told to end"));
-        let shutdowns = [Delivery::Writer(writer::In::Shutdown), Delivery::Leader(leader::In::Shutdown)];
+        let shutdowns = [
+            Delivery::Writer(writer::In::Shutdown),
+            Delivery::Leader(leader::In::Shutdown),
+            Delivery::Starts(starts::In::Shutdown),
+        ];
         for delivery in shutdowns {
             let (edge, _) = self.processes[number].replica.push(&Actor::Host, delivery);
             self.depart(number, edge);
@@ -214,6 +227,7 @@ impl World {
             Actor::Registry,
             Actor::Writer,
             Actor::Leader,
+            Actor::Starts,
             Actor::Events,
             Actor::Board,
             Actor::KubernetesPort,

@@ -2,7 +2,7 @@
 
 use pool_core::arm::{ArmCall, ArmRequest};
 use pool_core::ids::CallId;
-use pool_core::lease::LeaseName;
+use pool_core::lease::{LeaseAsk, LeaseName};
 use pool_core::machine::Now;
 use pool_core::route::{ArmMessage, Delivery, KubernetesCall};
 use pool_core::sample::GateClass;
@@ -15,10 +15,11 @@ use crate::azure::{Sent, class_of};
 use crate::ccm;
 use crate::kubernetes::Effect;
 use crate::leases::{LeaseStep, micro_time};
+use crate::notes::{self, NotesStep};
 use crate::plant::Plant;
 use crate::process::{Life, Process};
 use crate::trace::Entry;
-use crate::watchdog::Put;
+use crate::watchdog::{NotesStanding, Put};
 
 impl World {
     /// A request about a Lease lands whatever becomes of its process; all else is the process's own.
@@ -42,13 +43,53 @@ impl World {
         self.follow(process, effects)
     }
 
+    /// The same for our ConfigMap.
+    pub(super) fn notes_step(&mut self, process: usize, call: CallId, step: NotesStep) -> Result<(), String> {
+        match (&step, self.processes[process].life) {
+            (NotesStep::Land(..), _) | (NotesStep::Answer(_), Life::Runs) => {}
+            (NotesStep::Answer(_), Life::Stopped(until)) => {
+                self.at(until, Happening::Notes(process, call, step));
+                return Ok(());
+            }
+            (NotesStep::Answer(_), Life::Gone) => return Ok(()),
+        }
+        let Process { notes, leases, clock, .. } = &mut self.processes[process];
+        let cut = self.now < leases.cut_until;
+        let effects = notes.step(&mut self.kube, self.now, clock, cut, call, step);
+        self.follow(process, effects)
+    }
+
+    /// Our ConfigMap was written by a process.
+    pub(super) fn notes_written(&mut self) -> Result<(), String> {
+        let noted = notes::noted(&self.kube);
+        self.note(format!("notes of starts: {noted:?}"));
+        if self.keeps_notes && notes::stored(&self.kube).is_none_or(|map| map["data"][notes::KEPT].is_null())
+        {
+            return Err("A4: what is none of a note is gone".to_owned());
+        }
+        self.watchdog.notes_written(&noted)
+    }
+
+    /// The notes that stand, as they count for a process.
+    pub(super) fn notes_of(&self, process: usize) -> NotesStanding {
+        NotesStanding::of(&notes::noted(&self.kube), &self.processes[process].identity)
+    }
+
     pub(super) fn at_kubernetes(&mut self, process: usize, call: KubernetesCall) -> Result<(), String> {
         let now = self.now;
-        let Process { kubernetes, leases, clock, .. } = &mut self.processes[process];
+        let Process { kubernetes, leases, notes, clock, .. } = &mut self.processes[process];
         let effects = match call {
             KubernetesCall::Open { call, kind, ask } => kubernetes.open(&mut self.kube, now, kind, call, ask),
-            KubernetesCall::Lease { call, lease, ask } => leases.call(now, clock, lease, call, &ask),
-            KubernetesCall::ConfigMap { .. } => Vec::new(),
+            KubernetesCall::Lease { call, lease, ask } => {
+                match &ask {
+                    LeaseAsk::Create(_) | LeaseAsk::Replace(..) => {
+                        self.watchdog.writes(process, "a Lease")?
+                    }
+                    LeaseAsk::Get | LeaseAsk::Await(..) => {}
+                }
+                leases.call(now, clock, lease, call, &ask)
+            }
+            KubernetesCall::ConfigMap { call, ask } => notes.call(now, clock, call, &ask),
             KubernetesCall::CountLockFailures { call, since } => {
                 let ago = clock.now(now).since(since).as_micros();
                 let began = crate::clock::wall(now) - i64::try_from(ago).unwrap_or(0);
@@ -57,6 +98,7 @@ impl World {
                 vec![Effect::TellAt(now + 2_000, Delivery::Writer(told))]
             }
             KubernetesCall::Post { call, event } => {
+                self.watchdog.writes(process, "an event")?;
                 self.watchdog.on_post(now, process).map_err(|why| format!("{why}: {event:?}"))?;
                 kubernetes.post(now, call)
             }
@@ -107,6 +149,7 @@ impl World {
         let sent = azure.send(&self.arm, now, &call);
         self.watchdog.sends(now, process, class_of(&sent.request))?;
         if let Some(put) = put_of(process, &sent) {
+            self.watchdog.writes(process, "a pool")?;
             self.watchdog.sends_put(now, &put)?;
         }
         let transit = self.processes[process].azure.transit();

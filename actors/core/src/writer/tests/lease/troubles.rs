@@ -2,6 +2,9 @@
 //! are not known of yet, and API servers that refuse, rewrite or do not answer (design.md W7, W8).
 
 use super::*;
+use crate::object::GIVE_UP_AFTER;
+use crate::report::What;
+use crate::view::Whose;
 
 /// A server whose Lease is nobody's, in one version, until a write that replaces this version succeeds.
 struct Server {
@@ -187,16 +190,80 @@ fn w7_another_installation_in_our_name_is_waited_for_until_it_was_still_for_60_s
             assert!(none_replaced(&bench.due(&pool("lb", "web"), due(1_000, Class::Add))));
         }
         let view = last_view(&bench);
-        assert!(view.last_error.is_some_and(|why| why.contains("another installation")));
+        assert_eq!((view.whose, view.held_since), (Whose::Namesake, Some(at(1_000))));
+        assert_eq!(view.last_error, None, "no request has failed");
         assert_eq!(view.state, if wanted { "waiting" } else { "free" });
         bench.now = 16_000;
         bench.lease(watch, state(3, Some(OURS)));
         assert!(none_replaced(&bench.until(75_999)), "it was renewed");
         let (call, version, edit) = replaces(&bench.until(76_000));
         assert_eq!((version, edit.holder.as_deref()), (3, wanted.then_some(OURS)));
+        assert_eq!(last_view(&bench).held_since, Some(at(1_000)), "a renewal is no new hold");
         bench.lease(call, state(4, edit.holder.as_deref()));
-        assert_eq!(last_view(&bench).last_error, None);
+        assert_eq!(last_view(&bench).whose, if wanted { Whose::Us } else { Whose::Nobody });
     }
+}
+
+#[test]
+fn w7_a_deletion_that_a_watch_tells_of_ends_a_hold_only_when_a_look_says_so_too() {
+    for deleted in [false, true] {
+        let (mut bench, watch) = Bench::with_lease(leased(), 1, None);
+        let web = pool("lb", "web");
+        let (taking, ..) = replaces(&bench.due(&web, due(0, Class::Add)));
+        let attempt = take(&bench.lease(taking, state(2, Some(OURS))));
+        bench.bring(&web, attempt, &[1]);
+        let said = bench.lease(watch, LeaseAnswer::Absent);
+        assert_eq!(bench.writer.lock_send_before(), None, "it may be true");
+        let found = if deleted { LeaseAnswer::Absent } else { state(2, Some(OURS)) };
+        bench.lease(look(&said), found);
+        assert_eq!(bench.writer.lock_send_before().is_some(), !deleted, "the watch was late");
+    }
+}
+
+/// What was told of holders who are not known.
+fn strangers(said: &[Out]) -> Vec<(String, bool)> {
+    let told = |said: &Out| {
+        let Out::Report(Report { what: What::LeaseHeld { holder, namesake }, .. }) = said else {
+            return None;
+        };
+        Some((holder.to_string(), *namesake))
+    };
+    said.iter().filter_map(told).collect()
+}
+
+#[test]
+fn w7_people_are_told_once_of_a_stranger_for_whom_a_write_has_waited_for_a_minute() {
+    let (mut bench, watch) = Bench::with_lease(leased(), 1, Some("aks-rp"));
+    assert!(strangers(&bench.until(10_000)).is_empty(), "nothing waits");
+    assert_eq!((last_view(&bench).whose, last_view(&bench).state), (Whose::Stranger, "free"));
+    bench.due(&pool("lb", "web"), due(10_000, Class::Add));
+    assert_eq!(last_view(&bench).held_since, Some(at(0)));
+    bench.now = 40_000;
+    bench.lease(watch, state(2, Some("aks-rp")));
+    assert!(strangers(&bench.until(69_999)).is_empty());
+    let told = [("aks-rp".to_owned(), false)];
+    assert_eq!(strangers(&bench.until(70_000)), told, "a renewal is no new hold");
+    assert!(strangers(&bench.until(200_000)).is_empty(), "once");
+}
+
+#[test]
+fn w7_people_are_told_of_another_installation_but_not_of_a_cloud_controller_manager() {
+    let (mut bench, _) = Bench::with_lease(leased(), 1, Some(CCM));
+    bench.due(&pool("lb", "web"), due(0, Class::Add));
+    assert!(strangers(&bench.until(300_000)).is_empty());
+    assert_eq!(last_view(&bench).whose, Whose::CloudControllerManager);
+
+    let (mut bench, watch) = Bench::with_lease(leased(), 1, None);
+    let mut watch = awaits(&bench.lease(watch, state(2, Some(OURS))));
+    bench.due(&pool("lb", "web"), due(0, Class::Add));
+    let mut told = Vec::new();
+    for (version, second) in [(3, 30), (4, 59), (5, 80)] {
+        told.extend(strangers(&bench.until(second * 1_000)));
+        let said = bench.lease(watch, state(version, Some(OURS)));
+        told.extend(strangers(&said));
+        watch = awaits(&said);
+    }
+    assert_eq!(told, [(OURS.to_owned(), true)]);
 }
 
 #[test]
@@ -328,11 +395,146 @@ fn w7_a_service_that_stays_without_ingress_counts_once() {
         }
         Some(last_view(bench)).filter(|view| view.state == "off").and_then(|view| view.until)
     };
-    bench.hear(In::AwaitingIngress(true));
+    bench.hear(In::AwaitingIngress(Some(1)));
     assert_eq!(hold(&mut bench, 10), Some(at(70_000)));
-    bench.hear(In::AwaitingIngress(true));
+    bench.hear(In::AwaitingIngress(Some(1)));
     assert_eq!(hold(&mut bench, 400), None, "it is the same one, more than five minutes later");
-    bench.hear(In::AwaitingIngress(false));
-    bench.hear(In::AwaitingIngress(true));
+    bench.hear(In::AwaitingIngress(None));
+    bench.hear(In::AwaitingIngress(Some(2)));
     assert_eq!(hold(&mut bench, 410), Some(at(470_000)), "another one");
+}
+
+#[test]
+fn w8_a_watch_that_repeats_the_state_that_is_known_does_not_end_a_doubt_about_the_hold() {
+    let (mut bench, watch) = Bench::with_lease(leased(), 1, None);
+    let web = pool("lb", "web");
+    let (call, ..) = replaces(&bench.due(&web, due(0, Class::Add)));
+    let attempt = take(&bench.lease(call, state(2, Some(OURS))));
+    bench.bring(&web, attempt, &[1]);
+    let said = bench.until(15_000);
+    let said = bench.lease(replaces(&said).0, LeaseAnswer::Conflict);
+    let looking = look(&said);
+    assert_eq!(bench.writer.lock_send_before(), None, "somebody has written it besides us");
+    bench.lease(watch, state(2, Some(OURS)));
+    assert_eq!(bench.writer.lock_send_before(), None, "an old event proves nothing");
+    bench.lease(looking, state(2, Some(OURS)));
+    assert!(bench.writer.lock_send_before().is_some(), "it was read: nobody has");
+}
+
+#[test]
+fn w7_the_watch_of_an_earlier_term_does_not_stand_in_for_the_first_look_of_this_one() {
+    let (mut bench, watch) = Bench::with_lease(leased(), 1, None);
+    bench.now = 1_000;
+    let looking = look(&bench.lead(2));
+    bench.lease(looking, lost());
+    // It was deleted: so much the watch knows, and not who has made it again since.
+    bench.lease(watch, LeaseAnswer::Absent);
+    let said = bench.due(&pool("lb", "web"), due(1_000, Class::Add));
+    let said: Vec<Out> = said.into_iter().chain(bench.until(3_000)).collect();
+    assert!(none_replaced(&said) && !asks(&said).iter().any(|(_, ask)| matches!(ask, LeaseAsk::Create(_))));
+    let said = bench.lease(look(&said), LeaseAnswer::Absent);
+    assert!(
+        asks(&said).iter().any(|(_, ask)| matches!(ask, LeaseAsk::Create(_))),
+        "now it is known to be free"
+    );
+}
+
+#[test]
+fn w7_a_take_that_is_answered_just_before_it_is_given_up_leaves_time_to_start_in_the_shortest_hold() {
+    let shortest = LeaseParams { max_hold: GIVE_UP_AFTER, ..leased().lease.expect("it is used") };
+    for (took, starts) in [(0, true), (5_999, true), (6_000, false), (8_000, false)] {
+        let params = Params { lease: Some(shortest.clone()), ..leased() };
+        let (mut bench, _) = Bench::with_lease(params, 1, None);
+        let mut said = bench.due(&pool("lb", "web"), due(0, Class::Add));
+        let (mut version, mut requests, mut granted) = (1, 0, false);
+        while bench.now < 120_000 && !granted {
+            let Some((call, ask)) =
+                asks(&said).into_iter().find(|(_, ask)| !matches!(ask, LeaseAsk::Await(..)))
+            else {
+                let next = bench.writer.deadline().expect("it goes on").as_micros().div_ceil(1_000);
+                said = bench.until(next);
+                continue;
+            };
+            requests += 1;
+            let holder = match ask {
+                LeaseAsk::Replace(_, edit) => {
+                    version += 1;
+                    edit.holder
+                }
+                LeaseAsk::Get | LeaseAsk::Create(_) | LeaseAsk::Await(..) => None,
+            };
+            said = bench.until(bench.now + took);
+            said.extend(bench.lease(call, state(version, holder.as_deref())));
+            granted = !takes(&said).is_empty();
+        }
+        assert_eq!(granted, starts, "answered after {took} ms");
+        assert!(requests < 20, "{requests} requests, each answered after {took} ms");
+    }
+}
+
+#[test]
+fn w7_what_an_earlier_term_has_asked_for_is_no_strangers_when_it_is_carried_out_late() {
+    for (told, by_watch) in [(false, false), (false, true), (true, false), (true, true)] {
+        let (mut bench, watch) = Bench::with_lease(leased(), 1, None);
+        let web = pool("lb", "web");
+        let (late, ..) = replaces(&bench.due(&web, due(0, Class::Add)));
+        bench.now = 1_000;
+        bench.hear(In::Standing(Standing::Standby));
+        if told {
+            bench.lease(late, lost());
+        }
+        bench.now = 2_000;
+        let said = bench.lead(2);
+        let (take, replaced, _) = replaces(&bench.lease(look(&said), state(1, None)));
+        assert_eq!(replaced, 1);
+        // The earlier one was faster.
+        if by_watch {
+            bench.lease(watch, state(2, Some(OURS)));
+        }
+        let said = bench.lease(take, LeaseAnswer::Conflict);
+        let (take, replaced, _) = replaces(&bench.lease(look(&said), state(2, Some(OURS))));
+        assert_eq!(replaced, 2, "told {told}, by watch {by_watch}");
+        super::take(&bench.lease(take, state(3, Some(OURS))));
+    }
+}
+
+#[test]
+fn w7_what_an_earlier_term_has_asked_for_explains_no_state_that_it_cannot_have_made() {
+    // It replaces version 1, and is carried out within a minute or not at all.
+    for (seen, made, later, explained) in
+        [(1, 2, 59_999, true), (1, 2, 60_000, false), (5, 6, 10, false), (5, 6, 59_999, false)]
+    {
+        let (mut bench, watch) = Bench::with_lease(leased(), 1, None);
+        let web = pool("lb", "web");
+        replaces(&bench.due(&web, due(0, Class::Add)));
+        bench.hear(In::Standing(Standing::Standby));
+        bench.hear(In::Withdraw(web));
+        let said = bench.lead(2);
+        bench.lease(look(&said), state(seen, None));
+        bench.now = later;
+        let said = bench.lease(watch, state(made, Some(OURS)));
+        assert_eq!(none_replaced(&said), !explained, "{seen}, {made}: {said:?}");
+        assert_eq!(last_view(&bench).whose == Whose::Namesake, !explained, "{seen}, {made}, {later}");
+    }
+}
+
+#[test]
+fn w8_a_look_that_was_sent_before_a_doubt_arose_does_not_end_it() {
+    let (mut bench, watch) = Bench::with_lease(leased(), 1, None);
+    let web = pool("lb", "web");
+    let (call, ..) = replaces(&bench.due(&web, due(0, Class::Add)));
+    let attempt = take(&bench.lease(call, state(2, Some(OURS))));
+    bench.bring(&web, attempt, &[1]);
+    let said = bench.until(15_000);
+    let said = bench.lease(replaces(&said).0, lost());
+    let early = match asks(&said)[..] {
+        [] => look(&bench.until(20_000)),
+        _ => look(&said),
+    };
+    bench.lease(watch, LeaseAnswer::Absent);
+    assert_eq!(bench.writer.lock_send_before(), None, "it may have been deleted");
+    let said = bench.lease(early, state(2, Some(OURS)));
+    assert_eq!(bench.writer.lock_send_before(), None, "as it was before");
+    bench.lease(look(&said), state(2, Some(OURS)));
+    assert!(bench.writer.lock_send_before().is_some(), "as it is now");
 }

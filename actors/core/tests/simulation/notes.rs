@@ -1,0 +1,223 @@
+//! The part of the port to Kubernetes that reads and writes our ConfigMap, over the modelled API server: requests that
+//! come late or never, answers that come late, twice or never, and somebody who writes it in between.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use pool_core::arm::Document;
+use pool_core::config_map::{
+    ConfigMapAnswer, ConfigMapAsk, ConfigMapEdit, ConfigMapFacts, Text, Value as Noted,
+};
+use pool_core::ids::CallId;
+use pool_core::machine::Wall;
+use pool_core::object::{RequestFailure, ResourceVersion};
+use pool_core::route::Delivery;
+use pool_core::starts;
+use serde_json::{Value, json};
+use simulator_models::kube::{KubeModel, Reply, Request, Resource};
+
+use crate::clock::Clock;
+use crate::decode::text;
+use crate::kubernetes::Effect;
+use crate::leases::{ANSWER_WITHIN_US, Fate, NAMESPACE, fate, micro_time, parse_time};
+use crate::plant::Plant;
+use crate::random::Random;
+
+/// The name of our ConfigMap.
+pub const NAME: &str = "azure-backend-pool-controller";
+/// What the keys of notes of starts begin with.
+const PREFIX: &str = "start.";
+const PATH: &str = "/api/v1/namespaces/kube-system/configmaps";
+
+/// What the port does with a request about the ConfigMap.
+#[derive(Debug)]
+pub enum NotesStep {
+    /// It reaches the server.
+    Land(Request, Fate),
+    /// An answer reaches the port.
+    Answer(Result<Value, ConfigMapAnswer>),
+}
+
+/// The port of one process.
+pub struct NotesPort {
+    random: Random,
+    plant: Option<Plant>,
+    key: String,
+    /// In how many of a thousand cases something becomes of a request that should not.
+    pub trouble: u64,
+}
+
+impl NotesPort {
+    /// A port without requests, of a process of this identity.
+    pub fn new(random: Random, plant: Option<Plant>, identity: &str) -> NotesPort {
+        NotesPort { random, plant, key: format!("{PREFIX}{identity}"), trouble: 0 }
+    }
+
+    /// Takes in what the machine asks.
+    pub fn call(&mut self, now: u64, clock: &Clock, call: CallId, ask: &ConfigMapAsk) -> Vec<Effect> {
+        let request = request(now, clock, ask);
+        let (transit, fate) = fate(&mut self.random, self.trouble);
+        let mut effects = vec![Effect::Notes(now + transit, call, NotesStep::Land(request, fate))];
+        if !fate.is_answered() {
+            effects.push(Effect::Notes(now + ANSWER_WITHIN_US, call, NotesStep::Answer(Err(failed()))));
+        }
+        effects
+    }
+
+    /// Goes on with a request; `cut`: nothing comes through.
+    pub fn step(
+        &mut self,
+        model: &mut KubeModel,
+        now: u64,
+        clock: &Clock,
+        cut: bool,
+        call: CallId,
+        step: NotesStep,
+    ) -> Vec<Effect> {
+        match step {
+            NotesStep::Land(_, fate) if cut => {
+                let lost = Effect::Notes(now + 1_000, call, NotesStep::Answer(Err(failed())));
+                if fate.is_answered() { vec![lost] } else { Vec::new() }
+            }
+            NotesStep::Land(request, fate) => self.land(model, now, call, &request, fate),
+            NotesStep::Answer(raw) => {
+                let answer = match raw {
+                    _ if cut => failed(),
+                    Ok(object) => ConfigMapAnswer::Seen(Arc::new(self.facts(now, clock, object))),
+                    Err(answer) => answer,
+                };
+                vec![Effect::Tell(Delivery::Starts(starts::In::ConfigMap(call, answer)))]
+            }
+        }
+    }
+
+    fn land(
+        &mut self,
+        model: &mut KubeModel,
+        now: u64,
+        call: CallId,
+        request: &Request,
+        fate: Fate,
+    ) -> Vec<Effect> {
+        if request.method == "PUT" && self.random.per_mille(self.trouble) {
+            touch(model, now);
+        }
+        let (after_us, raw) = match model.handle(request, now) {
+            Reply::Answer { status: 200 | 201, body, after_us, .. } => {
+                (after_us, Ok(serde_json::from_slice(&body).expect("the model answers JSON")))
+            }
+            Reply::Answer { status, after_us, .. } => (after_us, Err(refusal(status))),
+            Reply::Refused | Reply::Watch(..) => (0, Err(failed())),
+        };
+        let mut effects = Vec::new();
+        if request.method != "GET" && raw.is_ok() {
+            effects.push(Effect::NotesWritten);
+        }
+        let again = if let Fate::Twice(gap) = fate { Some(gap) } else { None };
+        if fate.is_answered() {
+            let after = if let Fate::Answered(after) = fate { after } else { 1_000 };
+            let at = now + after_us + after;
+            effects.push(Effect::Notes(at, call, NotesStep::Answer(raw.clone())));
+            effects.extend(again.map(|gap| Effect::Notes(at + gap, call, NotesStep::Answer(raw))));
+        }
+        effects
+    }
+
+    fn facts(&self, now: u64, clock: &Clock, object: Value) -> ConfigMapFacts {
+        let wall = |time: &str| parse_time(time).map(Wall::from_micros);
+        let data = object["data"].as_object().into_iter().flatten().filter_map(|(key, value)| {
+            let said = value.as_str()?;
+            Some((Arc::from(key.as_str()), Text { text: Arc::from(said), time: wall(said) }))
+        });
+        let mut data: BTreeMap<Arc<str>, Text> = data.collect();
+        if self.plant == Some(Plant::NotesUncounted) {
+            data.retain(|key, _| !key.starts_with(PREFIX) || **key == *self.key);
+        }
+        ConfigMapFacts {
+            data,
+            read: Wall::from_micros(clock.wall(now)),
+            version: ResourceVersion(Arc::from(text(&object["metadata"]["resourceVersion"]))),
+            document: Document::new(object),
+        }
+    }
+}
+
+/// The ConfigMap, if it is there.
+pub fn stored(model: &KubeModel) -> Option<Value> {
+    model.get(Resource::ConfigMaps, NAMESPACE, NAME)
+}
+
+/// The identities of which notes stand.
+pub fn noted(model: &KubeModel) -> Vec<String> {
+    let object = stored(model).unwrap_or(Value::Null);
+    let keys = object["data"].as_object().into_iter().flatten().map(|(key, _)| key);
+    keys.filter_map(|key| Some(key.strip_prefix(PREFIX)?.to_owned())).collect()
+}
+
+/// A person removes all notes.
+pub fn clear(model: &mut KubeModel, now: u64) {
+    let Some(mut object) = stored(model) else { return };
+    if let Some(data) = object["data"].as_object_mut() {
+        data.retain(|key, _| !key.starts_with(PREFIX));
+    }
+    model.apply(object, now).expect("it is a ConfigMap");
+}
+
+/// Something that is none of a note, which must survive.
+pub const KEPT: &str = "kept";
+
+/// Somebody writes something else into it, and makes it where it is not there.
+pub fn touch(model: &mut KubeModel, now: u64) {
+    let mut object = stored(model).unwrap_or_else(fresh);
+    object["data"][KEPT] = format!("at {now}").into();
+    model.apply(object, now).expect("it is a ConfigMap");
+}
+
+fn fresh() -> Value {
+    json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": NAME, "namespace": NAMESPACE}, "data": {}})
+}
+
+fn failed() -> ConfigMapAnswer {
+    ConfigMapAnswer::Failed(RequestFailure::Other(Arc::from("no answer")))
+}
+
+fn refusal(status: u16) -> ConfigMapAnswer {
+    match status {
+        404 => ConfigMapAnswer::Absent,
+        409 => ConfigMapAnswer::Conflict,
+        401 | 403 => ConfigMapAnswer::Failed(RequestFailure::Denied(Arc::from("denied"))),
+        _ => failed(),
+    }
+}
+
+fn request(now: u64, clock: &Clock, ask: &ConfigMapAsk) -> Request {
+    match ask {
+        ConfigMapAsk::Get => Request::new("GET", &format!("{PATH}/{NAME}")),
+        ConfigMapAsk::Create(edit) => {
+            let mut object = fresh();
+            change(&mut object, now, clock, edit);
+            Request::new("POST", PATH).with_body("application/json", &object)
+        }
+        ConfigMapAsk::Replace(facts, edit) => {
+            let mut object = facts.document.get::<Value>().expect("the document is one of this port").clone();
+            object["metadata"]["resourceVersion"] = (*facts.version.0).into();
+            change(&mut object, now, clock, edit);
+            Request::new("PUT", &format!("{PATH}/{NAME}")).with_body("application/json", &object)
+        }
+    }
+}
+
+fn change(object: &mut Value, now: u64, clock: &Clock, edit: &ConfigMapEdit) {
+    for (key, noted) in &edit.set {
+        object["data"][&**key] = match noted {
+            Noted::Text(text) => (**text).into(),
+            Noted::Time(at) => {
+                let ago = i64::try_from(clock.now(now).since(*at).as_micros()).unwrap_or(0);
+                micro_time(clock.wall(now) - ago).into()
+            }
+        };
+    }
+    if let Some(data) = object["data"].as_object_mut() {
+        data.retain(|key, _| !edit.remove.contains(key.as_str()));
+    }
+}

@@ -1,0 +1,87 @@
+//! What people do by hand: they take Leases from their holders, write somebody else into them, delete them, and remove
+//! the notes of starts (W7, W8, A4).
+
+use pool_core::lease::LeaseName;
+use serde_json::Value;
+use simulator_models::kube::Resource;
+
+use super::World;
+use crate::ccm::lease_object;
+use crate::clock::wall;
+use crate::leases::{A_PERSON, NAMESPACE, object_name, renew_time};
+use crate::notes;
+use crate::plant::Plant;
+use crate::process::Process;
+
+/// As how long somebody else's hold is read (W7), the time for which it is looked at, and what clocks may differ by.
+const FOREIGN_US: i64 = 900_000_000 + 30_000_000 + 10_000_000;
+
+impl World {
+    /// A person empties, renames or deletes a Lease, whoever holds it.
+    pub(super) fn take_away(&mut self) -> Result<(), String> {
+        let lease = LeaseName::ALL[self.fates.place(2)];
+        let Some(object) = lease_object(&self.kube, lease) else { return Ok(()) };
+        let renames = match self.plant {
+            Some(Plant::RenamedIsReleased) => 1_000,
+            Some(Plant::EmptiedIsReleased) => 0,
+            Some(_) | None => 300,
+        };
+        if self.fates.per_mille(renames) {
+            self.write_holder(lease, object, A_PERSON);
+        } else if self.fates.per_mille(400) {
+            self.kube.delete(Resource::Leases, NAMESPACE, object_name(lease), self.now);
+        } else {
+            self.write_holder(lease, object, "");
+        }
+        let left = lease_object(&self.kube, lease);
+        let holder = left.as_ref().map(|left| left["spec"]["holderIdentity"].to_string());
+        self.note(format!("a person takes {lease:?} away: {holder:?}"));
+        self.watchdog.tenure.taken_away(self.now, lease, left.as_ref());
+        Ok(())
+    }
+
+    fn write_holder(&mut self, lease: LeaseName, mut object: Value, holder: &str) {
+        object["spec"]["holderIdentity"] = holder.into();
+        self.kube.apply(object, self.now).unwrap_or_else(|_| panic!("{lease:?} is a Lease"));
+    }
+
+    /// People leave everything as it is from now on, in some worlds after putting it in order; tells until when what
+    /// they leave behind may last.
+    pub(super) fn people_leave(&mut self) -> u64 {
+        self.crashes.clear();
+        let mut until = self.now;
+        if let Some(object) = lease_object(&self.kube, LeaseName::Shared)
+            && object["spec"]["holderIdentity"] == A_PERSON
+        {
+            if self.fates.per_mille(500) {
+                self.write_holder(LeaseName::Shared, object, "");
+                let left = lease_object(&self.kube, LeaseName::Shared);
+                self.watchdog.tenure.taken_away(self.now, LeaseName::Shared, left.as_ref());
+            } else {
+                let ends = renew_time(&object).unwrap_or(0) + FOREIGN_US;
+                until = until.max(self.now + u64::try_from(ends - wall(self.now)).unwrap_or(0));
+            }
+        }
+        if self.fates.per_mille(700) {
+            notes::clear(&mut self.kube, self.now);
+            self.watchdog.notes_cleared(self.now);
+            self.note("a person removes the notes of starts".to_owned());
+            return until;
+        }
+        let there = || (0..self.processes.len()).filter(|number| self.processes[*number].is_there());
+        if there().all(|number| self.watchdog.is_passive(number)) {
+            let ends = there().filter_map(|number| self.watchdog.passive_until(number)).min();
+            until = until.max(ends.unwrap_or(0));
+        }
+        until
+    }
+
+    /// A place in which each process crashes as soon as it has started.
+    pub(super) fn crash_loop(&mut self, number: usize) {
+        let Process { slot, .. } = self.processes[number];
+        let times = 3 + u32::from(self.fates.per_mille(500));
+        self.note(format!("processes in place {slot} crash {times} times"));
+        self.crashes.insert(slot, times);
+        self.kill(number);
+    }
+}

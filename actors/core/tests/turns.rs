@@ -1,0 +1,241 @@
+//! How long one turn of the Informer and of the Directory is at the size that the product must reach: 10,000 Services,
+//! 100,000 endpoints, 1,000 nodes, 50 load balancers.
+//!
+//! All actors share one thread, the Leader among them, so the longest turn is the longest time by which a renewal can
+//! be late. A turn is what the shell makes of one message: a batch of inputs, what is due, and the sorting of what was
+//! said into outboxes. What is asserted are counts: what a turn must work out, and no more. Times are printed, those
+//! of a release build count: `cargo test --release -p pool-core --test turns -- --nocapture`.
+
+#[path = "turns/world.rs"]
+mod world;
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use pool_core::directory::{self, Directory};
+use pool_core::ids::Epoch;
+use pool_core::informer::{self, Informer};
+use pool_core::level::Provenance;
+use pool_core::machine::{Machine, Now};
+use pool_core::object::{Kind, Object, ResourceVersion};
+use pool_core::outbox::Outbox;
+use pool_core::route::{Address, Delivery, Said, route};
+use pool_core::watch::Seen;
+use world::{BALANCERS, SERVICES};
+
+/// The most deliveries that one message carries, and the most ticks of one turn, as in the shell.
+const BATCH: usize = 512;
+const TICKS: usize = 32;
+
+/// A machine with the outboxes of its shell.
+struct Bench<M: Machine> {
+    machine: M,
+    say: fn(M::Out) -> Said,
+    now: Now,
+    outboxes: BTreeMap<Address, Outbox>,
+    /// What took how long, turn by turn.
+    turns: Vec<(Duration, String)>,
+}
+
+impl<M: Machine> Bench<M> {
+    fn new(machine: M, say: fn(M::Out) -> Said) -> Bench<M> {
+        let now = Now::from_millis(1_000);
+        Bench { machine, say, now, outboxes: BTreeMap::new(), turns: Vec::new() }
+    }
+
+    /// One turn; how many things were said, by address.
+    fn turn(&mut self, what: &str, inputs: impl IntoIterator<Item = M::In>) -> BTreeMap<Address, usize> {
+        let inputs: Vec<M::In> = inputs.into_iter().collect();
+        let began = on_processor();
+        let mut out = Vec::new();
+        for input in inputs {
+            self.machine.step(self.now, input, &mut out);
+        }
+        for _ in 0..TICKS {
+            if self.machine.deadline().is_none_or(|at| at > self.now) {
+                break;
+            }
+            self.machine.tick(self.now, &mut out);
+        }
+        let mut said = BTreeMap::new();
+        for one in out {
+            route((self.say)(one), &mut |delivery| {
+                *said.entry(kind_of(delivery.address())).or_default() += 1;
+                self.outboxes.entry(delivery.address()).or_default().push(delivery);
+            });
+        }
+        self.turns.push((on_processor().saturating_sub(began), what.to_owned()));
+        said
+    }
+
+    /// Turns of as many inputs as one message carries; what was said in all.
+    fn turns(&mut self, what: &str, inputs: Vec<M::In>) -> BTreeMap<Address, usize> {
+        let mut all = BTreeMap::new();
+        let mut inputs = inputs.into_iter().peekable();
+        while inputs.peek().is_some() {
+            let batch: Vec<M::In> = inputs.by_ref().take(BATCH).collect();
+            for (address, count) in self.turn(what, batch) {
+                *all.entry(address).or_default() += count;
+            }
+        }
+        all
+    }
+
+    /// Everything that waits for this address.
+    fn taken(&mut self, from: &Address) -> Vec<Delivery> {
+        self.outboxes.get_mut(from).map(|outbox| outbox.take(usize::MAX)).unwrap_or_default()
+    }
+
+    /// The receivers have taken everything.
+    fn delivered(&mut self) {
+        self.outboxes.clear();
+    }
+
+    /// The longest turns, the longest first.
+    fn longest(&mut self) -> String {
+        self.turns.sort_by(|one, other| other.cmp(one));
+        let told = self.turns.iter().take(10).map(|(took, what)| format!("{} ms: {what}", took.as_millis()));
+        told.collect::<Vec<_>>().join("\n")
+    }
+
+    fn passes(&mut self, millis: u64) {
+        self.now = self.now.plus(Duration::from_millis(millis));
+    }
+}
+
+/// For how long this thread has been on a processor, to some milliseconds: other processes do not count. Zero where the
+/// system does not tell.
+fn on_processor() -> Duration {
+    let told = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
+    let nanos = told.split_whitespace().next().and_then(|first| first.parse().ok());
+    Duration::from_nanos(nanos.unwrap_or_default())
+}
+
+/// All pools count as one.
+fn kind_of(address: Address) -> Address {
+    match address {
+        Address::Pool(_) => Address::Pool(world::pool_id(0)),
+        Address::Watcher(_)
+        | Address::Informer
+        | Address::Discovery
+        | Address::Directory
+        | Address::Writer
+        | Address::Leader
+        | Address::Starts
+        | Address::Events
+        | Address::Board
+        | Address::ArmPort
+        | Address::KubernetesPort
+        | Address::Metrics
+        | Address::Host => address,
+    }
+}
+
+fn count(said: &BTreeMap<Address, usize>, to: &Address) -> usize {
+    said.get(to).copied().unwrap_or_default()
+}
+
+fn list(kind: Kind, provenance: Provenance, objects: Vec<Object>, version: u64) -> Vec<informer::In> {
+    let done = Seen::ListDone { resource_version: ResourceVersion(version.to_string().into()), term: None };
+    let middle = objects.into_iter().map(Seen::Object);
+    let all = std::iter::once(Seen::ListBegan(provenance)).chain(middle).chain([done]);
+    all.map(|seen| informer::In::Seen(kind, seen)).collect()
+}
+
+fn events(kind: Kind, objects: impl IntoIterator<Item = Object>) -> Vec<informer::In> {
+    objects.into_iter().map(|object| informer::In::Seen(kind, Seen::Object(object))).collect()
+}
+
+/// An Informer that knows everything, and what it has said to the Directory.
+fn informed() -> (Bench<Informer>, Vec<directory::In>) {
+    let mut bench = Bench::new(Informer::new(world::informer_params()), Said::Informer);
+    let first = Provenance::FirstList;
+    bench.turns("Informer, first list of Nodes", list(Kind::Nodes, first, world::nodes(1, true), 1));
+    bench.turns("Informer, first list of Services", list(Kind::Services, first, world::services(), 1));
+    let slices = list(Kind::EndpointSlices, first, world::slices(1, 0), 1);
+    let said = bench.turns("Informer, first list of EndpointSlices", slices);
+    assert_eq!(count(&said, &Address::Directory), SERVICES + 1, "each Service once, and that all is known");
+    let facts = bench.taken(&Address::Directory).into_iter().filter_map(Delivery::for_directory).collect();
+    bench.delivered();
+    (bench, facts)
+}
+
+#[test]
+fn a2_a_turn_of_the_informer_works_out_each_service_once_however_much_comes() {
+    let (mut bench, _) = informed();
+    let to = Address::Directory;
+    let turn = bench.turns(
+        "Informer, most recent list of EndpointSlices without news",
+        list(Kind::EndpointSlices, Provenance::Relist, world::slices(1, 0), 2),
+    );
+    assert_eq!(count(&turn, &to), 0);
+    let turn = bench.turns(
+        "Informer, most recent list of EndpointSlices, all of them changed",
+        list(Kind::EndpointSlices, Provenance::Relist, world::slices(3, 1), 3),
+    );
+    assert_eq!(count(&turn, &to), SERVICES);
+    bench.delivered();
+    let changed = world::slices(4, 2).into_iter().take(BATCH);
+    let turn = bench.turn("Informer, a batch of EndpointSlices", events(Kind::EndpointSlices, changed));
+    assert_eq!(count(&turn, &to), BATCH);
+    let one = world::slices(5, 3).into_iter().next();
+    let turn = bench.turn("Informer, one EndpointSlice", events(Kind::EndpointSlices, one));
+    assert_eq!(count(&turn, &to), 1);
+    let unready = world::nodes(6, false).into_iter().take(BATCH);
+    let turn = bench.turn("Informer, a batch of Nodes", events(Kind::Nodes, unready));
+    assert!((SERVICES / 2..=SERVICES).contains(&count(&turn, &to)), "{turn:?}");
+    bench.delivered();
+    let turn =
+        bench.turn("Informer, all slices in doubt", [informer::In::Contact(Kind::EndpointSlices, false)]);
+    assert!(count(&turn, &to) <= SERVICES);
+    bench.turn("Informer, in contact again", [informer::In::Contact(Kind::EndpointSlices, true)]);
+    bench.turn("Informer, a term's reports", [informer::In::Reporting(Some(Epoch(1)))]);
+    println!("The longest turns, in processor time:\n{}", bench.longest());
+}
+
+#[test]
+fn a2_a_turn_of_the_directory_works_out_each_pool_once_however_much_comes() {
+    let (_, facts) = informed();
+    let mut bench = Bench::new(Directory::new(world::directory_params()), Said::Directory);
+    let pools = kind_of(Address::Pool(world::pool_id(0)));
+    bench.turns("Directory, the facts of the first lists", facts.clone());
+    bench.turns("Directory, the first discovery", world::observations(bench.now, 0));
+    let said = bench.turn("Directory, all is known", [directory::In::DiscoverySynced]);
+    assert_eq!(count(&said, &pools), 2 * SERVICES, "each pool is assigned and told what was seen");
+    bench.delivered();
+    bench.turn("Directory, a term's reports", [directory::In::Reporting(Some(Epoch(1)))]);
+    let said = bench.turn("Directory, a new term", [directory::In::Confirmed(Epoch(1))]);
+    assert_eq!(count(&said, &pools), SERVICES);
+    bench.delivered();
+    bench.passes(1_000);
+    let all = world::observations(bench.now, 0);
+    let said = bench.turn("Directory, all load balancers at once", all);
+    assert_eq!(count(&said, &pools), SERVICES);
+    bench.delivered();
+    let one = world::observations(bench.now, 0).into_iter().next();
+    let said = bench.turn("Directory, one load balancer", one);
+    assert_eq!(count(&said, &pools), SERVICES / BALANCERS);
+    let changed = facts.into_iter().filter_map(moved).collect();
+    let said = bench.turns("Directory, a batch of Services", changed);
+    assert_eq!(count(&said, &pools), SERVICES);
+    bench.delivered();
+    bench.passes(1_000);
+    let first = world::observations(bench.now, 1);
+    bench.turns("Directory, a member in each pool that nobody knows", first);
+    bench.delivered();
+    bench.passes(120_000);
+    let said = bench.turn("Directory, the removal delay of every pool ends", []);
+    assert_eq!(count(&said, &pools), SERVICES);
+    println!("The longest turns, in processor time:\n{}", bench.longest());
+}
+
+/// A fact whose Service has lost one member.
+fn moved(fact: directory::In) -> Option<directory::In> {
+    let directory::In::Service(uid, Some(fact)) = fact else { return None };
+    let mut fact = informer::ServiceFact::clone(&fact);
+    for part in fact.parts.values_mut() {
+        part.required.pop_first();
+    }
+    fact.revision += 1;
+    Some(directory::In::Service(uid, Some(fact.into())))
+}

@@ -1,0 +1,105 @@
+//! The registry on tokio's paused clock, with pools' real machines and slow receivers.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use pool_core::arm::{PoolFacts, Provisioning};
+use pool_core::assignment::{Assignment, Observation, Share};
+use pool_core::ids::{AddressName, Epoch, Family, LbName, PoolName, ServiceKey, ServiceUid};
+use pool_core::level::{Level, Member, Provenance, Source};
+use pool_core::machine::Now;
+use pool_core::{directory, queue};
+
+use super::*;
+use crate::shell::tests::board_of_sinks;
+
+fn pool() -> PoolId {
+    PoolId::new(LbName::new("lb"), PoolName::new("shop-web"))
+}
+
+/// What the Directory says of a pool: that it must hold one member, or that it is nobody's any more.
+fn assigned(owned: bool) -> Delivery {
+    let ip = std::net::IpAddr::from([10, 0, 0, 1]);
+    let member = Member { name: AddressName::new("n1"), node_ready: true };
+    let share = Share {
+        key: ServiceKey::new("shop", "web"),
+        revision: 0,
+        required: BTreeSet::from([ip]),
+        tolerated: BTreeSet::new(),
+        triggered: None,
+    };
+    let required = if owned { BTreeMap::from([(ip, member)]) } else { BTreeMap::new() };
+    let assignment = Assignment {
+        epoch: Epoch(1),
+        opened: Now::ZERO,
+        pool: pool(),
+        family: Family::V4,
+        source: Source::Kubernetes,
+        services: owned.then(|| (ServiceUid::new("uid"), share)).into_iter().collect(),
+        level: Level { required, ..Level::default() },
+        provenance: Provenance::Watch,
+        paused: false,
+        held: None,
+    };
+    Delivery::Pool(pool(), PoolMessage::In(In::Assigned(Arc::new(assignment))))
+}
+
+/// A GET that finds the pool empty.
+fn seen_empty(began: Now) -> Delivery {
+    let facts = PoolFacts {
+        id: pool(),
+        entries: Vec::new(),
+        rules: Vec::new(),
+        outbound_rule: false,
+        inbound_nat_rule: false,
+        nic_backed: false,
+        sync_automatic: false,
+        network: None,
+        etag: None,
+        provisioning: Provisioning::Succeeded,
+    };
+    let seen = Observation { began, facts: Arc::new(facts) };
+    Delivery::Pool(pool(), PoolMessage::In(In::Observed(seen)))
+}
+
+/// What the writer was told of the pool, in a word.
+fn word_to_writer(delivery: &Delivery) -> Option<&'static str> {
+    if let Delivery::Writer(writer::In::Due(..)) = delivery {
+        Some("due")
+    } else if let Delivery::Writer(writer::In::Withdraw(_)) = delivery {
+        Some("withdrawn")
+    } else {
+        None
+    }
+}
+
+#[actix::test]
+async fn a3_who_speaks_for_a_pool_next_is_heard_after_all_that_its_predecessor_has_said() {
+    tokio::time::pause();
+    let clock = Clock::of_runtime();
+    let (switchboard, mut hears) = board_of_sinks(Duration::from_secs(1));
+    let params = queue::Params::upstream(Duration::ZERO, 3);
+    let pools = Pools::new(params, clock, switchboard).start();
+    let mut told = Vec::new();
+    for round in 0..3 {
+        pools.send(Deliver(vec![assigned(true), seen_empty(clock.now())])).await.expect("it lives");
+        // The writer is busy with the first word while the pool is released, forgotten, and assigned again.
+        while told.len() < 2 * round + 1 {
+            told.extend(word_to_writer(&hears.recv().await.expect("the pool is due")));
+        }
+        pools.send(Deliver(vec![assigned(false)])).await.expect("it lives");
+        loop {
+            let heard = hears.recv().await.expect("the pool retires");
+            told.extend(word_to_writer(&heard));
+            if matches!(heard, Delivery::Directory(directory::In::Retired(_))) {
+                break;
+            }
+        }
+        let forget = Delivery::Pool(pool(), PoolMessage::Forget);
+        pools.send(Deliver(vec![forget])).await.expect("it lives");
+    }
+    while told.len() < 6 {
+        told.extend(word_to_writer(&hears.recv().await.expect("what was said is delivered")));
+    }
+    assert_eq!(told, ["due", "withdrawn"].repeat(3));
+}

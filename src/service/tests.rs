@@ -1,0 +1,72 @@
+//! That a panic ends the process: shown by processes that do end, each this test once more as a child.
+
+use std::os::unix::process::ExitStatusExt;
+use std::process::{Command, Output};
+
+use actix::{Actor, Context};
+use rustix::process::Signal;
+
+use super::system;
+
+/// Tells a child where it is to panic; who is not told is the parent.
+const PANICS: &str = "TEST_PANICS_ON";
+
+/// What the child dies of.
+const WORDS: &str = "the panic that was asked for";
+
+/// An actor that is lost as soon as it has started.
+struct Fragile;
+
+impl Actor for Fragile {
+    type Context = Context<Self>;
+
+    fn started(&mut self, _: &mut Self::Context) {
+        panic!("{WORDS}");
+    }
+}
+
+/// What a child does: it panics in the runtime of the service. Were that not its end, it would end well.
+async fn panic_on(place: &str) {
+    match place {
+        "a worker" => drop(tokio::spawn(async { panic!("{WORDS}") }).await),
+        "a thread for blocking work" => {
+            drop(tokio::task::spawn_blocking(|| panic!("{WORDS}")).await);
+        }
+        "an actor" => {
+            let lost = Fragile.start();
+            while lost.connected() {
+                tokio::task::yield_now().await;
+            }
+        }
+        "nothing" => {}
+        other => unreachable!("no place to panic: {other}"),
+    }
+}
+
+/// This test as a child that panics at this place, and how it has ended.
+fn child(test: &str, place: &str) -> Output {
+    let (_, module) = module_path!().split_once("::").expect("the crate comes first");
+    let this = std::env::current_exe().expect("a test is a program");
+    Command::new(this)
+        .args(["--exact", &format!("{module}::{test}"), "--nocapture"])
+        .env(PANICS, place)
+        .output()
+        .expect("a test can be run once more")
+}
+
+#[test]
+fn a4_a_panic_anywhere_in_the_runtime_of_the_service_aborts_the_process() {
+    if let Ok(place) = std::env::var(PANICS) {
+        return system().block_on(panic_on(&place));
+    }
+    let child = |place| child("a4_a_panic_anywhere_in_the_runtime_of_the_service_aborts_the_process", place);
+    for place in ["a worker", "a thread for blocking work", "an actor"] {
+        let Output { status, stderr, .. } = child(place);
+        let told = String::from_utf8_lossy(&stderr);
+        assert_eq!(status.signal(), Some(Signal::ABORT.as_raw()), "on {place}: {status}: {told}");
+        assert!(told.contains(WORDS), "it says why: {told}");
+    }
+    let Output { status, stdout, .. } = child("nothing");
+    let told = String::from_utf8_lossy(&stdout);
+    assert!(status.success() && told.contains("1 passed"), "who does not panic ends well: {status}: {told}");
+}

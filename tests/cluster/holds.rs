@@ -1,0 +1,343 @@
+//! One hold of the shared Lease at a time, on the real API server: a predecessor's, somebody else's that ends and one
+//! that never does, and what our own leave behind (design.md W7).
+//!
+//! The API server tells every state that the Lease has been in, so nothing depends on when a test looks.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp};
+use serde_json::{Value, json};
+
+use super::{Story, load_balancer};
+use crate::support::azure::{Put, pool_name};
+use crate::support::controller::{Controller, Flags, Replica};
+use crate::support::kubernetes::{self, Cluster};
+use crate::support::{PATIENCE, eventually};
+
+const LEASES: &str = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases";
+/// How the controller calls itself in the Lease, and in the beginning of its `User-Agent`.
+const OURS: &str = "azure-backend-pool-controller";
+const THEIRS: &str = "cloud-controller-manager";
+/// The annotation by which a holder tells the next one that it has written.
+const PREVIOUS: &str = "aks-managed-resource-locker-previous-holder";
+/// How long our own holds last without renewal, and a predecessor's would.
+const OUR_HOLD: SignedDuration = SignedDuration::from_secs(60);
+/// How long after one renewal the next one comes.
+const RENEWED_EVERY: SignedDuration = SignedDuration::from_secs(15);
+/// How long a foreign hold lasts, whatever the Lease says.
+const FOREIGN_HOLD: SignedDuration = SignedDuration::from_secs(900);
+/// How long a foreign hold is looked at before its own account of its age is believed.
+const LOOKED_AT: SignedDuration = SignedDuration::from_secs(30);
+/// How long after its end a foreign hold may be taken over, on a slow and shared machine.
+const SLACK: SignedDuration = SignedDuration::from_secs(15);
+
+type Shared = Story<&'static Cluster>;
+
+/// A state in which the Lease has been.
+#[derive(Debug)]
+struct State {
+    holder: String,
+    says_s: u64,
+    previous: Option<String>,
+    acquired: Option<Timestamp>,
+    renewed: Option<Timestamp>,
+    transitions: u64,
+}
+
+impl State {
+    fn of(lease: &Value) -> Self {
+        let spec = &lease["spec"];
+        let text = |value: &Value| value.as_str().map(str::to_owned);
+        let time = |value: &Value| value.as_str().map(|text| text.parse().expect("a time"));
+        Self {
+            holder: text(&spec["holderIdentity"]).unwrap_or_default(),
+            says_s: spec["leaseDurationSeconds"].as_u64().expect("a duration"),
+            previous: text(&lease["metadata"]["annotations"][PREVIOUS]),
+            acquired: time(&spec["acquireTime"]),
+            renewed: time(&spec["renewTime"]),
+            transitions: spec["leaseTransitions"].as_u64().unwrap_or(0),
+        }
+    }
+
+    fn is_free(&self) -> bool {
+        self.holder.is_empty()
+    }
+
+    /// Whether it is free as we leave it, with this name in the annotation.
+    fn is_left(&self, previous: &str) -> bool {
+        self.is_free() && self.says_s == 900 && self.previous.as_deref() == Some(previous)
+    }
+}
+
+/// The shared Lease of a story, and the state in which the story found it.
+struct Locker<'a> {
+    story: &'a Shared,
+    name: String,
+    made: Value,
+    began: State,
+}
+
+impl<'a> Locker<'a> {
+    /// Makes the Lease as somebody holds it who has renewed it so long ago.
+    async fn held(story: &'a Shared, holder: &str, ago: SignedDuration, says_s: u64) -> Self {
+        let name = format!("locker-{}", story.namespace);
+        let renewed = Timestamp::now() - ago;
+        let lease = json!({
+            "apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
+            "metadata": {
+                "name": name, "namespace": "kube-system", "annotations": { PREVIOUS: THEIRS },
+            },
+            "spec": {
+                "holderIdentity": holder, "leaseDurationSeconds": says_s, "leaseTransitions": 7,
+                "acquireTime": format!("{renewed:.6}"), "renewTime": format!("{renewed:.6}"),
+            },
+        });
+        let made = story.api.create(LEASES, &lease).await;
+        let began = State::of(&made);
+        Self { story, name, made, began }
+    }
+
+    async fn now(&self) -> Result<State, String> {
+        Ok(State::of(&self.story.api.get(&format!("{LEASES}/{}", self.name)).await?))
+    }
+
+    /// Waits until the Lease is in such a state.
+    async fn becomes(&self, what: &str, wanted: impl Fn(&State) -> bool) {
+        eventually(&format!("the Lease is {what}"), PATIENCE, || async {
+            let state = self.now().await?;
+            if wanted(&state) { Ok(()) } else { Err(format!("{state:?}")) }
+        })
+        .await;
+    }
+
+    /// Every state since the first one, oldest first.
+    async fn states(&self) -> Vec<State> {
+        let version = self.made["metadata"]["resourceVersion"].as_str().expect("a version");
+        let name = &self.name;
+        // The API server ends the watch after a second, and has told what has happened by then.
+        let query = format!("watch=true&timeoutSeconds=1&resourceVersion={version}");
+        let path = format!("{LEASES}?{query}&fieldSelector=metadata.name={name}");
+        let text = self.story.api.text(&path).await.expect("the API server tells what has happened");
+        let lines = text.lines().map(|line| serde_json::from_str::<Value>(line).expect("an event"));
+        lines
+            .map(|event| {
+                assert_eq!(event["type"], "MODIFIED", "{event}");
+                State::of(&event["object"])
+            })
+            .collect()
+    }
+
+    /// How long after the renewal that the story began with a state was made.
+    fn age(&self, state: &State) -> SignedDuration {
+        state.renewed.expect("when").duration_since(self.began.renewed.expect("when"))
+    }
+
+    /// Does what its holder does when it gives it back.
+    async fn release(&self) {
+        let path = format!("{LEASES}/{}", self.name);
+        let free =
+            json!({ "spec": { "holderIdentity": "" }, "metadata": { "annotations": { PREVIOUS: THEIRS } } });
+        self.story.api.merge(&path, &free).await;
+    }
+}
+
+/// Waits until a write waits for a Lease of this holder, and gives how long that may take at most, in seconds.
+async fn waits_for(controller: &Controller, holder: &str) -> f64 {
+    eventually("a write waits for the Lease", PATIENCE, || async {
+        let status = controller.get("/api/v1/status").await?;
+        let lock = &status["sharedLease"];
+        let ends = lock["endsInSeconds"].as_f64().filter(|_| lock["state"] == "waiting");
+        ends.filter(|_| lock["holder"] == holder).ok_or_else(|| lock.to_string())
+    })
+    .await
+}
+
+fn ours(puts: &[Put]) -> Vec<&Put> {
+    puts.iter().filter(|put| put.who.starts_with(OURS)).collect()
+}
+
+/// Writes a pool of the story past the controller, as the cloud-controller-manager does it.
+async fn write_as_theirs(story: &Shared, service: &str, member: &str) {
+    let cloud = story.azure.cloud_config();
+    let text = |key: &str| cloud[key].as_str().expect("the cloud configuration names it").to_owned();
+    let url = format!(
+        "{}/subscriptions/{}/resourceGroups/{}/providers/Microsoft.Network/loadBalancers/{}/backendAddressPools/{}\
+         ?api-version=2024-05-01",
+        story.azure.url(),
+        text("subscriptionId"),
+        text("resourceGroup"),
+        load_balancer(service),
+        pool_name(story.namespace, service),
+    );
+    let http = reqwest::Client::builder().no_proxy().user_agent(THEIRS).build().expect("a client");
+    let got = http.get(&url).send().await.expect("the fake Azure answers");
+    let body = got.text().await.expect("a body");
+    let mut pool: Value = serde_json::from_str(&body).expect("a pool");
+    pool["properties"]["loadBalancerBackendAddresses"] =
+        json!([{ "name": "theirs", "properties": { "ipAddress": member } }]);
+    let put = http.put(&url).header("Content-Type", "application/json").body(pool.to_string());
+    let status = put.send().await.expect("the fake Azure answers").status();
+    assert!(status.is_success(), "{status}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn w7_a_predecessors_hold_is_taken_over_at_once() {
+    let Some(cluster) = kubernetes::shared().await else { return };
+    let story = Story::begin(cluster, "predecessor", 2).await;
+    let node = story.node(1);
+    story.place_by_hand("web-1", &[("10.201.0.1", Some(&node))]).await;
+    let lease = Locker::held(&story, OURS, SignedDuration::ZERO, 60).await;
+    let controller = story.start_controller(Flags::default()).await;
+    story.holds("web-1", ["10.1.0.1"]).await;
+    lease.becomes("given back", |state| state.is_left(OURS)).await;
+
+    let states = lease.states().await;
+    // Where nothing is due yet when it is first looked at, it is given back and then taken as any free one is.
+    let first = states.first().expect("something was done");
+    let goes_on = first.holder == OURS && first.transitions == lease.began.transitions;
+    assert!(goes_on || first.is_left(OURS), "{states:?}");
+    assert!(lease.age(first) < OUR_HOLD, "it was not waited for: {states:?}");
+    let taken = states.iter().find(|state| state.holder == OURS).expect("it was taken");
+    assert_eq!(taken.says_s, 60, "{states:?}");
+    assert!(lease.age(taken) < OUR_HOLD, "{states:?}");
+    story.end(controller).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn w7_a_predecessors_hold_is_given_back_with_our_name_when_nothing_is_to_be_written() {
+    let Some(cluster) = kubernetes::shared().await else { return };
+    let story = Story::begin(cluster, "predecessor-idle", 1).await;
+    let lease = Locker::held(&story, OURS, SignedDuration::ZERO, 60).await;
+    let controller = story.start_controller(Flags::default()).await;
+    // What the predecessor has written in it nobody knows.
+    lease.becomes("given back", |state| state.is_left(OURS)).await;
+    let states = lease.states().await;
+    assert!(states.iter().all(State::is_free), "it was never taken: {states:?}");
+    assert!(lease.age(&states[0]) < OUR_HOLD, "it was not waited for: {states:?}");
+    assert!(story.azure.puts().await.is_empty());
+    story.end(controller).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn w7_a_foreign_hold_is_waited_for_and_its_release_wakes_the_lanes() {
+    let Some(cluster) = kubernetes::shared().await else { return };
+    let story = Story::begin(cluster, "foreign-hold", 3).await;
+    let node = story.node(1);
+    story.place_by_hand("web-1", &[("10.200.0.1", Some(&node))]).await;
+    // Whatever it says: who wrote 60 s there may work for 900.
+    let lease = Locker::held(&story, THEIRS, SignedDuration::ZERO, 60).await;
+    let controller = story.start_controller(Flags::default()).await;
+    let ends_in_s = waits_for(&controller, THEIRS).await;
+    assert!(ends_in_s > 600.0 && ends_in_s <= 900.0, "{ends_in_s}");
+    assert!(story.azure.puts().await.is_empty());
+    let released_us = story.azure.now_us();
+    lease.release().await;
+    story.holds("web-1", ["10.1.0.1"]).await;
+    let puts = story.azure.puts().await;
+    let waited = Duration::from_micros(puts[0].at_us.saturating_sub(released_us));
+    assert!(puts[0].at_us >= released_us && waited < Duration::from_secs(5), "{waited:?}");
+    story.end(controller).await;
+}
+
+/// A foreign hold that is renewed no more: gives the moment at which the controller had begun, and the one at which it
+/// took the Lease, before which nothing was written.
+async fn outwaits(story: &Shared, lease: &Locker<'_>) -> (Timestamp, Timestamp) {
+    let node = story.node(1);
+    story.place_by_hand("web-1", &[("10.202.0.1", Some(&node))]).await;
+    let controller = story.start_controller(Flags::default()).await;
+    waits_for(&controller, THEIRS).await;
+    let began = Timestamp::now();
+    story.holds("web-1", ["10.1.0.1"]).await;
+    lease.becomes("given back", |state| state.is_left(OURS)).await;
+    let states = lease.states().await;
+    let taken = states.first().expect("it was taken");
+    assert_eq!((taken.holder.as_str(), taken.says_s), (OURS, 60), "{states:?}");
+    assert_eq!(taken.transitions, lease.began.transitions + 1, "{states:?}");
+    let taken = taken.acquired.expect("when");
+    // Both clocks are this machine's.
+    let since_taken = Timestamp::now().duration_since(taken);
+    let taken_us =
+        story.azure.now_us().saturating_sub(since_taken.as_micros().try_into().expect("it is small"));
+    let puts = story.azure.puts().await;
+    assert!(!puts.is_empty() && puts.iter().all(|put| put.at_us >= taken_us), "{puts:?} before {taken_us}");
+    story.end(controller).await;
+    (began, taken)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn w7_a_foreign_hold_that_is_not_renewed_is_taken_over_900_s_after_its_renewal_whatever_it_says() {
+    let Some(cluster) = kubernetes::shared().await else { return };
+    let story = Story::begin(cluster, "foreign-60", 1).await;
+    // By its own account it ended 13 minutes ago.
+    let lease = Locker::held(&story, THEIRS, SignedDuration::from_secs(840), 60).await;
+    let (_, taken) = outwaits(&story, &lease).await;
+    let ended = lease.began.renewed.expect("when") + FOREIGN_HOLD;
+    let late = taken.duration_since(ended);
+    assert!(late >= SignedDuration::ZERO && late < SLACK, "taken {late:?} after its end");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn w7_a_foreign_hold_that_is_about_to_end_by_its_own_account_is_looked_at_for_30_s_first() {
+    let Some(cluster) = kubernetes::shared().await else { return };
+    let story = Story::begin(cluster, "foreign-900", 1).await;
+    // The clock that has written it may differ from ours.
+    let lease = Locker::held(&story, THEIRS, SignedDuration::from_secs(895), 900).await;
+    let started = Timestamp::now();
+    let (began, taken) = outwaits(&story, &lease).await;
+    let (most, least) = (taken.duration_since(started), taken.duration_since(began));
+    assert!(most >= LOOKED_AT && least < LOOKED_AT + SLACK, "taken after {least:?} to {most:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn w7_our_hold_says_60_s_and_is_renewed_and_leaves_900_s_and_our_name_where_something_was_written() {
+    let Some(cluster) = kubernetes::shared().await else { return };
+    let story = Story::begin(cluster, "our-hold", 2).await;
+    let (one, two) = (story.node(1), story.node(2));
+    story.place_by_hand("web-1", &[("10.203.0.1", Some(&one))]).await;
+    let lease = Locker::held(&story, THEIRS, SignedDuration::ZERO, 900).await;
+    let services = story.api.items(&format!("/api/v1/namespaces/{}/services", story.namespace)).await;
+    story.azure.provision(&services.expect("Services"), |name| load_balancer(name).to_owned()).await;
+    let replica = Replica {
+        name: "our-hold.controller",
+        namespace: story.namespace,
+        kubeconfig: story.cluster.controller_kubeconfig(story.namespace).await,
+        cloud_config: story.azure.cloud_config(),
+        // It learns what others have written when it is about to write, and a move costs one write.
+        settings: json!({ "discovery": { "interval": "1h" }, "members": { "removalDelay": "0s" } }),
+        flags: Flags::default(),
+    };
+    let controller = Controller::start_replica(story.cluster, &replica).await;
+    waits_for(&controller, THEIRS).await;
+
+    // Its holder does what the controller was about to do.
+    story.azure.take(Duration::from_millis(50), Duration::ZERO).await;
+    write_as_theirs(&story, "web-1", "10.1.0.1").await;
+    lease.release().await;
+    let begun = lease.began.transitions;
+    lease.becomes("given back", |state| state.is_left(THEIRS) && state.transitions > begun).await;
+    assert!(ours(&story.azure.puts().await).is_empty(), "there was nothing left to write");
+
+    story.azure.take(Duration::from_secs(1), Duration::from_secs(18)).await;
+    story.replace_by_hand("web-1", &[("10.203.0.1", Some(&two))]).await;
+    lease.becomes("given back", |state| state.is_left(OURS)).await;
+    story.holds("web-1", ["10.1.0.2"]).await;
+    assert_eq!(ours(&story.azure.puts().await).len(), 1);
+
+    let states = lease.states().await;
+    let (mine, others): (Vec<&State>, Vec<&State>) = states.iter().partition(|state| state.holder == OURS);
+    assert!(mine.iter().all(|state| state.says_s == 60), "{states:?}");
+    assert!(others.iter().all(|state| state.is_free() && state.says_s == 900), "{states:?}");
+    let mut holds: BTreeMap<Timestamp, Vec<Timestamp>> = BTreeMap::new();
+    for state in mine {
+        let acquired = state.acquired.expect("when");
+        holds.entry(acquired).or_default().push(state.renewed.expect("when"));
+    }
+    let renewals = || holds.values().flat_map(|renewals| renewals.windows(2));
+    assert!(renewals().count() > 0, "no hold lasted long enough: {holds:?}");
+    for renewal in renewals() {
+        let apart = renewal[1].duration_since(renewal[0]);
+        assert!(apart >= RENEWED_EVERY && apart < RENEWED_EVERY + SLACK, "renewed after {apart:?}");
+    }
+    story.end(controller).await;
+}
