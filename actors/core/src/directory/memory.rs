@@ -5,7 +5,8 @@
 //! which the Services' own parts let go.
 //!
 //! How long emptiness must last depends on how it became known (G1): what an organic, empty slice says needs
-//! `guards.emptyConfirm` alone, which may be nothing; a list or vanished slices could be a broken source.
+//! `guards.emptyConfirm` alone, which may be nothing; a list or vanished slices could be a broken source. That is
+//! noted of each Service as its part lets go: facts that come later, and other Services, say nothing of it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -28,6 +29,12 @@ pub(super) type Claims = BTreeMap<ServiceUid, Arc<ServiceFact>>;
 /// What a Service asks of its pool of this family.
 pub(super) fn part(fact: &ServiceFact, family: Family) -> Option<&Part> {
     fact.parts.get(&family)
+}
+
+/// Whether a Service asks nothing of its pool of this family.
+fn is_silent(fact: &ServiceFact, family: Family) -> bool {
+    let unusable = part(fact, family).is_some_and(|part| part.unusable);
+    !unusable && addresses(fact, family).next().is_none()
 }
 
 fn addresses(fact: &ServiceFact, family: Family) -> impl Iterator<Item = &IpAddr> {
@@ -54,20 +61,8 @@ pub(super) struct Look<'a> {
     pub(super) guards: bool,
 }
 
-impl Look<'_> {
-    /// How long the emptiness that is seen must last (G2).
-    fn empty_for(&self) -> Duration {
-        let least = if self.guards && self.claims.values().any(|fact| is_doubtful(fact)) {
-            DOUBTFUL_FOR
-        } else {
-            Duration::ZERO
-        };
-        self.confirm.max(least)
-    }
-}
-
-/// Whether that a Service asks for nothing may be the error of a source: it was listed so, or its slices have vanished
-/// (G2). A watch that goes on where it has ended misses nothing.
+/// Whether a broken source may be why a Service asks for nothing: it was listed so, or its slices have vanished (G2).
+/// A watch that goes on where it has ended misses nothing.
 fn is_doubtful(fact: &ServiceFact) -> bool {
     let listed = match fact.provenance {
         Provenance::Watch | Provenance::Reconnect => false,
@@ -86,6 +81,8 @@ pub(super) struct Memory {
     /// Addresses that were required, and when that was last so: they may have been written since the pool was
     /// last seen.
     required: BTreeMap<IpAddr, Now>,
+    /// The Services that ask for nothing, where a broken source may be why, and until when that is doubted (G1, G2).
+    doubts: BTreeMap<ServiceUid, Now>,
     guard: Guard,
 }
 
@@ -133,6 +130,7 @@ impl Memory {
         let asked: BTreeSet<IpAddr> =
             look.claims.values().flat_map(|fact| addresses(fact, look.family)).copied().collect();
         self.note_leaving(look, &asked);
+        self.note_doubts(look);
         let parts = || look.claims.values().filter_map(|fact| part(fact, look.family));
         self.required.retain(|_, at| *at >= look.observed_at);
         let mut adds = false;
@@ -173,6 +171,27 @@ impl Memory {
         });
     }
 
+    /// Doubt lasts from the look at which a Service's part lets go, whatever is said of the Service meanwhile.
+    fn note_doubts(&mut self, look: &Look<'_>) {
+        let is_silent = |claims: &Claims, uid: &ServiceUid| {
+            claims.get(uid).is_some_and(|fact| is_silent(fact, look.family))
+        };
+        self.doubts.retain(|uid, _| is_silent(look.claims, uid));
+        for (uid, fact) in look.claims {
+            let lets_go = is_silent(look.claims, uid) && !is_silent(&self.claims, uid);
+            if lets_go && is_doubtful(fact) {
+                self.doubts.insert(uid.clone(), look.now.plus(DOUBTFUL_FOR));
+            }
+        }
+    }
+
+    /// Until when emptiness that begins now must last (G2).
+    fn empty_until(&self, look: &Look<'_>) -> Now {
+        let doubted = self.doubts.values().max().filter(|_| look.guards);
+        let confirmed = look.now.plus(look.confirm);
+        doubted.map_or(confirmed, |doubted| confirmed.max(*doubted))
+    }
+
     fn guard(&mut self, look: &Look<'_>, asked: &Asked, had: impl Fn() -> BTreeSet<IpAddr>) {
         let now = look.now;
         let again = |members: BTreeSet<IpAddr>| if members.is_empty() { had() } else { members };
@@ -205,11 +224,11 @@ impl Memory {
                 Guard::Empty { since, until, members: again(members) }
             }
             (Asked::Nothing, Guard::Open | Guard::Unusable { .. } | Guard::Last { .. }) => {
-                let lasts = look.empty_for();
-                if lasts.is_zero() {
+                let until = self.empty_until(look);
+                if until <= now {
                     Guard::Confirmed
                 } else {
-                    Guard::Empty { since: now, until: now.plus(lasts), members: had() }
+                    Guard::Empty { since: now, until, members: had() }
                 }
             }
         };

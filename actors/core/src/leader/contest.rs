@@ -120,20 +120,13 @@ impl Leader {
 
     fn act(&mut self, now: Now, times: Times, out: &mut Vec<Out>) {
         let (what, ask, within) = match (self.renewed.is_some(), self.ending) {
-            (true, Ending::Not | Ending::Begun) => {
-                let Some(facts) = self.sight.ours() else {
-                    self.errand = Errand::look(now);
-                    return self.ask(
-                        now,
-                        What::Look { after_take: false },
-                        LeaseAsk::Get,
-                        GIVE_UP_AFTER,
-                        out,
-                    );
-                };
-                let edit = self.edit(&facts, times);
-                (What::Renew, LeaseAsk::Replace(facts, edit), GIVE_UP_AFTER)
-            }
+            (true, Ending::Not | Ending::Begun) => match self.sight.ours() {
+                Some(facts) => {
+                    let edit = self.edit(&facts, times);
+                    (What::Renew, LeaseAsk::Replace(facts, edit), GIVE_UP_AFTER)
+                }
+                None => (What::Look { after_take: false }, LeaseAsk::Get, GIVE_UP_AFTER),
+            },
             (true, Ending::Releasing { .. }) => match self.sight.ours() {
                 Some(facts) => {
                     let edit = LeaseEdit { holder: None, duration: RELEASED_FOR, ..self.edit(&facts, times) };

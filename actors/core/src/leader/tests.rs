@@ -997,3 +997,19 @@ fn w8_a_server_that_refuses_every_write_as_a_conflict_is_not_asked_without_a_pau
         assert!(requests <= 45, "{requests} in 20 s");
     }
 }
+
+#[test]
+fn w8_a_race_that_was_lost_is_looked_into_at_once_where_a_write_has_succeeded_since_the_last_one() {
+    let mut server = Server::default();
+    let mut one = leading("one", &mut server);
+    for second in [5, 10, 15] {
+        one.at(at(second));
+        let (call, ask) = one.asked.pop_front().expect("it renews");
+        assert!(matches!(ask, LeaseAsk::Replace(..)));
+        one.tell(In::Lease(call, LeaseAnswer::Conflict));
+        one.at(at(second));
+        assert!(matches!(one.asked.front(), Some((_, LeaseAsk::Get))), "at second {second}");
+        one.served(&mut server);
+        assert_eq!(one.until(), Some(at(second + 45)), "it was renewed");
+    }
+}

@@ -66,10 +66,10 @@ impl Writer {
         out.push(Out::Sample(Sample::RateLimited(verb)));
     }
 
-    /// When time alone lets the next grant go; `None`: none waits for tokens or for the breaker, or not before the
-    /// reads that go before its own, each of which has a deadline.
+    /// When time alone lets the next grant go, apart from the reads that go before its own, each of which has a
+    /// deadline; `None`: none waits for tokens or for the breaker.
     pub(super) fn grant_refill(&self, now: Now) -> Option<Now> {
-        if self.ready.is_empty() || !self.may_start(now) || self.reads_before(now) > 0 {
+        if self.ready.is_empty() || !self.may_start(now) {
             return None;
         }
         let membership = self.budget.ready_at(now, Need::Membership);

@@ -2,9 +2,10 @@
 //! ours, and when it is let go of (design.md W7, W8).
 //!
 //! This file holds the lock and what the answers to its requests mean; what it asks next, and when it looks again,
-//! stands in `lease/asking.rs`, what is known of the Lease in `lease/known.rs`, what a state that is seen means in
-//! `lease/seen.rs`, how long it is left to others in `lease/off.rs`, by what others show that they wait in
-//! `lease/signs.rs`, what the writer wants of it in `lease/wants.rs`, and what people see of it in `lease/show.rs`.
+//! stands in `lease/asking.rs`, what is known of the Lease in `lease/known.rs`, whether that may be relied on in
+//! `lease/trust.rs`, what a state that is seen means in `lease/seen.rs`, how long it is left to others in
+//! `lease/off.rs`, by what others show that they wait in `lease/signs.rs`, what the writer wants of it in
+//! `lease/wants.rs`, and what people see of it in `lease/show.rs`.
 //!
 //! All times are local: a hold counts from the moment at which the request for it was sent, and one of somebody
 //! else from the moment at which its state was seen.
@@ -15,7 +16,6 @@ use std::time::Duration;
 use crate::ids::CallId;
 use crate::lease::{LeaseAnswer, LeaseFacts};
 use crate::machine::Now;
-use crate::object::ResourceVersion;
 use crate::sample::Sample;
 use crate::view::SharedLeaseView;
 
@@ -27,12 +27,14 @@ mod off;
 mod seen;
 mod show;
 mod signs;
+mod trust;
 mod wants;
 
 use asking::{Asked, OpenWatch, Patience, Watch, What};
 use known::{Heard, Holder, Known, Maker};
 use off::Off;
 use signs::Signs;
+use trust::{Lost, Trust};
 pub(super) use wants::Wants;
 
 /// How long a hold is certain after the sending of the last renewal that succeeded: what the Lease says (W7).
@@ -40,9 +42,6 @@ const HOLD: Duration = Duration::from_secs(60);
 
 /// How long after it was taken it is let go of, operations running or not (W7).
 const LONGEST_HOLD: Duration = Duration::from_secs(60);
-
-/// How long a request that has got no answer may still be carried out.
-const LATE: Duration = Duration::from_secs(60);
 
 /// How long a process that ends tries to give it back.
 pub(super) const LET_GO_LIMIT: Duration = Duration::from_secs(3);
@@ -74,29 +73,6 @@ pub(super) struct SharedLease {
     /// When time alone changes something next.
     wake: Option<Now>,
     shown: Option<SharedLeaseView>,
-}
-
-/// A request that may yet be carried out, though its answer is not waited for any more.
-#[derive(Clone, Debug)]
-struct Lost {
-    /// The version that it replaces: once the Lease has another one, it fails. `None`: it makes the Lease.
-    base: Option<ResourceVersion>,
-    /// Until when.
-    until: Now,
-}
-
-/// Whether what is known of the Lease may be relied on.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Trust {
-    /// A term begins: the Lease must be read before anything, and whatever is in our name then is a predecessor's.
-    TermBegins,
-    /// It must be read again, by a request after this one.
-    Doubted {
-        /// The last request that was sent when the doubt arose.
-        after: u64,
-    },
-    /// It may.
-    Sure,
 }
 
 /// Whether it is ours.
@@ -411,54 +387,11 @@ impl SharedLease {
         self.end_hold(now, out);
     }
 
-    /// The API server has said how the Lease stands, in answer to this request.
-    fn has_read(&mut self, call: CallId) {
-        self.trust = match self.trust {
-            Trust::Doubted { after } if call.0 <= after => Trust::Doubted { after },
-            Trust::TermBegins | Trust::Doubted { .. } | Trust::Sure => Trust::Sure,
-        };
-    }
-
-    /// It must be read before what is known of it is relied on.
-    fn distrust(&mut self) {
-        self.trust = match self.trust {
-            Trust::TermBegins => Trust::TermBegins,
-            Trust::Doubted { .. } | Trust::Sure => Trust::Doubted { after: self.last },
-        };
-    }
-
-    /// Whether it must be read first.
-    fn must_look(&self) -> bool {
-        match self.trust {
-            Trust::TermBegins | Trust::Doubted { .. } => true,
-            Trust::Sure => false,
-        }
-    }
-
-    fn doubt(&mut self) {
-        match &mut self.phase {
-            Phase::Held(hold) => hold.doubt = Some(self.last),
-            Phase::Apart | Phase::Leaving(_) => {}
-        }
-    }
-
     fn failed(&mut self, now: Now, asked: &Asked, text: &str) {
         self.note_lost(now, asked);
         self.distrust();
         self.last_error = Some(Arc::from(text));
         self.patience.failed(now, asked.what);
-    }
-
-    /// What became of a request is not known: it may be carried out yet, as long as nobody has written since.
-    fn note_lost(&mut self, now: Now, asked: &Asked) {
-        if asked.what.makes_it_ours() {
-            self.lost = Some(Lost { base: asked.base.clone(), until: now.plus(LATE) });
-        }
-    }
-
-    /// Whether such a request may make the state ours that follows the newest one that is known.
-    fn may_yet_be_ours(&self, now: Now) -> bool {
-        self.lost.as_ref().is_some_and(|lost| now < lost.until && lost.base.as_ref() == self.known.version())
     }
 
     /// A hold is over. Where it was given back or taken away it is left to others for a while, and whether the
@@ -474,7 +407,7 @@ impl SharedLease {
         if self.signs.awaits_ingress() && self.off.others_wait(now, false) {
             self.signs.count_ingress();
         }
-        self.signs.hold_ended(hold.taken);
+        self.signs.hold_ended(hold.taken, held);
         self.count_failures(now, out);
     }
 

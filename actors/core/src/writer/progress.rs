@@ -176,12 +176,9 @@ impl Writer {
         let Some(write) = self.lanes.get_mut(lb).and_then(|lane| lane.write.as_mut()) else { return };
         write.phase = Phase::Reading;
         let (pool, attempt) = (write.pool.clone(), write.attempt);
-        self.calls.queue(match &mut write.cover {
+        self.calls.queue(match write.cover {
             Cover::SharedLease => Purpose::PreWrite(pool, attempt),
-            Cover::AtRest(tag) => {
-                *tag = None;
-                Purpose::Rest(pool, attempt)
-            }
+            Cover::AtRest(_) => Purpose::Rest(pool, attempt),
         });
     }
 

@@ -283,6 +283,60 @@ fn g2_emptiness_from_a_list_or_of_vanished_slices_waits_30_s_also_without_a_time
 }
 
 #[test]
+fn g1_doubt_about_one_service_of_a_shared_pool_lasts_until_the_others_let_go_too() {
+    let silent = |n, name| fact(n, name, part(&[], &[]));
+    // What is said of the first Service before the second one lets go: nothing, that a label has changed, and that it
+    // has had an endpoint again and lost it.
+    for (said, held) in [
+        (vec![], true),
+        (vec![ServiceFact { exposure: 7, ..silent(1, "web") }], true),
+        (vec![fact(1, "web", part(&[1], &[])), silent(1, "web")], false),
+    ] {
+        let mut bench = unconfirmed();
+        bench.service(fact(2, "api", part(&[2], &[])));
+        let rules = vec![rule(1, "shop-web"), rule(2, "shop-web")];
+        bench.observe(&balancer("lb", vec![pool("lb", "shop-web", &[1, 2])], rules));
+        bench.service(ServiceFact { provenance: Provenance::Relist, ..silent(1, "web") });
+        bench.pass(9_000);
+        said.into_iter().for_each(|fact| bench.service(fact));
+        bench.pass(1_000);
+        bench.service(silent(2, "api"));
+        let until = bench.assignment("lb", "shop-web").held.clone().and_then(|held| held.until);
+        assert_eq!(until, held.then(|| bench.now.plus(Duration::from_secs(20))), "since the relist");
+        bench.pass(19_999);
+        assert_eq!(bench.assignment("lb", "shop-web").held.is_some(), held);
+        bench.pass(1);
+        assert!(bench.assignment("lb", "shop-web").held.is_none());
+        assert_eq!(bench.assignment("lb", "shop-web").level.surplus(&ips(&[1, 2])).count(), 2);
+    }
+}
+
+#[test]
+fn g1_a_list_that_empties_a_part_without_a_usable_node_is_doubted_from_then_on() {
+    let mut bench = unconfirmed();
+    bench.service(fact(1, "web", Part { unusable: true, ..Part::default() }));
+    bench.pass(40_000);
+    bench.service(ServiceFact { provenance: Provenance::Relist, ..fact(1, "web", part(&[], &[])) });
+    let held = bench.assignment("lb", "shop-web").held.clone().expect("held");
+    assert_eq!(held.reason, HeldReason::EmptyConfirm);
+    assert_eq!(held.until, Some(bench.now.plus(Duration::from_secs(30))));
+}
+
+#[test]
+fn g1_what_vanishes_of_a_service_that_organically_asked_for_nothing_is_no_doubt() {
+    let mut bench = unconfirmed();
+    bench.service(fact(2, "api", part(&[2], &[])));
+    let rules = vec![rule(1, "shop-web"), rule(2, "shop-web")];
+    bench.observe(&balancer("lb", vec![pool("lb", "shop-web", &[1, 2])], rules));
+    bench.service(fact(1, "web", part(&[], &[])));
+    bench.pass(1_000);
+    bench.service(ServiceFact { slices: 0, ..fact(1, "web", part(&[], &[])) });
+    bench.pass(1_000);
+    bench.service(fact(2, "api", part(&[], &[])));
+    assert!(bench.assignment("lb", "shop-web").held.is_none());
+}
+
+#[test]
 fn g2_doubt_prolongs_no_time_of_confirmation_that_is_longer() {
     let mut bench = settled(&[1]);
     bench.service(ServiceFact { provenance: Provenance::Relist, ..fact(1, "web", part(&[], &[])) });

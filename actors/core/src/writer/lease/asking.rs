@@ -282,7 +282,7 @@ impl SharedLease {
         if self.must_look() {
             return Some(What::Look);
         }
-        let take = wants.grant && self.off.until(now).is_none();
+        let take = wants.grant && self.off.until(now).is_none() && !self.signs.is_counting();
         match &self.known {
             Known::Nothing => Some(What::Look),
             Known::Absent(_) if take => Some(What::Take),

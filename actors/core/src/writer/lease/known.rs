@@ -237,6 +237,9 @@ mod tests {
             let other = named(Some("other"), Maker::Us, 9).follows(&Known::State(state), "ours");
             assert_eq!(other.held_since, Now::from_millis(9_000));
         }
+        let ours = Known::State(named(Some("ours"), Maker::Us, 1));
+        let namesake = named(Some("ours"), Maker::Stranger, 5).follows(&ours, "ours");
+        assert_eq!(namesake.held_since, namesake.since, "our own hold is no part of a namesake's");
     }
 
     #[test]

@@ -11,7 +11,7 @@ use super::asking::What;
 use super::known::{Holder, Known};
 use super::{Out, Phase, SharedLease};
 
-/// How long a write must have waited for somebody who is not known until people are told of that.
+/// How long a write must have waited, without a break, for somebody who is not known until people are told of that.
 const TOLD_AFTER: Duration = Duration::from_secs(60);
 
 impl SharedLease {

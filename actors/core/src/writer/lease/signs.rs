@@ -12,6 +12,9 @@ const COUNT_LIMIT: Duration = Duration::from_secs(30);
 /// How far apart two counts are at least: each reads all the warnings about Services that the cluster keeps.
 const COUNTS_APART: Duration = Duration::from_secs(60);
 
+/// After how much time in holds they are counted all the same: nobody may wait for long without our knowing.
+const HELD_UNCOUNTED: Duration = Duration::from_secs(15);
+
 /// What was seen of others that wait.
 #[derive(Debug, Default)]
 pub(super) struct Signs {
@@ -21,6 +24,8 @@ pub(super) struct Signs {
     counted: Option<Now>,
     /// When the first hold was taken whose lock failures were not asked for yet.
     uncounted: Option<Now>,
+    /// How long these holds have lasted together.
+    held: Duration,
     /// The number of the last Service that waits for an address now. Numbers rise.
     awaited: Option<u64>,
     /// The highest number of a Service that has counted.
@@ -41,12 +46,19 @@ impl Signs {
 
     /// The Services that wait have counted.
     pub(super) fn count_ingress(&mut self) {
-        self.counted_up_to = self.counted_up_to.max(self.awaited.unwrap_or_default());
+        self.counted_up_to = self.awaited.unwrap_or(self.counted_up_to);
     }
 
     /// A hold has ended; its lock failures are of interest.
-    pub(super) fn hold_ended(&mut self, taken: Now) {
+    pub(super) fn hold_ended(&mut self, taken: Now, held: Duration) {
         self.uncounted = self.uncounted.or(Some(taken));
+        self.held = self.held.saturating_add(held);
+    }
+
+    /// Whether the answer to a count is waited for: until it is there the Lease is not taken again, for somebody may
+    /// have waited for it all the time.
+    pub(super) fn is_counting(&self) -> bool {
+        self.counting.is_some()
     }
 
     /// From when on lock failures are to be counted now; `None`: they are not.
@@ -58,7 +70,7 @@ impl Signs {
     }
 
     fn may_count(&self, now: Now) -> bool {
-        self.counted.is_none_or(|last| now >= last.plus(COUNTS_APART))
+        self.held >= HELD_UNCOUNTED || self.counted.is_none_or(|last| now >= last.plus(COUNTS_APART))
     }
 
     /// The question is asked.
@@ -66,6 +78,7 @@ impl Signs {
         self.counting = Some((call, now));
         self.counted = Some(now);
         self.uncounted = None;
+        self.held = Duration::ZERO;
     }
 
     /// Whether this answers the question that is under way, which is none any more.
@@ -81,6 +94,7 @@ impl Signs {
     /// What is not counted yet is of no interest any more.
     pub(super) fn forget(&mut self) {
         self.uncounted = None;
+        self.held = Duration::ZERO;
     }
 
     /// When time alone changes something next.

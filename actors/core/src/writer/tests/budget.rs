@@ -302,6 +302,18 @@ fn w9_a_lane_is_granted_only_with_the_read_before_its_put() {
     assert_eq!(takes(&said)[0].0, late, "the second lane did not need its own");
 }
 
+#[test]
+fn w9_a_token_pays_for_one_of_two_downs_that_are_granted_at_one_moment() {
+    let mut bench = Bench::leading(Params { reads_per_5_minutes: 100, ..params() });
+    bench.hear(In::Headroom(READS, 0));
+    for lb in ["a", "b"] {
+        assert!(bench.hear(In::AdminDue(pool(lb, "web"), down(0))).is_empty());
+    }
+    get(&bench.until(3_000), &pool("a", "web"));
+    assert_eq!(bench.writer.lanes.values().filter(|lane| lane.write.is_some()).count(), 1);
+    get(&bench.until(6_000), &pool("b", "web"));
+}
+
 /// A leader whose pools, each on a load balancer of its own, are due again as soon as they were written, with the
 /// shared Lease, for an hour; ARM and the API server answer within milliseconds.
 struct Hour {

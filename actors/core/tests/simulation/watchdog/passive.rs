@@ -50,11 +50,6 @@ impl Start {
 }
 
 impl Watchdog {
-    /// Whether a process is passive.
-    pub fn is_passive(&self, process: usize) -> bool {
-        self.within[process].start.passive.is_some()
-    }
-
     /// When a passive process ends to be so by itself.
     pub fn passive_until(&self, process: usize) -> Option<u64> {
         let start = &self.within[process].start;

@@ -161,6 +161,13 @@ impl Tenure {
     /// A person empties, renames or deletes a Lease (`None`): nobody is told, and whoever had it does not know.
     pub fn taken_away(&mut self, now: u64, lease: LeaseName, object: Option<&Value>) {
         let object = object.unwrap_or(&Value::Null);
+        let known = match lease {
+            LeaseName::Own => &self.own,
+            LeaseName::Shared => &self.shared,
+        };
+        if !object.is_null() && text(&object["metadata"]["resourceVersion"]) == known.version {
+            return; // What is there already is not written again.
+        }
         match lease {
             LeaseName::Own => {
                 self.counts_anew |= object.is_null();

@@ -66,14 +66,15 @@ impl World {
             notes::clear(&mut self.kube, self.now);
             self.watchdog.notes_cleared(self.now);
             self.note("a person removes the notes of starts".to_owned());
-            return until;
-        }
-        let there = || (0..self.processes.len()).filter(|number| self.processes[*number].is_there());
-        if there().all(|number| self.watchdog.is_passive(number)) {
-            let ends = there().filter_map(|number| self.watchdog.passive_until(number)).min();
-            until = until.max(ends.unwrap_or(0));
         }
         until
+    }
+
+    /// Until when nobody can lead, since whoever is there is passive, and ends that by himself.
+    pub fn all_passive_until(&self) -> Option<u64> {
+        let ends = |number: usize| self.watchdog.passive_until(number).ok_or(());
+        let there = (0..self.processes.len()).filter(|number| self.processes[*number].is_there());
+        there.map(ends).collect::<Result<Vec<u64>, ()>>().ok()?.into_iter().min()
     }
 
     /// A place in which each process crashes as soon as it has started.

@@ -69,7 +69,8 @@ fn w7_an_operation_of_an_earlier_hold_does_not_keep_a_later_one() {
     let (put, ..) = put(&bench.answer(read, read_of(holds(&web, &[]), "W/1")), &web);
     bench.answer(put, accepted(Provisioning::Updating, RetryAfter::In(Duration::from_secs(90))));
     let (release, ..) = replaces(&renewed_until_its_end(&mut bench));
-    bench.lease(release, state(6, None));
+    let said = bench.lease(release, state(6, None));
+    bench.nobody_waited(said);
     let other = pool("other", "api");
     let (call, ..) = replaces(&bench.due(&other, due(60_000, Class::Add)));
     let attempt = take(&bench.lease(call, state(7, Some(OURS))));
@@ -193,7 +194,8 @@ fn w7_who_has_told_of_lock_failures_counts_as_another_holder_for_the_holds_of_an
         let (call, ..) = replaces(&bench.due(&web, due(400_000, Class::Add)));
         let attempt = take(&bench.lease(call, state(4, Some(OURS))));
         let (call, ..) = replaces(&nothing_to_do(&mut bench, &web, attempt));
-        bench.lease(call, state(5, None));
+        let said = bench.lease(call, state(5, None));
+        bench.nobody_waited(said);
         let said = bench.due(&web, due(400_000, Class::Add));
         assert_eq!(none_replaced(&said), off, "{failures} failures");
         if off {
@@ -201,4 +203,39 @@ fn w7_who_has_told_of_lock_failures_counts_as_another_holder_for_the_holds_of_an
             replaces(&bench.until(405_000));
         }
     }
+}
+
+#[test]
+fn w7_who_waits_is_heard_of_at_the_end_of_a_long_hold_before_the_lease_is_taken_again() {
+    let (mut bench, watch) = Bench::with_lease(leased(), 1, None);
+    let web = pool("lb", "web");
+    let (call, ..) = replaces(&bench.due(&web, due(0, Class::Add)));
+    let attempt = take(&bench.lease(call, state(2, Some(OURS))));
+    let (call, ..) = replaces(&nothing_to_do(&mut bench, &web, attempt));
+    let said = bench.lease(call, state(3, None));
+    counted(&said);
+    bench.nobody_waited(said);
+    // Ten seconds later, a long hold; the last count is less than a minute ago.
+    bench.lease(watch, LeaseAnswer::Unchanged);
+    bench.now = 10_000;
+    let said = bench.due(&web, due(10_000, Class::Add));
+    let (call, ..) = replaces(&said);
+    let attempt = take(&bench.lease(call, state(4, Some(OURS))));
+    let read = bench.bring(&web, attempt, &[1]);
+    let said = bench.until(25_000);
+    bench.lease(replaces(&said).0, state(5, Some(OURS)));
+    bench.now = 29_000;
+    let said = bench.answer(read, read_of(holds(&web, &[1]), "W/1"));
+    let said = bench.lease(replaces(&said).0, state(6, None));
+    let (count, since) = counted(&said);
+    assert!(since <= at(10_000), "{since:?}");
+    let said = bench.due(&web, due(29_000, Class::Add));
+    assert!(
+        none_replaced(&said) && none_replaced(&bench.until(29_500)),
+        "somebody may have waited all the time"
+    );
+    assert!(none_replaced(&bench.hear(In::LockFailures(count, Some(1)))));
+    let shown = |said: &Out| if let Out::SharedLease(view) = said { Some(view.clone()) } else { None };
+    let view = bench.shown.iter().rev().find_map(shown).expect("it is shown");
+    assert_eq!((view.state, view.until), ("off", Some(at(89_500))));
 }

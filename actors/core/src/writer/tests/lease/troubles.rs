@@ -247,6 +247,16 @@ fn w7_people_are_told_once_of_a_stranger_for_whom_a_write_has_waited_for_a_minut
 }
 
 #[test]
+fn w7_people_are_told_of_a_stranger_a_minute_after_he_has_it_though_a_write_has_waited_for_longer() {
+    let (mut bench, watch) = Bench::with_lease(leased(), 1, Some(CCM));
+    bench.due(&pool("lb", "web"), due(0, Class::Add));
+    bench.until(50_000);
+    bench.lease(watch, state(2, Some("aks-rp")));
+    assert!(strangers(&bench.until(109_999)).is_empty());
+    assert_eq!(strangers(&bench.until(110_000)), [("aks-rp".to_owned(), false)]);
+}
+
+#[test]
 fn w7_people_are_told_of_another_installation_but_not_of_a_cloud_controller_manager() {
     let (mut bench, _) = Bench::with_lease(leased(), 1, Some(CCM));
     bench.due(&pool("lb", "web"), due(0, Class::Add));
@@ -526,11 +536,8 @@ fn w8_a_look_that_was_sent_before_a_doubt_arose_does_not_end_it() {
     let attempt = take(&bench.lease(call, state(2, Some(OURS))));
     bench.bring(&web, attempt, &[1]);
     let said = bench.until(15_000);
-    let said = bench.lease(replaces(&said).0, lost());
-    let early = match asks(&said)[..] {
-        [] => look(&bench.until(20_000)),
-        _ => look(&said),
-    };
+    bench.lease(replaces(&said).0, lost());
+    let early = look(&bench.until(16_000));
     bench.lease(watch, LeaseAnswer::Absent);
     assert_eq!(bench.writer.lock_send_before(), None, "it may have been deleted");
     let said = bench.lease(early, state(2, Some(OURS)));

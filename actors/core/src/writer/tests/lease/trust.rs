@@ -1,0 +1,73 @@
+//! What of the shared Lease is relied on after answers were lost, watches have told of deletions, and terms have begun
+//! (design.md W7, W8).
+
+use super::*;
+
+#[test]
+fn w7_a_hold_of_our_predecessor_is_taken_over_at_once_whatever_was_heard_before_it_is_seen() {
+    for first_look_is_lost in [false, true] {
+        let (mut bench, watch) = Bench::with_lease(leased(), 1, None);
+        bench.now = 1_000;
+        let mut looking = look(&bench.lead(2));
+        assert!(none_replaced(&bench.due(&pool("lb", "web"), due(1_000, Class::Add))));
+        if first_look_is_lost {
+            bench.lease(looking, lost());
+            looking = look(&bench.until(2_000));
+        } else {
+            // The watch is one of the term before.
+            bench.lease(watch, LeaseAnswer::Absent);
+        }
+        let (take, replaced, _) = replaces(&bench.lease(looking, state(7, Some(OURS))));
+        assert_eq!(replaced, 7, "the first look is lost: {first_look_is_lost}");
+        super::super::take(&bench.lease(take, state(8, Some(OURS))));
+    }
+}
+
+#[test]
+fn w7_a_renewal_that_is_open_when_the_hold_ends_by_force_and_is_carried_out_then_is_no_strangers() {
+    let (mut bench, web, attempt) = Bench::holding(leased());
+    let read = bench.bring(&web, attempt, &[1]);
+    let (put, ..) = put(&bench.answer(read, read_of(holds(&web, &[]), "W/1")), &web);
+    bench.answer(put, accepted(Provisioning::Updating, RetryAfter::In(Duration::from_secs(90))));
+    // Slow answers shift the renewals, so that one is sent less than six seconds before the end.
+    let (renewal, ..) = replaces(&bench.until(15_000));
+    bench.until(20_000);
+    bench.lease(renewal, lost());
+    let looking = look(&bench.until(21_000));
+    bench.until(26_000);
+    let (renewal, ..) = replaces(&bench.lease(looking, state(2, Some(OURS))));
+    bench.lease(renewal, state(3, Some(OURS)));
+    let (renewal, ..) = replaces(&bench.until(41_000));
+    bench.lease(renewal, state(4, Some(OURS)));
+    let (_, replaced, edit) = replaces(&bench.until(56_000));
+    assert_eq!((replaced, edit.holder.as_deref()), (4, Some(OURS)));
+    let (release, replaced, edit) = replaces(&bench.until(60_000));
+    assert_eq!((replaced, edit.holder), (4, None), "its answer is not waited for");
+    let said = bench.lease(release, LeaseAnswer::Conflict);
+    let (_, replaced, edit) = replaces(&bench.lease(look(&said), state(5, Some(OURS))));
+    assert_eq!((replaced, edit.holder), (5, None), "what it has made is given back at once");
+}
+
+#[test]
+fn w8_a_state_that_the_watch_was_first_to_tell_of_is_given_back_once_the_renewal_is_known_to_have_made_it() {
+    let (mut bench, watch) = Bench::with_lease(leased(), 1, None);
+    let web = pool("lb", "web");
+    let (taking, ..) = replaces(&bench.due(&web, due(0, Class::Add)));
+    let attempt = take(&bench.lease(taking, state(2, Some(OURS))));
+    bench.bring(&web, attempt, &[1]);
+    let (renewal, ..) = replaces(&bench.until(15_000));
+    bench.lease(watch, state(3, Some(OURS)));
+    bench.lease(renewal, state(3, Some(OURS)));
+    let (_, replaced, edit) = replaces(&bench.hear(In::Standing(Standing::Standby)));
+    assert_eq!((replaced, edit.holder), (3, None));
+}
+
+#[test]
+fn w7_a_watch_that_tells_of_a_deletion_is_opened_again_after_five_seconds() {
+    let (mut bench, watch) = Bench::with_lease(leased(), 1, None);
+    let said = bench.lease(watch, LeaseAnswer::Absent);
+    assert_eq!(asks(&said).len(), 1, "a look: {said:?}");
+    let said = bench.lease(look(&said), state(1, None));
+    assert!(asks(&said).is_empty() && asks(&bench.until(4_999)).is_empty(), "{said:?}");
+    awaits(&bench.until(5_000));
+}
