@@ -11,6 +11,9 @@ use super::{Inner, World};
 use crate::process::{Life, Process};
 use crate::replica::Actor;
 
+/// How far apart two looks at what is to be asked for are.
+const ASK_APART_US: u64 = 100_000;
+
 impl World {
     /// Takes note of which nodes drain now.
     pub(super) fn note_draining(&mut self) -> Result<(), String> {
@@ -61,7 +64,8 @@ impl World {
             return;
         }
         let asks = admin.ask(self.now, clock.now(self.now), &self.draining);
-        let again = admin.again_at();
+        // What is due and cannot be asked for yet is looked at again, and not at this very moment.
+        let again = admin.again_at().map(|at| at.max(self.now + ASK_APART_US));
         for (pool, due) in asks {
             self.watchdog.asks_for_admin(process, &pool, &due);
             self.tell_writer(process, Delivery::Writer(writer::In::AdminDue(pool, due)));
