@@ -198,7 +198,7 @@ impl Watchdog {
             .into_iter()
             .filter(|(ip, state)| *state == DOWN && before.get(ip) != Some(&DOWN));
         self.bypass
-            && self.is_admin_only(put)
+            && states(put.body).keys().eq(before.keys())
             && downs.count() > 0
             && put.if_match.is_some()
             && put.base["properties"]["provisioningState"] == "Succeeded"

@@ -217,6 +217,11 @@ impl Watchdog {
             self.in_doubt(put.process, put.pool);
         }
         let accepted = match reply {
+            // Whether it was carried out, nobody but the model knows.
+            Reply::Answer(response) if response.status == 408 => {
+                self.in_doubt(put.process, put.pool);
+                false
+            }
             Reply::Answer(response) => response.status < 300 || response.status >= 500,
             Reply::Lost { .. } => true,
             Reply::Refused => {
