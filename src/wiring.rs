@@ -68,7 +68,8 @@ pub struct Pulse(pub Arc<[(&'static str, Recipient<Ping>)]>);
 
 impl Running {
     /// Ends in order: nothing new is begun; what the writer has sent is waited for, at most `within`, and so is that
-    /// both Leases are let go of, and, at the same time, that the note of this start is struck. Until then this process goes on leading, so that nobody else writes meanwhile (W8).
+    /// both Leases are let go of, and, at the same time, that the note of this start is struck. Until then this process
+    /// goes on leading, so that nobody else writes meanwhile (W8).
     pub async fn shut_down(mut self, within: Duration) {
         let told = tokio::join!(
             self.writer.send(Deliver(vec![Delivery::Writer(writer::In::Shutdown)])),
@@ -79,9 +80,13 @@ impl Running {
             tracing::warn!("the writer, the Leader or the keeper of notes had stopped before the shutdown");
             return;
         };
-        let ended = self.ended.wait_for(|ended| ended.all());
-        if tokio::time::timeout(within, ended).await.is_err() {
-            tracing::warn!("writes were still unanswered when the time for shutdown ran out");
+        if tokio::time::timeout(within, self.ended.wait_for(|ended| ended.all())).await.is_err() {
+            let Ended { leadership, note } = *self.ended.borrow();
+            tracing::warn!(
+                writes_answered_and_leases_released = leadership,
+                start_note_struck = note,
+                "the shutdown was not complete when its time ran out"
+            );
         }
     }
 }

@@ -51,7 +51,11 @@ impl AzurePort {
                 (Effects::Withheld, ArmRequest::PutPool { .. }) => {
                     Answered { answer: ArmAnswer::Withheld, headroom: Headroom::default() }
                 }
-                (Effects::Carried | Effects::Withheld, _) => client.execute(request).await,
+                (Effects::Carried, ArmRequest::PutPool { .. })
+                | (
+                    Effects::Carried | Effects::Withheld,
+                    ArmRequest::GetLoadBalancer(_) | ArmRequest::GetPool(_) | ArmRequest::Poll(_),
+                ) => client.execute(request).await,
             };
             // Before the writer hears of it and asks how the operation stands.
             if let Some(accepted) = log::answer(told, &answer)

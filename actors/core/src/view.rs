@@ -44,8 +44,9 @@ pub struct Snapshot {
 pub struct LeadershipView {
     /// Who this process is.
     pub identity: Arc<str>,
-    /// What it is, in one word: `passive` (out of the election, see [`StartsView`]), `standby`, `settling` (has won, and waits for the last writes of a predecessor that
-    /// did not let go), `confirming` (reads most recent data first), `leader`, `alone` (a dry run), `stopping`.
+    /// What it is, in one word: `passive` (out of the election, see [`StartsView`]), `standby`, `settling` (has won,
+    /// and waits for the last writes of a predecessor that did not let go), `confirming` (reads most recent data
+    /// first), `leader`, `alone` (a dry run), `stopping`.
     pub role: &'static str,
     /// Who holds the Lease, as last seen; `None`: nobody, or not known.
     pub holder: Option<Arc<str>>,

@@ -251,7 +251,8 @@ pub(super) fn log(event: &Event, posted: bool, failure: Option<&PostFailure>) {
             );
         }
         Some(PostFailure::Final(why)) => {
-            let remedy = "let the service account create and patch events in all namespaces";
+            let remedy = "HTTP 401 or 403: let the service account create and patch events in all namespaces; else \
+                          none, this event is left out";
             tracing::warn!(about, reason, text = %message, %why, remedy, "the API server refuses an event");
         }
     }

@@ -183,7 +183,8 @@ fn tell(place: &Place, asked: &Asked, news: &News) {
             tracing::warn!(lease = %place, request, %why, remedy, "the API server refuses a Lease");
         }
         News::Failing(why) => {
-            let remedy = "check that the API server is up and reachable; it is tried again";
+            let remedy = "no answer: check that the API server is up and reachable; HTTP 404: check that the namespace of \
+                          this Lease exists; else see why; it is tried again";
             tracing::warn!(lease = %place, request, %why, remedy, "a Lease cannot be read or written");
         }
     }
