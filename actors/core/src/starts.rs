@@ -6,10 +6,11 @@
 //! bear its own name (a container that is restarted again and again in its Pod: where all Pods crash, each of them
 //! sees its own), or 9 bear any name (Pods that are replaced by Pods of other names). Notes older than an hour are
 //! struck by whoever sees them, so the object stays small. Passive, it reads everything and writes nothing but notes:
-//! the Leader does not compete, so a healthy replica leads. That ends after 30 minutes of life, or as soon as a person
-//! has removed the notes. Whoever cannot read or write the notes begins active after 10 s at most. What passive means
-//! for leadership is the Leader's business; the requests stand in `starts/asking.rs`, what a state of the ConfigMap
-//! says in `starts/notes.rs`.
+//! the Leader does not compete, so a healthy replica leads. That ends after 30 minutes of life, or as soon as so
+//! many of the notes that made it so are gone that the rest would not have: a person has removed them, or processes
+//! that have proven themselves have struck theirs. Whoever cannot read or write the notes begins active after 10 s at
+//! most. What passive means for leadership is the Leader's business; the requests stand in `starts/asking.rs`, what a
+//! state of the ConfigMap says in `starts/notes.rs`.
 //!
 //! A4's letter makes a start passive at 3 notes, whoever left them. We depart from it, and count those of other names
 //! only from 9 on: a healthy replica of a rollout has a note too until it is 10 minutes old, and so has each that was
