@@ -369,7 +369,8 @@ impl Leader {
             out.push(Out::Done);
         }
         self.show(out);
-        debug_assert!(self.check().is_ok(), "{:?}", self.check());
+        let broken = self.check().err();
+        assert!(broken.is_none(), "{}: nothing may be written (A4, W8)", broken.unwrap_or_default());
     }
 
     /// The invariants that hold between any two steps.

@@ -464,6 +464,11 @@ impl Writer {
         self.publish(now, out);
         let within = self.busy <= self.params.turns;
         assert!(within, "more lanes are busy than there are turns: nothing may be written (A4)");
+        let ours = self.shared_lease.as_ref().is_none_or(SharedLease::is_consistent);
+        assert!(
+            ours,
+            "the shared Lease is held that is known to be somebody else's: nothing may be written (A4, W7)"
+        );
         debug_assert!(self.check().is_ok(), "{:?}", self.check());
     }
 
