@@ -16,6 +16,9 @@ impl Writer {
     /// The lane that is granted next, and which of its slots may be; `None`: nothing may be granted now. No more
     /// than `most` is.
     pub(super) fn next_grant(&self, now: Now, most: Pick) -> Option<(LbName, Pick)> {
+        if self.ready.is_empty() {
+            return None;
+        }
         let paid = if self.can_pay(now, Need::Membership) {
             Pick::Any
         } else if self.can_pay(now, Need::Admin) {
@@ -32,7 +35,10 @@ impl Writer {
     /// Whether a grant can be paid for, its GET included: the reads that go before it are set aside. Without its GET
     /// a granted lane would keep its turn and the shared Lease for nothing, and be given up with the hold.
     pub(super) fn can_pay(&self, now: Now, need: Need) -> bool {
-        self.budget.allows_after(now, need, self.reads_before(now))
+        match self.reads_before(now) {
+            0 => self.budget.allows(now, need),
+            reads => self.budget.allows_after(now, need, reads),
+        }
     }
 
     /// How many reads go before the GET of the next grant: those of the lanes that were granted before and have not
