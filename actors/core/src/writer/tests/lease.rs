@@ -121,6 +121,17 @@ impl Bench {
         (bench, web, attempt)
     }
 
+    /// One that has it, in the state of version 2, with a write of `lb/web` whose GET is under way; and the watch of the
+    /// Lease, and that GET.
+    fn reading() -> (Bench, CallId, CallId) {
+        let (mut bench, watch) = Bench::with_lease(leased(), 1, None);
+        let web = pool("lb", "web");
+        let (taking, ..) = replaces(&bench.due(&web, due(0, Class::Add)));
+        let attempt = super::take(&bench.lease(taking, state(2, Some(OURS))));
+        let read = bench.bring(&web, attempt, &[1]);
+        (bench, watch, read)
+    }
+
     fn leads_until(&mut self, epoch: u64, until: u64) -> Vec<Out> {
         self.hear(In::Standing(Standing::Leading { epoch: Epoch(epoch), until: at(until) }))
     }

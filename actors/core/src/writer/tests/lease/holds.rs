@@ -81,11 +81,8 @@ fn w7_an_operation_of_an_earlier_hold_does_not_keep_a_later_one() {
 
 #[test]
 fn w7_a_renewal_that_a_stranger_in_our_name_was_faster_than_ends_the_hold_though_no_look_is_answered() {
-    let (mut bench, watch) = Bench::with_lease(leased(), 1, None);
+    let (mut bench, watch, read) = Bench::reading();
     let web = pool("lb", "web");
-    let (taking, ..) = replaces(&bench.due(&web, due(0, Class::Add)));
-    let attempt = take(&bench.lease(taking, state(2, Some(OURS))));
-    let read = bench.bring(&web, attempt, &[1]);
     let (put, ..) = put(&bench.answer(read, read_of(holds(&web, &[]), "W/1")), &web);
     bench.answer(put, accepted(Provisioning::Updating, RetryAfter::In(Duration::from_secs(90))));
     let (renewal, ..) = replaces(&bench.until(15_000));

@@ -165,11 +165,7 @@ fn w8_a_thawed_loser_leaves_the_hold_of_its_successor_alone() {
 
 #[test]
 fn w8_a_state_that_may_be_the_successors_is_not_given_back_once_leadership_is_lost() {
-    let (mut bench, watch) = Bench::with_lease(leased(), 1, None);
-    let web = pool("lb", "web");
-    let (taking, ..) = replaces(&bench.due(&web, due(0, Class::Add)));
-    let attempt = take(&bench.lease(taking, state(2, Some(OURS))));
-    bench.bring(&web, attempt, &[1]);
+    let (mut bench, watch, _) = Bench::reading();
     let (renewal, ..) = replaces(&bench.until(15_000));
     // By our renewal, or by a successor: as long as we lead it can only be ours.
     bench.lease(watch, state(3, Some(OURS)));
@@ -416,11 +412,7 @@ fn w7_a_service_that_stays_without_ingress_counts_once() {
 
 #[test]
 fn w8_a_watch_that_repeats_the_state_that_is_known_does_not_end_a_doubt_about_the_hold() {
-    let (mut bench, watch) = Bench::with_lease(leased(), 1, None);
-    let web = pool("lb", "web");
-    let (call, ..) = replaces(&bench.due(&web, due(0, Class::Add)));
-    let attempt = take(&bench.lease(call, state(2, Some(OURS))));
-    bench.bring(&web, attempt, &[1]);
+    let (mut bench, watch, _) = Bench::reading();
     let said = bench.until(15_000);
     let said = bench.lease(replaces(&said).0, LeaseAnswer::Conflict);
     let looking = look(&said);
@@ -530,11 +522,7 @@ fn w7_what_an_earlier_term_has_asked_for_explains_no_state_that_it_cannot_have_m
 
 #[test]
 fn w8_a_look_that_was_sent_before_a_doubt_arose_does_not_end_it() {
-    let (mut bench, watch) = Bench::with_lease(leased(), 1, None);
-    let web = pool("lb", "web");
-    let (call, ..) = replaces(&bench.due(&web, due(0, Class::Add)));
-    let attempt = take(&bench.lease(call, state(2, Some(OURS))));
-    bench.bring(&web, attempt, &[1]);
+    let (mut bench, watch, _) = Bench::reading();
     let said = bench.until(15_000);
     bench.lease(replaces(&said).0, lost());
     let early = look(&bench.until(16_000));

@@ -50,11 +50,7 @@ fn w7_a_renewal_that_is_open_when_the_hold_ends_by_force_and_is_carried_out_then
 
 #[test]
 fn w8_a_state_that_the_watch_was_first_to_tell_of_is_given_back_once_the_renewal_is_known_to_have_made_it() {
-    let (mut bench, watch) = Bench::with_lease(leased(), 1, None);
-    let web = pool("lb", "web");
-    let (taking, ..) = replaces(&bench.due(&web, due(0, Class::Add)));
-    let attempt = take(&bench.lease(taking, state(2, Some(OURS))));
-    bench.bring(&web, attempt, &[1]);
+    let (mut bench, watch, _) = Bench::reading();
     let (renewal, ..) = replaces(&bench.until(15_000));
     bench.lease(watch, state(3, Some(OURS)));
     bench.lease(renewal, state(3, Some(OURS)));
