@@ -1,0 +1,87 @@
+# The image: one static binary, the authorities that Debian trusts, and the bill of materials; no shell, no libc, no root.
+#
+#   make image REGISTRY=registry.example TAG=0.1.0 PLATFORMS=linux/amd64,linux/arm64
+#
+# Cross-compiled, never emulated: the compilers run on the builder's own platform. Only aws-lc-sys needs a C compiler for
+# the target, and one clang compiles for all of them, given musl's headers; Rust brings musl itself and its linker
+# (rust-lld). So neither cargo-zigbuild nor tonistiigi/xx is needed: they would be one more compiler, or one more image, to
+# trust, for what is three variables here.
+#
+# The base image is named by its version, for its digest cannot be told without asking a registry. Pin it where you build:
+# --build-arg RUST_IMAGE=docker.io/library/rust:1.95.0-bookworm@sha256:…
+# Any Debian with this Rust and rustup will do.
+ARG RUST_IMAGE=docker.io/library/rust:1.95.0-bookworm
+
+# hadolint ignore=DL3006
+FROM --platform=$BUILDPLATFORM ${RUST_IMAGE} AS tools
+# The compiler of rust-toolchain.toml, without the components that it asks for and a build does not need.
+ENV RUSTUP_TOOLCHAIN=1.95.0
+# Debian's compilers are taken as they are: what they compile of is pinned in Cargo.lock.
+# hadolint ignore=DL3008
+RUN apt-get update \
+    && apt-get install --yes --no-install-recommends ca-certificates clang llvm \
+    && rm -rf /var/lib/apt/lists/*
+# Headers alone, unpacked and not installed: the package of another platform would bring that platform's compiler.
+WORKDIR /opt/musl
+RUN for arch in amd64 arm64; do \
+        [ "$arch" = "$(dpkg --print-architecture)" ] || dpkg --add-architecture "$arch"; \
+    done \
+    && apt-get update \
+    && apt-get download musl-dev:amd64 musl-dev:arm64 \
+    && for package in *.deb; do dpkg-deb --extract "$package" . || exit 1; done \
+    && rm -rf ./*.deb /var/lib/apt/lists/*
+RUN rustup target add x86_64-unknown-linux-musl aarch64-unknown-linux-musl
+RUN --mount=type=cache,id=cargo-registry,target=/usr/local/cargo/registry \
+    cargo install --locked --version 0.5.9 cargo-cyclonedx
+ENV CC_x86_64_unknown_linux_musl=clang \
+    CC_aarch64_unknown_linux_musl=clang \
+    AR_x86_64_unknown_linux_musl=llvm-ar \
+    AR_aarch64_unknown_linux_musl=llvm-ar \
+    CFLAGS_x86_64_unknown_linux_musl="--target=x86_64-unknown-linux-musl -nostdlibinc -isystem /opt/musl/usr/include/x86_64-linux-musl -ffile-prefix-map=/usr/local/cargo=cargo -ffile-prefix-map=/src=." \
+    CFLAGS_aarch64_unknown_linux_musl="--target=aarch64-unknown-linux-musl -nostdlibinc -isystem /opt/musl/usr/include/aarch64-linux-musl -ffile-prefix-map=/usr/local/cargo=cargo -ffile-prefix-map=/src=." \
+    CARGO_TARGET_X86_64_UNKNOWN_LINUX_MUSL_LINKER=rust-lld \
+    CARGO_TARGET_AARCH64_UNKNOWN_LINUX_MUSL_LINKER=rust-lld \
+    RUSTFLAGS="--remap-path-prefix=/usr/local/cargo=cargo --remap-path-prefix=/src=."
+WORKDIR /src
+
+FROM tools AS build
+# The platform of the image, as the builder sets it: amd64 or arm64.
+ARG TARGETARCH
+# Seconds since 1970 of the commit; every time in what is built is this one.
+ARG SOURCE_DATE_EPOCH=0
+COPY . .
+RUN --mount=type=cache,id=cargo-registry,target=/usr/local/cargo/registry \
+    --mount=type=cache,id=cargo-target-${TARGETARCH},target=/src/target,sharing=locked \
+    case "$TARGETARCH" in \
+        amd64) target=x86_64-unknown-linux-musl ;; \
+        arm64) target=aarch64-unknown-linux-musl ;; \
+        *) echo "no target for the platform '$TARGETARCH'" >&2; exit 1 ;; \
+    esac \
+    && export SOURCE_DATE_EPOCH \
+    && cargo build --release --locked --target "$target" --bin azure-backend-pool-controller \
+    && install -D -m 0755 "target/$target/release/azure-backend-pool-controller" /out/azure-backend-pool-controller \
+    && cargo cyclonedx --format json --target "$target" --no-build-deps --spec-version 1.5 \
+    && install -D -m 0644 azure-backend-pool-controller.cdx.json /out/sbom/azure-backend-pool-controller.cdx.json
+
+# For `make sbom`: the bill of materials alone.
+FROM scratch AS sbom
+COPY --from=build /out/sbom/ /
+
+FROM scratch
+COPY --from=tools /etc/ssl/certs/ca-certificates.crt /etc/ssl/certs/ca-certificates.crt
+COPY LICENSE /LICENSE
+# Scanners find it here: a stripped binary does not tell of what it was made.
+COPY --from=build /out/sbom/ /usr/share/sbom/
+COPY --from=build /out/azure-backend-pool-controller /azure-backend-pool-controller
+ARG VERSION=unknown
+ARG REVISION=unknown
+LABEL org.opencontainers.image.title="azure-backend-pool-controller" \
+      org.opencontainers.image.description="Keeps Azure Load Balancer backend pools equal to what the Kubernetes cluster says." \
+      org.opencontainers.image.licenses="Apache-2.0" \
+      org.opencontainers.image.version="${VERSION}" \
+      org.opencontainers.image.revision="${REVISION}"
+# By number: Kubernetes' runAsNonRoot cannot judge a name.
+USER 65532:65532
+EXPOSE 8080 8443
+ENTRYPOINT ["/azure-backend-pool-controller"]
+CMD ["run"]

@@ -1,0 +1,55 @@
+{{/* What the chart reads of the controller's configuration, with the defaults of config/reference.yaml. */}}
+{{- define "controller.leaseNamespace" -}}{{ dig "leaderElection" "namespace" "kube-system" .Values.config }}{{- end -}}
+{{- define "controller.leaseName" -}}{{ dig "leaderElection" "name" "azure-backend-pool-controller" .Values.config }}{{- end -}}
+{{- define "controller.sharedLeaseNamespace" -}}{{ dig "lease" "namespace" "kube-system" .Values.config }}{{- end -}}
+{{- define "controller.sharedLeaseName" -}}{{ dig "lease" "name" "aks-managed-resource-locker" .Values.config }}{{- end -}}
+{{- define "controller.healthPort" -}}{{ dig "http" "healthListen" "0.0.0.0:8080" .Values.config | regexFind "[0-9]+$" }}{{- end -}}
+{{- define "controller.adminLoopbackPort" -}}{{ dig "http" "adminListen" "127.0.0.1:8081" .Values.config | regexFind "[0-9]+$" }}{{- end -}}
+{{- define "controller.adminPort" -}}{{ dig "http" "adminTlsListen" "0.0.0.0:8443" .Values.config | regexFind "[0-9]+$" }}{{- end -}}
+
+{{/* controller.yaml: the values as they stand, and what the listener with TLS needs where the chart opens it. */}}
+{{- define "controller.yaml" -}}
+{{- $config := deepCopy .Values.config -}}
+{{- if .Values.admin.enabled -}}
+{{- $tls := dict "certificate" "/etc/azure-backend-pool-controller/admin-tls/tls.crt" "key" "/etc/azure-backend-pool-controller/admin-tls/tls.key" -}}
+{{- $config = mergeOverwrite (dict "http" (dict "adminTlsListen" "0.0.0.0:8443" "tls" $tls)) $config -}}
+{{- end -}}
+{{ toYaml $config }}
+{{- end -}}
+
+{{/* The cloud configuration's Secret, read through the API server. */}}
+{{- define "controller.apiSecretNamespace" -}}{{ default "kube-system" .Values.cloudConfig.api.namespace }}{{- end -}}
+{{- define "controller.apiSecretName" -}}{{ default "azure-cloud-provider" .Values.cloudConfig.api.name }}{{- end -}}
+
+{{- define "controller.adminTlsSecret" -}}
+{{- if eq .Values.admin.tls.source "secret" -}}
+{{- required "admin.tls.secret.name: name the Secret with tls.crt and tls.key, or choose another admin.tls.source" .Values.admin.tls.secret.name -}}
+{{- else -}}
+{{- printf "%s-admin-tls" (include "controller.fullname" .) -}}
+{{- end -}}
+{{- end -}}
+
+{{/* The names under which the admin API is asked, as YAML; the last is for `kubectl port-forward`. */}}
+{{- define "controller.adminDnsNames" -}}
+{{- $service := printf "%s-admin" (include "controller.fullname" .) -}}
+- {{ $service }}
+- {{ $service }}.{{ .Release.Namespace }}
+- {{ $service }}.{{ .Release.Namespace }}.svc
+- {{ $service }}.{{ .Release.Namespace }}.svc.cluster.local
+- localhost
+{{- end -}}
+
+{{/* What contradicts itself, and what a schema of values cannot see. */}}
+{{- define "controller.refuse" -}}
+{{- if and .Values.hostNetwork .Values.networkPolicy.enabled -}}
+{{- fail "networkPolicy.enabled: a NetworkPolicy does not hold for pods with hostNetwork; switch one of the two off" -}}
+{{- end -}}
+{{- if and .Values.admin.enabled (dig "http" "tls" nil .Values.config) -}}
+{{- fail "config.http.tls: the chart writes it where admin.enabled is true; name your certificate in admin.tls.secret, or switch admin.enabled off" -}}
+{{- end -}}
+{{- range .Values.extraEnv -}}
+{{- if regexMatch "^POOL_CONTROLLER_(HTTP|LEASE|LEADER_ELECTION|CLOUD_CONFIG|CONFIG)(_|$)" .name -}}
+{{- fail (printf "extraEnv: %s would win over what the chart makes its Roles, ports and mounts from; set it in config or cloudConfig instead" .name) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}

@@ -1,0 +1,71 @@
+{{- define "controller.name" -}}
+{{- default .Chart.Name .Values.nameOverride | trunc 63 | trimSuffix "-" -}}
+{{- end -}}
+
+{{/* 50 characters at most: the longest ending of the chart's names must fit into 63. */}}
+{{- define "controller.fullname" -}}
+{{- $name := default .Chart.Name .Values.nameOverride -}}
+{{- if .Values.fullnameOverride -}}
+{{- .Values.fullnameOverride | trunc 50 | trimSuffix "-" -}}
+{{- else if contains $name .Release.Name -}}
+{{- .Release.Name | trunc 50 | trimSuffix "-" -}}
+{{- else -}}
+{{- printf "%s-%s" .Release.Name $name | trunc 50 | trimSuffix "-" -}}
+{{- end -}}
+{{- end -}}
+
+{{/* What all pods of the release have, that of `helm test` too; a NetworkPolicy goes by it. */}}
+{{- define "controller.releaseLabels" -}}
+app.kubernetes.io/name: {{ include "controller.name" . }}
+app.kubernetes.io/instance: {{ .Release.Name }}
+{{- end -}}
+
+{{/* What the Deployment's pods have, and no others. It cannot change once the Deployment exists. */}}
+{{- define "controller.selectorLabels" -}}
+{{ include "controller.releaseLabels" . }}
+app.kubernetes.io/component: controller
+{{- end -}}
+
+{{- define "controller.labels" -}}
+{{ include "controller.releaseLabels" . }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
+{{- with .Values.commonLabels }}
+{{ toYaml . }}
+{{- end }}
+{{- end -}}
+
+{{/* Without the chart's version: a new chart that changes nothing for pods restarts none. */}}
+{{- define "controller.podLabels" -}}
+{{ include "controller.releaseLabels" . }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+{{- if and .Values.workloadIdentity.enabled (eq .Values.workloadIdentity.token "webhook") }}
+azure.workload.identity/use: "true"
+{{- end }}
+{{- with mustMerge (dict) .Values.podLabels .Values.commonLabels }}
+{{ toYaml . }}
+{{- end }}
+{{- end -}}
+
+{{- define "controller.serviceAccountName" -}}
+{{- if .Values.serviceAccount.create -}}
+{{- default (include "controller.fullname" .) .Values.serviceAccount.name -}}
+{{- else -}}
+{{- required "serviceAccount.name: name the service account, or let the chart make one (serviceAccount.create)" .Values.serviceAccount.name -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "controller.operatorName" -}}
+{{- default (printf "%s-operator" (include "controller.fullname" .)) .Values.operator.serviceAccount.name -}}
+{{- end -}}
+
+{{- define "controller.image" -}}
+{{- $image := .Values.image -}}
+{{- $repository := required "image.repository: name the repository that you have pushed the image to; `make image REGISTRY=… TAG=…` builds it, and there is no default" $image.repository -}}
+{{- if $image.digest -}}
+{{- printf "%s@%s" $repository $image.digest -}}
+{{- else -}}
+{{- printf "%s:%s" $repository (default .Chart.AppVersion $image.tag) -}}
+{{- end -}}
+{{- end -}}

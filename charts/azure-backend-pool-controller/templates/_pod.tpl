@@ -1,0 +1,186 @@
+{{/* What the Deployment's pods and the pod of `helm test` share: who they are, what they read, and what they may not. */}}
+{{- define "controller.podBasics" -}}
+serviceAccountName: {{ include "controller.serviceAccountName" . }}
+automountServiceAccountToken: true
+# Variables of other Services in this namespace are not for us: POOL_CONTROLLER_* is configuration.
+enableServiceLinks: false
+{{- with .Values.image.pullSecrets }}
+imagePullSecrets:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- if .Values.hostNetwork }}
+hostNetwork: true
+{{- end }}
+dnsPolicy: {{ default (ternary "Default" "ClusterFirst" .Values.hostNetwork) .Values.dnsPolicy }}
+{{- with .Values.dnsConfig }}
+dnsConfig:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .Values.hostAliases }}
+hostAliases:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .Values.priorityClassName }}
+priorityClassName: {{ . }}
+{{- end }}
+{{- $require := eq .Values.controlPlane "require" }}
+{{- if or $require .Values.nodeSelector }}
+nodeSelector:
+  {{- if $require }}
+  node-role.kubernetes.io/control-plane: ""
+  {{- end }}
+  {{- with .Values.nodeSelector }}
+  {{- toYaml . | nindent 2 }}
+  {{- end }}
+{{- end }}
+{{- $tolerate := ne .Values.controlPlane "avoid" }}
+{{- if or $tolerate .Values.tolerations }}
+tolerations:
+  {{- if $tolerate }}
+  - key: node-role.kubernetes.io/control-plane
+    operator: Exists
+    effect: NoSchedule
+  {{- end }}
+  {{- with .Values.tolerations }}
+  {{- toYaml . | nindent 2 }}
+  {{- end }}
+{{- end }}
+securityContext:
+  {{- $root := .Values.cloudConfig.hostPath.readAsRoot }}
+  runAsNonRoot: {{ not $root }}
+  runAsUser: {{ ternary 0 (int .Values.security.runAsUser) $root }}
+  runAsGroup: {{ int .Values.security.runAsGroup }}
+  fsGroup: {{ int .Values.security.runAsGroup }}
+  {{- with .Values.security.supplementalGroups }}
+  supplementalGroups:
+    {{- toYaml . | nindent 4 }}
+  {{- end }}
+  {{- with .Values.security.seLinuxOptions }}
+  seLinuxOptions:
+    {{- toYaml . | nindent 4 }}
+  {{- end }}
+  seccompProfile:
+    type: RuntimeDefault
+{{- end -}}
+
+{{- define "controller.containerSecurity" -}}
+allowPrivilegeEscalation: false
+readOnlyRootFilesystem: true
+capabilities:
+  drop: [ALL]
+{{- end -}}
+
+{{- define "controller.env" -}}
+- name: POD_NAME
+  valueFrom:
+    fieldRef:
+      fieldPath: metadata.name
+- name: POD_NAMESPACE
+  valueFrom:
+    fieldRef:
+      fieldPath: metadata.namespace
+- name: POD_UID
+  valueFrom:
+    fieldRef:
+      fieldPath: metadata.uid
+{{- if and .Values.workloadIdentity.enabled (eq .Values.workloadIdentity.token "chart") }}
+- name: AZURE_FEDERATED_TOKEN_FILE
+  value: /var/run/secrets/azure/tokens/azure-identity-token
+- name: AZURE_CLIENT_ID
+  value: {{ required "workloadIdentity.clientId: name the client id of the identity that trusts the service account" .Values.workloadIdentity.clientId | quote }}
+{{- with .Values.workloadIdentity.tenantId }}
+- name: AZURE_TENANT_ID
+  value: {{ . | quote }}
+{{- end }}
+{{- with .Values.workloadIdentity.authorityHost }}
+- name: AZURE_AUTHORITY_HOST
+  value: {{ . | quote }}
+{{- end }}
+{{- end }}
+{{- with .Values.extraEnv }}
+{{ toYaml . }}
+{{- end }}
+{{- end -}}
+
+{{/* The flags that say where the configuration is; every command that reads it takes them. */}}
+{{- define "controller.files" -}}
+- --config=/etc/azure-backend-pool-controller/config/controller.yaml
+{{- if eq .Values.cloudConfig.source "api" }}
+- --cloud-config-secret={{ include "controller.apiSecretNamespace" . }}/{{ include "controller.apiSecretName" . }}
+{{- else }}
+- --cloud-config=/etc/azure-backend-pool-controller/cloud/azure.json
+{{- end }}
+{{- end -}}
+
+{{- define "controller.volumeMounts" -}}
+- name: config
+  mountPath: /etc/azure-backend-pool-controller/config
+  readOnly: true
+{{- if eq .Values.cloudConfig.source "secret" }}
+- name: cloud-config
+  mountPath: /etc/azure-backend-pool-controller/cloud
+  readOnly: true
+{{- else if eq .Values.cloudConfig.source "hostPath" }}
+- name: cloud-config
+  mountPath: /etc/azure-backend-pool-controller/cloud/azure.json
+  readOnly: true
+{{- end }}
+{{- if .Values.admin.enabled }}
+- name: admin-tls
+  mountPath: /etc/azure-backend-pool-controller/admin-tls
+  readOnly: true
+{{- end }}
+{{- if and .Values.workloadIdentity.enabled (eq .Values.workloadIdentity.token "chart") }}
+- name: azure-identity-token
+  mountPath: /var/run/secrets/azure/tokens
+  readOnly: true
+{{- end }}
+{{- with .Values.extraVolumeMounts }}
+{{ toYaml . }}
+{{- end }}
+{{- end -}}
+
+{{- define "controller.volumes" -}}
+- name: config
+  configMap:
+    name: {{ include "controller.fullname" . }}-config
+{{- if eq .Values.cloudConfig.source "secret" }}
+- name: cloud-config
+  secret:
+    secretName: {{ default "azure-cloud-provider" .Values.cloudConfig.secret.name }}
+    defaultMode: 0440
+    items:
+      - key: {{ default "cloud-config" .Values.cloudConfig.secret.key }}
+        path: azure.json
+{{- else if eq .Values.cloudConfig.source "hostPath" }}
+- name: cloud-config
+  hostPath:
+    path: {{ default "/etc/kubernetes/azure.json" .Values.cloudConfig.hostPath.path }}
+    type: File
+{{- end }}
+{{- if .Values.admin.enabled }}
+# The whole folder is mounted, not single files: only so does a renewed certificate arrive in a running pod.
+- name: admin-tls
+  secret:
+    secretName: {{ include "controller.adminTlsSecret" . }}
+    defaultMode: 0440
+    items:
+      - key: tls.crt
+        path: tls.crt
+      - key: tls.key
+        path: tls.key
+{{- end }}
+{{- if and .Values.workloadIdentity.enabled (eq .Values.workloadIdentity.token "chart") }}
+- name: azure-identity-token
+  projected:
+    defaultMode: 0440
+    sources:
+      - serviceAccountToken:
+          audience: api://AzureADTokenExchange
+          expirationSeconds: 3600
+          path: azure-identity-token
+{{- end }}
+{{- with .Values.extraVolumes }}
+{{ toYaml . }}
+{{- end }}
+{{- end -}}
