@@ -1,9 +1,18 @@
 //! The commands (design.md 12).
 
+mod api_server;
+mod check;
 mod check_config;
+mod deposit;
+mod export;
 mod files;
+mod observe;
+mod pauses;
+mod remedy;
+mod restore;
 mod run;
 mod simulate;
+mod snapshot;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -25,7 +34,15 @@ enum Command {
     /// Runs the controller against simulated Azure and Kubernetes, and reports how it did.
     Simulate(Box<simulate::SimulateArgs>),
     /// Validates both configuration files and prints the effective configuration, secrets redacted.
-    CheckConfig(Files),
+    CheckConfig(check_config::CheckConfigArgs),
+    /// Checks whether the controller could do its work here: rights, permissions, locks, clocks, load balancers and pools.
+    /// Writes nothing anywhere.
+    Check(check::CheckArgs),
+    /// Stores every pool of the managed load balancers in a file, or compares such a file with what is there now.
+    Snapshot(snapshot::SnapshotArgs),
+    /// Puts the members of pools back to what a snapshot has, under the rules of `run`, and pauses everything for whoever
+    /// leads next.
+    Restore(restore::RestoreArgs),
     /// Prints the version.
     Version,
 }
@@ -33,9 +50,20 @@ enum Command {
 /// Where the configuration stands.
 #[derive(Args, Debug, Clone)]
 pub struct Files {
-    /// The cloud-controller-manager's cloud configuration, JSON or YAML.
-    #[arg(long, env = "POOL_CONTROLLER_CLOUD_CONFIG", default_value = "/etc/kubernetes/azure.json")]
-    pub cloud_config: PathBuf,
+    /// The cloud-controller-manager's cloud configuration, JSON or YAML [default: /etc/kubernetes/azure.json].
+    #[arg(long, env = "POOL_CONTROLLER_CLOUD_CONFIG", value_name = "FILE")]
+    pub cloud_config: Option<PathBuf>,
+    /// Reads the cloud configuration from a Secret too, over that of the file, where there is one, as `cloudConfigType`
+    /// says [default: kube-system/azure-cloud-provider].
+    #[arg(
+        long,
+        env = "POOL_CONTROLLER_CLOUD_CONFIG_SECRET",
+        value_name = "NAMESPACE/NAME",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = files::SECRET
+    )]
+    pub cloud_config_secret: Option<files::SecretName>,
     /// This controller's own configuration, YAML; without it every key has its default.
     #[arg(long, env = "POOL_CONTROLLER_CONFIG")]
     pub config: Option<PathBuf>,
@@ -52,19 +80,27 @@ pub struct RunArgs {
     /// Shows what would be written and writes nothing anywhere.
     #[arg(long)]
     dry_run: bool,
+    #[command(flatten)]
+    export: export::ExportArgs,
 }
 
-/// Runs the command and gives the process's exit code: 0, or 1 after a failure that has been told.
+/// Runs the command and gives the process's exit code: 1 after a failure that has been told, else what the command says.
 #[must_use]
 pub fn run(cli: Cli) -> ExitCode {
-    let done = match cli.command {
+    let done = |result: anyhow::Result<()>| result.map(|()| ExitCode::SUCCESS);
+    let ended = match cli.command {
         Command::Run(args) => run::run(&args),
-        Command::Simulate(args) => simulate::simulate(&args),
-        Command::CheckConfig(files) => check_config::check_config(&files),
-        Command::Version => say(&format!("azure-backend-pool-controller {}\n", env!("CARGO_PKG_VERSION"))),
+        Command::Simulate(args) => done(simulate::simulate(&args)),
+        Command::CheckConfig(args) => done(check_config::check_config(&args)),
+        Command::Check(args) => check::check(&args),
+        Command::Snapshot(args) => snapshot::snapshot(&args),
+        Command::Restore(args) => restore::restore(&args),
+        Command::Version => {
+            done(say(&format!("azure-backend-pool-controller {}\n", env!("CARGO_PKG_VERSION"))))
+        }
     };
-    match done {
-        Ok(()) => ExitCode::SUCCESS,
+    match ended {
+        Ok(code) => code,
         Err(error) => {
             tell(&format!("error: {error:#}\n"));
             ExitCode::FAILURE
@@ -76,13 +112,15 @@ pub fn run(cli: Cli) -> ExitCode {
 fn say(text: &str) -> anyhow::Result<()> {
     use std::io::{ErrorKind, Write, stdout};
     match stdout().write_all(text.as_bytes()).and_then(|()| stdout().flush()) {
-        Err(error) if error.kind() != ErrorKind::BrokenPipe => Err(error.into()),
+        Err(error) if error.kind() != ErrorKind::BrokenPipe => {
+            Err(anyhow::Error::new(error).context("failed to write to standard output"))
+        }
         Ok(()) | Err(_) => Ok(()),
     }
 }
 
 /// Writes to standard error; there is nobody to tell when that fails.
-fn tell(text: &str) {
+pub(crate) fn tell(text: &str) {
     use std::io::{Write, stderr};
     drop(stderr().write_all(text.as_bytes()));
 }

@@ -1,13 +1,17 @@
-//! The HTTP listeners: health and metrics, and the admin API (design.md 11). Handlers read the published snapshot and
-//! decide nothing.
+//! The HTTP listeners: health and metrics, and the admin API (design.md 11). Handlers read the published snapshot, hand
+//! people's requests to the machines, and decide nothing.
 
 mod admin;
+mod body;
 mod health;
 mod page;
+mod people;
+mod post;
 mod problem;
 mod query;
 mod show;
 mod verdict;
+mod web_page;
 
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
@@ -16,11 +20,14 @@ use std::time::Duration;
 
 use actix_web::dev::ServerHandle;
 use actix_web::{App, FromRequest, Handler, HttpServer, Resource, Responder, guard, web};
+use actors::asks::Asks;
 use actors::clock::Clock;
 use actors::host::Published;
+use actors::kubernetes::Reviewer;
 use anyhow::Context as _;
 use metrics_exporter_prometheus::PrometheusHandle;
 
+use crate::telemetry::Levels;
 use crate::wiring::Pulse;
 use problem::Serves;
 
@@ -28,8 +35,9 @@ use problem::Serves;
 const END_WITHIN: u64 = 5;
 /// How long a client may take to send its request's head.
 const HEAD_WITHIN: Duration = Duration::from_secs(5);
-/// The largest request body; GETs have none.
-const BODY_LIMIT: usize = 64 << 10;
+/// The most connections of one listener at a time: whoever opens more waits, and leaves the process its memory and its
+/// connections to Azure and to the API server.
+const CONNECTIONS: usize = 512;
 
 /// What every handler knows.
 #[derive(Clone)]
@@ -40,6 +48,17 @@ pub struct About {
     pub dry_run: bool,
     /// The published snapshot.
     pub published: Published,
+}
+
+/// What the handlers of people's requests need besides.
+#[derive(Clone)]
+pub struct People {
+    /// Who asks the machines.
+    pub asks: Asks,
+    /// Who has the API server judge who asks.
+    pub reviewer: Reviewer,
+    /// Which log lines are written.
+    pub levels: Levels,
 }
 
 /// What the health handlers need besides.
@@ -97,6 +116,7 @@ impl Listeners {
     pub fn open(
         at: Addresses,
         about: About,
+        people: People,
         pulse: Pulse,
         metrics: PrometheusHandle,
     ) -> anyhow::Result<Listeners> {
@@ -105,8 +125,11 @@ impl Listeners {
         let (health_server, health) = listen(at.health, health::SERVES, move |config| {
             config.app_data(web::Data::new(life.clone())).configure(health::routes);
         })?;
+        let page = web::Data::new(web_page::WebPage::assembled());
         let (admin_server, admin) = listen(at.admin, admin::SERVES, move |config| {
-            config.app_data(web::Data::new(about.clone())).configure(admin::routes);
+            let config =
+                config.app_data(web::Data::new(about.clone())).app_data(web::Data::new(people.clone()));
+            config.app_data(page.clone()).configure(admin::routes).configure(post::routes);
         })?;
         Ok(Listeners { health, admin, servers: [health_server, admin_server], leaving })
     }
@@ -151,6 +174,16 @@ where
     web::resource(path).route(read.to(handler)).default_service(web::to(problem::not_allowed))
 }
 
+/// A path that can be posted to and nothing else.
+fn post<F, Args>(path: &str, handler: F) -> Resource
+where
+    F: Handler<Args>,
+    Args: FromRequest + 'static,
+    F::Output: Responder + 'static,
+{
+    web::resource(path).route(web::post().to(handler)).default_service(web::to(problem::not_allowed_but_post))
+}
+
 fn listen(
     at: TcpListener,
     serves: Serves,
@@ -160,13 +193,13 @@ fn listen(
     let server = HttpServer::new(move || {
         let routes = routes.clone();
         App::new()
-            .app_data(web::PayloadConfig::new(BODY_LIMIT))
             .app_data(web::PathConfig::default().error_handler(problem::unreadable_path))
             .app_data(web::Data::new(serves))
             .configure(move |config| routes(config))
             .default_service(web::to(problem::no_such_path))
     })
     .workers(1)
+    .max_connections(CONNECTIONS)
     .disable_signals()
     .client_request_timeout(HEAD_WITHIN)
     .shutdown_timeout(END_WITHIN)

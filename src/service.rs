@@ -1,20 +1,27 @@
 //! The running service: clients, runtime, actors, listeners, and the order in which they end.
 
+use std::backtrace::{Backtrace, BacktraceStatus};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use actors::asks::Asks;
 use actors::azure::Effects;
 use actors::clock::Clock;
+use actors::host::Published;
+use actors::kubernetes::words;
 use actors::recorder;
 use anyhow::Context as _;
 use config::Config;
 use kube::config::{KubeConfigOptions, Kubeconfig};
+use pool_core::redact::{self, REDACTED};
 use tokio::signal::unix::{SignalKind, signal};
 
-use crate::http::{self, Addresses, Listeners};
-use crate::wiring::params::{self, Instance};
-use crate::wiring::{self, Parts};
+use crate::cli::tell;
+use crate::http::{self, Addresses};
+use crate::telemetry::Levels;
+use crate::wiring::params::{self, Instance, Restoring};
+use crate::wiring::{self, Ballot, Election, Parts, Running};
 
 /// How long it may take, after the signal, to hear of what was sent and to let go of both Leases: a token, one PUT of
 /// 20 s, and up to 3 s for each Lease.
@@ -33,6 +40,47 @@ pub struct Options {
     pub kubeconfig: Option<PathBuf>,
     /// Whether nothing is written anywhere (C4).
     pub dry_run: bool,
+    /// Which log lines are written.
+    pub levels: Levels,
+    /// Pre-images that are put back once whoever watches has said so; `None`: it does the controller's work.
+    pub restoring: Option<Restoring>,
+}
+
+/// What others see of the running service.
+#[derive(Clone)]
+pub struct Sight {
+    /// The process's clock.
+    pub clock: Clock,
+    /// The published snapshot.
+    pub published: Published,
+    /// Who asks its machines.
+    pub asks: Asks,
+    /// What has it take part in the election, where it waits for that.
+    pub ballot: Ballot,
+}
+
+impl Sight {
+    fn of(clock: Clock, running: &Running) -> Sight {
+        let (published, asks) = (running.published.clone(), running.asks.clone());
+        Sight { clock, published, asks, ballot: running.ballot() }
+    }
+}
+
+/// How a service has ended that somebody watched.
+pub struct Ended<T> {
+    /// What the watcher came to; `None`: a signal came first.
+    pub answer: Option<T>,
+    /// The last that was published.
+    pub sight: Sight,
+}
+
+/// Whether the service answers over HTTP.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Listeners {
+    /// Both listeners are opened.
+    Open,
+    /// It takes no port.
+    Absent,
 }
 
 /// Runs the service until SIGTERM or SIGINT.
@@ -40,12 +88,22 @@ pub struct Options {
 /// # Errors
 /// It could not be set up: no API server configuration, no ARM client, a listener's address in use.
 pub fn run(options: Options) -> anyhow::Result<()> {
+    let for_ever = async |_| std::future::pending::<()>().await;
+    in_system(serve(options, Listeners::Open, for_ever)).map(drop)
+}
+
+/// Runs this with everything that the service and its clients run in.
+pub(crate) fn in_system<F: Future>(future: F) -> F::Output {
     let system = system();
-    // Both TLS users of the process, the API server's client and ARM's, take this provider.
+    install_tls();
+    system.block_on(future)
+}
+
+/// Both TLS users of the process, the API server's client and ARM's, take this provider.
+pub(crate) fn install_tls() {
     if rustls::crypto::aws_lc_rs::default_provider().install_default().is_err() {
         tracing::debug!("a TLS provider was installed before");
     }
-    system.block_on(serve(options))
 }
 
 /// What everything runs in: a panic on any of its threads ends the process (A4).
@@ -60,29 +118,50 @@ fn system() -> actix::SystemRunner {
     })
 }
 
-/// A panic anywhere ends the process (A4): a lost actor must not leave a pod that looks healthy.
+/// A panic anywhere ends the process (A4): a lost actor must not leave a pod that looks healthy. What is said of it may
+/// hold an error with everything that others said, so no secret is told of it either (C1).
 fn end_on_panic() {
-    let told = std::panic::take_hook();
-    std::panic::set_hook(Box::new(move |panic| {
-        told(panic);
+    std::panic::set_hook(Box::new(|panic| {
+        let thread = std::thread::current();
+        let place = panic.location().map_or_else(String::new, |place| format!(" at {place}"));
+        let words = redact::redacted(panic.payload_as_str().unwrap_or("it says nothing of why"));
+        // Holds functions and places in the sources, no values.
+        let trace = Backtrace::capture();
+        let is_wanted = trace.status() == BacktraceStatus::Captured;
+        let trace = if is_wanted { format!("{trace}\n") } else { String::new() };
+        let name = thread.name().unwrap_or("unnamed");
+        tell(&format!("thread '{name}' panicked{place}:\n{words}\n{trace}"));
         std::process::abort();
     }));
 }
 
-async fn serve(options: Options) -> anyhow::Result<()> {
+/// Runs the service until SIGTERM, SIGINT, or until whoever watches it has come to an answer. It ends in good order
+/// either way.
+///
+/// # Errors
+/// It could not be set up, as in [`run`].
+pub(crate) async fn serve<T>(
+    options: Options,
+    listeners: Listeners,
+    watcher: impl AsyncFnOnce(Sight) -> T,
+) -> anyhow::Result<Ended<T>> {
     let mut terminate = signal(SignalKind::terminate()).context("failed to listen for SIGTERM")?;
     let mut interrupt = signal(SignalKind::interrupt()).context("failed to listen for SIGINT")?;
     let clock = Clock::start();
     let effects = if options.dry_run { Effects::Withheld } else { Effects::Carried };
     let config = &options.config;
     let kubernetes = kubernetes_client(options.kubeconfig.as_ref()).await?;
-    let azure = arm::Client::new(params::arm(config, clock)?).context("failed to set up the ARM client")?;
-    let addresses = Addresses::take(&config.controller.http)?;
+    let azure = arm::Client::new(params::arm(config, clock)).context("failed to set up the ARM client")?;
+    let addresses = match listeners {
+        Listeners::Open => Some(Addresses::take(&config.controller.http)?),
+        Listeners::Absent => None,
+    };
     let metrics = recorder::install().context("failed to install the metrics recorder")?;
 
     let instance = Instance { identity: identity(), dry_run: options.dry_run };
+    let (params, election) = machines(&options, &instance);
     let parts = Parts {
-        params: params::machines(config, &instance),
+        params,
         kubernetes,
         azure: Arc::new(azure),
         metrics: metrics.clone(),
@@ -90,30 +169,58 @@ async fn serve(options: Options) -> anyhow::Result<()> {
         effects,
         clock,
         leases: params::leases(config),
+        election,
     };
     let running = wiring::start(parts);
+    let sight = Sight::of(clock, &running);
     let about = http::About { clock, dry_run: options.dry_run, published: running.published.clone() };
-    let listeners = Listeners::open(addresses, about, running.pulse.clone(), metrics)?;
+    let people = http::People {
+        asks: running.asks.clone(),
+        reviewer: running.reviewer.clone(),
+        levels: options.levels.clone(),
+    };
+    let open = |at| http::Listeners::open(at, about, people, running.pulse.clone(), metrics);
+    let listeners = addresses.map(open).transpose()?;
     tracing::info!(
         version = env!("CARGO_PKG_VERSION"),
         dry_run = options.dry_run,
         identity = %instance.identity,
         load_balancers = ?config.managed_load_balancers(),
-        health = %listeners.health,
-        admin = %listeners.admin,
+        health = listeners.as_ref().map(|at| at.health.to_string()),
+        admin = listeners.as_ref().map(|at| at.admin.to_string()),
         "started"
     );
-    let served = listeners.serve();
+    let served = listeners.map(http::Listeners::serve);
 
-    tokio::select! {
-        _ = terminate.recv() => tracing::info!("SIGTERM: shutting down"),
-        _ = interrupt.recv() => tracing::info!("SIGINT: shutting down"),
+    let answer = tokio::select! {
+        _ = terminate.recv() => {
+            tracing::info!("SIGTERM: shutting down");
+            None
+        }
+        _ = interrupt.recv() => {
+            tracing::info!("SIGINT: shutting down");
+            None
+        }
+        answer = watcher(sight.clone()) => Some(answer),
+    };
+    if let Some(served) = &served {
+        served.refuse();
     }
-    served.refuse();
     running.shut_down(QUIET_WITHIN).await;
-    served.stop().await;
+    if let Some(served) = served {
+        served.stop().await;
+    }
     tracing::info!("stopped");
-    Ok(())
+    Ok(Ended { answer, sight })
+}
+
+/// The machines' parameters, and when the process takes part in the election.
+fn machines(options: &Options, instance: &Instance) -> (params::Machines, Election) {
+    let params = params::machines(&options.config, instance);
+    match &options.restoring {
+        Some(restoring) => (params.restoring(restoring), Election::WhenTold),
+        None => (params, Election::AtOnce),
+    }
 }
 
 /// Who this process is among all replicas and all their restarts: a container that is started anew in its pod is
@@ -127,7 +234,24 @@ fn identity() -> Arc<str> {
     Arc::from(format!("{name}_{}", uuid::Uuid::new_v4().simple()))
 }
 
-async fn kubernetes_client(kubeconfig: Option<&PathBuf>) -> anyhow::Result<kube::Client> {
+/// The client of the API server. What is wrong with a kubeconfig is told without what is in it: a parser quotes it, and the
+/// program that gets a token may have printed one (C1).
+pub(crate) async fn kubernetes_client(kubeconfig: Option<&PathBuf>) -> anyhow::Result<kube::Client> {
+    let told = |error: anyhow::Error| anyhow::Error::msg(without_quotes(&words::chain(error.as_ref())));
+    open_client(kubeconfig).await.map_err(told)
+}
+
+/// What a parser of a kubeconfig says, without the values and lines that it quotes.
+fn without_quotes(text: &str) -> String {
+    const PARSER: &str = "failed to parse kubeconfig YAML";
+    let Some((head, said)) = text.split_once(PARSER) else { return text.to_owned() };
+    // The lines stand behind an arrow; they are in one line here.
+    let said = said.split(" --> ").next().unwrap_or_default();
+    let between = said.split(['"', '`', '|']).step_by(2);
+    format!("{head}{PARSER}{}", between.collect::<Vec<_>>().join(REDACTED))
+}
+
+async fn open_client(kubeconfig: Option<&PathBuf>) -> anyhow::Result<kube::Client> {
     let options = KubeConfigOptions::default();
     let mut config = match kubeconfig {
         Some(path) => {

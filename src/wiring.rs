@@ -6,10 +6,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use actix::{Actor, Addr, AsyncContext, Context, Recipient};
+use actors::asks::Asks;
 use actors::azure::{AzurePort, Effects};
 use actors::clock::Clock;
 use actors::host::{Ended, Host, Published};
-use actors::kubernetes::{KubernetesPort, Places, Pod, Reporter};
+use actors::kubernetes::{KubernetesPort, Places, Pod, Reporter, Reviewer};
 use actors::pools::Pools;
 use actors::recorder::{CloudLabels, Recorder};
 use actors::shell::{Ping, Shell};
@@ -23,11 +24,12 @@ use pool_core::informer::Informer;
 use pool_core::leader::Leader;
 use pool_core::machine::Machine;
 use pool_core::object::Kind;
+use pool_core::pauses::Pauses;
 use pool_core::route::{Delivery, Said};
 use pool_core::starts::Starts;
 use pool_core::watch::Watcher;
 use pool_core::writer::Writer;
-use pool_core::{leader, starts, watch, writer};
+use pool_core::{leader, pauses, starts, watch, writer};
 use tokio::sync::watch::Receiver;
 
 /// What the actors are made of.
@@ -48,6 +50,40 @@ pub struct Parts {
     pub clock: Clock,
     /// Where both Leases are.
     pub leases: Places,
+    /// When it takes part in the election.
+    pub election: Election,
+}
+
+/// When a process takes part in the election of the leader.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Election {
+    /// From its start.
+    AtOnce,
+    /// When it is told to: until then it reads and compares, and writes nothing.
+    WhenTold,
+}
+
+impl Election {
+    /// What the keeper of the notes of starts is told first: it lets the Leader begin.
+    fn first(self) -> Vec<starts::In> {
+        match self {
+            Election::AtOnce => vec![starts::In::Start],
+            Election::WhenTold => vec![],
+        }
+    }
+}
+
+/// Has a process take part in the election.
+#[derive(Clone)]
+pub struct Ballot(Recipient<Deliver>);
+
+impl Ballot {
+    /// It takes part from now on.
+    pub async fn cast(&self) {
+        if self.0.send(Deliver(vec![Delivery::Starts(starts::In::Start)])).await.is_err() {
+            tracing::warn!("the keeper of the notes of starts had stopped before the election");
+        }
+    }
 }
 
 /// The running actors.
@@ -56,6 +92,10 @@ pub struct Running {
     pub published: Published,
     /// Whom to ask whether the machines step.
     pub pulse: Pulse,
+    /// Who asks the machines for people.
+    pub asks: Asks,
+    /// Who has the API server judge people.
+    pub reviewer: Reviewer,
     writer: Recipient<Deliver>,
     leader: Recipient<Deliver>,
     starts: Recipient<Deliver>,
@@ -66,7 +106,22 @@ pub struct Running {
 #[derive(Clone)]
 pub struct Pulse(pub Arc<[(&'static str, Recipient<Ping>)]>);
 
+impl Pulse {
+    /// The watchers of Services, EndpointSlices and Nodes, and all others by name.
+    fn of(watchers: &[Recipient<Ping>; 3], others: [(&'static str, Recipient<Ping>); 10]) -> Pulse {
+        let names = ["services_watcher", "endpointslices_watcher", "nodes_watcher"];
+        let watchers = names.into_iter().zip(watchers.iter().cloned());
+        Pulse(watchers.chain(others).collect())
+    }
+}
+
 impl Running {
+    /// What has this process take part in the election, where it waits for that.
+    #[must_use]
+    pub fn ballot(&self) -> Ballot {
+        Ballot(self.starts.clone())
+    }
+
     /// Ends in order: nothing new is begun; what the writer has sent is waited for, at most `within`, and so is that
     /// both Leases are let go of, and, at the same time, that the note of this start is struck. Until then this process
     /// goes on leading, so that nobody else writes meanwhile (W8).
@@ -105,7 +160,7 @@ where
 /// Starts every actor on the current actix System.
 #[must_use]
 pub fn start(parts: Parts) -> Running {
-    let Parts { params, kubernetes, azure, metrics, labels, effects, clock, leases } = parts;
+    let Parts { params, kubernetes, azure, metrics, labels, effects, clock, leases, election } = parts;
     let watchers = Kind::ALL.map(|kind| (kind, shell_context::<Watcher>()));
     let (informer_ctx, informer) = shell_context::<Informer>();
     let (discovery_ctx, discovery) = shell_context::<Discovery>();
@@ -113,13 +168,14 @@ pub fn start(parts: Parts) -> Running {
     let (writer_ctx, writer) = shell_context::<Writer>();
     let (leader_ctx, leader) = shell_context::<Leader>();
     let (starts_ctx, starts) = shell_context::<Starts>();
+    let (pauses_ctx, pauses) = shell_context::<Pauses>();
     let (events_ctx, events) = shell_context::<Emitter>();
     let (board_ctx, board) = shell_context::<Board>();
-    let pools_ctx = Context::<Pools>::new();
-    let pools = pools_ctx.address();
-    let kubernetes_ctx = Context::<KubernetesPort>::new();
     let published = Published::default();
     let (host, ended) = Host::new(Arc::clone(&published));
+    let pools_ctx = Context::<Pools>::new();
+    let (pools, host) = (pools_ctx.address(), host.start());
+    let kubernetes_ctx = Context::<KubernetesPort>::new();
 
     let switchboard = Arc::new(Switchboard {
         watchers: watchers.each_ref().map(|(_, (_, addr))| addr.clone().recipient()),
@@ -130,54 +186,59 @@ pub fn start(parts: Parts) -> Running {
         writer: writer.clone().recipient(),
         leader: leader.clone().recipient(),
         starts: starts.clone().recipient(),
+        pauses: pauses.clone().recipient(),
         events: events.clone().recipient(),
         board: board.clone().recipient(),
         arm: AzurePort::new(azure, effects, writer.clone().recipient()).start().recipient(),
         kubernetes: kubernetes_ctx.address().recipient(),
         metrics: Recorder::new(metrics, labels).start().recipient(),
-        host: host.start().recipient(),
+        host: host.clone().recipient(),
     });
-    let [services, slices, nodes] =
-        watchers.each_ref().map(|(_, (_, addr))| addr.clone().recipient::<Ping>());
-    let pulse: [(&'static str, Recipient<Ping>); 12] = [
-        ("services_watcher", services),
-        ("endpointslices_watcher", slices),
-        ("nodes_watcher", nodes),
-        ("informer", informer.recipient()),
-        ("discovery", discovery.recipient()),
-        ("directory", directory.recipient()),
-        ("pools", pools.recipient()),
-        ("writer", writer.clone().recipient()),
-        ("leader", leader.clone().recipient()),
-        ("starts", starts.clone().recipient()),
-        ("events", events.recipient()),
-        ("board", board.recipient()),
-    ];
+    let pulse = Pulse::of(
+        &watchers.each_ref().map(|(_, (_, addr))| addr.clone().recipient()),
+        [
+            ("informer", informer.recipient()),
+            ("discovery", discovery.recipient()),
+            ("directory", directory.recipient()),
+            ("pools", pools.recipient()),
+            ("writer", writer.clone().recipient()),
+            ("leader", leader.clone().recipient()),
+            ("starts", starts.clone().recipient()),
+            ("pauses", pauses.recipient()),
+            ("events", events.recipient()),
+            ("board", board.recipient()),
+        ],
+    );
 
-    let pod = Pod::from_variables(|name| std::env::var(name).ok());
-    let reporter = Reporter::new(pod, &leases.own, clock);
+    let (asks, reviewer) =
+        (Asks::new(host.recipient(), Arc::clone(&switchboard)), Reviewer::new(kubernetes.clone()));
     let stage = Stage { clock, switchboard };
-    let port =
-        KubernetesPort::new(kubernetes, effects, clock, reporter, leases, Arc::clone(&stage.switchboard));
-    kubernetes_ctx.run(port);
+    kubernetes_ctx.run(kubernetes_port(kubernetes, effects, leases, &stage));
     pools_ctx.run(Pools::new(params.queue, clock, Arc::clone(&stage.switchboard)));
     stage.run(informer_ctx, Informer::new(params.informer), Delivery::for_informer, Said::Informer, vec![]);
-    let machine = Discovery::new(params.discovery);
-    stage.run(discovery_ctx, machine, Delivery::for_discovery, Said::Discovery, vec![]);
-    let machine = Directory::new(params.directory);
-    stage.run(directory_ctx, machine, Delivery::for_directory, Said::Directory, vec![]);
+    let (discovery, directory) = (Discovery::new(params.discovery), Directory::new(params.directory));
+    stage.run(discovery_ctx, discovery, Delivery::for_discovery, Said::Discovery, vec![]);
+    stage.run(directory_ctx, directory, Delivery::for_directory, Said::Directory, vec![]);
     stage.run(writer_ctx, Writer::new(params.writer), Delivery::for_writer, Said::Writer, vec![]);
     // The Leader begins when the notes of earlier starts have been read (A4).
     stage.run(leader_ctx, Leader::new(params.leader), Delivery::for_leader, Said::Leader, vec![]);
-    let first = vec![starts::In::Start];
-    stage.run(starts_ctx, Starts::new(params.starts), Delivery::for_starts, Said::Starts, first);
+    let (machine, first) = (Starts::new(params.starts), election.first());
+    stage.run(starts_ctx, machine, Delivery::for_starts, Said::Starts, first);
+    let (machine, first) = (Pauses::new(params.pauses), vec![pauses::In::Start]);
+    stage.run(pauses_ctx, machine, Delivery::for_pauses, Said::Pauses, first);
     stage.run(events_ctx, Emitter::new(params.events), Delivery::for_events, Said::Events, vec![]);
     stage.run(board_ctx, Board::new(), Delivery::for_board, Said::Board, vec![]);
     for (kind, (ctx, _)) in watchers {
         stage.run(ctx, Watcher::new(kind), Delivery::for_watcher, Said::Watcher, vec![watch::In::Start]);
     }
     let (writer, leader, starts) = (writer.recipient(), leader.recipient(), starts.recipient());
-    Running { published, pulse: Pulse(Arc::new(pulse)), writer, leader, starts, ended }
+    Running { published, pulse, asks, reviewer, writer, leader, starts, ended }
+}
+
+fn kubernetes_port(client: kube::Client, effects: Effects, leases: Places, stage: &Stage) -> KubernetesPort {
+    let pod = Pod::from_variables(|name| std::env::var(name).ok());
+    let reporter = Reporter::new(pod, &leases.own, stage.clock);
+    KubernetesPort::new(client, effects, stage.clock, reporter, leases, Arc::clone(&stage.switchboard))
 }
 
 /// What every shell is started with.

@@ -8,6 +8,8 @@ mod leadership;
 mod log;
 mod metrics;
 mod pages;
+mod people;
 pub mod stage;
 mod starts;
+mod web;
 mod wrong;

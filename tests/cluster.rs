@@ -5,9 +5,14 @@
 //! kills the API server has its own control plane.
 
 mod careful;
+mod cloud_config;
+mod guards;
 mod holds;
 mod lease;
+mod modes;
 mod nodes;
+mod pauses;
+mod preflight;
 mod replicas;
 mod restart;
 mod rollout;
@@ -38,9 +43,15 @@ struct Story<C: Deref<Target = Cluster>> {
 impl<C: Deref<Target = Cluster>> Story<C> {
     /// A story with this many nodes, `<namespace>-1` with the address 10.1.0.1 and so on.
     async fn begin(cluster: C, namespace: &'static str, nodes: u8) -> Self {
+        Self::begin_on(cluster, namespace, nodes, &LOAD_BALANCERS).await
+    }
+
+    /// The same with these load balancers; which Service is on which is for the story to say, when it has them
+    /// provisioned.
+    async fn begin_on(cluster: C, namespace: &'static str, nodes: u8, load_balancers: &[&str]) -> Self {
         let api = cluster.api();
         api.create("/api/v1/namespaces", &objects::namespace(namespace)).await;
-        let azure = Azure::start(&LOAD_BALANCERS).await;
+        let azure = Azure::start(load_balancers).await;
         let story = Self { cluster, api, namespace, azure };
         for number in 1..=nodes {
             story.add_node(number, &format!("10.1.0.{number}")).await;
@@ -76,15 +87,26 @@ impl<C: Deref<Target = Cluster>> Story<C> {
         self.api.create(collection.trim_end_matches('/'), object).await;
     }
 
+    /// Creates a Service, and gives it an address at once, as the cloud-controller-manager does in the end: one without is
+    /// a sign that somebody waits for the shared Lease (W7), to the controllers of all other stories too.
+    async fn create_service(&self, service: &Value) {
+        let text =
+            |key: &str| service["metadata"][key].as_str().expect("objects are made with it").to_owned();
+        let services = format!("/api/v1/namespaces/{}/services", text("namespace"));
+        self.api.create(&services, service).await;
+        let status = json!({ "status": { "loadBalancer": { "ingress": [{ "ip": "20.1.1.1" }] } } });
+        self.api.merge(&format!("{services}/{}/status", text("name")), &status).await;
+    }
+
     /// Creates a Deployment and the Service before it.
     async fn deploy(&self, name: &str, replicas: u32) {
-        self.create("services", &objects::service(self.namespace, name)).await;
+        self.create_service(&objects::service(self.namespace, name)).await;
         self.create("deployments", &objects::deployment(self.namespace, name, replicas)).await;
     }
 
     /// Creates a Service without selector, and its EndpointSlice with these addresses and nodes.
     async fn place_by_hand(&self, name: &str, endpoints: &[(&str, Option<&str>)]) {
-        self.create("services", &objects::service_without_selector(self.namespace, name)).await;
+        self.create_service(&objects::service_without_selector(self.namespace, name)).await;
         self.create("endpointslices", &objects::endpoint_slice(self.namespace, name, endpoints)).await;
     }
 
@@ -116,11 +138,22 @@ impl<C: Deref<Target = Cluster>> Story<C> {
         }
     }
 
+    /// Does the cloud-controller-manager's part at Azure for all Services of a namespace, and gives them.
+    async fn provision(&self, namespace: &str) -> Vec<Value> {
+        self.provision_on(namespace, |name| load_balancer(name).to_owned()).await
+    }
+
+    /// The same, each on the load balancer that `place` names.
+    async fn provision_on(&self, namespace: &str, place: impl Fn(&str) -> String) -> Vec<Value> {
+        let services = self.api.items(&format!("/api/v1/namespaces/{namespace}/services")).await;
+        let services = services.expect("the API server lists Services");
+        self.azure.provision(&services, place).await;
+        services
+    }
+
     /// Does the cloud-controller-manager's part for all Services of the story, and starts the controller.
     async fn start_controller(&self, flags: Flags) -> Controller {
-        let services = self.api.items(&format!("/api/v1/namespaces/{}/services", self.namespace)).await;
-        let services = services.expect("the API server lists Services");
-        self.azure.provision(&services, |name| load_balancer(name).to_owned()).await;
+        self.provision(self.namespace).await;
         Controller::start(&self.cluster, self.namespace, &self.azure, flags).await
     }
 

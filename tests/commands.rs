@@ -1,5 +1,12 @@
 //! The commands of the real binary (design.md 12): what they print, how they fail, how they end.
 
+pub mod bench;
+mod check;
+mod export;
+mod restore;
+mod simulate;
+mod snapshot;
+
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::time::Duration;
@@ -153,10 +160,13 @@ fn c1_check_config_refuses_the_identity_that_run_would_refuse() {
     let mut cloud = cloud();
     signs_in(&mut cloud);
     cloud["useFederatedWorkloadIdentityExtension"] = json!(false);
-    cloud["useManagedIdentityExtension"] = json!(true);
     let cloud = folder.write("azure.json", &cloud.to_string());
-    let told = ["managedIdentity is not supported by this version", "use workload identity"];
+    let told = ["identity: found no credentials", "useManagedIdentityExtension"];
     refused(&["check-config", "--cloud-config", path(&cloud)], &told);
+    let told = ["write NAMESPACE/NAME, such as kube-system/azure-cloud-provider"];
+    let arguments = ["check-config", "--cloud-config-secret=azure-cloud-provider"];
+    let output = run(&arguments);
+    assert!(told.iter().all(|word| text(&output.stderr).contains(word)), "{}", text(&output.stderr));
 }
 
 #[test]
@@ -197,10 +207,11 @@ fn run_refuses_what_it_cannot_start_with_and_says_what_to_do() {
     let anonymous = folder.write("anonymous.yaml", anonymous);
     let kubeconfig = folder.write("kubeconfig", KUBECONFIG);
     let nonsense = folder.write("nonsense", "{not: [a kubeconfig");
-    let mut managed = cloud();
-    managed["useManagedIdentityExtension"] = json!(true);
-    managed.as_object_mut().expect("an object").remove("resourceManagerEndpoint");
-    let managed = folder.write("managed.json", &managed.to_string());
+    let mut certificate = cloud();
+    certificate["aadClientCertPath"] = json!("/nowhere/certificate");
+    certificate["aadClientId"] = json!("11111111-1111-1111-1111-111111111111");
+    certificate.as_object_mut().expect("an object").remove("resourceManagerEndpoint");
+    let certificate = folder.write("certificate.json", &certificate.to_string());
     let mut public = cloud();
     public.as_object_mut().expect("an object").remove("resourceManagerEndpoint");
     let public = folder.write("public.json", &public.to_string());
@@ -221,7 +232,12 @@ fn run_refuses_what_it_cannot_start_with_and_says_what_to_do() {
     run(&good, "/nowhere/kubeconfig", &anonymous, &["failed to read kubeconfig /nowhere/kubeconfig"]);
     run(&good, path(&nonsense), &anonymous, &["failed to read kubeconfig", path(&nonsense)]);
     let auto = folder.write("auto.yaml", "http: {healthListen: '127.0.0.1:0', adminListen: '127.0.0.1:0'}\n");
-    run(&managed, config, &auto, &["identity: ", "is not supported by this version; use workload identity"]);
+    run(
+        &certificate,
+        config,
+        &auto,
+        &["identity could not be set up: the certificate file /nowhere/certificate"],
+    );
     run(&public, config, &anonymous, &["identity", "anonymous", "loopback"]);
 }
 
@@ -251,7 +267,7 @@ fn run_names_the_listener_whose_port_is_taken() {
 }
 
 #[test]
-fn a_closed_standard_output_is_no_failure() {
+fn a_closed_standard_output_is_no_failure_and_a_full_one_is() {
     let folder = Folder::new();
     let mut cloud = cloud();
     signs_in(&mut cloud);
@@ -261,6 +277,10 @@ fn a_closed_standard_output_is_no_failure() {
         drop(reader);
         let output = command(arguments).stdout(writer).output().expect("the binary under test");
         assert_eq!(output.status.code(), Some(0), "{arguments:?}: {}", text(&output.stderr));
+        let full = std::fs::File::create("/dev/full").expect("a device that is full");
+        let output = command(arguments).stdout(full).output().expect("the binary under test");
+        assert_eq!(output.status.code(), Some(1), "{arguments:?}");
+        assert!(text(&output.stderr).contains("failed to write to standard output"), "{arguments:?}");
     }
 }
 

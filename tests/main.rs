@@ -3,6 +3,8 @@
 mod admin;
 mod cluster;
 mod commands;
+mod faults;
 mod scenarios;
+mod signing_in;
 mod support;
 mod tidy;

@@ -30,8 +30,10 @@
 //! arm fault put|get|lb-get|poll|any <status>|lost|refused|failed|canceled [code C] [every N] [times N]
 //!           [retry-after R] [body html|bare|pascal|empty] [on <load balancer>]
 //! arm healthy|down|up            arm loses|keeps writes
-//! apiserver restart|down|up      apiserver raw services|endpointslices|nodes <line>
+//! apiserver lists empty <kinds>|full              apiserver restart (watches end, and everybody lists anew)
+//! apiserver down|up              apiserver raw services|endpointslices|nodes <line>
 //! apiserver streaming refused-as-invalid|refused-as-bad-request|refused-by-error-event
+//! person releases|pauses|resumes everything|<pool>
 //!
 //! expect PUT <pool> <members> [-> <status>|lost]  the next write of this pool; every one must be expected
 //! expect no PUT [<pool>] until 2s                 of the story's clock
@@ -42,12 +44,13 @@
 //! expect body <text>             expect unknown fields in body          of the last expected PUT
 //! expect event <reason> <service> [x<exactly so many by the end>] [<text>]
 //! expect no event <reason> <service>              expect no events
-//! expect held <service> <reason> expect gauge <series> <value>
+//! expect held <service> <reason> expect gauge <series> <value>          expect shared lease never ours
 //! expect GET <path> <pointer> <value>             expect log <level> <text>
 //! finally <pool> <members>       finally any <pool>           where plain truth does not say how a pool ends
+//! finally something waits        where the controller has something to do all the same
 //! ```
 //!
-//! At the end every pool is right, every write was expected, none overlapped another on its load balancer, SIGTERM
+//! At the end every pool is right, nothing waits, every write was expected, none overlapped another on its load balancer, SIGTERM
 //! ends the process with 0, and its log has no ERROR line that no `expect log ERROR` names.
 
 mod act;
@@ -167,6 +170,11 @@ async fn a_story_that_does_not_go_as_told_fails() {
         ("no event", "at 0s slice web hosted node-1\nexpect event Nothing web", "not in time"),
         ("wrong end", "at 0s slice web hosted node-1\nfinally shop-web node-2", "wrong at the end"),
         ("no error", "expect log ERROR of no kind", "no error in the log"),
+        (
+            "lease",
+            "at 0s slice web hosted node-2\nexpect PUT shop-web node-2\nexpect shared lease never ours",
+            "it had",
+        ),
         ("nonsense", "at 0s sing", "nobody can do"),
     ];
     let stories = wrong.iter().map(|(name, lines, _)| Story::parse(name, &format!("{world}{lines}")));

@@ -9,6 +9,7 @@ pub mod kubernetes;
 pub mod objects;
 pub mod proxy;
 pub mod reaper;
+pub mod terminal;
 pub mod truth;
 
 use std::future::Future;

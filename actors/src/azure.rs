@@ -152,7 +152,7 @@ mod tests {
             subscription: defaults.subscription,
             resource_group: defaults.resource_group,
             identity: arm::Identity::Anonymous,
-            audience: String::new(),
+            login: arm::Login::Known { authority_host: String::new(), audience: String::new() },
             user_agent: "azure-backend-pool-controller/test".to_owned(),
             timeouts: arm::Timeouts::default(),
             clocks: arm::Clocks {

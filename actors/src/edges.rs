@@ -41,6 +41,7 @@ impl Destination for End {
             End::Writer => "writer",
             End::Leader => "leader",
             End::Starts => "starts",
+            End::Pauses => "pauses",
             End::Events => "events",
             End::Board => "board",
             End::ArmPort => "arm_port",

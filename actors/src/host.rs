@@ -1,22 +1,37 @@
-//! The published snapshot, and word that nothing is waited for any more.
+//! The published snapshot, the answers to people, and word that nothing is waited for any more.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
-use actix::{Actor, Context, Handler};
+use actix::{Actor, Context, Handler, Message};
 use arc_swap::ArcSwap;
+use jiff::Timestamp;
+use pool_core::ask::{Answer, RequestId};
 use pool_core::route::{Delivery, HostMessage};
-use pool_core::view::{LeadershipView, Snapshot, StartsView};
-use tokio::sync::watch;
+use pool_core::view::{LeadershipView, Snapshot, StartsView, WishesView};
+use tokio::sync::{oneshot, watch};
 
 use crate::switchboard::Deliver;
 
 /// The cell that HTTP handlers on their own threads read; one of the two named exceptions to "one owner".
 pub type Published = Arc<ArcSwap<Snapshot>>;
 
-/// The actor that swaps the snapshot.
+/// The actor that swaps the snapshot and hands answers over.
 pub struct Host {
     published: Published,
     ended: watch::Sender<Ended>,
+    /// Who waits for the answer to a person's request.
+    waiting: HashMap<RequestId, oneshot::Sender<Answer>>,
+}
+
+/// Somebody waits for the answer to a person's request, which is sent to its machine when this was heard.
+#[derive(Message, Debug)]
+#[rtype(result = "()")]
+pub struct Await {
+    /// The id of the request.
+    pub id: RequestId,
+    /// Where the answer goes; whoever does not wait any more has let go of the other end.
+    pub answer: oneshot::Sender<Answer>,
 }
 
 /// What is over after a shutdown.
@@ -41,7 +56,7 @@ impl Host {
     #[must_use]
     pub fn new(published: Published) -> (Host, watch::Receiver<Ended>) {
         let (ended, receiver) = watch::channel(Ended::default());
-        (Host { published, ended }, receiver)
+        (Host { published, ended, waiting: HashMap::new() }, receiver)
     }
 }
 
@@ -90,8 +105,53 @@ fn log_starts(before: &Snapshot, after: &Snapshot) {
         && was.is_none_or(|view| view.last_error.is_none())
     {
         let remedy = "let the service account get, create and update the ConfigMap that is named like our Lease; \
-                      without it, a process that crashes again and again is not stopped from writing";
+                      without it, nothing is written, and starts are not noted";
         tracing::warn!(%why, remedy, "the start of this process cannot be noted");
+    }
+}
+
+/// Says what people wish when that changes, that it cannot be read, and that a term waits for it (G6).
+fn log_wishes(before: &Snapshot, after: &Snapshot) {
+    let Some(WishesView { mode, wishes, returned, unreadable, term_waits, last_error }) = &after.wishes
+    else {
+        return;
+    };
+    let was = before.wishes.as_ref();
+    // At first nobody wishes anything: that is not worth a line.
+    let known = was.and_then(|was| was.wishes.clone()).unwrap_or_default();
+    if let Some(wishes) = wishes
+        && known != *wishes
+    {
+        let everything = wishes.everything.is_some();
+        let pools: Vec<String> = wishes.pools.keys().map(ToString::to_string).collect();
+        let services: Vec<String> = wishes.services.keys().map(ToString::to_string).collect();
+        let by = wishes.everything.as_ref().and_then(|pause| pause.by.as_deref());
+        tracing::info!(mode = mode.as_str(), everything, by, ?pools, ?services, "pauses");
+    }
+    let pauses = wishes.iter().flat_map(|wishes| wishes.pauses());
+    for (scope, pause) in pauses.filter(|(scope, _)| returned.contains(scope)) {
+        if was.is_none_or(|was| !was.returned.contains(&scope)) {
+            let since = pause.since.and_then(|at| Timestamp::from_microsecond(at.as_micros()).ok());
+            let since = since.map(tracing::field::display);
+            let (by, reason) = (pause.by.as_deref(), pause.reason.as_deref());
+            let remedy = "resume it, unless it is meant to be; where the API server's storage was set back, look whether \
+                          pauses that were made since then are missing";
+            tracing::warn!(?scope, since, by, reason, remedy, "a pause that had ended is back");
+        }
+    }
+    for (key, why) in unreadable {
+        if was.is_none_or(|was| !was.unreadable.contains(&(Arc::clone(key), why))) {
+            let remedy = "correct or remove this key of the ConfigMap that is named like our Lease; see the admin API's \
+                          documentation for what it must say";
+            tracing::warn!(%key, why, remedy, "a note of a pause cannot be read");
+        }
+    }
+    if let Some(why) = last_error
+        && was.is_none_or(|was| was.last_error.is_none() || was.term_waits != *term_waits)
+    {
+        let remedy = "let the service account get, create and update the ConfigMap that is named like our Lease; until \
+                      it can be read, no term of leadership begins, and pauses that others make are not seen";
+        tracing::warn!(%why, nothing_is_written = term_waits, remedy, "pauses cannot be read");
     }
 }
 
@@ -113,11 +173,18 @@ impl Handler<Deliver> for Host {
                         }
                         log_leadership(&before, &snapshot);
                         log_starts(&before, &snapshot);
+                        log_wishes(&before, &snapshot);
                     }
                     HostMessage::Quarantined(pool, broken) => {
                         let remedy = "this is an error of the controller: report it, and restart the controller to \
                                       try again; the other pools go on";
                         tracing::error!(%pool, broken, remedy, "a backend pool is quarantined");
+                    }
+                    HostMessage::Answered(id, answer) => {
+                        let gone = self.waiting.remove(&id).is_none_or(|waits| waits.send(answer).is_err());
+                        if gone {
+                            tracing::debug!(id = id.0, "a request was answered after its asker had left");
+                        }
                     }
                     HostMessage::Done => {
                         self.ended.send_modify(|ended| ended.leadership = true);
@@ -126,5 +193,14 @@ impl Handler<Deliver> for Host {
                 }
             }
         }
+    }
+}
+
+impl Handler<Await> for Host {
+    type Result = ();
+
+    fn handle(&mut self, Await { id, answer }: Await, _: &mut Self::Context) {
+        self.waiting.retain(|_, waits| !waits.is_closed());
+        self.waiting.insert(id, answer);
     }
 }

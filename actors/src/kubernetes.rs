@@ -1,6 +1,7 @@
 //! The port to Kubernetes: opens the watchers' lists and watches, decodes their lines straight from the stream,
-//! creates events, reads and writes the two Leases and our ConfigMap, and counts the lock failures that the
-//! cloud-controller-manager has told of. Nothing else in the program writes to Kubernetes.
+//! creates events, reads and writes the two Leases and our ConfigMap, counts the lock failures that the
+//! cloud-controller-manager has told of, and has the API server judge who asks the admin API for something. Nothing
+//! else in the program writes to Kubernetes.
 
 mod config_map;
 pub mod decode;
@@ -9,28 +10,32 @@ mod failures;
 mod follow;
 mod lease;
 mod post;
+mod review;
+pub mod words;
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
 use actix::{Actor, AsyncContext, Context, Handler, Message, Recipient};
 use kube::Client;
-use pool_core::config_map::ConfigMapAsk;
+use pool_core::config_map::{ConfigMapAsk, Keeper};
 use pool_core::ids::CallId;
 use pool_core::lease::{LeaseAnswer, LeaseAsk, LeaseName};
 use pool_core::machine::Now;
 use pool_core::object::Kind;
 use pool_core::route::{Delivery, KubernetesCall};
-use pool_core::{events, leader, starts, watch, writer};
+use pool_core::{events, leader, pauses, starts, watch, writer};
 use tokio::task::AbortHandle;
 
 use crate::azure::Effects;
 use crate::clock::Clock;
 use crate::switchboard::{Deliver, End, Switchboard};
+pub use config_map::{Note, facts as config_map_facts, keep};
 use exchange::Exchange;
 pub use exchange::Place;
 pub use lease::Places;
 pub use post::{Pod, Reporter};
+pub use review::{Reviewer, Verdict};
 
 /// The port.
 pub struct KubernetesPort {
@@ -127,12 +132,19 @@ impl KubernetesPort {
         }));
     }
 
-    fn config_map(&self, call: CallId, ask: ConfigMapAsk) {
-        let (requests, starts) = (self.config_map.clone(), self.switchboard.starts.clone());
+    fn config_map(&self, keeper: Keeper, call: CallId, ask: ConfigMapAsk) {
+        let requests = self.config_map.clone();
+        let machine = match keeper {
+            Keeper::Starts => self.switchboard.starts.clone(),
+            Keeper::Pauses => self.switchboard.pauses.clone(),
+        };
         drop(tokio::spawn(async move {
             let answer = requests.carry_out(ask).await;
-            let delivery = Delivery::Starts(starts::In::ConfigMap(call, answer));
-            if starts.send(Deliver(vec![delivery])).await.is_err() {
+            let delivery = match keeper {
+                Keeper::Starts => Delivery::Starts(starts::In::ConfigMap(call, answer)),
+                Keeper::Pauses => Delivery::Pauses(pauses::In::ConfigMap(call, answer)),
+            };
+            if machine.send(Deliver(vec![delivery])).await.is_err() {
                 tracing::debug!("an answer about the ConfigMap came after the end");
             }
         }));
@@ -221,7 +233,7 @@ impl Handler<Deliver> for KubernetesPort {
                     KubernetesCall::Lease { call, lease, ask } => {
                         self.lease(call, lease, ask, ctx.address().recipient());
                     }
-                    KubernetesCall::ConfigMap { call, ask } => self.config_map(call, ask),
+                    KubernetesCall::ConfigMap { keeper, call, ask } => self.config_map(keeper, call, ask),
                     KubernetesCall::CountLockFailures { call, since } => {
                         self.count_lock_failures(call, since);
                     }

@@ -7,6 +7,7 @@ pub mod edges;
 pub mod shell;
 pub mod switchboard;
 
+pub mod asks;
 pub mod azure;
 pub mod host;
 pub mod kubernetes;

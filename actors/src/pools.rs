@@ -7,13 +7,13 @@ use std::sync::Arc;
 use actix::{Actor, Addr, Context, Handler, Recipient};
 use pool_core::ids::{AttemptId, PoolId};
 use pool_core::queue::{In, Params, PoolQueue};
-use pool_core::route::{Delivery, PoolMessage, Said};
+use pool_core::route::{Delivery, PoolMessage, Said, to_nobody};
 use pool_core::writer;
 
 use crate::clock::Clock;
 use crate::edges::{Edges, HasEdges, flush, hold_until};
 use crate::shell::{Ping, Shell, Stop};
-use crate::switchboard::{Deliver, Switchboard};
+use crate::switchboard::{Deliver, End, Switchboard};
 
 /// The registry.
 pub struct Pools {
@@ -43,7 +43,10 @@ impl Pools {
                 self.answer_for_nobody(pool.clone(), *attempt);
                 return false;
             }
-            In::Observed(_) | In::Pace(_) | In::Finished(..) | In::Verified(_) => return false,
+            In::Attempt(_) | In::Observed(_) | In::Pace(_) | In::Finished(..) | In::Verified(_) => {
+                self.tell_of_nobody(input);
+                return false;
+            }
         }
         let machine = PoolQueue::new(pool.clone(), self.params.clone());
         let switchboard = Arc::clone(&self.switchboard);
@@ -59,6 +62,17 @@ impl Pools {
         drop(actix::spawn(async move {
             if sending.await.is_err() {
                 tracing::debug!("the writer had stopped before a forgotten pool's answer");
+            }
+        }));
+    }
+
+    /// A person who asks for a pool that is not there is answered all the same.
+    fn tell_of_nobody(&self, input: &In) {
+        let Some(delivery) = to_nobody(input) else { return };
+        let recipient = self.switchboard.recipient(End::from(&delivery.address())).clone();
+        drop(actix::spawn(async move {
+            if recipient.send(Deliver(vec![delivery])).await.is_err() {
+                tracing::debug!("a person's request was answered after the end");
             }
         }));
     }
@@ -107,6 +121,7 @@ impl Handler<Deliver> for Pools {
                 | Delivery::Writer(_)
                 | Delivery::Leader(_)
                 | Delivery::Starts(_)
+                | Delivery::Pauses(_)
                 | Delivery::Events(_)
                 | Delivery::Board(_)
                 | Delivery::Arm(_)

@@ -11,6 +11,7 @@ use metrics::{Unit, counter, describe_counter, describe_gauge, describe_histogra
 use metrics_exporter_prometheus::{BuildError, Matcher, PrometheusBuilder, PrometheusHandle};
 use pool_core::route::Delivery;
 use pool_core::sample::{ArmResult, ArmVerb, GateClass, PoolState, Sample};
+use pool_core::wishes::Mode;
 
 use crate::switchboard::Deliver;
 
@@ -32,6 +33,9 @@ const ARM_CALLS: &str = "backend_pool_controller_arm_call_duration_seconds";
 const DRIFT: &str = "backend_pool_controller_drift_total";
 const LOST: &str = "backend_pool_controller_lost_writes_total";
 const HELD: &str = "backend_pool_controller_held_pools";
+const WOULD_HOLD: &str = "backend_pool_controller_would_hold_pools";
+const REMOVALS_STOPPED: &str = "backend_pool_controller_removals_stopped";
+const SECOND_READS: &str = "backend_pool_controller_second_reads_total";
 const NOT_MANAGEABLE: &str = "backend_pool_controller_not_manageable_pools";
 const LANES_BUSY: &str = "backend_pool_controller_lanes_busy";
 const LANES_WAITING: &str = "backend_pool_controller_pools_waiting_for_lane";
@@ -48,6 +52,11 @@ const LEASE_HELD: &str = "backend_pool_controller_lease_held_seconds";
 const LOCK_FAILURES: &str = "backend_pool_controller_foreign_lock_failures_total";
 const LEADING: &str = "backend_pool_controller_leading";
 const PASSIVE: &str = "backend_pool_controller_passive";
+const MODE: &str = "backend_pool_controller_mode";
+const PAUSES: &str = "backend_pool_controller_pauses";
+const PAUSES_UNREADABLE: &str = "backend_pool_controller_pauses_unreadable";
+const PAUSES_FRESH: &str = "backend_pool_controller_pauses_fresh";
+const TERM_WAITS: &str = "backend_pool_controller_term_waits";
 const FIGHTS: &str = "backend_pool_controller_fights_total";
 const BLOCKED: &str = "backend_pool_controller_blocked_scopes";
 const MAILBOX: &str = "backend_pool_controller_mailbox_waiting";
@@ -75,7 +84,7 @@ const SHARED_LEASE: &str = "azure_resource_locker";
 const UPDATER: &str = "LocalServiceBackendPoolUpdater";
 
 /// Every mailbox, by the actor whose it is; all pools count as one.
-pub const MAILBOXES: [&str; 17] = [
+pub const MAILBOXES: [&str; 18] = [
     "services_watcher",
     "endpointslices_watcher",
     "nodes_watcher",
@@ -87,6 +96,7 @@ pub const MAILBOXES: [&str; 17] = [
     "writer",
     "leader",
     "starts",
+    "pauses",
     "events",
     "board",
     "arm_port",
@@ -148,7 +158,11 @@ fn describe() {
         "Time that due work waited for its lane or the shared Lease."
     );
     describe_gauge!(POOLS, Unit::Count, "Pools by state.");
-    describe_gauge!(OLDEST, Unit::Seconds, "Age of the oldest change that waits; 0 when none does.");
+    describe_gauge!(
+        OLDEST,
+        Unit::Seconds,
+        "Age of the oldest change that waits to be written; 0 when none does."
+    );
     describe_counter!(ATTEMPTS, Unit::Count, "Attempts by how they ended.");
     describe_histogram!(
         PROGRAMMING,
@@ -162,7 +176,7 @@ fn describe() {
         Unit::Count,
         "Writes that ARM reported as done and that were not there afterwards."
     );
-    describe_gauge!(HELD, Unit::Count, "Pools with a removal held back, by reason.");
+    describe_guards();
     describe_gauge!(NOT_MANAGEABLE, Unit::Count, "Pools whose membership is not written, by reason.");
     describe_gauge!(LANES_BUSY, Unit::Count, "Load balancers with a write under way.");
     describe_gauge!(LANES_WAITING, Unit::Count, "Pools that are due and not granted.");
@@ -183,18 +197,48 @@ fn describe() {
     );
     describe_counter!(RELISTS, Unit::Count, "Lists made again, by reason.");
     describe_counter!(EVENTS, Unit::Count, "Kubernetes events by result.");
+    describe_leadership();
+    describe_counter!(FIGHTS, Unit::Count, "Foreign additions undone for the third time or more.");
+    describe_gauge!(BLOCKED, Unit::Count, "Load balancers that are blocked after failures, or 1 for all.");
+    describe_gauge!(MAILBOX, Unit::Count, "Messages that wait for an actor for longer than a moment.");
+    describe_counter!(UNMATCHED, Unit::Count, "Answers that nobody waited for.");
+}
+
+/// Says what the metrics of leadership, of the shared Lease and of what people wish are.
+fn describe_leadership() {
     describe_histogram!(LEASE_HELD, Unit::Seconds, "How long the shared Lease was held each time.");
     describe_counter!(
         LOCK_FAILURES,
         Unit::Count,
         "Lock failures of the cloud-controller-manager during our holds."
     );
+    describe_roles();
+}
+
+/// Says what the metrics of leadership, the mode and the pauses are.
+fn describe_roles() {
     describe_gauge!(LEADING, "Whether this process leads: 1 or 0.");
     describe_gauge!(PASSIVE, "Whether this process stays out of the election after too many starts: 1 or 0.");
-    describe_counter!(FIGHTS, Unit::Count, "Foreign additions undone for the third time or more.");
-    describe_gauge!(BLOCKED, Unit::Count, "Load balancers that are blocked after failures, or 1 for all.");
-    describe_gauge!(MAILBOX, Unit::Count, "Messages that wait for an actor for longer than a moment.");
-    describe_counter!(UNMATCHED, Unit::Count, "Answers that nobody waited for.");
+    describe_gauge!(MODE, "The configured mode: 1 for the one that is set, 0 for the others.");
+    describe_gauge!(PAUSES, Unit::Count, "Pauses that people have made, by what they are of.");
+    describe_gauge!(PAUSES_UNREADABLE, Unit::Count, "Notes of pauses that cannot be read.");
+    describe_gauge!(PAUSES_FRESH, Unit::Count, "1 while the pauses can be read.");
+    describe_gauge!(TERM_WAITS, Unit::Count, "1 while a term of leadership waits for the pauses to be read.");
+}
+
+/// Says what the metrics of the guards are.
+fn describe_guards() {
+    describe_gauge!(HELD, Unit::Count, "Pools with a removal held back, by reason.");
+    describe_gauge!(
+        WOULD_HOLD,
+        Unit::Count,
+        "Pools with a removal that guards would hold back and only observe, by reason."
+    );
+    describe_gauge!(
+        REMOVALS_STOPPED,
+        "Whether all removals are held back, for too many pools would lose most members: 1 or 0."
+    );
+    describe_counter!(SECOND_READS, Unit::Count, "Times that what is in doubt was read once more.");
 }
 
 /// Sets the age of the oldest change that waits, as of the moment at which the metrics are asked for.
@@ -256,8 +300,12 @@ impl Recorder {
         }
         self.record(Sample::Leading(false));
         self.record(Sample::Passive(false));
+        self.record(Sample::RemovalBreaker(false));
+        self.wishes(None, false, [0, 0, 0]);
+        gauge!(PAUSES_FRESH).set(0.0);
+        gauge!(TERM_WAITS).set(0.0);
         self.record(Sample::Blocked { scopes: 0 });
-        for counted in [DRIFT, LOST, FIGHTS, LOCK_FAILURES, UNMATCHED] {
+        for counted in [DRIFT, LOST, FIGHTS, LOCK_FAILURES, SECOND_READS, UNMATCHED] {
             counter!(counted).absolute(0);
         }
         for result in ["posted", "withheld", "dropped"] {
@@ -285,6 +333,11 @@ impl Recorder {
             Sample::Drift => counter!(DRIFT).increment(1),
             Sample::LostWrite => counter!(LOST).increment(1),
             Sample::Held { reason, pools } => gauge!(HELD, "reason" => reason.as_str()).set(as_f64(pools)),
+            Sample::WouldHold { reason, pools } => {
+                gauge!(WOULD_HOLD, "reason" => reason.as_str()).set(as_f64(pools));
+            }
+            Sample::RemovalBreaker(stopped) => gauge!(REMOVALS_STOPPED).set(flag(stopped)),
+            Sample::SecondRead => counter!(SECOND_READS).increment(1),
             Sample::NotManageable { reason, pools } => {
                 gauge!(NOT_MANAGEABLE, "reason" => reason.0).set(as_f64(pools));
             }
@@ -294,6 +347,11 @@ impl Recorder {
             Sample::ForeignLockFailures(count) => counter!(LOCK_FAILURES).increment(count),
             Sample::Leading(leading) => gauge!(LEADING).set(flag(leading)),
             Sample::Passive(passive) => gauge!(PASSIVE).set(flag(passive)),
+            Sample::Wishes { mode, everything, pools, services, unreadable, fresh, term_waits } => {
+                self.wishes(Some(mode), everything, [pools, services, unreadable]);
+                gauge!(PAUSES_FRESH).set(flag(fresh));
+                gauge!(TERM_WAITS).set(flag(term_waits));
+            }
             Sample::Fight => counter!(FIGHTS).increment(1),
             Sample::Blocked { scopes } => gauge!(BLOCKED).set(as_f64(scopes)),
             Sample::Lanes { busy, waiting } => {
@@ -321,6 +379,17 @@ impl Recorder {
             Sample::EventWithheld => counter!(EVENTS, "result" => "withheld").increment(1),
             Sample::UnmatchedAnswer => counter!(UNMATCHED).increment(1),
         }
+    }
+
+    /// What people wish: paused pools, paused Services, notes that cannot be read.
+    fn wishes(&self, set: Option<Mode>, everything: bool, [pools, services, unreadable]: [u64; 3]) {
+        for mode in Mode::ALL {
+            gauge!(MODE, "mode" => mode.as_str()).set(flag(Some(mode) == set));
+        }
+        gauge!(PAUSES, "scope" => "everything").set(flag(everything));
+        gauge!(PAUSES, "scope" => "pool").set(as_f64(pools));
+        gauge!(PAUSES, "scope" => "service").set(as_f64(services));
+        gauge!(PAUSES_UNREADABLE).set(as_f64(unreadable));
     }
 
     fn attempt(&self, took: Duration, failed: bool) {

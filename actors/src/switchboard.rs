@@ -29,6 +29,8 @@ pub enum End {
     Leader,
     /// The keeper of the notes of starts.
     Starts,
+    /// The keeper of pauses.
+    Pauses,
     /// The event emitter.
     Events,
     /// The board.
@@ -54,6 +56,7 @@ impl From<&Address> for End {
             Address::Writer => End::Writer,
             Address::Leader => End::Leader,
             Address::Starts => End::Starts,
+            Address::Pauses => End::Pauses,
             Address::Events => End::Events,
             Address::Board => End::Board,
             Address::ArmPort => End::ArmPort,
@@ -83,6 +86,8 @@ pub struct Switchboard {
     pub leader: Recipient<Deliver>,
     /// The keeper of the notes of starts.
     pub starts: Recipient<Deliver>,
+    /// The keeper of pauses.
+    pub pauses: Recipient<Deliver>,
     /// The event emitter.
     pub events: Recipient<Deliver>,
     /// The board.
@@ -112,6 +117,7 @@ impl Switchboard {
             End::Writer => &self.writer,
             End::Leader => &self.leader,
             End::Starts => &self.starts,
+            End::Pauses => &self.pauses,
             End::Events => &self.events,
             End::Board => &self.board,
             End::ArmPort => &self.arm,

@@ -1,26 +1,32 @@
 //! The cloud configuration (C1): the cloud-controller-manager's own file, as much of it as this product uses, with the
 //! meaning that program gives it. Foreign keys are ignored; wrong values of keys that are read are problems.
 
+use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::time::Duration;
 
 use url::Url;
 
 mod balancers;
 mod endpoint;
+mod environment;
 mod fields;
 mod file;
+mod merge;
 mod reader;
 mod shown;
 
 pub use balancers::BalancerConfiguration;
 pub use endpoint::{Cloud, Login, is_loopback};
+pub use merge::CloudConfigType;
 
 pub(crate) use endpoint::parse_address;
 pub(crate) use file::CloudFile;
 pub(crate) use reader::is_segment;
 
-use crate::document::{self, Content};
+use crate::document::{self, Content, Entry};
 use crate::problem::{Place, Problem, WHOLE_FILE, Warning};
+use crate::source::{CloudSource, Source};
 use file::RateLimitFile;
 use reader::Reader;
 
@@ -74,6 +80,9 @@ pub struct CloudConfig {
     subscription_id: String,
     resource_group: String,
     arm_endpoint: Url,
+    login: Login,
+    /// The keys that a Secret has set, in lower case, with their paths.
+    from_secret: BTreeSet<String>,
     cloud: Cloud,
     sku: LoadBalancerSku,
     pool_members: PoolMembers,
@@ -85,20 +94,31 @@ pub struct CloudConfig {
 impl CloudConfig {
     /// Reads the file from JSON or YAML bytes; `source_name` is how problems call it. All problems come at once.
     pub fn parse(bytes: &[u8], source_name: &str) -> Result<(Self, Vec<Warning>), Vec<Problem>> {
-        let root = document::parse(source_name, bytes).map_err(|problem| vec![*problem])?;
-        let whole_file = |found: String| Problem {
-            place: Place::File(source_name.to_owned()),
-            field: WHOLE_FILE.to_owned(),
-            found,
-            expected: "a map with the cloud-controller-manager's keys".to_owned(),
-            remedy: "name the file that the cloud-controller-manager reads (azure.json)".to_owned(),
+        Self::read(&Source::new(source_name, bytes).into())
+    }
+
+    /// Reads file, Secret, or both, as `cloudConfigType` of the file says. All problems come at once.
+    pub fn read(source: &CloudSource) -> Result<(Self, Vec<Warning>), Vec<Problem>> {
+        let CloudSource { file, secret, environment } = source;
+        let environment = environment.as_ref();
+        let Some(secret) = secret else {
+            return Reader::new(file.name(), &entries(file)?, environment).read();
         };
-        match root.as_ref().map(|node| (node, &node.content)) {
-            Some((_, Content::Map(entries))) => Reader::new(source_name, entries).read(),
-            Some((node, Content::Scalar { .. } | Content::List(_))) => {
-                Err(vec![whole_file(node.describe_hidden())])
+        if file.content().is_none() {
+            let entries = merge::overlay(&[], &entries(secret)?, &Arc::from(secret.name()));
+            return Reader::new(secret.name(), &entries, environment).with_secret().read();
+        }
+        let own = entries(file)?;
+        match CloudConfigType::of(&own) {
+            CloudConfigType::File => Reader::new(file.name(), &own, environment).with_secret().read(),
+            CloudConfigType::Secret => {
+                let entries = merge::overlay(&[], &entries(secret)?, &Arc::from(secret.name()));
+                Reader::new(secret.name(), &entries, environment).with_secret().read()
             }
-            None => Err(vec![whole_file("nothing".to_owned())]),
+            CloudConfigType::Merge => {
+                let entries = merge::overlay(&own, &entries(secret)?, &Arc::from(secret.name()));
+                Reader::new(file.name(), &entries, environment).with_secret().read()
+            }
         }
     }
 
@@ -114,7 +134,7 @@ impl CloudConfig {
 
     /// Where tokens for the ARM endpoint come from.
     pub fn login(&self) -> Login {
-        endpoint::login_of(&self.arm_endpoint)
+        self.login.clone()
     }
 
     /// The tenant that credentials belong to.
@@ -273,6 +293,41 @@ impl CloudConfig {
     /// The keys as written.
     pub(crate) fn file(&self) -> &CloudFile {
         &self.file
+    }
+}
+
+/// The keys of one document.
+fn entries(source: &Source) -> Result<Vec<Entry>, Vec<Problem>> {
+    let whole_file = |found: String, remedy: &str| {
+        vec![Problem {
+            place: Place::File(source.name().to_owned()),
+            field: WHOLE_FILE.to_owned(),
+            found,
+            expected: "a map with the cloud-controller-manager's keys".to_owned(),
+            remedy: remedy.to_owned(),
+        }]
+    };
+    let remedy = "name the file that the cloud-controller-manager reads (azure.json)";
+    let Some(bytes) = source.content() else {
+        return Err(vec![Problem {
+            expected: "the cloud-controller-manager's configuration".to_owned(),
+            ..whole_file("nothing".to_owned(), "give the file with --cloud-config").remove(0)
+        }]);
+    };
+    let root = document::parse(source.name(), bytes).map_err(|problem| vec![*problem])?;
+    match root.map(|node| (node.describe_hidden(), node.content)) {
+        Some((_, Content::Map(entries))) => Ok(entries),
+        Some((found, Content::Scalar { .. } | Content::List(_))) => Err(whole_file(found, remedy)),
+        None => Err(whole_file("nothing".to_owned(), remedy)),
+    }
+}
+
+/// Whether a Secret would count beside this file: it would not where the file says `cloudConfigType: file`. A file
+/// that cannot be read is told of later.
+pub fn secret_counts(file: &Source) -> bool {
+    match entries(file).map(|entries| CloudConfigType::of(&entries)) {
+        Ok(CloudConfigType::File) => false,
+        Ok(CloudConfigType::Secret | CloudConfigType::Merge) | Err(_) => true,
     }
 }
 

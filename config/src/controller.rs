@@ -13,7 +13,9 @@ mod setting;
 
 pub use key::{DefaultValue, Key, Section, environment_name};
 pub use reference::reference;
-pub use setting::{Compatibility, IdentityMode, LogFormat, LogLevel, MembersAdd, ObjectName};
+pub use setting::{
+    Compatibility, Fraction, GuardsMode, IdentityMode, LogFormat, LogLevel, MembersAdd, Mode, ObjectName,
+};
 
 pub(crate) use compatibility::{Departure, imitate};
 pub(crate) use reader::{MAX_RETRY_INTERVAL, Reader};
@@ -111,8 +113,13 @@ settings! {
         /// backend pools, which are never written, and the load balancer where there is only one.
         cluster_name: String = "clusterName", 80, Fixed("kubernetes"), since "0.1.0";
         /// How to sign in at ARM: as the cloud configuration and the environment say (auto), not at all (anonymous,
-        /// only to a loopback endpoint), or with the projected service account token (workloadIdentity).
+        /// only to a loopback endpoint), or in one way whatever they say: with the projected service account token
+        /// (workloadIdentity), as the virtual machine's managed identity (managedIdentity), or as an application with
+        /// its secret (clientSecret) or certificate (clientCertificate).
         identity: IdentityMode = "identity", AnyValue, Fixed("auto"), since "0.1.0";
+        /// How much the service may do: nothing but look (observe), everything but removing members (add-only), or all
+        /// (enforce).
+        mode: Mode = "mode", AnyValue, Fixed("enforce"), since "0.1.0";
         /// Whose times and precautions hold where a key below is not set: this service's own (default), or, as far as it
         /// has words for them, those of the cloud-controller-manager's updater (upstream).
         compatibility: Compatibility = "compatibility", AnyValue, Fixed("default"), since "0.1.0";
@@ -154,7 +161,13 @@ settings! {
     }
     /// Protection against sources that lose data.
     guards: Guards = "guards" {
-        /// How long the source has to say that a Service has no endpoints before its last member is removed.
+        /// Whether removals that may come from a broken source are held back (enforce), only shown and told (observe), or
+        /// not judged (off).
+        mode: GuardsMode = "mode", AnyValue, Fixed("enforce"), since "0.1.0";
+        /// The part of a pool of 3 or more members that may go with a new list before that is read a second time.
+        max_removal_fraction: Fraction = "maxRemovalFraction", AnyValue, Fixed("0.5"), since "0.1.0";
+        /// How long the source has to say that a Service has no endpoints before its last member is removed; not asked
+        /// for where mode is off, except with compatibility: upstream.
         empty_confirm: Duration = "emptyConfirm", secs(0)..=secs(3_600), Fixed("60s"), since "0.1.0";
     }
     /// Writing to Azure.

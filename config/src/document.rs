@@ -3,6 +3,8 @@
 //! Plain scalars are not guessed into types here (`y` stays `y`); that is the readers' business.
 //! Error texts never quote the input, which may hold secrets.
 
+use std::sync::Arc;
+
 use serde_saphyr::budget::{EnforcingPolicy, check_yaml_budget};
 use serde_saphyr::granit_parser::{ErrorKind, Event, Parser, ScalarStyle, ScanError, Tag};
 
@@ -41,6 +43,8 @@ pub(crate) enum Content {
 pub(crate) struct Entry {
     pub(crate) key: String,
     pub(crate) line: usize,
+    /// The document it comes from, when that is another than the one it was laid into.
+    pub(crate) document: Option<Arc<str>>,
     pub(crate) value: Node,
 }
 
@@ -66,7 +70,7 @@ impl Node {
         }
     }
 
-    /// Whether the value is null, which both files read as absent.
+    /// Whether the value is null.
     pub(crate) fn is_null(&self) -> bool {
         matches!(&self.content, Content::Scalar { text, plain: true } if is_null(text))
     }
@@ -282,7 +286,7 @@ impl Builder {
             None => self.root = Some(node),
             Some(Open::List { items, .. }) => items.push(node),
             Some(Open::Map { entries, key, .. }) => match key.take() {
-                Some((key, line)) => entries.push(Entry { key, line, value: node }),
+                Some((key, line)) => entries.push(Entry { key, line, document: None, value: node }),
                 None => match node.content {
                     Content::Scalar { text, .. } => *key = Some((text, node.line)),
                     Content::List(_) | Content::Map(_) => return Err(Refusal::ComplexKey),

@@ -5,7 +5,6 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use secrecy::SecretString;
-use url::Url;
 
 use crate::cloud::{CloudConfig, Login, is_loopback, is_segment, parse_address};
 use crate::controller::IdentityMode;
@@ -94,15 +93,25 @@ pub(crate) fn decide(
 ) -> Decision {
     let place = match mode {
         IdentityMode::Anonymous => mode_place.clone(),
-        IdentityMode::WorkloadIdentity | IdentityMode::Auto => Place::File(cloud_file.to_owned()),
+        IdentityMode::WorkloadIdentity
+        | IdentityMode::ManagedIdentity
+        | IdentityMode::ClientSecret
+        | IdentityMode::ClientCertificate
+        | IdentityMode::Auto => Place::File(cloud_file.to_owned()),
     };
     let mut chooser = Chooser { cloud, env, place, problems: Vec::new(), effective: Vec::new() };
     let login = chooser.login();
     let identity = match mode {
         IdentityMode::Anonymous => chooser.anonymous(),
         IdentityMode::WorkloadIdentity => chooser.workload_identity(),
+        IdentityMode::ManagedIdentity => chooser.managed_identity(),
+        IdentityMode::ClientSecret => chooser.client_secret(),
+        IdentityMode::ClientCertificate => chooser.client_certificate(),
         IdentityMode::Auto => chooser.auto(),
     };
+    let identity = chooser.in_the_tenant_of_the_network(identity);
+    chooser.check_identity_system(&identity);
+    chooser.check_encryption(&identity, &login);
     let Chooser { problems, effective, .. } = chooser;
     Decision { identity, login, problems, effective }
 }
@@ -126,27 +135,103 @@ impl Chooser<'_> {
         if file.use_managed_identity_extension == Some(true) {
             return self.managed_identity();
         }
-        let secret_from_env = self.variable("AZURE_CLIENT_SECRET").map(SecretString::from);
-        let origin = origin_of(secret_from_env.is_some(), "AZURE_CLIENT_SECRET");
-        if let Some(secret) = secret_from_env.or_else(|| file.aad_client_secret.clone()) {
-            self.show("clientSecret", Value::Secret, origin);
-            let (tenant_id, client_id) = (self.tenant_id(), self.client_id());
-            return Identity::ClientSecret { tenant_id, client_id, secret };
+        if file.aad_client_secret.is_some() || self.variable("AZURE_CLIENT_SECRET").is_some() {
+            return self.client_secret();
         }
-        if let Some(path) = file.aad_client_cert_path.clone() {
-            self.show("clientCertificate", Value::Text(path.clone()), Origin::File);
-            let (tenant_id, client_id) = (self.tenant_id(), self.client_id());
-            let password = file.aad_client_cert_password.clone();
-            return Identity::ClientCertificate { tenant_id, client_id, path: path.into(), password };
+        if file.aad_client_cert_path.is_some() {
+            return self.client_certificate();
         }
         let found = match &file.aad_msi_data_plane_identity_path {
             Some(_) => "aadMSIDataPlaneIdentityPath, which this service does not know",
             None => "no credentials in the cloud configuration and the environment",
         };
-        let remedy = "set useFederatedWorkloadIdentityExtension, aadClientId and aadFederatedTokenFile in the cloud \
-                      configuration; this version uses workload identity alone";
+        let remedy = "set useFederatedWorkloadIdentityExtension, useManagedIdentityExtension, or aadClientId with \
+                      aadClientSecret or aadClientCertPath";
         self.refuse("identity", found, Mismatch::new("a way to sign in at ARM", remedy));
         Identity::Anonymous
+    }
+
+    fn client_secret(&mut self) -> Identity {
+        let from_env = self.variable("AZURE_CLIENT_SECRET").map(SecretString::from);
+        let origin = self.origin_of(from_env.is_some(), "AZURE_CLIENT_SECRET", "aadClientSecret");
+        let secret = from_env.or_else(|| self.cloud.file().aad_client_secret.clone());
+        if secret.is_some() {
+            self.show("clientSecret", Value::Secret, origin);
+        } else {
+            let remedy = "set AZURE_CLIENT_SECRET or aadClientSecret, or write another identity";
+            self.refuse("aadClientSecret", "nothing", Mismatch::new("the application's secret", remedy));
+        }
+        let (tenant_id, client_id) = (self.tenant_id(), self.client_id());
+        Identity::ClientSecret { tenant_id, client_id, secret: secret.unwrap_or_default() }
+    }
+
+    fn client_certificate(&mut self) -> Identity {
+        let path = self.cloud.file().aad_client_cert_path.clone();
+        match &path {
+            Some(path) => {
+                let origin = self.origin_of(false, "", "aadClientCertPath");
+                self.show("clientCertificate", Value::Text(path.clone()), origin);
+            }
+            None => {
+                let remedy = "set aadClientCertPath to a PKCS#12 or PEM file, or write another identity";
+                let mismatch = Mismatch::new("the path of certificate and key", remedy);
+                self.refuse("aadClientCertPath", "nothing", mismatch);
+            }
+        }
+        let password = self.cloud.file().aad_client_cert_password.clone();
+        if password.is_some() {
+            let origin = self.origin_of(false, "", "aadClientCertPassword");
+            self.show("clientCertificatePassword", Value::Secret, origin);
+        }
+        let (tenant_id, client_id) = (self.tenant_id(), self.client_id());
+        Identity::ClientCertificate { tenant_id, client_id, path: path.unwrap_or_default().into(), password }
+    }
+
+    /// Load balancers in another tenant: upstream signs in there with the same application and its secret or
+    /// certificate. A managed identity takes its token there from a key vault, which this service does not.
+    fn in_the_tenant_of_the_network(&mut self, mut identity: Identity) -> Identity {
+        let key = "networkResourceTenantID";
+        let Some(network) = self.cloud.file().network_resource_tenant_id.clone() else { return identity };
+        let (name, same) = (identity.name(), |own: &str| network.eq_ignore_ascii_case(own));
+        let own = match &mut identity {
+            Identity::Anonymous => return identity,
+            Identity::ClientSecret { tenant_id, .. } | Identity::ClientCertificate { tenant_id, .. } => {
+                if !same(tenant_id) {
+                    self.effective.retain(|entry| entry.path != "tenantId");
+                    let origin = self.origin_of(false, "", key);
+                    self.show("tenantId", Value::Text(network.clone()), origin);
+                    self.check_tenant(&Origin::File, key, &network);
+                    *tenant_id = network;
+                }
+                return identity;
+            }
+            Identity::WorkloadIdentity { tenant_id, .. } => tenant_id.as_str(),
+            Identity::Managed(_) => self.cloud.tenant_id(),
+        };
+        if !same(own) {
+            let found = format!("{} with the identity {name}", quoted(&network));
+            let remedy =
+                "sign in with aadClientId and aadClientSecret or aadClientCertPath, or remove the key";
+            let expected =
+                "the tenant of the identity, for only a client secret or certificate works in another";
+            self.refuse(key, &found, Mismatch::new(expected, remedy));
+        }
+        identity
+    }
+
+    /// AD FS has other token requests than Entra ID.
+    fn check_identity_system(&mut self, identity: &Identity) {
+        let asks = match identity {
+            Identity::Anonymous | Identity::Managed(_) => false,
+            Identity::WorkloadIdentity { .. }
+            | Identity::ClientSecret { .. }
+            | Identity::ClientCertificate { .. } => true,
+        };
+        let system = self.cloud.file().identity_system.clone().unwrap_or_default();
+        if asks && system.eq_ignore_ascii_case("adfs") {
+            let remedy = "use a managed identity, or an Azure Stack that is connected to Entra ID";
+            self.refuse("identitySystem", &quoted(&system), Mismatch::new("azure_ad", remedy));
+        }
     }
 
     fn anonymous(&mut self) -> Identity {
@@ -162,7 +247,8 @@ impl Chooser<'_> {
 
     fn workload_identity(&mut self) -> Identity {
         let from_env = self.variable("AZURE_FEDERATED_TOKEN_FILE");
-        let origin = origin_of(from_env.is_some(), "AZURE_FEDERATED_TOKEN_FILE");
+        let origin =
+            self.origin_of(from_env.is_some(), "AZURE_FEDERATED_TOKEN_FILE", "aadFederatedTokenFile");
         let token_file = from_env.or_else(|| self.cloud.file().aad_federated_token_file.clone());
         match &token_file {
             Some(path) => self.show("tokenFile", Value::Text(path.clone()), origin),
@@ -179,7 +265,10 @@ impl Chooser<'_> {
 
     fn managed_identity(&mut self) -> Identity {
         let id = self.cloud.file().user_assigned_identity_id.clone();
-        let origin = if id.is_some() { Origin::File } else { Origin::Default };
+        let origin = match &id {
+            Some(_) => self.origin_of(false, "", "userAssignedIdentityID"),
+            None => Origin::Default,
+        };
         let shown = id.clone().map_or(Value::Absent, Value::Text);
         self.show("userAssignedIdentityID", shown, origin);
         Identity::Managed(match id {
@@ -193,24 +282,64 @@ impl Chooser<'_> {
 
     fn tenant_id(&mut self) -> String {
         let from_env = self.variable("AZURE_TENANT_ID");
-        let origin = origin_of(from_env.is_some(), "AZURE_TENANT_ID");
+        let origin = self.origin_of(from_env.is_some(), "AZURE_TENANT_ID", "tenantId");
         let tenant = from_env.unwrap_or_else(|| self.cloud.tenant_id().to_owned());
-        if !is_segment(&tenant) {
-            self.problems.push(Problem {
-                place: Place::Environment("AZURE_TENANT_ID".to_owned()),
-                field: "AZURE_TENANT_ID".to_owned(),
-                found: quoted(&tenant),
-                expected: "a tenant's id or domain".to_owned(),
-                remedy: "write the bare id, not an address".to_owned(),
-            });
-        }
+        self.check_tenant(&origin, "tenantId", &tenant);
         self.show("tenantId", Value::Text(tenant.clone()), origin);
         tenant
     }
 
+    /// Neither secrets nor tokens go by plain http, not even to this machine: the client refuses to send them.
+    fn check_encryption(&mut self, identity: &Identity, login: &Login) {
+        let (sends_token, asks_authority) = match identity {
+            Identity::Anonymous => (false, false),
+            Identity::Managed(_) => (true, false),
+            Identity::WorkloadIdentity { .. }
+            | Identity::ClientSecret { .. }
+            | Identity::ClientCertificate { .. } => (true, true),
+        };
+        let endpoint = self.cloud.arm_endpoint();
+        if sends_token && endpoint.scheme() != "https" {
+            let found = quoted(endpoint.as_str());
+            let remedy = "use https, or, for a simulation, write identity: anonymous into controller.yaml";
+            let expected = format!("https, because the identity {} sends tokens there", identity.name());
+            self.refuse("resourceManagerEndpoint", &found, Mismatch::new(expected, remedy));
+        }
+        let authority = match login {
+            Login::Known { authority_host, .. } => Some(authority_host),
+            Login::Metadata { authority_host, .. } => authority_host.as_ref(),
+        };
+        if let Some(host) = authority.filter(|host| asks_authority && host.scheme() != "https") {
+            let found = quoted(host.as_str());
+            let mismatch = Mismatch::new("an absolute https address", "use https");
+            self.refuse("AZURE_AUTHORITY_HOST", &found, mismatch);
+        }
+    }
+
+    /// A tenant stands in the address that tokens are asked from.
+    fn check_tenant(&mut self, origin: &Origin, key: &str, tenant: &str) {
+        let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-');
+        if is_segment(tenant) && tenant.chars().all(fits) {
+            return;
+        }
+        let (place, field) = match origin {
+            Origin::Environment(name) => (Place::Environment(name.clone()), name.as_str()),
+            Origin::File | Origin::Secret | Origin::Default | Origin::Compatibility => {
+                (self.place.clone(), key)
+            }
+        };
+        self.problems.push(Problem {
+            place,
+            field: field.to_owned(),
+            found: quoted(tenant),
+            expected: "a tenant's id or domain".to_owned(),
+            remedy: "write the bare id, not an address".to_owned(),
+        });
+    }
+
     fn client_id(&mut self) -> String {
         let from_env = self.variable("AZURE_CLIENT_ID");
-        let origin = origin_of(from_env.is_some(), "AZURE_CLIENT_ID");
+        let origin = self.origin_of(from_env.is_some(), "AZURE_CLIENT_ID", "aadClientId");
         match from_env.or_else(|| self.cloud.file().aad_client_id.clone()) {
             Some(client) => {
                 self.show("clientId", Value::Text(client.clone()), origin);
@@ -239,7 +368,7 @@ impl Chooser<'_> {
                     Value::Text(host.to_string()),
                     Origin::Environment(name.to_owned()),
                 );
-                with_authority(login, host)
+                login.with_authority(host)
             }
             Err(mismatch) => {
                 let Mismatch { found, expected, remedy } = mismatch;
@@ -255,6 +384,11 @@ impl Chooser<'_> {
         }
     }
 
+    /// Where a value came from: this variable, or this key of the cloud configuration.
+    fn origin_of(&self, from_env: bool, name: &str, key: &str) -> Origin {
+        if from_env { Origin::Environment(name.to_owned()) } else { self.cloud.origin(key, true) }
+    }
+
     /// An environment variable that is set and not empty.
     fn variable(&self, name: &str) -> Option<String> {
         self.env.get(name).filter(|value| !value.is_empty()).cloned()
@@ -268,19 +402,5 @@ impl Chooser<'_> {
         let Mismatch { found: _, expected, remedy } = mismatch;
         let (place, field, found) = (self.place.clone(), field.to_owned(), found.to_owned());
         self.problems.push(Problem { place, field, found, expected, remedy });
-    }
-}
-
-fn origin_of(from_env: bool, name: &str) -> Origin {
-    if from_env { Origin::Environment(name.to_owned()) } else { Origin::File }
-}
-
-/// A metadata document names its own authority; an explicit one wins when it is asked.
-fn with_authority(login: Login, host: Url) -> Login {
-    match login {
-        Login::Known { authority_host: _, audience } => Login::Known { authority_host: host, audience },
-        Login::Metadata { document, authority_host: _ } => {
-            Login::Metadata { document, authority_host: Some(host) }
-        }
     }
 }

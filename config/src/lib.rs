@@ -16,18 +16,19 @@ mod source;
 mod value;
 
 pub use cloud::{
-    BalancerConfiguration, Cloud, CloudConfig, DEFAULT_CLIENT_RETRIES, DEFAULT_MAX_RETRIES,
+    BalancerConfiguration, Cloud, CloudConfig, CloudConfigType, DEFAULT_CLIENT_RETRIES, DEFAULT_MAX_RETRIES,
     DEFAULT_UPDATE_INTERVAL, LoadBalancerSku, Login, MIN_READS_PER_SECOND, PoolMembers, RateLimit,
-    is_loopback,
+    is_loopback, secret_counts,
 };
 pub use controller::{
-    Batching, Budget, Client, Compatibility, ControllerConfig, DefaultValue, Discovery, Guards, Http,
-    IdentityMode, KEYS, Key, LeaderElection, Lease, Log, LogFormat, LogLevel, Members, MembersAdd,
-    ObjectName, Resync, SECTIONS, Section, Services, Writer, environment_name, reference,
+    Batching, Budget, Client, Compatibility, ControllerConfig, DefaultValue, Discovery, Fraction, Guards,
+    GuardsMode, Http, IdentityMode, KEYS, Key, LeaderElection, Lease, Log, LogFormat, LogLevel, Members,
+    MembersAdd, Mode, ObjectName, Resync, SECTIONS, Section, Services, Writer, environment_name, reference,
 };
 pub use identity::{Identity, ManagedIdentity};
 pub use load::{Config, Loaded};
 pub use problem::{Place, Problem, Report, WHOLE_FILE, Warning};
+pub use secrecy::{ExposeSecret, SecretString};
 pub use selector::{LabelSelector, Requirement};
-pub use source::{MAX_FILE_BYTES, Source, read};
+pub use source::{CloudSource, MAX_FILE_BYTES, Source, read};
 pub use value::{EffectiveValue, Origin, REDACTED, Value};

@@ -7,8 +7,8 @@ use crate::controller::{self, ControllerConfig, Departure, MAX_RETRY_INTERVAL, R
 use crate::document;
 use crate::duration;
 use crate::identity::{self, Decision, Identity};
-use crate::problem::{Place, Problem, Report, WHOLE_FILE, Warning};
-use crate::source::Source;
+use crate::problem::{Place, Problem, Report, Warning};
+use crate::source::{CloudSource, Source};
 use crate::value::{EffectiveValue, Origin, Show, render_section};
 
 /// A valid configuration.
@@ -46,8 +46,13 @@ struct Effective {
 impl Config {
     /// Reads both files with the environment's overrides. Reports the problems of both files at once; what needs both
     /// to be valid is checked when they are.
-    pub fn load(cloud: Source, controller: Source, env: &BTreeMap<String, String>) -> Result<Loaded, Report> {
-        let (cloud_config, mut warnings, mut problems) = match read_cloud(&cloud) {
+    pub fn load(
+        cloud: impl Into<CloudSource>,
+        controller: Source,
+        env: &BTreeMap<String, String>,
+    ) -> Result<Loaded, Report> {
+        let cloud = cloud.into();
+        let (cloud_config, mut warnings, mut problems) = match CloudConfig::read(&cloud) {
             Ok((config, warnings)) => (Some(config), warnings, Vec::new()),
             Err(problems) => (None, Vec::new(), problems),
         };
@@ -75,7 +80,7 @@ impl Config {
             (Some(report), _, _) => Err(report),
             (None, Some(cloud_config), Some(decision)) => {
                 let effective = Effective {
-                    cloud_source: cloud.name().to_owned(),
+                    cloud_source: cloud.names(),
                     controller_source: controller.name().to_owned(),
                     cloud: cloud_config.effective(),
                     controller: values,
@@ -124,19 +129,6 @@ impl Config {
     /// What signing in uses.
     pub fn effective_identity(&self) -> &[EffectiveValue] {
         &self.effective.identity
-    }
-}
-
-fn read_cloud(source: &Source) -> Result<(CloudConfig, Vec<Warning>), Vec<Problem>> {
-    match source.content() {
-        Some(bytes) => CloudConfig::parse(bytes, source.name()),
-        None => Err(vec![Problem {
-            place: Place::File(source.name().to_owned()),
-            field: WHOLE_FILE.to_owned(),
-            found: "nothing".to_owned(),
-            expected: "the cloud-controller-manager's configuration".to_owned(),
-            remedy: "give the file with --cloud-config".to_owned(),
-        }]),
     }
 }
 
@@ -246,7 +238,9 @@ impl Checks<'_> {
     fn place(&self, path: &str) -> Place {
         match self.origin(path) {
             Origin::Environment(name) => Place::Environment(name),
-            Origin::File | Origin::Default | Origin::Compatibility => Place::File(self.file.to_owned()),
+            Origin::File | Origin::Secret | Origin::Default | Origin::Compatibility => {
+                Place::File(self.file.to_owned())
+            }
         }
     }
 }

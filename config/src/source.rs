@@ -47,6 +47,58 @@ impl fmt::Debug for Source {
     }
 }
 
+/// Where the cloud configuration's bytes come from: a file, a Secret, or both, and the addresses of an Azure Stack.
+#[derive(Clone, Debug)]
+pub struct CloudSource {
+    pub(crate) file: Source,
+    pub(crate) secret: Option<Source>,
+    pub(crate) environment: Option<Source>,
+}
+
+impl From<Source> for CloudSource {
+    /// A file alone.
+    fn from(file: Source) -> Self {
+        Self { file, secret: None, environment: None }
+    }
+}
+
+impl CloudSource {
+    /// With the content of a Secret; `cloudConfigType` of the file says what counts.
+    #[must_use]
+    pub fn with_secret(self, secret: Source) -> Self {
+        Self { secret: Some(secret), ..self }
+    }
+
+    /// With the file that `AZURE_ENVIRONMENT_FILEPATH` names; it counts for `cloud: AzureStackCloud` alone.
+    #[must_use]
+    pub fn with_environment(self, environment: Source) -> Self {
+        Self { environment: Some(environment), ..self }
+    }
+
+    /// The file.
+    pub fn file(&self) -> &Source {
+        &self.file
+    }
+
+    /// The name that problems of the whole configuration call it by: the file's, where there is one.
+    pub fn name(&self) -> &str {
+        match &self.secret {
+            Some(secret) if self.file.content().is_none() => secret.name(),
+            Some(_) | None => self.file.name(),
+        }
+    }
+
+    /// All names, for people.
+    pub(crate) fn names(&self) -> String {
+        match &self.secret {
+            Some(secret) if self.file.content().is_some() => {
+                format!("{} and {}", self.file.name(), secret.name())
+            }
+            Some(_) | None => self.name().to_owned(),
+        }
+    }
+}
+
 /// Reads a file that was named explicitly; a file that is not there is a problem.
 pub fn read(path: &Path) -> Result<Source, Report> {
     let name = path.display().to_string();

@@ -40,6 +40,8 @@ pub enum Origin {
     Compatibility,
     /// The configuration file.
     File,
+    /// The Secret that was laid over the cloud configuration's file, or stands in its place.
+    Secret,
     /// The named environment variable.
     Environment(String),
 }
@@ -50,6 +52,7 @@ impl Origin {
             Self::Default => "default".to_owned(),
             Self::Compatibility => "compatibility".to_owned(),
             Self::File => "file".to_owned(),
+            Self::Secret => "secret".to_owned(),
             Self::Environment(name) => format!("environment {name}"),
         }
     }

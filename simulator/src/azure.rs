@@ -6,7 +6,9 @@ use simulator_models::arm::{ArmModel, Method, Reply, Request};
 
 use crate::lanes::{Fate, Lanes, Write};
 use crate::ledger::{Ledger, PoolName};
+use crate::outages::Outages;
 use crate::owner::Model;
+use crate::story::Reach;
 use crate::truth::{self, Wanted};
 use crate::wire::Wire;
 
@@ -16,12 +18,20 @@ pub struct Azure {
     pub model: ArmModel,
     /// What the pools must hold, and since when they do.
     pub ledger: Ledger,
+    /// For how long pools had no serving member.
+    pub outages: Outages,
     /// The writes of each load balancer.
     pub lanes: Lanes,
     /// While set, every connection is cut.
     pub down: bool,
     /// What its listener records, and who decides about requests before the model does.
     pub wire: Wire,
+    /// Requests that met that.
+    pub(crate) cut: u64,
+    /// How many seconds its wall clock is ahead of ours.
+    pub(crate) ahead_s: i64,
+    /// What had been done before each thing that happened in the story.
+    pub(crate) reach: Reach,
     /// The last pool written on each load balancer, while its content may still be taken back.
     unsettled: BTreeMap<String, PoolName>,
 }
@@ -33,9 +43,13 @@ impl Azure {
         Self {
             model,
             ledger: Ledger::default(),
+            outages: Outages::default(),
             lanes: Lanes::default(),
             down: false,
+            cut: 0,
             wire: Wire::default(),
+            ahead_s: 0,
+            reach: Reach::default(),
             unsettled: BTreeMap::new(),
         }
     }
@@ -43,6 +57,7 @@ impl Azure {
     /// Answers one request; a write counts as there from the moment of its answer.
     pub fn handle(&mut self, request: &Request, now_us: u64) -> Reply {
         if self.down {
+            self.cut += 1;
             return Reply::Refused;
         }
         let reply = self.model.handle(request, now_us);
@@ -91,6 +106,7 @@ impl Azure {
     pub(crate) fn want(&mut self, wanted: Vec<(PoolName, Wanted)>, changed_us: u64) {
         for (pool, wanted) in wanted {
             let members = truth::members(&self.model, &pool.load_balancer, &pool.pool);
+            self.outages.look(&self.model, &pool, &wanted.required, changed_us);
             self.ledger.want(pool, wanted, &members, changed_us);
         }
     }
@@ -139,6 +155,9 @@ impl Azure {
     fn observe(&mut self, pool: &PoolName, at_us: u64) {
         let members = truth::members(&self.model, &pool.load_balancer, &pool.pool);
         self.ledger.observe(pool, &members, at_us);
+        if let Some(required) = self.ledger.required(pool) {
+            self.outages.look(&self.model, pool, required, at_us);
+        }
     }
 }
 

@@ -1,5 +1,7 @@
 //! What happens to the pods of a world, and when. The n-th change follows from the seed alone.
 
+use std::collections::BTreeMap;
+
 use crate::random::Random;
 use crate::world::{Phase, Pod, World};
 
@@ -11,6 +13,8 @@ const REPLACING: usize = 70;
 const BURST_CHANGES: u64 = 5;
 /// How often a Service changes while one of its pods is replaced.
 const STEPS_PER_POD: u64 = 3;
+/// How often a Service changes while all of its pods are replaced at once.
+const STEPS_OF_ALL: u64 = 4;
 /// How long a burst takes, in microseconds.
 const BURST_US: u64 = 1_000_000;
 
@@ -34,6 +38,14 @@ pub enum Pattern {
         /// From one step of a Service to its next, in microseconds.
         step_us: u64,
     },
+    /// Every Service is deployed anew with the strategy Recreate: the Services begin one after the other, evenly, and each
+    /// takes four steps: all pods terminate, all are gone, as many new ones start, they are ready.
+    Recreate {
+        /// Within which the Services begin, in microseconds.
+        within_us: u64,
+        /// From one step of a Service to its next, in microseconds.
+        step_us: u64,
+    },
     /// Nothing changes.
     Still,
 }
@@ -45,7 +57,7 @@ impl Pattern {
         match self {
             Self::Churn { duration_us, .. } => duration_us,
             Self::Burst => BURST_US,
-            Self::Rollout { within_us, .. } => within_us,
+            Self::Rollout { within_us, .. } | Self::Recreate { within_us, .. } => within_us,
             Self::Still => 0,
         }
     }
@@ -61,6 +73,9 @@ impl Pattern {
             Self::Rollout { within_us, step_us } => {
                 Self::Rollout { within_us: divided(within_us), step_us: divided(step_us) }
             }
+            Self::Recreate { within_us, step_us } => {
+                Self::Recreate { within_us: divided(within_us), step_us: divided(step_us) }
+            }
             Self::Burst | Self::Still => self,
         }
     }
@@ -73,8 +88,10 @@ pub struct Churn {
     random: Random,
     made: u64,
     rolling: Vec<usize>,
-    /// Of a rollout: when which Service takes its next step, in the order of time.
-    steps: Vec<(u64, usize)>,
+    /// Of a rollout: when which Service takes which of its steps, in the order of time.
+    steps: Vec<(u64, usize, u64)>,
+    /// How many pods a Service has had that has none for the moment.
+    coming: BTreeMap<usize, usize>,
 }
 
 /// One change: which slice of which Service is to be written.
@@ -91,7 +108,14 @@ impl Churn {
     #[must_use]
     pub fn new(pattern: Pattern, seed: u64) -> Self {
         // Not the stream that planned the world.
-        Self { pattern, random: Random::new(!seed), made: 0, rolling: Vec::new(), steps: Vec::new() }
+        Self {
+            pattern,
+            random: Random::new(!seed),
+            made: 0,
+            rolling: Vec::new(),
+            steps: Vec::new(),
+            coming: BTreeMap::new(),
+        }
     }
 
     /// The same, fit for a world; a rollout makes no change before that.
@@ -103,7 +127,19 @@ impl Churn {
                 let steps = world.services().iter().enumerate().flat_map(|(index, service)| {
                     let begin = even(within_us, index as u64, total);
                     let count = service.pods.len() as u64 * STEPS_PER_POD;
-                    (0..count).map(move |step| (begin.saturating_add(step * step_us), index))
+                    (0..count).map(move |step| (begin.saturating_add(step * step_us), index, step))
+                });
+                self.steps = steps.collect();
+                self.steps.sort_unstable();
+            }
+            Pattern::Recreate { within_us, step_us } => {
+                let total = world.services().len() as u64;
+                let steps = world.services().iter().enumerate().flat_map(|(index, service)| {
+                    let begin = even(within_us, index as u64, total);
+                    // A step changes all slices, and each of them is a change.
+                    let slices = service.slices as u64;
+                    let at = move |change: u64| begin.saturating_add(change / slices * step_us);
+                    (0..STEPS_OF_ALL * slices).map(move |change| (at(change), index, change))
                 });
                 self.steps = steps.collect();
                 self.steps.sort_unstable();
@@ -121,7 +157,7 @@ impl Churn {
             Pattern::Churn { .. } | Pattern::Burst if services == 0 => 0,
             Pattern::Churn { rate, duration_us } => (rate.max(0.0) * seconds(duration_us)).round() as u64,
             Pattern::Burst => services * BURST_CHANGES,
-            Pattern::Rollout { .. } => self.steps.len() as u64,
+            Pattern::Rollout { .. } | Pattern::Recreate { .. } => self.steps.len() as u64,
             Pattern::Still => 0,
         }
     }
@@ -142,7 +178,7 @@ impl Churn {
         let at = match self.pattern {
             Pattern::Churn { duration_us, .. } => even(duration_us, self.made, total),
             Pattern::Burst => even(BURST_US, self.made, total),
-            Pattern::Rollout { .. } => self.next_step()?.0,
+            Pattern::Rollout { .. } | Pattern::Recreate { .. } => self.next_step()?.0,
             Pattern::Still => return None,
         };
         Some(at)
@@ -158,28 +194,64 @@ impl Churn {
             Pattern::Churn { .. } => self.roll(world, services),
             Pattern::Burst => self.jump(world, services),
             Pattern::Rollout { .. } => self.restart(world)?,
+            Pattern::Recreate { .. } => self.recreate(world)?,
             Pattern::Still => return None,
         };
         self.made += 1;
         Some(change)
     }
 
-    fn next_step(&self) -> Option<(u64, usize)> {
+    fn next_step(&self) -> Option<(u64, usize, u64)> {
         self.steps.get(usize::try_from(self.made).ok()?).copied()
     }
 
     /// The next step of a rolling restart; the pods that have been there longest are replaced first.
     fn restart(&mut self, world: &mut World) -> Option<Change> {
-        let (_, service) = self.next_step()?;
+        let (_, service, _) = self.next_step()?;
         if let Some(slice) = world.service_mut(service).advance() {
             return Some(Change { service, slice });
         }
         let serial = world.next_serial();
         let known = &world.services()[service];
-        let (old, slice) = known.pods.first().map(|pod| (pod.serial, pod.slice))?;
-        let node = known.free_node(world.size().nodes, &mut self.random);
+        let Some((old, slice)) = known.pods.first().map(|pod| (pod.serial, pod.slice)) else {
+            return Some(nothing_of(service));
+        };
+        let node = known.free_node(world.nodes(), &mut self.random);
         let pod = Pod { serial, node, slice, phase: Phase::Starting, replaces: Some(old) };
         world.service_mut(service).pods.push(pod);
+        Some(Change { service, slice })
+    }
+
+    /// The next change of a Service whose pods are all replaced; the first of a step does it, the others only tell of it.
+    fn recreate(&mut self, world: &mut World) -> Option<Change> {
+        let (_, service, change) = self.next_step()?;
+        let slices = world.services()[service].slices as u64;
+        let (step, slice) = (change / slices, usize::try_from(change % slices).unwrap_or(0));
+        let pods = world.services()[service].pods.clone();
+        match (slice, step) {
+            (0, 0) => {
+                for pod in &mut world.service_mut(service).pods {
+                    pod.phase = Phase::Terminating;
+                }
+            }
+            (0, 1) => {
+                let many = pods.len();
+                world.service_mut(service).pods.clear();
+                self.coming.insert(service, many);
+            }
+            (0, 2) => {
+                for number in 0..self.coming.remove(&service).unwrap_or(0) {
+                    let slice = number % world.services()[service].slices;
+                    self.start(world, service, slice, None);
+                }
+            }
+            (0, _) => {
+                for pod in &mut world.service_mut(service).pods {
+                    pod.phase = Phase::Ready;
+                }
+            }
+            (1.., _) => {}
+        }
         Some(Change { service, slice })
     }
 
@@ -205,6 +277,9 @@ impl Churn {
     fn begin(&mut self, world: &mut World, service: usize) -> usize {
         let known = &world.services()[service];
         let (pods, slices) = (known.pods.len(), known.slices);
+        if pods == 0 {
+            return nothing_of(service).slice;
+        }
         let most = world.size().endpoints * 2;
         let replace = self.random.percent(REPLACING);
         let shrink = (self.random.percent(50) || pods >= most) && pods > 1;
@@ -225,7 +300,7 @@ impl Churn {
 
     fn start(&mut self, world: &mut World, service: usize, slice: usize, replaces: Option<u64>) -> usize {
         let serial = world.next_serial();
-        let node = world.services()[service].free_node(world.size().nodes, &mut self.random);
+        let node = world.services()[service].free_node(world.nodes(), &mut self.random);
         let pod = Pod { serial, node, slice, phase: Phase::Starting, replaces };
         world.service_mut(service).pods.push(pod);
         slice
@@ -236,13 +311,21 @@ impl Churn {
         let turn = usize::try_from(self.made).unwrap_or(usize::MAX);
         let service = turn % services;
         let serial = world.next_serial();
-        let node = world.services()[service].free_node(world.size().nodes, &mut self.random);
+        let node = world.services()[service].free_node(world.nodes(), &mut self.random);
         let pods = &mut world.service_mut(service).pods;
         let count = pods.len();
+        if count == 0 {
+            return nothing_of(service);
+        }
         let pod = &mut pods[turn / services % count];
         *pod = Pod { serial, node, slice: pod.slice, phase: Phase::Ready, replaces: None };
         Change { service, slice: pod.slice }
     }
+}
+
+/// A Service without pods has nothing to change, and is written as it is.
+fn nothing_of(service: usize) -> Change {
+    Change { service, slice: 0 }
 }
 
 fn seconds(us: u64) -> f64 {

@@ -28,6 +28,22 @@ impl Clock {
         self.start + std::time::Duration::from_micros(at_us)
     }
 
+    /// The same clock with another wall time: so many seconds ahead of this one.
+    #[must_use]
+    pub(crate) fn ahead(mut self, seconds: i64) -> Self {
+        let shifted = self.wall_start.checked_add(jiff::SignedDuration::from_secs(seconds));
+        self.wall_start = shifted.unwrap_or(self.wall_start);
+        self
+    }
+
+    /// The wall time of `at_us` as HTTP writes it into headers.
+    pub(crate) fn http_date(&self, at_us: u64) -> String {
+        let span = jiff::SignedDuration::from_micros(i64::try_from(at_us).unwrap_or(i64::MAX));
+        let time = self.wall_start.checked_add(span).unwrap_or(jiff::Timestamp::MAX);
+        let printer = jiff::fmt::rfc2822::DateTimePrinter::new();
+        printer.timestamp_to_rfc9110_string(&time).expect("every timestamp has a year of four digits")
+    }
+
     /// Wall-clock seconds since 1970 at the start.
     #[must_use]
     pub fn epoch_s(&self) -> u64 {

@@ -1,5 +1,6 @@
 //! The API server's model as an owner task has it, with a record of who held the shared Lease.
 
+use serde_json::Value;
 use simulator_models::kube::{KubeModel, Reply, Request, Resource};
 
 use crate::holds::Holds;
@@ -16,13 +17,17 @@ pub struct Cluster {
     pub holds: Holds,
     /// The resourceVersion of the backup that a scenario has made.
     pub(crate) backup: Option<u64>,
+    /// The objects of nodes that a scenario has deleted and means to bring back.
+    pub(crate) hidden_nodes: Vec<Value>,
+    /// How many seconds its wall clock is ahead of ours.
+    pub(crate) ahead_s: i64,
 }
 
 impl Cluster {
     /// The cluster as this model has it.
     #[must_use]
     pub fn new(model: KubeModel) -> Self {
-        Self { model, holds: Holds::default(), backup: None }
+        Self { model, holds: Holds::default(), backup: None, hidden_nodes: Vec::new(), ahead_s: 0 }
     }
 
     /// Answers one request.

@@ -135,6 +135,12 @@ impl Fakes {
         self.azure.ask(move |azure, _| azure.down = down).await;
     }
 
+    /// Sets the wall clocks of ARM and of the API server so many seconds ahead of ours.
+    pub async fn clocks_ahead(&self, arm_s: i64, kubernetes_s: i64) {
+        self.azure.ask(move |azure, _| azure.ahead_s = arm_s).await;
+        self.cluster.ask(move |cluster, _| cluster.ahead_s = kubernetes_s).await;
+    }
+
     /// Plants a fault in the API server: anything that its model can do.
     pub async fn plant(&self, fault: impl FnOnce(&mut KubeModel) + Send + 'static) {
         self.cluster.ask(|cluster, _| fault(&mut cluster.model)).await;

@@ -1,7 +1,8 @@
 //! The files that the service under test reads: kubeconfig, cloud configuration, controller.yaml.
 
 use std::io;
-use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::net::{SocketAddr, TcpListener, UdpSocket};
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
@@ -83,12 +84,43 @@ pub fn vnet_id() -> String {
     )
 }
 
-/// A port of the loopback interface that was free at the moment of the call.
-///
-/// # Errors
-/// None can be had.
-pub fn free_port() -> io::Result<u16> {
-    Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port())
+/// Ports that the system gives to nobody who names none: those are above, where nobody has configured it otherwise.
+const PORTS: Range<u32> = 10_240..32_768;
+
+/// An address for a listener that another process opens later, so that we know it too.
+#[derive(Debug)]
+pub struct Reserved {
+    /// The address, with a port.
+    pub address: SocketAddr,
+    /// Who else reserves addresses this way is refused the same port here, and leaves TCP's alone.
+    _held: Option<UdpSocket>,
+}
+
+impl Reserved {
+    /// This address; where its port is 0, with one that nobody has, and that is reserved to nobody else until this value
+    /// goes.
+    ///
+    /// # Errors
+    /// None can be had, or the address is none of this machine's.
+    pub fn new(address: SocketAddr) -> io::Result<Self> {
+        if address.port() != 0 {
+            return Ok(Self { address, _held: None });
+        }
+        let count = PORTS.end - PORTS.start;
+        // Two processes seldom begin at the same one.
+        let first = std::process::id().wrapping_mul(37) % count;
+        for step in 0..count {
+            let port = u16::try_from(PORTS.start + (first + step) % count).expect("ports are below 65536");
+            let address = SocketAddr::new(address.ip(), port);
+            let held = UdpSocket::bind(address).and_then(|held| TcpListener::bind(address).map(|_| held));
+            match held {
+                Ok(held) => return Ok(Self { address, _held: Some(held) }),
+                Err(error) if error.kind() == io::ErrorKind::AddrInUse => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Err(io::ErrorKind::AddrInUse.into())
+    }
 }
 
 const VNET: &str = "vnet";
@@ -174,6 +206,25 @@ mod tests {
         };
         let listeners = json!({"healthListen": "127.0.0.1:1", "more": 1, "adminListen": "127.0.0.1:2"});
         assert_eq!(controller(&options), json!({"batching": {"quietPeriod": "100ms"}, "http": listeners}));
+    }
+
+    #[test]
+    fn z2_a_listener_without_a_port_gets_one_that_nobody_else_gets_and_one_with_a_port_keeps_it() {
+        let any: SocketAddr = ([127, 0, 0, 1], 0).into();
+        let reserve = |address| Reserved::new(address).expect("loopback has free ports");
+        let (first, second) = (reserve(any), reserve(any));
+        assert!(first.address.port() != 0 && first.address.ip() == any.ip(), "{first:?}");
+        assert_ne!(first.address, second.address);
+        // Whom it is for can open it, and then it is not free after the reservation has gone either.
+        let opened = TcpListener::bind(first.address).expect("nobody has it");
+        let address = first.address;
+        drop(first);
+        let third = reserve(any);
+        assert!(third.address != address && third.address != second.address, "{third:?}");
+        drop(opened);
+        let named: SocketAddr = ([127, 0, 0, 1], 8081).into();
+        assert_eq!(reserve(named).address, named);
+        assert!(Reserved::new(([203, 0, 113, 1], 0).into()).is_err(), "nobody has that address here");
     }
 
     #[test]

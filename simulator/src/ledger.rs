@@ -109,6 +109,27 @@ impl Ledger {
         };
     }
 
+    /// Forgets a pool that is no longer wanted, with all that waited for it.
+    pub fn forget(&mut self, pool: &PoolName, at_us: u64) {
+        let Some(entry) = self.pools.remove(pool) else { return };
+        if entry.right {
+            return;
+        }
+        self.wrong -= 1;
+        self.moves += 1;
+        if self.history.len() < LONGEST_HISTORY {
+            self.history.push((at_us, self.wrong));
+        }
+        if self.wrong == 0 {
+            self.all_right_since_us = Some(at_us);
+        }
+    }
+
+    /// What a pool must hold; nothing of one that nobody spoke of.
+    pub(crate) fn required(&self, pool: &PoolName) -> Option<&BTreeSet<IpAddr>> {
+        self.pools.get(pool).map(|entry| &entry.wanted.required)
+    }
+
     /// How many pools are known.
     #[must_use]
     pub fn pools(&self) -> usize {
@@ -246,6 +267,20 @@ mod tests {
         ledger.observe(&pool, &ips(&[]), 5_000);
         assert_eq!(ledger.emptied(), 1, "the second time nothing was required");
         assert_eq!(ledger.history(), [(0, 0), (1_000, 1), (3_000, 0), (4_000, 1), (5_000, 0)]);
+    }
+
+    #[test]
+    fn a_pool_that_is_forgotten_is_neither_wrong_nor_waited_for() {
+        let mut ledger = Ledger::default();
+        let pool = PoolName::new("lb", "pool");
+        ledger.begin(pool.clone(), wanted(&[1], &[1]), &ips(&[1]));
+        ledger.want(pool.clone(), wanted(&[2], &[2]), &ips(&[1]), 100);
+        assert_eq!((ledger.wrong(), ledger.waiting()), (1, 1));
+        ledger.forget(&pool, 200);
+        assert_eq!((ledger.pools(), ledger.wrong(), ledger.waiting()), (0, 0, 0));
+        assert_eq!(ledger.all_right_since_us(), Some(200));
+        ledger.observe(&pool, &ips(&[9]), 300);
+        assert_eq!(ledger.wrong(), 0, "nobody speaks of it any more");
     }
 
     #[test]

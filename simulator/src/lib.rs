@@ -4,6 +4,7 @@
 //! and the judgement of what a service under test has made of it. Knows the service only as a process that reads
 //! files and speaks HTTP: it must not depend on the controller's own crates, whose mistakes it would repeat.
 
+mod aftermath;
 mod azure;
 mod churn;
 mod clock;
@@ -15,11 +16,13 @@ mod http;
 mod lanes;
 mod ledger;
 mod notation;
+mod outages;
 mod owner;
 mod pace;
 mod play;
 mod process;
 mod random;
+mod reins;
 mod report;
 mod rival;
 mod story;
@@ -28,25 +31,28 @@ pub mod upstream;
 mod wire;
 mod world;
 
+pub use aftermath::{Aftermath, Held, Seen, Watcher, log_errors};
 pub use azure::Azure;
 pub use churn::{Change, Churn, Pattern};
 pub use clock::Clock;
 pub use cluster::Cluster;
 pub use fakes::{Arm, Fakes, Settings};
-pub use files::{BadOverlay, Files, Options as FileOptions, free_port, lay_over, vnet_id};
+pub use files::{BadOverlay, Files, Options as FileOptions, Reserved, lay_over, vnet_id};
 pub use holds::{Hold, Holds, OURS};
 pub use lanes::{Fate as WriteFate, Lanes, Write};
 pub use ledger::{Ledger, PoolName};
 pub use notation::{BadNotation, duration, fault, latency};
+pub use outages::Outages;
 pub use owner::{Model, Owner};
 pub use pace::TIMES;
 pub use play::{Outcome, Play, Progress, Stage};
 pub use process::{Ended, Process, Usage};
 pub use random::Random;
+pub use reins::Reins;
 pub use report::{Convergence, Lease, Manager, Report, Told};
 pub use rival::Rival;
 pub use simulator_models as models;
-pub use story::{Act, BadLine, Beside, Happening, Knob, NAMED, Scene, Story};
+pub use story::{Act, BadLine, Beside, Guarded, Happening, Knob, NAMED, Scene, Story, Upheaval};
 pub use truth::{Addresses, Wanted, WrongPool, members, pool_name, wanted_pools, wrong_pools};
 pub use wire::{Exchange, Fate, Journal, Wire};
 pub use world::{CLUSTER_NAME, Phase, Pod, Scope, Service, Size, World};

@@ -59,7 +59,8 @@ pub fn latency(text: &str) -> Result<Latency, BadNotation> {
 /// A fault of pool PUTs: `every:N:STATUS`, `every:N:STATUS:RETRY-AFTER`, `every:N:lock:RETRY-AFTER` (429 because
 /// another operation holds the load balancer), `every:N:lost` (applied, and the connection dropped without an
 /// answer), `every:N:cut` (the connection dropped at once), `every:N:gateway-error` (429 with a body in PascalCase),
-/// `every:N:html` (502 with a web page), `every:N:failed` or `every:N:canceled` (the operation ends so); with
+/// `every:N:html` (502 with a web page), `every:N:no-group` or `every:N:no-role` (404 or 403 of the gateway, as for a
+/// resource group or a role assignment that has not reached every region yet), `every:N:failed` or `every:N:canceled` (the operation ends so); with
 /// `@LOAD-BALANCER` behind it, of that one alone. Before it, `put/`, `delete/`, `get/`, `lb-get/`, `poll/` or `any/`
 /// names other requests.
 ///
@@ -121,6 +122,8 @@ fn effect(name: &str) -> Option<FaultEffect> {
         "cut" => Some(FaultEffect::Refuse),
         "gateway-error" => Some(answer(429, "GatewayError", FaultBody::PascalCase)),
         "html" => Some(answer(502, "BadGateway", FaultBody::Html)),
+        "no-group" => Some(answer(404, "ResourceGroupNotFound", FaultBody::Gateway)),
+        "no-role" => Some(answer(403, "AuthorizationFailed", FaultBody::Gateway)),
         "failed" => Some(ends(BadEnd::Failed)),
         "canceled" => Some(ends(BadEnd::Canceled)),
         _ => None,
@@ -177,6 +180,14 @@ mod tests {
         assert_eq!(storm, Ok((FaultTarget::Any, 2)));
         let other = fault("every:2:gateway-error@lb-1").map(|fault| fault.effect);
         assert!(matches!(other, Ok(FaultEffect::Answer(FaultAnswer { body: FaultBody::PascalCase, .. }))));
+        let gone = fault("get/every:2:no-group").map(|fault| fault.effect);
+        let Ok(FaultEffect::Answer(gone)) = gone else { panic!("an answer") };
+        assert_eq!(
+            (gone.status, gone.code.as_str(), gone.body),
+            (404, "ResourceGroupNotFound", FaultBody::Gateway)
+        );
+        let dated = Fault::every_nth_put(5, 429, "TooManyRequests", Some("date+2"));
+        assert_eq!(fault("every:5:429:date+2"), Ok(dated));
         for bad in [
             "all/every:2:503",
             "every:2:gateway-error:3",

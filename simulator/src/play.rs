@@ -9,7 +9,8 @@ use tokio::time::{Instant, MissedTickBehavior};
 
 use crate::churn::Churn;
 use crate::fakes::Fakes;
-use crate::story::Happening;
+use crate::reins::Reins;
+use crate::story::{Act, Happening};
 use crate::truth::{self, Addresses, WrongPool};
 use crate::world::{Scope, World};
 
@@ -28,6 +29,10 @@ pub struct Play<'a> {
     scopes: Vec<Arc<Scope>>,
     /// What else happens, in the order of time.
     happenings: VecDeque<Happening>,
+    /// The controller's process.
+    reins: Option<Reins>,
+    /// How many seconds the cluster's wall clock is ahead of ours.
+    ahead_s: i64,
 }
 
 /// Where a run is.
@@ -73,13 +78,20 @@ impl<'a> Play<'a> {
         let addresses = fakes.cluster.ask(|cluster, _| Arc::new(Addresses::of(&cluster.model))).await;
         let scopes = (0..world.services().len()).map(|service| Arc::new(world.scope(service))).collect();
         let churn = churn.planned(&world);
-        Self { fakes, world, churn, addresses, scopes, happenings: VecDeque::new() }
+        Self { fakes, world, churn, addresses, scopes, happenings: VecDeque::new(), reins: None, ahead_s: 0 }
     }
 
     /// The same run with these things happening in it, in the order of time.
     #[must_use]
     pub fn with(mut self, happenings: &[Happening]) -> Self {
         self.happenings = happenings.iter().cloned().collect();
+        self
+    }
+
+    /// The same run, which may do things to the service's process too.
+    #[must_use]
+    pub fn holding(mut self, reins: Option<Reins>) -> Self {
+        self.reins = reins;
         self
     }
 
@@ -91,7 +103,13 @@ impl<'a> Play<'a> {
         let changing_us = clock.now_us().saturating_sub(begin_us);
         self.settle(Instant::now() + settle, &mut show).await;
         let wanted = self.fakes.cluster.ask(|cluster, _| truth::wanted_pools(&cluster.model)).await;
-        let wrong = self.fakes.azure.ask(move |azure, _| truth::wrong_pools(&azure.model, &wanted)).await;
+        let gone = self.world.gone_pools();
+        let judge = move |azure: &mut crate::azure::Azure, _| {
+            let mut wrong = truth::wrong_pools(&azure.model, &wanted);
+            wrong.extend(truth::pools_again(&azure.model, &gone));
+            wrong
+        };
+        let wrong = self.fakes.azure.ask(judge).await;
         Outcome { changes: self.churn.made(), changing_us, wrong }
     }
 
@@ -119,9 +137,18 @@ impl<'a> Play<'a> {
     /// Lets the next thing happen, and tells the ledger what pools want afterwards.
     async fn happen(&mut self) {
         let Some(happening) = self.happenings.pop_front() else { return };
-        let clock = self.fakes.clock();
-        let scene = happening.act.begin(&mut self.world, &clock.rfc3339(clock.now_us()));
-        let scopes = if scene.changes_wishes() { self.scopes.clone() } else { Vec::new() };
+        if let Act::ClocksJump(seconds) = happening.act {
+            self.ahead_s = self.ahead_s.saturating_add(seconds);
+        }
+        let trigger_time = self.trigger_time();
+        let mut scene = happening.act.begin(&mut self.world, &trigger_time);
+        scene.on_process(self.reins.as_ref());
+        let there = (0..self.scopes.len()).filter(|service| !self.world.is_gone(*service));
+        let scopes: Vec<Arc<Scope>> = if scene.changes_wishes() {
+            there.map(|service| Arc::clone(&self.scopes[service])).collect()
+        } else {
+            Vec::new()
+        };
         let acted = scene.clone();
         let (addresses, wanted) = self
             .fakes
@@ -146,15 +173,17 @@ impl<'a> Play<'a> {
 
     /// Makes the changes that are due, and tells the ledger what they ask for.
     async fn make(&mut self, elapsed_us: u64) {
-        let clock = self.fakes.clock();
-        let trigger_time = clock.rfc3339(clock.now_us());
+        let trigger_time = self.trigger_time();
         let (mut objects, mut touched) = (Vec::new(), Vec::new());
         while touched.len() < BATCH
             && self.churn.next_due_us(&self.world).is_some_and(|due| due <= elapsed_us)
         {
             let Some(change) = self.churn.make(&mut self.world) else { break };
             objects.extend(self.world.slices(change.service, change.slice, &trigger_time));
-            touched.push(Arc::clone(&self.scopes[change.service]));
+            // Of what was deleted nobody wants anything.
+            if !self.world.is_gone(change.service) {
+                touched.push(Arc::clone(&self.scopes[change.service]));
+            }
         }
         let addresses = Arc::clone(&self.addresses);
         let (wanted, changed_us) = self
@@ -172,6 +201,12 @@ impl<'a> Play<'a> {
             })
             .await;
         self.fakes.azure.ask(move |azure, _| azure.want(wanted, changed_us)).await;
+    }
+
+    /// Now, as the cluster's wall clock has it.
+    fn trigger_time(&self) -> String {
+        let clock = self.fakes.clock();
+        clock.ahead(self.ahead_s).rfc3339(clock.now_us())
     }
 
     async fn settle(&self, until: Instant, show: &mut impl FnMut(&Progress)) {

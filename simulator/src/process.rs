@@ -14,6 +14,7 @@ use tokio::net::TcpStream;
 use tokio::process::{Child, Command};
 
 use crate::files::Files;
+use crate::reins::Reins;
 
 /// How often a service that starts is asked whether it is ready.
 const ASK_EVERY: Duration = Duration::from_millis(50);
@@ -98,6 +99,16 @@ impl Process {
         }
     }
 
+    /// What a story needs to let it stand still and the like; `None` once it has ended.
+    #[must_use]
+    pub fn reins(&self) -> Option<Reins> {
+        self.pid().map(Reins::of)
+    }
+
+    fn pid(&self) -> Option<Pid> {
+        self.child.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw)
+    }
+
     /// Waits until the service ends by itself, and says how.
     pub async fn ended(&mut self) -> Ended {
         self.child.wait().await.map_or_else(Ended::Io, Ended::Exited)
@@ -121,8 +132,9 @@ impl Process {
     /// # Errors
     /// The operating system does not let go of it.
     pub async fn stop(mut self, within: Duration) -> io::Result<ExitStatus> {
-        let pid = self.child.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw);
-        if let Some(pid) = pid {
+        if let Some(pid) = self.pid() {
+            // A process that stands still hears of nothing.
+            kill_process(pid, Signal::CONT)?;
             kill_process(pid, Signal::TERM)?;
         }
         match tokio::time::timeout(within, self.child.wait()).await {
@@ -169,6 +181,34 @@ mod tests {
         assert_eq!(cpu_ticks(stat), Some(155));
         assert_eq!(peak_bytes("Name:\tx\nVmHWM:\t   2048 kB\nVmRSS:\t 1 kB\n"), Some(2_097_152));
         assert_eq!((cpu_ticks("nonsense"), peak_bytes("")), (None, None));
+    }
+
+    #[tokio::test]
+    async fn z2_a_process_stands_still_may_hardly_open_files_and_is_stopped_all_the_same() {
+        let child = Command::new("sleep").arg("600").kill_on_drop(true).spawn().expect("sleep is everywhere");
+        let process = Process { child };
+        let reins = process.reins().expect("it runs");
+        let folder = format!("/proc/{}", process.child.id().expect("it runs"));
+        let read = |file: &str| std::fs::read_to_string(format!("{folder}/{file}")).unwrap_or_default();
+        let files = || -> Vec<String> {
+            let limits = read("limits");
+            let line =
+                limits.lines().find_map(|line| line.strip_prefix("Max open files")).unwrap_or_default();
+            line.split_whitespace().take(2).map(str::to_owned).collect()
+        };
+        let before = files();
+        reins.limit_files(Some(7));
+        assert_eq!((files()[0].as_str(), &files()[1]), ("7", &before[1]), "and it may be given back");
+        reins.limit_files(None);
+        assert_eq!(files(), before);
+        reins.stand_still(true);
+        while !read("stat").contains(") T ") {
+            tokio::task::yield_now().await;
+        }
+        let status = process.stop(Duration::from_secs(60)).await.expect("it ends");
+        assert_eq!(std::os::unix::process::ExitStatusExt::signal(&status), Some(Signal::TERM.as_raw()));
+        // Whoever holds the reins of what has ended moves nothing.
+        reins.stand_still(true);
     }
 
     #[tokio::test]

@@ -5,11 +5,13 @@ mod lanes;
 mod measure;
 mod plot;
 mod table;
+mod watched;
 
 use std::collections::BTreeMap;
 
 use serde::Serialize;
 
+use crate::aftermath::Aftermath;
 use crate::truth::WrongPool;
 
 pub use measure::Told;
@@ -18,6 +20,9 @@ use measure::Picture;
 
 /// Wrong pools and warnings that a report names.
 const NAMED: usize = 20;
+/// Whose verdict is meant where a report has two.
+const SERVICE: &str = "The service";
+const UPSTREAM: &str = "Upstream's updater";
 
 /// The numbers of a run. Times are seconds.
 #[derive(Clone, Debug, Serialize)]
@@ -60,6 +65,10 @@ pub struct Report {
     pub max_concurrent_puts_per_lb: u64,
     /// How often a pool lost its last member while its Service required some.
     pub emptied_pools: usize,
+    /// For how long pools had no member that could serve though their Services had endpoints.
+    pub unserved: Unserved,
+    /// How often ARM reset a member's flows because its admin state became `Down`.
+    pub flows_reset: u64,
     /// What one write takes of a lane at the median: its read, its answer, and its operation as polls at Retry-After
     /// see its end. Worked out from ARM's knobs, not measured.
     pub lane_turn_seconds: f64,
@@ -89,11 +98,30 @@ pub struct Report {
     pub wrong_pool_details: Vec<WrongPool>,
     /// What the first Warning events say, each text once.
     pub warnings: Vec<String>,
+    /// What happened in the story without reaching anybody, so that the run shows nothing of it: a failure.
+    pub unreached: Vec<String>,
+    /// What the service has left behind; nothing where none was started here.
+    #[serde(flatten)]
+    pub aftermath: Option<Aftermath>,
     /// The same story with upstream's updater in the service's place; nothing where nobody asked for it.
     pub upstream: Option<Box<Report>>,
     /// What is drawn.
     #[serde(skip)]
     picture: Picture,
+}
+
+/// How long pools had no serving member: none that gets new connections on a node with an endpoint that is not
+/// terminating. It lasts from the change to the write, and so every Service that comes back from nothing has some of it.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Unserved {
+    /// How many pools that were.
+    pub pools: usize,
+    /// The longest sum of one of them, in seconds.
+    pub longest_seconds: f64,
+    /// The sum of all, in seconds.
+    pub total_seconds: f64,
+    /// The first of them, the longest first, as `load-balancer/pool` with its seconds.
+    pub worst: Vec<(String, f64)>,
 }
 
 /// Who held the shared Lease, from the start until all pools were right.
@@ -156,10 +184,15 @@ impl Convergence {
 }
 
 impl Report {
-    /// Whether the service did its job: everything right, and no two PUTs of one load balancer at a time.
+    /// Whether the service did its job: everything right, no two PUTs of one load balancer at a time, and nothing left
+    /// behind that should not be.
     #[must_use]
     pub fn passed(&self) -> bool {
-        self.converged && self.wrong_pools == 0 && self.max_concurrent_puts_per_lb <= 1
+        let right = self.converged && self.wrong_pools == 0;
+        right
+            && self.max_concurrent_puts_per_lb <= 1
+            && self.unreached.is_empty()
+            && self.aftermath.as_ref().is_none_or(Aftermath::is_clean)
     }
 
     /// The report as JSON.
@@ -169,7 +202,7 @@ impl Report {
         text + "\n"
     }
 
-    /// The report as a table with a verdict; upstream's below it, where it was played.
+    /// The report as a table with a verdict; upstream's above it, where it was played.
     #[must_use]
     pub fn text(&self) -> String {
         table::text(self)
@@ -181,7 +214,28 @@ impl Report {
         html::page(self)
     }
 
-    fn verdict(&self) -> String {
+    /// What the service has left behind, in words.
+    fn leftovers(&self) -> Vec<String> {
+        let Some(aftermath) = &self.aftermath else { return Vec::new() };
+        let Aftermath { log_errors, log_missing, queue_depth_end, guards_wrong, .. } = aftermath;
+        let mut left = guards_wrong.clone();
+        if let Some(errors) = log_errors.as_ref().filter(|errors| !errors.is_empty()) {
+            left.push(format!("the log has errors that nobody expects, such as {}", errors[0]));
+        }
+        if let Some(text) = log_missing.first() {
+            left.push(format!("no error in the log says {text:?}"));
+        }
+        match queue_depth_end {
+            Some(0) => {}
+            Some(depth) => left.push(format!("{depth} things still wait")),
+            None => left.push("the service did not say what still waits".to_owned()),
+        }
+        left
+    }
+
+    /// Whether the service did its job, and if not why, in one sentence.
+    #[must_use]
+    pub fn verdict(&self) -> String {
         if self.passed() {
             return format!("PASSED: all {} pools are right.", self.pools);
         }
@@ -193,6 +247,8 @@ impl Report {
             reasons
                 .push(format!("{} PUTs ran at once on one load balancer", self.max_concurrent_puts_per_lb));
         }
+        reasons.extend(self.unreached.iter().map(|words| format!("`{words}` has reached nobody")));
+        reasons.extend(self.leftovers());
         format!("FAILED: {}.", reasons.join("; "))
     }
 }

@@ -3,6 +3,8 @@
 
 mod act;
 mod knob;
+mod reach;
+mod upheaval;
 
 use std::time::Duration;
 
@@ -17,9 +19,11 @@ use crate::world::Size;
 
 pub use act::{Act, Scene};
 pub use knob::Knob;
+pub(crate) use reach::Reach;
+pub use upheaval::Upheaval;
 
 /// The scenarios that have names, with their texts.
-pub const NAMED: [(&str, &str); 14] = [
+pub const NAMED: [(&str, &str); 33] = [
     ("arm-down", include_str!("../scenarios/arm-down.txt")),
     ("arm-5xx-storm", include_str!("../scenarios/arm-5xx-storm.txt")),
     ("quota-exhausted", include_str!("../scenarios/quota-exhausted.txt")),
@@ -33,6 +37,25 @@ pub const NAMED: [(&str, &str); 14] = [
     ("node-deletion", include_str!("../scenarios/node-deletion.txt")),
     ("etcd-restored", include_str!("../scenarios/etcd-restored.txt")),
     ("ccm-removes-needed", include_str!("../scenarios/ccm-removes-needed.txt")),
+    ("mass-label-change", include_str!("../scenarios/mass-label-change.txt")),
+    ("node-pool-swap", include_str!("../scenarios/node-pool-swap.txt")),
+    ("blue-green", include_str!("../scenarios/blue-green.txt")),
+    ("nodes-vanish", include_str!("../scenarios/nodes-vanish.txt")),
+    ("node-lists-empty", include_str!("../scenarios/node-lists-empty.txt")),
+    ("slice-lists-empty", include_str!("../scenarios/slice-lists-empty.txt")),
+    ("slice-lists-gone", include_str!("../scenarios/slice-lists-gone.txt")),
+    ("nodes-fail", include_str!("../scenarios/nodes-fail.txt")),
+    ("most-nodes-labelled", include_str!("../scenarios/most-nodes-labelled.txt")),
+    ("scale-to-zero", include_str!("../scenarios/scale-to-zero.txt")),
+    ("namespace-deletion", include_str!("../scenarios/namespace-deletion.txt")),
+    ("recreate", include_str!("../scenarios/recreate.txt")),
+    ("one-pod-rollout", include_str!("../scenarios/one-pod-rollout.txt")),
+    ("clock-jumps", include_str!("../scenarios/clock-jumps.txt")),
+    ("suspended", include_str!("../scenarios/suspended.txt")),
+    ("log-full", include_str!("../scenarios/log-full.txt")),
+    ("file-descriptors", include_str!("../scenarios/file-descriptors.txt")),
+    ("gateway-forgets", include_str!("../scenarios/gateway-forgets.txt")),
+    ("etcd-catches-up", include_str!("../scenarios/etcd-catches-up.txt")),
     ("realistic", include_str!("../scenarios/realistic.txt")),
 ];
 
@@ -74,6 +97,15 @@ pub struct Happening {
     pub act: Act,
 }
 
+/// What a story says of the guards that hold back removals.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Guarded {
+    /// Whether all removals are stopped at some time. A story that does not say so fails when they are.
+    pub stopped: bool,
+    /// Reasons for which pools are held, each with the number that must be so at once at least.
+    pub held: Vec<(String, usize)>,
+}
+
 /// A run's story.
 #[derive(Clone, Debug)]
 pub struct Story {
@@ -89,6 +121,12 @@ pub struct Story {
     pub beside: Beside,
     /// Keys of controller.yaml.
     pub controller: Value,
+    /// Whether nothing can be written to the controller's log, as on a full disk.
+    pub log_full: bool,
+    /// Texts of the ERROR lines that the controller's log must hold; any other is a failure.
+    pub errors: Vec<String>,
+    /// What the controller's guards must do.
+    pub guarded: Guarded,
     /// How long pools may take to become right after the last change, and the last happening.
     pub settle: Duration,
     /// What happens once, in the order of time.
@@ -106,6 +144,9 @@ impl Default for Story {
             pattern: Pattern::Churn { rate: 5.0, duration_us: 60_000_000 },
             beside: Beside::Nobody,
             controller: json!({}),
+            log_full: false,
+            errors: Vec::new(),
+            guarded: Guarded::default(),
             settle: Duration::from_secs(180),
             happenings: Vec::new(),
             repeats: Vec::new(),
@@ -166,6 +207,12 @@ impl Story {
             ["controller", key, value] => pace::set(&mut self.controller, key, value),
             ["pods", rest @ ..] => self.pattern = pattern(rest)?,
             ["arm", rest @ ..] => Knob::parse(rest)?.turn(&mut self.arm),
+            ["log", "full"] => self.log_full = true,
+            ["expect", "log", "ERROR", text @ ..] if !text.is_empty() => self.errors.push(text.join(" ")),
+            ["expect", "removals", "stopped"] => self.guarded.stopped = true,
+            ["expect", "held", reason, least] => {
+                self.guarded.held.push(((*reason).to_owned(), number(least)?))
+            }
             ["every", time, rest @ ..] => {
                 let (at_us, act) = (us(time)?, Act::parse(rest)?);
                 if at_us == 0 {
@@ -179,7 +226,7 @@ impl Story {
             }
             _ => {
                 let known = "services, load-balancers, nodes, endpoints, dual-stack, pods, arm, ccm, \
-                             controller, settle, at or every";
+                             controller, log, expect, settle, at or every";
                 return Err(format!("{known}, each with its words"));
             }
         }
@@ -249,7 +296,10 @@ fn pattern(words: &[&str]) -> Result<Pattern, String> {
         ["rollout", "within", time, "step", step] => {
             Ok(Pattern::Rollout { within_us: us(time)?, step_us: us(step)? })
         }
-        _ => Err("still, burst, churn N/s for TIME, or rollout within TIME step TIME".to_owned()),
+        ["recreate", "within", time, "step", step] => {
+            Ok(Pattern::Recreate { within_us: us(time)?, step_us: us(step)? })
+        }
+        _ => Err("still, burst, churn N/s for TIME, or rollout or recreate within TIME step TIME".to_owned()),
     }
 }
 

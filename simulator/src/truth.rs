@@ -2,8 +2,8 @@
 //! judge the service: a pool is right when required ⊆ members ⊆ allowed.
 //!
 //! Required are the InternalIPs of nodes with an endpoint that is not terminating; allowed are those of nodes
-//! with any endpoint. Delays, guards and nodes that are left out (D4-D6) are the service's business; scenarios
-//! wait for the former and plant none of the latter.
+//! with any endpoint. Nodes that are left out by label (D5) do not count, unless a Service has no others: then its pool
+//! keeps what it has (D6). Delays and guards are the service's business; scenarios wait for them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -13,6 +13,8 @@ use serde_json::Value;
 use simulator_models::arm::ArmModel;
 use simulator_models::kube::build::Family;
 use simulator_models::kube::{KubeModel, Resource};
+
+use crate::ledger::PoolName;
 
 /// What one pool must and may hold.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -52,7 +54,20 @@ pub struct WrongPool {
 
 /// The InternalIPs of all nodes, by name.
 #[derive(Clone, Debug, Default)]
-pub struct Addresses(BTreeMap<String, Vec<IpAddr>>);
+pub struct Addresses(BTreeMap<String, Addressed>);
+
+#[derive(Clone, Debug, Default)]
+struct Addressed {
+    ips: Vec<IpAddr>,
+    left_out: bool,
+}
+
+/// Labels that leave a node out: with this value, or with any.
+const LEAVING_OUT: [(&str, Option<&str>); 3] = [
+    ("node.kubernetes.io/exclude-from-external-load-balancers", None),
+    ("node-role.kubernetes.io/control-plane", None),
+    ("kubernetes.azure.com/managed", Some("false")),
+];
 
 impl Addresses {
     /// Those of the cluster's nodes.
@@ -62,22 +77,34 @@ impl Addresses {
             let internal = |address: &&Value| address["type"] == "InternalIP";
             let ips = items(&node["status"]["addresses"]).filter(internal);
             let ips = ips.filter_map(|address| text(&address["address"]).parse().ok());
-            (text(&node["metadata"]["name"]).to_owned(), ips.collect())
+            let labels = &node["metadata"]["labels"];
+            let left_out = LEAVING_OUT.iter().any(|(key, value)| {
+                labels.get(key).is_some_and(|found| value.is_none_or(|value| found == value))
+            });
+            let addressed = Addressed { ips: ips.collect(), left_out };
+            (text(&node["metadata"]["name"]).to_owned(), addressed)
         });
         Self(nodes.collect())
     }
 
     /// What a Service with these slices wants in its pool of this family.
     pub fn wanted<'a>(&self, slices: impl IntoIterator<Item = &'a Value>, family: Family) -> Wanted {
-        let mut wanted = Wanted::default();
+        let (mut wanted, mut left_out) = (Wanted::default(), BTreeSet::new());
         for endpoint in slices.into_iter().flat_map(|slice| items(&slice["endpoints"])) {
-            let ips = self.0.get(text(&endpoint["nodeName"])).into_iter().flatten();
-            for ip in ips.filter(|ip| ip.is_ipv4() == (family == Family::V4)) {
+            let Some(node) = self.0.get(text(&endpoint["nodeName"])) else { continue };
+            for ip in node.ips.iter().filter(|ip| ip.is_ipv4() == (family == Family::V4)) {
+                if node.left_out {
+                    left_out.insert(*ip);
+                    continue;
+                }
                 wanted.allowed.insert(*ip);
                 if endpoint["conditions"]["terminating"] != true {
                     wanted.required.insert(*ip);
                 }
             }
+        }
+        if wanted.allowed.is_empty() {
+            wanted.allowed = left_out;
         }
         wanted
     }
@@ -154,6 +181,18 @@ pub fn wrong_pools(azure: &ArmModel, wanted: &BTreeMap<String, Wanted>) -> Vec<W
         unwanted: Vec::new(),
     }));
     wrong
+}
+
+/// Those of these pools that exist, though their Services were deleted and they were removed: somebody wrote them again.
+pub(crate) fn pools_again(azure: &ArmModel, gone: &[PoolName]) -> Vec<WrongPool> {
+    let again = gone.iter().filter(|pool| azure.member_ips(&pool.load_balancer, &pool.pool).is_some());
+    let wrong = again.map(|pool| WrongPool {
+        load_balancer: pool.load_balancer.clone(),
+        pool: pool.pool.clone(),
+        missing: Vec::new(),
+        unwanted: members(azure, &pool.load_balancer, &pool.pool).into_iter().collect(),
+    });
+    wrong.collect()
 }
 
 fn items(value: &Value) -> impl Iterator<Item = &Value> {

@@ -169,7 +169,8 @@ impl Stage {
             scene.on_azure(&mut self.azure, self.now);
             if scene.changes_wishes() {
                 self.addresses = Addresses::of(&self.cluster.model);
-                for at in 0..self.scopes.len() {
+                let there = (0..self.scopes.len()).filter(|at| !self.world.is_gone(*at));
+                for at in there.collect::<Vec<_>>() {
                     self.want(at);
                 }
             }
@@ -180,7 +181,9 @@ impl Stage {
                 let applied = self.cluster.model.apply(object, self.now);
                 applied.expect("the builders make objects that the model takes");
             }
-            self.want(change.service);
+            if !self.world.is_gone(change.service) {
+                self.want(change.service);
+            }
         }
     }
 

@@ -6,9 +6,11 @@
 
 mod objects;
 mod service;
+mod upheaval;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
+use std::ops::Range;
 
 use serde_json::Value;
 use simulator_models::arm::{ArmModel, PoolSpec, VirtualNetwork};
@@ -55,6 +57,12 @@ pub struct World {
     size: Size,
     services: Vec<Service>,
     next_pod: u64,
+    /// The numbers of the nodes that there are; those below have gone, and new ones come behind.
+    nodes: Range<usize>,
+    /// The pods that Services have lost for good, until they are scaled back; by the number of the Service.
+    asleep: BTreeMap<usize, Vec<Pod>>,
+    /// The numbers of Services that were deleted.
+    gone: BTreeSet<usize>,
 }
 
 impl World {
@@ -67,7 +75,14 @@ impl World {
             endpoints: size.endpoints.max(1),
             ..size
         };
-        let mut world = Self { size, services: Vec::with_capacity(size.services), next_pod: 0 };
+        let mut world = Self {
+            size,
+            services: Vec::with_capacity(size.services),
+            next_pod: 0,
+            nodes: 0..size.nodes,
+            asleep: BTreeMap::new(),
+            gone: BTreeSet::new(),
+        };
         let mut random = Random::new(seed);
         for index in 0..size.services {
             let mut service = Service {
@@ -79,7 +94,7 @@ impl World {
                 pods: Vec::with_capacity(size.endpoints),
             };
             for number in 0..size.endpoints {
-                let node = service.free_node(size.nodes, &mut random);
+                let node = service.free_node(&world.nodes, &mut random);
                 let slice = number % service.slices;
                 service.pods.push(Pod {
                     serial: world.next_serial(),
@@ -94,7 +109,7 @@ impl World {
         world
     }
 
-    /// How large it is.
+    /// How large it was planned.
     #[must_use]
     pub fn size(&self) -> Size {
         self.size
@@ -104,6 +119,18 @@ impl World {
     #[must_use]
     pub fn services(&self) -> &[Service] {
         &self.services
+    }
+
+    /// The numbers of the nodes that there are.
+    #[must_use]
+    pub fn nodes(&self) -> &Range<usize> {
+        &self.nodes
+    }
+
+    /// Whether the Service of this number was deleted.
+    #[must_use]
+    pub fn is_gone(&self, service: usize) -> bool {
+        self.gone.contains(&service)
     }
 
     pub(crate) fn service_mut(&mut self, index: usize) -> &mut Service {
@@ -138,9 +165,13 @@ impl World {
         })
     }
 
-    /// The slices with this number of a Service, one per family, changed at `trigger_time` (RFC 3339).
+    /// The slices with this number of a Service, one per family, changed at `trigger_time` (RFC 3339); nothing when the
+    /// Service was deleted.
     #[must_use]
     pub fn slices(&self, service: usize, slice: usize, trigger_time: &str) -> Vec<Value> {
+        if self.is_gone(service) {
+            return Vec::new();
+        }
         let service = &self.services[service];
         self.families().iter().map(|family| objects::slice(service, slice, *family, trigger_time)).collect()
     }
@@ -163,7 +194,7 @@ impl World {
 
     /// Writes nodes, Services and slices.
     pub(crate) fn fill_cluster(&self, cluster: &mut KubeModel, trigger_time: &str, now_us: u64) {
-        let mut everything = objects::nodes(&self.size, self.families());
+        let mut everything = objects::nodes(self.nodes.clone(), self.families());
         for (index, service) in self.services.iter().enumerate() {
             everything.push(objects::service(service, index, self.families()));
             for slice in 0..service.slices {
@@ -194,27 +225,6 @@ impl World {
             (name, load_balancer_name(service.load_balancer))
         };
         self.services.iter().map(place).collect()
-    }
-
-    /// Takes the last nodes away and puts their pods, ready, on others; says which nodes went and which slices of
-    /// which Services changed. At least one node stays.
-    pub(crate) fn lose_nodes(&mut self, count: usize) -> (Vec<String>, Vec<(usize, usize)>) {
-        let left = self.size.nodes.saturating_sub(count).max(1);
-        let gone = (left..self.size.nodes).map(node_name).collect();
-        self.size.nodes = left;
-        let mut random = Random::new(self.next_pod);
-        let mut changed = BTreeSet::new();
-        for index in 0..self.services.len() {
-            while let Some(at) = self.services[index].pods.iter().position(|pod| pod.node >= left) {
-                let serial = self.next_serial();
-                let node = self.services[index].free_node(left, &mut random);
-                let pod = &mut self.services[index].pods[at];
-                let replaces = pod.replaces;
-                *pod = Pod { serial, node, slice: pod.slice, phase: Phase::Ready, replaces };
-                changed.insert((index, pod.slice));
-            }
-        }
-        (gone, changed.into_iter().collect())
     }
 
     /// Load balancers, the cluster's own pools, and a pool with its rules and probe for each Service.

@@ -1,17 +1,28 @@
-//! `check-config`: validates both files and prints the effective configuration (C1). What `run` would refuse, it
-//! refuses.
+//! `check-config`: validates both files and prints the effective configuration (C1). What `run` would refuse of it, it
+//! refuses; it opens neither ARM nor the identity's files.
 
-use actors::clock::Clock;
+use std::path::PathBuf;
+
+use clap::Args;
 
 use super::{Files, files, say, tell};
-use crate::wiring::params;
+
+/// The flags of `check-config`.
+#[derive(Args, Debug, Clone)]
+pub(super) struct CheckConfigArgs {
+    #[command(flatten)]
+    files: Files,
+    /// The kubeconfig, for `--cloud-config-secret`; without it the files of KUBECONFIG or `~/.kube/config`, else the pod's
+    /// service account.
+    #[arg(long)]
+    kubeconfig: Option<PathBuf>,
+}
 
 /// Prints warnings to standard error and the effective configuration to standard output.
-pub(super) fn check_config(paths: &Files) -> anyhow::Result<()> {
-    let loaded = files::load(paths)?;
+pub(super) fn check_config(args: &CheckConfigArgs) -> anyhow::Result<()> {
+    let loaded = files::load_with(&args.files, args.kubeconfig.as_ref())?;
     for warning in &loaded.warnings {
         tell(&format!("warning: {warning}\n"));
     }
-    params::arm(&loaded.config, Clock::start())?;
     say(&loaded.config.effective())
 }

@@ -1,20 +1,173 @@
-//! Reads both configuration files.
+//! Reads the configuration: both files, the Secret that may hold the cloud configuration, and the environment.
 
 use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+use std::time::Duration;
 
-use config::{Config, Loaded, Source};
+use config::{CloudSource, Config, Loaded, Place, Problem, Report, Source, WHOLE_FILE};
+use k8s_openapi::api::core::v1::Secret;
+use kube::Api;
+use pool_core::redact::told;
 
 use super::Files;
+use crate::service;
 
-/// Reads and validates both files with the environment's overrides.
-pub(super) fn load(files: &Files) -> anyhow::Result<Loaded> {
-    let cloud = config::read(&files.cloud_config)?;
+/// Where the cloud configuration is when nobody says.
+const CLOUD_CONFIG: &str = "/etc/kubernetes/azure.json";
+/// The Secret when its flag has no value: the cloud-controller-manager's.
+pub(super) const SECRET: &str = "kube-system/azure-cloud-provider";
+/// The Secret's key.
+const SECRET_KEY: &str = "cloud-config";
+/// How long the Secret is waited for.
+const ANSWER_WITHIN: Duration = Duration::from_secs(30);
+/// The most bytes of what the API server says of a failure.
+const LONGEST: usize = 600;
+/// Names the file with the addresses of an Azure Stack.
+const ENVIRONMENT_FILE: &str = "AZURE_ENVIRONMENT_FILEPATH";
+
+/// A Secret's namespace and name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SecretName {
+    namespace: String,
+    name: String,
+}
+
+impl FromStr for SecretName {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let is_name = |name: &str| {
+            let fits = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || matches!(c, '-' | '.');
+            (1..=253).contains(&name.len()) && name.chars().all(fits)
+        };
+        match text.split_once('/') {
+            Some((namespace, name)) if is_name(namespace) && is_name(name) => {
+                Ok(Self { namespace: namespace.to_owned(), name: name.to_owned() })
+            }
+            Some(_) | None => Err(format!("write NAMESPACE/NAME, such as {SECRET}")),
+        }
+    }
+}
+
+/// Reads and validates both files with the environment's overrides; `kubeconfig` is the way to the API server that holds
+/// the Secret.
+pub(super) fn load_with(files: &Files, kubeconfig: Option<&PathBuf>) -> anyhow::Result<Loaded> {
+    let environment: BTreeMap<String, String> = std::env::vars_os()
+        .filter_map(|(key, value)| Some((key.into_string().ok()?, value.into_string().ok()?)))
+        .collect();
+    let mut cloud = CloudSource::from(cloud_file(files)?);
+    if let Some(secret) = &files.cloud_config_secret
+        && config::secret_counts(cloud.file())
+    {
+        cloud = cloud.with_secret(read_secret(secret, kubeconfig)?);
+    }
+    if let Some(path) = environment.get(ENVIRONMENT_FILE).filter(|path| !path.is_empty()) {
+        // It counts for one cloud only; where it does, that it cannot be read is a problem of the configuration.
+        let read = config::read(Path::new(path)).unwrap_or_else(|_| Source::none(path));
+        cloud = cloud.with_environment(read);
+    }
     let controller = match &files.config {
         Some(path) => config::read(path)?,
         None => Source::none("controller.yaml"),
     };
-    let environment: BTreeMap<String, String> = std::env::vars_os()
-        .filter_map(|(key, value)| Some((key.into_string().ok()?, value.into_string().ok()?)))
-        .collect();
     Ok(Config::load(cloud, controller, &environment)?)
+}
+
+/// The file. Beside a Secret only a file that is named must be there.
+fn cloud_file(files: &Files) -> Result<Source, Report> {
+    match &files.cloud_config {
+        Some(path) => config::read(path),
+        None if files.cloud_config_secret.is_some() && !Path::new(CLOUD_CONFIG).exists() => {
+            Ok(Source::none(CLOUD_CONFIG))
+        }
+        None => config::read(Path::new(CLOUD_CONFIG)),
+    }
+}
+
+/// Reads the Secret, once: what changes in it later counts after the next start.
+fn read_secret(secret: &SecretName, kubeconfig: Option<&PathBuf>) -> anyhow::Result<Source> {
+    service::install_tls();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(async {
+        let client = service::kubernetes_client(kubeconfig).await?;
+        let secrets: Api<Secret> = Api::namespaced(client, &secret.namespace);
+        let answer = tokio::time::timeout(ANSWER_WITHIN, secrets.get(&secret.name)).await;
+        let answer = answer.map_err(|_| {
+            let found = format!("no answer of the API server within {} s", ANSWER_WITHIN.as_secs());
+            wrong(secret, found, "check --kubeconfig and the network")
+        })?;
+        let read = answer.map_err(|error| refused(secret, &error))?;
+        match read.data.and_then(|mut data| data.remove(SECRET_KEY)) {
+            Some(bytes) => Ok(Source::new(format!("{}, key {SECRET_KEY}", shown(secret)), bytes.0)),
+            None => {
+                let found = format!("no key {SECRET_KEY}");
+                let remedy =
+                    "put the cloud configuration under this key, as the cloud-controller-manager has it";
+                Err(wrong(secret, found, remedy).into())
+            }
+        }
+    })
+}
+
+fn refused(secret: &SecretName, error: &kube::Error) -> Report {
+    let status = if let kube::Error::Api(status) = error { Some(status) } else { None };
+    match status.map(|status| (status.code, &status.message)) {
+        Some((404, _)) => {
+            let remedy =
+                "create it, name another with --cloud-config-secret=NAMESPACE/NAME, or give a file instead";
+            wrong(secret, "none".to_owned(), remedy)
+        }
+        Some((401 | 403, message)) => {
+            let remedy =
+                "let the service account get this Secret: docs/rbac-cloud-config-secret.yaml has the Role";
+            wrong(secret, format!("none ({})", told(message, &[], LONGEST)), remedy)
+        }
+        Some(_) | None => {
+            // The words about an answer that cannot be read may quote it, and it may be the Secret.
+            let why = if matches!(error, kube::Error::SerdeError(_)) {
+                "the answer cannot be read".to_owned()
+            } else {
+                told(&error.to_string(), &[], LONGEST)
+            };
+            let found = format!("none ({why}), for the API server does not answer as it should");
+            wrong(secret, found, "check --kubeconfig and the network")
+        }
+    }
+}
+
+fn wrong(secret: &SecretName, found: String, remedy: &str) -> Report {
+    Report::from(Problem {
+        place: Place::File(shown(secret)),
+        field: WHOLE_FILE.to_owned(),
+        found,
+        expected: "the cloud-controller-manager's configuration".to_owned(),
+        remedy: remedy.to_owned(),
+    })
+}
+
+fn shown(secret: &SecretName) -> String {
+    format!("Secret {}/{}", secret.namespace, secret.name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn c1_a_secret_is_named_with_its_namespace() {
+        let parsed: SecretName = SECRET.parse().unwrap();
+        assert_eq!(shown(&parsed), "Secret kube-system/azure-cloud-provider");
+        for text in ["", "azure-cloud-provider", "a/", "/b", "a/b/c", "a/../b", "A/b", "a/b?x", "a b/c"] {
+            assert!(text.parse::<SecretName>().unwrap_err().contains(SECRET), "{text}");
+        }
+    }
+
+    #[test]
+    fn c1_an_answer_that_cannot_be_read_is_not_repeated() {
+        let quoting = serde_json::from_str::<u8>("\"swordfish\"").unwrap_err();
+        assert!(quoting.to_string().contains("swordfish"));
+        let told = refused(&SECRET.parse().unwrap(), &kube::Error::SerdeError(quoting)).to_string();
+        assert!(told.contains("the answer cannot be read") && !told.contains("swordfish"), "{told}");
+    }
 }

@@ -1,25 +1,31 @@
 //! `run`: the controller.
 
+use std::process::ExitCode;
+
 use config::LogFormat;
 
-use super::{RunArgs, files};
+use super::{RunArgs, export, files};
 use crate::service::{self, Options};
 use crate::telemetry::{self, Form};
 
-/// Runs until SIGTERM or SIGINT.
-pub(super) fn run(args: &RunArgs) -> anyhow::Result<()> {
-    let loaded = files::load(&args.files)?;
+/// Runs until SIGTERM or SIGINT, or until an export is done.
+pub(super) fn run(args: &RunArgs) -> anyhow::Result<ExitCode> {
+    let loaded = files::load_with(&args.files, args.kubeconfig.as_ref())?;
     let log = &loaded.config.controller.log;
-    telemetry::start(form(log.format), log.level.as_str());
+    let log = telemetry::start(form(log.format), log.level.as_str());
     for warning in &loaded.warnings {
         tracing::warn!(%warning, "configuration");
     }
+    let (kubeconfig, dry_run) = (args.kubeconfig.clone(), args.dry_run);
     let options =
-        Options { config: loaded.config, kubeconfig: args.kubeconfig.clone(), dry_run: args.dry_run };
-    service::run(options)
+        Options { config: loaded.config, kubeconfig, dry_run, levels: log.levels.clone(), restoring: None };
+    if args.export.is_asked() {
+        return export::run(options, &args.export);
+    }
+    service::run(options).map(|()| ExitCode::SUCCESS)
 }
 
-fn form(format: LogFormat) -> Form {
+pub(super) fn form(format: LogFormat) -> Form {
     match format {
         LogFormat::Json => Form::Json,
         LogFormat::Text => Form::Text,

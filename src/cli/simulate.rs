@@ -2,19 +2,21 @@
 
 mod args;
 mod progress;
+mod sheets;
 
-use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use simulator::{
-    Churn, Fakes, FileOptions, Files, Pattern, Play, Process, Report, Rival, Settings, Story, Told, World,
+    Churn, Fakes, FileOptions, Files, Pattern, Play, Process, Report, Reserved, Rival, Settings, Story, Told,
+    Watcher, World,
 };
 use tokio::signal::unix::{SignalKind, signal};
 
 use self::args::Form;
 use self::progress::Shown;
+use self::sheets::Sheets;
 use super::{say, tell};
 
 pub(super) use self::args::SimulateArgs;
@@ -23,6 +25,8 @@ pub(super) use self::args::SimulateArgs;
 const READY_WITHIN: Duration = Duration::from_secs(60);
 /// How long the service may take to end.
 const END_WITHIN: Duration = Duration::from_secs(35);
+/// How long the service may take, after every pool is right, until nothing waits any more.
+const REST_WITHIN: Duration = Duration::from_secs(60);
 /// A time that does not end while anybody watches.
 const FOR_EVER: Duration = Duration::from_secs(u32::MAX as u64);
 
@@ -46,7 +50,12 @@ pub(super) fn simulate(args: &SimulateArgs) -> anyhow::Result<()> {
             }
         };
         let stage = Stage::set_up(args).await?;
-        if args.serve_only { stage.serve(args, stop).await } else { stage.perform(args, stop).await }
+        if args.serve_only {
+            return stage.serve(args, stop).await;
+        }
+        // The folder of the run may hold them, so it is made first.
+        let sheets = Sheets::open(args)?;
+        stage.perform(args, &sheets, stop).await
     })
 }
 
@@ -60,7 +69,8 @@ struct Stage {
     world: World,
     files: Files,
     folder: PathBuf,
-    health: SocketAddr,
+    health: Reserved,
+    admin: Reserved,
 }
 
 impl Stage {
@@ -73,19 +83,20 @@ impl Stage {
                 folder.context("failed to make a folder for temporary files")?.keep()
             }
         };
-        let port = simulator::free_port().context("failed to find a free port")?;
-        let health = SocketAddr::from(([127, 0, 0, 1], port));
+        let health = Reserved::new(([127, 0, 0, 1], 0).into()).context("failed to find a free port")?;
+        let admin = Reserved::new(args.listen)
+            .with_context(|| format!("failed to find a free port for --listen {}", args.listen))?;
         let told = args.story()?;
         let story = told.clone().faster(args.speed);
         let overlay = Some(story.controller.clone());
-        let options = FileOptions { health, admin: args.listen, overlay };
+        let options = FileOptions { health: health.address, admin: admin.address, overlay };
         let settings = Settings { arm: story.arm.clone(), ..Settings::default() };
         let fakes = Fakes::start(settings).await.context("failed to start the simulated servers")?;
         let world = World::new(story.size, args.seed);
         world.populate(&fakes, &simulator::vnet_id()).await;
         let files = Files::write(&folder, &fakes, &world, &options)
             .with_context(|| format!("failed to write configuration into {}", folder.display()))?;
-        Ok(Self { told, story, fakes, world, files, folder, health })
+        Ok(Self { told, story, fakes, world, files, folder, health, admin })
     }
 
     /// Z2's `--serve-only`.
@@ -107,7 +118,8 @@ impl Stage {
         let rival = Rival::beside(&self.fakes, &self.world, &self.story, args.seed, args.speed).await;
         let pattern = match self.story.pattern {
             Pattern::Churn { rate, .. } => Pattern::Churn { rate, duration_us: us(FOR_EVER) },
-            other @ (Pattern::Burst | Pattern::Rollout { .. } | Pattern::Still) => other,
+            other
+            @ (Pattern::Burst | Pattern::Rollout { .. } | Pattern::Recreate { .. } | Pattern::Still) => other,
         };
         let churn = Churn::new(pattern, args.seed);
         let play = Play::new(&self.fakes, self.world.clone(), churn).await.with(&self.story.timetable());
@@ -124,10 +136,15 @@ impl Stage {
         Ok(())
     }
 
-    async fn perform(self, args: &SimulateArgs, stop: impl Future<Output = ()>) -> anyhow::Result<()> {
+    async fn perform(
+        self,
+        args: &SimulateArgs,
+        sheets: &Sheets,
+        stop: impl Future<Output = ()>,
+    ) -> anyhow::Result<()> {
         let rival = Rival::beside(&self.fakes, &self.world, &self.story, args.seed, args.speed).await;
         let program = std::env::current_exe().context("failed to find this program")?;
-        let log = (!args.verbose).then(|| self.folder.join("service.log"));
+        let log = self.log(args);
         let mut process = Process::start(&program, &self.files, log.as_deref())
             .with_context(|| format!("failed to start {}", program.display()))?;
         tell(&format!("configuration in {}\n", self.folder.display()));
@@ -140,7 +157,7 @@ impl Stage {
             () = &mut stop => Err(anyhow::anyhow!("interrupted")),
         };
         let performed = match performed {
-            Ok(report) => self.conclude(args, &report, &mut process, stop).await,
+            Ok(report) => self.conclude(args, sheets, &report, &mut process, stop).await,
             Err(error) => Err(error),
         };
         let ended = process.stop(END_WITHIN).await;
@@ -153,6 +170,14 @@ impl Stage {
         if status.success() { Ok(()) } else { bail!("the service ended with {status}") }
     }
 
+    /// Where the service's log goes; `None`: through to whoever watches.
+    fn log(&self, args: &SimulateArgs) -> Option<PathBuf> {
+        if self.story.log_full {
+            return Some(PathBuf::from("/dev/full"));
+        }
+        (!args.verbose).then(|| self.folder.join("service.log"))
+    }
+
     /// Plays the run, unless the service ends before it.
     async fn watched(
         &self,
@@ -160,11 +185,13 @@ impl Stage {
         process: &mut Process,
         rival: Option<&Rival>,
     ) -> anyhow::Result<Report> {
-        process.ready(self.health, READY_WITHIN).await?;
-        tell(&format!("the service is ready; its state is at http://{}/api/v1/status\n", args.listen));
+        process.ready(self.health.address, READY_WITHIN).await?;
+        tell(&format!("the service is ready; watch it at http://{}/\n", self.admin.address));
         let began_us = self.fakes.clock().now_us();
         let churn = Churn::new(self.story.pattern, args.seed);
         let play = Play::new(&self.fakes, self.world.clone(), churn).await.with(&self.story.timetable());
+        let play = play.holding(process.reins());
+        let watcher = Watcher::start(self.admin.address, self.health.address);
         let mut shown = Shown::new();
         let outcome = tokio::select! {
             outcome = play.run(self.story.settle, |progress| shown.show(progress)) => outcome,
@@ -180,6 +207,17 @@ impl Stage {
             manager: rival.map(Rival::sums),
         };
         let mut report = Report::gather(&self.fakes, &told, &self.world, outcome).await;
+        let mut aftermath = tokio::select! {
+            aftermath = watcher.rest(REST_WITHIN) => aftermath,
+            ended = process.ended() => return Err(ended.into()),
+        };
+        aftermath.judge_guards(&self.story.guarded);
+        if let Some(log) = self.log(args).filter(|_| !self.story.log_full) {
+            let text =
+                std::fs::read_to_string(&log).with_context(|| format!("failed to read {}", log.display()))?;
+            aftermath.judge_log(&text, &self.story.errors);
+        }
+        report.aftermath = Some(aftermath);
         if args.compare_upstream {
             tell("now upstream's updater with the same story, on simulated time\n");
             report.upstream = Some(Box::new(Report::of_upstream(&self.told, &self.world, args.seed)));
@@ -191,15 +229,19 @@ impl Stage {
     async fn conclude(
         &self,
         args: &SimulateArgs,
+        sheets: &Sheets,
         report: &Report,
         process: &mut Process,
         stop: impl Future<Output = ()>,
     ) -> anyhow::Result<()> {
-        hand_out(args, report)?;
+        hand_out(args, sheets, report)?;
         if !args.exit_when_done {
             tell(&format!(
-                "everything goes on; http://{}/api/v1/status shows the service; Ctrl-C ends it\n",
-                args.listen
+                "everything goes on; http://{0}/ shows the service, and the simulated API server lets \
+                 every bearer token ask it for something, as in\n\
+                 curl -H 'Authorization: Bearer simulator' -d '{{\"scope\": \"everything\"}}' http://{0}/api/v1/pause\n\
+                 Ctrl-C ends it\n",
+                self.admin.address
             ));
             tokio::select! {
                 () = stop => {}
@@ -207,7 +249,7 @@ impl Stage {
             }
         }
         if !report.passed() {
-            bail!("the service has not done its job");
+            bail!("the service has not done its job: {}", report.verdict());
         }
         match (args.within, report.first_event_to_converged_seconds) {
             (Some(limit), Some(took)) if took > limit.as_secs_f64() => {
@@ -218,25 +260,19 @@ impl Stage {
     }
 }
 
-fn hand_out(args: &SimulateArgs, report: &Report) -> anyhow::Result<()> {
+fn hand_out(args: &SimulateArgs, sheets: &Sheets, report: &Report) -> anyhow::Result<()> {
     let text = match args.report {
         Form::Text => report.text(),
         Form::Json => report.json(),
         Form::Html => report.html(),
     };
-    if let Some(path) = &args.html {
-        write(path, &report.html())?;
+    if let Some(html) = &sheets.html {
+        html.fill(&report.html())?;
     }
-    match &args.output {
-        Some(path) => write(path, &text),
+    match &sheets.output {
+        Some(output) => output.fill(&text),
         None => say(&text),
     }
-}
-
-fn write(path: &Path, text: &str) -> anyhow::Result<()> {
-    std::fs::write(path, text).with_context(|| format!("failed to write {}", path.display()))?;
-    tell(&format!("the report is {}\n", path.display()));
-    Ok(())
 }
 
 fn us(time: Duration) -> u64 {

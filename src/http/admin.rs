@@ -1,13 +1,14 @@
-//! The read-only admin API under `/api/v1` (H3): every answer is made of one published snapshot.
+//! What the admin API shows under `/api/v1` (H3): every answer is made of one published snapshot.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use actix_web::http::StatusCode;
 use actix_web::{HttpRequest, HttpResponse, web};
+use pool_core::assignment::HeldReason;
 use pool_core::ids::{LbName, PoolId, PoolName, ServiceKey};
 use pool_core::sample::PoolState;
-use pool_core::view::Snapshot;
+use pool_core::view::{PoolView, Snapshot};
 use serde_json::{Value, json};
 
 use super::page::page;
@@ -15,17 +16,24 @@ use super::problem::{Serves, problem_as_of};
 use super::query::{Query, Wrong};
 use super::show::Show;
 use super::verdict::verdict;
+use super::web_page::web_page;
 use super::{About, get};
 
 /// What the admin listener serves.
-pub(super) const SERVES: Serves = Serves("/api/v1/status, /api/v1/queues and /api/v1/services");
+pub(super) const SERVES: Serves = Serves(
+    "/ (a page for people), /api/v1/status, /api/v1/queues, /api/v1/held, /api/v1/services, and people's requests \
+     (POST) at /api/v1/pause, /api/v1/resume, /api/v1/compare, /api/v1/held/release, /api/v1/log-level and \
+     /api/v1/queues/{lb}/{pool}/attempt",
+);
 
 /// The routes of the admin listener.
 pub(super) fn routes(config: &mut web::ServiceConfig) {
     config
+        .service(get("/", web_page))
         .service(get("/api/v1/status", status))
         .service(get("/api/v1/queues", queues))
         .service(get("/api/v1/queues/{lb}/{pool}", queue))
+        .service(get("/api/v1/held", held))
         .service(get("/api/v1/services", services))
         .service(get("/api/v1/services/{namespace}/{name}", service));
 }
@@ -63,12 +71,16 @@ fn whole(about: &About) -> Value {
         "version": env!("CARGO_PKG_VERSION"),
         "dryRun": about.dry_run,
         "leadership": snapshot.leadership.as_ref().map(|view| show.leadership(view)),
+        "mode": snapshot.wishes.as_ref().map(|view| view.mode.as_str()),
+        "pauses": snapshot.wishes.as_ref().map(|view| show.wishes(view)),
         "starts": snapshot.starts.as_ref().map(|view| show.starts(view)),
         "sharedLease": snapshot.shared_lease.as_ref().map(|view| show.shared_lease(view)),
         "synced": { "lists": snapshot.synced.lists, "discovery": snapshot.synced.discovery },
         "pools": { "total": snapshot.pools.len(), "byState": states },
+        "wouldChange": show.would_change(snapshot.would_change(about.dry_run)),
         "services": snapshot.services.len(),
         "oldestWaitingChangeSeconds": oldest.map(|at| show.age(at)),
+        "guards": snapshot.guards.as_ref().map(|view| show.guards(view)),
         "held": held.collect::<Vec<_>>(),
         "sources": snapshot.sources.values().map(|source| show.source(source)).collect::<Vec<_>>(),
         "loadBalancers": snapshot.load_balancers.values().map(|lb| show.lb(lb)).collect::<Vec<_>>(),
@@ -82,20 +94,61 @@ async fn queues(request: HttpRequest, about: web::Data<About>) -> HttpResponse {
 }
 
 fn list_queues(request: &HttpRequest, about: &About) -> Result<Value, Wrong> {
-    let query = Query::of(request, &["state", "lb", "limit", "after"])?;
+    let query = Query::of(request, &["state", "lb", "contains", "limit", "after"])?;
     let state = query.text("state").map(state).transpose()?;
     let lb = query.text("lb").map(LbName::new);
+    let part = query.text("contains").map(str::to_lowercase);
     let after = query.after()?.map(|(lb, pool)| PoolId::new(LbName::new(lb), PoolName::new(pool)));
     let limit = query.limit()?;
     let (snapshot, show) = look(about);
+    let named = |pool: &PoolView, part: &str| {
+        let mut services = pool.services.values();
+        pool.pool.to_string().to_lowercase().contains(part)
+            || services.any(|key| key.to_string().contains(part))
+    };
     let page = page(&snapshot.pools, after.as_ref(), limit, |pool| {
-        lb.as_ref().is_none_or(|lb| *lb == pool.pool.lb) && state.is_none_or(|state| state == pool.state)
+        lb.as_ref().is_none_or(|lb| *lb == pool.pool.lb)
+            && state.is_none_or(|state| state == pool.state)
+            && part.as_ref().is_none_or(|part| named(pool, part))
     });
     Ok(json!({
         "snapshotAgeSeconds": show.snapshot_age(&snapshot),
         "items": page.items.iter().map(|pool| show.pool_line(pool)).collect::<Vec<_>>(),
         "next": page.next.map(ToString::to_string),
     }))
+}
+
+async fn held(request: HttpRequest, about: web::Data<About>) -> HttpResponse {
+    told(list_held(&request, &about))
+}
+
+/// The pools with a removal that is, or would be, held back.
+fn list_held(request: &HttpRequest, about: &About) -> Result<Value, Wrong> {
+    let query = Query::of(request, &["reason", "lb", "limit", "after"])?;
+    let reason = query.text("reason").map(reason).transpose()?;
+    let lb = query.text("lb").map(LbName::new);
+    let after = query.after()?.map(|(lb, pool)| PoolId::new(LbName::new(lb), PoolName::new(pool)));
+    let limit = query.limit()?;
+    let (snapshot, show) = look(about);
+    let page = page(&snapshot.pools, after.as_ref(), limit, |pool| {
+        let mut all = pool.held.iter().chain(&pool.would_hold);
+        all.any(|held| reason.is_none_or(|reason| reason == held.reason))
+            && lb.as_ref().is_none_or(|lb| *lb == pool.pool.lb)
+    });
+    Ok(json!({
+        "snapshotAgeSeconds": show.snapshot_age(&snapshot),
+        "guards": snapshot.guards.as_ref().map(|view| show.guards(view)),
+        "items": page.items.iter().map(|pool| show.held_line(pool)).collect::<Vec<_>>(),
+        "next": page.next.map(ToString::to_string),
+    }))
+}
+
+fn reason(text: &str) -> Result<HeldReason, Wrong> {
+    let known = HeldReason::ALL.into_iter().find(|reason| reason.as_str() == text);
+    known.ok_or_else(|| {
+        let all = HeldReason::ALL.map(HeldReason::as_str).join(", ");
+        Wrong::new("reason", text, &format!("one of {all}"))
+    })
 }
 
 fn state(text: &str) -> Result<PoolState, Wrong> {
@@ -119,7 +172,7 @@ async fn queue(
     let id = PoolId::new(LbName::new(lb), PoolName::new(pool));
     let age = show.snapshot_age(&snapshot);
     match snapshot.pools.get(&id) {
-        Some(pool) => told(Ok(json!({ "snapshotAgeSeconds": age, "pool": show.pool(pool) }))),
+        Some(pool) => told(Ok(json!({ "snapshotAgeSeconds": age, "pool": show.pool(pool, &snapshot) }))),
         None => problem_as_of(
             age,
             StatusCode::NOT_FOUND,
@@ -134,17 +187,19 @@ async fn services(request: HttpRequest, about: web::Data<About>) -> HttpResponse
 }
 
 fn list_services(request: &HttpRequest, about: &About) -> Result<Value, Wrong> {
-    let query = Query::of(request, &["namespace", "limit", "after"])?;
+    let query = Query::of(request, &["namespace", "contains", "limit", "after"])?;
     let namespace = query.text("namespace");
+    let part = query.text("contains").map(str::to_lowercase);
     let after = query.after()?.map(|(namespace, name)| ServiceKey::new(namespace, name));
     let limit = query.limit()?;
     let (snapshot, show) = look(about);
     let page = page(&snapshot.services, after.as_ref(), limit, |service| {
         namespace.is_none_or(|namespace| namespace == &*service.key.namespace)
+            && part.as_ref().is_none_or(|part| service.key.to_string().contains(part))
     });
     let line = |service| {
-        let mut shown = show.service(service);
-        shown["verdict"] = verdict(service, &snapshot).into();
+        let mut shown = show.service(service, &snapshot);
+        shown["verdict"] = verdict(service, &snapshot, &show).into();
         shown
     };
     Ok(json!({
@@ -171,12 +226,15 @@ async fn service(
         return problem_as_of(age, StatusCode::NOT_FOUND, "no such Service", &detail);
     };
     let pools = service.pools.iter().map(|id| {
-        snapshot.pools.get(id).map_or_else(|| json!({ "pool": id.to_string() }), |pool| show.pool(pool))
+        snapshot
+            .pools
+            .get(id)
+            .map_or_else(|| json!({ "pool": id.to_string() }), |pool| show.pool(pool, &snapshot))
     });
     told(Ok(json!({
         "snapshotAgeSeconds": age,
-        "service": show.service(service),
-        "verdict": verdict(service, &snapshot),
+        "service": show.service(service, &snapshot),
+        "verdict": verdict(service, &snapshot, &show),
         "pools": pools.collect::<Vec<_>>(),
     })))
 }

@@ -9,6 +9,7 @@ use actix_web::{HttpRequest, HttpResponse, web};
 use actors::recorder;
 use actors::shell::Ping;
 use futures::future::join_all;
+use pool_core::view::WishesView;
 
 use super::problem::Serves;
 use super::{Life, get};
@@ -16,6 +17,8 @@ use super::{Life, get};
 /// What the health listener serves.
 pub(super) const SERVES: Serves = Serves("/livez, /readyz, /healthz and /metrics");
 
+/// What is said of a check where all is well.
+const OK: &str = "ok";
 /// How long a machine may take to answer.
 const PULSE_WITHIN: Duration = Duration::from_secs(2);
 
@@ -28,14 +31,14 @@ pub(super) fn routes(config: &mut web::ServiceConfig) {
         .service(get("/metrics", metrics));
 }
 
-/// One thing that is checked, and what is wrong with it.
-type Check = (&'static str, Result<(), String>);
+/// One thing that is checked, and how it is or what is wrong with it.
+type Check = (&'static str, Result<String, String>);
 
 async fn livez(request: HttpRequest, life: web::Data<Life>) -> HttpResponse {
     let asked = life.pulse.0.iter().map(|(name, machine)| async move {
         let answered = tokio::time::timeout(PULSE_WITHIN, machine.send(Ping)).await;
         let check = match answered {
-            Ok(Ok(())) => Ok(()),
+            Ok(Ok(())) => Ok(OK.to_owned()),
             Ok(Err(error)) => Err(format!("is gone: {error}")),
             Err(_) => Err(format!("did not step within {PULSE_WITHIN:?}")),
         };
@@ -45,8 +48,10 @@ async fn livez(request: HttpRequest, life: web::Data<Life>) -> HttpResponse {
 }
 
 async fn readyz(request: HttpRequest, life: web::Data<Life>) -> HttpResponse {
-    let synced = life.about.published.load().synced;
-    let wait = |done: bool, what: &str| if done { Ok(()) } else { Err(format!("waiting for {what}")) };
+    let snapshot = life.about.published.load();
+    let synced = snapshot.synced;
+    let wait =
+        |done: bool, what: &str| if done { Ok(OK.to_owned()) } else { Err(format!("waiting for {what}")) };
     let leaving = life.leaving.load(Ordering::Relaxed);
     answer(
         &request,
@@ -56,9 +61,21 @@ async fn readyz(request: HttpRequest, life: web::Data<Life>) -> HttpResponse {
                 "discovery",
                 wait(synced.discovery, "every managed load balancer to be asked for, and one to be seen"),
             ),
-            ("shutdown", if leaving { Err("shutting down".to_owned()) } else { Ok(()) }),
+            ("pauses", Ok(of_pauses(snapshot.wishes.as_ref()))),
+            ("shutdown", if leaving { Err("shutting down".to_owned()) } else { Ok(OK.to_owned()) }),
         ],
     )
+}
+
+/// How it is about the pauses. Whoever cannot read them is no less ready than a standby, so this fails nothing.
+fn of_pauses(view: Option<&WishesView>) -> String {
+    match view {
+        Some(WishesView { last_error: Some(why), term_waits, .. }) => {
+            let effect = if *term_waits { "; nothing is written before they can be" } else { "" };
+            format!("cannot be read{effect}: {why}")
+        }
+        Some(_) | None => OK.to_owned(),
+    }
 }
 
 fn answer(request: &HttpRequest, checks: &[Check]) -> HttpResponse {
@@ -68,8 +85,8 @@ fn answer(request: &HttpRequest, checks: &[Check]) -> HttpResponse {
     let mut text = String::new();
     for (name, check) in checks {
         let line = match check {
-            Ok(()) if verbose || !good => writeln!(text, "[+]{name} ok"),
-            Ok(()) => Ok(()),
+            Ok(how) if verbose || !good => writeln!(text, "[+]{name} {how}"),
+            Ok(_) => Ok(()),
             Err(why) => writeln!(text, "[-]{name} {why}"),
         };
         debug_assert!(line.is_ok(), "writing to a String does not fail");

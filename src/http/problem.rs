@@ -2,11 +2,11 @@
 
 use actix_web::error::{InternalError, PathError};
 use actix_web::http::StatusCode;
-use actix_web::http::header::ALLOW;
+use actix_web::http::header::{ALLOW, RETRY_AFTER, WWW_AUTHENTICATE};
 use actix_web::{HttpRequest, HttpResponse, HttpResponseBuilder, web};
 use serde_json::{Value, json};
 
-/// The methods that every path has.
+/// The methods of every path that shows something.
 const METHODS: &str = "GET, HEAD";
 
 /// What a listener serves, for the answer to paths that it does not.
@@ -16,6 +16,23 @@ pub(super) struct Serves(pub(super) &'static str);
 /// A problem document.
 pub(super) fn problem(status: StatusCode, title: &str, detail: &str) -> HttpResponse {
     of(&mut HttpResponse::build(status), status, title, detail, None)
+}
+
+/// A problem that names the replica that does what this one does not; `None`: it is not known.
+pub(super) fn problem_of_leader(
+    status: StatusCode,
+    title: &str,
+    detail: &str,
+    leader: Option<&str>,
+) -> HttpResponse {
+    let document = json!({
+        "type": "about:blank",
+        "title": title,
+        "status": status.as_u16(),
+        "detail": detail,
+        "leader": leader,
+    });
+    HttpResponse::build(status).content_type("application/problem+json").body(document.to_string())
 }
 
 /// A problem with what a snapshot of this age, in seconds, does or does not hold.
@@ -48,12 +65,43 @@ pub(super) async fn no_such_path(request: HttpRequest, serves: web::Data<Serves>
     problem(StatusCode::NOT_FOUND, "no such path", &detail)
 }
 
+/// A problem that ends by itself after so many seconds.
+pub(super) fn problem_until(status: StatusCode, title: &str, detail: &str, seconds: u64) -> HttpResponse {
+    let mut answer = HttpResponse::build(status);
+    let document = json!({
+        "type": "about:blank",
+        "title": title,
+        "status": status.as_u16(),
+        "detail": detail,
+        "retryAfterSeconds": seconds,
+    });
+    let answer = answer.insert_header((RETRY_AFTER, seconds.to_string()));
+    answer.content_type("application/problem+json").body(document.to_string())
+}
+
+/// A problem with who asks: what it takes to be heard.
+pub(super) fn unauthorized(detail: &str) -> HttpResponse {
+    let status = StatusCode::UNAUTHORIZED;
+    let mut answer = HttpResponse::build(status);
+    let answer = answer.insert_header((WWW_AUTHENTICATE, "Bearer"));
+    of(answer, status, "not authenticated", detail, None)
+}
+
 /// The answer to a method that a path does not have.
 pub(super) async fn not_allowed(request: HttpRequest) -> HttpResponse {
-    let detail = format!("{} has {METHODS}, not {}", request.path(), request.method());
+    refused_method(&request, METHODS)
+}
+
+/// The same where there is only POST.
+pub(super) async fn not_allowed_but_post(request: HttpRequest) -> HttpResponse {
+    refused_method(&request, "POST")
+}
+
+fn refused_method(request: &HttpRequest, methods: &'static str) -> HttpResponse {
+    let detail = format!("{} has {methods}, not {}", request.path(), request.method());
     let status = StatusCode::METHOD_NOT_ALLOWED;
     let mut answer = HttpResponse::build(status);
-    of(answer.insert_header((ALLOW, METHODS)), status, "method not allowed", &detail, None)
+    of(answer.insert_header((ALLOW, methods)), status, "method not allowed", &detail, None)
 }
 
 /// The answer to a path whose parts are no text.

@@ -4,14 +4,17 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use actors::clock::Clock;
-use pool_core::assignment::Held;
-use pool_core::level::{Provenance, Source};
-use pool_core::machine::Now;
+use pool_core::ask::Scope;
+use pool_core::assignment::{Held, PausedBy};
+use pool_core::ids::PoolId;
+use pool_core::level::Source;
+use pool_core::machine::{Now, Wall};
 use pool_core::sample::GateClass;
 use pool_core::view::{
-    GateView, LaneView, LbView, LeadershipView, PoolView, ServiceView, SharedLeaseView, Snapshot, SourceView,
-    StartsView,
+    Candidacy, GateView, GuardsView, LaneView, LbView, LeadershipView, PoolView, ServiceView,
+    SharedLeaseView, Snapshot, SourceView, StartsView, WishesView, WouldChange,
 };
+use pool_core::wishes::{Pause, Wishes};
 use serde_json::{Value, json};
 
 /// Shows views as of one moment.
@@ -31,14 +34,19 @@ impl Show {
         (snapshot.at > Now::ZERO).then(|| self.age(snapshot.at))
     }
 
+    /// How long ago a time was that somebody has noted, in seconds; 0 where it is to come by our clock.
+    fn wall_age(&self, at: Wall) -> f64 {
+        let micros = self.clock.wall_at(self.now).as_micros().saturating_sub(at.as_micros());
+        std::time::Duration::from_micros(u64::try_from(micros).unwrap_or(0)).as_secs_f64()
+    }
+
     /// A moment as people write it.
-    fn time(&self, at: Now) -> Option<String> {
-        let micros = self.clock.wall_at(at).as_micros();
-        jiff::Timestamp::from_microsecond(micros).ok().map(|time| format!("{time:.3}"))
+    pub(super) fn time(&self, at: Now) -> Option<String> {
+        wall(self.clock.wall_at(at))
     }
 
     /// How long it is until a moment, in seconds; 0 once it has passed.
-    fn until(&self, at: Now) -> f64 {
+    pub(super) fn until(&self, at: Now) -> f64 {
         at.since(self.now).as_secs_f64()
     }
 
@@ -56,15 +64,13 @@ impl Show {
             "nextInSeconds": pool.next_at.map(|at| self.until(at)),
             "lastError": pool.last_error,
             "held": pool.held.as_ref().map(|held| self.held(held)),
+            "wouldHold": pool.would_hold.as_ref().map(|held| self.held(held)),
         })
     }
 
     /// A pool with all that is known of it.
-    pub(super) fn pool(&self, pool: &PoolView) -> Value {
-        let missing =
-            pool.observed.as_ref().map(|seen| pool.level.missing(seen).copied().collect::<Vec<_>>());
-        let surplus =
-            pool.observed.as_ref().map(|seen| pool.level.surplus(seen).copied().collect::<Vec<_>>());
+    pub(super) fn pool(&self, pool: &PoolView, snapshot: &Snapshot) -> Value {
+        let (missing, surplus) = pool.difference().unzip();
         let mut shown = self.pool_line(pool);
         let more = json!({
             "family": match pool.family {
@@ -75,7 +81,7 @@ impl Show {
                 Source::Kubernetes => "kubernetes".to_owned(),
                 Source::Xds(name) => name.to_string(),
             },
-            "provenance": provenance(pool.provenance),
+            "provenance": pool.provenance.as_str(),
             "members": {
                 "required": pool.level.required.iter()
                     .map(|(ip, member)| json!({ "ip": ip, "name": member.name.as_str(), "nodeReady": member.node_ready }))
@@ -91,9 +97,12 @@ impl Show {
                 .map(|(uid, counts)| (uid.to_string(), json!(counts)))
                 .collect::<serde_json::Map<_, _>>(),
             "lastAttempt": pool.last_end.map(|(end, at)| json!({ "outcome": end.as_str(), "at": self.time(at) })),
-            "wouldChange": pool.withheld.as_ref()
+            "wouldChange": pool.would_change().as_ref()
                 .map(|(added, removed)| json!({ "add": ips(added), "remove": ips(removed) })),
             "lostWrites": pool.lost_writes,
+            "pausedBy": pool.paused.iter()
+                .map(|by| paused_by(by, None, pause(snapshot, &pool.pool, by)))
+                .collect::<Vec<_>>(),
         });
         if let (Some(shown), Value::Object(more)) = (shown.as_object_mut(), more) {
             shown.extend(more);
@@ -106,19 +115,46 @@ impl Show {
         json!({
             "reason": held.reason.as_str(),
             "seconds": self.age(held.since),
-            "endsInSeconds": held.until.map(|at| self.until(at)),
+            "waitsFor": held.waits.as_str(),
+            "endsInSeconds": held.waits.earliest().map(|at| self.until(at)),
             "members": ips(&held.members),
         })
     }
 
+    /// A pool with a removal that is, or would be, held back.
+    pub(super) fn held_line(&self, pool: &PoolView) -> Value {
+        json!({
+            "loadBalancer": pool.pool.lb.as_str(),
+            "backendPool": pool.pool.pool.as_str(),
+            "services": pool.services.values().map(ToString::to_string).collect::<Vec<_>>(),
+            "held": pool.held.as_ref().map(|held| self.held(held)),
+            "wouldHold": pool.would_hold.as_ref().map(|held| self.held(held)),
+        })
+    }
+
+    /// The guards.
+    pub(super) fn guards(&self, guards: &GuardsView) -> Value {
+        json!({
+            "mode": guards.mode.as_str(),
+            "removalsStopped": guards.stopped.map(|stopped| json!({
+                "seconds": self.age(stopped.since),
+                "pools": stopped.pools,
+                "of": stopped.of,
+            })),
+            "secondReadSeconds": guards.reading_since.map(|at| self.age(at)),
+        })
+    }
+
     /// A Service.
-    pub(super) fn service(&self, service: &ServiceView) -> Value {
+    pub(super) fn service(&self, service: &ServiceView, snapshot: &Snapshot) -> Value {
+        let paused_by = service_paused_by(service, snapshot);
         json!({
             "namespace": &*service.key.namespace,
             "name": &*service.key.name,
             "uid": service.uid.as_str(),
             "candidacy": service.candidacy.as_str(),
-            "paused": service.paused,
+            "paused": !paused_by.is_empty(),
+            "pausedBy": paused_by,
             "endpointSlices": service.slices,
             "endpoints": service.endpoints,
             "dataErrors": service.data_errors,
@@ -126,6 +162,19 @@ impl Show {
             "notManageable": service.not_manageable.iter()
                 .map(|(pool, why)| json!({ "pool": pool.to_string(), "reason": why.label().0, "detail": why.to_string() }))
                 .collect::<Vec<_>>(),
+        })
+    }
+
+    /// What is only compared, in sums.
+    pub(super) fn would_change(&self, sums: WouldChange) -> Value {
+        let WouldChange { compared, unseen, pools, add, remove, held_pools, held_members } = sums;
+        json!({
+            "compared": compared,
+            "unseen": unseen,
+            "pools": pools,
+            "add": add,
+            "remove": remove,
+            "held": { "pools": held_pools, "members": held_members },
         })
     }
 
@@ -180,6 +229,39 @@ impl Show {
         })
     }
 
+    /// What people wish.
+    pub(super) fn wishes(&self, view: &WishesView) -> Value {
+        let WishesView { mode: _, wishes, returned, unreadable, term_waits, last_error } = view;
+        let one = |of: &Scope, pause: &Pause| {
+            let (scope, target) = match of {
+                Scope::Everything => ("everything", None),
+                Scope::Pool(pool) => ("pool", Some(pool.to_string())),
+                Scope::Service(key) => ("service", Some(key.to_string())),
+            };
+            json!({
+                "scope": scope,
+                "target": target,
+                "since": pause.since.and_then(wall),
+                "ageSeconds": pause.since.map(|since| self.wall_age(since)),
+                "returned": returned.contains(of),
+                "by": pause.by,
+                "reason": pause.reason,
+            })
+        };
+        let items = wishes
+            .as_ref()
+            .map(|wishes| wishes.pauses().map(|(scope, pause)| one(&scope, pause)).collect::<Vec<_>>());
+        let remedy = "correct or remove this key of the ConfigMap that is named like our Lease";
+        json!({
+            "items": items,
+            "unreadable": unreadable.iter()
+                .map(|(key, why)| json!({ "key": key, "why": why, "remedy": remedy }))
+                .collect::<Vec<_>>(),
+            "termWaits": term_waits,
+            "lastError": last_error,
+        })
+    }
+
     /// The note of this start.
     pub(super) fn starts(&self, starts: &StartsView) -> Value {
         json!({
@@ -216,15 +298,55 @@ impl Show {
     }
 }
 
-fn ips(all: &BTreeSet<IpAddr>) -> Vec<&IpAddr> {
-    all.iter().collect()
+/// A time that somebody has noted, as people write it.
+pub(super) fn wall(at: Wall) -> Option<String> {
+    jiff::Timestamp::from_microsecond(at.as_micros()).ok().map(|time| format!("{time:.3}"))
 }
 
-fn provenance(provenance: Provenance) -> &'static str {
-    match provenance {
-        Provenance::Watch => "watch",
-        Provenance::Reconnect => "reconnect",
-        Provenance::Relist => "relist",
-        Provenance::FirstList => "first_list",
+/// What people wish, as far as it has been read.
+fn wished(snapshot: &Snapshot) -> Option<&Wishes> {
+    snapshot.wishes.as_ref()?.wishes.as_deref()
+}
+
+/// The pause that a person has made, behind one of the things that pause a pool.
+pub(super) fn pause<'a>(snapshot: &'a Snapshot, pool: &PoolId, by: &PausedBy) -> Option<&'a Pause> {
+    wished(snapshot)?.pause_of(pool, by)
+}
+
+/// One of the things that pause a pool or a Service: what it is of, and who has made it, where a person has.
+fn paused_by(by: &PausedBy, pool: Option<&PoolId>, pause: Option<&Pause>) -> Value {
+    let target = by.service().map(ToString::to_string).or_else(|| pool.map(ToString::to_string));
+    json!({
+        "scope": by.as_str(),
+        "target": target,
+        "by": pause.and_then(|pause| pause.by.as_deref()),
+        "since": pause.and_then(|pause| pause.since).and_then(wall),
+        "reason": pause.and_then(|pause| pause.reason.as_deref()),
+    })
+}
+
+/// All that keeps a Service from being written, in any of its pools.
+fn service_paused_by(service: &ServiceView, snapshot: &Snapshot) -> Vec<Value> {
+    let wishes = wished(snapshot);
+    let mut all: BTreeSet<(PausedBy, Option<&PoolId>)> = BTreeSet::new();
+    if service.paused {
+        all.insert((PausedBy::Annotation(service.key.clone()), None));
     }
+    if wishes.is_some_and(|wishes| wishes.services.contains_key(&service.key)) {
+        all.insert((PausedBy::Service(service.key.clone()), None));
+    }
+    let stopped_by = wishes.and_then(Wishes::stopped_by);
+    all.extend(stopped_by.filter(|_| service.candidacy == Candidacy::Candidate).map(|by| (by, None)));
+    for view in service.pools.iter().filter_map(|pool| snapshot.pools.get(pool)) {
+        let named = |by: &PausedBy| (*by == PausedBy::Pool).then_some(&view.pool);
+        all.extend(view.paused.iter().map(|by| (by.clone(), named(by))));
+    }
+    let pause = |by: &PausedBy, pool: Option<&PoolId>| {
+        service.pools.first().and_then(|first| wishes?.pause_of(pool.unwrap_or(first), by))
+    };
+    all.iter().map(|(by, pool)| paused_by(by, *pool, pause(by, *pool))).collect()
+}
+
+fn ips(all: &BTreeSet<IpAddr>) -> Vec<&IpAddr> {
+    all.iter().collect()
 }

@@ -1,12 +1,33 @@
 //! Why a Service is, or is not, in its pools, in one sentence: the most important thing first.
 
-use pool_core::assignment::HeldReason;
+mod waits;
+
+use pool_core::assignment::{Held, HeldReason, PausedBy};
 use pool_core::ids::PoolId;
 use pool_core::sample::PoolState;
 use pool_core::view::{Candidacy, PoolView, ServiceView, Snapshot};
 
+use super::show::{Show, pause, wall};
+
+/// What there is to say of a pool, the most important first.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+enum Rank {
+    /// The controller has found an error of its own.
+    Quarantined,
+    /// It was not written, or what was tried last has failed.
+    Failed,
+    /// It is compared and not written.
+    Paused,
+    /// It lacks members, or its writes are stopped for a fault.
+    Lacking,
+    /// A removal is held back.
+    Held,
+    /// Anything else that is not right.
+    Rest,
+}
+
 /// The sentence.
-pub(super) fn verdict(service: &ServiceView, snapshot: &Snapshot) -> String {
+pub(super) fn verdict(service: &ServiceView, snapshot: &Snapshot, show: &Show) -> String {
     if let Some(why) = not_managed(service.candidacy) {
         return format!("not managed: {why}");
     }
@@ -18,7 +39,8 @@ pub(super) fn verdict(service: &ServiceView, snapshot: &Snapshot) -> String {
                        cloud-controller-manager makes them";
         return waiting.to_owned();
     }
-    let wrong = service.pools.iter().find_map(|id| about(id, snapshot));
+    let all = service.pools.iter().filter_map(|id| about(id, snapshot, show));
+    let wrong = all.min_by_key(|(rank, _)| *rank).map(|(_, said)| said);
     let said = wrong.unwrap_or_else(|| "right: every pool of it is as it should be".to_owned());
     match service.data_errors.first() {
         None => said,
@@ -40,50 +62,137 @@ fn not_managed(candidacy: Candidacy) -> Option<&'static str> {
     }
 }
 
-/// What there is to say about one pool; nothing when it is right.
-fn about(id: &PoolId, snapshot: &Snapshot) -> Option<String> {
+/// What there is to say about one pool; nothing when it is right and nothing is held back there.
+fn about(id: &PoolId, snapshot: &Snapshot, show: &Show) -> Option<(Rank, String)> {
     let Some(pool) = snapshot.pools.get(id) else {
-        return Some(format!("pool {id} has not been looked at yet"));
+        return Some((Rank::Rest, format!("pool {id} has not been looked at yet")));
     };
-    if let Some(held) = pool.held.as_ref().filter(|_| pool.state != PoolState::Quarantined) {
-        let why = match held.reason {
-            HeldReason::EmptyConfirm => {
-                "until it is certain that the Service has no endpoints (guards.emptyConfirm)"
-            }
-            HeldReason::NoUsableNode => {
-                "because it has endpoints and none of their nodes is usable, or one of its slices or nodes cannot be read"
-            }
-            HeldReason::LastMember => {
-                "because it has endpoints that do not count, and none of their nodes is in the pool"
-            }
-        };
-        return Some(format!("pool {id}: a removal is held back ({}), {why}", held.reason.as_str()));
-    }
-    of_state(pool).map(|said| format!("pool {id} {said}"))
+    let held = pool.held.as_ref().map(held);
+    Some(match (of_state(pool, snapshot, show), held) {
+        (None, None) => return None,
+        (None, Some(held)) => (Rank::Held, format!("pool {id}: {held}")),
+        (Some((rank, said)), None) => (rank, format!("pool {id} {said}")),
+        // What the controller knows of it is not to be trusted.
+        (Some((Rank::Quarantined, said)), Some(_)) => (Rank::Quarantined, format!("pool {id} {said}")),
+        (Some((rank, said)), Some(held)) if rank < Rank::Held => {
+            (rank, format!("pool {id} {said}; besides, {held}"))
+        }
+        (Some((_, said)), Some(held)) => (Rank::Held, format!("pool {id}: {held}; besides, it {said}")),
+    })
 }
 
-fn of_state(pool: &PoolView) -> Option<String> {
+fn held(held: &Held) -> String {
+    let why = match held.reason {
+        HeldReason::EmptyConfirm => {
+            "until it is certain that the Service has no endpoints (guards.emptyConfirm)"
+        }
+        HeldReason::NoUsableNode => {
+            "because it has endpoints and none of their nodes is usable, or one of its slices or nodes cannot be read"
+        }
+        HeldReason::LastMember => {
+            "because it has endpoints that do not count, and none of their nodes is in the pool"
+        }
+        HeldReason::Fraction => {
+            "until a second list says too that so many of its members are to go (guards.maxRemovalFraction)"
+        }
+        HeldReason::Breaker => "because too many pools would lose most of their members at once",
+        HeldReason::AddOnly => "because the mode add-only removes no member",
+    };
+    format!("a removal is held back ({}), {why}", held.reason.as_str())
+}
+
+/// What its state says, with how far it is from right; nothing when it is right.
+fn of_state(pool: &PoolView, snapshot: &Snapshot, show: &Show) -> Option<(Rank, String)> {
     let said = match pool.state {
         PoolState::Right => return None,
-        PoolState::Unknown => "has not been seen since the last change",
-        PoolState::Waiting if pool.withheld.is_some() => "would be changed; this is a dry run",
-        PoolState::Waiting => "waits for its changes to become due",
-        PoolState::Due => "waits for its load balancer",
-        PoolState::Attempting => "is being written",
-        PoolState::Parked => "waits until Azure may be asked again",
-        PoolState::Paused => {
-            "is compared and not written: a Service of it has the annotation azure-backend-pool-controller.io/pause"
-        }
-        PoolState::Failed => "was not written",
+        PoolState::Unknown => "has not been seen since the last change".to_owned(),
+        PoolState::Waiting if pool.withheld.is_some() => "would be changed; this is a dry run".to_owned(),
+        PoolState::Waiting => "waits for its changes to become due".to_owned(),
+        PoolState::Due => waits::due(pool, snapshot, show),
+        PoolState::Attempting => waits::attempting(pool, snapshot, show),
+        PoolState::Parked => match pool.next_at {
+            Some(at) => format!("waits {} more until Azure may be asked again", waits::span(show.until(at))),
+            None => "waits until Azure may be asked again".to_owned(),
+        },
+        PoolState::Paused => format!("is compared and not written: {}", paused(pool, snapshot)),
+        PoolState::Failed => "was not written".to_owned(),
         PoolState::Quarantined => {
             "is quarantined for an error of the controller: report it, and restart the controller to try again"
+                .to_owned()
         }
     };
-    Some(
-        pool.last_error
-            .as_ref()
-            .map_or_else(|| said.to_owned(), |error| format!("{said}; last error: {error}")),
-    )
+    let difference = difference(pool);
+    let said = match (&pool.last_error, pool.state) {
+        (None, _) => format!("{said}{difference}"),
+        // The pause is not why it was not written.
+        (Some(error), PoolState::Paused) => {
+            format!("was not written; last error: {error}; now it {said}{difference}")
+        }
+        (Some(error), _) => format!("{said}{difference}; last error: {error}"),
+    };
+    Some((rank(pool, snapshot), said))
+}
+
+/// How much it matters what its state says.
+fn rank(pool: &PoolView, snapshot: &Snapshot) -> Rank {
+    match pool.state {
+        PoolState::Quarantined => Rank::Quarantined,
+        PoolState::Failed => Rank::Failed,
+        PoolState::Unknown
+        | PoolState::Right
+        | PoolState::Waiting
+        | PoolState::Due
+        | PoolState::Attempting
+        | PoolState::Parked
+        | PoolState::Paused
+            if pool.last_error.is_some() =>
+        {
+            Rank::Failed
+        }
+        PoolState::Paused => Rank::Paused,
+        PoolState::Unknown
+        | PoolState::Right
+        | PoolState::Waiting
+        | PoolState::Due
+        | PoolState::Attempting
+        | PoolState::Parked => {
+            let lacks = pool.difference().is_some_and(|(missing, _)| !missing.is_empty());
+            let blocked = snapshot.lanes.get(&pool.pool.lb).is_some_and(|lane| lane.blocked_by.is_some());
+            if lacks || blocked { Rank::Lacking } else { Rank::Rest }
+        }
+    }
+}
+
+/// How many members are missing and how many must go, where it was seen and is known to differ.
+fn difference(pool: &PoolView) -> String {
+    match pool.difference().map(|(missing, surplus)| (missing.len(), surplus.len())) {
+        None | Some((0, 0)) => String::new(),
+        Some((missing, surplus)) => format!("; {missing} missing, {surplus} to go"),
+    }
+}
+
+/// All that pauses a pool: one that ends leaves the others.
+fn paused(pool: &PoolView, snapshot: &Snapshot) -> String {
+    let one = |by: &PausedBy| match by {
+        PausedBy::Mode => "the mode is observe".to_owned(),
+        PausedBy::Everything => "a person has paused everything".to_owned(),
+        PausedBy::NoPin => "pre-images of other pools are restored".to_owned(),
+        PausedBy::Pool => "a person has paused it".to_owned(),
+        PausedBy::Service(key) => format!("a person has paused Service {key}"),
+        PausedBy::Annotation(key) => {
+            format!("Service {key} has the annotation azure-backend-pool-controller.io/pause")
+        }
+    };
+    let whose = |by: &PausedBy| {
+        let Some(pause) = pause(snapshot, &pool.pool, by) else { return String::new() };
+        let by = pause.by.as_ref().map(|by| format!("by {by}"));
+        let since = pause.since.and_then(wall).map(|since| format!("since {since}"));
+        let all: Vec<String> =
+            [by, since, pause.reason.as_deref().map(str::to_owned)].into_iter().flatten().collect();
+        if all.is_empty() { String::new() } else { format!(" ({})", all.join(", ")) }
+    };
+    let all: Vec<String> = pool.paused.iter().map(|by| one(by) + &whose(by)).collect();
+    all.join(", and ")
 }
 
 #[cfg(test)]

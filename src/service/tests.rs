@@ -13,6 +13,8 @@ const PANICS: &str = "TEST_PANICS_ON";
 
 /// What the child dies of.
 const WORDS: &str = "the panic that was asked for";
+/// What an error may hold of what was sent.
+const SENT: &str = "Authorization: Bearer a-planted-marker, sig=a-planted-marker";
 
 /// An actor that is lost as soon as it has started.
 struct Fragile;
@@ -21,16 +23,16 @@ impl Actor for Fragile {
     type Context = Context<Self>;
 
     fn started(&mut self, _: &mut Self::Context) {
-        panic!("{WORDS}");
+        panic!("{WORDS}: {SENT}");
     }
 }
 
 /// What a child does: it panics in the runtime of the service. Were that not its end, it would end well.
 async fn panic_on(place: &str) {
     match place {
-        "a worker" => drop(tokio::spawn(async { panic!("{WORDS}") }).await),
+        "a worker" => drop(tokio::spawn(async { panic!("{WORDS}: {SENT}") }).await),
         "a thread for blocking work" => {
-            drop(tokio::task::spawn_blocking(|| panic!("{WORDS}")).await);
+            drop(tokio::task::spawn_blocking(|| panic!("{WORDS}: {SENT}")).await);
         }
         "an actor" => {
             let lost = Fragile.start();
@@ -55,16 +57,19 @@ fn child(test: &str, place: &str) -> Output {
 }
 
 #[test]
-fn a4_a_panic_anywhere_in_the_runtime_of_the_service_aborts_the_process() {
+fn a4_c1_a_panic_anywhere_in_the_runtime_aborts_the_process_and_tells_no_secret() {
     if let Ok(place) = std::env::var(PANICS) {
         return system().block_on(panic_on(&place));
     }
-    let child = |place| child("a4_a_panic_anywhere_in_the_runtime_of_the_service_aborts_the_process", place);
+    let child =
+        |place| child("a4_c1_a_panic_anywhere_in_the_runtime_aborts_the_process_and_tells_no_secret", place);
     for place in ["a worker", "a thread for blocking work", "an actor"] {
         let Output { status, stderr, .. } = child(place);
         let told = String::from_utf8_lossy(&stderr);
         assert_eq!(status.signal(), Some(Signal::ABORT.as_raw()), "on {place}: {status}: {told}");
         assert!(told.contains(WORDS), "it says why: {told}");
+        assert!(told.contains("src/service/tests.rs:"), "and where: {told}");
+        assert!(!told.contains("a-planted-marker"), "without secrets (C1): {told}");
     }
     let Output { status, stdout, .. } = child("nothing");
     let told = String::from_utf8_lossy(&stdout);

@@ -6,12 +6,16 @@ use std::time::Duration;
 use actors::clock::Clock;
 use actors::kubernetes::{Place, Places};
 use actors::recorder::CloudLabels;
-use arm::Identity as ArmIdentity;
-use config::{Compatibility, Config, Identity, Login, MembersAdd, ObjectName};
+use config::{
+    Compatibility, Config, ExposeSecret, GuardsMode, Identity, Login, ManagedIdentity, MembersAdd, Mode,
+    ObjectName, SecretString,
+};
+use pool_core::guard::{Fraction, GuardMode};
 use pool_core::ids::{LbName, NetworkId};
 use pool_core::informer::{Counts, Requirement, Selector};
 use pool_core::machine::Wall;
-use pool_core::{directory, discovery, events, informer, leader, queue, starts, writer};
+use pool_core::pins::Pins;
+use pool_core::{directory, discovery, events, informer, leader, pauses, queue, starts, wishes, writer};
 
 /// D6: how long a node's last known address is tolerated.
 const LAST_KNOWN_FOR: Duration = Duration::from_secs(300);
@@ -41,6 +45,8 @@ pub struct Machines {
     pub leader: leader::Params,
     /// Of the keeper of the notes of starts.
     pub starts: starts::Params,
+    /// Of the keeper of pauses.
+    pub pauses: pauses::Params,
     /// The event emitter's.
     pub events: events::Params,
 }
@@ -76,9 +82,16 @@ pub fn machines(config: &Config, instance: &Instance) -> Machines {
         },
         directory: directory::Params {
             removal_delay: controller.members.removal_delay,
-            empty_confirm: controller.guards.empty_confirm,
-            guards: beyond_upstream(config),
+            empty_confirm: empty_confirm(config),
+            guards: match controller.guards.mode {
+                GuardsMode::Enforce => GuardMode::Enforce,
+                GuardsMode::Observe => GuardMode::Observe,
+                GuardsMode::Off => GuardMode::Off,
+            },
+            max_removal: Fraction::millionths(controller.guards.max_removal_fraction.millionths()),
             cluster_name: Arc::from(controller.cluster_name.as_str()),
+            pins: None,
+            shows_only: instance.dry_run,
         },
         queue: queue(config),
         writer: writer(config, instance),
@@ -94,6 +107,15 @@ pub fn machines(config: &Config, instance: &Instance) -> Machines {
             identity: Arc::clone(&instance.identity),
             keeping: if instance.dry_run { starts::Keeping::Nothing } else { starts::Keeping::Notes },
         },
+        pauses: pauses::Params {
+            mode: match controller.mode {
+                Mode::Observe => wishes::Mode::Observe,
+                Mode::AddOnly => wishes::Mode::AddOnly,
+                Mode::Enforce => wishes::Mode::Enforce,
+            },
+            keeping: if instance.dry_run { pauses::Keeping::Nothing } else { pauses::Keeping::ConfigMap },
+            heeding: pauses::Heeding::Pauses,
+        },
         events: events::Params {
             capacity: EVENTS_WAITING,
             per_second: EVENTS_PER_SECOND,
@@ -102,11 +124,51 @@ pub fn machines(config: &Config, instance: &Instance) -> Machines {
     }
 }
 
+/// What a process does that puts pre-images back.
+#[derive(Clone, Debug)]
+pub struct Restoring {
+    /// The pre-images.
+    pub pins: Arc<Pins>,
+    /// Whether it writes only while everything is paused for everybody else.
+    pub pauses: bool,
+    /// Whether a person has named the pools: what is paused by itself is put back then too.
+    pub named: bool,
+}
+
+impl Machines {
+    /// Has the machines put pre-images back. The configured mode says what the controller may do by itself, and does not
+    /// count here; the start of a command that ends is not noted.
+    #[must_use]
+    pub fn restoring(mut self, restoring: &Restoring) -> Machines {
+        self.directory.pins = Some(Arc::clone(&restoring.pins));
+        self.starts.keeping = starts::Keeping::Nothing;
+        self.pauses.mode = wishes::Mode::Enforce;
+        // A dry run reads it too: whoever looks first is to see what is paused.
+        self.pauses.keeping = pauses::Keeping::ConfigMap;
+        self.pauses.heeding = pauses::Heeding::Restoring(pauses::Restoring {
+            reversed: restoring.pauses,
+            heeds_single: !restoring.named,
+        });
+        self
+    }
+}
+
 /// Whether what S0 does not have is done all the same (C2).
 fn beyond_upstream(config: &Config) -> bool {
     match config.controller.compatibility {
         Compatibility::Default => true,
         Compatibility::Upstream => false,
+    }
+}
+
+/// How long emptiness must last: not at all where the guards are off, unless S0's profile has switched them off and
+/// somebody has set the time (C2).
+fn empty_confirm(config: &Config) -> Duration {
+    match (config.controller.guards.mode, config.controller.compatibility) {
+        (GuardsMode::Off, Compatibility::Default) => Duration::ZERO,
+        (GuardsMode::Enforce | GuardsMode::Observe | GuardsMode::Off, _) => {
+            config.controller.guards.empty_confirm
+        }
     }
 }
 
@@ -152,6 +214,7 @@ fn writer(config: &Config, instance: &Instance) -> writer::Params {
         reads_per_5_minutes: controller.budget.reads_per_5_minutes,
         network: config.cloud.vnet_id().map(NetworkId::new),
         lease: (!instance.dry_run).then_some(lease),
+        shows_only: instance.dry_run,
         rate_limit: config.cloud.rate_limit().map(limit),
         retry_throttled: controller.client.retry_throttled,
         gates_delay_grants: beyond,
@@ -192,53 +255,59 @@ pub fn labels(config: &Config) -> CloudLabels {
 }
 
 /// The ARM client's settings.
-///
-/// # Errors
-/// The configuration asks for an identity that this version cannot use yet.
-pub fn arm(config: &Config, clock: Clock) -> anyhow::Result<arm::Settings> {
-    let (authority, audience) = match &config.login {
-        Login::Known { authority_host, audience } => (Some(authority_host), *audience),
-        Login::Metadata { authority_host, .. } => (authority_host.as_ref(), ""),
-    };
-    let identity = match &config.identity {
-        Identity::Anonymous => ArmIdentity::Anonymous,
-        Identity::WorkloadIdentity { tenant_id, client_id, token_file } => {
-            let Some(authority_host) = authority.filter(|_| !audience.is_empty()) else {
-                anyhow::bail!(
-                    "resourceManagerEndpoint: this version cannot ask an endpoint for its login addresses; \
-                     remove resourceManagerEndpoint and set cloud to AzurePublicCloud, AzureChinaCloud or \
-                     AzureUSGovernmentCloud"
-                );
-            };
-            ArmIdentity::WorkloadIdentity {
-                tenant: tenant_id.clone(),
-                client_id: client_id.clone(),
-                token_file: token_file.clone(),
-                authority_host: authority_host.to_string(),
-            }
-        }
-        Identity::Managed(_) | Identity::ClientSecret { .. } | Identity::ClientCertificate { .. } => {
-            anyhow::bail!(
-                "identity: {} is not supported by this version; use workload identity: set \
-             useFederatedWorkloadIdentityExtension, aadClientId and aadFederatedTokenFile, or the variables \
-             AZURE_CLIENT_ID and AZURE_FEDERATED_TOKEN_FILE",
-                config.identity.name()
-            )
-        }
-    };
-    Ok(arm::Settings {
+#[must_use]
+pub fn arm(config: &Config, clock: Clock) -> arm::Settings {
+    arm::Settings {
         endpoint: config.cloud.arm_endpoint().clone(),
         subscription: config.cloud.network_subscription().to_owned(),
         resource_group: config.cloud.load_balancer_resource_group().to_owned(),
-        identity,
-        audience: audience.to_owned(),
+        identity: identity(&config.identity),
+        login: login(&config.login),
         user_agent: config.cloud.user_agent().unwrap_or(USER_AGENT).to_owned(),
         timeouts: arm::Timeouts::default(),
         clocks: arm::Clocks {
             now: Arc::new(move || clock.now()),
             wall: Arc::new(move || Wall::from_micros(clock.wall().as_microsecond())),
         },
-    })
+    }
+}
+
+fn identity(identity: &Identity) -> arm::Identity {
+    match identity.clone() {
+        Identity::Anonymous => arm::Identity::Anonymous,
+        Identity::WorkloadIdentity { tenant_id: tenant, client_id, token_file } => {
+            arm::Identity::WorkloadIdentity { tenant, client_id, token_file }
+        }
+        Identity::Managed(which) => arm::Identity::Managed(match which {
+            ManagedIdentity::SystemAssigned => arm::ManagedIdentity::SystemAssigned,
+            ManagedIdentity::ClientId(id) => arm::ManagedIdentity::ClientId(id),
+            ManagedIdentity::ResourceId(id) => arm::ManagedIdentity::ResourceId(id),
+        }),
+        Identity::ClientSecret { tenant_id: tenant, client_id, secret } => {
+            arm::Identity::ClientSecret { tenant, client_id, secret: secret_of(&secret) }
+        }
+        Identity::ClientCertificate { tenant_id: tenant, client_id, path, password } => {
+            let password = password.as_ref().map(secret_of);
+            arm::Identity::ClientCertificate { tenant, client_id, path, password }
+        }
+    }
+}
+
+fn secret_of(secret: &SecretString) -> arm::Secret {
+    arm::Secret::new(secret.expose_secret().to_owned())
+}
+
+fn login(login: &Login) -> arm::Login {
+    match login {
+        Login::Known { authority_host, audience } => {
+            arm::Login::Known { authority_host: authority_host.to_string(), audience: audience.clone() }
+        }
+        Login::Metadata { document, cloud, authority_host } => arm::Login::Metadata {
+            document: document.clone(),
+            cloud: cloud.clone(),
+            authority_host: authority_host.as_ref().map(ToString::to_string),
+        },
+    }
 }
 
 #[cfg(test)]

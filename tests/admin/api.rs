@@ -38,6 +38,7 @@ async fn h3_status_shows_everything_at_a_glance() {
     assert!(leadership["certainForSeconds"].as_f64().is_some_and(|left| left > 0.0), "{leadership}");
     explained("Fields of `status`", &status, &["snapshotAgeSeconds"]);
     explained("Fields of `status`", leadership, &[]);
+    explained("Fields of `status`", &status["wouldChange"], &[]);
     explained("Fields of `status`", &status["sharedLease"], &[]);
 }
 
@@ -101,6 +102,8 @@ async fn h3_each_service_says_why_it_is_or_is_not_in_its_pool() {
     stage.wait_until_ready().await;
 
     let right = stage.verdict("right", "right: every pool of it is as it should be").await;
+    explained("Fields of a Service", &right["service"], &["verdict"]);
+    assert_eq!((&right["service"]["paused"], &right["service"]["pausedBy"]), (&json!(false), &json!([])));
     assert_eq!(right["service"]["candidacy"], "candidate");
     assert_eq!(right["pools"][0]["members"]["observed"], json!([node_ip(0)]));
     let ruleless = stage.verdict("ruleless", "not managed yet: no load-balancing rule").await;
@@ -124,6 +127,16 @@ async fn h3_each_service_says_why_it_is_or_is_not_in_its_pool() {
     assert_eq!(held["pools"][0]["held"]["members"], json!([node_ip(0)]));
     let status = stage.get("/api/v1/status").await;
     assert_eq!(status["held"][0]["pool"], "kubernetes/shop-held");
+    let guards = json!({ "mode": "enforce", "removalsStopped": null, "secondReadSeconds": null });
+    assert_eq!(status["guards"], guards);
+    let listed = stage.get("/api/v1/held?reason=empty_confirm&lb=KUBERNETES").await;
+    assert_eq!((items(&listed["items"]).count(), &listed["guards"]), (1, &guards));
+    let item = &listed["items"][0];
+    assert_eq!((&item["backendPool"], &item["wouldHold"]), (&json!("shop-held"), &json!(null)));
+    assert_eq!((&item["held"]["waitsFor"], &item["held"]["members"]), (&json!("time"), &json!([node_ip(0)])));
+    assert!(item["held"]["endsInSeconds"].as_f64().is_some_and(|seconds| seconds > 3_000.0), "{item}");
+    let none = stage.get("/api/v1/held?reason=breaker").await;
+    assert_eq!(none["items"], json!([]));
     let unknown = stage.admin(Method::GET, &format!("/api/v1/services/{NAMESPACE}/other")).await;
     assert_eq!(unknown.status, 404, "a ClusterIP Service has no place here: {unknown:?}");
     let all = stage.get(&format!("/api/v1/services?namespace={NAMESPACE}")).await;
@@ -153,12 +166,13 @@ async fn h3_problems_are_rfc_9457_documents_that_name_what_is_wrong() {
         (Method::GET, "/api/v1/services/shop/nosuch", 404, "shop/nosuch is unknown here"),
         (Method::GET, "/api/v1/nosuch", 404, "/api/v1/nosuch is not served here"),
         (Method::GET, "/api/v1/queues/onlyone", 404, "/api/v1/queues/onlyone is not served here"),
-        (Method::GET, "/", 404, "this listener serves /api/v1/status"),
+        (Method::GET, "/nosuch", 404, "this listener serves / (a page for people), /api/v1/status"),
         (Method::POST, "/api/v1/nosuch", 404, "is not served here"),
         (Method::GET, "/api/v1/queues?limit=many", 400, "limit: \"many\" is not a whole number"),
         (Method::GET, "/api/v1/queues?limit=0", 400, "limit: \"0\" is not a whole number from 1 to 1000"),
         (Method::GET, "/api/v1/queues?state=broken", 400, "state: \"broken\" is not one of unknown, right"),
         (Method::GET, "/api/v1/queues?colour=red", 400, "colour: no parameter of this path"),
+        (Method::GET, "/api/v1/held?reason=whim", 400, "reason: \"whim\" is not one of empty_confirm"),
         (
             Method::GET,
             "/api/v1/queues?after=nonsense",

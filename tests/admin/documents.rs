@@ -77,12 +77,16 @@ fn every_role_and_every_state_of_the_shared_lease_is_explained_and_no_other() {
 
 #[test]
 fn every_route_is_explained_and_no_other() {
-    for (source, heading) in
-        [("src/http/admin.rs", "Admin API"), ("src/http/health.rs", "Health and metrics")]
-    {
+    for (source, method, heading) in [
+        ("src/http/admin.rs", "get", "Admin API"),
+        ("src/http/health.rs", "get", "Health and metrics"),
+        ("src/http/post.rs", "post", "Requests"),
+    ] {
         let source = read(source);
-        let routes =
-            source.lines().filter_map(|line| line.trim().split_once(".service(get(")).map(|(_, rest)| rest);
+        let routes = source
+            .lines()
+            .filter_map(|line| line.trim().split_once(&format!(".service({method}(")))
+            .map(|(_, rest)| rest);
         let served: BTreeSet<String> =
             routes.filter_map(|rest| quoted(rest).next()).map(str::to_owned).collect();
         assert!(served.len() >= 4, "{served:?}");

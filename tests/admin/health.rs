@@ -45,9 +45,15 @@ async fn h1_readyz_names_what_it_waits_for_until_lists_and_discovery_are_in() {
     stage.wait_until_ready().await;
     assert_eq!(stage.health("/readyz").await.text, "ok");
     let verbose = stage.health("/readyz?verbose").await.text;
-    assert_eq!(verbose, "[+]lists ok\n[+]discovery ok\n[+]shutdown ok\ncheck passed\n");
+    assert_eq!(verbose, "[+]lists ok\n[+]discovery ok\n[+]pauses ok\n[+]shutdown ok\ncheck passed\n");
 
-    let log = stage.log();
+    // A thread of its own writes the log.
+    let log = eventually("it is logged", PATIENCE, || async {
+        let log = stage.log();
+        let said = log.iter().any(|line| line["message"] == "synced");
+        if said { Ok(log) } else { Err(format!("{log:?}")) }
+    })
+    .await;
     let lines = |message: &str| log.iter().filter(|line| line["message"] == message).collect::<Vec<_>>();
     assert_eq!(lines("synced").len(), 1, "{log:?}");
     assert_eq!((&lines("synced")[0]["services"], &lines("synced")[0]["level"]), (&json!(2), &json!("INFO")));
@@ -77,6 +83,7 @@ async fn h1_livez_and_healthz_ask_every_machine_and_other_methods_and_paths_are_
             "writer",
             "leader",
             "starts",
+            "pauses",
             "events",
             "board",
         ];

@@ -104,8 +104,8 @@ async fn w8_a_lease_that_may_not_be_read_is_told_in_log_and_status_and_nothing_i
     };
     let status = stage.shown("/api/v1/status", denied).await;
     assert_eq!(status["leadership"]["role"], "standby", "{status}");
-    let told: Vec<Value> =
-        stage.log().into_iter().filter(|line| line["message"] == "the API server refuses a Lease").collect();
+    let is_refused = |line: &Value| line["message"] == "the API server refuses a Lease";
+    let told = stage.logged("that a Lease is refused", is_refused).await;
     assert_eq!(told.len(), 1, "{told:?}");
     assert_eq!(told[0]["level"], "WARN");
     assert!(

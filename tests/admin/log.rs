@@ -7,15 +7,10 @@ use simulator::models::kube::build::Endpoint;
 
 use super::metrics::busy;
 use super::stage::{Prepared, Stage, add_service, node_name, place};
-use crate::support::{PATIENCE, eventually};
 
 /// Waits until the log has a line with this message, and gives it.
 async fn line(stage: &Stage, message: &str) -> Value {
-    eventually(&format!("the log says {message:?}"), PATIENCE, || async {
-        let log = stage.log();
-        log.iter().find(|line| line["message"] == message).cloned().ok_or_else(|| format!("{log:?}"))
-    })
-    .await
+    stage.logged(message, |line| line["message"] == message).await.swap_remove(0)
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

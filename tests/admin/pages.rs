@@ -56,4 +56,13 @@ async fn h3_a_thousand_pools_page_quickly_each_once_and_in_a_stable_order() {
     assert!(services.is_sorted());
     let (team, _) = walk(&stage, "/api/v1/services?namespace=team-007&limit=9", service).await;
     assert_eq!(team.len(), 20);
+
+    let (pools, _) = walk(&stage, "/api/v1/queues?contains=TEAM-007&limit=9", pool).await;
+    assert_eq!(pools.len(), 20, "a part of the name of a pool or of its Service, whatever the case");
+    let (pools, _) = walk(&stage, "/api/v1/queues?contains=team-007%2Fweb&lb=lb-3&limit=1", pool).await;
+    assert!(!pools.is_empty() && pools.iter().all(|name| name.starts_with("lb-3/")), "{pools:?}");
+    let (found, _) = walk(&stage, "/api/v1/services?contains=007%2FWEB&limit=9", service).await;
+    assert_eq!(found, team);
+    let (none, _) = walk(&stage, "/api/v1/services?contains=nosuch", service).await;
+    assert!(none.is_empty());
 }

@@ -35,7 +35,7 @@ pub struct Stage {
     child: Child,
     http: Client,
     health: String,
-    admin: String,
+    pub admin: String,
 }
 
 /// The fakes, before the controller is started.
@@ -163,9 +163,20 @@ impl Stage {
         .await;
     }
 
-    /// The whole lines of the log so far; what is no JSON is kept as text.
+    /// The whole lines of the log so far; what is no JSON is kept as text. A thread of its own writes the log: what has
+    /// just happened may not be in it yet ([`Stage::logged`]).
     pub fn log(&self) -> Vec<Value> {
         log_lines(&self.log)
+    }
+
+    /// Waits until the log has such lines, and gives them.
+    pub async fn logged(&self, what: &str, is_it: impl Fn(&Value) -> bool) -> Vec<Value> {
+        eventually(&format!("the log says {what}"), PATIENCE, || async {
+            let log = self.log();
+            let found: Vec<Value> = log.iter().filter(|line| is_it(line)).cloned().collect();
+            if found.is_empty() { Err(format!("{log:?}")) } else { Ok(found) }
+        })
+        .await
     }
 
     async fn call(&self, method: Method, listener: &str, path: &str) -> Result<Answer, String> {
@@ -194,6 +205,27 @@ impl Stage {
     pub async fn admin(&self, method: Method, path: &str) -> Answer {
         let answer = self.call(method, &self.admin, path).await;
         answer.unwrap_or_else(|error| panic!("{error}\n{:?}", self.log()))
+    }
+
+    /// A call of the admin listener, with all of its headers.
+    pub async fn raw(&self, method: Method, path: &str) -> reqwest::Response {
+        let answer = self.http.request(method, format!("http://{}{path}", self.admin)).send().await;
+        answer.unwrap_or_else(|error| panic!("{error}\n{:?}", self.log()))
+    }
+
+    /// A POST to the admin listener, with this bearer token if there is one.
+    pub async fn post(&self, path: &str, token: Option<&str>, body: &Value) -> Answer {
+        let mut request = self.http.post(format!("http://{}{path}", self.admin)).body(body.to_string());
+        if let Some(token) = token {
+            request = request.bearer_auth(token);
+        }
+        let answer = request.send().await.unwrap_or_else(|error| panic!("{error}\n{:?}", self.log()));
+        let header = |name: &str| {
+            let value = answer.headers().get(name).and_then(|value| value.to_str().ok());
+            value.unwrap_or_default().to_owned()
+        };
+        let (status, kind, allow) = (answer.status().as_u16(), header("content-type"), header("allow"));
+        Answer { status, kind, allow, text: answer.text().await.expect("a body") }
     }
 
     /// Another method of the health listener.
@@ -284,6 +316,20 @@ pub async fn add_pool(fakes: &Fakes, name: &str, nodes: &[usize]) {
     let add = move |azure: &mut simulator::Azure, _: u64| {
         azure.model.add_pool(simulator::CLUSTER_NAME, &pool, &spec);
         azure.model.add_rule(simulator::CLUSTER_NAME, &rule, &pool, true);
+    };
+    fakes.azure.ask(add).await;
+}
+
+/// Has a rule of a Service of [`NAMESPACE`] send to this pool of the cluster as a whole too, as while the
+/// cloud-controller-manager gives it a pool of its own.
+pub async fn send_to_cluster_pool(fakes: &Fakes, name: &str, pool: &'static str) {
+    let uid = build::uid("Service", NAMESPACE, name).replace('-', "");
+    let rule: String = "a".chars().chain(uid.chars()).take(32).chain("-TCP-81".chars()).collect();
+    let add = move |azure: &mut simulator::Azure, _: u64| {
+        if pool != simulator::CLUSTER_NAME {
+            azure.model.add_pool(simulator::CLUSTER_NAME, pool, &PoolSpec::default());
+        }
+        azure.model.add_rule(simulator::CLUSTER_NAME, &rule, pool, true);
     };
     fakes.azure.ask(add).await;
 }

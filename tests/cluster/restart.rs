@@ -1,17 +1,54 @@
 //! The API server dies in the middle of a rollout and comes back without a memory of its watches.
 
-use super::Story;
-use crate::support::controller::Flags;
-use crate::support::{PATIENCE, eventually, kubernetes};
+use serde_json::json;
+
+use super::{Story, ips, load_balancer};
+use crate::support::controller::{Controller, Flags};
+use crate::support::kubernetes::{self, Cluster};
+use crate::support::{PATIENCE, azure, eventually};
+
+/// A Service whose EndpointSlice the story writes by itself.
+const HALVED: &str = "halved-0";
+
+/// A list lets go of half of a pool: that is believed at once, so never is anything held back for its part of a pool
+/// (G3).
+async fn halve(story: &mut Story<Box<Cluster>>, controller: &Controller, endpoints: &[(&str, Option<&str>)]) {
+    // While it stands still it can hear of the change from no watch.
+    controller.stand_still();
+    story.cluster.restart_apiserver().await;
+    story.replace_by_hand(HALVED, &endpoints[..endpoints.len() / 2]).await;
+    controller.go_on();
+    let pool = azure::pool_name(story.namespace, HALVED);
+    let path = format!("/api/v1/queues/{}/{pool}", load_balancer(HALVED));
+    let provenance = eventually("the controller has heard of it", PATIENCE, || async {
+        let shown = controller.get(&path).await?["pool"].take();
+        let is_heard = shown["required"] == endpoints.len() / 2;
+        if is_heard { Ok(shown["provenance"].clone()) } else { Err(shown.to_string()) }
+    })
+    .await;
+    assert!(provenance == "relist" || provenance == "first_list", "it came with a {provenance}");
+    eventually("half of the pool has gone", PATIENCE, || async {
+        let held = controller.get("/api/v1/held?reason=fraction").await?;
+        assert_eq!(held["items"], json!([]), "{held}");
+        let members = story.azure.members(&pool).await;
+        if members == ips(["10.1.0.1", "10.1.0.2"]) { Ok(()) } else { Err(format!("{members:?}")) }
+    })
+    .await;
+}
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn g1_a_killed_api_server_costs_lists_after_410_and_empties_no_pool() {
+async fn g1_a_killed_api_server_costs_lists_after_410_empties_no_pool_and_g3_half_of_one_goes_at_once() {
     let Some(cluster) = kubernetes::own().await else { return };
     let mut story = Story::begin(Box::new(cluster), "restart", 6).await;
     let names: Vec<String> = (0..6).map(|number| format!("web-{number}")).collect();
     for name in &names {
         story.deploy(name, 3).await;
     }
+    let nodes = [1, 2, 3, 4].map(|number| story.node(number));
+    let addresses = ["10.212.0.1", "10.212.0.2", "10.212.0.3", "10.212.0.4"];
+    let endpoints: Vec<(&str, Option<&str>)> =
+        addresses.into_iter().zip(nodes.iter().map(|node| Some(node.as_str()))).collect();
+    story.place_by_hand(HALVED, &endpoints).await;
     let controller = story.start_controller(Flags::default()).await;
     story.rolled_out(&names).await;
     story.converged("the first rollout").await;
@@ -42,7 +79,7 @@ async fn g1_a_killed_api_server_costs_lists_after_410_and_empties_no_pool() {
         if errors == 3 { Ok(()) } else { Err(sources.to_string()) }
     })
     .await;
-    story.cluster.restart_apiserver().await;
+    halve(&mut story, &controller, &endpoints).await;
     for name in &names {
         story.scale(name, 4).await;
     }

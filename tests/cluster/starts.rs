@@ -5,8 +5,8 @@
 
 use serde_json::{Value, json};
 
+use super::Story;
 use super::replicas::has_role;
-use super::{Story, load_balancer};
 use crate::support::controller::{Controller, Flags, Replica};
 use crate::support::kubernetes::{self, Cluster};
 use crate::support::{PATIENCE, eventually};
@@ -51,8 +51,7 @@ async fn a4_a_passive_replica_competes_for_leadership_again_when_a_person_has_re
     let story = Story::begin(cluster, "starts", 2).await;
     let (one, two) = (story.node(1), story.node(2));
     story.place_by_hand("web-1", &[("10.204.0.1", Some(&one))]).await;
-    let services = story.api.items(&format!("/api/v1/namespaces/{}/services", story.namespace)).await;
-    story.azure.provision(&services.expect("Services"), |name| load_balancer(name).to_owned()).await;
+    story.provision(story.namespace).await;
     let healthy = start(&story, "starts-healthy").await;
     has_role(&healthy, "leader").await;
     for before in 0..3 {

@@ -1,9 +1,12 @@
 //! What a story does: each line changes the cluster, Azure, or, before the start, the configuration.
+//!
+//! What the simulator's stories can do too is theirs (`simulator::Act`), in the same words. Only here a line names one
+//! node, Service, slice or pool, as there a world of hundreds has none to name, and one bad answer with all that it says,
+//! where a story there has a rate.
 
 use serde_json::{Value, json};
-use simulator::models::arm::{
-    BadEnd, Fault, FaultAnswer, FaultBody, FaultEffect, FaultTarget, SyncMode, Visibility,
-};
+use simulator::Act;
+use simulator::models::arm::{BadEnd, Fault, FaultAnswer, FaultBody, FaultEffect, FaultTarget, SyncMode};
 use simulator::models::kube::build::{self, Family};
 use simulator::models::kube::{Resource, StreamingLists};
 
@@ -99,7 +102,13 @@ impl Stage {
                 }
                 Ok(())
             }
-            ["arm", rest @ ..] => self.change_arm(rest).await,
+            ["arm", "fault", rest @ ..] => {
+                let fault = fault(rest)?;
+                self.fakes.tune_arm(move |settings| settings.faults = vec![fault]).await;
+                Ok(())
+            }
+            ["arm" | "lists", ..] => self.happens(words).await,
+            ["person", rest @ ..] => self.person(rest).await,
             ["apiserver", rest @ ..] => self.change_apiserver(rest).await,
             other => self.change_azure(other).await,
         }
@@ -257,53 +266,41 @@ impl Stage {
         self.fakes.azure.ask(find).await.ok_or_else(|| format!("there is no pool {pool}"))
     }
 
-    async fn change_arm(&mut self, words: &[&str]) -> Done {
-        let time = |text: &str| simulator::latency(text).map_err(|error| error.to_string());
-        match words {
-            ["get", latency] => {
-                let latency = time(latency)?;
-                self.fakes.tune_arm(move |settings| settings.get_latency = latency).await;
-            }
-            ["put", latency] => {
-                let latency = time(latency)?;
-                self.fakes.tune_arm(move |settings| settings.put_latency = latency).await;
-            }
-            ["operation", latency, "retry-after", seconds] => {
-                let latency = time(latency)?;
-                let seconds: u32 = seconds.parse().map_err(|_| format!("{seconds:?} are no seconds"))?;
-                let change = move |settings: &mut simulator::models::arm::Settings| {
-                    settings.operation = Some(latency);
-                    settings.operation_retry_after_s = Some(seconds);
-                    settings.visibility = Visibility::AtEnd;
-                };
-                self.fakes.tune_arm(change).await;
-            }
-            ["fault", rest @ ..] => {
-                let fault = fault(rest)?;
-                self.fakes.tune_arm(move |settings| settings.faults = vec![fault]).await;
-            }
-            ["healthy"] => self.fakes.tune_arm(|settings| settings.faults.clear()).await,
-            ["loses", "writes"] => self.fakes.tune_arm(|settings| settings.silent_loss = 1.0).await,
-            ["keeps", "writes"] => self.fakes.tune_arm(|settings| settings.silent_loss = 0.0).await,
-            ["down"] => self.fakes.arm_down(true).await,
-            ["up"] => self.fakes.arm_down(false).await,
-            other => return Err(format!("ARM does not know {other:?}")),
-        }
+    /// What the simulator's own stories can do to ARM and to the API server, in their words.
+    async fn happens(&self, words: &[&str]) -> Done {
+        let scene = Act::parse(words)?.alone().ok_or_else(|| format!("{words:?} needs a simulated world"))?;
+        let on_azure = scene.clone();
+        self.fakes.cluster.ask(move |cluster, now_us| scene.on_cluster(cluster, now_us)).await;
+        self.fakes.azure.ask(move |azure, now_us| on_azure.on_azure(azure, now_us)).await;
         Ok(())
+    }
+
+    /// Somebody who may do so asks the admin API for something.
+    async fn person(&mut self, words: &[&str]) -> Done {
+        let [wish, scope] = words else { return Err(format!("a person cannot {words:?}")) };
+        let path = match *wish {
+            "releases" => "/api/v1/held/release",
+            "pauses" => "/api/v1/pause",
+            "resumes" => "/api/v1/resume",
+            other => return Err(format!("a person cannot {other}")),
+        };
+        let body = match *scope {
+            "everything" => json!({ "scope": "everything" }),
+            pool => {
+                let balancer = self.load_balancer_of(pool).await?;
+                json!({ "scope": "pool", "loadBalancer": balancer, "backendPool": pool })
+            }
+        };
+        match self.post(path, &body).await? {
+            (200, _) => Ok(()),
+            (status, text) => Err(format!("{path}: {status}: {text}")),
+        }
     }
 
     async fn change_apiserver(&mut self, words: &[&str]) -> Done {
         match *words {
-            ["restart"] => self.fakes.plant(|model| model.restart()).await,
-            ["down"] => self.fakes.plant(|model| model.down(true)).await,
-            ["up"] => self.fakes.plant(|model| model.down(false)).await,
             ["raw", kind, ref line @ ..] => {
-                let resource = match kind {
-                    "services" => Resource::Services,
-                    "endpointslices" => Resource::EndpointSlices,
-                    "nodes" => Resource::Nodes,
-                    other => return Err(format!("nobody watches {other}")),
-                };
+                let resource = watched(kind)?;
                 let mut bytes = line.join(" ").into_bytes();
                 bytes.push(b'\n');
                 let plant = move |model: &mut simulator::models::kube::KubeModel| {
@@ -322,9 +319,19 @@ impl Stage {
                 };
                 self.fakes.plant(move |model| model.refuse_streaming_lists(how)).await;
             }
-            ref other => return Err(format!("the API server does not know {other:?}")),
+            ref other => return self.happens(&[&["apiserver"][..], other].concat()).await,
         }
         Ok(())
+    }
+}
+
+/// What is watched under this name.
+fn watched(kind: &str) -> Result<Resource, String> {
+    match kind {
+        "services" => Ok(Resource::Services),
+        "endpointslices" => Ok(Resource::EndpointSlices),
+        "nodes" => Ok(Resource::Nodes),
+        other => Err(format!("nobody watches {other}")),
     }
 }
 

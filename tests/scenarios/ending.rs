@@ -1,4 +1,4 @@
-//! How every story ends: each pool is right, nothing was written that the story did not speak of, no two writes of one
+//! How every story ends: each pool is right, nothing waits, nothing was written that the story did not speak of, no two writes of one
 //! load balancer overlapped, and the controller ends in good order with no error in its log that was not expected.
 
 use serde_json::Value;
@@ -11,9 +11,13 @@ use super::stage::Stage;
 type Done = Result<(), String>;
 
 impl Stage {
-    /// Notes how a pool ends: `POOL node-1 node-2`, `POOL nobody`, or `any POOL`.
+    /// Notes how a pool ends: `POOL node-1 node-2`, `POOL nobody`, or `any POOL`; or that something waits then.
     pub fn promise(&mut self, words: &[&str]) -> Done {
         let (pool, members) = match words {
+            ["something", "waits"] => {
+                self.promises.waits = true;
+                return Ok(());
+            }
             ["any", pool] => (pool, None),
             [pool, members @ ..] if !members.is_empty() => {
                 (pool, Some(members.iter().map(ToString::to_string).collect()))
@@ -27,6 +31,7 @@ impl Stage {
     /// Judges the end.
     pub async fn end(&mut self) -> Done {
         self.pools_are_right().await?;
+        self.nothing_waits().await?;
         self.all_is_told()?;
         let counters = self.fakes.counters().await;
         if counters.max_concurrent_puts > 1 || counters.refused_by_lock > 0 || counters.superseded > 0 {
@@ -57,6 +62,25 @@ impl Stage {
                 .more(&wrong.join("; "))
                 .await
                 .map_err(|error| format!("pools are wrong at the end: {error}"))?;
+        }
+    }
+
+    /// Whether the controller has nothing to do any more, unless the story says that something waits for ever.
+    async fn nothing_waits(&mut self) -> Done {
+        let mut again = Patience::of(self);
+        loop {
+            let (_, text) = self.fetch("/api/v1/status").await?;
+            let status: Value = serde_json::from_str(&text).map_err(|error| format!("{error}: {text}"))?;
+            let idle = |lane: &Value| {
+                lane["writing"].is_null() && lane["waiting"].as_array().is_none_or(Vec::is_empty)
+            };
+            let lanes = status["lanes"].as_array().is_none_or(|lanes| lanes.iter().all(idle));
+            let waits = !status["oldestWaitingChangeSeconds"].is_null() || !lanes;
+            if waits == self.promises.waits {
+                return Ok(());
+            }
+            let seen = if waits { "something waits" } else { "nothing waits" };
+            again.more(&format!("{seen}: {text}")).await.map_err(|error| format!("at the end {error}"))?;
         }
     }
 

@@ -37,6 +37,7 @@ impl Stage {
                 if seen.is_empty() { Ok(()) } else { Err(format!("there is one: {seen:?}")) }
             }
             ["no", "events"] => self.expect_no_events().await,
+            ["shared", "lease", "never", "ours"] => self.expect_no_hold().await,
             ["held", service, reason] => self.expect_held(service, reason).await,
             ["gauge", series, value] => self.expect_gauge(series, value).await,
             ["GET", path, pointer, value @ ..] => self.expect_get(path, pointer, &value.join(" ")).await,
@@ -230,6 +231,14 @@ impl Stage {
     async fn expect_no_events(&mut self) -> Done {
         let all = self.fakes.cluster.ask(|cluster, _| cluster.model.list(Resource::Events).next()).await;
         all.map_or(Ok(()), |event| Err(format!("there is one: {event}")))
+    }
+
+    /// The controller has never had the Lease that it shares with the cloud-controller-manager (W7).
+    async fn expect_no_hold(&self) -> Done {
+        let ours = |cluster: &mut simulator::Cluster, _| {
+            cluster.holds.all().iter().find(|hold| hold.is_ours()).map(|hold| format!("{hold:?}"))
+        };
+        self.fakes.cluster.ask(ours).await.map_or(Ok(()), |hold| Err(format!("it had it: {hold}")))
     }
 
     async fn expect_held(&mut self, service: &str, reason: &str) -> Done {

@@ -55,6 +55,8 @@ pub struct Promises {
     pub events: Vec<(String, String, usize)>,
     /// Pools that end with these members, or, with `None`, in any way.
     pub pools: BTreeMap<String, Option<Vec<String>>>,
+    /// Whether the controller has something to do all the same, for as long as the story lasts.
+    pub waits: bool,
 }
 
 /// The controller's process.
@@ -219,6 +221,16 @@ impl Stage {
             ["/readyz", "/livez", "/healthz", "/metrics"].iter().any(|page| path.starts_with(page));
         let listener = if on_health { &process.health } else { &process.admin };
         let answer = self.http.get(format!("http://{listener}{path}")).send().await;
+        let answer = answer.map_err(|error| format!("{path}: {error:?}"))?;
+        let status = answer.status().as_u16();
+        Ok((status, answer.text().await.map_err(|error| format!("{path}: {error:?}"))?))
+    }
+
+    /// A POST to the admin API with a token of somebody who may do everything; status and text of the answer.
+    pub async fn post(&self, path: &str, body: &Value) -> Result<(u16, String), String> {
+        let process = self.process.as_ref().ok_or("the controller was not started")?;
+        let request = self.http.post(format!("http://{}{path}", process.admin)).bearer_auth("a-person");
+        let answer = request.body(body.to_string()).send().await;
         let answer = answer.map_err(|error| format!("{path}: {error:?}"))?;
         let status = answer.status().as_u16();
         Ok((status, answer.text().await.map_err(|error| format!("{path}: {error:?}"))?))

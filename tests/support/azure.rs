@@ -29,6 +29,8 @@ pub struct Put {
     pub pool: String,
     /// The addresses that were written; `None` when the body had no array of them.
     pub members: Option<BTreeSet<IpAddr>>,
+    /// Whether Azure has refused it: nothing was written.
+    pub refused: bool,
 }
 
 /// A running fake. Its listener stops with this value.
@@ -107,12 +109,8 @@ impl Azure {
             "/subscriptions/{subscription}/resourceGroups/rg/providers/Microsoft.Network/virtualNetworks/{VNET}"
         );
         for service in services {
-            let text = |field: &str| service["metadata"][field].as_str().expect("the API server names it");
-            let (name, prefix) = (text("name"), rule_prefix(text("uid")));
-            let (balancer, pool) = (place(name), pool_name(text("namespace"), name));
-            let ports = service["spec"]["ports"].as_array().expect("a Service has ports");
-            let rules: Vec<String> =
-                ports.iter().map(|port| format!("{prefix}-TCP-{}", port["port"])).collect();
+            let Belongings { pool, rules } = Belongings::of(service);
+            let balancer = place(text(service, "name"));
             let spec =
                 PoolSpec { virtual_network: VirtualNetwork::Pool(network.clone()), ..PoolSpec::default() };
             let provision = move |azure: &mut simulator::Azure, _: u64| {
@@ -122,6 +120,19 @@ impl Azure {
                 }
             };
             self.arm.azure.ask(provision).await;
+        }
+    }
+
+    /// Does for these Services what the cloud-controller-manager does when they are deleted: their rules and pools go.
+    pub async fn withdraw(&self, services: &[Value], place: impl Fn(&str) -> String) {
+        for service in services {
+            let Belongings { pool, rules } = Belongings::of(service);
+            let balancer = place(text(service, "name"));
+            let withdraw = move |azure: &mut simulator::Azure, _: u64| {
+                rules.iter().for_each(|rule| azure.model.remove_rule(&balancer, rule));
+                azure.model.remove_pool(&balancer, &pool);
+            };
+            self.arm.azure.ask(withdraw).await;
         }
     }
 
@@ -181,6 +192,28 @@ impl Azure {
     }
 }
 
+/// What the cloud-controller-manager makes for a Service.
+struct Belongings {
+    pool: String,
+    rules: Vec<String>,
+}
+
+impl Belongings {
+    fn of(service: &Value) -> Self {
+        let prefix = rule_prefix(text(service, "uid"));
+        let ports = service["spec"]["ports"].as_array().expect("a Service has ports");
+        Self {
+            pool: pool_name(text(service, "namespace"), text(service, "name")),
+            rules: ports.iter().map(|port| format!("{prefix}-TCP-{}", port["port"])).collect(),
+        }
+    }
+}
+
+/// A field of an object's metadata.
+fn text<'a>(object: &'a Value, field: &str) -> &'a str {
+    object["metadata"][field].as_str().expect("the API server names it")
+}
+
 /// The name that the cloud-controller-manager gives to a Service's own IPv4 pool.
 pub fn pool_name(namespace: &str, service: &str) -> String {
     format!("{namespace}-{service}").to_lowercase()
@@ -208,5 +241,6 @@ fn put(exchange: &Exchange) -> Put {
         who: exchange.header("User-Agent").unwrap_or_default().to_owned(),
         pool: exchange.pool().map(|pool| pool.pool).unwrap_or_default(),
         members: members(exchange),
+        refused: exchange.status.is_some_and(|status| status >= 400),
     }
 }

@@ -19,7 +19,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(300);
 
 /// A running cloud-controller-manager. It stops with this value.
 pub struct CloudControllerManager {
-    counters: watch::Receiver<Counters>,
+    sums: watch::Receiver<Sums>,
     running: AbortHandle,
 }
 
@@ -32,7 +32,7 @@ impl CloudControllerManager {
         settings: Settings,
         place: fn(&str) -> &'static str,
     ) -> Self {
-        let (told, counters) = watch::channel(Counters::default());
+        let (told, sums) = watch::channel(Sums::default());
         let driver = Driver {
             ccm: Ccm::new(settings),
             began: Instant::now(),
@@ -45,18 +45,40 @@ impl CloudControllerManager {
             told,
         };
         let running = tokio::spawn(driver.run());
-        Self { counters, running: running.abort_handle() }
+        Self { sums, running: running.abort_handle() }
     }
 
     /// Its sums so far.
-    pub fn counters(&self) -> Counters {
-        *self.counters.borrow()
+    pub fn sums(&self) -> Sums {
+        *self.sums.borrow()
     }
 }
 
 impl Drop for CloudControllerManager {
     fn drop(&mut self) {
         self.running.abort();
+    }
+}
+
+/// What the model counted, and how long it had to wait for the Lease.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Sums {
+    /// The model's own.
+    pub counters: Counters,
+    /// The longest time from the first of several failures to take the Lease until it was got, or until now.
+    pub longest_wait: Duration,
+    /// When the first of the failures was that the Lease has not been got after.
+    waits_since: Option<Instant>,
+}
+
+impl Sums {
+    /// These, with what the model has counted since.
+    fn with(self, counters: Counters) -> Self {
+        let failed = counters.lock_failures > self.counters.lock_failures;
+        let got = counters.holds > self.counters.holds;
+        let waited = self.waits_since.map_or(Duration::ZERO, |since| since.elapsed());
+        let waits_since = self.waits_since.filter(|_| !got).or_else(|| failed.then(Instant::now));
+        Self { counters, longest_wait: self.longest_wait.max(waited), waits_since }
     }
 }
 
@@ -70,7 +92,7 @@ struct Driver {
     place: fn(&str) -> &'static str,
     /// The objects that it was told of, by kind and name.
     known: BTreeMap<(&'static str, String), Value>,
-    told: watch::Sender<Counters>,
+    told: watch::Sender<Sums>,
 }
 
 impl Driver {
@@ -99,7 +121,8 @@ impl Driver {
             for call in calls {
                 self.make(call, answered.clone());
             }
-            self.told.send_replace(self.ccm.counters());
+            let sums = self.told.borrow().with(self.ccm.counters());
+            self.told.send_replace(sums);
         }
     }
 

@@ -119,6 +119,14 @@ impl Controller {
         }
     }
 
+    /// A POST to the admin API with this bearer token: the status and the text of the answer.
+    pub async fn post(&self, path: &str, token: &str, body: &Value) -> (u16, String) {
+        let request = self.http.post(format!("http://{}{path}", self.admin)).bearer_auth(token);
+        let answer = request.body(body.to_string()).send().await;
+        let answer = answer.unwrap_or_else(|error| panic!("{path}: {error:?}:\n{}", tail(&self.log)));
+        (answer.status().as_u16(), answer.text().await.expect("a body"))
+    }
+
     /// The sum of the series of a metric whose labels contain this text; 0 when there is none.
     pub async fn metric(&self, name: &str, label: &str) -> Result<f64, String> {
         let (_, text) = self.fetch(&self.health, "/metrics").await?;

@@ -14,7 +14,7 @@ pub fn cluster_role() -> Value {
         serde_saphyr::from_multiple(include_str!("../../docs/rbac.yaml")).expect("docs/rbac.yaml is YAML");
     let rules: Vec<Value> =
         documents.iter().filter_map(|document| document["rules"].as_array()).flatten().cloned().collect();
-    assert_eq!(rules.len(), 5, "the rules of the ClusterRole and of the Role");
+    assert_eq!(rules.len(), 7, "the rules of the ClusterRole and of the Role");
     json!({
         "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": { "name": ACCOUNT },
         "rules": rules,

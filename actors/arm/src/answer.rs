@@ -111,11 +111,11 @@ fn answer(result: Result<ArmAnswer, Failure>) -> ArmAnswer {
     result.unwrap_or_else(failed)
 }
 
-fn success(response: &RawResponse) -> Result<&RawResponse, Failure> {
+pub(crate) fn success(response: &RawResponse) -> Result<&RawResponse, Failure> {
     if response.status().is_success() { Ok(response) } else { Err(failure::of_response(response)) }
 }
 
-fn text(response: &RawResponse) -> Result<&str, Failure> {
+pub(crate) fn text(response: &RawResponse) -> Result<&str, Failure> {
     let text = std::str::from_utf8(response.body())
         .map_err(|error| failure::undecodable(response, &error.to_string()))?;
     Ok(text.trim_start_matches('\u{feff}').trim())

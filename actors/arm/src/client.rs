@@ -1,5 +1,7 @@
 //! The client: one request of the core, one try, one answer.
 
+mod look;
+
 use std::fmt;
 use std::sync::Arc;
 
@@ -17,6 +19,8 @@ use crate::settings::{SetUpError, Settings};
 use crate::transport::HttpTransport;
 use crate::url::{Addresses, answers_with_resource};
 use crate::{answer, failure, pipeline};
+
+pub use look::{Look, Looked};
 
 const JSON: &str = "application/json";
 

@@ -1,203 +1,243 @@
-//! Who we are: the credential of the SDK, and the means to begin it anew when Azure refuses its token (C3).
+//! Who we are: the tokens of an identity, and the means to have another one when Azure refuses it (C3). When one is asked
+//! for, and what calls get meanwhile, is decided by [`renewal`]; how each identity gets its token is the business of the
+//! other modules below.
+//!
+//! The tokens have one owner, a task that begins with the first call. It asks on tasks of their own, so that a request
+//! goes on when the call that made it is not waited for any more.
 
+mod certificate;
+mod explain;
+mod metadata;
+mod once;
+mod renewal;
+mod source;
+#[cfg(test)]
+pub(crate) mod test_certificates;
+mod token_file;
+
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use arc_swap::{ArcSwap, ArcSwapOption};
-use azure_core::cloud::CustomConfiguration;
-use azure_core::credentials::{AccessToken, TokenCredential, TokenRequestOptions};
+use azure_core::credentials::{AccessToken, TokenCredential};
 use azure_core::error::{Error, ErrorKind};
-use azure_core::http::{ClientOptions, ExponentialRetryOptions, RetryOptions, Transport};
-use azure_identity::{
-    ClientAssertionCredentialOptions, WorkloadIdentityCredential, WorkloadIdentityCredentialOptions,
-};
-use pool_core::machine::Now;
+use azure_core::http::Transport;
+use pool_core::machine::Machine as _;
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::sync::{OnceCell, oneshot};
+use tokio::task::{AbortHandle, JoinError, JoinSet};
 
-use crate::settings::{Clocks, Identity};
+use self::renewal::{Caller, In, Out, Renewal, RequestId};
+use crate::identity::{Identity, Login};
+use crate::settings::Clocks;
 
-/// How often a token is asked for again when the authority does not answer.
-const TOKEN_RETRIES: u32 = 2;
+/// Makes a credential that knows nothing yet, and that asks anew for each token.
+pub(crate) type Make = Arc<dyn Fn() -> azure_core::Result<Arc<dyn TokenCredential>> + Send + Sync>;
 
-/// How long a token is waited for, tries and all. The SDK would sleep as long as the authority's `Retry-After`
-/// says, and every other call behind it.
-const TOKEN_TIMEOUT: Duration = Duration::from_secs(30);
-
-/// How long a new token is waited for while the old one is still good.
-const PATIENCE: Duration = Duration::from_secs(3);
-
-/// How long a refresh that brought nothing is not tried again while the old token is still good.
-const REST: Duration = Duration::from_secs(10);
-
-/// For how long a token must still be good so that nobody is asked: a little longer than where the SDK begins to ask.
-const FRESH: Duration = Duration::from_secs(6 * 60);
-
-/// How long a token must still be good when it is given out in place of a new one.
-const STILL_GOOD: Duration = Duration::from_secs(30);
-
-/// Makes a credential without token.
-pub(crate) type Make = Box<dyn Fn() -> azure_core::Result<Arc<dyn TokenCredential>> + Send + Sync>;
-
-/// A workload identity whose token cache can be thrown away.
-///
-/// The SDK's credential keeps a token until shortly before it expires, and would give out one that Azure has
-/// refused again and again; a new credential has no token, and reads the service account token anew.
-///
-/// In the last minutes of a token the SDK asks for a new one with every call, one call behind the other. When that
-/// hangs or fails, the old token is given out meanwhile.
-pub(crate) struct Renewable {
+/// The tokens of an identity.
+pub(crate) struct Tokens {
     make: Make,
+    first: Arc<dyn TokenCredential>,
+    scope: String,
     clocks: Clocks,
-    current: ArcSwap<Current>,
+    owner: OnceCell<UnboundedSender<Message>>,
 }
 
-/// One credential and what it gave.
-struct Current {
-    credential: Arc<dyn TokenCredential>,
-    last: ArcSwapOption<AccessToken>,
-    /// When a refresh brought nothing.
-    failed: ArcSwapOption<Now>,
-    clocks: Clocks,
+/// What the owner is told.
+enum Message {
+    /// A call needs a token.
+    Wanted(oneshot::Sender<Result<AccessToken, Arc<str>>>),
+    /// Azure has refused this one.
+    Rejected(AccessToken),
 }
 
-impl Renewable {
-    /// The credential of an identity; `None` for the identity that has none.
+/// Why there is no token, in words that name what to change.
+#[derive(Debug, thiserror::Error)]
+#[error("{why}")]
+struct NoToken {
+    why: String,
+    /// For how long the authority wants to be left alone.
+    retry_after: Option<Duration>,
+}
+
+impl Tokens {
+    /// Those of an identity; `None` for the identity that has none.
     pub(crate) fn new(
         identity: &Identity,
+        login: &Login,
         transport: &Transport,
         clocks: Clocks,
-    ) -> azure_core::Result<Option<Arc<Renewable>>> {
-        match identity {
-            Identity::Anonymous => Ok(None),
-            Identity::WorkloadIdentity { tenant, client_id, token_file, authority_host } => {
-                let (tenant, client_id) = (tenant.clone(), client_id.clone());
-                let (token_file, authority_host) = (token_file.clone(), authority_host.clone());
-                let transport = transport.clone();
-                let make = move || {
-                    let options = WorkloadIdentityCredentialOptions {
-                        credential_options: ClientAssertionCredentialOptions {
-                            client_options: client_options(&transport, &authority_host),
-                        },
-                        client_id: Some(client_id.clone()),
-                        tenant_id: Some(tenant.clone()),
-                        token_file_path: Some(token_file.clone()),
-                    };
-                    let made: Arc<dyn TokenCredential> = WorkloadIdentityCredential::new(Some(options))?;
-                    Ok(made)
-                };
-                Ok(Some(Arc::new(Renewable::made_by(Box::new(make), clocks)?)))
-            }
-        }
+    ) -> azure_core::Result<Option<Arc<Tokens>>> {
+        // With a metadata document the credential replaces the scope by that of the document.
+        let scope = match login {
+            Login::Known { audience, .. } => scope_of(audience),
+            Login::Metadata { document, .. } => scope_of(&document.origin().ascii_serialization()),
+        };
+        let make = source::of(identity, login, transport, &clocks)?;
+        make.map(|make| Tokens::made_by(make, scope, clocks).map(Arc::new)).transpose()
     }
 
-    /// One that gets its credentials from here.
-    pub(crate) fn made_by(make: Make, clocks: Clocks) -> azure_core::Result<Renewable> {
-        let current = ArcSwap::from_pointee(Current::new(make()?, clocks.clone()));
-        Ok(Renewable { make, clocks, current })
+    /// Those that credentials from here bring.
+    pub(crate) fn made_by(make: Make, scope: String, clocks: Clocks) -> azure_core::Result<Tokens> {
+        Ok(Tokens { first: make()?, make, scope, clocks, owner: OnceCell::new() })
     }
 
-    /// Begins the credential anew; the old one stays when that fails.
-    pub(crate) fn renew(&self) -> azure_core::Result<()> {
-        self.current.store(Arc::new(Current::new((self.make)()?, self.clocks.clone())));
-        Ok(())
-    }
-}
-
-impl Current {
-    fn new(credential: Arc<dyn TokenCredential>, clocks: Clocks) -> Current {
-        Current { credential, last: ArcSwapOption::empty(), failed: ArcSwapOption::empty(), clocks }
+    /// A token that is good.
+    pub(crate) async fn token(&self) -> azure_core::Result<AccessToken> {
+        let (answer, answered) = oneshot::channel();
+        self.tell(Message::Wanted(answer)).await;
+        let gone = || Err("nobody is there to ask for a token".into());
+        let answer = answered.await.unwrap_or_else(|_| gone());
+        answer.map_err(|why| Error::with_message(ErrorKind::Credential, why.to_string()))
     }
 
-    /// The last token, if it is good for longer than this.
-    fn good_for(&self, span: Duration) -> Option<AccessToken> {
-        let last = self.last.load_full()?;
-        let left =
-            last.expires_on.unix_timestamp_nanos() / 1_000 - i128::from(self.clocks.wall().as_micros());
-        (left > i128::try_from(span.as_micros()).unwrap_or(i128::MAX)).then(|| (*last).clone())
+    /// Azure has refused this token.
+    pub(crate) async fn rejected(&self, token: AccessToken) {
+        self.tell(Message::Rejected(token)).await;
     }
 
-    fn rests(&self) -> bool {
-        self.failed.load().as_ref().is_some_and(|failed| self.clocks.now().since(**failed) < REST)
-    }
-
-    /// A refresh has brought nothing.
-    fn note_failure(&self) {
-        self.failed.store(Some(Arc::new(self.clocks.now())));
-    }
-
-    /// Asks the SDK, which answers from its cache unless the token is about to expire.
-    async fn ask(&self, scopes: Vec<String>) -> azure_core::Result<AccessToken> {
-        let scopes: Vec<&str> = scopes.iter().map(String::as_str).collect();
-        match tokio::time::timeout(TOKEN_TIMEOUT, self.credential.get_token(&scopes, None)).await {
-            Ok(Ok(token)) => {
-                self.last.store(Some(Arc::new(token.clone())));
-                self.failed.store(None);
-                Ok(token)
-            }
-            Ok(Err(error)) => {
-                self.note_failure();
-                Err(error)
-            }
-            Err(elapsed) => {
-                self.note_failure();
-                Err(Error::with_error(ErrorKind::Credential, elapsed, "no token in time"))
-            }
-        }
+    async fn tell(&self, message: Message) {
+        let owner = self.owner.get_or_init(async || {
+            let (owner, messages) = unbounded_channel();
+            drop(tokio::spawn(Owner::new(self).run(messages)));
+            owner
+        });
+        // It goes on for as long as anybody can tell it something; a runtime that ends has no calls either.
+        drop(owner.await.send(message));
     }
 }
 
-fn client_options(transport: &Transport, authority_host: &str) -> ClientOptions {
-    let mut cloud = CustomConfiguration::default();
-    cloud.authority_host = authority_host.to_owned();
-    ClientOptions {
-        transport: Some(transport.clone()),
-        cloud: Some(Arc::new(cloud.into())),
-        retry: RetryOptions::exponential(ExponentialRetryOptions {
-            max_retries: TOKEN_RETRIES,
-            ..ExponentialRetryOptions::default()
-        }),
-        ..ClientOptions::default()
-    }
-}
-
-impl fmt::Debug for Renewable {
+impl fmt::Debug for Tokens {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Renewable")
+        f.write_str("Tokens")
     }
 }
 
-#[async_trait::async_trait]
-impl TokenCredential for Renewable {
-    async fn get_token(
-        &self,
-        scopes: &[&str],
-        _: Option<TokenRequestOptions<'_>>,
-    ) -> azure_core::Result<AccessToken> {
-        let current = self.current.load_full();
-        if let Some(fresh) = current.good_for(FRESH) {
-            return Ok(fresh);
+/// The task that owns the tokens: it reads the clocks for the machine, and asks.
+struct Owner {
+    renewal: Renewal,
+    make: Make,
+    credential: Arc<dyn TokenCredential>,
+    scope: Arc<str>,
+    clocks: Clocks,
+    callers: BTreeMap<Caller, oneshot::Sender<Result<AccessToken, Arc<str>>>>,
+    called: u64,
+    requests: JoinSet<(RequestId, azure_core::Result<AccessToken>)>,
+    /// The request that was begun last.
+    last: Option<(RequestId, AbortHandle)>,
+}
+
+impl Owner {
+    fn new(tokens: &Tokens) -> Owner {
+        Owner {
+            renewal: Renewal::default(),
+            make: Arc::clone(&tokens.make),
+            credential: Arc::clone(&tokens.first),
+            scope: Arc::from(tokens.scope.as_str()),
+            clocks: tokens.clocks.clone(),
+            callers: BTreeMap::new(),
+            called: 0,
+            requests: JoinSet::new(),
+            last: None,
         }
-        let old = current.good_for(STILL_GOOD);
-        if let (Some(old), true) = (&old, current.rests()) {
-            return Ok(old.clone());
-        }
-        let scopes: Vec<String> = scopes.iter().map(ToString::to_string).collect();
-        let Some(old) = old else { return current.ask(scopes).await };
-        // On a task of its own: it goes on when nobody waits for it any more.
-        let asking = Arc::clone(&current);
-        let asked = tokio::spawn(async move { asking.ask(scopes).await });
-        match tokio::time::timeout(PATIENCE, asked).await {
-            Ok(Ok(Ok(token))) => Ok(token),
-            Ok(Ok(Err(error))) => {
-                tracing::debug!(%error, "no new token; the old one is used on");
-                Ok(old)
-            }
-            Ok(Err(_)) => Ok(old),
-            Err(_) => {
-                current.note_failure();
-                tracing::debug!("a new token does not come; the old one is used on");
-                Ok(old)
+    }
+
+    async fn run(mut self, mut messages: UnboundedReceiver<Message>) {
+        loop {
+            let wait = self.renewal.deadline().map(|at| at.since(self.clocks.now()));
+            tokio::select! {
+                message = messages.recv() => match message {
+                    Some(message) => self.on_message(message),
+                    None => return,
+                },
+                Some(ended) = self.requests.join_next() => self.on_ended(ended),
+                () = tokio::time::sleep(wait.unwrap_or_default()), if wait.is_some() => self.tick(),
             }
         }
     }
+
+    fn on_message(&mut self, message: Message) {
+        match message {
+            Message::Wanted(answer) => {
+                self.called += 1;
+                let caller = Caller(self.called);
+                self.callers.insert(caller, answer);
+                self.step(In::Wanted { caller, wall: self.clocks.wall() });
+            }
+            Message::Rejected(token) => self.step(In::Rejected(token.token)),
+        }
+    }
+
+    fn on_ended(&mut self, ended: Result<(RequestId, azure_core::Result<AccessToken>), JoinError>) {
+        match ended {
+            Ok((request, Ok(token))) => {
+                self.step(In::Brought { request, token, wall: self.clocks.wall() });
+            }
+            Ok((request, Err(error))) => {
+                let retry_after = error.downcast_ref::<NoToken>().and_then(|no| no.retry_after);
+                let why = error.to_string();
+                tracing::debug!(%why, "a request for a token has brought none");
+                self.step(In::Refused { request, why: why.into(), retry_after });
+            }
+            // It was given up.
+            Err(_) => {}
+        }
+    }
+
+    fn step(&mut self, input: In) {
+        let mut out = Vec::new();
+        self.renewal.step(self.clocks.now(), input, &mut out);
+        self.act(out);
+    }
+
+    fn tick(&mut self) {
+        let mut out = Vec::new();
+        self.renewal.tick(self.clocks.now(), &mut out);
+        self.act(out);
+    }
+
+    fn act(&mut self, out: Vec<Out>) {
+        for said in out {
+            match said {
+                Out::Ask(request) => {
+                    let (credential, scope) = (Arc::clone(&self.credential), Arc::clone(&self.scope));
+                    let ask = async move { (request, credential.get_token(&[&scope], None).await) };
+                    self.last = Some((request, self.requests.spawn(ask)));
+                }
+                Out::GiveUp(request) => {
+                    if let Some((_, task)) = self.last.take_if(|(last, _)| *last == request) {
+                        task.abort();
+                    }
+                }
+                Out::BeginAnew => match (self.make)() {
+                    Ok(credential) => self.credential = credential,
+                    Err(error) => tracing::debug!(%error, "the credential stays as it is"),
+                },
+                Out::Give(caller, token) => self.answer(caller, Ok(token)),
+                Out::Refuse(caller, why) => self.answer(caller, Err(why)),
+            }
+        }
+    }
+
+    fn answer(&mut self, caller: Caller, answer: Result<AccessToken, Arc<str>>) {
+        let answered = self.callers.remove(&caller).map(|call| call.send(answer));
+        // Whoever has stopped waiting needs none.
+        drop(answered);
+    }
+}
+
+/// What a token for this audience is asked for with; a slash at the audience's end belongs to it.
+pub(crate) fn scope_of(audience: &str) -> String {
+    format!("{audience}/.default")
+}
+
+/// Reads a file, but no more than one byte beyond the limit.
+fn read_at_most(path: &std::path::Path, limit: usize) -> std::io::Result<Vec<u8>> {
+    use std::io::Read;
+
+    let mut bytes = Vec::new();
+    let limit = u64::try_from(limit).unwrap_or(u64::MAX).saturating_add(1);
+    std::fs::File::open(path)?.take(limit).read_to_end(&mut bytes)?;
+    Ok(bytes)
 }

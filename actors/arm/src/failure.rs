@@ -10,6 +10,7 @@ use azure_core::error::{Error, ErrorKind};
 use azure_core::http::RawResponse;
 use azure_core::http::headers::{HeaderName, Headers};
 use pool_core::arm::{Failure, FailureKind, RetryAfter};
+use pool_core::redact::told;
 use serde_json::Value;
 
 use crate::stop::Stop;
@@ -92,7 +93,7 @@ fn without_answer(kind: FailureKind, retry_after: RetryAfter, message: &str) -> 
 }
 
 /// An error and what caused it, without what is said twice.
-fn chain(error: &dyn std::error::Error) -> String {
+pub(crate) fn chain(error: &dyn std::error::Error) -> String {
     let mut said = error.to_string();
     let mut cause = error.source();
     while let Some(one) = cause {
@@ -106,20 +107,7 @@ fn chain(error: &dyn std::error::Error) -> String {
     said
 }
 
-/// One line of at most [`LONGEST_MESSAGE`] bytes.
+/// One line of at most [`LONGEST_MESSAGE`] bytes, without what must not be repeated.
 fn shorten(text: &str) -> String {
-    const CUT: &str = "\u{2026}";
-    let mut line = String::new();
-    for word in text.split_whitespace() {
-        if !line.is_empty() {
-            line.push(' ');
-        }
-        line.push_str(word);
-        if line.len() > LONGEST_MESSAGE {
-            line.truncate(line.floor_char_boundary(LONGEST_MESSAGE - CUT.len()));
-            line.push_str(CUT);
-            break;
-        }
-    }
-    line
+    told(text, &[], LONGEST_MESSAGE)
 }

@@ -15,6 +15,7 @@ mod document;
 mod entry;
 mod failure;
 mod headroom;
+mod identity;
 mod object;
 mod pipeline;
 mod policy;
@@ -24,9 +25,12 @@ mod stop;
 mod transport;
 mod url;
 
-pub use client::{Answered, Client};
+pub use self::url::API_VERSION;
+pub use azure_core::credentials::Secret;
+pub use client::{Answered, Client, Look, Looked};
 pub use headroom::Headroom;
-pub use settings::{Clocks, Identity, SetUpError, Settings, Timeouts};
+pub use identity::{Identity, Login, ManagedIdentity};
+pub use settings::{Clocks, SetUpError, Settings, Timeouts};
 
 #[cfg(test)]
 mod tests;

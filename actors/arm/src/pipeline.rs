@@ -2,13 +2,11 @@
 
 use std::sync::Arc;
 
-use azure_core::credentials::TokenCredential;
 use azure_core::http::policies::Policy;
-use azure_core::http::policies::auth::BearerTokenAuthorizationPolicy;
 use azure_core::http::{ClientOptions, Pipeline, RetryOptions, Transport};
 
-use crate::credential::Renewable;
-use crate::policy::{GatePolicy, Gates, PermitPolicy, RenewOnChallenge, RequestIdPolicy, UserAgentPolicy};
+use crate::credential::Tokens;
+use crate::policy::{BearerPolicy, GatePolicy, Gates, PermitPolicy, RequestIdPolicy, UserAgentPolicy};
 use crate::settings::{SetUpError, Settings};
 
 /// Puts the pipeline together.
@@ -17,18 +15,13 @@ pub(crate) fn build(
     gates: &Arc<Gates>,
     transport: Transport,
 ) -> Result<Pipeline, SetUpError> {
-    let credential = Renewable::new(&settings.identity, &transport, settings.clocks.clone())
+    let tokens = Tokens::new(&settings.identity, &settings.login, &transport, settings.clocks.clone())
         .map_err(|source| SetUpError::Credential { source })?;
     let permit: Arc<dyn Policy> = Arc::new(PermitPolicy::new(Arc::clone(&settings.clocks.now)));
     let gate = GatePolicy::new(Arc::clone(gates), Arc::clone(&settings.clocks.now));
     let mut per_try: Vec<Arc<dyn Policy>> = vec![Arc::new(gate), Arc::clone(&permit)];
-    if let Some(credential) = credential {
-        let scope = format!("{}/.default", settings.audience);
-        let challenge = RenewOnChallenge::new(Arc::clone(&credential), scope.clone());
-        let credential: Arc<dyn TokenCredential> = credential;
-        let bearer =
-            BearerTokenAuthorizationPolicy::new(credential, [scope]).with_on_challenge(Arc::new(challenge));
-        per_try.push(Arc::new(bearer));
+    if let Some(tokens) = tokens {
+        per_try.push(Arc::new(BearerPolicy(tokens)));
         per_try.push(permit);
     }
     let options = ClientOptions {

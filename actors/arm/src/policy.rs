@@ -1,13 +1,13 @@
 //! The policies that each request passes, in this order: once per call the request id and the user agent; per try
-//! the gate, the permit, the token with its challenge, and the permit again, because having a token takes time.
+//! the gate, the permit, the token, and the permit again, because having a token takes time.
 
-mod challenge;
+mod bearer;
 mod gate;
 mod permit;
 mod request_id;
 mod user_agent;
 
-pub(crate) use challenge::RenewOnChallenge;
+pub(crate) use bearer::BearerPolicy;
 pub(crate) use gate::{GatePolicy, Gates};
 pub(crate) use permit::PermitPolicy;
 pub(crate) use request_id::RequestIdPolicy;

@@ -1,12 +1,13 @@
 //! What a client is made of, and what may be wrong with it (C1, C3).
 
 use std::fmt;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use pool_core::machine::{Now, Wall};
 use url::{Host, Url};
+
+use crate::identity::{Identity, Login};
 
 /// What a client is made of.
 #[derive(Clone)]
@@ -19,8 +20,8 @@ pub struct Settings {
     pub resource_group: String,
     /// As whom we call.
     pub identity: Identity,
-    /// What tokens are asked for, such as `https://management.azure.com`; `/.default` is put after it as it stands.
-    pub audience: String,
+    /// Where tokens come from; without meaning for the anonymous identity.
+    pub login: Login,
     /// The `User-Agent` of every request.
     pub user_agent: String,
     /// How long the parts of a try may take.
@@ -61,29 +62,11 @@ impl fmt::Debug for Settings {
             .field("subscription", &self.subscription)
             .field("resource_group", &self.resource_group)
             .field("identity", &self.identity)
-            .field("audience", &self.audience)
+            .field("login", &self.login)
             .field("user_agent", &self.user_agent)
             .field("timeouts", &self.timeouts)
             .finish_non_exhaustive()
     }
-}
-
-/// As whom we call.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Identity {
-    /// Without a token; to loopback only.
-    Anonymous,
-    /// With a token had for the Kubernetes service account token in a file.
-    WorkloadIdentity {
-        /// The tenant (directory) id.
-        tenant: String,
-        /// The client (application) id.
-        client_id: String,
-        /// Where the service account token is kept; it is read again every 10 minutes.
-        token_file: PathBuf,
-        /// Who gives the tokens, such as `https://login.microsoftonline.com`.
-        authority_host: String,
-    },
 }
 
 /// How long the parts of a try may take.
@@ -124,7 +107,7 @@ pub enum SetUpError {
     },
     /// No token across a network.
     #[error(
-        "identity is anonymous, which is for loopback only, and the endpoint is {endpoint}: configure workload identity"
+        "identity is anonymous, which is for loopback only, and the endpoint is {endpoint}: configure an identity"
     )]
     Anonymous {
         /// The endpoint.
@@ -152,6 +135,14 @@ pub enum SetUpError {
         /// The user agent as it was given.
         value: String,
     },
+    /// The address of the metadata document is not on the endpoint.
+    #[error(
+        "the metadata document is not on the endpoint {endpoint}: a token's audience is taken from nobody else"
+    )]
+    ForeignMetadata {
+        /// The endpoint.
+        endpoint: String,
+    },
     /// The authority is no https address.
     #[error(
         "authority host {value} is not an https address: give one such as https://login.microsoftonline.com"
@@ -161,7 +152,7 @@ pub enum SetUpError {
         value: String,
     },
     /// The credential refused its parts.
-    #[error("identity could not be set up: check tenant, client id and that the token file exists")]
+    #[error("identity could not be set up")]
     Credential {
         /// What it said.
         source: azure_core::Error,
@@ -187,12 +178,22 @@ impl Settings {
         if self.user_agent.is_empty() || !self.user_agent.bytes().all(|byte| matches!(byte, b' '..=b'~')) {
             return Err(SetUpError::UserAgent { value: self.user_agent.clone() });
         }
-        match &self.identity {
-            Identity::Anonymous => Ok(()),
-            Identity::WorkloadIdentity { authority_host, .. } => {
-                let sound = Url::parse(authority_host).is_ok_and(|url| url.scheme() == "https");
-                if sound { Ok(()) } else { Err(SetUpError::Authority { value: authority_host.clone() }) }
+        self.check_login()
+    }
+
+    fn check_login(&self) -> Result<(), SetUpError> {
+        let authority = match &self.login {
+            Login::Known { authority_host, .. } => Some(authority_host),
+            Login::Metadata { document, authority_host, .. } => {
+                if document.origin() != self.endpoint.origin() {
+                    return Err(SetUpError::ForeignMetadata { endpoint: self.shown_endpoint() });
+                }
+                authority_host.as_ref()
             }
+        };
+        match authority.filter(|_| self.identity.asks_authority()) {
+            Some(host) if !is_https(host) => Err(SetUpError::Authority { value: shown(host) }),
+            Some(_) | None => Ok(()),
         }
     }
 
@@ -210,33 +211,48 @@ impl Settings {
         if !bare {
             return Err(SetUpError::Endpoint { endpoint });
         }
-        match (&self.identity, self.is_loopback()) {
-            (Identity::Anonymous, true) => Ok(()),
-            (Identity::Anonymous, false) if !plain => Err(SetUpError::Anonymous { endpoint }),
-            (Identity::Anonymous | Identity::WorkloadIdentity { .. }, false) if plain => {
-                Err(SetUpError::PlainHttp { endpoint })
-            }
-            (Identity::WorkloadIdentity { .. }, true) if plain => {
-                Err(SetUpError::TokenOverPlainHttp { endpoint })
-            }
-            (Identity::Anonymous | Identity::WorkloadIdentity { .. }, _) => Ok(()),
+        let anonymous = self.identity == Identity::Anonymous;
+        match (anonymous, self.is_loopback(), plain) {
+            (true, true, _) | (false, _, false) => Ok(()),
+            (true, false, false) => Err(SetUpError::Anonymous { endpoint }),
+            (_, false, true) => Err(SetUpError::PlainHttp { endpoint }),
+            (false, true, true) => Err(SetUpError::TokenOverPlainHttp { endpoint }),
         }
     }
 
     /// The endpoint without what must not be shown.
     fn shown_endpoint(&self) -> String {
-        let host = self.endpoint.host_str().unwrap_or("");
-        let port = self.endpoint.port().map(|port| format!(":{port}")).unwrap_or_default();
-        format!("{}://{host}{port}", self.endpoint.scheme())
+        bare(&self.endpoint)
     }
 
     /// Whether the endpoint is on this machine.
     pub(crate) fn is_loopback(&self) -> bool {
-        match self.endpoint.host() {
-            Some(Host::Domain(name)) => name.eq_ignore_ascii_case("localhost"),
-            Some(Host::Ipv4(ip)) => ip.is_loopback(),
-            Some(Host::Ipv6(ip)) => ip.is_loopback(),
-            None => false,
-        }
+        is_loopback(&self.endpoint)
     }
+}
+
+/// Whether an address can only be on this machine.
+pub(crate) fn is_loopback(url: &Url) -> bool {
+    match url.host() {
+        Some(Host::Domain(name)) => name.eq_ignore_ascii_case("localhost"),
+        Some(Host::Ipv4(ip)) => ip.is_loopback(),
+        Some(Host::Ipv6(ip)) => ip.is_loopback(),
+        None => false,
+    }
+}
+
+/// Whether secrets may be sent there.
+pub(crate) fn is_https(address: &str) -> bool {
+    Url::parse(address).is_ok_and(|url| url.scheme() == "https" && url.host().is_some())
+}
+
+/// An address without what must not be shown; one that is none is not repeated.
+pub(crate) fn shown(address: &str) -> String {
+    Url::parse(address).map_or_else(|_| "(unreadable)".to_owned(), |url| bare(&url))
+}
+
+fn bare(url: &Url) -> String {
+    let host = url.host_str().unwrap_or("");
+    let port = url.port().map(|port| format!(":{port}")).unwrap_or_default();
+    format!("{}://{host}{port}", url.scheme())
 }

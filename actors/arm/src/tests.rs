@@ -3,10 +3,13 @@
 mod addresses;
 mod answers;
 mod documents;
+mod identities;
 mod identity;
+mod look;
 mod nonsense;
 mod recorded;
 mod redaction;
+mod refusals;
 mod server;
 mod set_up;
 mod tokens;
@@ -22,7 +25,7 @@ use pool_core::machine::{Now, Wall};
 use url::Url;
 
 use crate::document::PoolDocument;
-use crate::{Clocks, Identity, Settings, Timeouts};
+use crate::{Clocks, Identity, Login, Settings, Timeouts};
 
 /// The moment at which the tests' clock stands.
 const NOW: Now = Now::from_millis(1_000_000);
@@ -36,11 +39,15 @@ fn settings(endpoint: &str) -> Settings {
         subscription: "sub".to_owned(),
         resource_group: "rg".to_owned(),
         identity: Identity::Anonymous,
-        audience: "https://management.azure.com".to_owned(),
+        login: login("https://login.test", "https://management.azure.com"),
         user_agent: "azure-backend-pool-controller/test".to_owned(),
         timeouts: Timeouts::default(),
         clocks: Clocks { now: Arc::new(|| NOW), wall: Arc::new(|| WALL) },
     }
+}
+
+fn login(authority_host: &str, audience: &str) -> Login {
+    Login::Known { authority_host: authority_host.to_owned(), audience: audience.to_owned() }
 }
 
 fn pool_id() -> PoolId {

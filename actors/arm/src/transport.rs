@@ -1,14 +1,16 @@
 //! The way to the server: one `reqwest` client with our own timeouts, sizes and errors.
 
 use std::fmt;
+use std::net::Ipv4Addr;
 use std::time::Duration;
 
 use azure_core::error::{Error, ErrorKind};
 use azure_core::http::headers::{AUTHORIZATION, HeaderName, HeaderValue, Headers};
 use azure_core::http::{AsyncRawResponse, Body, HttpClient, Method, Request};
 use reqwest::redirect;
+use url::{Host, Url};
 
-use crate::settings::{SetUpError, Settings, Timeouts};
+use crate::settings::{SetUpError, Settings, Timeouts, is_loopback};
 use crate::stop::Stop;
 
 /// The largest answer that is read, in bytes. A load balancer with everything that Azure allows is below it.
@@ -16,32 +18,42 @@ pub(crate) const LARGEST_ANSWER: usize = 64 << 20;
 
 /// The way to the server.
 ///
-/// It follows no redirect, so that no token goes where it was not meant to. Proxies are taken from the
-/// environment, except to loopback.
+/// It follows no redirect, so that no token goes where it was not meant to. Proxies are taken from the environment,
+/// except to what is near: this machine, and the instance metadata service of Azure's virtual machines, which gives
+/// tokens by plain http. Nothing else is asked by plain http (C3).
 pub(crate) struct HttpTransport {
     client: reqwest::Client,
+    near: reqwest::Client,
     timeouts: Timeouts,
 }
+
+/// The address of the instance metadata service, on every virtual machine of Azure and in each of its clouds.
+const INSTANCE_METADATA: Ipv4Addr = Ipv4Addr::new(169, 254, 169, 254);
 
 impl HttpTransport {
     /// A way to the server of these settings.
     pub(crate) fn new(settings: &Settings) -> Result<HttpTransport, SetUpError> {
-        let loopback = settings.is_loopback();
-        let mut builder = reqwest::Client::builder()
-            .redirect(redirect::Policy::none())
-            .referer(false)
-            .connect_timeout(settings.timeouts.connect)
-            .pool_idle_timeout(Duration::from_secs(90))
-            .pool_max_idle_per_host(64)
-            .tcp_keepalive(Duration::from_secs(30))
-            .http2_keep_alive_interval(Duration::from_secs(20))
-            .http2_keep_alive_timeout(Duration::from_secs(10))
-            .https_only(!loopback);
-        if loopback {
-            builder = builder.no_proxy();
-        }
-        let client = builder.build().map_err(|source| SetUpError::HttpClient { source })?;
-        Ok(HttpTransport { client, timeouts: settings.timeouts })
+        let builder = || {
+            reqwest::Client::builder()
+                .redirect(redirect::Policy::none())
+                .referer(false)
+                .connect_timeout(settings.timeouts.connect)
+                .pool_idle_timeout(Duration::from_secs(90))
+                .pool_max_idle_per_host(64)
+                .tcp_keepalive(Duration::from_secs(30))
+                .http2_keep_alive_interval(Duration::from_secs(20))
+                .http2_keep_alive_timeout(Duration::from_secs(10))
+        };
+        let client = builder().https_only(true).build();
+        let client = client.map_err(|source| SetUpError::HttpClient { source })?;
+        let near = builder().no_proxy().build();
+        let near = near.map_err(|source| SetUpError::HttpClient { source })?;
+        Ok(HttpTransport { client, near, timeouts: settings.timeouts })
+    }
+
+    /// The client that goes there.
+    fn client(&self, url: &Url) -> &reqwest::Client {
+        if is_near(url) { &self.near } else { &self.client }
     }
 
     fn prepare(&self, request: &Request) -> azure_core::Result<reqwest::Request> {
@@ -49,7 +61,7 @@ impl HttpTransport {
         let timeout = if method == Method::Put { self.timeouts.put } else { self.timeouts.get };
         let method = reqwest::Method::from_bytes(method.as_str().as_bytes())
             .map_err(|error| Error::with_error(ErrorKind::DataConversion, error, "invalid method"))?;
-        let mut prepared = self.client.request(method, request.url().clone()).timeout(timeout);
+        let mut prepared = self.client(request.url()).request(method, request.url().clone()).timeout(timeout);
         for (name, value) in request.headers().iter() {
             let mut value = reqwest::header::HeaderValue::try_from(value.as_str())
                 .map_err(|error| Error::with_error(ErrorKind::DataConversion, error, "invalid header"))?;
@@ -68,6 +80,11 @@ impl HttpTransport {
     }
 }
 
+/// Whether it is this machine or the instance metadata service.
+pub(crate) fn is_near(url: &Url) -> bool {
+    is_loopback(url) || url.host() == Some(Host::Ipv4(INSTANCE_METADATA))
+}
+
 impl fmt::Debug for HttpTransport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("HttpTransport").field("timeouts", &self.timeouts).finish_non_exhaustive()
@@ -78,7 +95,7 @@ impl fmt::Debug for HttpTransport {
 impl HttpClient for HttpTransport {
     async fn execute_request(&self, request: &Request) -> azure_core::Result<AsyncRawResponse> {
         let prepared = self.prepare(request)?;
-        let mut response = self.client.execute(prepared).await.map_err(broken)?;
+        let mut response = self.client(request.url()).execute(prepared).await.map_err(broken)?;
         let status = response.status().as_u16();
         let headers = headers(response.headers());
         let mut body = Vec::new();

@@ -5,7 +5,7 @@ use pool_core::ids::{LbName, Operation, PoolId};
 use url::Url;
 
 /// The version of the network API that we speak.
-pub(crate) const API_VERSION: &str = "2025-05-01";
+pub const API_VERSION: &str = "2025-05-01";
 
 /// Why there is no address.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
@@ -54,6 +54,13 @@ impl Addresses {
         if same && bare { Ok(url) } else { Err(AddressError::Foreign) }
     }
 
+    /// The address of what Azure's authorization keeps about a scope: the id of a subscription, a resource group or a
+    /// resource.
+    pub(crate) fn about(&self, scope: &str, what: &str, version: &str) -> Result<Url, AddressError> {
+        let tail = ["providers", "Microsoft.Authorization", what];
+        self.at(scope.split('/').filter(|segment| !segment.is_empty()).chain(tail), version)
+    }
+
     fn below(&self, names: &[&str]) -> Result<Url, AddressError> {
         let head = [
             "subscriptions",
@@ -64,18 +71,23 @@ impl Addresses {
             "Microsoft.Network",
             "loadBalancers",
         ];
+        self.at(head.into_iter().chain(names.iter().copied()), API_VERSION)
+    }
+
+    /// The address that these segments make, in this version of an API.
+    fn at<'a>(&self, segments: impl Iterator<Item = &'a str>, version: &str) -> Result<Url, AddressError> {
         let mut url = self.endpoint.clone();
         {
             let mut path = url.path_segments_mut().map_err(|()| AddressError::Unreadable)?;
             path.pop_if_empty();
-            for segment in head.iter().chain(names) {
+            for segment in segments {
                 if !is_segment(segment) {
-                    return Err(AddressError::Name((*segment).to_owned()));
+                    return Err(AddressError::Name(segment.to_owned()));
                 }
                 path.push(segment);
             }
         }
-        url.query_pairs_mut().append_pair("api-version", API_VERSION);
+        url.query_pairs_mut().append_pair("api-version", version);
         Ok(url)
     }
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use crate::arm::PoolFacts;
 use crate::ids::{Epoch, Family, PoolId, ServiceKey, ServiceUid};
-use crate::level::{Level, Provenance, Source};
+use crate::level::{Keeps, Level, Provenance, Source};
 use crate::machine::Now;
 
 /// The whole truth about one pool's wanted state; a newer one replaces an older one.
@@ -28,13 +28,65 @@ pub struct Assignment {
     pub level: Level,
     /// The most doubtful way in which a part of it reached us.
     pub provenance: Provenance,
-    /// Whether a person paused it: compared and shown, not written (D1).
-    pub paused: bool,
-    /// A removal that a guard holds back; its members are tolerated in `level` meanwhile (G5).
+    /// All that pauses it: compared and shown, not written, and its Services are told nothing (D1, G6).
+    pub paused: BTreeSet<PausedBy>,
+    /// A removal that is held back; its members may stay by `level` meanwhile (G5).
     pub held: Option<Held>,
+    /// A removal that would be held back if the guards were enforced, and goes on (G5: `guards.mode: observe`).
+    pub would_hold: Option<Held>,
+    /// What endpoints require, where a pre-image has taken the place of that; `None`: none has.
+    pub overruled: Option<BTreeSet<IpAddr>>,
+}
+
+/// What keeps a pool from being written, though it is compared and shown. The order is that of being named: where one
+/// stands for all, it is the first.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum PausedBy {
+    /// The configured mode only observes (G6).
+    Mode,
+    /// A person paused everything.
+    Everything,
+    /// Pre-images are restored, and there is none for this pool.
+    NoPin,
+    /// A person paused this pool.
+    Pool,
+    /// A person paused this Service, whose pool it is.
+    Service(ServiceKey),
+    /// This Service, whose pool it is, carries the annotation (D1).
+    Annotation(ServiceKey),
+}
+
+impl PausedBy {
+    /// The word for the admin API.
+    #[must_use]
+    pub fn as_str(&self) -> &'static str {
+        match self {
+            PausedBy::Mode => "mode",
+            PausedBy::Everything => "everything",
+            PausedBy::NoPin => "no_pin",
+            PausedBy::Pool => "pool",
+            PausedBy::Service(_) => "service",
+            PausedBy::Annotation(_) => "annotation",
+        }
+    }
+
+    /// The Service that it is about, where it is about one.
+    #[must_use]
+    pub fn service(&self) -> Option<&ServiceKey> {
+        match self {
+            PausedBy::Mode | PausedBy::Everything | PausedBy::NoPin | PausedBy::Pool => None,
+            PausedBy::Service(key) | PausedBy::Annotation(key) => Some(key),
+        }
+    }
 }
 
 impl Assignment {
+    /// Whether anything keeps the pool from being written, and its Services from being told of it (D1, G6).
+    #[must_use]
+    pub fn is_paused(&self) -> bool {
+        !self.paused.is_empty()
+    }
+
     /// Whether it is what it should be: the level is disjoint and the union of the shares, and what is held back may
     /// stay (A4).
     #[must_use]
@@ -47,7 +99,11 @@ impl Assignment {
             && level.tolerated.iter().all(tolerated)
             && services.values().flat_map(|share| &share.required).all(|ip| level.required.contains_key(ip))
             && services.values().flat_map(|share| &share.tolerated).all(|ip| level.allows(ip))
-            && self.held.iter().flat_map(|held| &held.members).all(|ip| level.allows(ip))
+            && self
+                .held
+                .iter()
+                .flat_map(|held| &held.members)
+                .all(|ip| level.keeps == Keeps::All || level.allows(ip))
     }
 }
 
@@ -73,10 +129,43 @@ pub struct Held {
     pub reason: HeldReason,
     /// Since when.
     pub since: Now,
-    /// When it ends by itself; `None`: only a person or new facts end it.
-    pub until: Option<Now>,
+    /// What it waits for (G5).
+    pub waits: Waits,
     /// The members that stay meanwhile.
     pub members: BTreeSet<IpAddr>,
+}
+
+/// What ends the holding back of a removal. New facts and a person may always do so.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum Waits {
+    /// It ends by itself at that moment.
+    Time(Now),
+    /// It ends when lists of most recent data, begun at this moment or later, say the same (G1); where it waits for a
+    /// time as well, the later of both.
+    SecondRead(Now),
+    /// Only new facts or a person end it.
+    Facts,
+}
+
+impl Waits {
+    /// The word for the admin API.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Waits::Time(_) => "time",
+            Waits::SecondRead(_) => "second_read",
+            Waits::Facts => "facts",
+        }
+    }
+
+    /// The moment at which it may end at the earliest by itself, where one is known.
+    #[must_use]
+    pub fn earliest(self) -> Option<Now> {
+        match self {
+            Waits::Time(at) | Waits::SecondRead(at) => Some(at),
+            Waits::Facts => None,
+        }
+    }
 }
 
 /// Why a removal is held back.
@@ -89,12 +178,24 @@ pub enum HeldReason {
     /// There are endpoints, but none that counts, and none of their nodes is in the pool: what is in it is all
     /// there is (G2).
     LastMember,
+    /// More than the allowed fraction of the pool would go, in a way that is in doubt (G3).
+    Fraction,
+    /// Too many pools would lose most of their members (G4).
+    Breaker,
+    /// The configured mode removes no member (G6). That is no guard: nobody is told, and nobody can release it.
+    AddOnly,
 }
 
 impl HeldReason {
     /// Every reason.
-    pub const ALL: [HeldReason; 3] =
-        [HeldReason::EmptyConfirm, HeldReason::NoUsableNode, HeldReason::LastMember];
+    pub const ALL: [HeldReason; 6] = [
+        HeldReason::EmptyConfirm,
+        HeldReason::NoUsableNode,
+        HeldReason::LastMember,
+        HeldReason::Fraction,
+        HeldReason::Breaker,
+        HeldReason::AddOnly,
+    ];
 
     /// The word for metrics, events and the admin API.
     #[must_use]
@@ -103,6 +204,9 @@ impl HeldReason {
             HeldReason::EmptyConfirm => "empty_confirm",
             HeldReason::NoUsableNode => "no_usable_node",
             HeldReason::LastMember => "last_member",
+            HeldReason::Fraction => "fraction",
+            HeldReason::Breaker => "breaker",
+            HeldReason::AddOnly => "add_only",
         }
     }
 }

@@ -12,8 +12,8 @@ use crate::ids::{PoolId, ServiceKey, ServiceUid};
 use crate::machine::{Machine, Now};
 use crate::sample::GateClass;
 use crate::view::{
-    GateView, LaneView, LbView, LeadershipView, PoolView, ServiceView, SharedLeaseView, Snapshot, SourceView,
-    StartsView,
+    GateView, GuardsView, LaneView, LbView, LeadershipView, PoolView, ServiceView, SharedLeaseView, Snapshot,
+    SourceView, StartsView, WishesView,
 };
 
 /// The shortest time between two snapshots.
@@ -42,6 +42,10 @@ pub enum In {
     Starts(StartsView),
     /// The shared Lease.
     SharedLease(SharedLeaseView),
+    /// The guards.
+    Guards(GuardsView),
+    /// The mode and the pauses.
+    Wishes(WishesView),
     /// The first complete lists are in.
     ListsSynced,
     /// Every managed load balancer has been tried, and at least one was seen.
@@ -120,6 +124,12 @@ impl Board {
             In::SharedLease(view) => {
                 let same = newest.shared_lease.as_ref() == Some(&view);
                 newest.shared_lease = Some(view);
+                !same
+            }
+            In::Guards(view) => newest.guards.replace(view) != Some(view),
+            In::Wishes(view) => {
+                let same = newest.wishes.as_ref() == Some(&view);
+                newest.wishes = Some(view);
                 !same
             }
             In::ListsSynced => !std::mem::replace(&mut newest.synced.lists, true),

@@ -1,7 +1,10 @@
 //! Our ConfigMap: what is asked of the kubernetes port about it, and what it answers. It keeps what must outlive a
 //! process and has no place in a Lease, one key for each thing that is noted (design.md A4).
 //!
-//! The port reads and writes the object; what a key means is decided by whoever notes it: [`crate::starts`].
+//! The port reads and writes the object; what a key means is decided by whoever notes it: [`crate::starts`] and
+//! [`crate::pauses`]. Each of them leaves the other's keys alone. How they ask is the same for both: `errand`.
+
+pub(crate) mod errand;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -13,8 +16,10 @@ use crate::object::{RequestFailure, ResourceVersion};
 /// Our ConfigMap as it was seen.
 #[derive(Clone, Debug)]
 pub struct ConfigMapFacts {
-    /// The texts of `data`, by key; what is no text is left out.
+    /// The texts of `data`, by key.
     pub data: BTreeMap<Arc<str>, Text>,
+    /// The keys of what is no text: those of `binaryData`.
+    pub binary: BTreeSet<Arc<str>>,
     /// When it was read, by this process's wall clock: what the times in it are compared with.
     pub read: Wall,
     /// The version of this state of it: a replacement names it and fails when it is no longer the newest.
@@ -28,7 +33,7 @@ pub struct ConfigMapFacts {
 pub struct Text {
     /// As it is written.
     pub text: Arc<str>,
-    /// The time that it is, where it is one (RFC 3339).
+    /// The time that it is, or that a line `since: <time>` of it names (RFC 3339).
     pub time: Option<Wall>,
 }
 
@@ -39,14 +44,23 @@ pub enum Value {
     Text(Arc<str>),
     /// This moment, as a time of the wall clock (RFC 3339).
     Time(Now),
+    /// These lines, with one between them that says `since: <time>` of this moment.
+    Since {
+        /// What stands before it, without the end of its last line.
+        head: Arc<str>,
+        /// The moment.
+        at: Now,
+        /// What stands behind it.
+        tail: Arc<str>,
+    },
 }
 
 /// What a replacement or creation changes; all other keys stay as they are.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct ConfigMapEdit {
-    /// Keys that have this from now on.
+    /// Keys that have this from now on; what was no text before is one then.
     pub set: BTreeMap<Arc<str>, Value>,
-    /// Keys that go.
+    /// Keys that go, whatever they held.
     pub remove: BTreeSet<Arc<str>>,
 }
 
@@ -56,6 +70,15 @@ impl ConfigMapEdit {
     pub fn is_empty(&self) -> bool {
         self.set.is_empty() && self.remove.is_empty()
     }
+}
+
+/// Who keeps something in it, and hears the answers to what it has asked about it.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum Keeper {
+    /// [`crate::starts`].
+    Starts,
+    /// [`crate::pauses`].
+    Pauses,
 }
 
 /// What is asked about it.

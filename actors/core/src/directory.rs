@@ -1,31 +1,44 @@
 //! Joins levels, mapping and the one active source of each pool, judges removals by the guards, and assigns
-//! each pool its level (design.md A2, D1, D2, D4, D6, G2). When a level is written is the pool's business.
+//! each pool its level (design.md A2, D1, D2, D4, D6, chapter 5b). When a level is written is the pool's business.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::ask::{Answer, RequestId, Scope};
 use crate::assignment::{Assignment, Observation};
 use crate::discovery::LbObservation;
 use crate::discovery::rules::{RuleIndex, folded};
-use crate::ids::{Epoch, LbName, PoolId, PoolName, ServiceUid};
+use crate::guard::{Fraction, GuardMode};
+use crate::ids::{Epoch, LbName, PoolId, PoolName, ReadId, ServiceUid};
 use crate::informer::ServiceFact;
 use crate::machine::{Machine, Now, earliest};
+use crate::pins::Pins;
 use crate::report::Report;
 use crate::sample::Sample;
-use crate::view::{Candidacy, ServiceView};
+use crate::view::{Candidacy, GuardsView, ServiceView};
+use crate::wishes::Wishes;
 
+mod breaker;
+mod doubt;
 mod gauges;
 mod mapping;
 mod memory;
+mod people;
+mod pins;
 mod pool;
+mod second_read;
 #[cfg(test)]
 mod tests;
 mod told;
+mod turn;
 
+use breaker::Breaker;
 use gauges::Gauges;
 use mapping::{Balancer, Services};
-use pool::{Given, Pool, Verdict};
+use people::Wished;
+use pool::Pool;
+use second_read::SecondRead;
 
 /// What the Directory is told once, at start.
 #[derive(Clone, Debug)]
@@ -34,11 +47,18 @@ pub struct Params {
     pub removal_delay: Duration,
     /// `guards.emptyConfirm`, 60 s (G2).
     pub empty_confirm: Duration,
-    /// Whether chapter 5b's guards are on; off in `compatibility: upstream` (C2). What `empty_confirm` says holds
+    /// `guards.mode` (G5); off in `compatibility: upstream` unless it was set (C2). What `empty_confirm` says holds
     /// all the same: it is zero there unless it was set.
-    pub guards: bool,
+    pub guards: GuardMode,
+    /// `guards.maxRemovalFraction`, a half (G3).
+    pub max_removal: Fraction,
     /// `clusterName`: pools of that name, with or without `-IPv6`, are never written (D2).
     pub cluster_name: Arc<str>,
+    /// Pre-images that are put back: they take the place of what endpoints, delays and guards would make of levels.
+    /// `None`, as in `run`: nothing is put back.
+    pub pins: Option<Arc<Pins>>,
+    /// Whether this process only shows what it would do (C4): nobody lets go of anything here.
+    pub shows_only: bool,
 }
 
 /// What the Directory can be told.
@@ -56,9 +76,20 @@ pub enum In {
     Confirmed(Epoch),
     /// A pool that nobody is assigned any more has let go of everything.
     Retired(PoolId),
-    /// The term in which its reports are told to people; `None`, as at first: they would be dropped, so it makes none.
-    /// What lasts is told once in each term.
+    /// The term in which its reports are told to people; `None`, as at first: this process does not lead, or people wish
+    /// that it writes nothing. They would be dropped, so it makes none. What lasts is told once in each term.
     Reporting(Option<Epoch>),
+    /// A second read was made, and all facts that rest on it were told (G1).
+    Reread(ReadId),
+    /// What people wish; a term opens only after what they wish in it is known (G6).
+    Wishes {
+        /// The newest term that had begun when it was read.
+        term: Option<Epoch>,
+        /// All of it.
+        wishes: Arc<Wishes>,
+    },
+    /// A person lets go of what is held back there; answered in this turn (H3), and done by who leads alone.
+    Ask(RequestId, Scope),
 }
 
 /// What the Directory can say.
@@ -72,8 +103,14 @@ pub enum Out {
     Forget(PoolId),
     /// To the Leader: every assignment from now on is of this term (W8).
     Opened(Epoch),
+    /// To the watchers of all three kinds: what is in doubt needs lists that are begun after this word (G1).
+    Reread(ReadId),
+    /// To the process: the answer to a person's request.
+    Answer(RequestId, Answer),
     /// To the event emitter.
     Report(Report),
+    /// To the board: the guards.
+    Guards(GuardsView),
     /// To the board: a Service, or that it is gone.
     Service(ServiceUid, crate::ids::ServiceKey, Option<Arc<ServiceView>>),
     /// To the metrics.
@@ -102,6 +139,11 @@ pub struct Directory {
     timers: BTreeSet<(Now, PoolId)>,
     dirty: Dirty,
     gauges: Gauges,
+    breaker: Breaker,
+    second_read: SecondRead,
+    wished: Wished,
+    /// What was last shown of the guards.
+    shown: Option<GuardsView>,
     /// How many levels were worked out since the start.
     #[cfg(test)]
     worked_out: usize,
@@ -154,10 +196,12 @@ impl Dirty {
 impl Directory {
     /// Knows nothing yet, and assigns nothing before it does.
     #[must_use]
-    pub fn new(params: Params) -> Directory {
-        let second = format!("{}-IPv6", params.cluster_name);
+    pub fn new(mut params: Params) -> Directory {
+        if params.pins.is_some() {
+            params.guards = GuardMode::Off;
+        }
         Directory {
-            cluster_pools: [PoolName::new(Arc::clone(&params.cluster_name)), PoolName::new(second)],
+            cluster_pools: PoolName::of_cluster(&params.cluster_name),
             params,
             phase: Phase::Waiting,
             term: Term::default(),
@@ -171,6 +215,10 @@ impl Directory {
             timers: BTreeSet::new(),
             dirty: Dirty::default(),
             gauges: Gauges::new(),
+            breaker: Breaker::default(),
+            second_read: SecondRead::default(),
+            wished: Wished::default(),
+            shown: None,
             #[cfg(test)]
             worked_out: 0,
         }
@@ -312,106 +360,25 @@ impl Directory {
         }
         self.pools.values_mut().for_each(Pool::forget_told);
         self.tell_all = true;
+        self.breaker.forget_told();
         self.dirty.since.get_or_insert(now);
-    }
-
-    /// Works out one pool again.
-    fn settle_pool(&mut self, now: Now, id: &PoolId, out: &mut Vec<Out>) {
-        #[cfg(test)]
-        {
-            self.worked_out += 1;
-        }
-        let unseen = self.dirty.unseen.remove(id);
-        let balancer = self.balancers.get(&id.lb);
-        let found = balancer.and_then(|balancer| Some((balancer.pools.get(&id.pool)?, balancer.began)));
-        let found = found.filter(|_| !self.cluster_pools.contains(&id.pool));
-        let verdict = match found {
-            None => Verdict::Nobody,
-            Some((seen, _)) => pool::judge(&id.pool, seen, self.services.claims(&seen.rules)),
-        };
-        let pool = match verdict {
-            Verdict::Nobody if !self.pools.contains_key(id) => return,
-            Verdict::Nobody | Verdict::Refused(..) | Verdict::Proven(..) => {
-                self.pools.entry(id.clone()).or_default()
-            }
-        };
-        let before = pool.counted();
-        let refusal = pool.refused().cloned();
-        let timer = pool.deadline;
-        match (verdict, found) {
-            (Verdict::Nobody, _) | (_, None) => pool.release(self.term, out),
-            (Verdict::Refused(reason, claims), Some(_)) => {
-                pool.refuse(self.term, reason, &claims, out);
-            }
-            (Verdict::Proven(family, claims), Some((seen, observed_at))) => {
-                let (term, params) = (self.term, &self.params);
-                let first =
-                    pool.assign(id, Given { now, term, params, seen, observed_at, family, claims }, out);
-                if first || unseen {
-                    let facts = Arc::clone(&seen.facts);
-                    out.push(Out::Observe(id.clone(), Observation { began: observed_at, facts }));
-                }
-            }
-        }
-        if self.reporting.is_some() {
-            pool.tell(id, out);
-        }
-        if timer != pool.deadline {
-            if let Some(at) = timer {
-                self.timers.remove(&(at, id.clone()));
-            }
-            if let Some(at) = pool.deadline {
-                self.timers.insert((at, id.clone()));
-            }
-        }
-        if refusal.as_ref() != pool.refused() {
-            let concerned = refusal.iter().chain(pool.refused()).flat_map(|refusal| refusal.services.keys());
-            concerned.for_each(|uid| self.dirty.service(now, uid.clone()));
-        }
-        self.gauges.moved(before, pool.counted());
-        if pool.is_over() {
-            self.pools.remove(id);
-        }
-    }
-
-    /// Shows one Service when something in its view changed.
-    fn settle_service(&mut self, uid: ServiceUid, out: &mut Vec<Out>) {
-        let pools = self.pools_of(&uid);
-        let running = self.is_running();
-        let Some(entry) = self.services.get_mut(&uid) else {
-            return;
-        };
-        entry.fresh &= !running;
-        let fact = &entry.fact;
-        let refused = |id: PoolId| {
-            let reason = self.pools.get(&id)?.refused()?.reason.clone();
-            Some((id, reason))
-        };
-        let candidate = fact.candidacy == Candidacy::Candidate;
-        let wanted = fact.candidacy != Candidacy::NotLoadBalancer || !pools.is_empty();
-        let view = wanted.then(|| {
-            Arc::new(ServiceView {
-                key: fact.key.clone(),
-                uid: uid.clone(),
-                candidacy: fact.candidacy,
-                paused: fact.paused,
-                slices: fact.slices,
-                endpoints: fact.endpoints,
-                data_errors: fact.data_errors.clone(),
-                pools: pools.iter().cloned().collect(),
-                not_manageable: pools.into_iter().filter(|_| candidate).filter_map(refused).collect(),
-            })
-        });
-        if entry.shown != view {
-            entry.shown.clone_from(&view);
-            let key = fact.key.clone();
-            out.push(Out::Service(uid, key, view));
-        }
     }
 
     /// The invariant of an open term: every assignment that was said is of it. Costs as much as there are pools.
     fn is_open(&self) -> bool {
         self.pools.values().flat_map(Pool::last_said).all(|said| said.epoch == self.term.epoch)
+    }
+
+    /// What is kept of the guards besides each pool is what a recount gives.
+    #[cfg(test)]
+    fn check_guards(&self) -> bool {
+        let wants = self.pools.iter().filter_map(|(id, pool)| Some((pool.read_from?, id.clone())));
+        let assigned = self.pools.iter().filter(|(_, pool)| pool.said().is_some()).map(|(id, _)| id);
+        let known = assigned.clone().all(|id| self.breaker.size(id).is_some());
+        wants.collect::<BTreeSet<_>>() == *self.second_read.wanted()
+            && known
+            && self.breaker.known() == assigned.count()
+            && self.breaker.check()
     }
 
     #[cfg(test)]
@@ -428,6 +395,7 @@ impl Directory {
             && self.pools.values().all(|pool| !pool.is_over())
             && (self.opening || self.is_open())
             && (self.reporting.is_none() || self.tell_all || self.pools.values().all(Pool::has_told))
+            && self.check_guards()
     }
 }
 
@@ -456,11 +424,15 @@ impl Machine for Directory {
             In::Confirmed(epoch) => self.on_confirmed(now, epoch, out),
             In::Retired(pool) => self.on_retired(&pool, out),
             In::Reporting(term) => self.on_reporting(now, term),
+            In::Reread(read) => self.on_reread(now, read, out),
+            In::Wishes { term, wishes } => self.on_wishes(now, term, wishes),
+            In::Ask(request, scope) => self.on_ask(now, request, &scope, out),
         }
     }
 
     fn deadline(&self) -> Option<Now> {
-        earliest(self.dirty.since, self.timers.first().map(|(at, _)| *at))
+        let timers = self.timers.first().map(|(at, _)| *at);
+        earliest(self.dirty.since, earliest(timers, self.second_read.deadline()))
     }
 
     fn tick(&mut self, now: Now, out: &mut Vec<Out>) {
@@ -474,9 +446,7 @@ impl Machine for Directory {
             }
             self.dirty.pool(now, id);
         }
-        for id in std::mem::take(&mut self.dirty.pools) {
-            self.settle_pool(now, &id, out);
-        }
+        self.turn(now, out);
         for uid in std::mem::take(&mut self.dirty.services) {
             self.settle_service(uid, out);
         }
@@ -485,11 +455,18 @@ impl Machine for Directory {
                 pool.tell(id, out);
             }
         }
+        self.tell_breaker(out);
+        if let Some(read) = self.second_read.ask(now) {
+            out.push(Out::Reread(read));
+            out.push(Out::Sample(Sample::SecondRead));
+        }
+        self.show_guards(out);
         self.dirty.since = None;
         if self.is_running() {
             self.gauges.say(out);
         }
-        if std::mem::take(&mut self.opening) {
+        if self.opening && self.knows_wishes() {
+            self.opening = false;
             assert!(
                 self.is_open(),
                 "an assignment is not of the term that opens: nothing may be written (A4, W8)"

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::arm::{Failure, FailureKind, LbFacts};
+use crate::ask::{Answer, Done, Refusal, RequestId};
 use crate::ids::{CallId, LbName, PoolId, ServiceKey, ServiceUid};
 use crate::informer::ServiceFact;
 use crate::machine::{Machine, Now, earliest};
@@ -55,6 +56,8 @@ pub enum In {
     ForeignRelease,
     /// A term of leadership begins: read every load balancer now (W8).
     Round,
+    /// A person asks for a look at this load balancer, or at all, now (H3).
+    Compare(RequestId, Option<LbName>),
 }
 
 /// What Discovery can say.
@@ -71,6 +74,8 @@ pub enum Out {
     Lb(LbObservation),
     /// To the Directory and the board: every managed load balancer has been tried, and at least one was seen.
     Synced,
+    /// To the process: the answer to a person's request.
+    Answer(RequestId, Answer),
     /// To the board.
     View(LbView),
     /// To the metrics.
@@ -239,6 +244,28 @@ impl Discovery {
         }
     }
 
+    /// A person asks for a look: it is made at once, one load balancer after another, and what it shows is compared as
+    /// always.
+    fn on_compare(&mut self, now: Now, id: RequestId, lb: Option<&LbName>, out: &mut Vec<Out>) {
+        let places: Vec<usize> = match lb {
+            None => (0..self.balancers.len()).collect(),
+            Some(lb) => self.by_name.get(lb).copied().into_iter().collect(),
+        };
+        let refusal = match self.phase {
+            Phase::Waiting => Some(Refusal::Failed("the first lists of the cluster are not complete".into())),
+            Phase::FirstLook { .. } | Phase::Synced => places.is_empty().then_some(Refusal::Unknown),
+        };
+        if let Some(refusal) = refusal {
+            out.push(Out::Answer(id, Answer::Refused(refusal)));
+            return;
+        }
+        let names = places.iter().map(|place| self.balancers[*place].name.clone()).collect();
+        for place in places {
+            self.reschedule(place, |balancer| balancer.want_at_once(now));
+        }
+        out.push(Out::Answer(id, Answer::Done(Done::Comparing(names))));
+    }
+
     fn on_foreign_release(&mut self, now: Now) {
         match self.phase {
             Phase::Waiting => {}
@@ -389,6 +416,7 @@ impl Machine for Discovery {
             In::Missing(pool) => self.on_missing(now, &pool.lb),
             In::ForeignRelease => self.on_foreign_release(now),
             In::Round => self.on_round(now),
+            In::Compare(id, lb) => self.on_compare(now, id, lb.as_ref(), out),
         }
         self.advance(now, out);
     }

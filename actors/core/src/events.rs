@@ -20,6 +20,7 @@ use crate::ids::{CallId, Epoch};
 use crate::machine::{Machine, Now, earliest};
 use crate::report::{Report, Subject};
 use crate::sample::Sample;
+use crate::wishes::Wishes;
 use crate::writer::Standing;
 
 /// The source component of every event.
@@ -53,6 +54,14 @@ pub enum In {
     /// Whether this process leads: one that does not tells nothing, for the one that does tells it. Until the first
     /// of these it does not.
     Standing(Standing),
+    /// What people wish: while nothing may be written, Services and Nodes are told nothing either, and nobody is before
+    /// this was heard for a term (G6).
+    Wishes {
+        /// The newest term that had begun when it was read.
+        term: Option<Epoch>,
+        /// All of it.
+        wishes: Arc<Wishes>,
+    },
     /// A post was answered.
     Posted {
         /// The id of the request.
@@ -139,6 +148,10 @@ pub struct Emitter {
     params: Params,
     bucket: Bucket,
     /// The term in which this process leads; `None`: it does not.
+    leads: Option<Epoch>,
+    /// The newest term for which people's wishes are known, and whether they let Services and Nodes be told.
+    wished: (Option<Epoch>, bool),
+    /// The term in which Services and Nodes are told; `None`: they are not.
     term: Option<Epoch>,
     correlator: Correlator,
     /// Every series that is to be written, or is being written.
@@ -180,6 +193,8 @@ impl Emitter {
         Emitter {
             bucket: Bucket::per_second(params.per_second, params.burst),
             params,
+            leads: None,
+            wished: (None, false),
             term: None,
             correlator: Correlator::new(),
             open: BTreeMap::new(),
@@ -191,13 +206,17 @@ impl Emitter {
     }
 
     fn on_report(&mut self, now: Now, report: Report, out: &mut Vec<Out>) {
-        if self.term.is_none() {
+        if self.leads.is_none() {
             return;
         }
         let severity = words::severity(&report.what);
         let reason = words::reason(&report.what);
         let message: Arc<str> = words::message(&report.what).into();
         for subject in report.subjects {
+            if !self.may_tell(&subject) {
+                out.push(Out::Sample(Sample::EventDropped));
+                continue;
+            }
             let kin = Kin { subject, severity, reason };
             self.on_news(now, News { kin, message: Arc::clone(&message) }, out);
         }
@@ -231,15 +250,53 @@ impl Emitter {
     /// What waits when a term ends is dropped: what of it lasts is told again in the next one, by whoever leads then. The
     /// end of a term may not be heard of before the next one begins; a renewal changes nothing.
     fn on_standing(&mut self, standing: Standing, out: &mut Vec<Out>) {
-        let term = standing.term();
-        if std::mem::replace(&mut self.term, term) == term {
+        let leads = standing.term();
+        if std::mem::replace(&mut self.leads, leads) == leads {
             return;
         }
-        let delayed = std::mem::take(&mut self.delayed).into_values();
-        for key in std::mem::take(&mut self.waiting).into_iter().chain(delayed) {
+        for key in self.take_waiting(|_| true) {
             self.close(key);
         }
-        out.push(Out::Reporting(term));
+        self.settle_term(out);
+    }
+
+    /// What people wish: Services and Nodes are told as long as something may be written. What waits for them when that
+    /// ends is dropped and counted; what of it lasts is told again when it begins.
+    fn on_wishes(&mut self, term: Option<Epoch>, wishes: &Wishes, out: &mut Vec<Out>) {
+        self.wished = (self.wished.0.max(term), !wishes.only_observes());
+        self.settle_term(out);
+        if self.term.is_none() {
+            for key in self.take_waiting(|subject| !is_controller(subject)) {
+                out.push(Out::Sample(Sample::EventDropped));
+                self.close(key);
+            }
+        }
+    }
+
+    fn settle_term(&mut self, out: &mut Vec<Out>) {
+        let (known, lets) = self.wished;
+        let term = self.leads.filter(|_| lets && known >= self.leads);
+        if std::mem::replace(&mut self.term, term) != term {
+            out.push(Out::Reporting(term));
+        }
+    }
+
+    /// Whether this one is told anything now.
+    fn may_tell(&self, subject: &Subject) -> bool {
+        self.term.is_some() || (self.leads.is_some() && is_controller(subject))
+    }
+
+    /// Takes out those of these subjects that wait, for their turn or for their next try.
+    fn take_waiting(&mut self, of: impl Fn(&Subject) -> bool) -> Vec<Key> {
+        let (mut taken, waiting): (Vec<Key>, VecDeque<Key>) = {
+            let all = std::mem::take(&mut self.waiting);
+            let (taken, left): (VecDeque<Key>, VecDeque<Key>) =
+                all.into_iter().partition(|key| of(&key.kin.subject));
+            (taken.into(), left)
+        };
+        self.waiting = waiting;
+        taken.extend(self.delayed.extract_if(.., |_, key| of(&key.kin.subject)).map(|(_, key)| key));
+        taken
     }
 
     fn on_posted(
@@ -286,8 +343,9 @@ impl Emitter {
 
     /// What was sent has arrived, or never will; what came after it is sent after it.
     fn written(&mut self, key: Key) {
+        let tells = self.may_tell(&key.kin.subject);
         match self.open.get_mut(&key) {
-            Some(letter) if self.term.is_some() && matches!(letter.stage, Stage::Sent { again: true }) => {
+            Some(letter) if tells && matches!(letter.stage, Stage::Sent { again: true }) => {
                 (letter.stage, letter.tries) = (Stage::Waiting, 0);
                 self.waiting.push_back(key);
             }
@@ -305,7 +363,7 @@ impl Emitter {
 
     /// Keeps a letter for another try after the wait, if it has one left.
     fn retry(&mut self, now: Now, key: Key, wait: Option<Duration>, out: &mut Vec<Out>) {
-        if self.term.is_none() {
+        if !self.may_tell(&key.kin.subject) {
             self.close(key);
             return;
         }
@@ -378,10 +436,18 @@ impl Emitter {
         if self.in_flight.len() > IN_FLIGHT {
             return Err("more posts are unanswered than may be");
         }
-        if self.term.is_none() && waiting > 0 {
-            return Err("a standby has something to tell");
+        let all = self.waiting.iter().chain(self.delayed.values());
+        if all.into_iter().any(|key| !self.may_tell(&key.kin.subject)) {
+            return Err("somebody is to be told who may be told nothing");
         }
         self.correlator.check()
+    }
+}
+
+fn is_controller(subject: &Subject) -> bool {
+    match subject {
+        Subject::Controller => true,
+        Subject::Service(_) | Subject::Node { .. } => false,
     }
 }
 
@@ -397,6 +463,7 @@ impl Machine for Emitter {
         match input {
             In::Report(report) => self.on_report(now, report, out),
             In::Standing(standing) => self.on_standing(standing, out),
+            In::Wishes { term, wishes } => self.on_wishes(term, &wishes, out),
             In::Posted { call, answer } => self.on_posted(now, call, answer, out),
         }
         self.pump(now, out);

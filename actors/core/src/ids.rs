@@ -179,6 +179,14 @@ impl fmt::Display for PoolId {
     }
 }
 
+impl PoolName {
+    /// The names of the pools of the cluster as a whole, for IPv4 and for IPv6: nobody's own (D2).
+    #[must_use]
+    pub fn of_cluster(cluster_name: &str) -> [PoolName; 2] {
+        [PoolName::new(cluster_name), PoolName::new(format!("{cluster_name}-IPv6"))]
+    }
+}
+
 /// The family of a pool's members: a pool holds addresses of one family only.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Family {
@@ -283,6 +291,14 @@ impl fmt::Display for AttemptId {
 /// One call to ARM or to the Kubernetes API; the answer carries the same id (A3).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct CallId(pub u64);
+
+/// One second read of all three kinds of objects, by which doubt is resolved (G1); later ones are greater.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub struct ReadId(pub u64);
+
+/// One time that the API server's storage was found set back to an earlier state (D6); later ones are greater.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub struct Restore(pub u64);
 
 #[cfg(test)]
 mod tests {

@@ -27,14 +27,15 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::ids::{Epoch, Family, NodeName, ServiceKey, ServiceUid};
+use crate::ids::{Epoch, Family, NodeName, ReadId, ServiceKey, ServiceUid};
 use crate::level::Provenance;
 use crate::machine::{Machine, Now, earliest};
 use crate::object::{Kind, Object, ObjectKey, Owner, ResourceVersion, ServiceObject};
 use crate::report::Report;
 use crate::sample::{RelistReason, Sample};
 use crate::view::Candidacy;
-use crate::watch::Seen;
+use crate::watch::{Seen, Serves};
+use crate::wishes::Wishes;
 use cache::{Applied, Arrival, Cache, kind_of};
 use part::{Ground, Worked};
 use selection::Selection;
@@ -96,6 +97,8 @@ pub enum In {
     /// The term in which its reports are told to people; `None`, as at first: they would be dropped, so it makes none.
     /// What lasts is told once in each term.
     Reporting(Option<Epoch>),
+    /// What people wish: a Service that they have paused is told nothing (G6).
+    Wishes(Arc<Wishes>),
 }
 
 /// What the Informer can say.
@@ -108,6 +111,9 @@ pub enum Out {
     /// To the Directory, after all facts that rest on them: the most recent lists of all kinds that this term needs
     /// were taken in (W8). Terms rise; one whose Leader has moved on may still be named.
     Confirmed(Epoch),
+    /// To the Directory, after all facts that rest on them: lists of all kinds that were begun after this second read
+    /// had been asked for were taken in (G1).
+    Reread(ReadId),
     /// To the writer: the number of the last Service that began to lack ingress, of those that lack it now, have no
     /// loadBalancerClass, and became LoadBalancer less than 10 minutes ago; `None`: there is none. Each has a number
     /// of its own, and a later one a higher number, from 1 (W7).
@@ -214,12 +220,16 @@ pub struct Informer {
     slices_lost: bool,
     /// The term in which its reports are told.
     reporting: Option<Epoch>,
-    /// Whether that has begun since the last turn, so that all that lasts is to be told.
+    /// What people wish.
+    wishes: Arc<Wishes>,
+    /// Whether one of the two has changed since the last turn, so that all that lasts and was not told is to be.
     tell_all: bool,
     /// Whether [`Out::Synced`] has been said.
     said_synced: bool,
     /// The last [`Out::Confirmed`].
     said_confirmed: Option<Epoch>,
+    /// The last [`Out::Reread`].
+    said_read: Option<ReadId>,
     /// The last [`Out::Cached`].
     said_cached: BTreeMap<Kind, usize>,
 }
@@ -236,6 +246,7 @@ impl Machine for Informer {
             }
             In::Contact(kind, current) => return self.on_contact(now, kind, current),
             In::Reporting(term) => return self.on_reporting(now, term),
+            In::Wishes(wishes) => return self.on_wishes(now, wishes),
         };
         let held = self.cache.held(kind);
         if self.said_cached.insert(kind, held) != Some(held) {
@@ -276,6 +287,11 @@ impl Machine for Informer {
             self.said_confirmed = confirmed;
             out.push(Out::Confirmed(term));
         }
+        let read = self.read();
+        if let Some(read) = read.filter(|_| self.said_read < read) {
+            self.said_read = Some(read);
+            out.push(Out::Reread(read));
+        }
     }
 }
 
@@ -292,9 +308,11 @@ impl Informer {
             unread: Unread::default(),
             slices_lost: false,
             reporting: None,
+            wishes: Arc::default(),
             tell_all: false,
             said_synced: false,
             said_confirmed: None,
+            said_read: None,
             said_cached: BTreeMap::new(),
         }
     }
@@ -309,6 +327,11 @@ impl Informer {
         self.streams.values().map(|stream| stream.confirmed).min().flatten()
     }
 
+    /// The newest second read for which lists of all kinds are in force that were begun after it was asked for (G1).
+    fn read(&self) -> Option<ReadId> {
+        self.streams.values().map(|stream| stream.read).min().flatten()
+    }
+
     fn on_seen(&mut self, now: Now, kind: Kind, seen: Seen, out: &mut Vec<Out>) {
         let stream = self.streams.entry(kind).or_default();
         match seen {
@@ -319,10 +342,10 @@ impl Informer {
                 stream.catching_up_until = None;
             }
             Seen::Reconnected => stream.reconnected(now),
-            Seen::ListDone { resource_version, term } => {
+            Seen::ListDone { resource_version, serves } => {
                 if let Some(staging) = stream.staging.take() {
-                    let judged = stream.judge(now, &resource_version);
-                    self.on_list(now, kind, judged, (staging, term), out);
+                    let judged = stream.judge(now, &resource_version, serves);
+                    self.on_list(now, kind, judged, (staging, serves), out);
                 }
             }
             Seen::AnyList(term) => {
@@ -420,14 +443,14 @@ impl Informer {
         }
     }
 
-    /// Puts a complete list, which serves a term, in force, or refuses it. One that is refused confirms nothing: the
+    /// Puts a complete list, with what it serves, in force, or refuses it. One that is refused confirms nothing: the
     /// term waits for the list that is made in its place.
     fn on_list(
         &mut self,
         now: Now,
         kind: Kind,
         judged: Judged,
-        (mut staging, term): (Staging, Option<Epoch>),
+        (mut staging, serves): (Staging, Serves),
         out: &mut Vec<Out>,
     ) {
         // The most recent list cannot hold an older state of an object than a watch has told of, however late its own
@@ -440,7 +463,7 @@ impl Informer {
             Judged::Current | Judged::Refused | Judged::TakenBack => judged,
         };
         match judged {
-            Judged::Current => self.commit(now, kind, staging, term, out),
+            Judged::Current => self.commit(now, kind, staging, serves, out),
             Judged::Refused => {
                 out.push(Out::Sample(Sample::StaleRefused(kind)));
                 out.push(Out::Relist(kind, RelistReason::Stale));
@@ -449,16 +472,16 @@ impl Informer {
                 out.push(Out::Sample(Sample::StaleAccepted(kind)));
                 staging.provenance = Provenance::Relist;
                 self.cache.forget_versions(kind);
-                self.commit(now, kind, staging, term, out);
+                self.commit(now, kind, staging, serves, out);
             }
         }
     }
 
     /// Puts a complete list in force: objects that it lacks are gone, unless one of them may be among those
     /// that could not be decoded.
-    fn commit(&mut self, now: Now, kind: Kind, staging: Staging, term: Option<Epoch>, out: &mut Vec<Out>) {
+    fn commit(&mut self, now: Now, kind: Kind, staging: Staging, serves: Serves, out: &mut Vec<Out>) {
         let arrival = Arrival { now, provenance: staging.provenance };
-        let (was_synced, was_confirmed) = (self.is_synced(), self.confirmed());
+        let before = (self.is_synced(), self.confirmed(), self.read());
         let missing: Vec<ObjectKey> = if staging.blind {
             Vec::new()
         } else {
@@ -476,8 +499,8 @@ impl Informer {
         undecodable.retain(|key, _| !self.cache.holds(key));
         self.cache.touch_concerned(self.unread.listed(kind, undecodable, blind), arrival);
         let stream = self.streams.entry(kind).or_default();
-        stream.on_listed(now, blind, term);
-        if was_synced != self.is_synced() || was_confirmed != self.confirmed() {
+        stream.on_listed(now, blind, serves);
+        if before != (self.is_synced(), self.confirmed(), self.read()) {
             // Even a cluster without Services, or without news, has to be told of.
             self.cache.due.get_or_insert(now);
         }

@@ -12,7 +12,7 @@ mod tests;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::ids::{CallId, Epoch};
+use crate::ids::{CallId, Epoch, Restore};
 use crate::lease::{GateTimes, LeaseAnswer, LeaseAsk};
 use crate::machine::{Machine, Now, earliest};
 use crate::sample::Sample;
@@ -94,6 +94,13 @@ pub enum Out {
         /// Whether a list that began before this moment does not count: somebody else has led before.
         anew: bool,
     },
+    /// To all three watchers, and to Starts: the API server's storage was set back to an earlier state. What was seen
+    /// before is of another past, and most recent data count although they are older (D6); notes that were struck are
+    /// back (A4).
+    Restored(Restore),
+    /// To all three watchers: a term of somebody else has begun, who may have found that the storage was set back where
+    /// this process could not; list most recent data (D6).
+    Relist,
     /// To the writer and the event emitter: whether this process may write.
     Standing(Standing),
     /// To the writer: the gate times that the predecessor has noted.
@@ -126,11 +133,13 @@ pub struct Leader {
     calls: u64,
     /// How many terms this process has won.
     terms: u64,
-    /// Whether a term of this process was opened, and the Lease was ours whenever it was seen since: then nobody else has
-    /// held it, for whoever takes it has seen it.
+    /// Whether a term of this process was opened, and the Lease was ours whenever it was seen since, and was never set
+    /// back: then nobody else has held it, for whoever takes it has seen it.
     confirmed: bool,
     /// Writes of the Lease that somebody else came before, one after another.
     conflicts: u32,
+    /// How often the API server's storage was found set back.
+    restores: u64,
     sight: Sight,
     /// The newest gate times, to be noted in the Lease.
     gates: GateTimes,
@@ -185,6 +194,7 @@ impl Leader {
             terms: 0,
             confirmed: false,
             conflicts: 0,
+            restores: 0,
             gates: GateTimes::default(),
             ending: Ending::Not,
             last_error: None,
@@ -311,6 +321,16 @@ impl Leader {
             }
             Phase::Idle { .. } | Phase::Passive | Phase::Standby | Phase::Done => {}
         }
+    }
+
+    /// The Lease is older than it was: the API server's storage was set back to an earlier state, or this is another one.
+    /// What this process knows is of another past, so it begins anew, with lists that may be older than what it has seen,
+    /// and what people wish read once more.
+    fn on_restored(&mut self, now: Now, out: &mut Vec<Out>) {
+        self.restores += 1;
+        self.confirmed = false;
+        out.push(Out::Restored(Restore(self.restores)));
+        self.lose(now, out);
     }
 
     fn on_shutdown(&mut self, now: Now, out: &mut Vec<Out>) {

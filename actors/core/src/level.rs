@@ -21,9 +21,22 @@ pub struct Level {
     pub required: BTreeMap<IpAddr, Member>,
     /// Members that may stay; disjoint from `required`.
     pub tolerated: BTreeSet<IpAddr>,
-    /// Whether the pool must not be emptied: while nothing is required and nothing tolerated is in it, what
-    /// should go stays (G2). It judges the effect on the pool, whatever the cause (G1).
-    pub keeps_last: bool,
+    /// What of the members that should go stays nevertheless. It judges the effect on the pool, whatever the cause
+    /// (G1).
+    pub keeps: Keeps,
+}
+
+/// What of a pool's members that should go stays nevertheless. The order is that of caution: of two, the later holds
+/// when levels are united.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub enum Keeps {
+    /// Nothing.
+    #[default]
+    Nothing,
+    /// All of it, while nothing is required and nothing tolerated is in the pool: it must not be emptied (G2).
+    Last,
+    /// All of it: nothing is removed (G4, G6).
+    All,
 }
 
 impl Level {
@@ -41,7 +54,11 @@ impl Level {
     /// The members in the pool that must go.
     pub fn surplus<'a>(&'a self, observed: &'a BTreeSet<IpAddr>) -> impl Iterator<Item = &'a IpAddr> + 'a {
         let would_empty = self.required.is_empty() && !observed.iter().any(|ip| self.tolerated.contains(ip));
-        let keeps = self.keeps_last && would_empty;
+        let keeps = match self.keeps {
+            Keeps::Nothing => false,
+            Keeps::Last => would_empty,
+            Keeps::All => true,
+        };
         observed.iter().filter(move |ip| !keeps && !self.allows(ip))
     }
 
@@ -55,7 +72,7 @@ impl Level {
     #[must_use]
     pub fn same_members(&self, other: &Level) -> bool {
         self.tolerated == other.tolerated
-            && self.keeps_last == other.keeps_last
+            && self.keeps == other.keeps
             && self.required.len() == other.required.len()
             && self
                 .required
@@ -66,7 +83,7 @@ impl Level {
 
     /// Adds another level: a member required by either is required, one allowed by either is allowed.
     pub fn unite(&mut self, other: &Level) {
-        self.keeps_last |= other.keeps_last;
+        self.keeps = self.keeps.max(other.keeps);
         for (ip, member) in &other.required {
             self.tolerated.remove(ip);
             self.required.entry(*ip).or_insert_with(|| member.clone());
@@ -105,6 +122,19 @@ pub enum Provenance {
     FirstList,
 }
 
+impl Provenance {
+    /// The word for the admin API and exports.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Provenance::Watch => "watch",
+            Provenance::Reconnect => "reconnect",
+            Provenance::Relist => "relist",
+            Provenance::FirstList => "first_list",
+        }
+    }
+}
+
 /// The one source that a pool's level comes from (A2).
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub enum Source {
@@ -123,28 +153,39 @@ mod tests {
         last.iter().map(|last| IpAddr::from([10, 0, 0, *last])).collect()
     }
 
-    fn level(required: &[u8], tolerated: &[u8], keeps_last: bool) -> Level {
+    fn level(required: &[u8], tolerated: &[u8], keeps: Keeps) -> Level {
         let member = Member { name: AddressName::new("n"), node_ready: true };
         let required = ips(required).into_iter().map(|ip| (ip, member.clone())).collect();
-        Level { required, tolerated: ips(tolerated), keeps_last }
+        Level { required, tolerated: ips(tolerated), keeps }
     }
 
     #[test]
     fn g2_what_should_go_stays_only_where_the_pool_would_be_empty_without_it() {
         let surplus =
             |level: &Level, observed: &[u8]| level.surplus(&ips(observed)).copied().collect::<BTreeSet<_>>();
-        assert_eq!(surplus(&level(&[], &[], true), &[1, 2]), ips(&[]));
-        assert_eq!(surplus(&level(&[], &[3], true), &[1, 2]), ips(&[]), "tolerated members are never added");
-        assert_eq!(surplus(&level(&[], &[2], true), &[1, 2]), ips(&[1]));
-        assert_eq!(surplus(&level(&[3], &[], true), &[1, 2]), ips(&[1, 2]), "a member comes in its place");
-        assert_eq!(surplus(&level(&[], &[], false), &[1, 2]), ips(&[1, 2]));
-        assert!(level(&[], &[], true).is_right(&ips(&[1])));
+        assert_eq!(surplus(&level(&[], &[], Keeps::Last), &[1, 2]), ips(&[]));
+        assert_eq!(
+            surplus(&level(&[], &[3], Keeps::Last), &[1, 2]),
+            ips(&[]),
+            "tolerated members are never added"
+        );
+        assert_eq!(surplus(&level(&[], &[2], Keeps::Last), &[1, 2]), ips(&[1]));
+        assert_eq!(
+            surplus(&level(&[3], &[], Keeps::Last), &[1, 2]),
+            ips(&[1, 2]),
+            "a member comes in its place"
+        );
+        assert_eq!(surplus(&level(&[], &[], Keeps::Nothing), &[1, 2]), ips(&[1, 2]));
+        assert!(level(&[], &[], Keeps::Last).is_right(&ips(&[1])));
+        let kept = level(&[3], &[1], Keeps::All);
+        assert_eq!(surplus(&kept, &[1, 2, 3]), ips(&[]), "nothing is removed at all");
+        assert!(!kept.is_right(&ips(&[1, 2])), "what is missing is added all the same");
     }
 
     #[test]
     fn a_united_level_allows_what_either_allows_and_keeps_what_either_keeps() {
-        let mut both = level(&[1], &[2], false);
-        both.unite(&level(&[2], &[1, 3], true));
-        assert!(both.same_members(&level(&[1, 2], &[3], true)) && both.is_disjoint());
+        let mut both = level(&[1], &[2], Keeps::Nothing);
+        both.unite(&level(&[2], &[1, 3], Keeps::Last));
+        assert!(both.same_members(&level(&[1, 2], &[3], Keeps::Last)) && both.is_disjoint());
     }
 }

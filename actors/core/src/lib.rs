@@ -6,24 +6,31 @@
 pub mod machine;
 
 pub mod arm;
+pub mod ask;
 pub mod assignment;
 pub mod config_map;
 pub mod error;
+pub mod guard;
 pub mod ids;
 pub mod lease;
 pub mod level;
 pub mod object;
+pub mod pins;
 pub mod proof;
+pub mod redact;
 pub mod report;
 pub mod sample;
 pub mod view;
+pub mod wishes;
 
 pub mod board;
+pub mod comparison;
 pub mod directory;
 pub mod discovery;
 pub mod events;
 pub mod informer;
 pub mod leader;
+pub mod pauses;
 pub mod queue;
 pub mod starts;
 pub mod watch;

@@ -3,6 +3,7 @@
 //! It decides when membership is due and what each outcome means for the changes. Whose turn it is in a lane, and
 //! how a level is written, is the writer's business; what the level is, the Directory's.
 
+mod asked;
 mod assigned;
 mod attempt;
 mod changes;
@@ -22,6 +23,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::arm::{Failure, PoolFacts};
+use crate::ask::{Answer, RequestId};
 use crate::assignment::{Assignment, Observation};
 use crate::error::{NotManageable, ReasonLabel};
 use crate::ids::{AttemptId, Epoch, Family, PoolId, ServiceKey, ServiceUid};
@@ -87,12 +89,14 @@ pub enum In {
     Observed(Observation),
     /// The lane was granted: answer with the newest relevant level (Q3).
     Take(AttemptId),
+    /// A person asks for an attempt now (H3).
+    Attempt(RequestId),
     /// The attempts of this pool are to be this far apart at least, from the outcome that follows on (Q2).
     Pace(Duration),
     /// The attempt ended.
     Finished(AttemptId, Outcome),
     /// A write of this pool was verified, or found lost (W2).
-    Verified(Verdict),
+    Verified(WriteFate),
 }
 
 /// What a PoolQueue can say.
@@ -108,6 +112,8 @@ pub enum Out {
     Retired(PoolId),
     /// To Discovery: the pool or its load balancer was not there.
     Missing(PoolId),
+    /// To the process: the answer to a person's request.
+    Answer(RequestId, Answer),
     /// To the event emitter.
     Report(Report),
     /// To the board.
@@ -213,7 +219,7 @@ pub enum Outcome {
 
 /// What verification found after a write (W2).
 #[derive(Clone, Debug)]
-pub enum Verdict {
+pub enum WriteFate {
     /// The write is there.
     Held(AttemptId),
     /// The write is not there, and nobody else has written: ARM lost it.
@@ -254,6 +260,8 @@ pub struct PoolQueue {
     ended: Option<Now>,
     /// The end of the interval since the last outcome, or of a back-off (Q2).
     not_before: Now,
+    /// Whether a person has asked for an attempt that has not begun.
+    asked: bool,
     /// The last write, which verification is about.
     written: Option<AttemptId>,
     losses: Losses,
@@ -263,6 +271,8 @@ pub struct PoolQueue {
     pace: Duration,
     /// Reasons of missing proof that were reported and not overcome since.
     told_not_manageable: BTreeSet<ReasonLabel>,
+    /// When the last pause ended.
+    resumed: Option<Now>,
     /// The newest endpoint change of each Service whose way into the pool was measured, or not needed.
     programmed: BTreeMap<ServiceUid, Now>,
     shown: Shown,
@@ -315,11 +325,13 @@ impl PoolQueue {
             rest: Rest::Unknown,
             ended: None,
             not_before: Now::ZERO,
+            asked: false,
             written: None,
             losses: Losses::default(),
             fights: Fights::default(),
             pace: Duration::ZERO,
             told_not_manageable: BTreeSet::new(),
+            resumed: None,
             programmed: BTreeMap::new(),
             shown: Shown::default(),
             #[cfg(test)]
@@ -378,7 +390,7 @@ impl PoolQueue {
             return;
         };
         self.fights.keep_current(&assignment.level, &content.members);
-        if self.in_flight() || !self.waiting.changes.all_fresh() {
+        if self.in_flight() || self.asked || !self.waiting.changes.all_fresh() {
             return;
         }
         // The operation that runs may be a predecessor's, or one whose end we did not see: what it leaves is for the
@@ -412,18 +424,22 @@ impl PoolQueue {
 
     /// When what waits may take part, windows apart; `None`: no moment is known (Q2, Q5, D1, D6, W8).
     fn ready_at(&self) -> Option<Now> {
-        let assignment = self.assignment.as_ref().filter(|assignment| !assignment.paused)?;
+        let assignment = self.assignment.as_ref().filter(|assignment| !assignment.is_paused())?;
         if assignment.epoch < self.epoch {
             return None;
         }
         if self.content.is_none() || assignment.services.is_empty() || self.waiting.changes.is_empty() {
             return None;
         }
-        Some(self.not_before.max(self.waiting.changes.eligible_at().unwrap_or(Now::ZERO)))
+        let not_before = if self.asked { Now::ZERO } else { self.not_before };
+        Some(not_before.max(self.waiting.changes.eligible_at().unwrap_or(Now::ZERO)))
     }
 
     /// When what waits becomes due.
     fn due_at(&self) -> Option<Now> {
+        if self.asked {
+            return self.ready_at();
+        }
         let closes = self.waiting.closes(self.params.quiet_period, self.params.max_delay);
         self.ready_at().map(|at| at.max(closes).max(self.waiting.changes.since().unwrap_or(Now::ZERO)))
     }
@@ -460,6 +476,7 @@ impl Machine for PoolQueue {
             In::Assigned(assignment) => self.on_assigned(now, assignment, out),
             In::Observed(seen) => self.on_observed(now, &seen.facts, seen.began, out),
             In::Take(id) => self.on_take(now, id, out),
+            In::Attempt(id) => self.on_attempt_asked(now, id, out),
             In::Pace(interval) => self.pace = interval,
             In::Finished(id, outcome) => self.on_finished(now, id, outcome, out),
             In::Verified(verdict) => self.on_verified(now, verdict, out),

@@ -148,6 +148,17 @@ pub enum What {
         reason: HeldReason,
         /// How many members stay for it.
         members: usize,
+        /// Whether they do stay; `false`: guards only observe, so they go (G5).
+        enforced: bool,
+    },
+    /// All removals are held back, for too many pools would lose most of their members at once (G4).
+    RemovalsStopped {
+        /// How many would.
+        pools: usize,
+        /// How many there are.
+        of: usize,
+        /// Whether they are held back; `false`: guards only observe.
+        enforced: bool,
     },
     /// Endpoints lack a node, or nodes lack an address (D6).
     DataError {

@@ -3,22 +3,24 @@
 //! Production shells and the simulation use this same function, so that there is no wiring that only one of
 //! them has.
 
+mod facts;
 mod inputs;
 
 use std::sync::Arc;
 
 use crate::arm::ArmCall;
-use crate::config_map::ConfigMapAsk;
+use crate::ask::{Answer, Refusal, Request, RequestId, Wanted};
+use crate::config_map::{ConfigMapAsk, Keeper};
 use crate::events::Event;
 use crate::ids::{CallId, LbName, PoolId, ServiceKey, ServiceUid};
 use crate::informer::ServiceFact;
 use crate::lease::{GateTimes, LeaseAsk, LeaseName};
 use crate::machine::Now;
 use crate::object::Kind;
-use crate::sample::{GateClass, Sample};
+use crate::sample::{GateClass, RelistReason, Sample};
 use crate::view::Snapshot;
 use crate::watch::Ask;
-use crate::{board, directory, discovery, events, informer, leader, queue, starts, watch, writer};
+use crate::{board, directory, discovery, events, informer, leader, pauses, queue, starts, watch, writer};
 
 /// Something that a machine said.
 #[derive(Clone, Debug)]
@@ -39,6 +41,10 @@ pub enum Said {
     Leader(leader::Out),
     /// The keeper of the notes of starts.
     Starts(starts::Out),
+    /// The keeper of pauses.
+    Pauses(pauses::Out),
+    /// A person, through the admin API.
+    Person(Request),
     /// The event emitter.
     Events(events::Out),
     /// The board.
@@ -64,6 +70,8 @@ pub enum Address {
     Leader,
     /// The keeper of the notes of starts.
     Starts,
+    /// The keeper of pauses.
+    Pauses,
     /// The event emitter.
     Events,
     /// The board.
@@ -97,6 +105,8 @@ pub enum Delivery {
     Leader(leader::In),
     /// To the keeper of the notes of starts.
     Starts(starts::In),
+    /// To the keeper of pauses.
+    Pauses(pauses::In),
     /// To the event emitter.
     Events(events::In),
     /// To the board.
@@ -155,8 +165,10 @@ pub enum KubernetesCall {
         /// What is asked.
         ask: LeaseAsk,
     },
-    /// Carry out this request about our ConfigMap, for the keeper of the notes of starts.
+    /// Carry out this request about our ConfigMap.
     ConfigMap {
+        /// Who hears the answer.
+        keeper: Keeper,
         /// The id that the answer carries.
         call: CallId,
         /// What is asked.
@@ -185,6 +197,8 @@ pub enum HostMessage {
     Publish(Arc<Snapshot>),
     /// A pool is quarantined, for this invariant of it does not hold (A4).
     Quarantined(PoolId, &'static str),
+    /// A person's request was answered.
+    Answered(RequestId, Answer),
     /// After a shutdown, the writer waits for nothing any more, and both Leases are let go of.
     Done,
     /// After a shutdown, the note of this start is struck, or was given up.
@@ -213,6 +227,8 @@ pub enum FactKey {
     Standing,
     /// Gate times, for the Lease or from it.
     GateTimes,
+    /// What people wish.
+    Wishes,
     /// Whether the cloud-controller-manager may be waiting for the shared Lease.
     AwaitingIngress,
     /// The gates.
@@ -233,8 +249,12 @@ pub enum FactKey {
     LeadershipView,
     /// The view of the note of this start.
     StartsView,
+    /// The view of the mode and the pauses.
+    WishesView,
     /// The view of the shared Lease.
     SharedLeaseView,
+    /// The view of the guards.
+    GuardsView,
     /// The snapshot.
     Snapshot,
 }
@@ -250,6 +270,8 @@ pub fn route(said: Said, deliver: &mut impl FnMut(Delivery)) {
         Said::Writer(said) => from_writer(said, deliver),
         Said::Leader(said) => from_leader(said, deliver),
         Said::Starts(said) => from_starts(said, deliver),
+        Said::Pauses(said) => from_pauses(said, deliver),
+        Said::Person(request) => deliver(from_person(request)),
         Said::Events(said) => from_events(said, deliver),
         Said::Board(board::Out::Publish(snapshot)) => deliver(Delivery::Host(HostMessage::Publish(snapshot))),
     }
@@ -281,6 +303,7 @@ fn from_informer(said: informer::Out, deliver: &mut impl FnMut(Delivery)) {
             deliver(Delivery::Board(board::In::ListsSynced));
         }
         informer::Out::Confirmed(epoch) => deliver(Delivery::Directory(directory::In::Confirmed(epoch))),
+        informer::Out::Reread(read) => deliver(Delivery::Directory(directory::In::Reread(read))),
         informer::Out::AwaitingIngress(newest) => {
             deliver(Delivery::Writer(writer::In::AwaitingIngress(newest)));
         }
@@ -299,6 +322,7 @@ fn from_discovery(said: discovery::Out, deliver: &mut impl FnMut(Delivery)) {
             deliver(Delivery::Directory(directory::In::DiscoverySynced));
             deliver(Delivery::Board(board::In::DiscoverySynced));
         }
+        discovery::Out::Answer(id, answer) => deliver(answered(id, answer)),
         discovery::Out::View(view) => deliver(Delivery::Board(board::In::Lb(view))),
         discovery::Out::Sample(sample) => deliver(Delivery::Metrics(sample)),
     }
@@ -314,7 +338,14 @@ fn from_directory(said: directory::Out, deliver: &mut impl FnMut(Delivery)) {
             deliver(to_pool(pool, queue::In::Observed(observation)))
         }
         directory::Out::Opened(epoch) => deliver(Delivery::Leader(leader::In::Opened(epoch))),
+        directory::Out::Answer(id, answer) => deliver(answered(id, answer)),
         directory::Out::Forget(pool) => deliver(Delivery::Pool(pool, PoolMessage::Forget)),
+        directory::Out::Reread(read) => {
+            for kind in Kind::ALL {
+                deliver(Delivery::Watcher(kind, watch::In::Reread(read)));
+            }
+        }
+        directory::Out::Guards(view) => deliver(Delivery::Board(board::In::Guards(view))),
         directory::Out::Report(report) => deliver(Delivery::Events(events::In::Report(report))),
         directory::Out::Service(uid, key, view) => {
             deliver(Delivery::Board(board::In::Service(uid, key, view)));
@@ -330,6 +361,7 @@ fn from_pool(said: queue::Out, deliver: &mut impl FnMut(Delivery)) {
         queue::Out::Taken(pool, attempt, taken) => {
             deliver(Delivery::Writer(writer::In::Taken(pool, attempt, taken)));
         }
+        queue::Out::Answer(id, answer) => deliver(answered(id, answer)),
         queue::Out::Retired(pool) => deliver(Delivery::Directory(directory::In::Retired(pool))),
         queue::Out::Missing(pool) => deliver(Delivery::Discovery(discovery::In::Missing(pool))),
         queue::Out::Report(report) => deliver(Delivery::Events(events::In::Report(report))),
@@ -367,6 +399,8 @@ fn from_writer(said: writer::Out, deliver: &mut impl FnMut(Delivery)) {
             deliver(Delivery::Kubernetes(KubernetesCall::CountLockFailures { call, since }));
         }
         writer::Out::ForeignRelease => deliver(Delivery::Discovery(discovery::In::ForeignRelease)),
+        writer::Out::Attempt(pool, id) => deliver(to_pool(pool, queue::In::Attempt(id))),
+        writer::Out::Answer(id, answer) => deliver(answered(id, answer)),
         writer::Out::Pace(pool, interval) => deliver(to_pool(pool, queue::In::Pace(interval))),
         writer::Out::Report(report) => deliver(Delivery::Events(events::In::Report(report))),
         writer::Out::SharedLease(view) => deliver(Delivery::Board(board::In::SharedLease(view))),
@@ -386,12 +420,24 @@ fn from_leader(said: leader::Out, deliver: &mut impl FnMut(Delivery)) {
             for kind in Kind::ALL {
                 deliver(Delivery::Watcher(kind, watch::In::Confirm { epoch, anew }));
             }
+            deliver(Delivery::Pauses(pauses::In::Confirm(epoch)));
         }
         leader::Out::Standing(standing) => {
             deliver(Delivery::Writer(writer::In::Standing(standing)));
             deliver(Delivery::Events(events::In::Standing(standing)));
         }
         leader::Out::Remembered(gates) => deliver(Delivery::Writer(writer::In::Remembered(gates))),
+        leader::Out::Restored(restore) => {
+            for kind in Kind::ALL {
+                deliver(Delivery::Watcher(kind, watch::In::Restored(restore)));
+            }
+            deliver(Delivery::Starts(starts::In::Restored));
+        }
+        leader::Out::Relist => {
+            for kind in Kind::ALL {
+                deliver(Delivery::Watcher(kind, watch::In::Relist(RelistReason::NewTerm)));
+            }
+        }
         leader::Out::Round => deliver(Delivery::Discovery(discovery::In::Round)),
         leader::Out::View(view) => deliver(Delivery::Board(board::In::Leadership(view))),
         leader::Out::Sample(sample) => deliver(Delivery::Metrics(sample)),
@@ -402,7 +448,8 @@ fn from_leader(said: leader::Out, deliver: &mut impl FnMut(Delivery)) {
 fn from_starts(said: starts::Out, deliver: &mut impl FnMut(Delivery)) {
     match said {
         starts::Out::ConfigMap(call, ask) => {
-            deliver(Delivery::Kubernetes(KubernetesCall::ConfigMap { call, ask }));
+            let keeper = Keeper::Starts;
+            deliver(Delivery::Kubernetes(KubernetesCall::ConfigMap { keeper, call, ask }));
         }
         starts::Out::Passive(passive) => deliver(Delivery::Leader(leader::In::Passive(passive))),
         starts::Out::Begin => deliver(Delivery::Leader(leader::In::Start)),
@@ -410,6 +457,41 @@ fn from_starts(said: starts::Out, deliver: &mut impl FnMut(Delivery)) {
         starts::Out::Sample(sample) => deliver(Delivery::Metrics(sample)),
         starts::Out::Struck => deliver(Delivery::Host(HostMessage::Struck)),
     }
+}
+
+fn from_pauses(said: pauses::Out, deliver: &mut impl FnMut(Delivery)) {
+    match said {
+        pauses::Out::ConfigMap(call, ask) => {
+            let keeper = Keeper::Pauses;
+            deliver(Delivery::Kubernetes(KubernetesCall::ConfigMap { keeper, call, ask }));
+        }
+        pauses::Out::Wishes { term, wishes } => {
+            // Whoever writes hears of it first.
+            deliver(Delivery::Writer(writer::In::Wishes { term, wishes: Arc::clone(&wishes) }));
+            deliver(Delivery::Events(events::In::Wishes { term, wishes: Arc::clone(&wishes) }));
+            deliver(Delivery::Informer(informer::In::Wishes(Arc::clone(&wishes))));
+            deliver(Delivery::Directory(directory::In::Wishes { term, wishes }));
+        }
+        // Behind the wishes on the writer's edge: who is told of a pause is told when nothing more begins against it.
+        pauses::Out::Answer(id, answer) => deliver(Delivery::Writer(writer::In::PassOn(id, answer))),
+        pauses::Out::View(view) => deliver(Delivery::Board(board::In::Wishes(view))),
+        pauses::Out::Sample(sample) => deliver(Delivery::Metrics(sample)),
+    }
+}
+
+/// Who decides about a person's request.
+fn from_person(Request { id, wanted }: Request) -> Delivery {
+    match wanted {
+        Wanted::Attempt(pool) => Delivery::Writer(writer::In::Attempt(id, pool)),
+        Wanted::Release(scope) => Delivery::Directory(directory::In::Ask(id, scope)),
+        Wanted::Compare(lb) => Delivery::Discovery(discovery::In::Compare(id, lb)),
+        Wanted::Pause { scope, by, reason } => Delivery::Pauses(pauses::In::Pause { id, scope, by, reason }),
+        Wanted::Resume(scope) => Delivery::Pauses(pauses::In::Resume { id, scope }),
+    }
+}
+
+fn answered(id: RequestId, answer: Answer) -> Delivery {
+    Delivery::Host(HostMessage::Answered(id, answer))
 }
 
 fn from_events(said: events::Out, deliver: &mut impl FnMut(Delivery)) {
@@ -422,6 +504,21 @@ fn from_events(said: events::Out, deliver: &mut impl FnMut(Delivery)) {
             deliver(Delivery::Directory(directory::In::Reporting(term)));
         }
         events::Out::Sample(sample) => deliver(Delivery::Metrics(sample)),
+    }
+}
+
+/// What becomes of a pool's message where there is no such pool, and this is none that begins one: a person hears of
+/// it, for all else there is nobody to hear it.
+#[must_use]
+pub fn to_nobody(input: &queue::In) -> Option<Delivery> {
+    match input {
+        queue::In::Attempt(id) => Some(answered(*id, Answer::Refused(Refusal::Unknown))),
+        queue::In::Assigned(_)
+        | queue::In::Observed(_)
+        | queue::In::Take(_)
+        | queue::In::Pace(_)
+        | queue::In::Finished(..)
+        | queue::In::Verified(_) => None,
     }
 }
 
@@ -442,6 +539,7 @@ impl Delivery {
             Delivery::Writer(_) => Address::Writer,
             Delivery::Leader(_) => Address::Leader,
             Delivery::Starts(_) => Address::Starts,
+            Delivery::Pauses(_) => Address::Pauses,
             Delivery::Events(_) => Address::Events,
             Delivery::Board(_) => Address::Board,
             Delivery::Arm(_) => Address::ArmPort,
@@ -470,90 +568,5 @@ impl Delivery {
         {
             ServiceFact::absorb(newer, older);
         }
-    }
-
-    /// What it is about, when it is a fact.
-    #[must_use]
-    pub fn fact(&self) -> Option<FactKey> {
-        match self {
-            Delivery::Directory(input) => match input {
-                directory::In::Service(uid, _) => Some(FactKey::Service(uid.clone())),
-                directory::In::Lb(observation) => Some(FactKey::Lb(observation.lb.clone())),
-                directory::In::ListsSynced
-                | directory::In::DiscoverySynced
-                | directory::In::Confirmed(_)
-                | directory::In::Retired(_)
-                | directory::In::Reporting(_) => None,
-            },
-            Delivery::Discovery(input) => match input {
-                discovery::In::Service(uid, _) => Some(FactKey::Service(uid.clone())),
-                discovery::In::ListsSynced
-                | discovery::In::Read { .. }
-                | discovery::In::Missing(_)
-                | discovery::In::ForeignRelease
-                | discovery::In::Round => None,
-            },
-            Delivery::Pool(pool, PoolMessage::In(input)) => match input {
-                queue::In::Assigned(_) => Some(FactKey::Assignment(pool.clone())),
-                queue::In::Observed(_) => Some(FactKey::Observation(pool.clone())),
-                queue::In::Take(_)
-                | queue::In::Pace(_)
-                | queue::In::Finished(_, _)
-                | queue::In::Verified(_) => None,
-            },
-            Delivery::Writer(input) => match input {
-                writer::In::Due(pool, _) | writer::In::Withdraw(pool) => Some(FactKey::Due(pool.clone())),
-                writer::In::AdminDue(pool, _) => Some(FactKey::AdminDue(pool.clone())),
-                writer::In::Draining(_) => Some(FactKey::Draining),
-                writer::In::Standing(_) => Some(FactKey::Standing),
-                writer::In::Remembered(_) => Some(FactKey::GateTimes),
-                writer::In::AwaitingIngress(_) => Some(FactKey::AwaitingIngress),
-                writer::In::Taken(..)
-                | writer::In::Read { .. }
-                | writer::In::Answered(..)
-                | writer::In::Headroom(..)
-                | writer::In::Lease(..)
-                | writer::In::LockFailures(..)
-                | writer::In::Shutdown => None,
-            },
-            Delivery::Leader(input) => match input {
-                leader::In::Gates(_) => Some(FactKey::GateTimes),
-                leader::In::Start
-                | leader::In::Passive(_)
-                | leader::In::Lease(..)
-                | leader::In::Opened(_)
-                | leader::In::Shutdown
-                | leader::In::WriterQuiet => None,
-            },
-            Delivery::Events(events::In::Standing(_)) => Some(FactKey::Standing),
-            Delivery::Board(input) => board_fact(input),
-            Delivery::Arm(ArmMessage::Gates { .. }) => Some(FactKey::Gates),
-            Delivery::Host(HostMessage::Publish(_)) => Some(FactKey::Snapshot),
-            Delivery::Watcher(..)
-            | Delivery::Informer(_)
-            | Delivery::Starts(_)
-            | Delivery::Pool(_, PoolMessage::Forget)
-            | Delivery::Events(events::In::Report(_) | events::In::Posted { .. })
-            | Delivery::Arm(ArmMessage::Call(_))
-            | Delivery::Kubernetes(_)
-            | Delivery::Metrics(_)
-            | Delivery::Host(HostMessage::Done | HostMessage::Struck | HostMessage::Quarantined(..)) => None,
-        }
-    }
-}
-
-fn board_fact(input: &board::In) -> Option<FactKey> {
-    match input {
-        board::In::Pool(view) => Some(FactKey::PoolView(view.pool.clone())),
-        board::In::PoolGone(pool) => Some(FactKey::PoolView(pool.clone())),
-        board::In::Service(_, key, _) => Some(FactKey::ServiceView(key.clone())),
-        board::In::Lane(view) => Some(FactKey::LaneView(view.lb.clone())),
-        board::In::Gate(class, _) => Some(FactKey::GateView(*class)),
-        board::In::Source(view) => Some(FactKey::SourceView(view.kind)),
-        board::In::Lb(view) => Some(FactKey::LbView(view.lb.clone())),
-        board::In::Leadership(_) => Some(FactKey::LeadershipView),
-        board::In::Starts(_) => Some(FactKey::StartsView),
-        board::In::SharedLease(_) => Some(FactKey::SharedLeaseView),
-        board::In::ListsSynced | board::In::DiscoverySynced => None,
     }
 }

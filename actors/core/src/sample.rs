@@ -5,6 +5,7 @@ use std::time::Duration;
 use crate::assignment::HeldReason;
 use crate::error::ReasonLabel;
 use crate::object::Kind;
+use crate::wishes::Mode;
 
 /// One observation for the metrics actor. Labels are closed sets; addresses never occur in them.
 #[derive(Clone, PartialEq, Debug)]
@@ -49,6 +50,17 @@ pub enum Sample {
         /// The number of pools.
         pools: u64,
     },
+    /// How many pools have a removal that would be held back for this reason, and goes because guards only observe.
+    WouldHold {
+        /// The reason.
+        reason: HeldReason,
+        /// The number of pools.
+        pools: u64,
+    },
+    /// Whether removals are stopped because too many pools would lose most of their members (G4).
+    RemovalBreaker(bool),
+    /// A second read of what is in doubt was asked for (G1).
+    SecondRead,
     /// How many pools are not manageable for this reason.
     NotManageable {
         /// The reason.
@@ -69,6 +81,23 @@ pub enum Sample {
     Leading(bool),
     /// Whether this process stays out of the election because it has started too often (A4).
     Passive(bool),
+    /// The mode, and what is paused (G6).
+    Wishes {
+        /// The configured mode.
+        mode: Mode,
+        /// Whether everything is paused.
+        everything: bool,
+        /// Pools that are paused by a note of their own.
+        pools: u64,
+        /// Services that are.
+        services: u64,
+        /// Notes of pauses that cannot be read.
+        unreadable: u64,
+        /// Whether our ConfigMap, in which they are, could be read when it was asked for last.
+        fresh: bool,
+        /// Whether a term of leadership has begun that waits for it, so that nothing is written.
+        term_waits: bool,
+    },
     /// Somebody else's change was undone for the third time or more (W11).
     Fight,
     /// W10's breaker opened or closed, for so many blocked scopes (load balancers, or 1 for all of ARM).
@@ -321,6 +350,10 @@ pub enum RelistReason {
     Broken,
     /// A term of leadership began (W8).
     NewTerm,
+    /// What a list or vanished objects have let go of is read once more (G1).
+    SecondRead,
+    /// The API server's storage was set back to an earlier state (D6).
+    Restored,
 }
 
 impl RelistReason {
@@ -332,6 +365,8 @@ impl RelistReason {
             RelistReason::Stale => "stale",
             RelistReason::Broken => "broken",
             RelistReason::NewTerm => "new_term",
+            RelistReason::SecondRead => "second_read",
+            RelistReason::Restored => "restored",
         }
     }
 }

@@ -9,8 +9,10 @@
 //! the Leader does not compete, so a healthy replica leads. That ends after 30 minutes of life, or as soon as so
 //! many of the notes that made it so are gone that the rest would not have: a person has removed them, or processes
 //! that have proven themselves have struck theirs. Whoever cannot read or write the notes begins active after 10 s at
-//! most. What passive means for leadership is the Leader's business; the requests stand in `starts/asking.rs`, what a
-//! state of the ConfigMap says in `starts/notes.rs`.
+//! most. Where the API server's storage is set back to an earlier state, notes come back that were struck, and would
+//! make every process passive that starts within the hour: whoever is active then strikes all but the newest. What
+//! passive means for leadership is the Leader's business; the requests stand in `starts/asking.rs`, what a state of the
+//! ConfigMap says in `starts/notes.rs`.
 //!
 //! A4's letter makes a start passive at 3 notes, whoever left them. We depart from it, and count those of other names
 //! only from 9 on: a healthy replica of a rollout has a note too until it is 10 minutes old, and so has each that was
@@ -24,12 +26,13 @@ mod tests;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::config_map::errand::Errand;
 use crate::config_map::{ConfigMapAnswer, ConfigMapAsk, ConfigMapFacts};
 use crate::ids::CallId;
 use crate::machine::{Machine, Now, earliest};
 use crate::sample::Sample;
 use crate::view::StartsView;
-use asking::Errand;
+pub use notes::Outlook;
 use notes::Reason;
 
 /// How long a process has to live for its start not to count any more.
@@ -40,6 +43,13 @@ const PASSIVE_FOR: Duration = Duration::from_secs(1_800);
 const DECIDED_WITHIN: Duration = Duration::from_secs(10);
 /// How long after a shutdown the note may take to be struck.
 const STRUCK_WITHIN: Duration = Duration::from_secs(2);
+
+/// For which process the next start would be passive by the notes of a state of our ConfigMap (A4): for those who look at
+/// it beside the machine.
+#[must_use]
+pub fn outlook(facts: &ConfigMapFacts) -> Outlook {
+    notes::outlook(facts)
+}
 
 /// What the machine is told once, at start.
 #[derive(Clone, Debug)]
@@ -66,6 +76,8 @@ pub enum In {
     Start,
     /// The answer to a request about our ConfigMap.
     ConfigMap(CallId, ConfigMapAnswer),
+    /// The API server's storage was set back to an earlier state: the notes may be of a past that is over.
+    Restored,
     /// The process ends in good order: the note is struck.
     Shutdown,
 }
@@ -96,16 +108,14 @@ pub struct Starts {
     phase: Phase,
     /// When it began.
     started: Now,
-    errand: Errand,
-    calls: u64,
-    /// Requests that failed one after another.
-    failures: u32,
+    errand: Errand<()>,
     note: Note,
+    /// The storage was set back, and what has come back is to be struck; answers to calls up to this one may be older.
+    restored_after: Option<CallId>,
     /// The state of the ConfigMap that was seen last.
     seen: Option<Seen>,
     /// How many notes counted when the process began; `None`: not known.
     counted: Option<usize>,
-    last_error: Option<Arc<str>>,
     shown: Option<StartsView>,
 }
 
@@ -153,13 +163,11 @@ impl Starts {
             params,
             phase: Phase::Idle,
             started: Now::ZERO,
-            errand: Errand::None,
-            calls: 0,
-            failures: 0,
+            errand: Errand::new(),
             note: Note::Absent,
+            restored_after: None,
             seen: None,
             counted: None,
-            last_error: None,
             shown: None,
         }
     }
@@ -172,7 +180,7 @@ impl Starts {
         match self.params.keeping {
             Keeping::Notes => {
                 self.phase = Phase::Deciding { until: now.plus(DECIDED_WITHIN) };
-                self.errand = Errand::Look { at: now };
+                self.errand.look_at(now);
             }
             Keeping::Nothing => {
                 self.phase = Phase::Active;
@@ -198,8 +206,24 @@ impl Starts {
             None => self.phase = Phase::Active,
         }
         out.push(Out::Begin);
-        if self.note == Note::There && !self.errand.is_asked() {
+        if self.note == Note::There && self.errand.asked().is_none() {
             self.rest(now);
+        }
+    }
+
+    /// What has come back is struck by who is at work; others are told nothing of it, or have notes of their own to heed.
+    fn on_restored(&mut self, now: Now) {
+        match self.phase {
+            Phase::Active if self.params.keeping == Keeping::Notes => {
+                self.restored_after = Some(CallId(self.errand.calls()));
+                self.errand.hurry(now);
+            }
+            Phase::Active
+            | Phase::Idle
+            | Phase::Deciding { .. }
+            | Phase::Passive { .. }
+            | Phase::Ending { .. }
+            | Phase::Done => {}
         }
     }
 
@@ -207,7 +231,7 @@ impl Starts {
         match self.phase {
             Phase::Idle | Phase::Deciding { .. } | Phase::Active | Phase::Passive { .. } => {
                 self.phase = Phase::Ending { until: now.plus(STRUCK_WITHIN) };
-                self.failures = 0;
+                self.errand.forget_setbacks();
                 self.hasten(now);
             }
             Phase::Ending { .. } | Phase::Done => {}
@@ -246,9 +270,9 @@ impl Starts {
                 }
             }
             Phase::Ending { until } => {
-                if *until <= now || (self.note == Note::Absent && !self.errand.is_asked()) {
+                if *until <= now || (self.note == Note::Absent && self.errand.asked().is_none()) {
                     self.phase = Phase::Done;
-                    self.errand = Errand::None;
+                    self.errand.stop();
                     out.push(Out::Struck);
                 }
             }
@@ -264,7 +288,7 @@ impl Starts {
     /// The one that does not hold.
     fn check(&self, now: Now) -> Result<(), &'static str> {
         let rule = |holds: bool, what: &'static str| if holds { Ok(()) } else { Err(what) };
-        let idle = matches!(self.errand, Errand::None);
+        let idle = self.errand.is_idle();
         match self.phase {
             Phase::Idle | Phase::Done => rule(idle, "something is asked before the start or after the end")?,
             Phase::Deciding { until } => {
@@ -295,7 +319,7 @@ impl Starts {
             until,
             notes: self.counted,
             noted: self.note == Note::There,
-            last_error: self.last_error.clone(),
+            last_error: self.errand.last_error().cloned(),
         };
         if self.shown.as_ref() != Some(&view) {
             self.shown = Some(view.clone());
@@ -312,6 +336,7 @@ impl Machine for Starts {
         match input {
             In::Start => self.on_start(now, out),
             In::ConfigMap(call, answer) => self.on_answer(now, call, answer, out),
+            In::Restored => self.on_restored(now),
             In::Shutdown => self.on_shutdown(now),
         }
         self.advance(now, out);

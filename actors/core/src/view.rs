@@ -4,13 +4,16 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use crate::assignment::Held;
+use crate::ask::Scope;
+use crate::assignment::{Held, PausedBy};
 use crate::error::NotManageable;
+use crate::guard::GuardMode;
 use crate::ids::{AttemptId, Epoch, Family, LbName, PoolId, ServiceKey, ServiceUid};
 use crate::level::{Level, Provenance, Source};
 use crate::machine::Now;
 use crate::object::Kind;
 use crate::sample::{AttemptEnd, GateClass, PoolState};
+use crate::wishes::{Mode, Wishes};
 
 /// All that is shown, swapped as a whole at most every 250 ms.
 #[derive(Clone, Debug, Default)]
@@ -37,6 +40,28 @@ pub struct Snapshot {
     pub starts: Option<StartsView>,
     /// The shared Lease; `None`: nothing was said of it yet, or it is not used.
     pub shared_lease: Option<SharedLeaseView>,
+    /// The guards; `None`: nothing was said of them yet.
+    pub guards: Option<GuardsView>,
+    /// The mode and the pauses; `None`: nothing was said of them yet.
+    pub wishes: Option<WishesView>,
+}
+
+/// What people wish, and what of it cannot be read (G6).
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct WishesView {
+    /// The configured mode.
+    pub mode: Mode,
+    /// The mode and all pauses; `None`: the pauses have not been read yet.
+    pub wishes: Option<Arc<Wishes>>,
+    /// The pauses that have come back, as when the API server's storage is set back to an earlier state: by what they say
+    /// of themselves they are older than a look that did not find them.
+    pub returned: BTreeSet<Scope>,
+    /// Keys of our ConfigMap that look like pauses and cannot be read, and why.
+    pub unreadable: Vec<(Arc<str>, &'static str)>,
+    /// Whether a term has begun that waits for the pauses to be read.
+    pub term_waits: bool,
+    /// What the last failed request said, until one succeeds.
+    pub last_error: Option<Arc<str>>,
 }
 
 /// Who of our replicas leads (W8).
@@ -74,6 +99,28 @@ pub struct StartsView {
     pub noted: bool,
     /// What the last failed request said, until one succeeds.
     pub last_error: Option<Arc<str>>,
+}
+
+/// What the guards do for all pools together (chapter 5b).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct GuardsView {
+    /// `guards.mode`.
+    pub mode: GuardMode,
+    /// That removals are stopped, while they are (G4).
+    pub stopped: Option<StoppedView>,
+    /// Since when a second read of what is in doubt has been under way, while one is (G1).
+    pub reading_since: Option<Now>,
+}
+
+/// Removals are stopped, for too many pools would lose most of their members (G4).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct StoppedView {
+    /// Since when.
+    pub since: Now,
+    /// How many would.
+    pub pools: usize,
+    /// How many there are.
+    pub of: usize,
 }
 
 /// The Lease that is shared with the cloud-controller-manager (W7).
@@ -181,7 +228,8 @@ pub struct PoolView {
     pub observed: Option<BTreeSet<IpAddr>>,
     /// When it was last seen.
     pub observed_at: Option<Now>,
-    /// When its oldest waiting change came.
+    /// When its oldest waiting change came, or since when it may be written, whichever is later; `None` too while it is
+    /// paused: nothing is to become of it then.
     pub waiting_since: Option<Now>,
     /// When it may next take part, if it waits for that.
     pub next_at: Option<Now>,
@@ -195,10 +243,85 @@ pub struct PoolView {
     pub last_error: Option<Arc<str>>,
     /// A removal that is held back.
     pub held: Option<Held>,
+    /// A removal that would be held back if guards were enforced, and goes on (G5).
+    pub would_hold: Option<Held>,
+    /// What endpoints require, where a pre-image has taken the place of that; `None`: none has.
+    pub overruled: Option<BTreeSet<IpAddr>>,
+    /// All that keeps it from being written (D1, G6).
+    pub paused: BTreeSet<PausedBy>,
     /// What a dry run would have changed: added, removed.
     pub withheld: Option<(BTreeSet<IpAddr>, BTreeSet<IpAddr>)>,
     /// Writes of it that were lost since the start of the process.
     pub lost_writes: u64,
+}
+
+impl PoolView {
+    /// The members that it lacks and those that must go, as it was last seen; `None`: it was not.
+    #[must_use]
+    pub fn difference(&self) -> Option<(BTreeSet<IpAddr>, BTreeSet<IpAddr>)> {
+        let seen = self.observed.as_ref()?;
+        Some((self.level.missing(seen).copied().collect(), self.level.surplus(seen).copied().collect()))
+    }
+
+    /// What a write would change if it were not only shown: the difference of a pool that is paused or observed (G6),
+    /// else what a dry run has withheld (C4). `None`: nothing, or it is written, or was not seen.
+    #[must_use]
+    pub fn would_change(&self) -> Option<(BTreeSet<IpAddr>, BTreeSet<IpAddr>)> {
+        match self.state {
+            PoolState::Paused => {
+                self.difference().filter(|(added, removed)| !added.is_empty() || !removed.is_empty())
+            }
+            PoolState::Unknown
+            | PoolState::Right
+            | PoolState::Waiting
+            | PoolState::Due
+            | PoolState::Attempting
+            | PoolState::Parked
+            | PoolState::Failed
+            | PoolState::Quarantined => self.withheld.clone(),
+        }
+    }
+}
+
+/// What would be written to pools that are only compared (C4, G6).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct WouldChange {
+    /// Pools that are compared and not written.
+    pub compared: usize,
+    /// Those of them that have not been seen, of which nothing is known.
+    pub unseen: usize,
+    /// Those that would be changed.
+    pub pools: usize,
+    /// The members that would be added to them.
+    pub add: usize,
+    /// The members that would be removed from them.
+    pub remove: usize,
+    /// Those of which a removal would be held back.
+    pub held_pools: usize,
+    /// The members that would stay for that.
+    pub held_members: usize,
+}
+
+impl Snapshot {
+    /// The sums over all pools that are only compared: the paused ones, and in a dry run all.
+    #[must_use]
+    pub fn would_change(&self, dry_run: bool) -> WouldChange {
+        let mut sum = WouldChange::default();
+        for pool in self.pools.values().filter(|pool| dry_run || !pool.paused.is_empty()) {
+            sum.compared += 1;
+            sum.unseen += usize::from(pool.observed.is_none());
+            if let Some((added, removed)) = pool.would_change() {
+                sum.pools += 1;
+                sum.add += added.len();
+                sum.remove += removed.len();
+            }
+            if let Some(held) = &pool.held {
+                sum.held_pools += 1;
+                sum.held_members += held.members.len();
+            }
+        }
+        sum
+    }
 }
 
 /// Why a Service is, or is not, in a pool.
@@ -210,7 +333,7 @@ pub struct ServiceView {
     pub uid: ServiceUid,
     /// Whether it is a candidate, and if not, why (D1).
     pub candidacy: Candidacy,
-    /// Whether a person paused it.
+    /// Whether it carries the annotation that pauses it (D1); what people pause besides is in [`WishesView`].
     pub paused: bool,
     /// Its EndpointSlices.
     pub slices: usize,
@@ -313,4 +436,6 @@ pub struct GateView {
     pub tokens: f64,
     /// The most that can be saved up.
     pub capacity: f64,
+    /// When enough is saved up for a write of membership, the reserve aside; `None`: it is, or never will be.
+    pub short_until: Option<Now>,
 }

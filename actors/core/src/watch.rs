@@ -10,7 +10,7 @@
 //! bookmarks are merely rare. One that stays silent for [`SILENCE_LIMIT`] in all is given up for a list.
 
 mod backoff;
-mod confirm;
+mod serves;
 mod stream;
 #[cfg(test)]
 mod tests;
@@ -18,13 +18,15 @@ mod tests;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::ids::{CallId, Epoch};
+use crate::ids::{CallId, Epoch, ReadId, Restore};
 use crate::level::Provenance;
 use crate::machine::{Machine, Now};
 use crate::object::{Kind, Object, ObjectKey, Owner, ResourceVersion};
 use crate::sample::{RelistReason, Sample};
 use crate::view::SourceView;
 use backoff::Backoff;
+
+pub use serves::Serves;
 
 /// How long a request may go without any answer.
 const ANSWER_LIMIT: Duration = Duration::from_secs(60);
@@ -70,7 +72,8 @@ pub enum In {
         /// A random number, 0 to 1000 per mille, that spreads the next try.
         jitter: u16,
     },
-    /// The Informer refuses what it was given and wants a list of most recent data.
+    /// The Informer refuses what it was given, or a term of another process has begun: a list of most recent data is
+    /// wanted.
     Relist(RelistReason),
     /// How many objects of this kind the Informer holds; it is shown.
     Cached(usize),
@@ -81,6 +84,11 @@ pub enum In {
         /// Whether a list that began before this moment does not count.
         anew: bool,
     },
+    /// The Directory doubts something: a list of most recent data that is begun after this word resolves that (G1).
+    Reread(ReadId),
+    /// The API server's storage was set back to an earlier state: a list that is begun after this word counts, although
+    /// it is older than what was seen (D6).
+    Restored(Restore),
 }
 
 /// One line of a stream, or one item of a list, decoded.
@@ -198,8 +206,8 @@ pub enum Seen {
     ListDone {
         /// As of which version.
         resource_version: ResourceVersion,
-        /// The newest term of leadership that had asked for most recent data before the list was begun (W8).
-        term: Option<Epoch>,
+        /// What had been asked for before the list was begun.
+        serves: Serves,
     },
     /// The list broke off; what was taken in since it began is void.
     ListAborted,
@@ -224,8 +232,8 @@ pub struct Watcher {
     backoff: Backoff,
     /// Whether a list has been completed.
     listed: bool,
-    /// The newest term of leadership that asked for most recent data: what every list from now on serves (W8).
-    term: Option<Epoch>,
+    /// What has asked for most recent data: every list from now on serves it.
+    serves: Serves,
     fresh: Option<bool>,
     cached: usize,
     heard_at: Option<Now>,
@@ -255,11 +263,11 @@ enum Next {
 /// What the open request is for.
 #[derive(Clone, PartialEq, Eq, Debug)]
 enum Work {
-    /// `began`: the Informer was told so, and must be told how it ends. `term`: the newest one that had asked for most
-    /// recent data when the list was begun.
-    StreamingList { began: bool, term: Option<Epoch> },
-    /// One page of a plain list; `began` and `term` as above.
-    List { page: Option<Arc<str>>, began: bool, term: Option<Epoch> },
+    /// `began`: the Informer was told so, and must be told how it ends. `serves`: what had asked for most recent data
+    /// when the list was begun.
+    StreamingList { began: bool, serves: Serves },
+    /// One page of a plain list; `began` and `serves` as above.
+    List { page: Option<Arc<str>>, began: bool, serves: Serves },
     /// A watch that is complete up to `from`; `again`: the Informer has yet to hear of the new connection.
     /// `silent`: since when nothing was heard, when it was opened again for that reason and nothing was heard since.
     Watch { from: ResourceVersion, again: bool, silent: Option<Now> },
@@ -268,16 +276,16 @@ enum Work {
 impl Work {
     fn began(&self) -> bool {
         match self {
-            Work::StreamingList { began, term: _ } | Work::List { page: _, began, term: _ } => *began,
+            Work::StreamingList { began, serves: _ } | Work::List { page: _, began, serves: _ } => *began,
             Work::Watch { .. } => false,
         }
     }
 
-    /// The newest term that had asked for most recent data when the list was begun.
-    fn term(&self) -> Option<Epoch> {
+    /// What had asked for most recent data when the list was begun.
+    fn serves(&self) -> Serves {
         match self {
-            Work::StreamingList { began: _, term } | Work::List { page: _, began: _, term } => *term,
-            Work::Watch { .. } => None,
+            Work::StreamingList { began: _, serves } | Work::List { page: _, began: _, serves } => *serves,
+            Work::Watch { .. } => Serves::default(),
         }
     }
 
@@ -313,6 +321,8 @@ impl Machine for Watcher {
             In::Relist(reason) => self.on_relist(now, reason, out),
             In::Cached(count) => self.cached = count,
             In::Confirm { epoch, anew } => self.on_confirm(now, epoch, anew, out),
+            In::Reread(read) => self.on_reread(now, read, out),
+            In::Restored(restore) => self.on_restored(now, restore, out),
         }
         self.show(bookmarked, out);
         debug_assert!(self.check());
@@ -380,7 +390,7 @@ impl Watcher {
             plain_until: None,
             backoff: Backoff::default(),
             listed: false,
-            term: None,
+            serves: Serves::default(),
             fresh: None,
             cached: 0,
             heard_at: None,
@@ -446,12 +456,12 @@ impl Watcher {
 
     fn begin_list(&mut self, now: Now, out: &mut Vec<Out>) {
         self.set_fresh(false, out);
-        let term = self.term;
+        let serves = self.serves;
         let work = if self.plain_until.is_some_and(|until| now < until) {
-            Work::List { page: None, began: false, term }
+            Work::List { page: None, began: false, serves }
         } else {
             self.plain_until = None;
-            Work::StreamingList { began: false, term }
+            Work::StreamingList { began: false, serves }
         };
         self.open(now, work, out);
     }
@@ -503,7 +513,7 @@ impl Watcher {
         let delay = match failure {
             WatchFailure::Expired => return self.relist(now, RelistReason::Expired, out),
             WatchFailure::StreamingRefused(_) => match work {
-                Work::StreamingList { began, term: _ } => {
+                Work::StreamingList { began, serves: _ } => {
                     self.abort_list(began, out);
                     self.plain_until = Some(now.plus(PLAIN_FOR));
                     return self.begin_list(now, out);

@@ -7,7 +7,8 @@
 //! - `slot`: a pool's place in its lane, membership and admin state apart, and what of an attempt waits there (W1);
 //! - `lane`: the order of the writes on one load balancer, and what keeps it closed (W1, W4, W6);
 //! - `choice`: which lane is granted next, and which of its slots (W1, W9, W10);
-//! - `progress`: the way of a write: grant, level, GET, PUT, polls (W1, W2);
+//! - `progress`: the way of a write: grant, level, GET, PUT (W1, W2);
+//! - `polls`: how the operation of an accepted PUT is followed to its end (W2);
 //! - `write`: one write on its way, its phase and the waits of that phase (W2);
 //! - `plan`: what one PUT must change, a pure function of its GET (W3);
 //! - `waits`: writes that wait without lane, Lease and turn (W2, W4);
@@ -21,6 +22,7 @@
 //! - `calls`: the calls under way, and the reads that wait for a token (W9);
 //! - `traffic`: the sending of calls through gates and budget, and where their answers go (W6, W9);
 //! - `breaker`: what stops when the same failure hits pool after pool (W10);
+//! - `wished`: what people wish of it (G6, H3);
 //! - `shown`: what people see of it all.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -28,14 +30,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::arm::{ArmAnswer, ArmCall, Failure, FailureKind, LbFacts, RetryAfter};
+use crate::ask::{Answer, RequestId};
 use crate::assignment::Observation;
-use crate::ids::{AttemptId, CallId, LbName, NetworkId, NodeUid, PoolId};
+use crate::ids::{AttemptId, CallId, Epoch, LbName, NetworkId, NodeUid, PoolId};
 use crate::lease::{GateTimes, LeaseAnswer, LeaseAsk};
 use crate::machine::{Machine, Now, earliest};
-use crate::queue::{Due, Outcome, Taken, Verdict};
+use crate::queue::{Due, Outcome, Taken, WriteFate};
 use crate::report::Report;
 use crate::sample::{GateClass, Sample};
 use crate::view::{GateView, LaneView, SharedLeaseView};
+use crate::wishes::Wishes;
 
 mod breaker;
 mod budget;
@@ -48,6 +52,7 @@ mod gate;
 mod lane;
 mod lease;
 pub mod plan;
+mod polls;
 mod progress;
 mod shown;
 mod slot;
@@ -55,6 +60,7 @@ mod standing;
 mod traffic;
 mod verify;
 mod waits;
+mod wished;
 mod write;
 
 use breaker::Breaker;
@@ -66,8 +72,10 @@ use lane::{Closed, Lane, Noted};
 use lease::SharedLease;
 use shown::Shown;
 use verify::Verifications;
-use write::{Phase, PollStep};
+use wished::Wished;
+use write::Phase;
 
+pub use lease::FOREIGN_HOLD;
 pub use standing::Standing;
 
 /// What the writer is told once, at start.
@@ -90,6 +98,8 @@ pub struct Params {
     pub network: Option<NetworkId>,
     /// The Lease that is shared with the cloud-controller-manager; `None`: it is not used (a dry run, C4).
     pub lease: Option<LeaseParams>,
+    /// Whether this process only shows what it would do (C4): nobody asks it for an attempt.
+    pub shows_only: bool,
     /// `cloudProviderRateLimit*`, `loadBalancerRateLimit` where enabled: further buckets that calls wait for (W9).
     pub rate_limit: Option<RateLimit>,
     /// `client.retryThrottled`: whether 429s and closed gates are tried again within the attempt, as S0's client
@@ -134,6 +144,18 @@ pub struct RateLimit {
 pub enum In {
     /// Whether this process may write, and in which term (W8).
     Standing(Standing),
+    /// What people wish: nothing is written in a term before this was heard for it (G6).
+    Wishes {
+        /// The newest term that had begun when it was read.
+        term: Option<Epoch>,
+        /// All of it.
+        wishes: Arc<Wishes>,
+    },
+    /// A person asks for an attempt of this pool now (H3).
+    Attempt(RequestId, PoolId),
+    /// The answer to a person's request that was decided elsewhere: it is true once what was told here before it is
+    /// heeded, and so it goes this way (G6).
+    PassOn(RequestId, Answer),
     /// A pool's membership is due.
     Due(PoolId, Due),
     /// A pool's membership is no longer due.
@@ -204,10 +226,14 @@ pub struct Draining {
 pub enum Out {
     /// To a pool: the lane is granted; bring the newest level.
     Take(PoolId, AttemptId),
+    /// To a pool: a person asks for an attempt now, and nothing here speaks against it.
+    Attempt(PoolId, RequestId),
+    /// To the process: the answer to a person's request.
+    Answer(RequestId, Answer),
     /// To a pool: its attempt ended.
     Finished(PoolId, AttemptId, Outcome),
     /// To a pool: what verification found.
-    Verified(PoolId, Verdict),
+    Verified(PoolId, WriteFate),
     /// To a pool: what a read outside its attempts saw.
     Observed(PoolId, Observation),
     /// To the admin state: its part of a pool's slot ended, for this generation (N3).
@@ -273,6 +299,7 @@ const PERMIT_MARGIN: Duration = Duration::from_secs(25);
 pub struct Writer {
     params: Params,
     standing: Standing,
+    wished: Wished,
     life: Life,
     draining: Arc<Draining>,
     lanes: BTreeMap<LbName, Lane>,
@@ -326,6 +353,7 @@ impl Writer {
             let_go_by: None,
             params,
             standing: Standing::Standby,
+            wished: Wished::default(),
             life: Life::Running,
             draining: Arc::default(),
             lanes: BTreeMap::new(),
@@ -421,32 +449,27 @@ impl Writer {
             *next = None;
             self.calls.queue(Purpose::Probe(pool.clone()));
         }
-        let mut take_over = false;
-        if let Some(write) = lane.write.as_mut().filter(|write| write.deadline().is_some_and(|at| at <= now))
+        let (mut take_over, mut poll) = (false, false);
+        if let Some(write) = lane.write.as_ref().filter(|write| write.deadline().is_some_and(|at| at <= now))
         {
-            match &mut write.phase {
+            match &write.phase {
                 Phase::Taking => take_over = true,
-                Phase::Polling(polling) => {
-                    if polling.is_overdue(now) {
-                        polling.operation = None;
-                        polling.step = PollStep::LastLook;
-                    } else {
-                        polling.step = PollStep::Asked;
-                    }
-                    let operation = polling.operation.clone();
-                    self.calls.queue(Purpose::Poll(write.pool.clone(), write.attempt, operation));
-                }
+                Phase::Polling(_) => poll = true,
                 Phase::Reading | Phase::Putting(_) => {}
             }
         }
         if take_over {
             self.on_take_unanswered(now, lb, out);
         }
+        if poll {
+            self.ask_on(now, lb);
+        }
         self.touch(lb);
     }
 
     /// Starts whatever may start now, and says what has changed for those who look on.
     fn settle(&mut self, now: Now, out: &mut Vec<Out>) {
+        self.hold_all(now, out);
         self.look_around();
         self.send_reads(now, out);
         self.grant_all(now, out);
@@ -506,6 +529,9 @@ impl Machine for Writer {
     fn step(&mut self, now: Now, input: In, out: &mut Vec<Out>) {
         match input {
             In::Standing(standing) => self.on_standing(now, standing, out),
+            In::Wishes { term, wishes } => self.on_wishes(term, wishes),
+            In::Attempt(id, pool) => self.on_attempt(now, id, pool, out),
+            In::PassOn(id, answer) => self.pass_on(now, id, answer, out),
             In::Due(pool, due) => self.on_due(&pool, due),
             In::Withdraw(pool) => self.on_withdraw(&pool),
             In::Taken(pool, attempt, taken) => self.on_taken(now, &pool, attempt, taken, out),

@@ -5,14 +5,19 @@
 //! which one on, and `SIMULATION_ALL=1` lists all that fail instead of ending with the first. A seed that fails is shown
 //! with its last messages, and with the smallest story of the same seed that fails too: fewer processes, fewer sorts of
 //! faults, fewer Services. `SIMULATION_ABOUT=text` shows the last messages in which the text occurs instead, such as a
-//! pool's name. `SIMULATION_PLANT=name` plants one bug only.
+//! pool's name. `SIMULATION_PLANT=name` plants one bug only. `ROLLOUT_SEEDS=n` and `ROLLOUT_APART=seconds` say how many rolling
+//! restarts are played, and how fast.
 //!
 //! One world in five plays `compatibility: upstream` (C2). There nothing but a change makes anything right; so when the
 //! faults have ended and everything has been seen again, every Service changes once, and that must arrive.
 //!
 //! What will ask for admin states (chapter 8) is not a machine yet: the world itself asks whoever leads. In some worlds
 //! a Down may go without the shared Lease; in some, processes crash as soon as they start, and the next one is passive;
-//! in some, people empty, rename or delete a Lease.
+//! in some, people empty, rename or delete a Lease; in some, they pause and resume, through any process or by hand, and
+//! let go of what guards hold back.
+//!
+//! In worlds of their own the API server's storage is set back to what it was 8 to 40 s before (D6); `RESTORED_SEEDS=n` says
+//! how many are played.
 //!
 //! **When everything must be right.** After the last fault, within 15 minutes: a take-over (75 s), the longest back-off
 //! of a pool (10 minutes: a comparison after failure, a fight, a pool that was not there), one look at everything (60 s)
@@ -50,6 +55,8 @@ mod process;
 mod random;
 #[path = "simulation/replica.rs"]
 mod replica;
+#[path = "simulation/rollout.rs"]
+mod rollout;
 #[path = "simulation/story.rs"]
 mod story;
 #[path = "simulation/trace.rs"]
@@ -69,18 +76,29 @@ use std::thread;
 
 use ccm::LONGEST_RETRY_US;
 use plant::Plant;
-use play::{Failed, Played, duty, play, shrink, size_of};
+use play::{Failed, Played, duty, play, shrink, size_of, size_of_restored};
+use rollout::{TURN_US, percentile, roll_out};
+use story::{Often, Size};
 
 /// How many seeds are played when nobody says otherwise.
 const SEEDS: u64 = 200;
+/// How many worlds are played whose storage is set back.
+const RESTORED_SEEDS: u64 = 40;
 /// How many worlds are looked at for how the shared Lease is shared.
 const DUTY_SEEDS: u64 = 4;
+/// How many rolling restarts are played.
+const ROLLOUTS: u64 = 4;
+/// How many seconds after the one before a Service begins: when the new pod of that one is ready, as `kubectl rollout
+/// restart` and `kubectl rollout status` in a loop make it.
+const ROLLOUT_APART_S: u64 = 10;
 /// For how many seconds the shared Lease may be ours in one piece (W7).
 const LONGEST_PIECE_S: u64 = 60;
 /// How long a request about a Lease may be under way, in seconds, where nothing is wrong.
 const ON_ITS_WAY_S: u64 = 1;
+/// How many worlds of each sort are played that is about one sort of fault.
+const SEEDS_PER_SORT: u64 = 4;
 /// Within how many seeds a planted bug must be found.
-const SEEDS_PER_PLANT: u64 = 200;
+const SEEDS_PER_PLANT: u64 = 60;
 
 fn number(variable: &str) -> Option<u64> {
     std::env::var(variable).ok().and_then(|text| text.trim().parse().ok())
@@ -91,21 +109,21 @@ fn play_all(
     seeds: std::ops::Range<u64>,
     all: bool,
     plant: Option<Plant>,
+    size_of: impl Fn(u64) -> Size + Sync,
 ) -> Vec<(u64, Result<Played, Failed>)> {
     let (next, failed) = (AtomicU64::new(seeds.start), AtomicBool::new(false));
     let (results, played) = mpsc::channel();
     let cores = thread::available_parallelism().map_or(1, usize::from);
     thread::scope(|scope| {
         for _ in 0..cores {
-            let (results, next, failed) = (results.clone(), &next, &failed);
+            let (results, next, failed, size_of) = (results.clone(), &next, &failed, &size_of);
             scope.spawn(move || {
                 while all || !failed.load(Ordering::Relaxed) {
                     let seed = next.fetch_add(1, Ordering::Relaxed);
                     if seed >= seeds.end {
                         break;
                     }
-                    let size = plant.map_or(size_of(seed), |plant| plant.world(size_of(seed)));
-                    let outcome = play(seed, size, plant);
+                    let outcome = play(seed, size_of(seed), plant);
                     failed.fetch_or(outcome.is_err(), Ordering::Relaxed);
                     results.send((seed, outcome)).expect("the receiver outlives the threads");
                 }
@@ -129,14 +147,16 @@ fn z1_the_controller_does_right_in_every_world_and_comes_to_rest_when_faults_end
     };
     // With SIMULATION_ALL=1 every seed is played, and those that fail are listed.
     let all = number("SIMULATION_ALL").is_some();
-    let (mut worlds, mut puts, mut reports, mut terms) = (0, 0, 0, 0);
+    let (mut worlds, mut puts, mut reports, mut terms, mut pauses, mut releases) = (0, 0, 0, 0, 0, 0);
     let (mut held, mut longest) = ((0, 0), (0, 0));
     let mut first = None;
-    for (seed, outcome) in play_all(seeds, all, None) {
+    for (seed, outcome) in play_all(seeds, all, None, size_of) {
         match outcome {
             Ok(played) => {
                 (worlds, puts, reports) = (worlds + 1, puts + played.puts, reports + played.reports);
                 terms += played.terms;
+                pauses += played.pauses;
+                releases += played.releases;
                 held = (held.0 + played.held.0, held.1 + played.held.1);
                 if std::env::var_os("SIMULATION_ABOUT").is_some() {
                     println!("{}", played.trace);
@@ -151,7 +171,9 @@ fn z1_the_controller_does_right_in_every_world_and_comes_to_rest_when_faults_end
             }
         }
     }
-    println!("{worlds} worlds, {terms} terms, {puts} PUTs, {reports} reports");
+    println!(
+        "{worlds} worlds, {terms} terms, {puts} PUTs, {reports} reports, {pauses} pauses, {releases} releases"
+    );
     println!("the shared Lease was ours for {} s, others' for {} s", held.0, held.1);
     println!("at rest after {} s at most (seed {})", longest.0, longest.1);
     if let Some((seed, failed)) = first {
@@ -160,6 +182,7 @@ fn z1_the_controller_does_right_in_every_world_and_comes_to_rest_when_faults_end
     }
     // A world in which nothing happens proves nothing.
     assert!(worlds < 10 || puts > 4 * worlds && reports > 4 * worlds && terms > worlds);
+    assert!(worlds < 100 || pauses > worlds / 4, "{pauses} pauses");
 }
 
 #[test]
@@ -189,8 +212,24 @@ fn z1_a_seed_plays_the_same_world_each_time() {
 }
 
 #[test]
+fn d6_a_storage_that_is_set_back_is_noticed_in_every_world() {
+    let seeds = match number("SIMULATION_SEED") {
+        Some(seed) => seed..seed + 1,
+        None => 0..number("RESTORED_SEEDS").unwrap_or(RESTORED_SEEDS),
+    };
+    for (seed, outcome) in play_all(seeds, false, None, size_of_restored) {
+        if let Err(failed) = outcome {
+            let Failed { size, why, trace } = shrink(failed, seed);
+            panic!(
+                "seed {seed} fails, smallest with {size:?}: {why}\n{trace}replay it: SIMULATION_SEED={seed}"
+            );
+        }
+    }
+}
+
+#[test]
 fn z1_each_planted_bug_is_found() {
-    let mut missed = Vec::new();
+    let (mut missed, mut latest) = (Vec::new(), (0, None));
     // With SIMULATION_PLANT=name only that bug is planted.
     let wanted = std::env::var("SIMULATION_PLANT").ok();
     let is_wanted = |plant: &Plant| wanted.as_ref().is_none_or(|name| *name == format!("{plant:?}"));
@@ -199,11 +238,78 @@ fn z1_each_planted_bug_is_found() {
             0..number("SIMULATION_SEEDS").map_or(SEEDS_PER_PLANT, |seeds| seeds.min(SEEDS_PER_PLANT)),
             false,
             Some(plant),
+            |seed| plant.world(size_of(seed)),
         );
         match played.iter().find_map(|(seed, outcome)| Some((seed, outcome.as_ref().err()?))) {
-            Some((seed, failed)) => println!("{plant:?}: {} by seed {seed}: {}", played.len(), failed.why),
+            Some((seed, failed)) => {
+                println!("{plant:?}: {} by seed {seed}: {}", played.len(), failed.why);
+                latest = latest.max((*seed, Some(plant)));
+                let rules = plant.found_by();
+                assert!(
+                    rules.is_empty() || rules.contains(&failed.rule()),
+                    "{plant:?} is found by {failed:?}"
+                );
+            }
             None => missed.push(plant),
         }
     }
+    println!("the latest is found by seed {}: {:?}", latest.0, latest.1);
     assert_eq!(missed, [], "these planted bugs were not found");
+}
+
+#[test]
+fn z1_the_worlds_that_are_about_one_sort_of_fault_go_well_without_a_planted_bug() {
+    let seeds = match number("SIMULATION_SEED") {
+        Some(seed) => seed..seed + 1,
+        None => 0..number("SIMULATION_SEEDS").unwrap_or(SEEDS_PER_SORT).min(SEEDS),
+    };
+    let wanted = std::env::var("SIMULATION_PLANT").ok();
+    let mut sorts = Vec::new();
+    for plant in Plant::ALL {
+        let faults = plant.world(size_of(0)).faults;
+        let Some(often) = faults.often else { continue };
+        let sort = (often, faults.processes);
+        let named = wanted.as_ref().is_none_or(|name| *name == format!("{plant:?}"));
+        if sorts.contains(&sort) || !named {
+            continue;
+        }
+        sorts.push(sort);
+        let (mut stops, mut releases, mut terms) = (0, 0, 0);
+        for (seed, outcome) in play_all(seeds.clone(), false, None, |seed| plant.world(size_of(seed))) {
+            match outcome {
+                Ok(played) => {
+                    (stops, releases) = (stops + played.stops, releases + played.releases);
+                    terms += played.terms;
+                }
+                Err(Failed { size, why, trace }) => {
+                    panic!("{sort:?} ({plant:?}): seed {seed} fails with {size:?}: {why}\n{trace}")
+                }
+            }
+        }
+        println!("{sort:?}: removals stopped {stops} times, {releases} releases, {terms} terms");
+        assert!(often != Often::BrokenSource || seeds.end - seeds.start < SEEDS_PER_SORT || stops > 0);
+    }
+    let is_played = |often: &Often| sorts.iter().any(|(played, _)| played == often);
+    assert!(wanted.is_some() || Often::ALL.iter().all(is_played), "only {sorts:?}");
+}
+
+#[test]
+fn w7_half_of_the_additions_of_a_rolling_restart_are_there_within_two_turns_of_a_lane() {
+    // The goal is that of half of all additions: what CCM and operations do differs from one restart to the next.
+    let apart_s = number("ROLLOUT_APART").unwrap_or(ROLLOUT_APART_S);
+    let mut all = Vec::new();
+    for seed in 0..number("ROLLOUT_SEEDS").unwrap_or(ROLLOUTS) {
+        let rollout = roll_out(seed, apart_s * 1_000_000).unwrap_or_else(|why| panic!("seed {seed}: {why}"));
+        let [median, most, last] = [50, 90, 100].map(|percent| percentile(&rollout.waits, percent));
+        println!("seed {seed}: p50 {median:.1} s, p90 {most:.1} s, longest {last:.1} s; {rollout}");
+        assert_eq!((rollout.missing, &rollout.wrong), (0, &None), "seed {seed}");
+        assert!(rollout.longest <= LONGEST_PIECE_S + ON_ITS_WAY_S, "seed {seed}: {rollout}");
+        // The time off after the last hold does not belong to the restart any more.
+        assert!(2 * rollout.held <= rollout.watched + rollout.longest, "seed {seed}: {rollout}");
+        all.extend(rollout.waits);
+    }
+    all.sort_unstable();
+    let (median, limit) = (percentile(&all, 50), 2.0 * TURN_US as f64 / 1e6);
+    println!("together: p50 {median:.1} s, at most {limit:.1} s; p90 {:.1} s", percentile(&all, 90));
+    assert!(median <= limit, "{median:.1} s");
 }

@@ -10,6 +10,7 @@
 mod world;
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use pool_core::directory::{self, Directory};
@@ -20,7 +21,7 @@ use pool_core::machine::{Machine, Now};
 use pool_core::object::{Kind, Object, ResourceVersion};
 use pool_core::outbox::Outbox;
 use pool_core::route::{Address, Delivery, Said, route};
-use pool_core::watch::Seen;
+use pool_core::watch::{Seen, Serves};
 use world::{BALANCERS, SERVICES};
 
 /// The most deliveries that one message carries, and the most ticks of one turn, as in the shell.
@@ -122,6 +123,7 @@ fn kind_of(address: Address) -> Address {
         | Address::Writer
         | Address::Leader
         | Address::Starts
+        | Address::Pauses
         | Address::Events
         | Address::Board
         | Address::ArmPort
@@ -136,7 +138,10 @@ fn count(said: &BTreeMap<Address, usize>, to: &Address) -> usize {
 }
 
 fn list(kind: Kind, provenance: Provenance, objects: Vec<Object>, version: u64) -> Vec<informer::In> {
-    let done = Seen::ListDone { resource_version: ResourceVersion(version.to_string().into()), term: None };
+    let done = Seen::ListDone {
+        resource_version: ResourceVersion(version.to_string().into()),
+        serves: Serves::default(),
+    };
     let middle = objects.into_iter().map(Seen::Object);
     let all = std::iter::once(Seen::ListBegan(provenance)).chain(middle).chain([done]);
     all.map(|seen| informer::In::Seen(kind, seen)).collect()
@@ -204,6 +209,9 @@ fn a2_a_turn_of_the_directory_works_out_each_pool_once_however_much_comes() {
     assert_eq!(count(&said, &pools), 2 * SERVICES, "each pool is assigned and told what was seen");
     bench.delivered();
     bench.turn("Directory, a term's reports", [directory::In::Reporting(Some(Epoch(1)))]);
+    let (term, wishes) = (Some(Epoch(1)), Arc::default());
+    bench.turn("Directory, what people wish", [directory::In::Wishes { term, wishes }]);
+    bench.delivered();
     let said = bench.turn("Directory, a new term", [directory::In::Confirmed(Epoch(1))]);
     assert_eq!(count(&said, &pools), SERVICES);
     bench.delivered();

@@ -160,7 +160,7 @@ pub(super) fn remedy(failure: &Failure) -> &'static str {
         }
         FailureKind::Undecodable(_) => "check resourceManagerEndpoint and proxies: the answer is not Azure's",
         FailureKind::Credential => {
-            "check the identity: token file, client id, tenant, and the way to the login endpoint"
+            "do what the failure says; where it says nothing, check the identity and the way to its login endpoint"
         }
         FailureKind::PermitExpired | FailureKind::GateClosed => {
             "none; nothing was sent and it is tried again"

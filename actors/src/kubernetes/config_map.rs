@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use jiff::Timestamp;
+use kube::Client;
 use pool_core::arm::Document;
 use pool_core::config_map::{
     ConfigMapAnswer, ConfigMapAsk, ConfigMapEdit, ConfigMapFacts, Text, Value as Written,
@@ -13,8 +14,14 @@ use pool_core::machine::Wall;
 use pool_core::object::{RequestFailure, ResourceVersion};
 use serde_json::{Map, Value, json};
 
-use super::exchange::{Answered, Exchange, Place};
+use super::exchange::{Answered, Exchange, Kind, Place};
+use crate::azure::Effects;
 use crate::clock::Clock;
+
+/// How often [`keep`] tries when others write at the same time.
+const ROUNDS: usize = 5;
+/// What a line begins with that says since when something is so.
+const SINCE: &str = "since:";
 
 /// A ConfigMap as the API server has sent it, or one that is to be created.
 struct ConfigMapDocument(Map<String, Value>);
@@ -56,15 +63,80 @@ impl Requests {
     }
 }
 
+/// A note that a command of a person leaves in our ConfigMap.
+#[derive(Clone, Debug)]
+pub struct Note {
+    /// What its key begins with; keys that begin so sort by age.
+    pub prefix: &'static str,
+    /// The rest of its key.
+    pub name: String,
+    /// What it says.
+    pub text: String,
+    /// How many notes of its kind stay, itself included: a ConfigMap that is full has no room for the notes of starts (A4).
+    pub most: usize,
+}
+
+impl Note {
+    /// Its key.
+    #[must_use]
+    pub fn key(&self) -> String {
+        format!("{}{}", self.prefix, self.name)
+    }
+
+    /// What puts it beside what is there.
+    fn edit(&self, there: &BTreeMap<Arc<str>, Text>) -> ConfigMapEdit {
+        let key: Arc<str> = Arc::from(self.key());
+        let of_its_kind = there.keys().rev().filter(|other| other.starts_with(self.prefix) && **other != key);
+        ConfigMapEdit {
+            remove: of_its_kind.skip(self.most.saturating_sub(1)).cloned().collect(),
+            set: BTreeMap::from([(key, Written::Text(Arc::from(self.text.as_str())))]),
+        }
+    }
+}
+
+/// Puts a note into a ConfigMap, for a command that a person has started; keys of other kinds stay as they are, and a
+/// ConfigMap that does not exist is created.
+///
+/// # Errors
+/// The API server refuses, does not answer, or others write it again and again.
+pub async fn keep(client: Client, place: Place, clock: Clock, note: &Note) -> Result<(), RequestFailure> {
+    let exchange = Exchange { client, effects: Effects::Carried, kind: Kind::ConfigMap, place };
+    let requests = Requests { exchange, clock };
+    for _ in 0..ROUNDS {
+        let write = match requests.carry_out(ConfigMapAsk::Get).await {
+            ConfigMapAnswer::Seen(seen) => {
+                let edit = note.edit(&seen.data);
+                ConfigMapAsk::Replace(seen, edit)
+            }
+            ConfigMapAnswer::Absent => ConfigMapAsk::Create(note.edit(&BTreeMap::new())),
+            ConfigMapAnswer::Conflict => continue,
+            ConfigMapAnswer::Failed(why) => return Err(why),
+        };
+        match requests.carry_out(write).await {
+            ConfigMapAnswer::Seen(_) => return Ok(()),
+            // It was deleted or written since it was read.
+            ConfigMapAnswer::Absent | ConfigMapAnswer::Conflict => {}
+            ConfigMapAnswer::Failed(why) => return Err(why),
+        }
+    }
+    Err(RequestFailure::Other(Arc::from("somebody else wrote it each time")))
+}
+
 /// What a state of a ConfigMap says; only what cannot be understood at all is refused.
-fn facts(value: Value, clock: Clock) -> Result<ConfigMapFacts, &'static str> {
+///
+/// # Errors
+/// It is no object, or has no version.
+pub fn facts(value: Value, clock: Clock) -> Result<ConfigMapFacts, &'static str> {
     let Value::Object(document) = value else { return Err("expected an object") };
     let version = document.get("metadata").and_then(|metadata| metadata["resourceVersion"].as_str());
     let version = version.filter(|version| !version.is_empty());
     let version = ResourceVersion(version.ok_or("metadata.resourceVersion: expected a text")?.into());
+    let wall = |text: &str| {
+        text.trim().parse::<Timestamp>().ok().map(|time| Wall::from_micros(time.as_microsecond()))
+    };
     let text = |text: &str| {
-        let time = text.parse::<Timestamp>().ok().map(|time| Wall::from_micros(time.as_microsecond()));
-        Text { text: Arc::from(text), time }
+        let since = || text.lines().find_map(|line| line.trim().strip_prefix(SINCE)).and_then(wall);
+        Text { text: Arc::from(text), time: wall(text).or_else(since) }
     };
     let data: BTreeMap<Arc<str>, Text> = document
         .get("data")
@@ -73,8 +145,10 @@ fn facts(value: Value, clock: Clock) -> Result<ConfigMapFacts, &'static str> {
         .flatten()
         .filter_map(|(key, value)| Some((Arc::from(key.as_str()), text(value.as_str()?))))
         .collect();
+    let binary = document.get("binaryData").and_then(Value::as_object).into_iter().flatten();
+    let binary = binary.map(|(key, _)| Arc::from(key.as_str())).collect();
     let read = Wall::from_micros(clock.wall().as_microsecond());
-    Ok(ConfigMapFacts { data, read, version, document: Document::new(ConfigMapDocument(document)) })
+    Ok(ConfigMapFacts { data, binary, read, version, document: Document::new(ConfigMapDocument(document)) })
 }
 
 impl ConfigMapDocument {
@@ -91,6 +165,11 @@ impl ConfigMapDocument {
     /// The document with the edit carried out, as the body of a request.
     fn edited(&self, edit: &ConfigMapEdit, clock: Clock) -> Vec<u8> {
         let mut whole = self.0.clone();
+        // A key is in one of the two.
+        if let Some(binary) = whole.get_mut("binaryData").and_then(Value::as_object_mut) {
+            binary
+                .retain(|key, _| !edit.remove.contains(key.as_str()) && !edit.set.contains_key(key.as_str()));
+        }
         let data = whole.entry("data").or_insert(Value::Null);
         if !data.is_object() {
             *data = Value::Object(Map::new());
@@ -103,6 +182,9 @@ impl ConfigMapDocument {
             let text = match value {
                 Written::Text(text) => text.to_string(),
                 Written::Time(at) => format!("{:.3}", clock.timestamp_of(*at)),
+                Written::Since { head, at, tail } => {
+                    format!("{head}\n{SINCE} {:.6}\n{tail}", clock.timestamp_of(*at))
+                }
             };
             data.insert(key.to_string(), text.into());
         }

@@ -18,6 +18,8 @@ use serde::Deserialize;
 use serde::de::IgnoredAny;
 use serde_json::value::RawValue;
 
+use super::words::said;
+
 /// The annotation that pauses a Service (D1).
 pub const PAUSE: &str = "azure-backend-pool-controller.io/pause";
 const SERVICE_NAME: &str = "kubernetes.io/service-name";
@@ -149,7 +151,7 @@ impl LooseMeta<'_> {
 /// The body is not a list, or has no resourceVersion.
 pub fn page(kind: Kind, body: &[u8], wall: jiff::Timestamp) -> Result<Page, Arc<str>> {
     let list: RawList<'_> =
-        serde_json::from_slice(body).map_err(|error| Arc::from(format!("unreadable list: {error}")))?;
+        serde_json::from_slice(body).map_err(|error| said(&format!("unreadable list: {error}")))?;
     if list.metadata.resource_version.is_empty() {
         return Err(Arc::from("unreadable list: metadata.resourceVersion is missing"));
     }
@@ -165,7 +167,7 @@ pub fn line(kind: Kind, line: &[u8], wall: jiff::Timestamp) -> Line {
     let raw: RawLine<'_> = match serde_json::from_slice(line) {
         Ok(raw) => raw,
         Err(error) => {
-            let error = Arc::from(format!("unreadable watch line: {error}"));
+            let error = said(&format!("unreadable watch line: {error}"));
             return Line::Undecodable { key: None, owner: Owner::Unknown, resource_version: None, error };
         }
     };
@@ -176,7 +178,7 @@ pub fn line(kind: Kind, line: &[u8], wall: jiff::Timestamp) -> Line {
         "BOOKMARK" => bookmark(object),
         "ERROR" => Line::Error(error_of(object)),
         other => {
-            let error = Arc::from(format!("unknown watch event type {other:?}"));
+            let error = said(&format!("unknown watch event type {other:?}"));
             Line::Undecodable { key: None, owner: Owner::Unknown, resource_version: None, error }
         }
     }
@@ -217,7 +219,7 @@ fn deleted(kind: Kind, object: &[u8]) -> Line {
             key: None,
             owner: Owner::Unknown,
             resource_version: None,
-            error: Arc::from(format!("unreadable metadata: {error}")),
+            error: said(&format!("unreadable metadata: {error}")),
         },
     }
 }
@@ -238,7 +240,7 @@ fn bookmark(object: &[u8]) -> Line {
             key: None,
             owner: Owner::Unknown,
             resource_version: None,
-            error: Arc::from(format!("unreadable bookmark: {error}")),
+            error: said(&format!("unreadable bookmark: {error}")),
         },
     }
 }
@@ -258,17 +260,17 @@ fn error_of(object: &[u8]) -> WatchFailure {
         message: String,
     }
     let status: Status = serde_json::from_slice(object).unwrap_or_default();
-    let said: Arc<str> = Arc::from(format!("{} {}: {}", status.code, status.reason, status.message));
+    let words = said(&format!("{} {}: {}", status.code, status.reason, status.message));
     if status.code == 410 || status.reason == "Expired" || status.reason == "Gone" {
         WatchFailure::Expired
     } else if status.code == 429 {
         WatchFailure::TooManyRequests(None)
     } else if status.code == 401 || status.code == 403 {
-        WatchFailure::Denied(said)
+        WatchFailure::Denied(words)
     } else if REFUSES_STREAMING.iter().any(|word| status.message.contains(word)) {
-        WatchFailure::StreamingRefused(said)
+        WatchFailure::StreamingRefused(words)
     } else {
-        WatchFailure::Other(said)
+        WatchFailure::Other(words)
     }
 }
 
@@ -323,7 +325,7 @@ fn service(object: &[u8]) -> Result<ServiceObject, Arc<str>> {
     let families = families.iter().map(|family| match &**family {
         "IPv4" => Ok(Family::V4),
         "IPv6" => Ok(Family::V6),
-        other => Err(Arc::<str>::from(format!("spec.ipFamilies: {other:?} is neither IPv4 nor IPv6"))),
+        other => Err(said(&format!("spec.ipFamilies: {other:?} is neither IPv4 nor IPv6"))),
     });
     let paused =
         meta.annotations.as_ref().and_then(|all| all.get(PAUSE)).is_some_and(|value| value == "true");
@@ -522,7 +524,7 @@ fn number_of(value: &impl Hash) -> u64 {
 
 #[expect(clippy::needless_pass_by_value, reason = "it is the shape that map_err calls")]
 fn unreadable(error: serde_json::Error) -> Arc<str> {
-    Arc::from(format!("unreadable object: {error}"))
+    said(&format!("unreadable object: {error}"))
 }
 
 #[cfg(test)]

@@ -14,7 +14,8 @@ use kube::client::Body;
 use pool_core::object::{ANSWER_WITHIN, RequestFailure};
 use serde_json::Value;
 
-use super::follow::{chain, escaped, status_text};
+use super::follow::escaped;
+use super::words::{chain, said, status_text_without};
 use crate::azure::Effects;
 
 /// How long the words of a refused watch are waited for; its status says enough.
@@ -193,16 +194,21 @@ pub(super) async fn exchange(
 
 /// What an answer means that is neither a success nor said by its status alone.
 pub(super) fn refusal(status: StatusCode, body: &[u8]) -> RequestFailure {
-    let said = Arc::from(status_text(status, body));
+    refusal_without(status, body, &[])
+}
+
+/// The same, without these secrets, which the answer may repeat.
+pub(super) fn refusal_without(status: StatusCode, body: &[u8], known: &[&str]) -> RequestFailure {
+    let said = Arc::from(status_text_without(status, body, known));
     match status {
         StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => RequestFailure::Denied(said),
         _ => RequestFailure::Other(said),
     }
 }
 
-/// A failure that no status tells of.
+/// A failure that no status tells of; its words may quote an answer.
 pub(super) fn other(why: &str) -> RequestFailure {
-    RequestFailure::Other(Arc::from(why))
+    RequestFailure::Other(said(why))
 }
 
 fn silence() -> RequestFailure {

@@ -16,6 +16,7 @@ use pool_core::watch::{Ask, In, Line, WatchFailure};
 use tokio_util::codec::{FramedRead, LinesCodec, LinesCodecError};
 use tokio_util::io::StreamReader;
 
+use super::words::{chain, status_text};
 use super::{WayBack, decode};
 use crate::clock::Clock;
 
@@ -245,36 +246,8 @@ pub(super) fn retry_after(headers: &HeaderMap) -> Option<Duration> {
     text.trim().parse().ok().map(Duration::from_secs)
 }
 
-/// An error answer in words: its status and the message of its Status object, or the start of its body.
-pub(super) fn status_text(status: StatusCode, body: &[u8]) -> String {
-    #[derive(serde::Deserialize)]
-    struct Said {
-        message: String,
-    }
-    let said = serde_json::from_slice::<Said>(body).map_or_else(
-        |_| String::from_utf8_lossy(body).trim().chars().take(200).collect(),
-        |said| said.message.chars().take(500).collect::<String>(),
-    );
-    format!("HTTP {}: {said}", status.as_u16())
-}
-
 fn other(error: &(dyn Error + 'static)) -> WatchFailure {
     WatchFailure::Other(Arc::from(chain(error)))
-}
-
-/// An error with all its sources, outermost first.
-pub(crate) fn chain(error: &(dyn Error + 'static)) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(inner) = source {
-        let said = inner.to_string();
-        if !text.contains(&said) {
-            text.push_str(": ");
-            text.push_str(&said);
-        }
-        source = inner.source();
-    }
-    text
 }
 
 #[cfg(test)]
@@ -300,12 +273,5 @@ mod tests {
         let watch = asked(Ask::Watch { from: ResourceVersion("12&x".into()) });
         assert!(watch.ends_with("&resourceVersion=12%26x"), "{watch}");
         assert!(watch.contains("timeoutSeconds=240"));
-    }
-
-    #[test]
-    fn an_error_answer_is_told_by_its_status_message_or_the_start_of_its_body() {
-        let status = StatusCode::FORBIDDEN;
-        assert_eq!(status_text(status, br#"{"kind":"Status","message":"no"}"#), "HTTP 403: no");
-        assert_eq!(status_text(status, b"too many\n"), "HTTP 403: too many");
     }
 }

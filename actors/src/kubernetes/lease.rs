@@ -26,7 +26,7 @@ use tokio_util::codec::{FramedRead, LinesCodec};
 use tokio_util::io::StreamReader;
 
 use super::exchange::{Answered, Exchange, Place, other};
-use super::follow::chain;
+use super::words::chain;
 use crate::clock::Clock;
 use document::LeaseDocument;
 pub(super) use log::{Asked, Told};

@@ -11,8 +11,8 @@ use pool_core::events::{COMPONENT, Event, Place, PostFailure, Severity};
 use pool_core::report::Subject;
 use serde_json::{Value, json};
 
-use super::exchange;
 use super::follow::escaped;
+use super::{exchange, words};
 use crate::clock::Clock;
 
 /// How long one request may take.
@@ -172,7 +172,7 @@ async fn send(
     let answer = match tokio::time::timeout(TIMEOUT, client.send(request)).await {
         Err(_) => return Err(Refused::ForNow(None)),
         Ok(Err(error)) => {
-            tracing::debug!(error = %super::follow::chain(&error), "no answer to an event");
+            tracing::debug!(error = %words::chain(&error), "no answer to an event");
             return Err(Refused::ForNow(None));
         }
         Ok(Ok(answer)) => answer,
@@ -186,7 +186,7 @@ async fn send(
     }
     let said = tokio::time::timeout(TIMEOUT, answer.into_body().collect_bytes()).await;
     let said = said.ok().and_then(Result::ok).unwrap_or_default();
-    Err(Refused::Status(status, super::follow::status_text(status, &said)))
+    Err(Refused::Status(status, words::status_text(status, &said)))
 }
 
 /// The name is client-go's: the object's, a dot and hexadecimal nanoseconds.

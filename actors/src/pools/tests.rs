@@ -38,7 +38,9 @@ fn assigned(owned: bool) -> Delivery {
         services: owned.then(|| (ServiceUid::new("uid"), share)).into_iter().collect(),
         level: Level { required, ..Level::default() },
         provenance: Provenance::Watch,
-        paused: false,
+        paused: [].into(),
+        would_hold: None,
+        overruled: None,
         held: None,
     };
     Delivery::Pool(pool(), PoolMessage::In(In::Assigned(Arc::new(assignment))))

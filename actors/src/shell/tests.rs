@@ -74,6 +74,7 @@ pub(crate) fn board_of_sinks(slow: Duration) -> (Arc<Switchboard>, mpsc::Unbound
         writer: all(),
         leader: all(),
         starts: all(),
+        pauses: all(),
         events: all(),
         board: all(),
         arm: all(),

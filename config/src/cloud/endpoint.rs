@@ -26,12 +26,14 @@ pub enum Login {
         /// The authority host, with a slash at its end.
         authority_host: Url,
         /// The token audience, byte for byte.
-        audience: &'static str,
+        audience: String,
     },
     /// To be asked from the ARM endpoint's metadata document at run time.
     Metadata {
         /// The document's address.
         document: Url,
+        /// The cloud's name as it is configured; it chooses among several in the document.
+        cloud: String,
         /// The authority host that wins over the document's.
         authority_host: Option<Url>,
     },
@@ -43,6 +45,16 @@ impl Login {
         match self {
             Self::Known { audience, .. } => Some(format!("{audience}/.default")),
             Self::Metadata { .. } => None,
+        }
+    }
+
+    /// The same with this authority host, which wins.
+    pub(crate) fn with_authority(self, host: Url) -> Self {
+        match self {
+            Self::Known { authority_host: _, audience } => Self::Known { authority_host: host, audience },
+            Self::Metadata { document, cloud, authority_host: _ } => {
+                Self::Metadata { document, cloud, authority_host: Some(host) }
+            }
         }
     }
 }
@@ -93,18 +105,21 @@ impl Cloud {
     }
 }
 
-/// Where tokens for that ARM endpoint come from: a known cloud's authority when it is that cloud's endpoint.
-pub(crate) fn login_of(arm: &Url) -> Login {
+/// Where tokens for that ARM endpoint come from: a known cloud's authority when it is that cloud's endpoint, else what
+/// the endpoint says of itself; `cloud` is the cloud's name as it is configured.
+pub(crate) fn login_of(arm: &Url, cloud: &str) -> Login {
     let known =
         [PUBLIC, CHINA, US_GOVERNMENT].into_iter().find(|(address, _, _)| well_known(address) == *arm);
     match known {
-        Some((_, authority, audience)) => Login::Known { authority_host: well_known(authority), audience },
+        Some((_, authority, audience)) => {
+            Login::Known { authority_host: well_known(authority), audience: audience.to_owned() }
+        }
         None => {
             let mut metadata = arm.clone();
             let path = format!("{}/metadata/endpoints", arm.path().trim_end_matches('/'));
             metadata.set_path(&path);
             metadata.set_query(Some("api-version=2019-05-01"));
-            Login::Metadata { document: metadata, authority_host: None }
+            Login::Metadata { document: metadata, cloud: cloud.to_owned(), authority_host: None }
         }
     }
 }
@@ -113,12 +128,16 @@ fn well_known(address: &str) -> Url {
     Url::parse(address).expect("the table's addresses are valid")
 }
 
-/// Reads an absolute http(s) address; plain http only to loopback (C3). Credentials in it are not repeated.
+/// Reads an absolute http(s) address; plain http only to loopback (C3). Credentials and query in it are not repeated:
+/// either may be a secret.
 pub(crate) fn parse_address(text: &str) -> Result<Url, Mismatch> {
     let expected = "an absolute https address";
     let refuse = |found: &str, remedy: &str| {
-        let shown =
-            if text.contains('@') { "an address that is not shown here".to_owned() } else { quoted(text) };
+        let shown = if text.contains(['@', '?', '#']) {
+            "an address that is not shown here".to_owned()
+        } else {
+            quoted(text)
+        };
         Mismatch {
             found: Some(format!("{shown}{found}")),
             expected: expected.to_owned(),

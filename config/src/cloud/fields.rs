@@ -106,10 +106,18 @@ impl<'a> Fields<'a> {
 
     /// Where `key` stands.
     pub(crate) fn place(&self, key: &str) -> Place {
-        self.matching(key).first().map_or_else(
-            || Place::File(self.file.to_owned()),
-            |entry| Place::Line(self.file.to_owned(), entry.value.line),
-        )
+        self.matching(key)
+            .first()
+            .map_or_else(|| Place::File(self.file.to_owned()), |entry| self.line(entry, entry.value.line))
+    }
+
+    fn line(&self, entry: &Entry, line: usize) -> Place {
+        Place::Line(entry.document.as_deref().unwrap_or(self.file).to_owned(), line)
+    }
+
+    /// The document that `key` comes from.
+    pub(crate) fn document(&self, key: &str) -> &'a str {
+        self.matching(key).first().and_then(|entry| entry.document.as_deref()).unwrap_or(self.file)
     }
 
     fn matching(&self, key: &str) -> Vec<&'a Entry> {
@@ -129,7 +137,7 @@ impl<'a> Fields<'a> {
                 let spelled: Vec<String> =
                     several.iter().map(|entry| format!("{} (line {})", entry.key, entry.line)).collect();
                 let problem = Problem {
-                    place: Place::Line(self.file.to_owned(), several[1].line),
+                    place: self.line(several[1], several[1].line),
                     field: self.path(key),
                     found: spelled.join(" and "),
                     expected: "the key once".to_owned(),

@@ -39,10 +39,16 @@ cloud_keys! {
     CloudFile {
         /// The cloud's name, `AzurePublicCloud` when absent.
         cloud: String = text("cloud"),
+        /// What counts of this file where the configuration stands in a Secret too, `merge` when absent.
+        cloud_config_type: String = text("cloudConfigType"),
         /// The ARM endpoint, when it is not the cloud's own.
         resource_manager_endpoint: String = text("resourceManagerEndpoint"),
         /// The tenant that credentials belong to.
         tenant_id: String = text("tenantId"),
+        /// The tenant of the load balancers, when it is another.
+        network_resource_tenant_id: String = text("networkResourceTenantID"),
+        /// Who gives tokens on Azure Stack: Entra ID, or AD FS.
+        identity_system: String = text("identitySystem"),
         /// The cluster's subscription.
         subscription_id: String = text("subscriptionId"),
         /// The subscription of load balancers, when it is another.

@@ -1,15 +1,19 @@
 //! Reads and checks the cloud configuration: problems for what cannot work, warnings for what probably is not meant.
 
+use std::collections::BTreeSet;
+
 use url::Url;
 
 use super::fields::Fields;
 use super::file::{CloudFile, RateLimitFile};
 use super::{
-    Cloud, CloudConfig, LOAD_BALANCER_RATE_LIMIT, LoadBalancerSku, MAX_RETRIES, MIN_READS_PER_SECOND,
-    NODE_IP, NODE_IP_CONFIGURATION, POD_IP, PoolMembers, RETRY_COUNT, balancers, endpoint,
+    Cloud, CloudConfig, CloudConfigType, LOAD_BALANCER_RATE_LIMIT, LoadBalancerSku, Login, MAX_RETRIES,
+    MIN_READS_PER_SECOND, NODE_IP, NODE_IP_CONFIGURATION, POD_IP, PoolMembers, RETRY_COUNT, balancers,
+    endpoint, environment,
 };
-use crate::document::{self, Entry};
+use crate::document::{self, Content, Entry};
 use crate::problem::{Mismatch, Problem, Warning};
+use crate::source::Source;
 
 /// Text that becomes one segment of an ARM path.
 pub(super) fn resource_name(fields: &mut Fields<'_>, key: &str) -> Option<String> {
@@ -36,13 +40,21 @@ fn check_segment(fields: &mut Fields<'_>, key: &str, name: Option<&str>) {
 pub(super) struct Reader<'a> {
     file_name: &'a str,
     entries: &'a [Entry],
+    environment: Option<&'a Source>,
+    secret_given: bool,
     problems: Vec<Problem>,
     warnings: Vec<Warning>,
 }
 
 impl<'a> Reader<'a> {
-    pub(super) fn new(file_name: &'a str, entries: &'a [Entry]) -> Self {
-        Self { file_name, entries, problems: Vec::new(), warnings: Vec::new() }
+    pub(super) fn new(file_name: &'a str, entries: &'a [Entry], environment: Option<&'a Source>) -> Self {
+        let (problems, warnings) = (Vec::new(), Vec::new());
+        Self { file_name, entries, environment, secret_given: false, problems, warnings }
+    }
+
+    /// Says that there is a Secret beside the file.
+    pub(super) fn with_secret(self) -> Self {
+        Self { secret_given: true, ..self }
     }
 
     fn fields(&mut self) -> Fields<'_> {
@@ -63,18 +75,22 @@ impl<'a> Reader<'a> {
             .map(<[Entry]>::to_vec)
             .map(|entries| self.rate_limit_file(Some(&entries)));
         let items = self.fields().list(balancers::KEY).map(<[document::Node]>::to_vec).unwrap_or_default();
-        let configurations = balancers::read(self.file_name, &items, &mut self.problems);
+        let document = self.fields().document(balancers::KEY).to_owned();
+        let configurations = balancers::read(&document, &items, &mut self.problems);
+        self.check_type(&file);
         self.check_names(&file);
         self.check_numbers(&file);
-        let (cloud, arm_endpoint) = self.endpoint(&file);
+        let (cloud, arm_endpoint, login) = self.endpoint(&file);
         let sku = self.sku(&file);
         let pool_members = self.pool_members(&file);
         let config = CloudConfig {
             tenant_id: self.required("tenantId", file.tenant_id.as_deref()),
             subscription_id: self.required("subscriptionId", file.subscription_id.as_deref()),
             resource_group: self.required("resourceGroup", file.resource_group.as_deref()).to_lowercase(),
+            from_secret: from_secret("", self.entries),
             file,
             arm_endpoint,
+            login,
             cloud,
             sku,
             pool_members,
@@ -118,6 +134,7 @@ impl<'a> Reader<'a> {
     fn check_names(&mut self, file: &CloudFile) {
         let names = [
             ("tenantId", &file.tenant_id),
+            ("networkResourceTenantID", &file.network_resource_tenant_id),
             ("subscriptionId", &file.subscription_id),
             ("networkResourceSubscriptionID", &file.network_resource_subscription_id),
             ("resourceGroup", &file.resource_group),
@@ -160,7 +177,45 @@ impl<'a> Reader<'a> {
         }
     }
 
-    fn endpoint(&mut self, file: &CloudFile) -> (Cloud, Url) {
+    /// What a Secret beside the file means to it.
+    fn check_type(&mut self, file: &CloudFile) {
+        let key = "cloudConfigType";
+        match file.cloud_config_type.as_deref().map(CloudConfigType::named) {
+            None | Some(Some(CloudConfigType::File | CloudConfigType::Merge)) => {}
+            Some(Some(CloudConfigType::Secret)) if self.secret_given => {}
+            Some(Some(CloudConfigType::Secret)) => {
+                let message =
+                    "the Secret is not read; pass --cloud-config-secret if this file is not the whole";
+                self.warn(key, message.to_owned());
+            }
+            Some(None) => {
+                let mismatch = Mismatch::new("file, secret or merge", "write merge, or remove the key");
+                self.fields().refuse(key, mismatch);
+            }
+        }
+    }
+
+    /// The cloud, its ARM endpoint, and where tokens for that come from.
+    fn endpoint(&mut self, file: &CloudFile) -> (Cloud, Url, Login) {
+        let name = file.cloud.as_deref().unwrap_or_default();
+        let stack = Cloud::named(name) == Some(Cloud::Stack);
+        let environment = self.environment.filter(|_| stack);
+        let environment = environment.and_then(|source| environment::read(source, &mut self.problems));
+        let (arm, authority_host) = environment.map_or((None, None), |it| (it.arm, it.authority_host));
+        if let (Some((arm, audience)), Some(authority_host)) = (arm, &authority_host) {
+            let login = Login::Known { authority_host: authority_host.clone(), audience };
+            return (Cloud::Stack, arm, login);
+        }
+        let (cloud, arm) = self.written_endpoint(file);
+        let login = endpoint::login_of(&arm, name);
+        let login = match authority_host {
+            Some(host) => login.with_authority(host),
+            None => login,
+        };
+        (cloud, arm, login)
+    }
+
+    fn written_endpoint(&mut self, file: &CloudFile) -> (Cloud, Url) {
         let name = file.cloud.as_deref().unwrap_or_default();
         let cloud = Cloud::named(name).unwrap_or_else(|| {
             let message =
@@ -259,4 +314,19 @@ impl<'a> Reader<'a> {
             self.warn("vnetName", message.to_owned());
         }
     }
+}
+
+/// The paths of the keys that a Secret has set, in lower case.
+fn from_secret(prefix: &str, entries: &[Entry]) -> BTreeSet<String> {
+    let mut paths = BTreeSet::new();
+    for entry in entries {
+        let path = format!("{prefix}{}", entry.key.to_ascii_lowercase());
+        if let Content::Map(below) = &entry.value.content {
+            paths.extend(from_secret(&format!("{path}."), below));
+        }
+        if entry.document.is_some() {
+            paths.insert(path);
+        }
+    }
+    paths
 }

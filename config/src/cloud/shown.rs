@@ -28,21 +28,30 @@ impl CloudConfig {
         let resolved = self.resolved();
         let mut values = Vec::new();
         for (key, written) in self.file.shown() {
-            let origin = if written.is_some() { Origin::File } else { Origin::Default };
+            let origin = self.origin(key, written.is_some());
             let in_force = resolved.iter().find(|(name, _)| *name == key).map(|(_, value)| value.clone());
             values.push(EffectiveValue::new(key, in_force.or(written).unwrap_or(Value::Absent), origin));
         }
         let names = self.configurations.iter().map(|entry| entry.name.clone()).collect::<Vec<_>>();
-        let origin = if names.is_empty() { Origin::Default } else { Origin::File };
+        let origin = self.origin(balancers::KEY, !names.is_empty());
         values.push(EffectiveValue::new(balancers::KEY, Value::List(names), origin));
         let nested = self.load_balancer_rate_limit.iter().flat_map(RateLimitFile::shown);
         let nested = nested.map(|(key, value)| (format!("{LOAD_BALANCER_RATE_LIMIT}.{key}"), value));
         let general = self.rate_limit.shown().into_iter().map(|(key, value)| (key.to_owned(), value));
         for (path, written) in general.chain(nested) {
-            let origin = if written.is_some() { Origin::File } else { Origin::Default };
+            let origin = self.origin(&path, written.is_some());
             values.push(EffectiveValue::new(path, written.unwrap_or(Value::Absent), origin));
         }
         values
+    }
+
+    /// Where the value of a key came from.
+    pub(crate) fn origin(&self, path: &str, is_written: bool) -> Origin {
+        match is_written {
+            false => Origin::Default,
+            true if self.from_secret.contains(&path.to_ascii_lowercase()) => Origin::Secret,
+            true => Origin::File,
+        }
     }
 
     /// The values in force of the keys that have a default or are normalised.

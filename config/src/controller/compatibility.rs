@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use super::setting::Setting;
+use super::setting::{GuardsMode, Setting};
 use super::{Compatibility, ControllerConfig};
 use crate::value::{EffectiveValue, Origin};
 
@@ -34,6 +34,7 @@ pub(crate) fn imitate(
     profile.set("batching.retryInterval", &mut batching.retry_interval, tick);
     profile.set("members.removalDelay", &mut settings.members.removal_delay, Duration::ZERO);
     profile.set("resync.afterFailure", &mut settings.resync.after_failure, Duration::ZERO);
+    profile.set("guards.mode", &mut settings.guards.mode, GuardsMode::Off);
     profile.set("guards.emptyConfirm", &mut settings.guards.empty_confirm, Duration::ZERO);
     profile.set("writer.etagRounds", &mut settings.writer.etag_rounds, 1);
     profile.set("client.retryThrottled", &mut settings.client.retry_throttled, true);
@@ -55,8 +56,9 @@ impl Profile<'_> {
                 entry.origin = Origin::Compatibility;
                 *setting = value;
             }
-            Origin::File | Origin::Environment(_) | Origin::Compatibility if *setting == value => {}
-            Origin::File | Origin::Environment(_) | Origin::Compatibility => {
+            Origin::File | Origin::Secret | Origin::Environment(_) | Origin::Compatibility
+                if *setting == value => {}
+            Origin::File | Origin::Secret | Origin::Environment(_) | Origin::Compatibility => {
                 self.departures.push(Departure { path, expected: value.show().yaml() });
             }
         }

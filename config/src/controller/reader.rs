@@ -1,5 +1,5 @@
 //! Reads one controller.yaml and its environment overrides against the key table. A key's value is, in this order, the
-//! environment variable's, the file's (null counts as absent), the default.
+//! environment variable's, the file's (a key without a value is refused), the default.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -128,7 +128,13 @@ impl<'a> Reader<'a> {
     }
 
     fn written<T: Setting>(&mut self, key: &Key, rule: &T::Rule) -> Option<(T, Origin)> {
-        let node = self.leaves.remove(key.path).filter(|node| !node.is_null())?;
+        let node = self.leaves.remove(key.path)?;
+        if node.is_null() {
+            // Whoever has written the key meant something: a template that rendered nothing must not mean the default.
+            let mismatch = Mismatch::new("a value", "write one, or remove the key to have its default");
+            self.refuse(self.line(node.line), key.path, node.describe(), mismatch);
+            return None;
+        }
         match T::read(&node, rule) {
             Ok(value) => Some((value, Origin::File)),
             Err(mismatch) => {

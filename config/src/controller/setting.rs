@@ -83,6 +83,46 @@ impl Setting for u32 {
     }
 }
 
+/// A part of a whole, from nothing to all of it, to a millionth.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Fraction(u32);
+
+impl Fraction {
+    /// In millionths of the whole, 0 to 1000000.
+    pub fn millionths(self) -> u32 {
+        self.0
+    }
+
+    fn parse(text: &str) -> Option<Self> {
+        let (whole, part) = text.split_once('.').unwrap_or((text, "0"));
+        let digits = |text: &str| !text.is_empty() && text.chars().all(|c| c.is_ascii_digit());
+        if !digits(whole) || !digits(part) || part.len() > 6 || whole.len() > 3 {
+            return None;
+        }
+        let millionths: u32 = format!("{whole}{part:0<6}").parse().ok()?;
+        (millionths <= 1_000_000).then_some(Self(millionths))
+    }
+}
+
+impl Setting for Fraction {
+    type Rule = AnyValue;
+
+    fn read(node: &Node, rule: &Self::Rule) -> Result<Self, Mismatch> {
+        node.plain_text().and_then(Self::parse).ok_or_else(|| {
+            let remedy = "write it like 0.5, with at most 6 digits after the point and without quotes";
+            Mismatch::new(Self::expected(rule), remedy)
+        })
+    }
+
+    fn expected(_rule: &Self::Rule) -> String {
+        "a number from 0 to 1".to_owned()
+    }
+
+    fn show(&self) -> Value {
+        Value::Decimal(f64::from(self.0) / 1e6)
+    }
+}
+
 impl Setting for bool {
     type Rule = AnyValue;
 
@@ -300,6 +340,30 @@ choice! {
 }
 
 choice! {
+    /// G5: what becomes of a removal that a guard objects to.
+    GuardsMode {
+        /// It is held back.
+        Enforce = "enforce",
+        /// It goes, and that it would be held back is shown, counted and told.
+        Observe = "observe",
+        /// It is not judged.
+        Off = "off",
+    }
+}
+
+choice! {
+    /// G6: how much the service may do.
+    Mode {
+        /// Nothing but look, and hold our own Lease.
+        Observe = "observe",
+        /// Everything but removing members.
+        AddOnly = "add-only",
+        /// Everything.
+        Enforce = "enforce",
+    }
+}
+
+choice! {
     /// C3: how to sign in at ARM.
     IdentityMode {
         /// As the cloud configuration and the environment say, in upstream's order.
@@ -308,6 +372,12 @@ choice! {
         Anonymous = "anonymous",
         /// With the projected service account token, whatever the cloud configuration says.
         WorkloadIdentity = "workloadIdentity",
+        /// As the machine's managed identity, whatever the cloud configuration says.
+        ManagedIdentity = "managedIdentity",
+        /// As an application with its secret, whatever the cloud configuration says.
+        ClientSecret = "clientSecret",
+        /// As an application with its certificate, whatever the cloud configuration says.
+        ClientCertificate = "clientCertificate",
     }
 }
 

@@ -5,8 +5,8 @@ use std::path::Path;
 use std::time::Duration;
 
 use config::{
-    Compatibility, Config, ControllerConfig, DefaultValue, KEYS, LogFormat, MembersAdd, Report, Source,
-    environment_name, reference,
+    Compatibility, Config, ControllerConfig, DefaultValue, GuardsMode, KEYS, LogFormat, MembersAdd, Report,
+    Source, environment_name, reference,
 };
 
 use crate::load::{CLOUD, env};
@@ -53,8 +53,24 @@ fn c1_every_key_has_a_default() {
 
 #[test]
 fn c1_a_file_without_settings_gives_the_defaults() {
-    for text in ["# nothing\n", "---\n", "services:\n", "batching:\n  quietPeriod:\n", "{}"] {
+    for text in ["# nothing\n", "---\n", "services:\n", "{}"] {
         assert_eq!(valid(text), valid(""), "{text:?}");
+    }
+}
+
+#[test]
+fn c1_a_key_without_a_value_is_refused_and_does_not_mean_its_default() {
+    for key in KEYS {
+        for nothing in ["", "~", "null"] {
+            let written = match key.path.split_once('.') {
+                Some((section, name)) => format!("{section}:\n  {name}: {nothing}\n"),
+                None => format!("{}: {nothing}\n", key.path),
+            };
+            let problems = refused(&written, &[]);
+            assert_eq!(problems.len(), 1, "{written}{problems:?}");
+            assert!(problems[0].contains(key.path) && problems[0].contains("found nothing"), "{problems:?}");
+            assert!(problems[0].contains("or remove the key to have its default"), "{problems:?}");
+        }
     }
 }
 
@@ -103,6 +119,29 @@ fn c1_environment_names_follow_the_path() {
     }
     let names: std::collections::BTreeSet<String> = KEYS.iter().map(config::Key::environment).collect();
     assert_eq!(names.len(), KEYS.len(), "no two keys share a variable");
+}
+
+#[test]
+fn c1_every_key_is_overridden_by_its_own_variable_and_a_wrong_one_names_variable_and_key() {
+    for key in KEYS {
+        let default = match key.default {
+            config::DefaultValue::Fixed(text) => text,
+            config::DefaultValue::UpdateInterval => "30s",
+        };
+        let name = key.environment();
+        let cloud = Source::new("azure.json", CLOUD);
+        let none = Source::none("controller.yaml");
+        let loaded = Config::load(cloud, none, &env(&[(&name, default)])).expect("defaults are valid");
+        let shown = loaded.config.effective_controller().iter().find(|entry| entry.path == key.path);
+        let origin = &shown.expect("every key is shown").origin;
+        assert_eq!(*origin, config::Origin::Environment(name.clone()), "{name}");
+        let told = refused("", &[(&name, "?!")]);
+        assert_eq!(told.len(), 1, "{told:?}");
+        assert!(
+            told[0].starts_with(&format!("environment variable {name}: {}: found ", key.path)),
+            "{told:?}"
+        );
+    }
 }
 
 #[test]
@@ -347,6 +386,35 @@ fn w8_our_own_lease_is_not_the_shared_one() {
 }
 
 #[test]
+fn g5_the_guards_are_configured_by_a_mode_and_a_fraction() {
+    let guards = |text: &str| valid(text).guards;
+    assert_eq!(
+        (guards("").mode, guards("").max_removal_fraction.millionths()),
+        (GuardsMode::Enforce, 500_000)
+    );
+    let read = |text: &str| {
+        guards(&format!("guards: {{maxRemovalFraction: {text}}}\n")).max_removal_fraction.millionths()
+    };
+    assert_eq!(
+        (read("0"), read("0.25"), read("1"), read("1.0"), read("0.333333")),
+        (0, 250_000, 1_000_000, 1_000_000, 333_333)
+    );
+    for wrong in ["1.1", "-0.5", "50%", "0.1234567", ".5", "1e-1", "\"0.5\""] {
+        let found = refused(&format!("guards: {{maxRemovalFraction: {wrong}}}\n"), &[]);
+        assert!(found.len() == 1 && found[0].contains("a number from 0 to 1"), "{found:?}");
+    }
+    assert_eq!(guards("guards: {mode: observe}\n").mode, GuardsMode::Observe);
+    let loaded = |text: &str| {
+        let cloud = Source::new("azure.json", CLOUD.to_owned());
+        Config::load(cloud, Source::new("controller.yaml", text), &env(&[])).expect("valid")
+    };
+    let mode = |text: &str| loaded(text).config.controller.guards.mode;
+    let upstream = "compatibility: upstream\n";
+    let kept = format!("{upstream}guards: {{mode: enforce}}\n");
+    assert_eq!((mode(upstream), mode(&kept)), (GuardsMode::Off, GuardsMode::Enforce));
+}
+
+#[test]
 fn c2_compatibility_upstream_gives_s0s_times_and_switches() {
     let cloud = format!("{CLOUD}loadBalancerBackendPoolUpdateIntervalInSeconds: 45\n");
     let of = |cloud: &str, text: &str| {
@@ -360,7 +428,7 @@ fn c2_compatibility_upstream_gives_s0s_times_and_switches() {
     assert_eq!(batching.retry_interval, tick);
     assert_eq!(config.members.removal_delay, Duration::ZERO);
     assert_eq!(config.resync.after_failure, Duration::ZERO);
-    assert_eq!(config.guards.empty_confirm, Duration::ZERO);
+    assert_eq!((config.guards.empty_confirm, config.guards.mode), (Duration::ZERO, GuardsMode::Off));
     assert_eq!(config.writer.etag_rounds, 1);
     assert!(config.client.retry_throttled);
     assert_eq!(loaded.warnings, []);

@@ -143,8 +143,8 @@ fn c3_user_assigned_identities_are_client_ids_or_resource_ids() {
 
 #[test]
 fn c3_missing_credentials_are_problems_with_remedies() {
-    let remedy = "set useFederatedWorkloadIdentityExtension, aadClientId and aadFederatedTokenFile in the cloud \
-                  configuration; this version uses workload identity alone";
+    let remedy = "set useFederatedWorkloadIdentityExtension, useManagedIdentityExtension, or aadClientId with \
+                  aadClientSecret or aadClientCertPath";
     assert_eq!(
         refused(&without_identity(""), "", &[]),
         [format!(
@@ -171,6 +171,74 @@ fn c3_missing_credentials_are_problems_with_remedies() {
 }
 
 #[test]
+fn c3_an_identity_that_is_asked_for_is_taken_whatever_else_is_configured() {
+    let all = "useFederatedWorkloadIdentityExtension: true\naadFederatedTokenFile: /token\nuseManagedIdentityExtension: true\n\
+               aadClientId: c-1\naadClientSecret: s\naadClientCertPath: /cert\n";
+    for kind in ["workloadIdentity", "managedIdentity", "clientSecret", "clientCertificate"] {
+        let loaded = load(&without_identity(all), &format!("identity: {kind}\n"), &[]).expect("valid");
+        assert_eq!(loaded.config.identity.name(), kind);
+    }
+    assert_eq!(
+        refused(CLOUD, "identity: clientSecret\n", &[("AZURE_CLIENT_ID", "c")]),
+        [
+            "azure.json: aadClientSecret: found nothing, expected the application's secret; set AZURE_CLIENT_SECRET or \
+             aadClientSecret, or write another identity"
+        ]
+    );
+    assert_eq!(
+        refused(CLOUD, "identity: clientCertificate\n", &[("AZURE_CLIENT_ID", "c")]),
+        ["azure.json: aadClientCertPath: found nothing, expected the path of certificate and key; set \
+             aadClientCertPath to a PKCS#12 or PEM file, or write another identity"]
+    );
+}
+
+#[test]
+fn c3_load_balancers_in_another_tenant_are_signed_in_for_with_the_application_there() {
+    for credential in ["aadClientSecret: s", "aadClientCertPath: /c.pem"] {
+        let lines = format!("aadClientId: c\n{credential}\nnetworkResourceTenantID: t-2\n");
+        let loaded = load(&without_identity(&lines), "", &[]).expect("valid");
+        match &loaded.config.identity {
+            Identity::ClientSecret { tenant_id, .. } | Identity::ClientCertificate { tenant_id, .. } => {
+                assert_eq!(tenant_id, "t-2", "{credential}");
+            }
+            other @ (Identity::Anonymous | Identity::WorkloadIdentity { .. } | Identity::Managed(_)) => {
+                panic!("{other:?}")
+            }
+        }
+        let shown: Vec<_> =
+            loaded.config.effective_identity().iter().filter(|entry| entry.path == "tenantId").collect();
+        assert_eq!(shown.len(), 1, "{credential}");
+        assert_eq!(shown[0].value, config::Value::Text("t-2".to_owned()));
+    }
+    assert_eq!(
+        refused(&format!("{CLOUD}networkResourceTenantID: t-2\n"), "", &[]),
+        [
+            "azure.json: networkResourceTenantID: found \"t-2\" with the identity managedIdentity, expected the tenant \
+             of the identity, for only a client secret or certificate works in another; sign in with aadClientId and \
+             aadClientSecret or aadClientCertPath, or remove the key"
+        ]
+    );
+    let federated = without_identity("aadClientId: c\nnetworkResourceTenantID: t-2\n");
+    let told = refused(&federated, "", &[("AZURE_FEDERATED_TOKEN_FILE", "/token")]);
+    assert!(told[0].contains("\"t-2\" with the identity workloadIdentity, expected the tenant"), "{told:?}");
+    assert!(load(&format!("{CLOUD}networkResourceTenantID: T-1\n"), "", &[]).is_ok(), "it is the same");
+}
+
+#[test]
+fn c3_ad_fs_is_refused_where_it_would_be_asked_for_tokens() {
+    let lines = "identitySystem: ADFS\naadClientId: c\naadClientSecret: s\n";
+    assert_eq!(
+        refused(&without_identity(lines), "", &[]),
+        [
+            "azure.json: identitySystem: found \"ADFS\", expected azure_ad; use a managed identity, or an Azure Stack \
+             that is connected to Entra ID"
+        ]
+    );
+    assert!(load(&format!("{CLOUD}identitySystem: adfs\n"), "", &[]).is_ok());
+    assert!(load(&without_identity(&lines.replace("ADFS", "azure_ad")), "", &[]).is_ok());
+}
+
+#[test]
 fn c3_a_tenant_from_the_environment_is_one_segment_of_an_address() {
     let variables = [("AZURE_CLIENT_SECRET", "s"), ("AZURE_CLIENT_ID", "c"), ("AZURE_TENANT_ID", "a/b")];
     assert_eq!(
@@ -180,6 +248,48 @@ fn c3_a_tenant_from_the_environment_is_one_segment_of_an_address() {
           write the bare id, not an address"
         ]
     );
+}
+
+#[test]
+fn c3_a_tenant_that_cannot_stand_in_an_address_is_refused_where_it_was_written() {
+    let lines = without_identity("aadClientId: c\naadClientSecret: s\n");
+    let told = "found \"t_1\", expected a tenant's id or domain; write the bare id, not an address";
+    assert_eq!(refused(&lines.replace("t-1", "t_1"), "", &[]), [format!("azure.json: tenantId: {told}")]);
+    assert_eq!(
+        refused(&format!("{lines}networkResourceTenantID: t_1\n"), "", &[]),
+        [format!("azure.json: networkResourceTenantID: {told}")]
+    );
+    assert_eq!(
+        refused(&lines, "", &[("AZURE_TENANT_ID", "t_1")]),
+        [format!("environment variable AZURE_TENANT_ID: AZURE_TENANT_ID: {told}")]
+    );
+}
+
+#[test]
+fn c3_no_token_goes_by_plain_http() {
+    let secret = without_identity("aadClientId: c\naadClientSecret: s\n");
+    let local = "resourceManagerEndpoint: \"http://127.0.0.1:4\"\n";
+    for cloud in [CLOUD, &secret] {
+        let told = refused(&format!("{cloud}{local}"), "", &[]);
+        assert_eq!(told.len(), 1, "{told:?}");
+        assert!(
+            told[0].starts_with(
+                "azure.json: resourceManagerEndpoint: found \"http://127.0.0.1:4/\", expected https, because"
+            ) && told[0].ends_with(
+                "; use https, or, for a simulation, write identity: anonymous into controller.yaml"
+            ),
+            "{told:?}"
+        );
+    }
+    let authority = [("AZURE_AUTHORITY_HOST", "http://localhost:1")];
+    assert_eq!(
+        refused(&secret, "", &authority),
+        [
+            "azure.json: AZURE_AUTHORITY_HOST: found \"http://localhost:1/\", expected an absolute https address; use \
+             https"
+        ]
+    );
+    assert!(load(CLOUD, "", &authority).is_ok(), "a managed identity does not ask it");
 }
 
 #[test]
@@ -312,6 +422,9 @@ fn c1_problems_never_repeat_a_secret() {
         format!("aadClientSecret: {MARKER}\naadclientsecret: {MARKER}\n"),
         format!("resourceManagerEndpoint: https://user:{MARKER}@a.example\n"),
         format!("resourceManagerEndpoint: \"user:{MARKER}@\"\n"),
+        format!("resourceManagerEndpoint: \"https://a.example/?sig={MARKER}\"\n"),
+        format!("resourceManagerEndpoint: \"a.example?sv=1&sig={MARKER}\"\n"),
+        format!("resourceManagerEndpoint: \"https://a.example/#{MARKER}\"\n"),
         format!("resourceManagerEndpoint: \"https://user:{MARKER}@a.example:99999\"\n"),
         "aadClientSecret: 1e10\n".replace("1e10", "8675309.5"),
     ];

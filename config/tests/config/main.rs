@@ -4,3 +4,4 @@ mod cloud;
 mod controller;
 mod load;
 mod robustness;
+mod secret;

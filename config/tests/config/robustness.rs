@@ -1,6 +1,6 @@
 //! Whatever the bytes are, there is a configuration or there are problems; never a panic, never endless work.
 
-use config::{CloudConfig, Config, Source};
+use config::{CloudConfig, CloudSource, Config, Source};
 use proptest::prelude::*;
 
 use crate::load::{CLOUD, env};
@@ -95,6 +95,18 @@ proptest! {
     fn c1_any_document_gives_a_configuration_or_problems(text in documents()) {
         both(text.as_bytes());
         both(format!("{CLOUD}{text}").as_bytes());
+    }
+
+    #[test]
+    fn c1_any_secret_over_any_file_gives_a_configuration_or_problems(file in documents(), secret in documents()) {
+        for (file, secret) in [(file.clone(), secret.clone()), (format!("{CLOUD}{file}"), secret.clone()), (file, format!("{CLOUD}{secret}"))] {
+            let source = CloudSource::from(Source::new("f", file)).with_secret(Source::new("s", secret.clone()));
+            let source = source.with_environment(Source::new("e", secret));
+            match Config::load(source, Source::none("controller.yaml"), &env(&[])) {
+                Ok(loaded) => prop_assert!(!loaded.config.effective().is_empty()),
+                Err(report) => prop_assert!(!report.problems().is_empty()),
+            }
+        }
     }
 
     #[test]

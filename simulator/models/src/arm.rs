@@ -6,9 +6,11 @@
 //! answer takes; waiting and HTTP are left to the caller. All time is a number of microseconds and must not go
 //! backwards; all randomness comes from [`Settings::seed`].
 //!
-//! Left out: deleting load balancers over HTTP (use [`ArmModel::remove_load_balancer`]), every other resource type,
+//! Left out: deleting load balancers over HTTP (use [`ArmModel::remove_load_balancer`]), making permissions and locks over
+//! HTTP (they are [`Settings`]), every other resource type,
 //! dates in headers (the HTTP wrapper owns the wall clock).
 
+mod access;
 mod answer;
 mod balancer;
 mod build;
@@ -42,6 +44,7 @@ use random::Random;
 use store::LoadBalancer;
 use throttle::{Throttle, Verb};
 
+pub use access::{Lock, Permission};
 pub use build::{PoolSpec, SyncMode, VirtualNetwork};
 pub use inspect::Member;
 pub use journal::{Counters, Kind, LogEntry};
@@ -278,9 +281,12 @@ impl ArmModel {
             let message = format!("Resource group '{name}' could not be found.");
             return Err(Answer::gateway(404, "ResourceGroupNotFound", &message));
         }
+        self.authorize(call)?;
         let admitted = self.throttle.admit(verb, call.now, &self.settings.subscription);
-        if admitted.is_err() {
+        if let Err(refusal) = &admitted {
             self.journal.counters.throttled += 1;
+            let by_provider = refusal.code.as_deref() == Some(throttle::BY_PROVIDER);
+            self.journal.counters.throttled_by_provider += u64::from(by_provider);
         }
         admitted
     }
@@ -292,7 +298,11 @@ impl ArmModel {
             Some(Before::Refuse) => return Fate::Refused,
             Some(Before::Answer(fault)) => Answer::fault(&fault),
             None => {
+                let doomed = self.journal.counters.doomed;
                 let answer = self.provide(call, strike.bad_end);
+                if let Some(ender) = strike.ender.filter(|_| self.journal.counters.doomed > doomed) {
+                    self.faults.took_effect(ender);
+                }
                 match strike.after {
                     Some(After::Lose) => return Fate::Lost,
                     Some(After::Answer(fault)) => Answer::fault(&fault),
@@ -315,6 +325,8 @@ impl ArmModel {
             (Method::Get, Route::LoadBalancer { name }) => self.read_load_balancer(name),
             (Method::Get, Route::Pools { load_balancer }) => self.list_pools(call, load_balancer),
             (Method::Get, Route::Pool { load_balancer, pool }) => self.read_pool(load_balancer, pool),
+            (Method::Get, Route::Permissions) => self.list_permissions(),
+            (Method::Get, Route::Locks { scope }) => self.list_locks(call, scope),
             (Method::Get, Route::Operation { id }) => self.poll(call, *id),
             (Method::Get, Route::OperationResult { id }) => self.operation_result(call, *id),
             (Method::Put, Route::LoadBalancer { name }) => self.put_load_balancer(call, name, bad_end),
@@ -343,6 +355,8 @@ impl ArmModel {
                 | Route::LoadBalancer { .. }
                 | Route::Pools { .. }
                 | Route::Pool { .. }
+                | Route::Permissions
+                | Route::Locks { .. }
                 | Route::Operation { .. }
                 | Route::OperationResult { .. },
             ) => Answer::gateway(
@@ -374,7 +388,10 @@ impl ArmModel {
         };
         self.journal.record(entry);
         match fate {
-            Fate::Answered(answer) => Reply::Answer(self.finish(call, answer, latency_us)),
+            Fate::Answered(answer) => {
+                self.journal.counters.answered += u64::from(!call.is_foreign());
+                Reply::Answer(self.finish(call, answer, latency_us))
+            }
             Fate::Lost => {
                 self.journal.counters.dropped += 1;
                 Reply::Lost { latency_us }

@@ -30,7 +30,7 @@ mod validate;
 mod watch;
 mod writes;
 
-pub use faults::StreamingLists;
+pub use faults::{Met, StreamingLists};
 pub use object::rfc3339;
 pub use request::{Reply, Request, WatchId};
 pub use resource::Resource;
@@ -113,6 +113,7 @@ pub struct KubeModel {
     next_watch: u64,
     numbers: Numbers,
     faults: Faults,
+    met: Met,
     /// Namespaces that scenarios write into without creating them.
     implied_namespaces: BTreeSet<String>,
     revision: u64,
@@ -127,6 +128,7 @@ impl KubeModel {
             next_watch: 1,
             numbers: Numbers::new(settings.seed),
             faults: Faults::default(),
+            met: Met::default(),
             implied_namespaces: BTreeSet::new(),
             revision: 0,
             settings,
@@ -142,11 +144,13 @@ impl KubeModel {
     /// Answers one request at `now_us`, microseconds on the caller's clock.
     pub fn handle(&mut self, request: &Request, now_us: u64) -> Reply {
         if self.faults.down {
+            self.met.refused += 1;
             return Reply::Refused;
         }
         let mut reply = self.dispatch(request, now_us);
         if let Reply::Answer { after_us, .. } = &mut reply {
             *after_us = after_us.saturating_add(self.faults.slow_us);
+            self.met.slowed += u64::from(self.faults.slow_us > 0);
         }
         reply
     }
@@ -202,6 +206,7 @@ impl KubeModel {
     fn throttled(&mut self) -> Option<Reply> {
         let Throttle { left, retry_after_s } = self.faults.throttle.as_mut()?;
         *left = left.saturating_sub(1);
+        self.met.throttled += 1;
         let retry_after = retry_after_s.to_string();
         if *left == 0 {
             self.faults.throttle = None;

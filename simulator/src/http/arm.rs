@@ -6,8 +6,12 @@ use simulator_models::arm::{Method, Reply, Request, Response};
 
 use super::{cut, headers, path_and_query};
 use crate::azure::Azure;
+use crate::clock::Clock;
 use crate::owner::Owner;
 use crate::wire::Verdict;
+
+/// A header with this before a number of seconds is sent as the date that lies so far ahead.
+const FROM_NOW: &str = "date+";
 
 /// Answers one request after the time that the model says, or later when the answer is held back.
 pub(super) async fn answer(
@@ -21,8 +25,8 @@ pub(super) async fn answer(
         headers: headers(&request),
         body: body.to_vec(),
     };
-    let Verdict { reply, arrived_us, held } =
-        azure.ask(move |azure, now_us| azure.receive(asked, now_us)).await;
+    let (Verdict { reply, arrived_us, held }, ahead_s) =
+        azure.ask(move |azure, now_us| (azure.receive(asked, now_us), azure.ahead_s)).await;
     let wait = async |latency_us: u64| {
         if latency_us > 0 {
             tokio::time::sleep_until(azure.clock().instant(arrived_us.saturating_add(latency_us))).await;
@@ -34,7 +38,7 @@ pub(super) async fn answer(
     match reply {
         Reply::Answer(response) => {
             wait(response.latency_us).await;
-            written(response)
+            written(response, azure.clock().ahead(ahead_s))
         }
         Reply::Lost { latency_us } => {
             wait(latency_us).await;
@@ -44,11 +48,21 @@ pub(super) async fn answer(
     }
 }
 
-fn written(response: Response) -> HttpResponse {
+/// The answer, with the wall time of whoever gives it.
+fn written(response: Response, clock: Clock) -> HttpResponse {
+    let now_us = clock.now_us();
     let status = StatusCode::from_u16(response.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     let mut answer = HttpResponse::build(status);
+    answer.insert_header(("Date", clock.http_date(now_us)));
     for (name, value) in &response.headers {
-        answer.append_header((*name, value.as_ref()));
+        let seconds: Option<u64> = value.strip_prefix(FROM_NOW).and_then(|seconds| seconds.parse().ok());
+        match seconds {
+            Some(s) => {
+                let date = clock.http_date(now_us.saturating_add(s.saturating_mul(1_000_000)));
+                answer.append_header((*name, date))
+            }
+            None => answer.append_header((*name, value.as_ref())),
+        };
     }
     answer.body(response.body)
 }

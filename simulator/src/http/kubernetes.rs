@@ -27,8 +27,9 @@ pub(super) async fn answer(
     // Taken before asking, so that no move of the revision is missed.
     let revision = cluster.revision();
     let owner = cluster.get_ref().clone();
-    let (reply, arrived_us) =
-        owner.ask(move |cluster, now_us| (cluster.handle(&asked, now_us), now_us)).await;
+    let (reply, arrived_us, ahead_s) =
+        owner.ask(move |cluster, now_us| (cluster.handle(&asked, now_us), now_us, cluster.ahead_s)).await;
+    let clock = owner.clock().ahead(ahead_s);
     match reply {
         Reply::Answer { status, headers, body, after_us } => {
             if after_us > 0 {
@@ -36,6 +37,7 @@ pub(super) async fn answer(
             }
             let status = StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
             let mut answer = HttpResponse::build(status);
+            answer.insert_header(("Date", clock.http_date(clock.now_us())));
             for (name, value) in headers {
                 answer.append_header((name, value));
             }

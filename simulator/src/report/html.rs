@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use super::measure::Picture;
 use super::plot::{Axis, Chart, escaped, round_up, span};
-use super::{Report, lanes};
+use super::{Report, SERVICE, UPSTREAM, lanes, watched};
 
 const STYLE: &str = include_str!("page.css");
 
@@ -16,15 +16,23 @@ pub(super) fn page(report: &Report) -> String {
     };
     let mut body = format!("<h1>{}</h1>\n", escaped(&title));
     let class = if report.passed() { "good" } else { "failed" };
-    body += &format!("<p class=\"verdict {class}\">{}</p>\n", escaped(&report.verdict()));
+    let whose = if report.upstream.is_some() { format!("{SERVICE}: ") } else { String::new() };
+    body += &format!("<p class=\"verdict {class}\">{whose}{}</p>\n", escaped(&report.verdict()));
     body += &tiles(report);
     body += &section("Pools that are not right", &converging(report), &happenings(&report.picture));
+    if let Some(aftermath) = &report.aftermath {
+        let legend = "<p class=\"legend\"><i class=\"ours\"></i>what waits <i class=\"held\"></i>guards hold removals \
+                      back <i class=\"bad\"></i>all removals are stopped</p>\n";
+        let picture = watched::picture(&report.picture, &aftermath.seen);
+        body += &section("What guards held back, and what waited", &picture, legend);
+    }
     body += &section("How long changes waited for their members", &waiting(report), "");
     body += &run("Load balancers", report, true);
     if let Some(upstream) = &report.upstream {
         body += "<h1>Upstream's updater, same story and seed</h1>\n";
         let class = if upstream.passed() { "good" } else { "failed" };
-        body += &format!("<p class=\"verdict {class}\">{}</p>\n", escaped(&upstream.verdict()));
+        let verdict = escaped(&format!("{UPSTREAM}: {}", upstream.verdict()));
+        body += &format!("<p class=\"verdict {class}\">{verdict}</p>\n");
         body += &tiles(upstream);
         body += &run("Load balancers under upstream", upstream, false);
     }

@@ -6,15 +6,16 @@ use simulator_models::arm::{Counters, Kind};
 use simulator_models::ccm;
 use simulator_models::kube::{KubeModel, Resource};
 
-use super::{Convergence, Lease, Manager, NAMED, Report, seconds};
+use super::{Convergence, Lease, Manager, NAMED, Report, Unserved, seconds};
 use crate::azure::Azure;
 use crate::cluster::Cluster;
 use crate::fakes::Fakes;
 use crate::holds::Hold;
 use crate::lanes::Write;
+use crate::outages::Outages;
 use crate::play::Outcome;
 use crate::process::Usage;
-use crate::story::Story;
+use crate::story::{Reach, Story};
 use crate::upstream;
 use crate::world::World;
 
@@ -52,6 +53,8 @@ struct Beheld {
     events: BTreeMap<String, u64>,
     warnings: Vec<String>,
     holds: crate::holds::Holds,
+    reach: Reach,
+    outages: Outages,
     picture: Picture,
 }
 
@@ -99,6 +102,8 @@ impl Beheld {
             events: BTreeMap::new(),
             warnings: Vec::new(),
             holds: crate::holds::Holds::default(),
+            reach: Reach::of_azure(azure),
+            outages: azure.outages.clone(),
             picture,
         }
     }
@@ -107,6 +112,7 @@ impl Beheld {
         self.events = events_by_reason(&cluster.model);
         self.warnings = warnings(&cluster.model);
         self.holds = cluster.holds.clone();
+        self.reach.note_cluster(cluster);
         self
     }
 }
@@ -138,7 +144,9 @@ impl Report {
         let began_us = told.began_us;
         let beheld = fakes.azure.ask(move |azure, _| Beheld::of_azure(azure, began_us)).await;
         let beheld = fakes.cluster.ask(move |cluster, _| beheld.and_cluster(cluster)).await;
-        Self::of(beheld, told, world, outcome, fakes.clock().now_us())
+        let unreached = beheld.reach.missed(&told.story.timetable());
+        let report = Self::of(beheld, told, world, outcome, fakes.clock().now_us());
+        Self { unreached, ..report }
     }
 
     /// The same story and seed with upstream's updater alone, on simulated time.
@@ -179,6 +187,8 @@ impl Report {
             arm_superseded: arm.superseded,
             max_concurrent_puts_per_lb: arm.max_concurrent_puts,
             emptied_pools: beheld.emptied,
+            unserved: unserved(&beheld.outages, now_us),
+            flows_reset: beheld.outages.flows_reset(),
             lane_turn_seconds: seconds(told.story.lane_turn_us()),
             lease: lease(&holds, told.began_us, end_us),
             ccm: told.manager.map(manager),
@@ -197,9 +207,24 @@ impl Report {
             duration_seconds: seconds(now_us.saturating_sub(told.began_us)),
             wrong_pool_details: outcome.wrong.into_iter().take(NAMED).collect(),
             warnings: beheld.warnings,
+            unreached: Vec::new(),
+            aftermath: None,
             upstream: None,
             picture,
         }
+    }
+}
+
+fn unserved(outages: &Outages, now_us: u64) -> Unserved {
+    let all = outages.all(now_us);
+    let named = all.iter().take(NAMED);
+    Unserved {
+        pools: all.len(),
+        longest_seconds: all.first().map_or(0.0, |(_, longest)| seconds(*longest)),
+        total_seconds: seconds(all.iter().map(|(_, lacked)| lacked).sum()),
+        worst: named
+            .map(|(pool, lacked)| (format!("{}/{}", pool.load_balancer, pool.pool), seconds(*lacked)))
+            .collect(),
     }
 }
 

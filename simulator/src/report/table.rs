@@ -2,25 +2,34 @@
 
 use std::fmt::Write as _;
 
-use super::{Lease, Report};
+use super::{Lease, Report, SERVICE, UPSTREAM, Unserved};
+use crate::aftermath::{Aftermath, Held};
 
 type Row = (&'static str, String);
 
-/// The table with its verdict.
+/// The table with its verdict; where upstream's updater was played too, its own before it, and who each is of.
 pub(super) fn text(report: &Report) -> String {
+    let Some(upstream) = &report.upstream else { return table(report) + "\n" + &report.verdict() + "\n" };
+    // Ours comes last: the end of the text is what people read, and what the exit code says.
+    format!(
+        "Upstream's updater, same story and seed:\n\n{}\n{UPSTREAM}: {}\n\nThe service:\n\n{}\n{SERVICE}: {}\n",
+        table(upstream),
+        upstream.verdict(),
+        table(report),
+        report.verdict()
+    )
+}
+
+fn table(report: &Report) -> String {
     let mut rows = course(report);
     rows.extend(calls(report));
     rows.extend(others(report));
+    rows.extend(report.aftermath.as_ref().map(guards).unwrap_or_default());
     rows.extend(ending(report));
     let width = rows.iter().map(|(name, _)| name.len()).max().unwrap_or(0);
     let mut text = String::new();
     for (name, value) in rows {
         writeln!(text, "{name:width$}  {value}").expect("writing to a string cannot fail");
-    }
-    text = text + "\n" + &report.verdict() + "\n";
-    if let Some(upstream) = &report.upstream {
-        text += "\nUpstream's updater, same story and seed:\n\n";
-        text += &upstream.text();
     }
     text
 }
@@ -57,6 +66,16 @@ fn course(report: &Report) -> Vec<Row> {
     rows.push(("new members there", waited));
     if report.emptied_pools > 0 {
         rows.push(("emptied", format!("{} times a pool lost its last member", report.emptied_pools)));
+    }
+    if let Some((worst, seconds)) = report.unserved.worst.first() {
+        let Unserved { pools, total_seconds, .. } = report.unserved;
+        rows.push((
+            "no serving member",
+            format!("{pools} pools, {total_seconds:.1} s in sum, {seconds:.1} s at most ({worst})"),
+        ));
+    }
+    if report.flows_reset > 0 {
+        rows.push(("flows reset", format!("{} times", report.flows_reset)));
     }
     rows
 }
@@ -95,6 +114,23 @@ fn others(report: &Report) -> Vec<Row> {
         );
         rows.push(("cloud-controller", sums));
     }
+    rows
+}
+
+/// What the service's guards held back, and what waited.
+fn guards(aftermath: &Aftermath) -> Vec<Row> {
+    let mut rows: Vec<Row> = aftermath
+        .held
+        .iter()
+        .map(|(reason, Held { pools, seconds })| {
+            ("held back", format!("{reason}: {pools} pools at once, {seconds:.1} s at most"))
+        })
+        .collect();
+    if let Some(seconds) = aftermath.removals_stopped_seconds {
+        rows.push(("removals stopped", format!("all of them, for {seconds:.1} s at most")));
+    }
+    let end = aftermath.queue_depth_end.map_or_else(|| "unknown".to_owned(), |depth| depth.to_string());
+    rows.push(("waiting", format!("{} at most, {end} at the end", aftermath.queue_depth_max)));
     rows
 }
 

@@ -5,6 +5,7 @@ use simulator_models::kube::{self, KubeModel};
 
 use super::measure::{events_by_reason, warnings};
 use super::*;
+use crate::aftermath::{Held, Seen};
 use crate::holds::{Hold, OURS};
 use crate::lanes::{Fate, Write};
 
@@ -29,6 +30,8 @@ fn report() -> Report {
         arm_superseded: 0,
         max_concurrent_puts_per_lb: 1,
         emptied_pools: 0,
+        unserved: Unserved::default(),
+        flows_reset: 0,
         lane_turn_seconds: 0.1,
         lease: Lease::default(),
         ccm: None,
@@ -43,6 +46,8 @@ fn report() -> Report {
         duration_seconds: 2.0,
         wrong_pool_details: Vec::new(),
         warnings: Vec::new(),
+        unreached: Vec::new(),
+        aftermath: Some(Aftermath { queue_depth_end: Some(0), ..Aftermath::default() }),
         upstream: None,
         picture: Picture::default(),
     }
@@ -75,6 +80,11 @@ fn z2_the_json_report_has_every_promised_key() {
         "lease",
         "lane_turn_seconds",
         "duration_seconds",
+        "held",
+        "guards_wrong",
+        "unreached",
+        "unserved",
+        "flows_reset",
     ] {
         assert!(value.get(key).is_some_and(|value| !value.is_null()), "{key}");
     }
@@ -90,6 +100,26 @@ fn z2_the_verdict_fails_for_wrong_pools_and_for_overlapping_writes() {
     assert!(!wrong.passed() && wrong.text().contains("FAILED: 2 of 3 pools are wrong."));
     let overlapped = Report { max_concurrent_puts_per_lb: 2, ..report() };
     assert!(!overlapped.passed() && overlapped.text().contains("FAILED: 2 PUTs ran at once"));
+    let idle = Report { unreached: vec!["arm down".to_owned()], ..report() };
+    assert!(!idle.passed() && idle.text().contains("FAILED: `arm down` has reached nobody."));
+}
+
+#[test]
+fn z2_the_verdict_fails_for_what_waits_and_where_nobody_knows_what_waits() {
+    let left = |queue_depth_end| Report {
+        aftermath: Some(Aftermath { queue_depth_end, ..Aftermath::default() }),
+        ..report()
+    };
+    assert!(left(Some(0)).passed());
+    assert!(!left(Some(2)).passed() && left(Some(2)).verdict() == "FAILED: 2 things still wait.");
+    let silent = left(None);
+    assert!(!silent.passed() && silent.verdict() == "FAILED: the service did not say what still waits.");
+    let json: Value = serde_json::from_str(&silent.json()).expect("JSON");
+    assert_eq!(json.get("queue_depth_end"), Some(&Value::Null));
+    // Upstream's updater leaves nothing that could be asked.
+    let upstream = Report { aftermath: None, ..report() };
+    let json: Value = serde_json::from_str(&upstream.json()).expect("JSON");
+    assert!(upstream.passed() && json.get("queue_depth_end").is_none());
 }
 
 #[test]
@@ -165,8 +195,18 @@ fn drawn() -> Report {
         happenings: vec![(10_000_000, "arm faults any/every:2:503 & more".to_owned())],
     };
     let upstream = Report { wrong_pools: 2, converged: false, picture: picture.clone(), ..report() };
+    let seen = [(1.0, 9, 0, false), (10.0, 40, 60, false), (20.0, 30, 60, true), (61.0, 0, 0, false)];
+    let aftermath = Aftermath {
+        queue_depth_end: Some(0),
+        queue_depth_max: 40,
+        held: BTreeMap::from([("empty_confirm".to_owned(), Held { pools: 60, seconds: 51.0 })]),
+        removals_stopped_seconds: Some(41.25),
+        seen: seen.map(|(at, depth, held, stopped)| Seen { at, depth, held, stopped }).to_vec(),
+        ..Aftermath::default()
+    };
     let scenario = Some("a <b>".to_owned());
-    Report { scenario, picture, upstream: Some(Box::new(upstream)), ..report() }
+    let upstream = Some(Box::new(Report { aftermath: None, ..upstream }));
+    Report { scenario, picture, upstream, aftermath: Some(aftermath), ..report() }
 }
 
 #[test]
@@ -176,8 +216,8 @@ fn z2_the_page_needs_nothing_else_and_has_every_picture_of_both_runs() {
         assert!(!page.contains(foreign), "{foreign}");
     }
     assert_eq!(page.matches("<svg").count(), page.matches("</svg>").count());
-    // Convergence and waiting once for both; lanes, Lease, writes and reads of each.
-    assert_eq!(page.matches("<svg").count(), 2 + 2 * 4);
+    // Convergence and waiting once for both, guards of the service alone; lanes, Lease, writes and reads of each.
+    assert_eq!(page.matches("<svg").count(), 3 + 2 * 4);
     for (open, close) in
         [("<section>", "</section>"), ("<rect", "</rect>"), ("<g ", "</g>"), ("<div", "</div>")]
     {
@@ -187,9 +227,10 @@ fn z2_the_page_needs_nothing_else_and_has_every_picture_of_both_runs() {
         "Simulation: a &lt;b&gt;",
         "shop-&lt;web&gt;",
         "503 &amp; more",
-        "PASSED: all 3 pools are right.",
-        "FAILED: 2 of 3 pools are wrong.",
-        "Upstream's updater",
+        "The service: PASSED: all 3 pools are right.",
+        "Upstream's updater: FAILED: 2 of 3 pools are wrong.",
+        "up to 60 pools held from 10 s to 61 s",
+        "all removals stopped from 20 s to 61 s",
     ] {
         assert!(page.contains(words), "{words}");
     }
@@ -197,6 +238,37 @@ fn z2_the_page_needs_nothing_else_and_has_every_picture_of_both_runs() {
     {
         assert!(page.contains(class), "{class}");
     }
+}
+
+#[test]
+fn g5_text_and_page_say_what_guards_held_back_and_what_waited() {
+    let (text, page) = (drawn().text(), drawn().html());
+    for text in [&text, &page] {
+        for row in [
+            "empty_confirm: 60 pools at once, 51.0 s at most",
+            "all of them, for 41.2 s at most",
+            "40 at most, 0 at the end",
+        ] {
+            assert_eq!(text.matches(row).count(), 1, "{row}: {text}");
+        }
+    }
+    assert!(page.contains("rect class=\"held\"") && page.contains("i class=\"held\""));
+    let worst = vec![("lb-0/shop-web".to_owned(), 7.5)];
+    let unserved = Unserved { pools: 2, longest_seconds: 7.5, total_seconds: 9.0, worst };
+    let text = Report { unserved, flows_reset: 3, ..report() }.text();
+    assert!(text.contains("2 pools, 9.0 s in sum, 7.5 s at most (lb-0/shop-web)"), "{text}");
+    assert!(text.contains("flows reset") && text.contains("  3 times"), "{text}");
+    let never = report().text();
+    assert!(!never.contains("removals stopped") && never.contains("0 at most, 0 at the end"), "{never}");
+}
+
+#[test]
+fn z2_a_report_with_two_verdicts_says_whose_they_are_and_ends_with_ours() {
+    let text = drawn().text();
+    assert_eq!(text.lines().last(), Some("The service: PASSED: all 3 pools are right."), "{text}");
+    assert!(text.contains("\nUpstream's updater: FAILED: 2 of 3 pools are wrong.\n"), "{text}");
+    let alone = Report { upstream: None, ..drawn() };
+    assert_eq!(alone.text().lines().last(), Some("PASSED: all 3 pools are right."));
 }
 
 #[test]

@@ -2,13 +2,15 @@
 
 use std::time::Duration;
 
-use serde_json::Value;
 use simulator_models::kube::Resource;
 
 use super::knob::Knob;
+use super::reach::Reach;
+use super::upheaval::{Shift, Upheaval};
 use crate::azure::Azure;
 use crate::cluster::Cluster;
 use crate::notation;
+use crate::reins::Reins;
 use crate::truth;
 use crate::world::World;
 
@@ -32,21 +34,31 @@ pub enum Act {
         /// Retry-After.
         seconds: u64,
     },
-    /// Lists of Services, EndpointSlices and Nodes are answered 200 without objects, or as they should be; watches end
-    /// at both moments, so that everybody lists anew.
-    ListsEmpty(bool),
+    /// Lists of these kinds are answered 200 without objects, all others as they should be; watches end at that moment,
+    /// so that everybody lists anew.
+    ListsEmpty(Vec<Resource>),
     /// What etcd holds now is kept as a backup.
     EtcdSave,
     /// etcd is set back to its backup.
     EtcdRestore,
-    /// Nodes are deleted; their pods run elsewhere at once.
-    LoseNodes(usize),
+    /// Many nodes or Services change at once.
+    Upheaval(Upheaval),
     /// Somebody else takes one member out of each n-th pool.
     TakeMembers(usize),
     /// The n-th Service, counted round and round, gets another annotation, so that the cloud-controller-manager
     /// reconciles it.
     TouchService(usize),
+    /// The wall clocks of ARM and of the API server jump ahead by so many seconds, or back. For whoever compares with
+    /// them it is as if its own clock had jumped the other way.
+    ClocksJump(i64),
+    /// The controller's process stands still, or goes on: as on a node that is suspended.
+    StandStill(bool),
+    /// The controller's process may have so many files open; nothing: as many as the system allows.
+    FilesLimit(Option<u64>),
 }
+
+/// The kinds that lists can hide.
+const LISTED: [Resource; 3] = [Resource::Services, Resource::EndpointSlices, Resource::Nodes];
 
 impl Act {
     /// Reads what stands behind the time.
@@ -55,6 +67,13 @@ impl Act {
     /// What was expected instead.
     pub fn parse(words: &[&str]) -> Result<Self, String> {
         let count = |text: &str| text.parse::<usize>().map_err(|_| "a whole number".to_owned());
+        let seconds = |text: &str| {
+            let time = notation::duration(text).map_err(|bad| bad.to_string())?;
+            i64::try_from(time.as_secs()).map_err(|_| "a time that fits".to_owned())
+        };
+        if let Some(upheaval) = Upheaval::parse(words) {
+            return upheaval.map(Self::Upheaval);
+        }
         match words {
             ["arm", "down"] => Ok(Self::ArmDown(true)),
             ["arm", "up"] => Ok(Self::ArmDown(false)),
@@ -68,18 +87,30 @@ impl Act {
             ["apiserver", "throttle", requests, "retry-after", seconds] => {
                 Ok(Self::ApiThrottle { requests: count(requests)? as u64, seconds: count(seconds)? as u64 })
             }
-            ["lists", "empty"] => Ok(Self::ListsEmpty(true)),
-            ["lists", "full"] => Ok(Self::ListsEmpty(false)),
+            ["lists", "empty"] => Ok(Self::ListsEmpty(LISTED.to_vec())),
+            ["lists", "empty", "services"] => Ok(Self::ListsEmpty(vec![Resource::Services])),
+            ["lists", "empty", "endpointslices"] => Ok(Self::ListsEmpty(vec![Resource::EndpointSlices])),
+            ["lists", "empty", "nodes"] => Ok(Self::ListsEmpty(vec![Resource::Nodes])),
+            ["lists", "full"] => Ok(Self::ListsEmpty(Vec::new())),
             ["etcd", "save"] => Ok(Self::EtcdSave),
             ["etcd", "restore"] => Ok(Self::EtcdRestore),
-            ["nodes", "delete", number] => count(number).map(Self::LoseNodes),
             ["somebody", "takes", "a", "member", "of", "every", number] => {
                 count(number).map(|every| Self::TakeMembers(every.max(1)))
             }
             ["a", "service", "changes"] => Ok(Self::TouchService(0)),
+            ["clocks", "jump", time] => seconds(time).map(Self::ClocksJump),
+            ["clocks", "jump", "back", time] => seconds(time).map(|time| Self::ClocksJump(-time)),
+            ["controller", "stands", "still"] => Ok(Self::StandStill(true)),
+            ["controller", "goes", "on"] => Ok(Self::StandStill(false)),
+            ["controller", "files", "unlimited"] => Ok(Self::FilesLimit(None)),
+            ["controller", "files", number] => {
+                count(number).map(|files| Self::FilesLimit(Some(files as u64)))
+            }
             _ => Err("arm down|up|KNOB, apiserver down|up|slow TIME|restart|throttle N retry-after S, \
-                      lists empty|full, etcd save|restore, nodes delete N, a service changes, or \
-                      somebody takes a member of every N"
+                      lists empty [KIND]|full, etcd save|restore, nodes add|delete|vanish N, nodes return, \
+                      nodes fail N, nodes label N KEY|unlabel KEY, services scale-to-zero N|scale-back, namespace delete, \
+                      a service changes, somebody takes a member of every N, clocks jump [back] TIME, or \
+                      controller stands still|goes on|files N|files unlimited"
                 .to_owned()),
         }
     }
@@ -99,9 +130,12 @@ impl Act {
             | Self::ListsEmpty(_)
             | Self::EtcdSave
             | Self::EtcdRestore
-            | Self::LoseNodes(_)
+            | Self::Upheaval(_)
             | Self::TakeMembers(_)
-            | Self::TouchService(_)) => other,
+            | Self::TouchService(_)
+            | Self::ClocksJump(_)
+            | Self::StandStill(_)
+            | Self::FilesLimit(_)) => other,
         }
     }
 
@@ -119,29 +153,19 @@ impl Act {
             | Self::ListsEmpty(_)
             | Self::EtcdSave
             | Self::EtcdRestore
-            | Self::LoseNodes(_)
-            | Self::TakeMembers(_)) => other,
+            | Self::Upheaval(_)
+            | Self::TakeMembers(_)
+            | Self::ClocksJump(_)
+            | Self::StandStill(_)
+            | Self::FilesLimit(_)) => other,
         }
     }
 
-    /// What it does to the world, and what has to be told to the models for it.
-    pub fn begin(&self, world: &mut World, trigger_time: &str) -> Scene {
-        let mut scene = Scene { act: self.clone(), gone: Vec::new(), objects: Vec::new(), touched: None };
+    /// What has to be told to the models where there is no world to change; `None` for what changes one, or needs the
+    /// controller's process.
+    #[must_use]
+    pub fn alone(&self) -> Option<Scene> {
         match self {
-            Self::LoseNodes(count) => {
-                let (gone, changed) = world.lose_nodes(*count);
-                scene.gone = gone;
-                for (service, slice) in changed {
-                    scene.objects.extend(world.slices(service, slice, trigger_time));
-                }
-            }
-            Self::TouchService(number) => {
-                let services = world.services();
-                let touched = number.checked_rem(services.len()).and_then(|at| services.get(at));
-                scene.touched = touched.map(|service| {
-                    (service.namespace.clone(), service.name.clone(), trigger_time.to_owned())
-                });
-            }
             Self::Arm(_)
             | Self::ArmDown(_)
             | Self::ApiDown(_)
@@ -151,7 +175,32 @@ impl Act {
             | Self::ListsEmpty(_)
             | Self::EtcdSave
             | Self::EtcdRestore
-            | Self::TakeMembers(_) => {}
+            | Self::ClocksJump(_) => Some(self.scene()),
+            Self::Upheaval(_)
+            | Self::TakeMembers(_)
+            | Self::TouchService(_)
+            | Self::StandStill(_)
+            | Self::FilesLimit(_) => None,
+        }
+    }
+
+    fn scene(&self) -> Scene {
+        let needs_process = matches!(self, Self::StandStill(_) | Self::FilesLimit(_));
+        Scene { act: self.clone(), shift: Shift::default(), touched: None, done: !needs_process }
+    }
+
+    /// What it does to the world, and what has to be told to the models for it.
+    pub fn begin(&self, world: &mut World, trigger_time: &str) -> Scene {
+        let mut scene = self.scene();
+        if let Self::Upheaval(upheaval) = self {
+            scene.shift = upheaval.begin(world, trigger_time);
+        }
+        if let Self::TouchService(number) = self {
+            let there: Vec<usize> =
+                (0..world.services().len()).filter(|index| !world.is_gone(*index)).collect();
+            let touched = number.checked_rem(there.len()).map(|at| &world.services()[there[at]]);
+            scene.touched = touched
+                .map(|service| (service.namespace.clone(), service.name.clone(), trigger_time.to_owned()));
         }
         scene
     }
@@ -161,17 +210,18 @@ impl Act {
 #[derive(Clone, Debug)]
 pub struct Scene {
     act: Act,
-    /// Nodes to delete.
-    gone: Vec<String>,
-    /// Objects to write.
-    objects: Vec<Value>,
+    /// What an upheaval does.
+    shift: Shift,
     /// A Service that changes: its namespace, its name, and the time.
     touched: Option<(String, String, String)>,
+    /// Whether the controller's process was there to do it to, where that is needed.
+    done: bool,
 }
 
 impl Scene {
     /// Does it to the cluster.
     pub fn on_cluster(&self, cluster: &mut Cluster, now_us: u64) {
+        self.shift.on_cluster(cluster, now_us);
         let model = &mut cluster.model;
         match &self.act {
             Act::ApiDown(down) => model.down(*down),
@@ -179,8 +229,8 @@ impl Scene {
             Act::ApiRestart => model.restart(),
             Act::ApiThrottle { requests, seconds } => model.answer_429(*requests, *seconds),
             Act::ListsEmpty(empty) => {
-                for resource in [Resource::Services, Resource::EndpointSlices, Resource::Nodes] {
-                    model.hide(resource, *empty);
+                for resource in LISTED {
+                    model.hide(resource, empty.contains(&resource));
                 }
                 model.restart();
             }
@@ -192,16 +242,6 @@ impl Scene {
                     cluster.note_holder(now_us);
                 }
             }
-            Act::LoseNodes(_) => {
-                for node in &self.gone {
-                    model.delete(Resource::Nodes, "", node, now_us);
-                }
-                for object in &self.objects {
-                    model
-                        .apply(object.clone(), now_us)
-                        .expect("the builders make objects that the model takes");
-                }
-            }
             Act::TouchService(_) => {
                 let Some((namespace, name, time)) = &self.touched else { return };
                 if let Some(mut service) = model.get(Resource::Services, namespace, name) {
@@ -209,16 +249,48 @@ impl Scene {
                     model.apply(service, now_us).expect("it was served before");
                 }
             }
-            Act::Arm(_) | Act::ArmDown(_) | Act::TakeMembers(_) => {}
+            Act::ClocksJump(seconds) => cluster.ahead_s = cluster.ahead_s.saturating_add(*seconds),
+            Act::Arm(_)
+            | Act::ArmDown(_)
+            | Act::Upheaval(_)
+            | Act::TakeMembers(_)
+            | Act::StandStill(_)
+            | Act::FilesLimit(_) => {}
         }
     }
 
-    /// Does it to Azure.
+    /// Does it to the controller's process, and keeps whether that was done. Without one, as beside `--serve-only`,
+    /// nothing happens.
+    pub(crate) fn on_process(&mut self, reins: Option<&Reins>) {
+        let Some(reins) = reins else { return };
+        match self.act {
+            Act::StandStill(still) => self.done = reins.stand_still(still),
+            Act::FilesLimit(files) => self.done = reins.limit_files(files),
+            Act::Arm(_)
+            | Act::ArmDown(_)
+            | Act::ApiDown(_)
+            | Act::ApiSlow(_)
+            | Act::ApiRestart
+            | Act::ApiThrottle { .. }
+            | Act::ListsEmpty(_)
+            | Act::EtcdSave
+            | Act::EtcdRestore
+            | Act::Upheaval(_)
+            | Act::TakeMembers(_)
+            | Act::TouchService(_)
+            | Act::ClocksJump(_) => {}
+        }
+    }
+
+    /// Does it to Azure, which notes what had been done before.
     pub fn on_azure(&self, azure: &mut Azure, now_us: u64) {
+        Reach::note(azure, &self.act, self.done);
+        self.shift.on_azure(azure, now_us);
         match &self.act {
             Act::Arm(knob) => azure.model.reconfigure(|settings| knob.clone().turn(settings)),
             Act::ArmDown(down) => azure.down = *down,
             Act::TakeMembers(every) => take_members(azure, *every, now_us),
+            Act::ClocksJump(seconds) => azure.ahead_s = azure.ahead_s.saturating_add(*seconds),
             Act::ApiDown(_)
             | Act::ApiSlow(_)
             | Act::ApiRestart
@@ -226,23 +298,31 @@ impl Scene {
             | Act::ListsEmpty(_)
             | Act::EtcdSave
             | Act::EtcdRestore
-            | Act::LoseNodes(_)
-            | Act::TouchService(_) => {}
+            | Act::Upheaval(_)
+            | Act::TouchService(_)
+            | Act::StandStill(_)
+            | Act::FilesLimit(_) => {}
         }
     }
 
     /// Whether pools want something else afterwards.
     #[must_use]
     pub fn changes_wishes(&self) -> bool {
-        matches!(self.act, Act::LoseNodes(_) | Act::EtcdRestore)
+        matches!(self.act, Act::Upheaval(_) | Act::EtcdRestore)
     }
 }
 
+/// Takes a member that is needed, where there is one.
 fn take_members(azure: &mut Azure, every: usize, now_us: u64) {
+    // Whoever counts what is missed afterwards has to know what was there.
+    azure.look_at_all(now_us);
     let pools: Vec<_> = azure.ledger.names().step_by(every).cloned().collect();
     for pool in pools {
         let members = truth::members(&azure.model, &pool.load_balancer, &pool.pool);
-        let left: Vec<String> = members.iter().skip(1).map(ToString::to_string).collect();
+        let needed = azure.ledger.required(&pool).and_then(|needed| members.intersection(needed).next());
+        let taken = needed.or_else(|| members.first()).copied();
+        let left = members.iter().filter(|ip| Some(**ip) != taken);
+        let left: Vec<String> = left.map(ToString::to_string).collect();
         let left: Vec<(&str, &str)> = left.iter().map(|ip| (ip.as_str(), ip.as_str())).collect();
         azure.foreign_put(&pool.load_balancer, &pool.pool, &left, now_us);
     }

@@ -16,20 +16,98 @@ pub enum Knob {
     Operation(Option<Latency>),
     /// Retry-After of answers that started an operation, in seconds.
     RetryAfter(u32),
-    /// Status of a PUT that changes a pool.
+    /// Status of a PUT that changes a pool: 200 or 201.
     UpdateStatus(u16),
     /// What happens to a write while another one runs.
     ConcurrentWrite(ConcurrentWrite),
+    /// What a write is told that finds its load balancer locked.
+    LockRetryAfter {
+        /// In how many seconds the call can be retried, as the message says.
+        seconds: u32,
+        /// Whether the Retry-After header says so too.
+        header: bool,
+    },
     /// What a canceled or failed operation leaves behind.
     UnfinishedWrite(UnfinishedWrite),
     /// When reads show what a running operation writes.
     Visibility(Visibility),
+    /// Whether `adminState: Down` resets the flows that exist.
+    DownResetsFlows(bool),
     /// The probability that a write reports success and is lost.
     SilentLoss(f64),
     /// The faults, in place of those before.
     Faults(Vec<Fault>),
-    /// The quotas; nothing: none.
-    Quotas(Option<Quotas>),
+    /// The network provider's quota; nothing: neither this one nor ARM's own.
+    Quota(Option<Window>),
+    /// ARM's own token buckets.
+    Buckets(Buckets),
+}
+
+/// What the network provider allows within one window.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Window {
+    writes: u64,
+    reads: u64,
+    seconds: u64,
+}
+
+/// ARM's token buckets, each with its size in requests and its refill in requests per second. What is not said stays.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Buckets {
+    reads: Option<(u64, u64)>,
+    writes: Option<(u64, u64)>,
+    deletes: Option<(u64, u64)>,
+}
+
+impl Buckets {
+    /// Reads `N writes N/s`, the same of `reads` and `deletes`, or several of them.
+    fn parse(words: &[&str]) -> Result<Self, String> {
+        let mut buckets = Self::default();
+        for bucket in words.chunks(3) {
+            let [size, verb, refill] = bucket else {
+                return Err("N writes N/s, and the same of reads and deletes".to_owned());
+            };
+            let refill = refill.strip_suffix("/s").ok_or("a refill such as 10/s")?;
+            let bucket = Some((number(size)?, number(refill)?));
+            match *verb {
+                "reads" => buckets.reads = bucket,
+                "writes" => buckets.writes = bucket,
+                "deletes" => buckets.deletes = bucket,
+                _ => return Err("one of reads, writes, deletes".to_owned()),
+            }
+        }
+        Ok(buckets)
+    }
+
+    fn faster(self, speed: u32) -> Self {
+        let faster = |(size, refill): (u64, u64)| (size, refill * u64::from(speed));
+        Self {
+            reads: self.reads.map(faster),
+            writes: self.writes.map(faster),
+            deletes: self.deletes.map(faster),
+        }
+    }
+
+    /// Without a quota of the network provider it has no limit.
+    fn turn(self, quotas: Option<Quotas>) -> Quotas {
+        let unlimited = Quotas { provider_reads: u64::MAX, provider_writes: u64::MAX, ..Quotas::default() };
+        let mut quotas = quotas.unwrap_or(unlimited);
+        if let Some((size, refill)) = self.reads {
+            (quotas.read_bucket, quotas.read_refill_per_s) = (size, refill);
+        }
+        if let Some((size, refill)) = self.writes {
+            (quotas.write_bucket, quotas.write_refill_per_s) = (size, refill);
+        }
+        if let Some((size, refill)) = self.deletes {
+            (quotas.delete_bucket, quotas.delete_refill_per_s) = (size, refill);
+        }
+        quotas
+    }
+}
+
+fn share(text: &str) -> Result<f64, String> {
+    let share: Option<f64> = text.parse().ok().filter(|share| (0.0..=1.0).contains(share));
+    share.ok_or_else(|| "a probability from 0 to 1".to_owned())
 }
 
 impl Knob {
@@ -45,34 +123,42 @@ impl Knob {
             ["operation", "none"] => Ok(Self::Operation(None)),
             ["operation", time] => latency(time).map(|time| Self::Operation(Some(time))),
             ["retry-after", seconds] => number(seconds).map(Self::RetryAfter),
-            ["update-status", status] => number(status).map(Self::UpdateStatus),
+            ["update-status", "200"] => Ok(Self::UpdateStatus(200)),
+            ["update-status", "201"] => Ok(Self::UpdateStatus(201)),
+            ["update-status", _] => Err("200 or 201, the statuses of a PUT that changes a pool".to_owned()),
             ["concurrent-write", "refuse"] => Ok(Self::ConcurrentWrite(ConcurrentWrite::Refuse)),
             ["concurrent-write", "supersede"] => Ok(Self::ConcurrentWrite(ConcurrentWrite::Supersede)),
+            ["concurrent-write", "supersede", part] => {
+                share(part).map(|supersede| Self::ConcurrentWrite(ConcurrentWrite::Mixed { supersede }))
+            }
+            ["lock-retry-after", seconds] => {
+                number(seconds).map(|seconds| Self::LockRetryAfter { seconds, header: true })
+            }
+            ["lock-retry-after", seconds, "no-header"] => {
+                number(seconds).map(|seconds| Self::LockRetryAfter { seconds, header: false })
+            }
             ["unfinished-write", "reverted"] => Ok(Self::UnfinishedWrite(UnfinishedWrite::Reverted)),
             ["unfinished-write", "kept"] => Ok(Self::UnfinishedWrite(UnfinishedWrite::Kept)),
             ["visible", "at-once"] => Ok(Self::Visibility(Visibility::AtOnce)),
             ["visible", "at-end"] => Ok(Self::Visibility(Visibility::AtEnd)),
-            ["silent-loss", share] => {
-                let share: Option<f64> = share.parse().ok().filter(|share| (0.0..=1.0).contains(share));
-                share.map(Self::SilentLoss).ok_or_else(|| "a probability from 0 to 1".to_owned())
-            }
+            ["down", "resets-flows"] => Ok(Self::DownResetsFlows(true)),
+            ["down", "keeps-flows"] => Ok(Self::DownResetsFlows(false)),
+            ["silent-loss", part] => share(part).map(Self::SilentLoss),
             ["faults", "none"] => Ok(Self::Faults(Vec::new())),
             ["faults", faults @ ..] if !faults.is_empty() => {
                 let faults = faults.iter().map(|text| notation::fault(text));
                 faults.collect::<Result<_, _>>().map(Self::Faults).map_err(|bad| bad.to_string())
             }
-            ["quota", "none"] => Ok(Self::Quotas(None)),
+            ["quota", "none"] => Ok(Self::Quota(None)),
             ["quota", writes, "writes", reads, "reads", "in", time] => {
                 let window = notation::duration(time).map_err(|bad| bad.to_string())?;
-                Ok(Self::Quotas(Some(Quotas {
-                    provider_writes: number(writes)?,
-                    provider_reads: number(reads)?,
-                    provider_window_s: window.as_secs().max(1),
-                    ..Quotas::default()
-                })))
+                let (writes, reads) = (number(writes)?, number(reads)?);
+                Ok(Self::Quota(Some(Window { writes, reads, seconds: window.as_secs().max(1) })))
             }
+            ["buckets", buckets @ ..] if !buckets.is_empty() => Buckets::parse(buckets).map(Self::Buckets),
             _ => Err("a knob of ARM: get-latency, put-latency, operation, retry-after, update-status, \
-                      concurrent-write, unfinished-write, visible, silent-loss, faults or quota, with its words"
+                      concurrent-write, lock-retry-after, unfinished-write, visible, down, silent-loss, faults, quota or \
+                      buckets, with its words"
                 .to_owned()),
         }
     }
@@ -88,9 +174,22 @@ impl Knob {
             Self::ConcurrentWrite(how) => settings.concurrent_write = how,
             Self::UnfinishedWrite(left) => settings.unfinished_write = left,
             Self::Visibility(visibility) => settings.visibility = visibility,
+            Self::DownResetsFlows(resets) => settings.down_resets_flows = resets,
             Self::SilentLoss(share) => settings.silent_loss = share,
             Self::Faults(faults) => settings.faults = faults,
-            Self::Quotas(quotas) => settings.quotas = quotas,
+            Self::LockRetryAfter { seconds, header } => {
+                (settings.lock_retry_after_s, settings.lock_retry_after_header) = (seconds, header);
+            }
+            Self::Quota(None) => settings.quotas = None,
+            Self::Quota(Some(Window { writes, reads, seconds })) => {
+                settings.quotas = Some(Quotas {
+                    provider_writes: writes,
+                    provider_reads: reads,
+                    provider_window_s: seconds,
+                    ..settings.quotas.unwrap_or_default()
+                });
+            }
+            Self::Buckets(buckets) => settings.quotas = Some(buckets.turn(settings.quotas)),
         }
     }
 
@@ -105,11 +204,19 @@ impl Knob {
             }
             Self::RetryAfter(seconds) => Self::RetryAfter(seconds.div_ceil(speed)),
             Self::Faults(faults) => Self::Faults(faults.into_iter().map(|one| sooner(one, speed)).collect()),
-            Self::Quotas(quotas) => Self::Quotas(quotas.map(|quotas| denser(quotas, speed))),
+            Self::LockRetryAfter { seconds, header } => {
+                Self::LockRetryAfter { seconds: seconds.div_ceil(speed), header }
+            }
+            Self::Quota(window) => Self::Quota(window.map(|window| {
+                let seconds = (window.seconds / u64::from(speed)).max(1);
+                Window { seconds, ..window }
+            })),
+            Self::Buckets(buckets) => Self::Buckets(buckets.faster(speed)),
             Self::UpdateStatus(_)
             | Self::ConcurrentWrite(_)
             | Self::UnfinishedWrite(_)
             | Self::Visibility(_)
+            | Self::DownResetsFlows(_)
             | Self::SilentLoss(_) => self,
         }
     }
@@ -141,9 +248,12 @@ fn sooner(fault: Fault, speed: u32) -> Fault {
     let effect = match fault.effect {
         FaultEffect::Delay { us } => FaultEffect::Delay { us: us / u64::from(speed) },
         FaultEffect::Answer(mut answer) => {
-            let seconds: Option<u32> = answer.retry_after.as_deref().and_then(|text| text.parse().ok());
-            if let Some(seconds) = seconds {
-                answer.retry_after = Some(seconds.div_ceil(speed).to_string());
+            if let Some(text) = &mut answer.retry_after {
+                let (form, number) =
+                    if text.starts_with("date+") { text.split_at(5) } else { ("", text.as_str()) };
+                if let Ok(seconds) = number.parse::<u32>() {
+                    *text = format!("{form}{}", seconds.div_ceil(speed));
+                }
             }
             FaultEffect::Answer(answer)
         }

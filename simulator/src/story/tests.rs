@@ -1,7 +1,157 @@
 //! Scenario files.
 
 use super::*;
-use simulator_models::arm::{FaultTarget, Visibility};
+use crate::azure::Azure;
+use crate::owner::Model as _;
+use crate::truth::{Wanted, wanted_pools};
+use crate::world::World;
+use simulator_models::arm::{
+    ArmModel, ConcurrentWrite, FaultTarget, Method, Quotas, Reply, Request, Visibility,
+};
+use simulator_models::kube::{self, KubeModel};
+
+/// Which happenings of a story have reached nobody. There are two pools on one load balancer, which need the members
+/// that they have; after each happening `meanwhile` does what else is done.
+fn unreached(text: &str, mut meanwhile: impl FnMut(&mut Azure, u64)) -> Vec<String> {
+    let size = "services 2\nload-balancers 1\nnodes 6\n";
+    let story = Story::read(&format!("{size}{text}")).expect("a story");
+    let mut world = World::new(story.size, 1);
+    let mut cluster = KubeModel::new(kube::Settings::default());
+    let mut azure = Azure::new(ArmModel::new(story.arm.clone()));
+    world.fill_cluster(&mut cluster, "2026-01-01T00:00:00Z", 0);
+    world.fill_azure(&mut azure, &wanted_pools(&cluster), &crate::vnet_id());
+    for happening in story.timetable() {
+        let scene = happening.act.begin(&mut world, "2026-01-01T00:00:00Z");
+        scene.on_azure(&mut azure, happening.at_us);
+        meanwhile(&mut azure, happening.at_us);
+    }
+    Reach::of_azure(&azure).missed(&story.timetable())
+}
+
+/// Asks for the first pool, or gives it one member that it has not had.
+fn ask(azure: &mut Azure, method: Method, agent: &str, at_us: u64) -> Reply {
+    let pool = azure.ledger.names().next().expect("a pool").clone();
+    let member = json!({"name": "n", "properties": {"ipAddress": format!("10.9.0.{}", at_us / 100_000)}});
+    let body = match method {
+        Method::Put => json!({"properties": {"loadBalancerBackendAddresses": [member]}}).to_string(),
+        Method::Get | Method::Head | Method::Post | Method::Patch | Method::Delete | Method::Other => {
+            String::new()
+        }
+    };
+    let request = Request {
+        method,
+        path_and_query: format!(
+            "/subscriptions/{}/resourceGroups/rg/providers/Microsoft.Network/loadBalancers/{}/\
+             backendAddressPools/{}?api-version=2024-05-01",
+            arm::Settings::default().subscription,
+            pool.load_balancer,
+            pool.pool
+        ),
+        headers: vec![("User-Agent".to_owned(), agent.to_owned())],
+        body: body.into_bytes(),
+    };
+    azure.handle(&request, at_us)
+}
+
+fn put(azure: &mut Azure, at_us: u64) {
+    ask(azure, Method::Put, "simulator", at_us);
+}
+
+fn get(azure: &mut Azure, at_us: u64) {
+    ask(azure, Method::Get, "simulator", at_us);
+}
+
+#[test]
+fn z2_a_quota_that_refuses_nothing_and_a_loss_of_nothing_are_named_as_unreached() {
+    let story = "at 1s arm quota 1 writes 9 reads in 5m\nat 2s arm quota none\n\
+                 at 3s arm silent-loss 1\nat 4s arm silent-loss 0\nat 5s arm buckets 1 writes 1/s\n";
+    let [buckets, quota, loss] =
+        ["arm buckets 1 writes 1/s", "arm quota 1 writes 9 reads in 5m", "arm silent-loss 1"];
+    assert_eq!(unreached(story, |_, _| ()), [buckets, quota, loss], "nobody writes anything");
+    let reads = unreached(story, get);
+    assert_eq!(reads, [buckets, quota, loss], "reads are not lost, and there may be nine of them");
+    assert_eq!(unreached(story, put), [buckets, quota], "one write each is let through, and lost at 3 s");
+    let twice = |azure: &mut Azure, at_us: u64| {
+        put(azure, at_us);
+        put(azure, at_us + 200_000);
+    };
+    assert_eq!(unreached(story, twice), Vec::<String>::new());
+    let later = |azure: &mut Azure, at_us: u64| {
+        if matches!(at_us, 2_000_000 | 4_000_000) {
+            twice(azure, at_us);
+        }
+    };
+    assert_eq!(unreached(story, later), [buckets, quota, loss], "they were over when somebody wrote");
+}
+
+#[test]
+fn z2_a_web_page_is_no_answer_of_the_gateway_and_each_fault_of_a_line_must_be_met() {
+    let story = "at 1s arm faults every:1:gateway-error any/every:1:html\nat 2s arm faults none\n\
+                 at 3s arm faults get/every:1:gateway-error any/every:2:html\n";
+    let [first, second] = [
+        "arm faults every:1:gateway-error any/every:1:html",
+        "arm faults get/every:1:gateway-error any/every:2:html",
+    ];
+    assert_eq!(unreached(story, |_, _| ()), [first, second]);
+    assert_eq!(unreached(story, get), [first, second], "a web page at 1 s, the other at 3 s");
+    assert_eq!(unreached(story, put), [first, second], "the gateway's own at 1 s, and nothing at 3 s");
+    let both = |azure: &mut Azure, at_us: u64| {
+        put(azure, at_us);
+        get(azure, at_us + 200_000);
+    };
+    assert_eq!(unreached(story, both), [second], "of two faults at 3 s the one that stands first answers");
+}
+
+#[test]
+fn z2_a_member_must_have_been_taken_out_of_a_pool_that_needed_it() {
+    let story = "at 1s arm up\nat 2s somebody takes a member of every 2\n";
+    assert_eq!(unreached(story, |_, _| ()), Vec::<String>::new());
+    let unneeded = |azure: &mut Azure, at_us: u64| {
+        let pools: Vec<_> = azure.ledger.names().cloned().collect();
+        azure.want(pools.into_iter().map(|pool| (pool, Wanted::default())).collect(), at_us);
+    };
+    let words = ["somebody takes a member of every 2"];
+    assert_eq!(unreached(story, unneeded), words, "nobody needs any");
+    let locked = format!("arm operation 1m\n{story}");
+    let lock = |azure: &mut Azure, at_us: u64| {
+        let other = azure.ledger.names().nth(1).expect("two pools").clone();
+        azure.foreign_put(&other.load_balancer, &other.pool, &[], at_us);
+    };
+    assert_eq!(unreached(&locked, lock), words, "an operation runs on the load balancer");
+    let at_end = format!("arm operation 5s\narm visible at-end\n{story}");
+    assert_eq!(unreached(&at_end, |_, _| ()), words, "it is still there");
+    let ends = |azure: &mut Azure, at_us: u64| azure.tick(at_us * 9);
+    assert_eq!(unreached(&at_end, ends), Vec::<String>::new(), "the operation has ended");
+}
+
+#[test]
+fn z2_a_clock_that_nobody_has_read_and_a_process_that_is_not_there_are_named_as_unreached() {
+    let story = "at 1s clocks jump 1h\n";
+    assert_eq!(unreached(story, |_, _| ()), ["clocks jump 1h"]);
+    let manager = |azure: &mut Azure, at_us: u64| {
+        ask(azure, Method::Get, "kubernetes-cloudprovider/v1.36.2", at_us);
+    };
+    assert_eq!(unreached(story, manager), ["clocks jump 1h"], "that was not the service");
+    assert_eq!(unreached(story, get), Vec::<String>::new());
+    let story = "at 1s controller stands still\nat 2s controller goes on\nat 3s controller files 9\n";
+    let words = ["controller files 9", "controller goes on", "controller stands still"];
+    assert_eq!(unreached(story, get), words);
+}
+
+#[test]
+fn z1_a_change_is_answered_200_or_201_and_another_status_is_refused_with_these() {
+    for status in [200, 201] {
+        let story = Story::read(&format!("arm update-status {status}\n")).expect("a story");
+        assert_eq!(story.arm.update_status, status);
+    }
+    for line in ["arm update-status 202", "at 1s arm update-status 404", "arm update-status created"] {
+        let bad = Story::read(line).expect_err(line);
+        assert_eq!(
+            bad.to_string(),
+            format!("line 1: `{line}`: expected 200 or 201, the statuses of a PUT that changes a pool")
+        );
+    }
+}
 
 #[test]
 fn z2_every_scenario_with_a_name_can_be_read_and_says_what_it_shows() {
@@ -10,10 +160,8 @@ fn z2_every_scenario_with_a_name_can_be_read_and_says_what_it_shows() {
             Story::named(name).expect("it has this name").unwrap_or_else(|bad| panic!("{name}: {bad}"));
         assert_eq!(story.name.as_deref(), Some(name));
         assert!(text.starts_with("# "), "{name} begins with what it shows");
-        assert!(
-            name == "realistic" || name == "ccm-removes-needed" || !story.happenings.is_empty(),
-            "{name}"
-        );
+        let rolls = matches!(story.pattern, Pattern::Rollout { .. } | Pattern::Recreate { .. });
+        assert!(rolls || !story.happenings.is_empty() || !story.repeats.is_empty(), "{name}");
     }
     assert!(Story::named("nobody-knows").is_none());
 }
@@ -46,11 +194,66 @@ fn z2_a_line_that_says_nothing_is_refused_by_its_number_with_what_was_expected()
         ("at 1s arm sideways\n", 1),
         ("colour blue\n", 1),
         ("ccm perhaps\n", 1),
+        ("at 1s nodes add some\n", 1),
+        ("at 1s nodes multiply 3\n", 1),
+        ("at 1s lists empty pods\n", 1),
+        ("at 1s controller files few\n", 1),
+        ("at 1s clocks jump\n", 1),
+        ("expect log ERROR\n", 1),
+        ("log empty\n", 1),
+        ("expect held breaker often\n", 1),
+        ("at 1s nodes fail most\n", 1),
+        ("arm concurrent-write supersede 2\n", 1),
+        ("arm lock-retry-after 3 perhaps\n", 1),
+        ("arm buckets 3 writes\n", 1),
+        ("arm buckets 3 writes 2\n", 1),
+        ("arm buckets 3 polls 2/s\n", 1),
     ] {
         let bad = Story::read(text).expect_err(text);
         assert_eq!(bad.line, line, "{bad}");
         assert!(!bad.expected.is_empty() && bad.to_string().contains("expected"), "{bad}");
     }
+}
+
+#[test]
+fn z1_a_scenario_reaches_locks_and_both_quotas_of_the_model() {
+    let text = "arm down resets-flows\narm concurrent-write supersede 0.25\narm lock-retry-after 14 no-header\n\
+                arm buckets 20 writes 2/s 30 reads 3/s\n";
+    let story = Story::read(text).expect("a story");
+    assert_eq!(story.arm.concurrent_write, ConcurrentWrite::Mixed { supersede: 0.25 });
+    assert_eq!((story.arm.lock_retry_after_s, story.arm.lock_retry_after_header), (14, false));
+    assert!(story.arm.down_resets_flows);
+    let expected = Quotas {
+        read_bucket: 30,
+        read_refill_per_s: 3,
+        write_bucket: 20,
+        write_refill_per_s: 2,
+        provider_reads: u64::MAX,
+        provider_writes: u64::MAX,
+        ..Quotas::default()
+    };
+    assert_eq!(story.arm.quotas, Some(expected), "the network provider has no limit");
+
+    let later = "arm quota 5 writes 50 reads in 1m\nat 1s arm buckets 4 deletes 1/s\nat 2s arm lock-retry-after 9\n\
+                 at 3s arm quota 7 writes 70 reads in 2m\nat 4s arm quota none\n";
+    let story = Story::read(later).expect("a story").faster(4);
+    let mut arm = story.arm;
+    for (happening, quotas) in story.happenings.into_iter().zip([
+        Some((4, 4, 5, 15)),
+        Some((4, 4, 5, 15)),
+        Some((4, 4, 7, 30)),
+        None,
+    ]) {
+        let Act::Arm(knob) = happening.act else { panic!("a knob") };
+        knob.turn(&mut arm);
+        let shown = |quotas: Quotas| {
+            let Quotas { delete_bucket, delete_refill_per_s, provider_writes, provider_window_s, .. } =
+                quotas;
+            (delete_bucket, delete_refill_per_s, provider_writes, provider_window_s)
+        };
+        assert_eq!(arm.quotas.map(shown), quotas, "{}: what is not said stays", happening.words);
+    }
+    assert_eq!((arm.lock_retry_after_s, arm.lock_retry_after_header), (3, true));
 }
 
 #[test]
@@ -78,4 +281,43 @@ fn z2_what_happens_again_and_again_does_so_while_pods_change_and_each_time_to_an
     let touch = |at, number| (at, Act::TouchService(number));
     assert_eq!(times, [touch(20, 1), (25, Act::ArmDown(true)), touch(40, 2), touch(60, 3)]);
     assert!(Story::read("every 0 a service changes\n").is_err());
+}
+
+#[test]
+fn z2_a_story_says_what_happens_to_nodes_services_clocks_and_to_the_controllers_process() {
+    let text = "log full\nexpect log ERROR out of ink   # as told\nexpect removals stopped\nexpect held breaker 7\npods recreate within 1m step 4s\n\
+                at 1s nodes label 3 some/key=value\nat 2s nodes delete 4 oldest\nat 3s lists empty nodes\n\
+                at 4s clocks jump back 90s\nat 5s controller files 7\nat 6s controller goes on\n\
+                at 7s arm faults every:2:429:date+9\n";
+    let story = Story::read(text).expect("a story");
+    assert_eq!((story.log_full, story.errors.as_slice()), (true, &["out of ink".to_owned()][..]));
+    let held = vec![("breaker".to_owned(), 7)];
+    assert_eq!((&story.guarded, Story::default().guarded.stopped), (&Guarded { stopped: true, held }, false));
+    let faster = story.clone().faster(4);
+    assert_eq!(faster.pattern, Pattern::Recreate { within_us: 15_000_000, step_us: 1_000_000 });
+    let (key, value) = ("some/key".to_owned(), "value".to_owned());
+    let expected = [
+        Act::Upheaval(Upheaval::LabelNodes { count: 3, key, value }),
+        Act::Upheaval(Upheaval::LoseNodes { count: 4, oldest: true }),
+        Act::ListsEmpty(vec![simulator_models::kube::Resource::Nodes]),
+        Act::ClocksJump(-90),
+        Act::FilesLimit(Some(7)),
+        Act::StandStill(false),
+    ];
+    let acts: Vec<Act> = faster.happenings.iter().map(|happening| happening.act.clone()).collect();
+    assert_eq!(acts[..6], expected, "none of them is made faster by itself");
+    let Act::Arm(Knob::Faults(faults)) = &acts[6] else { panic!("faults") };
+    let arm::FaultEffect::Answer(answer) = &faults[0].effect else { panic!("an answer") };
+    assert_eq!(answer.retry_after.as_deref(), Some("date+3"));
+}
+
+#[test]
+fn z2_the_documentation_has_every_scenario_with_a_name_and_no_other() {
+    let text = include_str!("../../../docs/simulator.md");
+    let (_, table) = text.split_once("| name | what happens |").expect("the table of names");
+    let table = table.split("\n\n").next().unwrap_or_default();
+    let cells = table.lines().filter_map(|line| line.strip_prefix("| `")?.split(" | ").next());
+    let told: std::collections::BTreeSet<&str> =
+        cells.flat_map(|cell| cell.split(", ")).map(|name| name.trim_matches('`')).collect();
+    assert_eq!(told, NAMED.iter().map(|(name, _)| *name).collect());
 }

@@ -70,3 +70,32 @@ fn a_pool_is_wrong_with_a_member_missing_or_unwanted_and_right_with_a_tolerated_
     let [nowhere] = &judge(&["10.0.0.1", "10.0.0.3"], &wanted)[..] else { panic!("one wrong pool") };
     assert_eq!((nowhere.load_balancer.as_str(), nowhere.pool.as_str()), ("", "shop-gone"));
 }
+
+#[test]
+fn d5_nodes_that_a_label_leaves_out_do_not_count_unless_there_are_no_others() {
+    let labelled = |node: &str, ip: &str, label: (&str, &str)| build::node(node, &[ip], &[label], true, &[]);
+    let left_out = [
+        ("node.kubernetes.io/exclude-from-external-load-balancers", ""),
+        ("node-role.kubernetes.io/control-plane", ""),
+        ("kubernetes.azure.com/managed", "false"),
+    ];
+    for label in left_out {
+        let mut cluster = cluster();
+        cluster.apply(labelled("n1", "10.0.0.1", label), 0).expect("a node");
+        let wanted = wanted_pools(&cluster);
+        assert_eq!(wanted["shop-web"].required, ips(&["10.0.0.3"]), "{label:?}");
+        assert_eq!(wanted["shop-web"].allowed, ips(&["10.0.0.2", "10.0.0.3"]), "{label:?}");
+        for (node, ip) in [("n2", "10.0.0.2"), ("n3", "10.0.0.3")] {
+            cluster.apply(labelled(node, ip, label), 0).expect("a node");
+        }
+        let wanted = wanted_pools(&cluster);
+        assert_eq!(wanted["shop-web"].required, ips(&[]), "{label:?}");
+        assert!(
+            wanted["shop-web"].is_met_by(&ips(&["10.0.0.1", "10.0.0.2"])),
+            "D6: the pool keeps what it has"
+        );
+    }
+    let mut cluster = cluster();
+    cluster.apply(labelled("n1", "10.0.0.1", ("kubernetes.azure.com/managed", "true")), 0).expect("a node");
+    assert_eq!(wanted_pools(&cluster)["shop-web"].required, ips(&["10.0.0.1", "10.0.0.3"]));
+}

@@ -1,21 +1,22 @@
 //! The Kubernetes objects of a world.
 
 use std::net::IpAddr;
+use std::ops::Range;
 
 use serde_json::{Value, json};
 use simulator_models::kube::build::{self, Family};
 
+use super::node_name;
 use super::service::{Phase, Service};
-use super::{Size, node_name};
 
-pub(super) fn nodes(size: &Size, families: &[Family]) -> Vec<Value> {
+pub(super) fn nodes(numbers: Range<usize>, families: &[Family]) -> Vec<Value> {
     let node = |number: usize| {
         let ips: Vec<String> = families.iter().map(|family| node_ip(number, *family).to_string()).collect();
         let ips: Vec<&str> = ips.iter().map(String::as_str).collect();
         let zone = format!("eastus-{}", number % 3 + 1);
         build::node(&node_name(number), &ips, &[("topology.kubernetes.io/zone", &zone)], true, &[])
     };
-    (0..size.nodes).map(node).collect()
+    numbers.map(node).collect()
 }
 
 /// The InternalIP of a node.

@@ -1,11 +1,13 @@
 //! One Service's pods: where they are, and how far they are with starting and ending.
 
+use std::ops::Range;
+
 use simulator_models::kube::build::{self, Family};
 
 use crate::random::Random;
 
 /// How far a pod is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Phase {
     /// Scheduled, not ready.
     Starting,
@@ -58,10 +60,12 @@ impl Service {
     }
 
     /// A node without a pod of this Service; any node where there is none.
-    pub(crate) fn free_node(&self, nodes: usize, random: &mut Random) -> usize {
-        let first = random.below(nodes);
+    pub(crate) fn free_node(&self, nodes: &Range<usize>, random: &mut Random) -> usize {
+        let (begin, count) = (nodes.start, nodes.len());
+        let first = random.below(count);
         let taken = |node: &usize| self.pods.iter().any(|pod| pod.node == *node);
-        (0..nodes).map(|step| (first + step) % nodes).find(|node| !taken(node)).unwrap_or(first)
+        let place = |step: usize| begin + (first + step) % count;
+        (0..count).map(place).find(|node| !taken(node)).unwrap_or(begin + first)
     }
 
     /// Whether pods are starting or terminating.

@@ -4,6 +4,7 @@ mod azure;
 mod beside;
 mod kubernetes;
 mod run;
+mod upheaval;
 mod wire;
 mod world;
 

@@ -64,13 +64,16 @@ async fn z2_a_run_converges_behind_a_controller_and_is_measured() {
 async fn z2_a_run_without_a_controller_ends_at_its_bound_and_names_the_wrong_pools() {
     let (fakes, world) = start().await;
     let churn = Churn::new(Pattern::Burst, 1);
-    let play = Play::new(&fakes, world.clone(), churn).await;
+    let story =
+        Story::read("at 1ms apiserver restart\nat 1ms etcd save\nat 2ms etcd restore\n").expect("a story");
+    let story = Story { size: SIZE, ..story };
+    let play = Play::new(&fakes, world.clone(), churn).await.with(&story.timetable());
     let outcome = play.run(Duration::from_millis(50), |_| ()).await;
-    let story = Story { size: SIZE, ..Story::default() };
     let told = Told { story: &story, speed: 1, seed: 1, began_us: 0, usage: None, manager: None };
     let report = Report::gather(&fakes, &told, &world, outcome).await;
     assert!(!report.passed() && !report.converged, "{}", report.text());
     assert_eq!((report.changes, report.wrong_pools), (50, 10));
+    assert_eq!(report.unreached, ["apiserver restart"], "nobody watches");
     assert_eq!(report.convergence_seconds.count, 0);
     assert!(report.convergence_seconds.waiting > 10 && !report.wrong_pool_details[0].missing.is_empty());
     assert_eq!(report.first_event_to_converged_seconds, None);

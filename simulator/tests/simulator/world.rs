@@ -72,6 +72,39 @@ fn changes_are_due_evenly_over_the_whole_duration() {
 }
 
 #[test]
+fn z2_recreate_takes_all_pods_away_before_it_brings_as_many_new_ones() {
+    let mut world = World::new(SIZE, 5);
+    let pattern = Pattern::Recreate { within_us: 10_000_000, step_us: 1_000_000 };
+    let mut churn = Churn::new(pattern, 5).planned(&world);
+    let old: BTreeMap<usize, BTreeSet<u64>> = world.services().iter().map(serials).enumerate().collect();
+    let mut told: BTreeMap<usize, Vec<(u64, usize, BTreeSet<Phase>)>> = BTreeMap::new();
+    while let Some(at) = churn.next_due_us(&world) {
+        let change = churn.make(&mut world).expect("a change");
+        let service = &world.services()[change.service];
+        let phases = service.pods.iter().map(|pod| pod.phase).collect();
+        told.entry(change.service).or_default().push((at, change.slice, phases));
+    }
+    assert_eq!((told.len(), churn.made()), (SIZE.services, churn.total(&world)));
+    for (index, told) in told {
+        let service = &world.services()[index];
+        let steps = [vec![Phase::Terminating], vec![], vec![Phase::Starting], vec![Phase::Ready]];
+        for (step, phases) in steps.into_iter().enumerate() {
+            let here = &told[step * service.slices..(step + 1) * service.slices];
+            let slices: Vec<usize> = here.iter().map(|(_, slice, _)| *slice).collect();
+            assert_eq!(slices, (0..service.slices).collect::<Vec<_>>(), "every slice is written");
+            assert!(here.iter().all(|(at, _, _)| *at == told[0].0 + step as u64 * 1_000_000));
+            assert_eq!(here[0].2, BTreeSet::from_iter(phases), "step {step} of Service {index}");
+        }
+        assert_eq!(service.pods.len(), SIZE.endpoints);
+        assert!(serials(service).is_disjoint(&old[&index]), "all are new");
+    }
+}
+
+fn serials(service: &simulator::Service) -> BTreeSet<u64> {
+    service.pods.iter().map(|pod| pod.serial).collect()
+}
+
+#[test]
 fn b_a_burst_moves_a_pod_of_every_service_five_times_within_a_second() {
     let mut world = World::new(SIZE, 5);
     let mut churn = Churn::new(Pattern::Burst, 5);

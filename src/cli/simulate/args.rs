@@ -227,6 +227,9 @@ impl SimulateArgs {
             Pattern::Rollout { within_us, step_us } => {
                 Pattern::Rollout { within_us: duration_us.unwrap_or(within_us), step_us }
             }
+            Pattern::Recreate { within_us, step_us } => {
+                Pattern::Recreate { within_us: duration_us.unwrap_or(within_us), step_us }
+            }
             Pattern::Burst | Pattern::Still => chosen,
         }
     }

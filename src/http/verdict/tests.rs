@@ -2,12 +2,17 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::time::Duration;
 
-use pool_core::assignment::Held;
+use actors::clock::Clock;
+use pool_core::assignment::{Held, Waits};
 use pool_core::error::NotManageable;
-use pool_core::ids::{Family, LbName, PoolName, ServiceKey, ServiceUid};
-use pool_core::level::{Level, Provenance, Source};
-use pool_core::machine::Now;
+use pool_core::ids::{AddressName, Epoch, Family, LbName, PoolName, ServiceKey, ServiceUid};
+use pool_core::level::{Level, Member, Provenance, Source};
+use pool_core::machine::{Now, Wall};
+use pool_core::sample::GateClass;
+use pool_core::view::{GateView, LaneView, LeadershipView, SharedLeaseView, Whose, WishesView};
+use pool_core::wishes::{Mode, Pause, Wishes};
 
 use super::*;
 
@@ -48,24 +53,49 @@ fn pool(state: PoolState) -> PoolView {
         last_end: None,
         last_error: None,
         held: None,
+        would_hold: None,
+        overruled: None,
+        paused: [].into(),
         withheld: None,
         lost_writes: 0,
     }
 }
 
+/// How long after the zero of their views all these snapshots are read.
+const NOW: Duration = Duration::from_secs(100);
+
+fn of(service: &ServiceView, snapshot: &Snapshot) -> String {
+    verdict(service, snapshot, &Show { clock: Clock::start(), now: Now::ZERO.plus(NOW) })
+}
+
+fn with(pool: PoolView) -> Snapshot {
+    Snapshot { pools: [(id(), Arc::new(pool))].into(), ..Snapshot::default() }
+}
+
 fn said(service: &ServiceView, pool: Option<PoolView>) -> String {
-    let pools = pool.into_iter().map(|pool| (id(), Arc::new(pool))).collect();
-    verdict(service, &Snapshot { pools, ..Snapshot::default() })
+    of(service, &pool.map_or_else(Snapshot::default, with))
+}
+
+fn hold(reason: HeldReason) -> Option<Held> {
+    Some(Held { reason, since: Now::ZERO, waits: Waits::Facts, members: BTreeSet::new() })
+}
+
+/// A pool that lacks one member and has one too many.
+fn differing(state: PoolState) -> PoolView {
+    let member = Member { name: AddressName::new("node-1"), node_ready: true };
+    let required = [("10.0.0.1".parse().expect("an address"), member)].into();
+    let observed = Some(["10.0.0.2".parse().expect("an address")].into());
+    PoolView { level: Level { required, ..Level::default() }, observed, ..pool(state) }
 }
 
 #[test]
 fn h3_each_candidacy_has_its_reason() {
-    let of = |candidacy| said(&ServiceView { candidacy, ..service() }, Some(pool(PoolState::Right)));
-    assert_eq!(of(Candidacy::Candidate), "right: every pool of it is as it should be");
-    assert!(of(Candidacy::NotLocal).starts_with("not managed: spec.externalTrafficPolicy"));
-    assert!(of(Candidacy::NotLoadBalancer).starts_with("not managed: spec.type"));
-    assert!(of(Candidacy::Deleting).starts_with("not managed: it is being deleted"));
-    assert!(of(Candidacy::NotSelected).starts_with("not managed: services.selector"));
+    let told = |candidacy| said(&ServiceView { candidacy, ..service() }, Some(pool(PoolState::Right)));
+    assert_eq!(told(Candidacy::Candidate), "right: every pool of it is as it should be");
+    assert!(told(Candidacy::NotLocal).starts_with("not managed: spec.externalTrafficPolicy"));
+    assert!(told(Candidacy::NotLoadBalancer).starts_with("not managed: spec.type"));
+    assert!(told(Candidacy::Deleting).starts_with("not managed: it is being deleted"));
+    assert!(told(Candidacy::NotSelected).starts_with("not managed: services.selector"));
 }
 
 #[test]
@@ -91,21 +121,198 @@ fn h3_every_state_but_right_says_what_is_waited_for() {
 }
 
 #[test]
-fn g5_a_held_removal_is_told_though_the_pool_is_right() {
+fn g5_a_held_removal_is_told_in_every_state_and_hides_nothing_that_matters_more() {
     for reason in HeldReason::ALL {
-        let held = Held { reason, since: Now::ZERO, until: None, members: BTreeSet::new() };
-        let said = said(&service(), Some(PoolView { held: Some(held), ..pool(PoolState::Right) }));
-        assert!(said.contains(reason.as_str()), "{said}");
+        for state in PoolState::ALL {
+            let told = said(&service(), Some(PoolView { held: hold(reason), ..differing(state) }));
+            let says_held = told.contains(&format!("a removal is held back ({})", reason.as_str()));
+            assert_eq!(says_held, state != PoolState::Quarantined, "{told}");
+            let differs = told.contains("1 missing, 1 to go");
+            assert_eq!(differs, state != PoolState::Right, "{told}");
+            let first = !matches!(state, PoolState::Right);
+            assert_eq!(told.starts_with("pool lb/shop-web: a removal"), !first, "{told}");
+        }
     }
 }
 
 #[test]
+fn g5_a_held_removal_comes_before_what_only_takes_its_time() {
+    let seconds = [
+        (PoolState::Unknown, "besides, it has not been seen"),
+        (PoolState::Waiting, "besides, it waits for its changes"),
+        (PoolState::Due, "besides, it has waited for 100 s"),
+        (PoolState::Attempting, "besides, it is being written"),
+        (PoolState::Parked, "besides, it waits until Azure"),
+    ];
+    for (state, second) in seconds {
+        let told = said(&service(), Some(PoolView { held: hold(HeldReason::Fraction), ..pool(state) }));
+        assert!(told.starts_with("pool lb/shop-web: a removal is held back (fraction)"), "{told}");
+        assert!(told.contains(second), "{told}");
+    }
+}
+
+#[test]
+fn h3_a_failure_in_any_state_comes_before_what_is_held_back() {
+    let error: Arc<str> = "HTTP 403 AuthorizationFailed".into();
+    for state in PoolState::ALL.into_iter().filter(|state| *state != PoolState::Right) {
+        let failed = PoolView { last_error: Some(Arc::clone(&error)), ..pool(state) };
+        let told = said(&service(), Some(PoolView { held: hold(HeldReason::AddOnly), ..failed }));
+        let failure = told.find("last error: HTTP 403 AuthorizationFailed").expect("the failure is told");
+        let held = told.find("held back").unwrap_or(told.len());
+        assert!(failure < held, "{told}");
+    }
+    let failed = PoolView { last_error: Some(error), ..pool(PoolState::Failed) };
+    assert_eq!(
+        said(&service(), Some(PoolView { held: hold(HeldReason::AddOnly), ..failed })),
+        "pool lb/shop-web was not written; last error: HTTP 403 AuthorizationFailed; besides, a removal is held back \
+         (add_only), because the mode add-only removes no member"
+    );
+}
+
+#[test]
+fn h3_of_several_pools_the_one_that_matters_most_is_told() {
+    let second = PoolId::new(LbName::new("lb"), PoolName::new("shop-web-IPv6"));
+    let service = ServiceView { pools: vec![id(), second.clone()], ..service() };
+    let first = PoolView { held: hold(HeldReason::Fraction), ..pool(PoolState::Right) };
+    let mut snapshot = with(first);
+    let failed = PoolView { pool: second.clone(), ..pool(PoolState::Failed) };
+    snapshot.pools.insert(second, Arc::new(failed));
+    assert_eq!(of(&service, &snapshot), "pool lb/shop-web-IPv6 was not written");
+}
+
+#[test]
+fn g6_a_pause_is_told_with_all_who_pause_since_when_why_and_how_far_the_pool_is_from_right() {
+    let pause = |by: &str| Pause {
+        since: Some(Wall::from_micros(1_700_000_000_000_000)),
+        by: Some(by.into()),
+        reason: Some("a drill".into()),
+    };
+    let wishes = Wishes {
+        mode: Mode::Enforce,
+        everything: Some(pause("restore")),
+        pools: [(id(), Pause::default())].into(),
+        ..Wishes::default()
+    };
+    let wishes = WishesView {
+        mode: Mode::Enforce,
+        wishes: Some(Arc::new(wishes)),
+        returned: BTreeSet::new(),
+        unreadable: Vec::new(),
+        term_waits: false,
+        last_error: None,
+    };
+    let paused = PoolView {
+        paused: [PausedBy::Everything, PausedBy::Pool].into(),
+        held: hold(HeldReason::Fraction),
+        ..differing(PoolState::Paused)
+    };
+    assert_eq!(
+        of(&service(), &Snapshot { wishes: Some(wishes), ..with(paused) }),
+        "pool lb/shop-web is compared and not written: a person has paused everything (by restore, since \
+         2023-11-14T22:13:20.000Z, a drill), and a person has paused it; 1 missing, 1 to go; besides, a removal is \
+         held back (fraction), until a second list says too that so many of its members are to go \
+         (guards.maxRemovalFraction)"
+    );
+    let observed = PoolView { paused: [PausedBy::Mode].into(), ..differing(PoolState::Paused) };
+    assert_eq!(
+        said(&service(), Some(observed)),
+        "pool lb/shop-web is compared and not written: the mode is observe; 1 missing, 1 to go"
+    );
+}
+
+fn lane() -> LaneView {
+    let lb = LbName::new("lb");
+    LaneView { lb, writing: None, waiting: Vec::new(), closed_until: None, blocked_by: None }
+}
+
+fn on(lane: LaneView) -> Snapshot {
+    Snapshot { lanes: [(lane.lb.clone(), Arc::new(lane))].into(), ..with(due()) }
+}
+
+/// Due for 21 s.
+fn due() -> PoolView {
+    PoolView { since: Now::from_millis(79_000), ..pool(PoolState::Due) }
+}
+
+fn lease(state: &'static str, whose: Whose) -> Snapshot {
+    let lease = SharedLeaseView {
+        state,
+        holder: Some("somebody".into()),
+        whose,
+        held_since: Some(Now::from_millis(40_000)),
+        since: Now::from_millis(90_000),
+        until: Some(Now::from_millis(105_000)),
+        wanted_since: Some(Now::from_millis(80_000)),
+        last_error: None,
+    };
+    Snapshot { shared_lease: Some(lease), ..with(due()) }
+}
+
+fn gated(gate: GateView) -> Snapshot {
+    Snapshot { gates: [(GateClass::Writes, gate)].into(), ..with(due()) }
+}
+
+#[test]
+fn h3_a_due_pool_names_what_it_waits_for_and_for_how_long() {
+    let later = Some(Now::from_millis(130_000));
+    let other = PoolId::new(LbName::new("lb"), PoolName::new("other"));
+    let open = GateView { closed_until: None, tokens: 0.0, capacity: 500.0, short_until: None };
+    let leads = |role, holder: Option<&str>| LeadershipView {
+        identity: "us".into(),
+        role,
+        holder: holder.map(Into::into),
+        epoch: Epoch(1),
+        since: Now::from_millis(60_000),
+        until: None,
+        last_error: None,
+    };
+    let led = |view| Snapshot { leadership: Some(view), ..with(due()) };
+    let cases = [
+        (
+            on(LaneView { blocked_by: Some("HTTP 403 AuthorizationFailed".into()), ..lane() }),
+            "fail alike: HTTP 403",
+        ),
+        (
+            on(LaneView { writing: Some((other, "polling", Now::from_millis(93_000))), ..lane() }),
+            "at work on pool lb/other for 7 s (polling)",
+        ),
+        (on(LaneView { closed_until: later, ..lane() }), "its load balancer is closed for 30 s more"),
+        (gated(GateView { closed_until: later, ..open.clone() }), "Azure throttles writes for 30 s more"),
+        (gated(GateView { short_until: later, ..open }), "the budget for writes is spent for 30 s more"),
+        (
+            lease("waiting", Whose::Stranger),
+            "the shared Lease, wanted for 20 s, which somebody, a stranger, has held for 60 s, for 5 s more at most",
+        ),
+        (lease("off", Whose::Nobody), "is left to others, for 5 s more at most"),
+        (led(leads("standby", None)), "nobody is known to lead: this replica has been standby for 40 s"),
+        (led(leads("standby", Some("them"))), "ask them, which leads"),
+        (led(leads("leader", Some("us"))), "its turn among the load balancers"),
+        (lease("held", Whose::Us), "its turn among the load balancers"),
+        (on(lane()), "its turn among the load balancers"),
+    ];
+    for (snapshot, cause) in cases {
+        let told = of(&service(), &snapshot);
+        assert!(told.starts_with("pool lb/shop-web has waited for 21 s: ") && told.contains(cause), "{told}");
+    }
+}
+
+#[test]
+fn w10_a_fault_that_stops_the_writes_comes_before_a_held_removal() {
+    let lane = LaneView { blocked_by: Some("HTTP 403".into()), ..lane() };
+    let lanes = [(lane.lb.clone(), Arc::new(lane))].into();
+    let pool = PoolView { held: hold(HeldReason::AddOnly), ..due() };
+    let told = of(&service(), &Snapshot { lanes, ..with(pool) });
+    assert!(
+        told.find("fail alike").expect("the fault") < told.find("held back").expect("the removal"),
+        "{told}"
+    );
+}
+
+#[test]
 fn a4_a_quarantined_pool_is_told_with_what_is_wrong_before_all_else() {
-    let held =
-        Held { reason: HeldReason::EmptyConfirm, since: Now::ZERO, until: None, members: BTreeSet::new() };
     let quarantined = PoolView {
         last_error: Some("a change of nobody waits".into()),
-        held: Some(held),
+        held: hold(HeldReason::EmptyConfirm),
         ..pool(PoolState::Quarantined)
     };
     assert_eq!(

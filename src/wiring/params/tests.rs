@@ -33,7 +33,7 @@ fn c2_compatibility_upstream_reaches_every_machine() {
     assert_eq!((writer.gates_delay_grants, writer.breaker), (false, false));
     let directory = machines.directory;
     assert_eq!((directory.removal_delay, directory.empty_confirm), (Duration::ZERO, Duration::ZERO));
-    assert!(!directory.guards);
+    assert_eq!(directory.guards, GuardMode::Off);
 }
 
 #[test]
@@ -44,7 +44,10 @@ fn c2_without_compatibility_everything_beyond_upstream_is_on() {
     assert_eq!(queue.after_failure, Some(Duration::from_secs(60)));
     assert_eq!((writer.gates_delay_grants, writer.breaker, writer.retry_throttled), (true, true, false));
     assert_eq!((writer.etag_rounds, writer.rate_limit), (3, None));
-    assert!(machines.directory.guards);
+    assert_eq!(machines.directory.guards, GuardMode::Enforce);
+    assert_eq!(machines.directory.max_removal, Fraction::millionths(500_000));
+    let (_, off) = of("", "guards: {mode: \"off\", emptyConfirm: 10s}\n", false);
+    assert_eq!((off.directory.guards, off.directory.empty_confirm), (GuardMode::Off, Duration::ZERO));
 }
 
 #[test]

@@ -11,9 +11,9 @@ use pool_core::machine::Now;
 use url::Url;
 
 use super::server::{Detour, Reply, Server, reply};
-use super::{NOW, WALL, document, failure, permit, pool_id, pool_read, settings};
+use super::{NOW, WALL, document, failure, login, permit, pool_id, pool_read, settings};
 use crate::transport::HttpTransport;
-use crate::{Client, Clocks, Identity, Settings};
+use crate::{Client, Clocks, Identity, Login, Settings};
 
 pub(super) const POOL: &str = r#"{"properties":{"loadBalancerBackendAddresses":[]}}"#;
 const CHALLENGE: &str = "www-authenticate: Bearer authorization_uri=\"https://login.test\"\r\n";
@@ -34,20 +34,32 @@ pub(super) struct Fixture {
 
 /// A client with workload identity, whose clock moves by `token_takes` with each token that is asked for.
 pub(super) async fn fixture(replies: Vec<Reply>, assertion: &str, token_takes: Duration) -> Fixture {
-    let server = Server::start(replies).await;
     let file = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(file.path(), assertion).unwrap();
+    let identity = Identity::WorkloadIdentity {
+        tenant: "my-tenant".to_owned(),
+        client_id: "my-client".to_owned(),
+        token_file: PathBuf::from(file.path()),
+    };
+    let login = login("https://login.test", "https://management.test");
+    let (server, client) = of(identity, login, replies, token_takes).await;
+    Fixture { server, client, file }
+}
+
+/// A client with this identity, whose clock moves by `token_takes` with each POST.
+pub(super) async fn of(
+    identity: Identity,
+    login: Login,
+    replies: Vec<Reply>,
+    token_takes: Duration,
+) -> (Server, Client) {
+    let server = Server::start(replies).await;
     let clock = Arc::new(AtomicU64::new(NOW.as_micros()));
     let read = Arc::clone(&clock);
     let settings = Settings {
         endpoint: Url::parse("https://management.test").unwrap(),
-        identity: Identity::WorkloadIdentity {
-            tenant: "my-tenant".to_owned(),
-            client_id: "my-client".to_owned(),
-            token_file: PathBuf::from(file.path()),
-            authority_host: "https://login.test".to_owned(),
-        },
-        audience: "https://management.test".to_owned(),
+        identity,
+        login,
         clocks: Clocks {
             now: Arc::new(move || Now::from_micros(read.load(Ordering::SeqCst))),
             wall: Arc::new(|| WALL),
@@ -65,7 +77,7 @@ pub(super) async fn fixture(replies: Vec<Reply>, assertion: &str, token_takes: D
         },
     };
     let client = Client::with_transport(settings, Transport::new(Arc::new(detour))).unwrap();
-    Fixture { server, client, file }
+    (server, client)
 }
 
 fn put() -> ArmRequest {
@@ -107,22 +119,22 @@ async fn c3_workload_identity_has_one_token_for_its_file_and_sends_it_to_the_end
 async fn w5_a_refused_token_is_renewed_once_from_the_file_as_it_is_now() {
     let replies = vec![
         token("token-1"),
+        reply(200, "", POOL),
         reply(401, CHALLENGE, ""),
         token("token-2"),
         reply(200, "", POOL),
-        reply(200, "", POOL),
     ];
-    let Fixture { mut server, client, file } = fixture(replies, "assertion-1", Duration::ZERO).await;
-    std::fs::write(file.path(), "assertion-2").unwrap();
+    let Fixture { mut server, client, file } = fixture(replies, "assertion-1\n", Duration::ZERO).await;
     pool_read(client.execute(ArmRequest::GetPool(pool_id())).await.answer);
+    std::fs::write(file.path(), "assertion-2\n").unwrap();
     pool_read(client.execute(ArmRequest::GetPool(pool_id())).await.answer);
     let all: Vec<_> = std::iter::from_fn(|| server.received()).collect();
-    assert!(all[0].body.contains("client_assertion=assertion-1"));
+    assert!(all[0].body.contains("client_assertion=assertion-1&"), "without the line's end");
     assert_eq!(all[1].headers["authorization"], "Bearer token-1");
-    assert!(all[2].body.contains("client_assertion=assertion-2"));
-    assert_eq!(all[3].headers["authorization"], "Bearer token-2");
+    assert_eq!(all[2].headers["authorization"], "Bearer token-1");
+    assert!(all[3].body.contains("client_assertion=assertion-2&"));
     assert_eq!(all[4].headers["authorization"], "Bearer token-2");
-    assert_eq!(all[1].headers["x-ms-client-request-id"], all[3].headers["x-ms-client-request-id"]);
+    assert_eq!(all[2].headers["x-ms-client-request-id"], all[4].headers["x-ms-client-request-id"]);
 
     let refused = vec![token("a"), reply(401, CHALLENGE, ""), token("b"), reply(401, CHALLENGE, "")];
     let Fixture { client, server: _server, file: _file } = fixture(refused, "x", Duration::ZERO).await;

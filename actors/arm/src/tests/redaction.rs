@@ -7,13 +7,71 @@ use std::time::Duration;
 use pool_core::arm::ArmRequest;
 use pool_core::ids::Operation;
 
-use super::identity::{Fixture, POOL, fixture, token};
-use super::pool_id;
+use super::identity::{Fixture, POOL, fixture, of, token};
 use super::server::{Reply, reply};
+use super::{login, pool_id};
+use crate::credential::test_certificates::{self, PASSWORD};
+use crate::{Identity, ManagedIdentity, Secret};
 
 const TOKEN: &str = "planted-access-token";
 const ASSERTION: &str = "planted-assertion";
 const SIGNATURE: &str = "planted-signature";
+
+const SECRET: &str = "planted/secret+with&signs";
+const SECRET_ENCODED: &str = "planted%2Fsecret%2Bwith%26signs";
+const JWT: &str = "eyJhbGciOiJSUzI1NiJ9.eyJzdWIiOiJwbGFudGVkIn0.cGxhbnRlZA";
+
+/// What can be seen of clients with every identity, whose authorities repeat what they were sent: everything that can
+/// be printed of the client, its settings and its failures.
+async fn of_every_identity() -> String {
+    let made = test_certificates::make();
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), made.pkcs12()).unwrap();
+    let assertion = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(assertion.path(), JWT).unwrap();
+    let (tenant, client_id) = ("t".to_owned(), "c".to_owned());
+    let identities = [
+        Identity::ClientSecret {
+            tenant: tenant.clone(),
+            client_id: client_id.clone(),
+            secret: Secret::new(SECRET),
+        },
+        Identity::ClientCertificate {
+            tenant: tenant.clone(),
+            client_id: client_id.clone(),
+            path: file.path().to_owned(),
+            password: Some(Secret::new(PASSWORD)),
+        },
+        Identity::WorkloadIdentity { tenant, client_id, token_file: assertion.path().to_owned() },
+        Identity::Managed(ManagedIdentity::SystemAssigned),
+    ];
+    let echo = format!(
+        "AADSTS1: {SECRET} {SECRET_ENCODED} client_secret={SECRET_ENCODED}&x {PASSWORD} {JWT}, t={JWT}."
+    );
+    let json = serde_json::json!({ "error_description": echo, "error_codes": [1] }).to_string();
+    let wrong =
+        format!(r#"{{"access_token": ["{TOKEN}"], "expires_on": "{TOKEN}", "expires_in": "{TOKEN}"}}"#);
+    let mut printed = String::new();
+    for identity in identities {
+        // What an authority knows, it may say; only what its client has sent is told apart from it.
+        let own = match &identity {
+            Identity::ClientSecret { .. } => json.replace(PASSWORD, ""),
+            Identity::ClientCertificate { .. } => json.replace(SECRET, "").replace(SECRET_ENCODED, ""),
+            Identity::Anonymous | Identity::Managed(_) | Identity::WorkloadIdentity { .. } => {
+                serde_json::json!({ "error_description": JWT }).to_string()
+            }
+        };
+        for answer in [reply(400, "", &own), reply(418, "", &own), reply(200, "", &wrong)] {
+            let login = login("https://login.test", "https://management.test");
+            let (mut server, client) = of(identity.clone(), login, vec![answer], Duration::ZERO).await;
+            let answered = client.execute(ArmRequest::GetPool(pool_id())).await.answer;
+            assert!(server.received().is_some());
+            printed.push_str(&format!("{identity:?} {client:?} {answered:?}\n"));
+        }
+    }
+    assert!(printed.contains("<redacted>"), "there was something to take out: {printed}");
+    printed
+}
 
 /// Sends what is logged to the test.
 struct Log(Sender<Vec<u8>>);
@@ -41,7 +99,7 @@ fn capture() -> Receiver<Vec<u8>> {
 }
 
 #[tokio::test]
-async fn neither_token_nor_assertion_nor_signature_is_ever_logged_or_printed() {
+async fn c1_neither_token_nor_assertion_nor_secret_nor_signature_is_ever_logged_or_printed() {
     let receiver = capture();
     let challenge = "www-authenticate: Bearer realm=\"\"\r\n";
     let replies = vec![
@@ -71,11 +129,13 @@ async fn neither_token_nor_assertion_nor_signature_is_ever_logged_or_printed() {
     assert!(sent[4..].iter().all(|it| it.headers["authorization"].contains(TOKEN)));
     assert!(sent[6].line.contains(SIGNATURE));
 
+    printed.push_str(&of_every_identity().await);
+
     let logged: Vec<u8> = receiver.try_iter().flatten().collect();
     let logged = String::from_utf8_lossy(&logged);
     assert!(logged.contains("==> Request") && logged.contains("DEBUG arm::client"), "the log was captured");
     for line in logged.lines().chain(printed.lines()) {
-        for secret in [TOKEN, ASSERTION, SIGNATURE] {
+        for secret in [TOKEN, ASSERTION, SIGNATURE, SECRET, SECRET_ENCODED, PASSWORD, JWT] {
             assert!(!line.contains(secret), "{line}");
         }
     }

@@ -2,17 +2,18 @@
 
 use std::path::PathBuf;
 
+use azure_core::http::{HttpClient, Method, Request};
 use url::Url;
 
-use super::settings;
+use super::{login, settings};
+use crate::transport::{HttpTransport, is_near};
 use crate::{Client, Identity, SetUpError, Settings};
 
-fn workload(authority_host: &str) -> Identity {
+fn workload() -> Identity {
     Identity::WorkloadIdentity {
         tenant: "tenant".to_owned(),
         client_id: "client".to_owned(),
         token_file: PathBuf::from("/nowhere/token"),
-        authority_host: authority_host.to_owned(),
     }
 }
 
@@ -35,8 +36,7 @@ fn c3_anonymous_and_plain_http_are_for_loopback_only() {
         assert!(matches!(refused(settings(endpoint)), SetUpError::PlainHttp { .. }), "{endpoint}");
     }
     assert!(matches!(refused(settings("https://management.azure.com")), SetUpError::Anonymous { .. }));
-    let identity = workload("https://login.test");
-    let tokens = Settings { identity, ..settings("http://127.0.0.1:1") };
+    let tokens = Settings { identity: workload(), ..settings("http://127.0.0.1:1") };
     assert!(matches!(refused(tokens), SetUpError::TokenOverPlainHttp { .. }));
 }
 
@@ -57,12 +57,35 @@ fn c1_what_is_wrong_with_a_setting_is_said_with_its_name_and_without_its_secrets
         assert!(said.starts_with(beginning) && said.contains(": "), "{said}");
         assert!(!said.contains("secret") && !debug.contains("secret"), "{said} {debug}");
     }
-    let azure = |identity| Settings {
-        identity,
+    let azure = |authority: &str| Settings {
+        identity: workload(),
         endpoint: Url::parse("https://management.azure.com").unwrap(),
+        login: login(authority, "https://management.azure.com"),
         ..local()
     };
-    assert!(matches!(refused(azure(workload("http://login.test"))), SetUpError::Authority { .. }));
-    let missing = refused(azure(workload("https://login.test")));
+    assert!(matches!(refused(azure("http://login.test")), SetUpError::Authority { .. }));
+    let missing = refused(azure("https://login.test"));
     assert!(matches!(missing, SetUpError::Credential { .. }), "{missing}");
+}
+
+#[tokio::test]
+async fn c3_nothing_but_what_is_near_is_asked_by_plain_http() {
+    let transport = HttpTransport::new(&settings("http://127.0.0.1:1")).unwrap();
+    for (url, allowed) in [("http://192.0.2.1/x", false), ("http://127.0.0.1:1/x", true)] {
+        let request = Request::new(Url::parse(url).unwrap(), Method::Get);
+        let error = transport.execute_request(&request).await.unwrap_err();
+        let said = crate::failure::chain(&error);
+        assert_eq!(said.contains("URL scheme is not allowed"), !allowed, "{url}: {said}");
+    }
+}
+
+#[test]
+fn c3_near_are_this_machine_and_the_instance_metadata_service() {
+    let near =
+        ["http://127.0.0.1:1", "https://localhost", "http://[::1]/", "http://169.254.169.254/metadata/x"];
+    let far =
+        ["http://169.254.169.253/", "http://169.254.169.254.example.com/", "https://management.azure.com"];
+    for (url, expected) in near.map(|url| (url, true)).into_iter().chain(far.map(|url| (url, false))) {
+        assert_eq!(is_near(&Url::parse(url).unwrap()), expected, "{url}");
+    }
 }

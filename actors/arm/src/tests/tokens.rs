@@ -1,4 +1,4 @@
-//! Tokens that are about to expire while the authority does not answer: nobody waits long, and nobody is without one.
+//! The task that owns the tokens: what its machine decides is done, with callers that come at once or go away.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -12,7 +12,7 @@ use tokio::time::Instant;
 
 use super::{NOW, WALL};
 use crate::Clocks;
-use crate::credential::Renewable;
+use crate::credential::{Make, Tokens};
 
 /// What an authority does when it is asked.
 #[derive(Clone, Copy)]
@@ -41,9 +41,10 @@ impl std::fmt::Debug for Authority {
 impl TokenCredential for Authority {
     async fn get_token(
         &self,
-        _: &[&str],
+        scopes: &[&str],
         _: Option<TokenRequestOptions<'_>>,
     ) -> azure_core::Result<AccessToken> {
+        assert_eq!(scopes, ["scope"]);
         let n = self.asked.fetch_add(1, Ordering::SeqCst);
         let good_for = match self.does[usize::try_from(n).unwrap()] {
             Does::Give(seconds) => seconds,
@@ -60,16 +61,30 @@ impl TokenCredential for Authority {
     }
 }
 
-fn renewable(does: &'static [Does]) -> (Renewable, Arc<AtomicU32>) {
-    let asked = Arc::new(AtomicU32::new(0));
-    let counted = Arc::clone(&asked);
+/// How often an authority was asked, and how often a credential was made.
+#[derive(Clone, Default)]
+struct Counts {
+    asked: Arc<AtomicU32>,
+    made: Arc<AtomicU32>,
+}
+
+impl Counts {
+    fn asked(&self) -> u32 {
+        self.asked.load(Ordering::SeqCst)
+    }
+}
+
+fn tokens(does: &'static [Does]) -> (Arc<Tokens>, Counts) {
+    let counts = Counts::default();
+    let counted = counts.clone();
     let (clocks, theirs) = (clocks(), clocks());
-    let make = move || {
-        let (clocks, asked) = (theirs.clone(), Arc::clone(&counted));
+    let make: Make = Arc::new(move || {
+        counted.made.fetch_add(1, Ordering::SeqCst);
+        let (clocks, asked) = (theirs.clone(), Arc::clone(&counted.asked));
         let authority: Arc<dyn TokenCredential> = Arc::new(Authority { clocks, does, asked });
         Ok(authority)
-    };
-    (Renewable::made_by(Box::new(make), clocks).unwrap(), asked)
+    });
+    (Arc::new(Tokens::made_by(make, "scope".to_owned(), clocks).unwrap()), counts)
 }
 
 /// Clocks that go with the runtime's time, which the test has stopped.
@@ -82,115 +97,66 @@ fn clocks() -> Clocks {
     }
 }
 
-async fn token(renewable: &Renewable) -> Result<String, String> {
-    let token = renewable.get_token(&["scope"], None).await;
+async fn token(tokens: &Tokens) -> Result<String, String> {
+    let token = tokens.token().await;
     token.map(|token| token.token.secret().to_owned()).map_err(|error| error.to_string())
 }
 
 #[tokio::test(start_paused = true)]
-async fn c3_a_refresh_that_hangs_delays_one_call_in_ten_seconds_by_three_while_the_old_token_is_good() {
-    let (renewable, asked) = renewable(&[Does::Give(200), Does::Hang(20), Does::Hang(20), Does::Refuse]);
-    assert_eq!(token(&renewable).await.unwrap(), "token-1");
+async fn c3_a_renewal_that_hangs_delays_no_call_while_the_old_token_is_good_and_is_not_lost() {
+    let (tokens, counts) = tokens(&[Does::Give(200), Does::Hang(20), Does::Refuse]);
+    assert_eq!(token(&tokens).await.unwrap(), "token-1");
+    tokio::time::advance(Duration::from_secs(10)).await;
     let began = Instant::now();
-    assert_eq!(token(&renewable).await.unwrap(), "token-1");
-    assert_eq!(began.elapsed(), Duration::from_secs(3));
     for _ in 0..5 {
-        assert_eq!(token(&renewable).await.unwrap(), "token-1");
+        assert_eq!(token(&tokens).await.unwrap(), "token-1");
     }
-    assert_eq!((began.elapsed(), asked.load(Ordering::SeqCst)), (Duration::from_secs(3), 2));
-    tokio::time::advance(Duration::from_secs(10)).await;
-    assert_eq!(token(&renewable).await.unwrap(), "token-1");
-    assert_eq!(asked.load(Ordering::SeqCst), 3);
+    assert_eq!((began.elapsed(), counts.asked()), (Duration::ZERO, 2));
+    tokio::time::sleep(Duration::from_secs(21)).await;
+    assert_eq!(token(&tokens).await.unwrap(), "token-2");
+    assert_eq!(counts.asked(), 2);
 }
 
 #[tokio::test(start_paused = true)]
-async fn c3_a_refresh_that_comes_late_is_not_lost() {
-    let (renewable, asked) = renewable(&[Does::Give(200), Does::Hang(5), Does::Refuse]);
-    assert_eq!(token(&renewable).await.unwrap(), "token-1");
-    assert_eq!(token(&renewable).await.unwrap(), "token-1");
-    tokio::time::sleep(Duration::from_secs(3)).await;
-    assert_eq!(token(&renewable).await.unwrap(), "token-2");
-    assert_eq!(asked.load(Ordering::SeqCst), 2);
-}
-
-#[tokio::test(start_paused = true)]
-async fn c3_a_refused_refresh_is_not_repeated_for_ten_seconds_and_then_is() {
-    let (renewable, asked) = renewable(&[Does::Give(200), Does::Refuse, Does::Give(3_600)]);
-    for _ in 0..4 {
-        assert_eq!(token(&renewable).await.unwrap(), "token-1");
-    }
-    assert_eq!(asked.load(Ordering::SeqCst), 2);
-    tokio::time::advance(Duration::from_secs(10)).await;
-    assert_eq!(token(&renewable).await.unwrap(), "token-3");
-}
-
-#[tokio::test(start_paused = true)]
-async fn c3_without_a_good_token_the_refusal_is_told_and_the_next_call_asks_again() {
-    let (renewable, asked) = renewable(&[Does::Give(5), Does::Refuse, Does::Hang(31), Does::Give(3_600)]);
-    assert_eq!(token(&renewable).await.unwrap(), "token-1");
-    assert!(token(&renewable).await.unwrap_err().contains("no"));
+async fn c3_without_a_token_who_hangs_is_given_up_after_half_a_minute_and_asked_again() {
+    let (tokens, counts) = tokens(&[Does::Hang(31), Does::Give(3_600)]);
     let began = Instant::now();
-    assert!(token(&renewable).await.unwrap_err().contains("no token in time"));
+    assert!(token(&tokens).await.unwrap_err().contains("no token in time"));
     assert_eq!(began.elapsed(), Duration::from_secs(30));
-    assert_eq!(token(&renewable).await.unwrap(), "token-4");
-    assert_eq!(asked.load(Ordering::SeqCst), 4);
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    assert_eq!(token(&tokens).await.unwrap(), "token-2", "the answer of who was given up means nothing");
+    assert_eq!(counts.asked(), 2);
 }
 
 #[tokio::test(start_paused = true)]
-async fn w5_a_token_that_azure_has_refused_is_not_given_out_again() {
-    let (renewable, _) = renewable(&[Does::Give(200), Does::Refuse, Does::Refuse, Does::Give(3_600)]);
-    assert_eq!(token(&renewable).await.unwrap(), "token-1");
-    assert_eq!(token(&renewable).await.unwrap(), "token-1");
-    renewable.renew().unwrap();
-    assert!(token(&renewable).await.is_err());
-    assert_eq!(token(&renewable).await.unwrap(), "token-4");
-}
-
-#[tokio::test(start_paused = true)]
-async fn c3_a_token_is_given_out_unasked_until_its_last_six_minutes_and_at_need_until_its_last_half_minute() {
-    let does = &[Does::Give(600), Does::Refuse, Does::Refuse, Does::Give(3_600)];
-    let (renewable, asked) = renewable(does);
-    let seconds = Duration::from_secs;
-    assert_eq!(token(&renewable).await.unwrap(), "token-1");
-    tokio::time::advance(seconds(239)).await;
-    assert_eq!(token(&renewable).await.unwrap(), "token-1");
-    assert_eq!(asked.load(Ordering::SeqCst), 1);
-    tokio::time::advance(seconds(1)).await;
-    assert_eq!(token(&renewable).await.unwrap(), "token-1");
-    assert_eq!(asked.load(Ordering::SeqCst), 2, "it is asked for a new one, in vain");
-    tokio::time::advance(seconds(330)).await;
-    assert!(token(&renewable).await.is_err(), "30 s before its end");
-    assert_eq!(token(&renewable).await.unwrap(), "token-4");
-}
-
-#[tokio::test(start_paused = true)]
-async fn c3_a_step_of_the_wall_clock_moves_the_end_of_tokens_and_not_the_rest_between_two_refreshes() {
-    let ahead = Arc::new(AtomicU32::new(0));
-    let (read, asked) = (Arc::clone(&ahead), Arc::new(AtomicU32::new(0)));
-    let still = clocks();
-    let stepped = Clocks {
-        wall: Arc::new(move || {
-            Wall::from_micros(WALL.as_micros() + i64::from(read.load(Ordering::SeqCst)) * 1_000_000)
-        }),
-        ..still.clone()
-    };
-    let counted = Arc::clone(&asked);
-    let make = move || {
-        let does = &[Does::Give(3_600), Does::Refuse, Does::Give(7_200)];
-        let (clocks, asked) = (still.clone(), Arc::clone(&counted));
-        let authority: Arc<dyn TokenCredential> = Arc::new(Authority { clocks, does, asked });
-        Ok(authority)
-    };
-    let renewable = Renewable::made_by(Box::new(make), stepped).unwrap();
-    assert_eq!(token(&renewable).await.unwrap(), "token-1");
-    ahead.store(3_500, Ordering::SeqCst);
-    for _ in 0..3 {
-        assert_eq!(token(&renewable).await.unwrap(), "token-1");
+async fn c3_many_calls_without_a_token_make_one_request_and_share_its_refusal() {
+    let (tokens, counts) = tokens(&[Does::Refuse, Does::Refuse]);
+    let calls = (0..100).map(|_| {
+        let tokens = Arc::clone(&tokens);
+        tokio::spawn(async move { token(&tokens).await })
+    });
+    for call in calls.collect::<Vec<_>>() {
+        assert_eq!(call.await.unwrap().unwrap_err(), "no");
     }
-    assert_eq!(asked.load(Ordering::SeqCst), 2);
-    ahead.store(3_520, Ordering::SeqCst);
-    assert_eq!(token(&renewable).await.unwrap(), "token-1");
-    assert_eq!(asked.load(Ordering::SeqCst), 2, "ten seconds by the wall clock alone have passed");
-    tokio::time::advance(Duration::from_secs(10)).await;
-    assert_eq!(token(&renewable).await.unwrap(), "token-3");
+    assert_eq!(counts.asked(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn c3_a_request_goes_on_when_the_call_that_made_it_has_gone_away() {
+    let (tokens, counts) = tokens(&[Does::Hang(5), Does::Refuse]);
+    let left = tokio::time::timeout(Duration::from_secs(1), token(&tokens)).await;
+    assert!(left.is_err(), "it has gone");
+    assert_eq!(token(&tokens).await.unwrap(), "token-1");
+    assert_eq!(counts.asked(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn w5_a_token_that_azure_has_refused_is_not_given_out_again_and_the_credential_is_made_anew() {
+    let (tokens, counts) = tokens(&[Does::Give(3_600), Does::Give(3_600), Does::Refuse]);
+    let refused = tokens.token().await.unwrap();
+    for _ in 0..3 {
+        tokens.rejected(refused.clone()).await;
+        assert_eq!(token(&tokens).await.unwrap(), "token-2");
+    }
+    assert_eq!((counts.asked(), counts.made.load(Ordering::SeqCst)), (2, 2));
 }

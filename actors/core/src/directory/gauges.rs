@@ -12,6 +12,8 @@ use crate::sample::Sample;
 pub(super) struct Counted {
     /// The reason for which a removal of it is held back.
     pub(super) held: Option<HeldReason>,
+    /// The reason for which one would be if guards were enforced.
+    pub(super) would_hold: Option<HeldReason>,
     /// The reason for which it is not manageable.
     pub(super) refused: Option<ReasonLabel>,
 }
@@ -19,6 +21,7 @@ pub(super) struct Counted {
 /// The numbers of pools by reason.
 pub(super) struct Gauges {
     held: BTreeMap<HeldReason, Gauge>,
+    would_hold: BTreeMap<HeldReason, Gauge>,
     refused: BTreeMap<ReasonLabel, Gauge>,
 }
 
@@ -39,8 +42,8 @@ impl Gauge {
 impl Gauges {
     /// Nothing is held back and nothing is refused; that is said at the first opportunity.
     pub(super) fn new() -> Gauges {
-        let held = HeldReason::ALL.into_iter().map(|reason| (reason, Gauge::default())).collect();
-        Gauges { held, refused: BTreeMap::new() }
+        let all = || HeldReason::ALL.into_iter().map(|reason| (reason, Gauge::default())).collect();
+        Gauges { held: all(), would_hold: all(), refused: BTreeMap::new() }
     }
 
     /// A pool counts under something else than before.
@@ -48,11 +51,17 @@ impl Gauges {
         if let Some(gauge) = before.held.and_then(|reason| self.held.get_mut(&reason)) {
             gauge.pools -= 1;
         }
+        if let Some(gauge) = before.would_hold.and_then(|reason| self.would_hold.get_mut(&reason)) {
+            gauge.pools -= 1;
+        }
         if let Some(gauge) = before.refused.and_then(|label| self.refused.get_mut(&label)) {
             gauge.pools -= 1;
         }
         if let Some(reason) = after.held {
             self.held.entry(reason).or_default().pools += 1;
+        }
+        if let Some(reason) = after.would_hold {
+            self.would_hold.entry(reason).or_default().pools += 1;
         }
         if let Some(label) = after.refused {
             self.refused.entry(label).or_default().pools += 1;
@@ -64,6 +73,11 @@ impl Gauges {
         for (&reason, gauge) in &mut self.held {
             if let Some(pools) = gauge.news() {
                 out.push(Out::Sample(Sample::Held { reason, pools }));
+            }
+        }
+        for (&reason, gauge) in &mut self.would_hold {
+            if let Some(pools) = gauge.news() {
+                out.push(Out::Sample(Sample::WouldHold { reason, pools }));
             }
         }
         for (&reason, gauge) in &mut self.refused {

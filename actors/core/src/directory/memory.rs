@@ -2,26 +2,24 @@
 //! is held back (D6, G2).
 //!
 //! The removal delay and the confirmation of emptiness run at the same time: both count from the moment at
-//! which the Services' own parts let go.
+//! which the Services' own parts let go. While nothing is heard of EndpointSlices the confirmation stands still.
 //!
-//! How long emptiness must last depends on how it became known (G1): what an organic, empty slice says needs
-//! `guards.emptyConfirm` alone, which may be nothing; a list or vanished slices could be a broken source. That is
-//! noted of each Service as its part lets go: facts that come later, and other Services, say nothing of it.
+//! How emptiness is confirmed depends on how it became known (G1): what an organic, empty slice says needs
+//! `guards.emptyConfirm` alone, which may be nothing; a list or vanished slices could be a broken source, and are
+//! doubted until a second read. What is doubted is [`super::doubt`]'s business.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::assignment::{Held, HeldReason};
+use super::doubt::Doubts;
+use crate::assignment::{Held, HeldReason, Waits};
+use crate::guard::{Fraction, GuardMode};
 use crate::ids::{Family, ServiceUid};
 use crate::informer::{Part, ServiceFact};
-use crate::level::Provenance;
+use crate::level::Keeps;
 use crate::machine::{Now, earliest};
-
-/// How long emptiness that no organic, empty slice tells of must last at least, whatever `guards.emptyConfirm` says:
-/// a second read counts from then on (G2).
-const DOUBTFUL_FOR: Duration = Duration::from_secs(30);
 
 /// The Services of a pool and what they ask.
 pub(super) type Claims = BTreeMap<ServiceUid, Arc<ServiceFact>>;
@@ -31,14 +29,14 @@ pub(super) fn part(fact: &ServiceFact, family: Family) -> Option<&Part> {
     fact.parts.get(&family)
 }
 
-/// Whether a Service asks nothing of its pool of this family.
-fn is_silent(fact: &ServiceFact, family: Family) -> bool {
-    let unusable = part(fact, family).is_some_and(|part| part.unusable);
-    !unusable && addresses(fact, family).next().is_none()
+/// The addresses that a Service asks for.
+pub(super) fn addresses(fact: &ServiceFact, family: Family) -> impl Iterator<Item = &IpAddr> {
+    part(fact, family).into_iter().flat_map(|part| part.required.keys().chain(&part.tolerated))
 }
 
-fn addresses(fact: &ServiceFact, family: Family) -> impl Iterator<Item = &IpAddr> {
-    part(fact, family).into_iter().flat_map(|part| part.required.keys().chain(&part.tolerated))
+/// Whether what a Service asks for is not known only because nothing is heard of EndpointSlices at present.
+fn is_unheard(fact: &ServiceFact) -> bool {
+    fact.endpoints == 0 && fact.data_errors.is_empty()
 }
 
 /// One look at a pool: all that the memory judges by.
@@ -57,23 +55,19 @@ pub(super) struct Look<'a> {
     pub(super) delay: Duration,
     /// The time that organic emptiness must last.
     pub(super) confirm: Duration,
-    /// Whether the guards are on.
-    pub(super) guards: bool,
-}
-
-/// Whether a broken source may be why a Service asks for nothing: it was listed so, or its slices have vanished (G2).
-/// A watch that goes on where it has ended misses nothing.
-fn is_doubtful(fact: &ServiceFact) -> bool {
-    let listed = match fact.provenance {
-        Provenance::Watch | Provenance::Reconnect => false,
-        Provenance::Relist | Provenance::FirstList => true,
-    };
-    listed || fact.slices == 0
+    /// What becomes of what is judged.
+    pub(super) mode: GuardMode,
+    /// The part of a pool that may go in doubt (G3).
+    pub(super) max_removal: Fraction,
+    /// When the newest second read that is in force was asked for.
+    pub(super) read_asked: Option<Now>,
 }
 
 /// What is remembered of one assigned pool's members.
 #[derive(Default)]
 pub(super) struct Memory {
+    /// Whether there was a look.
+    looked: bool,
     /// What its Services asked at the last look.
     claims: Claims,
     /// Addresses that no Service asks for: those that one once did, and those that were found in the pool.
@@ -81,8 +75,7 @@ pub(super) struct Memory {
     /// Addresses that were required, and when that was last so: they may have been written since the pool was
     /// last seen.
     required: BTreeMap<IpAddr, Now>,
-    /// The Services that ask for nothing, where a broken source may be why, and until when that is doubted (G1, G2).
-    doubts: BTreeMap<ServiceUid, Now>,
+    doubts: Doubts,
     guard: Guard,
 }
 
@@ -100,18 +93,45 @@ enum Guard {
     /// Something is asked for.
     #[default]
     Open,
-    /// Nothing is asked for, since then; what the pool had stays until that has lasted (G2). How long that is depends
-    /// on how it began, whatever comes later (G1).
-    Empty { since: Now, until: Now, members: BTreeSet<IpAddr> },
-    /// It has lasted.
+    /// Nothing is asked for, since then; what the pool had stays until that is confirmed (G2).
+    Empty { since: Now, clock: Clock, members: BTreeSet<IpAddr> },
+    /// It is.
     Confirmed,
     /// There are endpoints, but no usable node behind any of them, or not all is known of them (D6).
     Unusable { since: Now, members: BTreeSet<IpAddr> },
     /// Nothing that is asked for is in the pool or is to be added: what is in it is all there is (G2).
     Last { since: Now, members: BTreeSet<IpAddr> },
+    /// What was held back for this reason a person has let go, and the reason lasts.
+    Released(HeldReason),
+}
+
+/// The time that emptiness has to last.
+#[derive(Clone, Copy)]
+enum Clock {
+    /// It ends then.
+    Until(Now),
+    /// So much of it is left when something is heard again.
+    Stopped(Duration),
+}
+
+impl Clock {
+    fn go_on(self, now: Now) -> Now {
+        match self {
+            Clock::Until(until) => until,
+            Clock::Stopped(left) => now.plus(left),
+        }
+    }
+
+    fn stop(self, now: Now) -> Clock {
+        match self {
+            Clock::Until(until) => Clock::Stopped(until.since(now)),
+            Clock::Stopped(_) => self,
+        }
+    }
 }
 
 /// What is asked of a pool now, as far as the guard judges by it.
+#[derive(Clone, Copy)]
 enum Asked {
     /// Something that is in the pool or is to be added.
     Members,
@@ -119,6 +139,8 @@ enum Asked {
     Absent,
     /// Nothing.
     Nothing,
+    /// Nothing, as far as was heard; nothing is heard now (G2).
+    Unheard,
     /// Nothing that can be used (D6).
     Unusable,
 }
@@ -130,17 +152,23 @@ impl Memory {
         let asked: BTreeSet<IpAddr> =
             look.claims.values().flat_map(|fact| addresses(fact, look.family)).copied().collect();
         self.note_leaving(look, &asked);
-        self.note_doubts(look);
-        let parts = || look.claims.values().filter_map(|fact| part(fact, look.family));
         self.required.retain(|_, at| *at >= look.observed_at);
+        self.note_doubts(look, &asked);
+        let parts = || look.claims.values().filter_map(|fact| part(fact, look.family));
         let mut adds = false;
         for ip in parts().flat_map(|part| part.required.keys()) {
             adds = true;
             self.required.insert(*ip, look.now);
         }
         let is_in = |ip: &IpAddr| look.observed.contains(ip) || self.required.contains_key(ip);
-        let asked = if parts().any(|part| part.unusable) {
-            Asked::Unusable
+        let unusable = |fact: &&Arc<ServiceFact>| part(fact, look.family).is_some_and(|part| part.unusable);
+        let mut unknown = look.claims.values().filter(unusable).peekable();
+        let asked = if unknown.peek().is_some() {
+            if asked.is_empty() && unknown.all(|fact| is_unheard(fact)) {
+                Asked::Unheard
+            } else {
+                Asked::Unusable
+            }
         } else if asked.is_empty() {
             Asked::Nothing
         } else if adds || look.observed.is_empty() || asked.iter().any(is_in) {
@@ -148,8 +176,9 @@ impl Memory {
         } else {
             Asked::Absent
         };
-        self.guard(look, &asked, had);
+        self.guard(look, asked, had);
         self.claims = look.claims.clone();
+        self.looked = true;
     }
 
     fn note_leaving(&mut self, look: &Look<'_>, asked: &BTreeSet<IpAddr>) {
@@ -171,104 +200,183 @@ impl Memory {
         });
     }
 
-    /// Doubt lasts from the look at which a Service's part lets go, whatever is said of the Service meanwhile.
-    fn note_doubts(&mut self, look: &Look<'_>) {
-        let is_silent = |claims: &Claims, uid: &ServiceUid| {
-            claims.get(uid).is_some_and(|fact| is_silent(fact, look.family))
-        };
-        self.doubts.retain(|uid, _| is_silent(look.claims, uid));
-        for (uid, fact) in look.claims {
-            let lets_go = is_silent(look.claims, uid) && !is_silent(&self.claims, uid);
-            if lets_go && is_doubtful(fact) {
-                self.doubts.insert(uid.clone(), look.now.plus(DOUBTFUL_FOR));
-            }
+    /// Notes what is doubted, and judges whether too much of it would go (G1, G3). To be called before what is required
+    /// now counts as being in the pool: what comes does not make less of what goes.
+    fn note_doubts(&mut self, look: &Look<'_>, asked: &BTreeSet<IpAddr>) {
+        if !look.mode.judges() {
+            return;
         }
+        let found = look.observed.iter().filter(|ip| !self.looked && !asked.contains(ip)).copied();
+        // Where nothing is asked for, what let go of an address that was never there has emptied the pool too.
+        let concerns = |ip: &IpAddr| asked.is_empty() || asked.contains(ip) || self.left.contains_key(ip);
+        self.doubts.note(look, &self.claims, found, concerns);
+        let present = self.present(look.observed);
+        let goes = |ip: &&IpAddr| {
+            let due = self.left.get(ip).is_some_and(|left| left.at.plus(look.delay) <= look.now);
+            due && self.doubts.since(ip).is_none()
+        };
+        let all = present.iter().filter(|ip| !goes(ip)).count();
+        let leaving = self.left.keys().filter(|ip| present.contains(ip)).copied();
+        self.doubts.judge(look, leaving, all);
     }
 
-    /// Until when emptiness that begins now must last (G2).
-    fn empty_until(&self, look: &Look<'_>) -> Now {
-        let doubted = self.doubts.values().max().filter(|_| look.guards);
-        let confirmed = look.now.plus(look.confirm);
-        doubted.map_or(confirmed, |doubted| confirmed.max(*doubted))
+    /// The members that may be in the pool: those it was seen with, and those that may have been written since.
+    pub(super) fn present(&self, observed: &BTreeSet<IpAddr>) -> BTreeSet<IpAddr> {
+        observed.iter().chain(self.required.keys()).copied().collect()
     }
 
-    fn guard(&mut self, look: &Look<'_>, asked: &Asked, had: impl Fn() -> BTreeSet<IpAddr>) {
+    fn guard(&mut self, look: &Look<'_>, asked: Asked, had: impl Fn() -> BTreeSet<IpAddr>) {
         let now = look.now;
         let again = |members: BTreeSet<IpAddr>| if members.is_empty() { had() } else { members };
         self.guard = match (asked, std::mem::take(&mut self.guard)) {
             (Asked::Members, _) => Guard::Open,
-            (Asked::Absent, _) if !look.guards => Guard::Open,
+            (Asked::Absent, _) if !look.mode.judges() => Guard::Open,
+            (Asked::Unusable | Asked::Unheard, Guard::Released(HeldReason::NoUsableNode)) => {
+                Guard::Released(HeldReason::NoUsableNode)
+            }
+            (Asked::Absent, Guard::Released(HeldReason::LastMember)) => {
+                Guard::Released(HeldReason::LastMember)
+            }
+            (Asked::Unheard, Guard::Confirmed) => Guard::Confirmed,
+            (Asked::Unheard, Guard::Empty { since, clock, members }) => {
+                Guard::Empty { since, clock: clock.stop(now), members: again(members) }
+            }
             // What is seen there meanwhile counts: somebody who may know more has added to it or taken from it.
-            (Asked::Unusable, Guard::Unusable { since, members }) => {
+            (Asked::Unusable | Asked::Unheard, Guard::Unusable { since, members }) => {
                 let members = if look.observed_at > since && !look.observed.is_empty() {
                     // What was required since then may have been written since then.
-                    look.observed.iter().chain(self.required.keys()).copied().collect()
+                    self.present(look.observed)
                 } else {
                     again(members).union(look.observed).copied().collect()
                 };
                 Guard::Unusable { since, members }
             }
-            (Asked::Unusable, Guard::Open | Guard::Empty { .. } | Guard::Confirmed | Guard::Last { .. }) => {
-                Guard::Unusable { since: now, members: had() }
-            }
+            (
+                Asked::Unusable | Asked::Unheard,
+                Guard::Open
+                | Guard::Empty { .. }
+                | Guard::Confirmed
+                | Guard::Last { .. }
+                | Guard::Released(_),
+            ) => Guard::Unusable { since: now, members: had() },
             (Asked::Absent, Guard::Last { since, .. }) => {
                 Guard::Last { since, members: look.observed.clone() }
             }
             (
                 Asked::Absent,
-                Guard::Open | Guard::Empty { .. } | Guard::Confirmed | Guard::Unusable { .. },
+                Guard::Open
+                | Guard::Empty { .. }
+                | Guard::Confirmed
+                | Guard::Unusable { .. }
+                | Guard::Released(_),
             ) => Guard::Last { since: now, members: look.observed.clone() },
             (Asked::Nothing, Guard::Confirmed) => Guard::Confirmed,
-            (Asked::Nothing, Guard::Empty { until, .. }) if until <= now => Guard::Confirmed,
-            (Asked::Nothing, Guard::Empty { since, until, members }) => {
-                Guard::Empty { since, until, members: again(members) }
+            (Asked::Nothing, Guard::Empty { since, clock, members }) => {
+                self.emptied(now, since, clock.go_on(now), || again(members))
             }
-            (Asked::Nothing, Guard::Open | Guard::Unusable { .. } | Guard::Last { .. }) => {
-                let until = self.empty_until(look);
-                if until <= now {
-                    Guard::Confirmed
-                } else {
-                    Guard::Empty { since: now, until, members: had() }
-                }
-            }
+            (
+                Asked::Nothing,
+                Guard::Open | Guard::Unusable { .. } | Guard::Last { .. } | Guard::Released(_),
+            ) => self.emptied(now, now, now.plus(look.confirm), had),
         };
+    }
+
+    /// Nothing is asked for, since then: confirmed when that has lasted and nothing of it is in doubt (G2).
+    fn emptied(&self, now: Now, since: Now, until: Now, members: impl FnOnce() -> BTreeSet<IpAddr>) -> Guard {
+        if until <= now && self.doubts.resolved_from(self.doubts.of()).is_none() {
+            return Guard::Confirmed;
+        }
+        Guard::Empty { since, clock: Clock::Until(until), members: members() }
     }
 
     /// The removal that is held back now, if any; there may be no member that it concerns.
-    pub(super) fn held(&self) -> Option<Held> {
-        let (reason, since, until, members) = match &self.guard {
-            Guard::Open | Guard::Confirmed => return None,
-            Guard::Empty { since, until, members } => {
-                (HeldReason::EmptyConfirm, *since, Some(*until), members)
+    pub(super) fn held(&self, now: Now, delay: Duration) -> Option<Held> {
+        let (reason, since, waits, members) = match &self.guard {
+            Guard::Open | Guard::Confirmed | Guard::Released(_) => return self.held_fraction(now, delay),
+            Guard::Empty { since, clock, members } => {
+                let waits = match (clock, self.doubts.resolved_from(self.doubts.of())) {
+                    (Clock::Stopped(_), _) => Waits::Facts,
+                    (Clock::Until(until), None) => Waits::Time(*until),
+                    (Clock::Until(until), Some(read)) => Waits::SecondRead(read.max(*until)),
+                };
+                (HeldReason::EmptyConfirm, *since, waits, members)
             }
-            Guard::Unusable { since, members } => (HeldReason::NoUsableNode, *since, None, members),
-            Guard::Last { since, members } => (HeldReason::LastMember, *since, None, members),
+            Guard::Unusable { since, members } => (HeldReason::NoUsableNode, *since, Waits::Facts, members),
+            Guard::Last { since, members } => (HeldReason::LastMember, *since, Waits::Facts, members),
         };
-        Some(Held { reason, since, until, members: members.clone() })
+        Some(Held { reason, since, waits, members: members.clone() })
+    }
+
+    /// What is held back because too many would go, once one of them would (G3).
+    fn held_fraction(&self, now: Now, delay: Duration) -> Option<Held> {
+        let fraction = self.doubts.fraction()?;
+        let is_due = |ip: &IpAddr| self.left.get(ip).is_some_and(|left| left.at.plus(delay) <= now);
+        let read = self.doubts.resolved_from(fraction.members.iter())?;
+        fraction.members.iter().any(is_due).then(|| Held {
+            reason: HeldReason::Fraction,
+            since: fraction.since,
+            waits: Waits::SecondRead(read),
+            members: fraction.members.clone(),
+        })
+    }
+
+    /// From when on a second read would end what is held back, where one would (G1).
+    pub(super) fn read_from(&self, now: Now, delay: Duration) -> Option<Now> {
+        match &self.guard {
+            Guard::Empty { members, .. } if !members.is_empty() => {
+                self.doubts.resolved_from(self.doubts.of())
+            }
+            Guard::Open
+            | Guard::Empty { .. }
+            | Guard::Confirmed
+            | Guard::Released(_)
+            | Guard::Unusable { .. }
+            | Guard::Last { .. } => {
+                let held = self.held(now, delay)?;
+                match held.reason {
+                    HeldReason::Fraction => self.doubts.resolved_from(held.members.iter()),
+                    HeldReason::EmptyConfirm
+                    | HeldReason::NoUsableNode
+                    | HeldReason::LastMember
+                    | HeldReason::Breaker
+                    | HeldReason::AddOnly => None,
+                }
+            }
+        }
     }
 
     /// Whether the pool must not be emptied: emptiness has not been confirmed (G2). Without guards only what is held
-    /// back keeps it so.
-    pub(super) fn keeps_last(&self, guards: bool) -> bool {
-        match &self.guard {
-            Guard::Open => guards,
-            Guard::Empty { .. } | Guard::Unusable { .. } | Guard::Last { .. } => true,
-            Guard::Confirmed => false,
-        }
+    /// back keeps it so; where guards only observe, only what is not known does (D6).
+    pub(super) fn keeps(&self, mode: GuardMode) -> Keeps {
+        let keeps = match (&self.guard, mode) {
+            (Guard::Confirmed | Guard::Released(_), _) | (Guard::Open, GuardMode::Off) => false,
+            (Guard::Open | Guard::Empty { .. } | Guard::Last { .. }, GuardMode::Observe) => false,
+            (Guard::Open, GuardMode::Enforce) | (Guard::Unusable { .. }, _) => true,
+            (Guard::Empty { .. } | Guard::Last { .. }, GuardMode::Enforce | GuardMode::Off) => true,
+        };
+        if keeps { Keeps::Last } else { Keeps::Nothing }
     }
 
     /// The addresses that stay although nobody asks for them, each with the Services whose they were; none:
     /// they count for all.
-    pub(super) fn staying(&self, now: Now, delay: Duration) -> BTreeMap<IpAddr, BTreeSet<ServiceUid>> {
+    pub(super) fn staying(
+        &self,
+        now: Now,
+        delay: Duration,
+        mode: GuardMode,
+    ) -> BTreeMap<IpAddr, BTreeSet<ServiceUid>> {
         let held = match &self.guard {
-            Guard::Open | Guard::Confirmed => None,
-            Guard::Empty { members, .. } | Guard::Unusable { members, .. } | Guard::Last { members, .. } => {
-                Some(members)
+            Guard::Open | Guard::Confirmed | Guard::Released(_) => None,
+            Guard::Unusable { members, .. } => Some(members),
+            Guard::Empty { members, .. } | Guard::Last { members, .. } => {
+                Some(members).filter(|_| !mode.only_observes())
             }
         };
+        let doubted = self.doubts.fraction().filter(|_| !mode.only_observes());
         let delayed = self.left.iter().filter(|(_, left)| left.at.plus(delay) > now).map(|(ip, _)| ip);
         delayed
             .chain(held.into_iter().flatten())
+            .chain(doubted.into_iter().flat_map(|fraction| &fraction.members))
             .map(|ip| (*ip, self.left.get(ip).map(|left| left.owners.clone()).unwrap_or_default()))
             .collect()
     }
@@ -277,9 +385,26 @@ impl Memory {
     pub(super) fn deadline(&self, now: Now, delay: Duration) -> Option<Now> {
         let left = self.left.values().map(|left| left.at.plus(delay)).filter(|at| *at > now).min();
         let guard = match &self.guard {
-            Guard::Open | Guard::Confirmed | Guard::Unusable { .. } | Guard::Last { .. } => None,
-            Guard::Empty { until, .. } => Some(*until),
+            Guard::Open
+            | Guard::Confirmed
+            | Guard::Unusable { .. }
+            | Guard::Last { .. }
+            | Guard::Released(_)
+            | Guard::Empty { clock: Clock::Stopped(_), .. } => None,
+            Guard::Empty { clock: Clock::Until(until), .. } => Some(*until).filter(|at| *at > now),
         };
         earliest(left, guard)
+    }
+
+    /// A person lets go of all that is held back now. What is held back later is held back anew.
+    pub(super) fn release(&mut self) {
+        self.doubts.clear();
+        self.guard = match std::mem::take(&mut self.guard) {
+            Guard::Open => Guard::Open,
+            Guard::Empty { .. } | Guard::Confirmed => Guard::Confirmed,
+            Guard::Unusable { .. } => Guard::Released(HeldReason::NoUsableNode),
+            Guard::Last { .. } => Guard::Released(HeldReason::LastMember),
+            Guard::Released(reason) => Guard::Released(reason),
+        };
     }
 }

@@ -6,15 +6,16 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::breaker::{Paused, Size};
 use super::gauges::Counted;
 use super::mapping::SeenPool;
 use super::memory::{Claims, Look, Memory, part};
 use super::told::Told;
-use super::{Out, Params, Term};
-use crate::assignment::{Assignment, Share};
+use super::{Out, Params, Term, pins};
+use crate::assignment::{Assignment, Held, HeldReason, Observation, PausedBy, Share, Waits};
 use crate::error::NotManageable;
 use crate::ids::{AddressName, Family, PoolId, PoolName, ServiceKey, ServiceUid};
-use crate::level::{Level, Member, Source};
+use crate::level::{Keeps, Level, Member, Source};
 use crate::machine::Now;
 use crate::proof;
 
@@ -23,20 +24,48 @@ use crate::proof;
 pub(super) struct Pool {
     phase: Phase,
     /// Why it is not manageable.
-    refused: Option<Refusal>,
+    refused: Option<Unproven>,
     told: Told,
     memory: Memory,
+    /// What this turn has worked out and not yet said.
+    worked: Option<Box<Worked>>,
     /// When time alone changes its level.
     pub(super) deadline: Option<Now>,
+    /// From when on a second read would end what is held back (G1).
+    pub(super) read_from: Option<Now>,
+}
+
+/// A pool's new assignment, before it is judged together with all others (G4).
+struct Worked {
+    assignment: Assignment,
+    /// The members that may be in the pool.
+    present: BTreeSet<IpAddr>,
+    /// What was seen of it, if it is to be passed on.
+    observation: Option<Observation>,
+    deadline: Option<Now>,
+    read_from: Option<Now>,
+}
+
+/// What no pool may do for the time being.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Ban {
+    /// Remove anything, for too many pools would (G4).
+    pub(super) breaker: bool,
+    /// Remove anything, by the mode (G6).
+    pub(super) add_only: bool,
+    /// Whether guards only observe, so that the breaker holds nothing back (G5).
+    pub(super) observes: bool,
 }
 
 /// Why a pool is not written, and whose it would be.
 #[derive(Clone, PartialEq, Eq)]
-pub(super) struct Refusal {
+pub(super) struct Unproven {
     /// Why.
     pub(super) reason: NotManageable,
     /// Whose it would be.
     pub(super) services: BTreeMap<ServiceUid, ServiceKey>,
+    /// Whether it would be paused, so that its Services are told nothing (G6).
+    pub(super) paused: bool,
 }
 
 #[derive(Default)]
@@ -59,7 +88,7 @@ enum Phase {
 }
 
 /// Whose a pool is.
-pub(super) enum Verdict {
+pub(super) enum Ownership {
     /// No candidate's rule sends to it, or it is a cluster pool.
     Nobody,
     /// Its Services', without proof of ownership.
@@ -69,21 +98,21 @@ pub(super) enum Verdict {
 }
 
 /// Judges whose a pool is (D2).
-pub(super) fn judge(pool: &PoolName, seen: &SeenPool, claims: Claims) -> Verdict {
+pub(super) fn judge(pool: &PoolName, seen: &SeenPool, claims: Claims) -> Ownership {
     if claims.is_empty() {
-        return Verdict::Nobody;
+        return Ownership::Nobody;
     }
     let named = |family| claims.values().any(|fact| fact.key.pool_name(family) == *pool);
     let family = match (named(Family::V4), named(Family::V6)) {
-        (true, true) => return Verdict::Refused(NotManageable::MixedFamilies, claims),
+        (true, true) => return Ownership::Refused(NotManageable::MixedFamilies, claims),
         (false, true) => Family::V6,
         (true | false, false) => Family::V4,
     };
     let keys: BTreeMap<ServiceUid, ServiceKey> =
         claims.iter().map(|(uid, fact)| (uid.clone(), fact.key.clone())).collect();
     match proof::prove(&seen.facts, family, &keys) {
-        Ok(()) => Verdict::Proven(family, claims),
-        Err(reason) => Verdict::Refused(reason, claims),
+        Ok(()) => Ownership::Proven(family, claims),
+        Err(reason) => Ownership::Refused(reason, claims),
     }
 }
 
@@ -96,17 +125,31 @@ pub(super) struct Given<'a> {
     pub(super) observed_at: Now,
     pub(super) family: Family,
     pub(super) claims: Claims,
+    /// When the newest second read that is in force was asked for.
+    pub(super) read_asked: Option<Now>,
+    pub(super) paused: BTreeSet<PausedBy>,
+    /// Whether the mode removes no member (G6).
+    pub(super) add_only: bool,
+}
+
+impl Given<'_> {
+    /// The removal delay of this pool: none where a rule has no probe (D4).
+    fn delay(&self) -> Duration {
+        if self.seen.unprobed { Duration::ZERO } else { self.params.removal_delay }
+    }
 }
 
 impl Pool {
     /// What it counts under.
     pub(super) fn counted(&self) -> Counted {
-        let held = self.said().and_then(|said| said.held.as_ref()).map(|held| held.reason);
-        Counted { held, refused: self.refused.as_ref().map(|refusal| refusal.reason.label()) }
+        let said = self.said();
+        let held = said.and_then(|said| said.held.as_ref()).map(|held| held.reason);
+        let would_hold = said.and_then(|said| said.would_hold.as_ref()).map(|held| held.reason);
+        Counted { held, would_hold, refused: self.refused.as_ref().map(|refusal| refusal.reason.label()) }
     }
 
     /// Why it is not manageable.
-    pub(super) fn refused(&self) -> Option<&Refusal> {
+    pub(super) fn refused(&self) -> Option<&Unproven> {
         self.refused.as_ref()
     }
 
@@ -135,14 +178,13 @@ impl Pool {
     }
 
     /// It is not to be written: lets go of it.
-    pub(super) fn refuse(&mut self, term: Term, reason: NotManageable, claims: &Claims, out: &mut Vec<Out>) {
+    pub(super) fn refuse(&mut self, term: Term, refusal: Unproven, out: &mut Vec<Out>) {
         self.release_assignment(term, out);
-        let services = claims.iter().map(|(uid, fact)| (uid.clone(), fact.key.clone())).collect();
-        self.refused = Some(Refusal { reason, services });
+        self.refused = Some(refusal);
     }
 
     /// It is nobody's.
-    pub(super) fn release(&mut self, term: Term, out: &mut Vec<Out>) {
+    pub(super) fn retire(&mut self, term: Term, out: &mut Vec<Out>) {
         self.release_assignment(term, out);
         self.refused = None;
     }
@@ -157,52 +199,135 @@ impl Pool {
             opened: term.opened,
             services: BTreeMap::new(),
             level: Level::default(),
-            paused: false,
+            paused: BTreeSet::new(),
             held: None,
+            would_hold: None,
+            overruled: None,
             ..Assignment::clone(said)
         });
         out.push(Out::Assign(Arc::clone(&empty)));
         self.phase = Phase::Retiring { said: empty, ask_again };
         self.memory = Memory::default();
-        self.deadline = None;
+        (self.deadline, self.read_from) = (None, None);
     }
 
-    /// Works out its level and says it when it differs from what was last said. Tells whether the pool had no
-    /// assignment before.
-    pub(super) fn assign(&mut self, id: &PoolId, given: Given<'_>, out: &mut Vec<Out>) -> bool {
-        self.refused = None;
-        let new = Arc::new(self.work_out(id, &given));
-        debug_assert!(new.is_sound(), "a level is the union of its shares");
-        let before = self.said().cloned();
-        if before.as_ref().is_some_and(|before| same(before, &new)) {
-            return false;
-        }
-        out.push(Out::Assign(Arc::clone(&new)));
-        let answer_due = match &self.phase {
-            Phase::Unassigned => false,
-            Phase::Assigned { answer_due, .. } => *answer_due,
-            Phase::Retiring { .. } => true,
+    /// Works out its level, which [`Pool::say`] says once all pools of the turn are judged. `observation` is what was
+    /// seen of it, where that was not passed on. Gives how many members it would be left with.
+    pub(super) fn look(&mut self, id: &PoolId, given: &Given<'_>, observation: Option<Observation>) -> Size {
+        let assignment = match &given.params.pins {
+            Some(pins) => pins::assignment(id, given, pins),
+            None => self.work_out(id, given),
         };
-        self.phase = Phase::Assigned { said: new, answer_due };
-        before.is_none()
+        debug_assert!(assignment.is_sound(), "a level is the union of its shares");
+        let delay = given.delay();
+        let present = self.memory.present(&given.seen.members);
+        let level = &assignment.level;
+        let go = if given.add_only { 0 } else { level.surplus(&present).count() };
+        let left = present.len() + level.missing(&present).count() - go;
+        let size = Size {
+            left,
+            asked: level.required.len(),
+            going: go,
+            seen: given.seen.members.len(),
+            seen_at: given.observed_at,
+            present: present.len(),
+            paused: paused(&given.paused),
+        };
+        self.worked = Some(Box::new(Worked {
+            present,
+            observation,
+            deadline: self.memory.deadline(given.now, delay),
+            read_from: self.memory.read_from(given.now, delay),
+            assignment,
+        }));
+        size
+    }
+
+    /// Says what was worked out in this turn when it differs from what was last said.
+    pub(super) fn say(&mut self, id: &PoolId, now: Now, ban: Ban, out: &mut Vec<Out>) {
+        let Some(worked) = self.worked.take().map(|worked| *worked) else {
+            return;
+        };
+        self.refused = None;
+        (self.deadline, self.read_from) = (worked.deadline, worked.read_from);
+        let before = self.said().cloned();
+        let mut new = worked.assignment;
+        restrain(&mut new, ban, now, before.as_deref(), &worked.present);
+        debug_assert!(new.is_sound(), "what is held back may stay");
+        if !before.as_ref().is_some_and(|before| same(before, &new)) {
+            let new = Arc::new(new);
+            out.push(Out::Assign(Arc::clone(&new)));
+            let answer_due = match &self.phase {
+                Phase::Unassigned => false,
+                Phase::Assigned { answer_due, .. } => *answer_due,
+                Phase::Retiring { .. } => true,
+            };
+            self.phase = Phase::Assigned { said: new, answer_due };
+        }
+        if let Some(observation) = worked.observation {
+            out.push(Out::Observe(id.clone(), observation));
+        }
+    }
+
+    /// A person lets go of what its own guards hold back; it is to be worked out again.
+    pub(super) fn let_go(&mut self) {
+        self.memory.release();
     }
 
     fn work_out(&mut self, id: &PoolId, given: &Given<'_>) -> Assignment {
-        let Given { now, term, params, seen, observed_at, family, claims } = given;
-        let (now, family, confirm) = (*now, *family, params.empty_confirm);
-        let delay = if seen.unprobed { Duration::ZERO } else { params.removal_delay };
+        let Given { now, term, params, seen, family, claims, .. } = given;
+        let (now, family, mode, delay) = (*now, *family, params.guards, given.delay());
         let last = self.said().cloned();
         let observed = &seen.members;
-        let (observed_at, guards) = (*observed_at, params.guards);
-        let look = Look { now, family, claims, observed, observed_at, delay, confirm, guards };
+        let look = Look {
+            now,
+            family,
+            claims,
+            observed,
+            observed_at: given.observed_at,
+            delay,
+            confirm: params.empty_confirm,
+            mode,
+            max_removal: params.max_removal,
+            read_asked: given.read_asked,
+        };
         self.memory.look(&look, || match &last {
             Some(last) if !last.level.is_empty() => {
                 last.level.required.keys().chain(&last.level.tolerated).copied().collect()
             }
             Some(_) | None => observed.clone(),
         });
-        self.deadline = self.memory.deadline(now, delay);
-        let staying = self.memory.staying(now, delay);
+        let (level, services) = self.shares(given);
+        let held = self.memory.held(now, delay).and_then(|mut held| {
+            held.members.retain(|ip| !level.required.contains_key(ip));
+            (!held.members.is_empty()).then_some(held)
+        });
+        // What is not known holds in every mode (D6).
+        let observes = |held: &Held| mode.only_observes() && held.reason != HeldReason::NoUsableNode;
+        let (would_hold, held) = match held {
+            Some(held) if observes(&held) => (Some(held), None),
+            held => (None, held),
+        };
+        Assignment {
+            epoch: term.epoch,
+            opened: term.opened,
+            pool: id.clone(),
+            family,
+            source: Source::Kubernetes,
+            services,
+            level,
+            provenance: claims.values().map(|fact| fact.provenance).max().unwrap_or_default(),
+            paused: given.paused.clone(),
+            held,
+            would_hold,
+            overruled: None,
+        }
+    }
+
+    /// What each Service asks of it and what stays for it, and the union of that.
+    fn shares(&self, given: &Given<'_>) -> (Level, BTreeMap<ServiceUid, Share>) {
+        let (claims, family, mode) = (&given.claims, given.family, given.params.guards);
+        let staying = self.memory.staying(given.now, given.delay(), mode);
         let mut level = Level::default();
         let mut services = BTreeMap::new();
         for (uid, fact) in claims {
@@ -232,25 +357,10 @@ impl Pool {
                 tolerated: tolerated.clone(),
                 triggered: fact.triggered,
             };
-            level.unite(&Level { required, tolerated, keeps_last: self.memory.keeps_last(guards) });
+            level.unite(&Level { required, tolerated, keeps: self.memory.keeps(mode) });
             services.insert(uid.clone(), share);
         }
-        let held = self.memory.held().and_then(|mut held| {
-            held.members.retain(|ip| !level.required.contains_key(ip));
-            (!held.members.is_empty()).then_some(held)
-        });
-        Assignment {
-            epoch: term.epoch,
-            opened: term.opened,
-            pool: id.clone(),
-            family,
-            source: Source::Kubernetes,
-            services,
-            level,
-            provenance: claims.values().map(|fact| fact.provenance).max().unwrap_or_default(),
-            paused: claims.values().any(|fact| fact.paused),
-            held,
-        }
+        (level, services)
     }
 
     /// Reports what has begun and was not told in this term.
@@ -302,9 +412,65 @@ impl Pool {
     }
 }
 
+/// How far it is paused, as the breaker counts.
+fn paused(by: &BTreeSet<PausedBy>) -> Paused {
+    let of_all = |by: &PausedBy| match by {
+        PausedBy::Mode | PausedBy::Everything => true,
+        PausedBy::NoPin | PausedBy::Pool | PausedBy::Service(_) | PausedBy::Annotation(_) => false,
+    };
+    if by.is_empty() {
+        Paused::No
+    } else if by.iter().any(of_all) {
+        Paused::WithAll
+    } else {
+        Paused::Alone
+    }
+}
+
+/// Holds back what no pool may remove for the time being (G4, G6); what a guard of the pool's own holds back already is
+/// that guard's.
+fn restrain(
+    new: &mut Assignment,
+    ban: Ban,
+    now: Now,
+    before: Option<&Assignment>,
+    present: &BTreeSet<IpAddr>,
+) {
+    let going: BTreeSet<IpAddr> = new.level.surplus(present).copied().collect();
+    let held = |reason: HeldReason, of: fn(&Assignment) -> Option<&Held>| {
+        let lasting = before.and_then(of).filter(|held| held.reason == reason);
+        let since = lasting.map_or(now, |held| held.since);
+        (!going.is_empty()).then(|| Held { reason, since, waits: Waits::Facts, members: going.clone() })
+    };
+    if ban.breaker && ban.observes {
+        let would_hold = || held(HeldReason::Breaker, |said| said.would_hold.as_ref());
+        new.would_hold = new.would_hold.take().or_else(would_hold);
+    } else if ban.breaker {
+        new.held = new.held.take().or_else(|| held(HeldReason::Breaker, |said| said.held.as_ref()));
+        new.level.keeps = Keeps::All;
+    }
+    if ban.add_only {
+        new.held = new.held.take().or_else(|| held(HeldReason::AddOnly, |said| said.held.as_ref()));
+        new.level.keeps = Keeps::All;
+    }
+}
+
 /// Whether two assignments say the same, node readiness and revisions included.
 fn same(one: &Assignment, other: &Assignment) -> bool {
-    let Assignment { epoch, opened, pool, family, source, services, level, provenance, paused, held } = one;
+    let Assignment {
+        epoch,
+        opened,
+        pool,
+        family,
+        source,
+        services,
+        level,
+        provenance,
+        paused,
+        held,
+        would_hold,
+        overruled,
+    } = one;
     *epoch == other.epoch
         && *opened == other.opened
         && *pool == other.pool
@@ -313,8 +479,10 @@ fn same(one: &Assignment, other: &Assignment) -> bool {
         && *services == other.services
         && level.required == other.level.required
         && level.tolerated == other.level.tolerated
-        && level.keeps_last == other.level.keeps_last
+        && level.keeps == other.level.keeps
         && *provenance == other.provenance
         && *paused == other.paused
         && *held == other.held
+        && *would_hold == other.would_hold
+        && *overruled == other.overruled
 }

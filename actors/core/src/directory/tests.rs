@@ -7,18 +7,27 @@ use std::time::Duration;
 
 use super::{Directory, In, Out, Params};
 use crate::arm::{AdminState, Entry, LbFacts, PoolFacts, Provisioning, RuleFacts};
-use crate::assignment::{Assignment, HeldReason, Share};
+use crate::ask::{Answer, Done, Refusal, Released, RequestId, Scope, Stays};
+use crate::assignment::{Assignment, HeldReason, Share, Waits};
 use crate::discovery::LbObservation;
 use crate::error::NotManageable;
-use crate::ids::{Epoch, Family, LbName, NodeName, PoolId, PoolName, RulePrefix, ServiceKey, ServiceUid};
+use crate::guard::{Fraction, GuardMode};
+use crate::ids::{
+    Epoch, Family, LbName, NodeName, PoolId, PoolName, ReadId, RulePrefix, ServiceKey, ServiceUid,
+};
 use crate::informer::{Part, RequiredNode, ServiceFact};
 use crate::level::Provenance;
 use crate::machine::{Machine, Now};
 use crate::report::{Report, ServiceRef, Subject, What};
 use crate::sample::Sample;
 use crate::view::Candidacy;
+use crate::wishes::Wishes;
 
+mod breaker;
+mod doubt;
 mod guards;
+mod people;
+mod pins;
 mod properties;
 mod scale;
 mod told;
@@ -99,8 +108,11 @@ fn params() -> Params {
     Params {
         removal_delay: Duration::from_secs(30),
         empty_confirm: Duration::from_secs(60),
-        guards: true,
+        guards: GuardMode::Enforce,
+        max_removal: Fraction::millionths(500_000),
         cluster_name: "Kubernetes".into(),
+        pins: None,
+        shows_only: false,
     }
 }
 
@@ -124,6 +136,14 @@ impl Bench {
 
     /// The same with these parameters.
     fn with(params: Params) -> Bench {
+        let mut bench = Bench::unwished(params);
+        let (term, wishes) = (Some(Epoch(u64::MAX)), Arc::default());
+        bench.tell(In::Wishes { term, wishes });
+        bench
+    }
+
+    /// The same, which has not heard yet what people wish.
+    fn unwished(params: Params) -> Bench {
         let mut bench = Bench {
             machine: Directory::new(params),
             now: Now::from_millis(1_000),
@@ -144,13 +164,14 @@ impl Bench {
         self.tell(In::Reporting(term));
     }
 
-    /// Whether what was told lasts.
+    /// Whether what was told lasts, and is to be told: in a pause it is not, and is told again when that ends (G6).
     fn lasts(&self, report: &Report) -> bool {
-        let said = |pool| self.assigned.get(pool).filter(|said| !said.services.is_empty());
+        let of = |pool| self.assigned.get(pool);
+        let said = |pool| of(pool).filter(|said| !said.services.is_empty() && !said.is_paused());
         match &report.what {
             What::NotManageable { pool, reason } => {
                 let refused = self.machine.pools.get(pool).and_then(|pool| pool.refused());
-                refused.is_some_and(|refusal| refusal.reason == *reason)
+                refused.is_some_and(|refusal| refusal.reason == *reason && !refusal.paused)
             }
             What::Shared { pool, .. } => said(pool).is_some_and(|said| {
                 let subject = |(uid, share): (&ServiceUid, &Share)| {
@@ -159,7 +180,8 @@ impl Bench {
                 said.services.iter().map(subject).eq(report.subjects.iter().cloned())
             }),
             What::Held { pool, reason, .. } => {
-                said(pool).and_then(|said| said.held.as_ref()).is_some_and(|held| held.reason == *reason)
+                let held = said(pool).and_then(|said| said.held.as_ref().or(said.would_hold.as_ref()));
+                held.is_some_and(|held| held.reason == *reason)
             }
             What::Updated { .. }
             | What::Retrying { .. }
@@ -172,6 +194,7 @@ impl Bench {
             | What::Quarantined { .. }
             | What::DataError { .. }
             | What::Undecodable { .. } => panic!("not the Directory's to tell"),
+            What::RemovalsStopped { .. } => self.machine.breaker.tripped().is_some(),
         }
     }
 
@@ -209,6 +232,21 @@ impl Bench {
         self.hear(out);
     }
 
+    /// A person asks to let go; gives the one answer.
+    fn ask(&mut self, scope: Scope) -> Answer {
+        self.take();
+        self.tell(In::Ask(RequestId(9), scope));
+        let mut answers: Vec<Answer> = Vec::new();
+        for said in self.take() {
+            if let Out::Answer(request, answer) = said {
+                assert_eq!(request, RequestId(9));
+                answers.push(answer);
+            }
+        }
+        assert_eq!(answers.len(), 1, "one answer");
+        answers.remove(0)
+    }
+
     fn hear(&mut self, out: Vec<Out>) {
         for said in &out {
             match said {
@@ -226,7 +264,7 @@ impl Bench {
                     assert!(self.assigned.values().all(of_it), "opened before every assignment is of it");
                 }
                 Out::Report(report) => self.on_report(report),
-                Out::Service(..) | Out::Sample(_) => {}
+                Out::Service(..) | Out::Sample(_) | Out::Reread(_) | Out::Answer(..) | Out::Guards(_) => {}
             }
         }
         self.said.extend(out);
@@ -239,9 +277,46 @@ impl Bench {
 
     /// How many conditions there are to be told.
     fn conditions(&self) -> usize {
-        let refused = self.machine.pools.values().filter(|pool| pool.refused().is_some()).count();
-        let shared = self.assigned.values().filter(|said| said.services.len() > 1).count();
-        refused + shared + self.assigned.values().filter(|said| said.held.is_some()).count()
+        let pools = self.machine.pools.values();
+        let refused = pools.filter(|pool| pool.refused().is_some_and(|refusal| !refusal.paused)).count();
+        let assigned = || self.assigned.values().filter(|said| !said.is_paused());
+        let shared = assigned().filter(|said| said.services.len() > 1).count();
+        let held = |said: &&Arc<Assignment>| {
+            said.held.as_ref().is_some_and(|held| held.reason != HeldReason::AddOnly)
+                || said.would_hold.is_some()
+        };
+        let stopped = usize::from(self.machine.breaker.tripped().is_some());
+        refused + shared + stopped + assigned().filter(held).count()
+    }
+
+    /// The watchers have made every second read that was asked for; how many that were.
+    fn reread(&mut self) -> usize {
+        let asked = |said: &Out| match said {
+            Out::Reread(read) => Some(*read),
+            Out::Assign(_)
+            | Out::Opened(_)
+            | Out::Observe(..)
+            | Out::Forget(_)
+            | Out::Answer(..)
+            | Out::Guards(_)
+            | Out::Service(..)
+            | Out::Report(_)
+            | Out::Sample(_) => None,
+        };
+        let reads: Vec<ReadId> = self.said.iter().filter_map(asked).collect();
+        self.said.retain(|said| asked(said).is_none());
+        reads.iter().for_each(|read| self.tell(In::Reread(*read)));
+        reads.len()
+    }
+
+    /// All of these facts in one turn.
+    fn together(&mut self, facts: impl IntoIterator<Item = ServiceFact>) {
+        let mut out = Vec::new();
+        for fact in facts {
+            self.machine.step(self.now, In::Service(fact.uid.clone(), Some(Arc::new(fact))), &mut out);
+        }
+        self.machine.tick(self.now, &mut out);
+        self.hear(out);
     }
 
     /// Lets time pass, with a tick at each deadline on the way.
@@ -276,6 +351,9 @@ impl Bench {
             | Out::Opened(_)
             | Out::Observe(..)
             | Out::Forget(_)
+            | Out::Reread(_)
+            | Out::Answer(..)
+            | Out::Guards(_)
             | Out::Service(..)
             | Out::Sample(_) => None,
         };
@@ -289,6 +367,9 @@ impl Bench {
             | Out::Opened(_)
             | Out::Observe(..)
             | Out::Forget(_)
+            | Out::Reread(_)
+            | Out::Answer(..)
+            | Out::Guards(_)
             | Out::Service(..)
             | Out::Report(_) => None,
         };
@@ -392,7 +473,7 @@ fn a3_an_assignment_is_said_again_when_only_its_revision_pause_or_doubt_changes(
     assert_eq!(bench.assignment("lb", "shop-web").provenance, Provenance::Watch, "it was acted on");
     next.paused = true;
     bench.service(next);
-    assert!(bench.assignment("lb", "shop-web").paused);
+    assert!(bench.assignment("lb", "shop-web").is_paused());
 }
 
 #[test]
@@ -514,6 +595,9 @@ fn d2_a_pool_without_proof_is_reported_once_for_each_reason_and_counted() {
         | Out::Opened(_)
         | Out::Observe(..)
         | Out::Forget(_)
+        | Out::Reread(_)
+        | Out::Answer(..)
+        | Out::Guards(_)
         | Out::Report(_)
         | Out::Sample(_) => None,
     });
@@ -591,10 +675,10 @@ fn d1_one_paused_service_pauses_the_pool_that_it_shares() {
     let mut second = fact(2, "web", part(&[2], &[]));
     second.paused = true;
     bench.service(second);
-    assert!(!bench.assignment("lb", "shop-web").paused);
+    assert!(!bench.assignment("lb", "shop-web").is_paused());
     let rules = vec![rule(1, "shop-web"), rule(2, "shop-web")];
     bench.observe(&balancer("lb", vec![pool("lb", "shop-web", &[1])], rules));
-    assert!(bench.assignment("lb", "shop-web").paused);
+    assert!(bench.assignment("lb", "shop-web").is_paused());
 }
 
 #[test]

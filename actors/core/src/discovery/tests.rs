@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use super::{Discovery, In, Out, Params};
 use crate::arm::{Failure, FailureKind, LbFacts, Provisioning, RetryAfter, RuleFacts};
+use crate::ask::{self, Done, Refusal, RequestId};
 use crate::ids::{CallId, LbName, PoolId, PoolName, RulePrefix, ServiceKey, ServiceUid};
 use crate::informer::ServiceFact;
 use crate::level::Provenance;
@@ -178,7 +179,7 @@ impl Bench {
     fn view(&self, lb: &str) -> LbView {
         let views = self.said.iter().rev().filter_map(|said| match said {
             Out::View(view) => Some(view),
-            Out::Read { .. } | Out::Lb(_) | Out::Synced | Out::Sample(_) => None,
+            Out::Read { .. } | Out::Lb(_) | Out::Synced | Out::Answer(..) | Out::Sample(_) => None,
         });
         let mut own = views.filter(|view| view.lb == LbName::new(lb));
         own.next().expect("it was shown").clone()
@@ -497,4 +498,30 @@ fn d3_without_load_balancers_discovery_is_synced_with_the_lists() {
     bench.tell(In::ListsSynced);
     assert_eq!(bench.synced_said(), 1);
     assert_eq!(bench.machine.deadline(), None);
+}
+
+#[test]
+fn h3_a_person_has_one_load_balancer_or_all_read_now_and_is_told_which() {
+    let answers = |bench: &Bench| -> Vec<ask::Answer> {
+        let answer = |said: &Out| if let Out::Answer(_, answer) = said { Some(answer.clone()) } else { None };
+        bench.said.iter().filter_map(answer).collect()
+    };
+    let mut early = Bench::new(&["a"]);
+    early.tell(In::Compare(RequestId(1), None));
+    assert!(matches!(answers(&early)[..], [ask::Answer::Refused(Refusal::Failed(_))]));
+
+    let mut bench = Bench::synced(&["a", "b"]);
+    let from = bench.now.as_micros() / 1_000;
+    bench.reads.clear();
+    let b = LbName::new("B");
+    bench.tell(In::Compare(RequestId(1), Some(b.clone())));
+    bench.tell(In::Compare(RequestId(2), Some(LbName::new("nobodys"))));
+    bench.pass(1_000);
+    assert_eq!((bench.reads_of("b"), bench.reads_of("a").len()), (vec![from], 0));
+    bench.tell(In::Compare(RequestId(3), None));
+    bench.pass(1_000);
+    assert_eq!((bench.reads_of("a").len(), bench.reads_of("b").len()), (1, 2));
+    let all = vec![LbName::new("a"), b.clone()];
+    let comparing = |all| ask::Answer::Done(Done::Comparing(all));
+    assert_eq!(answers(&bench), [comparing(vec![b]), ask::Answer::Refused(Refusal::Unknown), comparing(all)]);
 }

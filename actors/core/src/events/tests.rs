@@ -63,7 +63,9 @@ impl Drive {
 
     fn standby(params: Params) -> Drive {
         let (posts, samples, terms) = (VecDeque::new(), Vec::new(), Vec::new());
-        Drive { emitter: Emitter::new(params), now: Now::ZERO, posts, samples, terms }
+        let mut drive = Drive { emitter: Emitter::new(params), now: Now::ZERO, posts, samples, terms };
+        drive.step(In::Wishes { term: Some(Epoch(u64::MAX)), wishes: Arc::default() });
+        drive
     }
 
     fn hear(&mut self, out: Vec<Out>) {

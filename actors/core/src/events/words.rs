@@ -32,6 +32,7 @@ pub(super) fn reason(what: &What) -> &'static str {
         What::Fight { .. } => "BackendPoolContested",
         What::Quarantined { .. } => "BackendPoolQuarantined",
         What::Held { .. } => "BackendPoolRemovalHeld",
+        What::RemovalsStopped { .. } => "BackendPoolRemovalsStopped",
         What::DataError { .. } => "ServiceEndpointsIncomplete",
         What::Undecodable { .. } => "ObjectUndecodable",
     }
@@ -52,6 +53,7 @@ pub(super) fn severity(what: &What) -> Severity {
         | What::Fight { .. }
         | What::Quarantined { .. }
         | What::Held { .. }
+        | What::RemovalsStopped { .. }
         | What::DataError { .. }
         | What::Undecodable { .. } => Severity::Warning,
     }
@@ -103,7 +105,8 @@ pub(super) fn message(what: &What) -> String {
             "Backend pool {pool} is not written any more: {broken}. This is an error of the controller: report it, and \
              restart the controller to try again"
         )),
-        What::Held { pool, reason, members } => held(pool, *reason, *members),
+        What::Held { pool, reason, members, enforced } => held(pool, *reason, *members, *enforced),
+        What::RemovalsStopped { pools, of, enforced } => removals_stopped(*pools, *of, *enforced),
         What::DataError { endpoints, example } => {
             let concerned = match endpoints {
                 0 => "Endpoints".to_owned(),
@@ -150,7 +153,7 @@ fn shared(pool: &PoolId, services: &[ServiceKey]) -> String {
     around(&head, &names.join(", "), "")
 }
 
-fn held(pool: &PoolId, reason: HeldReason, members: usize) -> String {
+fn held(pool: &PoolId, reason: HeldReason, members: usize, enforced: bool) -> String {
     let why = match reason {
         HeldReason::EmptyConfirm => "a Service would be left without any; this waits for confirmation",
         HeldReason::NoUsableNode => {
@@ -159,9 +162,27 @@ fn held(pool: &PoolId, reason: HeldReason, members: usize) -> String {
         HeldReason::LastMember => {
             "the Service has endpoints but none that counts, and none of their nodes is in the pool"
         }
+        HeldReason::Fraction => {
+            "a new list lets go of so much of the pool at once that this waits for a second one"
+        }
+        HeldReason::Breaker => "too many backend pools would lose most of their members at once",
+        HeldReason::AddOnly => "the mode add-only removes no member",
     };
     let members = counted(members, "member");
-    cut(format!("Removal of {members} from backend pool {pool} is held back: {why}"))
+    let fate =
+        if enforced { "is held back" } else { "would be held back if guards.mode were enforce, and goes on" };
+    cut(format!("Removal of {members} from backend pool {pool} {fate}: {why}"))
+}
+
+fn removals_stopped(pools: usize, of: usize, enforced: bool) -> String {
+    let fate = if enforced {
+        "no member is removed from any backend pool until that is no longer so, or a person lets it go"
+    } else {
+        "guards.mode is observe, so their members are removed"
+    };
+    cut(format!(
+        "{pools} of {of} backend pools would be left with less than half of the members that they had 5 minutes ago; {fate}"
+    ))
 }
 
 /// What one object of the kind is called.

@@ -74,6 +74,8 @@ impl Entry {
 pub(super) struct Orphan {
     pub(super) node: NodeName,
     pub(super) until: Now,
+    /// How it became known that it has lost it (G1).
+    pub(super) provenance: Provenance,
 }
 
 /// What ends when its time comes.
@@ -277,7 +279,7 @@ impl Cache {
                 return Applied::Known;
             }
         }
-        self.remember_nodes(arrival.now, &slice);
+        self.remember_nodes(arrival, &slice);
         let before = self.slices.insert(slice.key.clone(), Arc::clone(&slice));
         if let Some(before) = before.filter(|before| before.service != slice.service) {
             self.leave(arrival, &before);
@@ -324,7 +326,7 @@ impl Cache {
 
     /// Keeps in mind on which node each endpoint was that comes without one (D6). To be called while the
     /// slice's state before it is still stored.
-    fn remember_nodes(&mut self, now: Now, slice: &SliceObject) {
+    fn remember_nodes(&mut self, arrival: Arrival, slice: &SliceObject) {
         let Some(service) = &slice.service else { return };
         if slice.endpoints.iter().all(|endpoint| endpoint.node.is_some()) {
             return;
@@ -335,11 +337,12 @@ impl Cache {
         let endpoints = entry.slices.values().flat_map(|slice| &slice.endpoints);
         let known: BTreeMap<u64, &NodeName> =
             endpoints.filter_map(|endpoint| Some((endpoint.identity, endpoint.node.as_ref()?))).collect();
-        let until = now.plus(self.last_known_for);
+        let until = arrival.now.plus(self.last_known_for);
+        let provenance = arrival.provenance;
         let nameless = slice.endpoints.iter().filter(|endpoint| endpoint.node.is_none());
         for identity in nameless.map(|endpoint| endpoint.identity) {
             if let Some(node) = known.get(&identity) {
-                entry.orphans.insert(identity, Orphan { node: (*node).clone(), until });
+                entry.orphans.insert(identity, Orphan { node: (*node).clone(), until, provenance });
                 self.memories.insert((until, Memory::Service(service.clone())));
             }
         }
@@ -374,7 +377,8 @@ impl Cache {
             (Some(_), None) | (None, Some(_)) => false,
         };
         if !same {
-            if let Some(until) = node.remember(before.as_deref(), arrival.now.plus(self.last_known_for)) {
+            let until = arrival.now.plus(self.last_known_for);
+            if let Some(until) = node.remember(before.as_deref(), until, arrival.provenance) {
                 self.memories.insert((until, Memory::Node(name.clone())));
             }
             self.touch_node(name, arrival);
@@ -399,21 +403,29 @@ impl Cache {
         }
     }
 
-    /// Ends the memories whose time has come.
+    /// Ends the memories whose time has come. What follows is as doubtful as what they were kept for (G1).
     pub(super) fn expire(&mut self, now: Now) {
-        let arrival = Arrival { now, provenance: Provenance::Watch };
         while let Some((at, memory)) = self.memories.pop_first() {
             if at > now {
                 self.memories.insert((at, memory));
                 break;
             }
             match memory {
-                Memory::Service(service) => self.touch(&service, arrival),
+                Memory::Service(service) => {
+                    let orphans =
+                        self.entries.get(&service).into_iter().flat_map(|entry| entry.orphans.values());
+                    let ended = orphans.filter(|orphan| orphan.until <= now).map(|orphan| orphan.provenance);
+                    let provenance = ended.max().unwrap_or_default();
+                    self.touch(&service, Arrival { now, provenance });
+                }
                 Memory::Node(name) => {
+                    let mut provenance = Provenance::default();
                     if let Some(node) = self.nodes.get_mut(&name) {
-                        node.lost.retain(|_, (_, until)| now < *until);
+                        let ended = node.lost.values().filter(|lost| lost.until <= now);
+                        provenance = ended.map(|lost| lost.provenance).max().unwrap_or_default();
+                        node.lost.retain(|_, lost| now < lost.until);
                     }
-                    self.touch_node(&name, arrival);
+                    self.touch_node(&name, Arrival { now, provenance });
                     self.drop_void_node(&name);
                 }
             }

@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use crate::ids::{Family, ServiceKey};
+use crate::level::Provenance;
 use crate::machine::Now;
 use crate::object::NodeObject;
 
@@ -20,10 +21,20 @@ pub(super) fn family_of(ip: &IpAddr) -> Family {
 #[derive(Default, Debug)]
 pub(super) struct Node {
     pub(super) object: Option<Arc<NodeObject>>,
-    /// Addresses that it had last, by family, and until when they are tolerated (D6).
-    pub(super) lost: BTreeMap<Family, (Vec<IpAddr>, Now)>,
+    /// Addresses that it had last, by family (D6).
+    pub(super) lost: BTreeMap<Family, Lost>,
     /// The Services whose parts rest on it.
     pub(super) services: BTreeSet<ServiceKey>,
+}
+
+/// Addresses that a node had last.
+#[derive(Debug)]
+pub(super) struct Lost {
+    ips: Vec<IpAddr>,
+    /// Until when they are tolerated (D6).
+    pub(super) until: Now,
+    /// How it became known that the node has lost them: what follows from that is as doubtful, however late (G1).
+    pub(super) provenance: Provenance,
 }
 
 /// How a node stands.
@@ -47,8 +58,8 @@ impl Node {
 
     /// The addresses that it had last, while they are tolerated.
     pub(super) fn last_known(&self, family: Family, now: Now) -> impl Iterator<Item = IpAddr> + '_ {
-        let lost = self.lost.get(&family).filter(|(_, until)| now < *until);
-        lost.into_iter().flat_map(|(ips, _)| ips.iter().copied())
+        let lost = self.lost.get(&family).filter(|lost| now < lost.until);
+        lost.into_iter().flat_map(|lost| lost.ips.iter().copied())
     }
 
     pub(super) fn is_void(&self) -> bool {
@@ -56,7 +67,12 @@ impl Node {
     }
 
     /// Keeps in mind the addresses that a node has lost (D6); until when, if there are any.
-    pub(super) fn remember(&mut self, before: Option<&NodeObject>, until: Now) -> Option<Now> {
+    pub(super) fn remember(
+        &mut self,
+        before: Option<&NodeObject>,
+        until: Now,
+        provenance: Provenance,
+    ) -> Option<Now> {
         let left_out = |object: &NodeObject| object.left_out.is_some();
         if self.object.as_deref().or(before).is_some_and(left_out) {
             self.lost.clear();
@@ -74,7 +90,7 @@ impl Node {
             }
             let had = if before.is_some_and(left_out) { Vec::new() } else { of(before) };
             if !had.is_empty() {
-                self.lost.insert(family, (had, until));
+                self.lost.insert(family, Lost { ips: had, until, provenance });
                 remembered = Some(until);
             }
         }

@@ -5,10 +5,11 @@ use std::time::Duration;
 
 use super::cache::Arrival;
 use super::refusals::Refusals;
-use crate::ids::Epoch;
+use crate::ids::{Epoch, ReadId, Restore};
 use crate::level::Provenance;
 use crate::machine::Now;
 use crate::object::{Object, ObjectKey, Owner, ResourceVersion};
+use crate::watch::Serves;
 
 /// How long a list that held an object without a name is left as it is. Nothing tells when such an object is mended.
 const BLIND_FOR: Duration = Duration::from_secs(300);
@@ -22,7 +23,7 @@ pub(super) enum Judged {
     Current,
     /// It is older than what was seen: it is refused (D6).
     Refused,
-    /// It is older than what was seen, and so were all for long: it is put in force.
+    /// The storage was set back, so that what was seen is of another past: it is put in force, however old it is.
     TakenBack,
 }
 
@@ -43,8 +44,12 @@ pub(super) struct Stream {
     pub(super) refusals: Refusals,
     /// The newest term whose list was put in force (W8).
     pub(super) confirmed: Option<Epoch>,
+    /// The newest second read whose list was put in force (G1).
+    pub(super) read: Option<ReadId>,
     /// The newest term for which any list counts.
     any_list: Option<Epoch>,
+    /// The newest time that the storage was set back of which a list was taken in since (D6).
+    restore: Option<Restore>,
 }
 
 impl Stream {
@@ -56,12 +61,14 @@ impl Stream {
         }
     }
 
-    /// A list came to its end with this version; what is to be done with it.
-    pub(super) fn judge(&mut self, now: Now, version: &ResourceVersion) -> Judged {
-        let judged = if self.version.0.is_empty() || !version.is_older_than(&self.version) {
+    /// A list that serves this came to its end with this version; what is to be done with it.
+    pub(super) fn judge(&mut self, now: Now, version: &ResourceVersion, serves: Serves) -> Judged {
+        let restored = serves.restore > self.restore;
+        self.restore = self.restore.max(serves.restore);
+        let judged = if self.version.0.is_empty() || !restored && !version.is_older_than(&self.version) {
             self.reach(version);
             Judged::Current
-        } else if self.refusals.refuse(now, version) {
+        } else if !restored && self.refusals.refuse(now, version) {
             return Judged::Refused;
         } else {
             self.version = version.clone();
@@ -71,10 +78,14 @@ impl Stream {
         judged
     }
 
-    /// A list that serves this term was put in force; one that is `blind` held an object that could not be named.
-    pub(super) fn on_listed(&mut self, now: Now, blind: bool, term: Option<Epoch>) {
+    /// A list that serves this was put in force; one that is `blind` held an object that could not be named, and does
+    /// not resolve what is doubted.
+    pub(super) fn on_listed(&mut self, now: Now, blind: bool, serves: Serves) {
         self.synced = true;
-        self.confirmed = self.confirmed.max(term).max(self.any_list);
+        self.confirmed = self.confirmed.max(serves.term).max(self.any_list);
+        if !blind {
+            self.read = self.read.max(serves.read);
+        }
         self.catching_up_until = None;
         self.look_again = blind.then(|| now.plus(BLIND_FOR));
     }

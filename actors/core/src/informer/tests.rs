@@ -7,7 +7,7 @@ mod told;
 mod unread;
 
 use super::*;
-use crate::ids::{NodeUid, SliceKey};
+use crate::ids::{NodeUid, Restore, SliceKey};
 use crate::object::{Endpoint, LeftOut, NodeObject, ResourceVersion, ServiceType, SliceObject};
 use crate::report::{ServiceRef, Subject, What};
 
@@ -185,7 +185,13 @@ impl Run {
     }
 
     fn list_done(&mut self, kind: Kind, n: u64, term: Option<u64>) {
-        self.seen(kind, Seen::ListDone { resource_version: version(n), term: term.map(Epoch) });
+        self.seen(
+            kind,
+            Seen::ListDone {
+                resource_version: version(n),
+                serves: Serves { term: term.map(Epoch), read: None, restore: None },
+            },
+        );
     }
 
     fn put(&mut self, object: impl Into<Object>) {
@@ -228,6 +234,7 @@ fn facts(out: &[Out]) -> Vec<(ServiceUid, Option<Arc<ServiceFact>>)> {
         Out::Service(uid, fact) => Some((uid.clone(), fact.clone())),
         Out::Synced
         | Out::Confirmed(_)
+        | Out::Reread(_)
         | Out::AwaitingIngress(_)
         | Out::Cached(..)
         | Out::Relist(..)
@@ -243,6 +250,7 @@ fn reports(out: &[Out]) -> Vec<Report> {
         Out::Service(..)
         | Out::Synced
         | Out::Confirmed(_)
+        | Out::Reread(_)
         | Out::AwaitingIngress(_)
         | Out::Cached(..)
         | Out::Relist(..)
@@ -257,6 +265,7 @@ fn samples(out: &[Out]) -> Vec<Sample> {
         Out::Service(..)
         | Out::Synced
         | Out::Confirmed(_)
+        | Out::Reread(_)
         | Out::AwaitingIngress(_)
         | Out::Cached(..)
         | Out::Relist(..)
@@ -714,6 +723,28 @@ fn d6_every_kind_follows_a_storage_that_was_restored() {
     }
     let fact = run.informer.cache.entries[&ServiceKey::new("shop", "web")].said.clone().expect("a fact");
     assert_eq!((shown(&fact, V4).as_str(), fact.paused), ("8 | ", true));
+}
+
+#[test]
+fn d6_a_list_that_was_begun_after_the_storage_was_set_back_counts_at_once_however_old_it_is() {
+    let mut run = refusing(1);
+    let list = |run: &mut Run, n: u64, on: &str, restore: u64| {
+        run.seen(Kind::EndpointSlices, Seen::ListBegan(Provenance::Relist));
+        run.seen(Kind::EndpointSlices, Seen::Object(stamped(slice("web-1", "web", &[on]).into(), n)));
+        let serves = Serves { restore: Some(Restore(restore)), ..Serves::default() };
+        run.seen(Kind::EndpointSlices, Seen::ListDone { resource_version: version(n), serves });
+        run.turn()
+    };
+    let out = list(&mut run, 320, "n2", 1);
+    assert_eq!(samples(&out)[0], Sample::StaleAccepted(Kind::EndpointSlices));
+    let [(_, Some(fact))] = &facts(&out)[..] else { panic!("one fact was said: {out:?}") };
+    assert_eq!((shown(fact, V4).as_str(), fact.provenance), ("2 | ", Provenance::Relist));
+    let out = list(&mut run, 310, "n3", 1);
+    assert!(samples(&out).contains(&Sample::StaleRefused(Kind::EndpointSlices)), "once for each restore");
+    // The other past has the same version for another state, and the server has come to it again.
+    let out = list(&mut run, 320, "n3", 2);
+    let [(_, Some(fact))] = &facts(&out)[..] else { panic!("one fact was said: {out:?}") };
+    assert_eq!(shown(fact, V4), "3 | ");
 }
 
 #[test]

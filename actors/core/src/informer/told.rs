@@ -1,4 +1,5 @@
-//! What of the data is told to people: each condition once when it begins, and once more in each term (D6, E1).
+//! What of the data is told to people: each condition once when it begins, and once more in each term and after a pause
+//! (D6, E1). A Service that is paused is told nothing, as where everything is only observed (G6).
 
 use std::sync::Arc;
 
@@ -7,7 +8,9 @@ use super::part::Worked;
 use super::{Informer, Out};
 use crate::ids::{Epoch, ServiceKey};
 use crate::machine::Now;
+use crate::object::ServiceObject;
 use crate::report::{Report, ServiceRef, Subject, What};
+use crate::wishes::Wishes;
 
 /// The data errors of a Service, while they last.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -33,11 +36,21 @@ impl Entry {
         });
     }
 
-    /// The report of its data errors, unless they have been told.
-    fn untold_trouble(&mut self) -> Option<Report> {
+    /// Whether its Service is paused, by people's wishes or by its annotation.
+    fn is_paused(&self, wishes: &Wishes) -> bool {
+        let paused = |service: &ServiceObject| service.paused || wishes.services.contains_key(&service.key);
+        self.service.as_ref().is_some_and(|(service, _)| paused(service))
+    }
+
+    /// The report of its data errors, unless they have been told. In a pause that is forgotten, so that they are told
+    /// when it ends.
+    fn untold_trouble(&mut self, wishes: &Wishes) -> Option<Report> {
+        let paused = self.is_paused(wishes);
         let (service, _) = self.service.as_ref()?;
-        let trouble = self.trouble.as_mut().filter(|trouble| !trouble.told)?;
-        trouble.told = true;
+        let trouble = self.trouble.as_mut()?;
+        if std::mem::replace(&mut trouble.told, !paused) || paused {
+            return None;
+        }
         let service = ServiceRef { key: service.key.clone(), uid: service.uid.clone() };
         let what = What::DataError { endpoints: trouble.endpoints, example: Arc::clone(&trouble.example) };
         Some(Report { subjects: vec![Subject::Service(service)], what })
@@ -59,12 +72,21 @@ impl Informer {
         self.cache.due.get_or_insert(now);
     }
 
+    /// What people wish takes the place of what they wished before.
+    pub(super) fn on_wishes(&mut self, now: Now, wishes: Arc<Wishes>) {
+        let before = std::mem::replace(&mut self.wishes, wishes);
+        if !before.services.keys().eq(self.wishes.services.keys()) {
+            self.tell_all = true;
+            self.cache.due.get_or_insert(now);
+        }
+    }
+
     /// Reports the data errors of one Service when they have begun.
     pub(super) fn tell_trouble(&mut self, key: &ServiceKey, out: &mut Vec<Out>) {
         if self.reporting.is_some()
             && let Some(entry) = self.cache.entries.get_mut(key)
         {
-            out.extend(entry.untold_trouble().map(Out::Report));
+            out.extend(entry.untold_trouble(&self.wishes).map(Out::Report));
         }
     }
 
@@ -73,16 +95,24 @@ impl Informer {
         if self.reporting.is_none() {
             return;
         }
-        out.extend(self.undecodables.reports(&self.cache).into_iter().map(Out::Report));
+        let (entries, wishes) = (&self.cache.entries, &self.wishes);
+        let paused = |key: &ServiceKey| entries.get(key).is_some_and(|entry| entry.is_paused(wishes));
+        out.extend(self.undecodables.reports(&self.cache, paused).into_iter().map(Out::Report));
         if std::mem::take(&mut self.tell_all) {
-            let troubles = self.cache.entries.values_mut().filter_map(Entry::untold_trouble);
+            let entries = self.cache.entries.values_mut();
+            let troubles = entries.filter_map(|entry| entry.untold_trouble(&self.wishes));
             out.extend(troubles.map(Out::Report));
         }
     }
 
     /// Whether nothing is kept back that is to be told.
     pub(super) fn has_told(&self) -> bool {
-        let mut troubles = self.cache.entries.values().filter_map(|entry| entry.trouble.as_ref());
-        self.reporting.is_none() || (self.undecodables.are_told() && troubles.all(|trouble| trouble.told))
+        let mut entries = self.cache.entries.values();
+        let is_told = |entry: &Entry| {
+            entry.is_paused(&self.wishes) || entry.trouble.as_ref().is_none_or(|trouble| trouble.told)
+        };
+        let paused =
+            |key: &ServiceKey| self.cache.entries.get(key).is_some_and(|entry| entry.is_paused(&self.wishes));
+        self.reporting.is_none() || (self.undecodables.are_told(&self.cache, paused) && entries.all(is_told))
     }
 }

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::cache::{Cache, kind_of};
+use crate::ids::ServiceKey;
 use crate::object::{Kind, ObjectKey, Owner};
 use crate::report::{Report, Subject, What};
 
@@ -41,15 +42,19 @@ impl Undecodables {
         self.untold = self.errors.keys().cloned().collect();
     }
 
-    /// Whether none is to be told.
-    pub(super) fn are_told(&self) -> bool {
-        self.untold.is_empty()
+    /// Whether none is to be told now.
+    pub(super) fn are_told(&self, cache: &Cache, paused: impl Fn(&ServiceKey) -> bool) -> bool {
+        self.untold.iter().all(|key| owner(key, cache).is_some_and(&paused))
     }
 
     /// Reports what has not been told: on the Service whose object it is, else on the Node. One of which no state is
-    /// known is only counted here; the Services that it leaves incomplete tell of it (D6).
-    pub(super) fn reports(&mut self, cache: &Cache) -> Vec<Report> {
-        let untold = std::mem::take(&mut self.untold);
+    /// known is only counted here; the Services that it leaves incomplete tell of it (D6). Those of a Service that is
+    /// paused are told when that ends (G6).
+    pub(super) fn reports(&mut self, cache: &Cache, paused: impl Fn(&ServiceKey) -> bool) -> Vec<Report> {
+        let is_paused = |key: &&ObjectKey| owner(key, cache).is_some_and(&paused);
+        let later = self.errors.keys().filter(is_paused).cloned().collect();
+        let untold: Vec<ObjectKey> =
+            std::mem::replace(&mut self.untold, later).into_iter().filter(|key| !is_paused(&key)).collect();
         let report = |key: ObjectKey| {
             let error = Arc::clone(self.errors.get(&key)?);
             let (subject, object) = match &key {
@@ -67,5 +72,14 @@ impl Undecodables {
             Some(Report { subjects: vec![subject], what })
         };
         untold.into_iter().filter_map(report).collect()
+    }
+}
+
+/// The Service whose object it is, as far as that is known.
+fn owner<'a>(key: &'a ObjectKey, cache: &'a Cache) -> Option<&'a ServiceKey> {
+    match key {
+        ObjectKey::Service(service) => Some(service),
+        ObjectKey::Slice(slice) => cache.owner(slice),
+        ObjectKey::Node(_) => None,
     }
 }

@@ -13,7 +13,7 @@ use crate::machine::{Now, earliest};
 use crate::object::GIVE_UP_AFTER;
 use crate::sample::Sample;
 
-use super::sight::Chance;
+use super::sight::{Chance, News};
 use super::{Ending, Leader, Out, Times};
 
 /// How long the Lease is awaited at a time.
@@ -233,7 +233,12 @@ impl Leader {
         out: &mut Vec<Out>,
     ) {
         self.last_error = None;
-        self.sight.seen(now, facts, times);
+        match self.sight.seen(now, facts, times) {
+            News::Usual => {}
+            // The storage may have been set back, and the Lease may be past what was seen of it before again.
+            News::TermOfAnother => out.push(Out::Relist),
+            News::Restored => self.on_restored(now, out),
+        }
         let ours = self.sight.ours().is_some();
         self.confirmed &= ours;
         match what {

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use crate::lease::{GateTimes, LeaseFacts};
 use crate::machine::Now;
+use crate::object::ResourceVersion;
 
 use super::Times;
 use super::contest::RELEASED_FOR;
@@ -18,6 +19,10 @@ const LONGEST_HOLD: Duration = Duration::from_secs(15 * 60);
 pub(super) struct Sight {
     identity: Arc<str>,
     state: State,
+    /// The version in which it was seen last, also where it is gone since.
+    last: ResourceVersion,
+    /// The most transitions that were noted in it, and one for each time that the storage was set back since.
+    transitions: u64,
     /// Until when the last PUT of a holder that did not let go may still arrive, but for that of the holder whom
     /// `state` names.
     danger_until: Now,
@@ -35,6 +40,11 @@ enum State {
     Seen(Arc<LeaseFacts>, Now),
 }
 
+/// Whether two states of a Lease tell the same of who holds it.
+fn is_same_hold(one: &LeaseFacts, other: &LeaseFacts) -> bool {
+    one.holder == other.holder && one.duration == other.duration && one.transitions == other.transitions
+}
+
 /// A hold of somebody else.
 struct Foreign {
     first_seen: Now,
@@ -45,6 +55,17 @@ impl Foreign {
     fn expires(&self) -> Now {
         self.first_seen.plus(self.lasts)
     }
+}
+
+/// What is new about a Lease that was seen.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum News {
+    /// Nothing, or no more than that it was renewed or let go of, is ours, or is seen for the first time.
+    Usual,
+    /// A term of somebody else has begun since it was seen last.
+    TermOfAnother,
+    /// It is certainly of another past than what was seen: older, or another state of the same version.
+    Restored,
 }
 
 /// What the Lease means for a process that wants it.
@@ -62,7 +83,14 @@ pub(super) enum Chance {
 impl Sight {
     /// Nothing is known yet by this process.
     pub(super) fn new(identity: Arc<str>) -> Sight {
-        Sight { identity, state: State::Unknown, danger_until: Now::ZERO, had_a_holder: false }
+        Sight {
+            identity,
+            state: State::Unknown,
+            last: ResourceVersion::default(),
+            transitions: 0,
+            danger_until: Now::ZERO,
+            had_a_holder: false,
+        }
     }
 
     /// Whether what is known is certainly older than this state. `resourceVersion`s of one resource compare as
@@ -76,21 +104,45 @@ impl Sight {
     }
 
     /// Takes in a state that was read, that a write of ours has made, or that is newer than the known one.
-    pub(super) fn seen(&mut self, now: Now, facts: Arc<LeaseFacts>, times: Times) {
-        let known = match &self.state {
-            State::Seen(before, _) => before.version == facts.version,
-            State::Unknown | State::Absent => false,
+    ///
+    /// A read is answered with most recent data, so that proves that the storage was set back. Our own Lease is written
+    /// every few seconds, so that no other object proves it sooner; and one that was not in the backup is made anew with a
+    /// version that is older than the last one too.
+    pub(super) fn seen(&mut self, now: Now, facts: Arc<LeaseFacts>, times: Times) -> News {
+        let restored = match &self.state {
+            State::Seen(before, _) if before.version == facts.version => {
+                if is_same_hold(before, &facts) {
+                    return News::Usual;
+                }
+                // One version of an object is one state of it; but another past may come to the same version.
+                true
+            }
+            State::Unknown | State::Absent | State::Seen(..) => facts.version.is_older_than(&self.last),
         };
-        if known {
-            return;
-        }
+        let news = match &self.state {
+            State::Absent | State::Seen(..) if restored => News::Restored,
+            State::Seen(before, _) if is_same_hold(before, &facts) => News::Usual,
+            State::Absent | State::Seen(..) if self.is_of_another(&facts) => News::TermOfAnother,
+            State::Unknown | State::Absent | State::Seen(..) => News::Usual,
+        };
         // Only a release as we write it says that its holder has ended all it did; whoever else empties a Lease does
-        // not know.
-        if facts.holder.is_some() || facts.duration != Some(RELEASED_FOR) {
+        // not know. And what is of another past says nothing of the holder that was seen.
+        if restored {
+            self.endangered(times);
+        } else if facts.holder.is_some() || facts.duration != Some(RELEASED_FOR) {
             self.outlived_by_another(&facts, times);
         }
         self.had_a_holder |= facts.holder.as_ref() != Some(&self.identity);
+        // Where it was set back, the next one does not count for more than those that were seen.
+        self.transitions = self.transitions.saturating_add(u64::from(restored)).max(facts.transitions);
+        self.last = facts.version.clone();
         self.state = State::Seen(facts, now);
+        news
+    }
+
+    /// Whether somebody else holds it.
+    fn is_of_another(&self, facts: &LeaseFacts) -> bool {
+        facts.holder.as_ref().is_some_and(|holder| *holder != self.identity)
     }
 
     /// It is not there, whoever held it.
@@ -160,12 +212,9 @@ impl Sight {
         self.had_a_holder
     }
 
-    /// The transitions that are noted in it.
+    /// At least as many transitions as there were.
     pub(super) fn transitions(&self) -> u64 {
-        match &self.state {
-            State::Unknown | State::Absent => 0,
-            State::Seen(facts, _) => facts.transitions,
-        }
+        self.transitions
     }
 
     /// The gate times that are noted in it.

@@ -26,6 +26,7 @@ struct Server {
     version: u64,
     /// All its states, the newest last.
     history: Vec<Arc<LeaseFacts>>,
+    set_backs: u64,
 }
 
 #[derive(Clone, Debug)]
@@ -53,7 +54,7 @@ impl Server {
     }
 
     fn store(&mut self, edit: &LeaseEdit) {
-        self.version += 1;
+        self.version += 1_000;
         let before = self.lease.take();
         let (transitions, gates) = before.map_or_else(Default::default, |b| (b.transitions, b.gates));
         self.lease = Some(Stored {
@@ -64,6 +65,23 @@ impl Server {
             gates: edit.gates.unwrap_or(gates),
         });
         self.history.extend(self.facts());
+    }
+
+    /// The storage is set back to this state of the Lease, and counts on from there. No version comes twice, as it is
+    /// next to never the Lease that has the same version again.
+    fn set_back(&mut self, to: usize) {
+        self.history.truncate(to + 1);
+        let facts = self.history.last();
+        self.lease = facts.map(|facts| Stored {
+            holder: facts.holder.clone(),
+            duration: facts.duration.unwrap_or_default(),
+            transitions: facts.transitions,
+            version: facts.version.0.parse().expect("a number"),
+            gates: facts.gates,
+        });
+        self.version = self.lease.as_ref().map_or(0, |stored| stored.version);
+        self.set_backs += 1;
+        self.version += self.set_backs;
     }
 
     /// Carries out a request; `None`: an await whose state is still the newest.
@@ -106,6 +124,10 @@ struct Drive {
     rounds: usize,
     done: bool,
     unmatched: usize,
+    /// How often it said that the storage was set back.
+    restored: u64,
+    /// How often it wanted lists because somebody else's term began.
+    relists: usize,
 }
 
 impl Drive {
@@ -121,6 +143,8 @@ impl Drive {
             rounds: 0,
             done: false,
             unmatched: 0,
+            restored: 0,
+            relists: 0,
         }
     }
 
@@ -138,6 +162,11 @@ impl Drive {
                 Out::Confirm { epoch, anew } => self.confirms.push((epoch, anew)),
                 Out::Standing(standing) => self.standing = standing,
                 Out::Remembered(gates) => self.remembered.push(gates),
+                Out::Restored(restore) => {
+                    assert!(!self.leads() || restore == Restore(self.restored + 1));
+                    self.restored = restore.0;
+                }
+                Out::Relist => self.relists += 1,
                 Out::Round => self.rounds += 1,
                 Out::Done => self.done = true,
                 Out::Sample(Sample::UnmatchedAnswer) => self.unmatched += 1,
@@ -654,6 +683,230 @@ fn a3_answers_that_nobody_waits_for_change_nothing() {
     assert!(one.leads() && !one.done);
 }
 
+/// A leader that has renewed the Lease twice, so that it has had three states, at second 10.
+fn renewed_twice(server: &mut Server) -> Drive {
+    let mut one = leading("one", server);
+    for second in [5, 10] {
+        one.at(at(second));
+        one.served(server);
+    }
+    assert_eq!(server.history.len(), 3);
+    one
+}
+
+#[test]
+fn d6_a_lease_that_is_older_than_it_was_says_that_the_storage_was_set_back_and_begins_a_new_term() {
+    let mut server = Server::default();
+    let mut one = renewed_twice(&mut server);
+    server.set_back(0);
+    one.at(at(15));
+    // It wants to renew, somebody seems to have come before, and it looks.
+    for _ in 0..2 {
+        let (call, ask) = one.asked.pop_front().expect("it asks");
+        let answer = server.carry_out(&ask).expect("no await");
+        one.tell(In::Lease(call, answer));
+    }
+    assert_eq!(one.restored, 1);
+    assert!(!one.leads(), "nothing is written by what it knows of another past");
+    one.served(&mut server);
+    assert_eq!(one.confirms.last(), Some(&(Epoch(2), true)), "lists are made anew");
+    one.opened();
+    assert!(one.leads());
+    for second in [20, 25, 30] {
+        one.at(at(second));
+        one.served(&mut server);
+    }
+    assert!(one.leads() && one.restored == 1, "it is said once");
+    server.set_back(1);
+    one.at(at(35));
+    one.served(&mut server);
+    assert_eq!(one.restored, 2, "and again when it happens again");
+}
+
+#[test]
+fn d6_a_standby_finds_a_lease_that_is_older_than_it_was_too() {
+    let mut server = Server::default();
+    let _one = renewed_twice(&mut server);
+    let mut two = Drive::elected("two");
+    two.served(&mut server);
+    server.set_back(1);
+    let (call, ask) = two.asked.pop_front().expect("it awaits");
+    assert!(matches!(ask, LeaseAsk::Await(..)));
+    two.tell(In::Lease(call, LeaseAnswer::Failed(RequestFailure::Other("broken".into()))));
+    two.at(at(5));
+    two.served(&mut server);
+    assert_eq!(two.restored, 1);
+    assert!(!two.leads() && two.confirms.is_empty());
+}
+
+#[test]
+fn d6_a_standby_lists_anew_when_a_term_of_another_begins_for_the_lease_may_be_past_what_it_was_again() {
+    let mut server = Server::default();
+    let mut one = renewed_twice(&mut server);
+    let mut two = Drive::elected("two");
+    two.served(&mut server);
+    server.set_back(0);
+    // Whoever leads begins a new term, and renews, before the standby looks.
+    for second in 15..=30 {
+        one.at(at(second));
+        one.served(&mut server);
+        one.opened();
+    }
+    assert!(one.leads() && one.restored == 1 && one.relists == 0);
+    let (call, _) = two.asked.pop_front().expect("it awaits");
+    two.tell(In::Lease(call, LeaseAnswer::Failed(RequestFailure::Other("broken".into()))));
+    two.at(at(30));
+    two.served(&mut server);
+    assert_eq!((two.restored, two.relists), (0, 1));
+    for second in 31..=60 {
+        one.at(at(second));
+        one.served(&mut server);
+        two.at(at(second));
+        two.served(&mut server);
+    }
+    assert_eq!(two.relists, 1, "a renewal is no term");
+}
+
+#[test]
+fn d6_another_state_of_the_same_version_is_of_another_past_and_begins_a_hold_of_its_own() {
+    let mut server = Server::default();
+    let mut one = renewed_twice(&mut server);
+    let mut two = Drive::elected("two");
+    two.served(&mut server);
+    let known = server.version;
+    server.set_back(0);
+    server.version = known - 1_000;
+    for second in 40..=44 {
+        two.at(at(second));
+        one.at(at(second));
+        one.served(&mut server);
+    }
+    assert_eq!(server.version, known, "the new term's Lease has the version of before");
+    let (_, ask) = two.asked.pop_front().expect("it awaits until the hold ends, and takes it then");
+    assert!(matches!(ask, LeaseAsk::Await(..)));
+    // Its take is lost on the way, and it looks.
+    two.asked.clear();
+    for second in 46..=60 {
+        two.at(at(second));
+        if let Some((call, ask)) = two.asked.pop_front() {
+            match ask {
+                LeaseAsk::Get => {
+                    let answer = server.carry_out(&ask).expect("no await");
+                    two.tell(In::Lease(call, answer));
+                    break;
+                }
+                LeaseAsk::Await(..) | LeaseAsk::Create(_) | LeaseAsk::Replace(..) => {
+                    let failure = RequestFailure::Other("reset".into());
+                    two.tell(In::Lease(call, LeaseAnswer::Failed(failure)));
+                }
+            }
+        }
+    }
+    assert_eq!(two.restored, 1);
+    assert!(
+        matches!(two.asked.back(), Some((_, LeaseAsk::Await(..)))),
+        "the hold is not over: {:?}",
+        two.asked
+    );
+}
+
+#[test]
+fn d6_what_a_watch_of_the_lease_brings_proves_nothing() {
+    let mut server = Server::default();
+    let _one = renewed_twice(&mut server);
+    let mut two = Drive::elected("two");
+    two.served(&mut server);
+    let (call, _) = two.asked.pop_front().expect("it awaits");
+    two.tell(In::Lease(call, LeaseAnswer::Seen(Arc::clone(&server.history[0]))));
+    two.at(at(5));
+    two.served(&mut server);
+    assert_eq!(two.restored, 0, "the server lagged behind");
+}
+
+#[test]
+fn w8_a_lease_that_is_set_back_to_a_released_one_does_not_say_that_the_last_holder_has_ended() {
+    let mut server = Server::default();
+    let mut one = leading("one", &mut server);
+    one.tell(In::Shutdown);
+    one.tell(In::WriterQuiet);
+    one.served(&mut server);
+    let _two = leading_next("two", &mut server);
+    let mut three = Drive::elected("three");
+    three.served(&mut server);
+    let released = server.history.iter().position(|facts| facts.holder.is_none()).expect("one let go of it");
+    server.set_back(released);
+    let (call, _) = three.asked.pop_front().expect("it awaits");
+    three.tell(In::Lease(call, LeaseAnswer::Failed(RequestFailure::Other("broken".into()))));
+    three.at(at(5));
+    three.served(&mut server);
+    assert_eq!(server.lease.as_ref().and_then(|lease| lease.holder.as_deref()), Some("three"));
+    for second in 6..65 {
+        three.at(at(second));
+        three.served(&mut server);
+        assert!(three.confirms.is_empty(), "at {second} s a write of two may still arrive");
+    }
+    three.at(at(65));
+    assert_eq!(three.confirms.len(), 1);
+}
+
+/// Somebody who leads after others have, at second 0.
+fn leading_next(identity: &str, server: &mut Server) -> Drive {
+    let mut drive = Drive::elected(identity);
+    drive.served(server);
+    drive.opened();
+    assert!(drive.leads());
+    drive
+}
+
+#[test]
+fn d6_a_lease_that_is_gone_and_made_anew_proves_a_restored_storage_only_by_an_older_version() {
+    for (version, restored) in [(500, 1), (7_000, 0)] {
+        let mut server = Server::default();
+        let mut one = renewed_twice(&mut server);
+        (server.lease, server.version) = (None, version);
+        one.at(at(15));
+        one.served(&mut server);
+        assert_eq!(one.restored, restored, "somebody may have deleted it");
+        assert_eq!(one.confirms.last(), Some(&(Epoch(2), true)), "lists are made anew in both cases");
+    }
+}
+
+#[test]
+fn w8_terms_do_not_begin_to_count_again_where_the_lease_was_set_back() {
+    let mut server = Server::default();
+    let mut one = leading("one", &mut server);
+    // Terms end and begin again.
+    for second in [40, 90, 140] {
+        one.at(at(second));
+        one.served(&mut server);
+        one.served(&mut server);
+        one.opened();
+        assert!(one.leads());
+    }
+    let mut two = Drive::elected("two");
+    two.now = at(140);
+    two.served(&mut server);
+    server.set_back(0);
+    drop(one);
+    for second in 141..=260 {
+        two.at(at(second));
+        let asked = std::mem::take(&mut two.asked);
+        for (call, ask) in asked {
+            match ask {
+                LeaseAsk::Await(..) if two.restored == 0 => {
+                    two.tell(In::Lease(call, LeaseAnswer::Unchanged));
+                }
+                LeaseAsk::Await(..) => two.asked.push_back((call, ask)),
+                LeaseAsk::Get | LeaseAsk::Create(_) | LeaseAsk::Replace(..) => {
+                    let answer = server.carry_out(&ask).expect("no await");
+                    two.tell(In::Lease(call, answer));
+                }
+            }
+        }
+    }
+    assert_eq!((two.restored, two.confirms.last()), (1, Some(&(Epoch(5), true))));
+}
+
 /// What happens in a world of several processes.
 #[derive(Clone, Copy, Debug)]
 enum Event {
@@ -676,6 +929,8 @@ enum Event {
     Crash(usize),
     /// No request of this process, or of none, reaches the API server from now on.
     Cut(Option<usize>),
+    /// The API server is down for 41 s, and its storage is set back to the state of so many versions ago.
+    SetBack(usize),
 }
 
 fn event() -> impl Strategy<Value = Event> {
@@ -691,6 +946,7 @@ fn event() -> impl Strategy<Value = Event> {
         1 => process().prop_map(Event::End),
         1 => process().prop_map(Event::Crash),
         2 => prop::option::of(process()).prop_map(Event::Cut),
+        1 => (0..8_usize).prop_map(Event::SetBack),
     ]
 }
 
@@ -746,6 +1002,14 @@ impl World {
             }
             Event::Serve(who, _) if self.cut == Some(who) => {}
             Event::Cut(who) => self.cut = who,
+            Event::SetBack(back) => {
+                // Whoever restores a storage stops the API servers first.
+                self.happen(Event::Pass(41_000));
+                self.processes.iter_mut().for_each(|(drive, _)| drive.asked.clear());
+                if let Some(to) = self.server.history.len().checked_sub(1 + back) {
+                    self.server.set_back(to);
+                }
+            }
             Event::Serve(who, answered) => {
                 let (drive, stopped) = &mut self.processes[who];
                 let Some((call, ask)) = drive.asked.pop_front() else { return };
@@ -806,6 +1070,8 @@ impl World {
 
     /// Safety: at no moment may two processes send a PUT, nor one while another's last PUT may still arrive.
     fn check(&mut self) {
+        let restored = self.processes.iter().map(|(drive, _)| drive.restored).max().unwrap_or(0);
+        assert!(restored <= self.server.set_backs, "the storage was not set back so often");
         let may_send =
             |drive: &Drive| drive.until().is_some_and(|until| self.now <= until.minus(seconds(25)));
         let sending: Vec<&str> = self

@@ -21,6 +21,11 @@ impl PoolQueue {
         let old = self.assignment.replace(Arc::clone(&new));
         self.shown.dirty |= show::differ(old.as_deref(), &new);
         self.drop_irrelevant();
+        if old.as_ref().is_some_and(|old| old.is_paused()) && !new.is_paused() {
+            self.resumed = Some(now);
+            self.pause_ended(now);
+        }
+        self.asked &= !new.is_paused() && !self.waiting.changes.is_empty();
         let begins = old.as_ref().is_none_or(|old| old.epoch < new.epoch);
         if begins {
             self.begin_term(now, out);
@@ -92,6 +97,7 @@ impl PoolQueue {
             self.interrupted(now, out);
         }
         self.waiting.changes.drop_tried();
+        self.asked = false;
         self.content = self.content.take().filter(|content| content.was_looked_at_since(opened));
         self.rest = Rest::Unknown;
         self.written = None;

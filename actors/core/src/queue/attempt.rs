@@ -44,6 +44,7 @@ impl PoolQueue {
     /// The attempt begins: all waiting changes move into it, those in a window too (Q2, Q3).
     fn begin(&mut self, now: Now, id: AttemptId, due_since: Now) -> Option<Taken> {
         let assignment = Arc::clone(self.assignment.as_ref()?);
+        self.asked = false;
         let changes = self.waiting.take();
         let taken = self.taken(now, &assignment);
         self.phase = Phase::Attempting(Attempt { id, began: now, due_since, changes, assignment });
@@ -56,7 +57,7 @@ impl PoolQueue {
             return None;
         };
         let newest = Arc::clone(self.assignment.as_ref()?);
-        if newest.paused {
+        if newest.is_paused() {
             self.waiting.put_back(std::mem::take(&mut attempt.changes));
             self.phase = Phase::Quiet;
             self.interrupted(now, out);

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::IpAddr;
 use std::time::Duration;
 
-use crate::level::Level;
+use crate::level::{Keeps, Level};
 use crate::machine::Now;
 
 /// The longest of every doubling delay.
@@ -119,7 +119,7 @@ impl Fights {
     /// level itself holds. A pool whose last members are kept is left to that (G2): what somebody else adds must
     /// not count as a member that lets them go.
     pub fn loosened(&self, now: Now, level: &Level) -> Option<Level> {
-        if self.left_until <= now || (level.keeps_last && level.required.is_empty()) {
+        if self.left_until <= now || (level.keeps != Keeps::Nothing && level.required.is_empty()) {
             return None;
         }
         let left: Vec<IpAddr> = self.foreign.iter().filter(|ip| !level.allows(ip)).copied().collect();

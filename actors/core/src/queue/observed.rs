@@ -5,7 +5,7 @@ use crate::machine::Now;
 use crate::queue::changes::Owner;
 use crate::queue::content::Content;
 use crate::queue::rest::{Left, Rest};
-use crate::queue::{Out, PoolQueue, Verdict};
+use crate::queue::{Out, PoolQueue, WriteFate};
 use crate::report::What;
 use crate::sample::Sample;
 
@@ -67,16 +67,17 @@ impl PoolQueue {
         false
     }
 
-    pub(super) fn on_verified(&mut self, now: Now, verdict: Verdict, out: &mut Vec<Out>) {
-        let (Verdict::Held(attempt) | Verdict::Lost { attempt, .. } | Verdict::Overwritten { attempt, .. }) =
-            verdict;
+    pub(super) fn on_verified(&mut self, now: Now, verdict: WriteFate, out: &mut Vec<Out>) {
+        let (WriteFate::Held(attempt)
+        | WriteFate::Lost { attempt, .. }
+        | WriteFate::Overwritten { attempt, .. }) = verdict;
         if self.written != Some(attempt) {
             out.push(Out::Sample(Sample::UnmatchedAnswer));
             return;
         }
         match verdict {
-            Verdict::Held(_) => {}
-            Verdict::Lost { facts, began, .. } => {
+            WriteFate::Held(_) => {}
+            WriteFate::Lost { facts, began, .. } => {
                 out.push(Out::Sample(Sample::LostWrite));
                 self.written = None;
                 self.losses.total += 1;
@@ -93,7 +94,7 @@ impl PoolQueue {
                 }
                 self.on_observed(now, &facts, began, out);
             }
-            Verdict::Overwritten { facts, began, .. } => self.on_observed(now, &facts, began, out),
+            WriteFate::Overwritten { facts, began, .. } => self.on_observed(now, &facts, began, out),
         }
     }
 }

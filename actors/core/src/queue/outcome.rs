@@ -12,7 +12,7 @@ use crate::machine::Now;
 use crate::queue::changes::{Changes, Owner, Spent};
 use crate::queue::content::Content;
 use crate::queue::fights::{Fight, doubled};
-use crate::queue::rest::{Failed, Fault, Rest};
+use crate::queue::rest::{Failed, Fault, Heard, Rest};
 use crate::queue::{Attempt, Due, Out, Outcome, Phase, PoolQueue};
 use crate::report::{Report, ServiceRef, Subject, What};
 use crate::sample::{AttemptEnd, Sample};
@@ -173,7 +173,7 @@ impl PoolQueue {
         self.content_is_uncertain();
         self.rest = self.rest.next_backoff(now, self.params.min_interval);
         self.shown.last_error = Some(Arc::from(reason.to_string()));
-        if self.told_not_manageable.insert(reason.label()) {
+        if self.tells() && self.told_not_manageable.insert(reason.label()) {
             let what = What::NotManageable { pool: self.pool.clone(), reason };
             self.report([&Owner::Pool].into_iter(), what, out);
         }
@@ -277,7 +277,7 @@ impl PoolQueue {
 
     /// Whether people have heard of this failure and no Service asked since (Q8).
     fn is_repeat(&self, changes: &Changes, failure: &Failure) -> bool {
-        let told = self.rest.failed().is_some_and(|failed| failed.fault == Fault::of(failure));
+        let told = self.rest.failed().is_some_and(|failed| failed.heard == Heard::Of(Fault::of(failure)));
         told && !changes.any_of_a_service()
     }
 
@@ -291,7 +291,8 @@ impl PoolQueue {
             (Some(_), true) | (None, _) => comparison.unwrap_or_default(),
         };
         let compare_at = comparison.map(|_| now.plus(delay));
-        self.rest = Rest::Failed(Failed { fault: Fault::of(failure), compare_at, delay });
+        let heard = if self.tells() { Heard::Of(Fault::of(failure)) } else { Heard::NotYet };
+        self.rest = Rest::Failed(Failed { heard, compare_at, delay });
         let again_at = if self.waiting.changes.is_empty() { compare_at } else { self.ready_at() };
         again_at.map(|at| at.since(now))
     }
@@ -314,7 +315,18 @@ impl PoolQueue {
         subjects
     }
 
-    /// Tells the Services of these owners; says whether there was anybody to tell.
+    /// Whether its Services are told of it: not while it is paused, as where everything is only observed (G6).
+    fn tells(&self) -> bool {
+        self.assignment.as_ref().is_some_and(|assignment| !assignment.is_paused())
+    }
+
+    /// A pause has ended: what lasts is told again, and what nobody was told of is tried again.
+    pub(super) fn pause_ended(&mut self, now: Now) {
+        self.rest.pause_ended(now);
+        self.told_not_manageable.clear();
+    }
+
+    /// Tells the Services of these owners, unless it is paused; says whether there is anybody to tell.
     pub(super) fn report<'a>(
         &self,
         owners: impl Iterator<Item = &'a Owner>,
@@ -334,7 +346,7 @@ impl PoolQueue {
             .map(|(uid, share)| Subject::Service(ServiceRef { key: share.key.clone(), uid: uid.clone() }))
             .collect();
         let any = !subjects.is_empty();
-        if any {
+        if any && self.tells() {
             out.push(Out::Report(Report { subjects, what }));
         }
         any

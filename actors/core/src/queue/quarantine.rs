@@ -13,15 +13,15 @@ use crate::queue::{Attempt, In, Out, Phase, PoolQueue, show};
 use crate::report::What;
 use crate::sample::{AttemptEnd, Sample};
 
-/// How long after a term's first assignment its Services are told once more. The event emitter of a standby drops what
-/// it is told, and hears that it leads soon after the pools do.
+/// How long after a term's first assignment, or the end of a pause, its Services are told once more. The event emitter
+/// of a standby drops what it is told, and hears that it leads soon after the pools do.
 const TOLD_AFTER: Duration = Duration::from_secs(60);
 
 /// Why a pool is left alone, and what is still to come of it.
 #[derive(Debug)]
 pub(super) struct Quarantine {
     /// The invariant that does not hold.
-    broken: &'static str,
+    pub(super) broken: &'static str,
     /// An attempt that the writer has yet to answer; its outcome counts for nothing.
     pub running: Option<Attempt>,
     /// When its Services are told once more.
@@ -141,6 +141,7 @@ impl PoolQueue {
                     out.push(Out::Sample(Sample::UnmatchedAnswer));
                 }
             }
+            In::Attempt(id) => self.on_attempt_asked(now, id, out),
             In::Observed(_) | In::Pace(_) | In::Verified(_) => {}
         }
         self.publish(now, out);
@@ -165,17 +166,18 @@ impl PoolQueue {
             return self.leave_quarantine(now, new, out);
         }
         let begins = old.is_none_or(|old| old.epoch < new.epoch);
+        let resumes = old.is_some_and(|old| old.is_paused()) && !new.is_paused();
         self.shown.dirty |= show::differ(old.map(AsRef::as_ref), &new);
         let epoch = new.epoch;
         self.epoch = self.epoch.max(epoch);
         self.assignment = Some(new);
-        if begins {
-            if self.running_ends(|running| running.epoch < epoch) {
-                self.end(now, AttemptEnd::Interrupted, out);
-            }
-            if let Phase::Quarantined(quarantine) = &mut self.phase {
-                quarantine.tell_at = Some(now.plus(TOLD_AFTER));
-            }
+        if begins && self.running_ends(|running| running.epoch < epoch) {
+            self.end(now, AttemptEnd::Interrupted, out);
+        }
+        if let Phase::Quarantined(quarantine) = &mut self.phase
+            && (begins || resumes)
+        {
+            quarantine.tell_at = Some(now.plus(TOLD_AFTER));
         }
     }
 

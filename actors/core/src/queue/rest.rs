@@ -35,12 +35,23 @@ pub(super) enum Rest {
 /// A failure that was reported.
 #[derive(Clone, Debug)]
 pub(super) struct Failed {
-    /// Which.
-    pub fault: Fault,
+    /// Whether people know of it.
+    pub heard: Heard,
     /// When the pool is compared again; `None`: only a slice event or a person starts it again.
     pub compare_at: Option<Now>,
     /// How long that was after the failure.
     pub delay: Duration,
+}
+
+/// Whether people were told of a failure (G6).
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) enum Heard {
+    /// They were told of this one.
+    Of(Fault),
+    /// They were, before a pause: they are told once more when it comes again.
+    BeforePause,
+    /// It came in a pause.
+    NotYet,
 }
 
 /// A difference that is known and left.
@@ -85,6 +96,24 @@ impl Rest {
             | Rest::Withheld { .. } => first.min(LONGEST_DELAY),
         };
         Rest::Backoff(Backoff { until: now.plus(delay), delay })
+    }
+
+    /// A pause has ended: what was told before it is told again. A failure that came in it is tried again at once, for
+    /// where no clock compares after failures nobody would ever hear of it.
+    pub fn pause_ended(&mut self, now: Now) {
+        match self {
+            Rest::Failed(failed) => match failed.heard {
+                Heard::Of(_) => failed.heard = Heard::BeforePause,
+                Heard::BeforePause => {}
+                Heard::NotYet => failed.compare_at = Some(now),
+            },
+            Rest::Unknown
+            | Rest::Right
+            | Rest::Left(_)
+            | Rest::Backoff(_)
+            | Rest::Gone
+            | Rest::Withheld { .. } => {}
+        }
     }
 
     /// The failure that was reported and not overcome since.

@@ -44,8 +44,9 @@ pub(super) fn differ(old: Option<&Assignment>, new: &Assignment) -> bool {
     !old.level.same_members(&new.level)
         || !old.services.keys().eq(new.services.keys())
         || !before.eq(after)
-        || (old.paused, old.provenance, old.family) != (new.paused, new.provenance, new.family)
-        || (&old.held, &old.source) != (&new.held, &new.source)
+        || (&old.paused, old.provenance, old.family) != (&new.paused, new.provenance, new.family)
+        || (&old.held, &old.would_hold, &old.source) != (&new.held, &new.would_hold, &new.source)
+        || old.overruled != new.overruled
 }
 
 impl PoolQueue {
@@ -74,7 +75,7 @@ impl PoolQueue {
         if self.in_flight() {
             return PoolState::Attempting;
         }
-        if assignment.paused {
+        if assignment.is_paused() {
             return PoolState::Paused;
         }
         if self.content.is_none() {
@@ -131,16 +132,25 @@ impl PoolQueue {
             provenance: assignment.provenance,
             observed: self.content.as_ref().map(|content| content.members.clone()),
             observed_at: self.content.as_ref().map(|content| content.seen),
-            waiting_since: self.waiting.changes.since(),
+            waiting_since: self.waiting_since(assignment),
             next_at: next_at.filter(|at| *at > now),
             retries: self.retries(assignment),
             attempt: attempt.map(|attempt| attempt.id),
             last_end: self.shown.last_end,
             last_error: self.shown.last_error.clone(),
             held: assignment.held.clone(),
+            would_hold: assignment.would_hold.clone(),
+            overruled: assignment.overruled.clone(),
+            paused: assignment.paused.clone(),
             withheld: self.shown.withheld.clone(),
             lost_writes: self.losses.total,
         }
+    }
+
+    /// Since when a change has waited that may be written: the time of a pause does not count.
+    fn waiting_since(&self, assignment: &Assignment) -> Option<Now> {
+        let since = self.waiting.changes.since().filter(|_| !assignment.is_paused())?;
+        Some(since.max(self.resumed.unwrap_or(since)))
     }
 
     /// The counts that wait, by Service; a change of no single Service is shown under each of them.

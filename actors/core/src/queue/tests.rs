@@ -1,5 +1,6 @@
 //! Drives one pool on the test's clock, in the place of its Directory, Discovery and writer.
 
+mod asked;
 mod fights;
 mod neighbours;
 mod properties;
@@ -12,7 +13,7 @@ use super::*;
 use crate::arm::{AdminState, Entry, FailureKind, Provisioning, RetryAfter};
 use crate::assignment::Share;
 use crate::ids::{AddressName, Epoch, LbName, PoolName};
-use crate::level::{Member, Provenance, Source};
+use crate::level::{Keeps, Member, Provenance, Source};
 use crate::report::{Subject, What};
 use crate::sample::{AttemptEnd, PoolState};
 
@@ -106,6 +107,7 @@ fn reason(what: &What) -> &'static str {
         | What::LeaseHeld { .. }
         | What::Shared { .. }
         | What::Held { .. }
+        | What::RemovalsStopped { .. }
         | What::DataError { .. }
         | What::Undecodable { .. } => {
             panic!("no pool says this")
@@ -138,8 +140,10 @@ impl Drive {
             services: BTreeMap::new(),
             level: Level::default(),
             provenance: Provenance::Watch,
-            paused: false,
+            paused: BTreeSet::new(),
             held: None,
+            would_hold: None,
+            overruled: None,
         };
         Drive {
             queue: PoolQueue::new(pool(), params),
@@ -178,7 +182,12 @@ impl Drive {
                 Out::View(view) => self.view = Some(Arc::clone(view)),
                 Out::Report(report) => self.reports.push(report.clone()),
                 Out::Sample(sample) => self.samples.push(sample.clone()),
-                Out::Taken(..) | Out::Retired(_) | Out::Missing(_) | Out::Gone(_) | Out::Quarantined(..) => {}
+                Out::Taken(..)
+                | Out::Answer(..)
+                | Out::Retired(_)
+                | Out::Missing(_)
+                | Out::Gone(_)
+                | Out::Quarantined(..) => {}
             }
         }
         self.said.extend(out);
@@ -223,7 +232,7 @@ impl Drive {
         for share in self.assignment.services.values() {
             let member = |ip: &IpAddr| (*ip, Member { name: AddressName::new("node"), node_ready: true });
             let required = share.required.iter().map(member).collect();
-            level.unite(&Level { required, tolerated: share.tolerated.clone(), keeps_last: false });
+            level.unite(&Level { required, tolerated: share.tolerated.clone(), keeps: Keeps::Nothing });
         }
         self.assignment.level = level;
         self.step(In::Assigned(Arc::new(self.assignment.clone())))

@@ -1,7 +1,7 @@
 //! A machine's input out of a delivery: one function each, shared by the shells and the simulation.
 
 use super::{Delivery, PoolMessage};
-use crate::{board, directory, discovery, events, informer, leader, queue, starts, watch, writer};
+use crate::{board, directory, discovery, events, informer, leader, pauses, queue, starts, watch, writer};
 
 macro_rules! inputs {
     ($($(#[$doc:meta])* $name:ident: $input:ty, $variant:pat => $value:expr;)+) => {
@@ -32,6 +32,8 @@ inputs! {
     for_leader: leader::In, Delivery::Leader(input) => input;
     /// What it tells the keeper of the notes of starts.
     for_starts: starts::In, Delivery::Starts(input) => input;
+    /// What it tells the keeper of pauses.
+    for_pauses: pauses::In, Delivery::Pauses(input) => input;
     /// What it tells the event emitter.
     for_events: events::In, Delivery::Events(input) => input;
     /// What it tells the board.

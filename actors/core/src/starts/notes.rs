@@ -15,6 +15,8 @@ const COUNTS_FOR: Duration = Duration::from_secs(3_600);
 const OF_OUR_NAME: usize = 3;
 /// So many notes of any name do.
 const OF_ANY_NAME: usize = 9;
+/// Of what the storage was set back to, notes that are this young were made since: it is heard of within seconds.
+const MADE_SINCE: Duration = Duration::from_secs(60);
 /// The most notes that are kept besides our own; the oldest of more are struck.
 const MOST: usize = 50;
 /// The longest name in a key, in characters: a key has 253 at most.
@@ -87,6 +89,26 @@ impl Counting {
     }
 }
 
+/// For which process the next start would be passive by the notes of a state.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Outlook {
+    /// The names of processes that would start passive, and how many notes count for each.
+    pub names: BTreeMap<Arc<str>, usize>,
+    /// How many notes count of all, where they are so many that a process of any name would start passive.
+    pub all: Option<usize>,
+}
+
+/// What the notes of a state mean for the starts that follow (A4).
+pub(super) fn outlook(facts: &ConfigMapFacts) -> Outlook {
+    let all = counting(facts, "").of_any_name;
+    let mut names: BTreeMap<Arc<str>, usize> = BTreeMap::new();
+    for name in all.keys().filter_map(|key| name(key)) {
+        *names.entry(Arc::from(name)).or_default() += 1;
+    }
+    names.retain(|_, notes| *notes >= OF_OUR_NAME);
+    Outlook { names, all: Some(all.len()).filter(|notes| *notes >= OF_ANY_NAME) }
+}
+
 impl Reason {
     /// Whether enough of the notes are left. Those that only grew old are not gone, whoever has struck them.
     pub(super) fn stands(&self, facts: &ConfigMapFacts) -> bool {
@@ -105,4 +127,15 @@ pub(super) fn needless(facts: &ConfigMapFacts, ours: &str) -> BTreeSet<Arc<str>>
     by_age.sort_by(|one, other| other.cmp(one));
     let needless = by_age.into_iter().enumerate().filter(|(at, (time, _))| *at >= MOST || time.is_none());
     needless.map(|(_, (_, key))| Arc::clone(key)).collect()
+}
+
+/// The notes that have come back, when the storage was set back shortly before: all but those that are so new that they
+/// were made since.
+pub(super) fn restored(facts: &ConfigMapFacts, ours: &str) -> BTreeSet<Arc<str>> {
+    let notes = facts.data.iter().filter(|(key, _)| name(key).is_some() && &***key != ours);
+    let is_new = |text: &Text| {
+        let age = |time: Wall| facts.read.as_micros().abs_diff(time.as_micros());
+        text.time.is_some_and(|time| u128::from(age(time)) <= MADE_SINCE.as_micros())
+    };
+    notes.filter(|(_, text)| !is_new(text)).map(|(key, _)| Arc::clone(key)).collect()
 }

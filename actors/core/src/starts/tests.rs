@@ -54,6 +54,7 @@ impl Server {
         let Some(data) = &self.data else { return ConfigMapAnswer::Absent };
         let text = |at: &Option<Now>| Text { text: "text".into(), time: at.map(wall) };
         ConfigMapAnswer::Seen(Arc::new(ConfigMapFacts {
+            binary: Default::default(),
             data: data.iter().map(|(key, at)| (Arc::clone(key), text(at))).collect(),
             read: wall(now),
             version: ResourceVersion(Arc::from(self.version.to_string())),
@@ -418,6 +419,36 @@ fn a4_keys_that_are_no_notes_are_left_alone_and_no_more_than_50_other_notes_are_
     for kept in ["pause", "down.node-1", "start.pod_z", "start.pod-79_x", "start.pod-30_x"] {
         assert!(keys.contains(&kept), "{kept} in {keys:?}");
     }
+}
+
+#[test]
+fn a4_notes_that_come_back_when_the_storage_is_set_back_are_struck_by_who_is_at_work() {
+    let past = [("pod_a", at(0)), ("pod_b", at(10)), ("pod_c", at(20)), ("young_x", at(2_990))];
+    for asked_before in [false, true] {
+        let mut server = Server::default();
+        let mut process = started(&mut server, "other_a", at(0));
+        process.live(at(700), &mut server);
+        assert_eq!(process.starts.deadline(), None, "its start is proven");
+        if asked_before {
+            process.tell(at(2_999), In::Restored);
+            process.wait(at(2_999));
+        }
+        server = Server::with(&[&past[..], &[("other_a", at(0))]].concat());
+        process.tell(at(3_000), In::Restored);
+        process.serve(at(3_000), &mut server);
+        process.live(at(3_010), &mut server);
+        assert_eq!(server.keys(), ["start.young_x"], "a start since is no past");
+        assert!(!started(&mut server, "pod_d", at(3_011)).passive);
+        process.live(at(9_000), &mut server);
+        assert_eq!(process.starts.deadline(), None, "it asks no more");
+    }
+    // Without anybody at work nobody can tell: whoever is passive waits, or a person removes the notes.
+    let mut server = Server::with(&past);
+    let mut passive = started(&mut server, "pod_d", at(3_000));
+    assert!(passive.passive);
+    passive.tell(at(3_001), In::Restored);
+    passive.live(at(3_060), &mut server);
+    assert!(passive.passive && server.notes_of("pod") == 4);
 }
 
 #[test]

@@ -173,8 +173,8 @@ impl Watcher {
             self.fail(now, WatchFailure::Other("a list without a resourceVersion".into()), out);
             return false;
         }
-        let term = self.work_mut().and_then(|work| work.term());
-        out.push(Out::Seen(self.kind, Seen::ListDone { resource_version: version.clone(), term }));
+        let serves = self.work_mut().map(|work| work.serves()).unwrap_or_default();
+        out.push(Out::Seen(self.kind, Seen::ListDone { resource_version: version.clone(), serves }));
         self.listed = true;
         self.backoff.on_listed(now);
         true
@@ -199,8 +199,8 @@ impl Watcher {
         }
         match next.filter(|token| !token.is_empty()) {
             Some(page) => {
-                let term = self.work_mut().and_then(|work| work.term());
-                self.open(now, Work::List { page: Some(page), began: true, term }, out);
+                let serves = self.work_mut().map(|work| work.serves()).unwrap_or_default();
+                self.open(now, Work::List { page: Some(page), began: true, serves }, out);
             }
             None => {
                 if self.end_list(now, &version, out) {

@@ -111,9 +111,11 @@ impl Run {
                 Seen::Object(object) => format!("object {}", object.resource_version().0),
                 Seen::Deleted { resource_version, .. } => format!("deleted {}", resource_version.0),
                 Seen::Undecodable { key, .. } => format!("undecodable {}", key.is_some()),
-                Seen::ListDone { resource_version, term: None } => format!("done {}", resource_version.0),
-                Seen::ListDone { resource_version, term: Some(term) } => {
-                    format!("done {} for {}", resource_version.0, term.0)
+                Seen::ListDone { resource_version, serves: Serves { term, read, restore } } => {
+                    let term = term.map(|term| format!(" for {}", term.0)).unwrap_or_default();
+                    let read = read.map(|read| format!(" as read {}", read.0)).unwrap_or_default();
+                    let restore = restore.map(|restore| format!(" since {}", restore.0)).unwrap_or_default();
+                    format!("done {}{term}{read}{restore}", resource_version.0)
                 }
                 Seen::AnyList(term) => format!("any list for {}", term.0),
                 Seen::ListAborted => "aborted".to_owned(),
@@ -561,6 +563,78 @@ fn w8_a_list_that_began_before_the_term_asked_does_not_serve_it() {
 }
 
 #[test]
+fn g1_a_second_read_is_a_list_that_was_begun_after_it_was_asked_for() {
+    let mut run = Run::watching();
+    run.step(In::Reread(ReadId(1)));
+    assert_eq!(run.asks(), [Ask::StreamingList], "at once");
+    assert!(run.samples().contains(&relisted(RelistReason::SecondRead)));
+    run.step(In::Reread(ReadId(1)));
+    assert!(run.out.is_empty(), "once is enough");
+    run.lines(vec![object(7), list_end(20)]);
+    assert_eq!(run.seen(), ["began Relist", "object 7", "done 20 as read 1"]);
+    // One that is under way when the next is asked for was begun before that.
+    run.step(In::Relist(RelistReason::Broken));
+    run.wait();
+    run.lines(vec![object(7)]);
+    run.step(In::Reread(ReadId(2)));
+    assert_eq!(run.seen(), ["aborted"]);
+    run.lines(vec![object(7)]);
+    run.ended(Some(WatchFailure::Other("reset".into())));
+    assert_eq!(run.seen(), ["aborted"]);
+    run.wait();
+    run.lines(vec![object(7), list_end(30)]);
+    assert_eq!(
+        run.seen(),
+        ["began Relist", "object 7", "done 30 as read 2"],
+        "one that broke off is made again"
+    );
+    run.step(confirm(3, true));
+    run.lines(vec![list_end(40)]);
+    assert_eq!(run.seen(), ["began Relist", "done 40 for 3 as read 2"]);
+}
+
+#[test]
+fn d6_a_storage_that_was_set_back_is_listed_at_once_and_never_watched_from_a_version_of_before() {
+    let mut run = Run::watching();
+    run.step(In::Restored(Restore(1)));
+    assert_eq!(run.asks(), [Ask::StreamingList], "at once");
+    assert!(run.samples().contains(&relisted(RelistReason::Restored)));
+    run.step(In::Restored(Restore(1)));
+    assert!(run.out.is_empty(), "once is enough");
+    run.lines(vec![object(3), list_end(4)]);
+    assert_eq!(run.seen(), ["began Relist", "object 3", "done 4 since 1"]);
+    run.ended(None);
+    assert_eq!(run.asks(), watch_from(4), "however far the other past had come");
+    // A watch that is to be opened again after a wait becomes a list, and a list that is under way is made again.
+    run.ended(Some(other()));
+    run.step(In::Restored(Restore(2)));
+    assert!(run.asks().is_empty(), "a wait is not cut short");
+    run.wait();
+    assert_eq!(run.asks(), [Ask::StreamingList]);
+    run.lines(vec![object(3)]);
+    run.step(In::Restored(Restore(3)));
+    assert_eq!(run.seen(), ["aborted"], "it may have been begun before");
+    run.wait();
+    run.lines(vec![list_end(5)]);
+    assert_eq!(run.seen(), ["began Relist", "done 5 since 3"]);
+}
+
+#[test]
+fn d6_servers_that_speak_for_different_storages_are_listed_ever_more_slowly() {
+    let mut run = Run::watching();
+    let mut waits = Vec::new();
+    for n in 1..=4 {
+        run.step(In::Restored(Restore(n)));
+        if run.asks().is_empty() {
+            waits.push(run.waits());
+            run.wait();
+        }
+        run.lines(vec![list_end(n)]);
+    }
+    assert!(waits.len() == 3 && waits.is_sorted() && waits[2] > 2 * waits[0] - 1, "{waits:?}");
+}
+
+#[test]
 fn w8_a_term_that_asks_before_the_start_is_served_by_the_first_list() {
     let mut run = Run::new();
     run.step(confirm(1, true));
@@ -615,6 +689,7 @@ enum Act {
     Ended(Option<WatchFailure>, u16),
     Relist(RelistReason),
     Confirm(Epoch, bool),
+    Reread(ReadId),
     Pass(u64),
     Wait,
 }
@@ -656,6 +731,7 @@ fn act() -> impl Strategy<Value = (Act, bool)> {
         1 => prop::sample::select(vec![RelistReason::Expired, RelistReason::Stale, RelistReason::Broken])
             .prop_map(Act::Relist),
         1 => (0..5_u64, any::<bool>()).prop_map(|(epoch, anew)| Act::Confirm(Epoch(epoch), anew)),
+        1 => (0..5_u64).prop_map(|read| Act::Reread(ReadId(read))),
         2 => (0_u64..400_000).prop_map(Act::Pass),
         2 => Just(Act::Wait),
     ];
@@ -678,6 +754,8 @@ proptest! {
         let (mut asked, mut anew) = (None, None);
         // The newest that had asked when the list under way was begun.
         let mut before_list = None;
+        // The newest second read that was asked for, and that as of the beginning of the list under way.
+        let (mut read_asked, mut read_before_list) = (None, None);
         for (act, current) in acts {
             let open = run.watcher.current();
             let answer = matches!(act, Act::Opened | Act::Lines(_) | Act::Page(..) | Act::Ended(..));
@@ -699,6 +777,10 @@ proptest! {
                     }
                     run.step(In::Confirm { epoch, anew: again });
                 }
+                Act::Reread(read) => {
+                    read_asked = read_asked.max(Some(read));
+                    run.step(In::Reread(read));
+                }
                 Act::Pass(millis) => run.pass(millis),
                 Act::Wait => run.wait(),
             }
@@ -711,13 +793,15 @@ proptest! {
                         newest = Some(*call);
                         if matches!(ask, Ask::StreamingList | Ask::List { page: None }) {
                             before_list = asked;
+                            read_before_list = read_asked;
                         }
                     }
                     Out::Seen(_, Seen::ListBegan(_)) => prop_assert!(!std::mem::replace(&mut listing, true)),
-                    Out::Seen(_, Seen::ListDone { term, .. }) => {
+                    Out::Seen(_, Seen::ListDone { serves: Serves { term, read, restore: _ }, .. }) => {
                         prop_assert!(std::mem::replace(&mut listing, false));
                         prop_assert!(*term >= anew, "every list that ends serves the newest term");
                         prop_assert!(*term <= before_list, "no list serves a term that asked after its beginning");
+                        prop_assert_eq!(*read, read_before_list, "nor a read; and each all that came before");
                     }
                     Out::Seen(_, Seen::ListAborted) => {
                         prop_assert!(std::mem::replace(&mut listing, false));
@@ -765,7 +849,7 @@ proptest! {
             Some(Work::StreamingList { .. }) => run.lines(vec![list_end(101)]),
             Some(Work::List { .. } | Work::Watch { .. }) | None => run.page(vec![], 101, None),
         }
-        let served = |said: &Out| matches!(said, Out::Seen(_, Seen::ListDone { term: Some(Epoch(9)), .. }));
+        let served = |said: &Out| matches!(said, Out::Seen(_, Seen::ListDone { serves: Serves { term: Some(Epoch(9)), .. }, .. }));
         prop_assert!(run.out.iter().any(served));
     }
 }

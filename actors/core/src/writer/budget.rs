@@ -338,6 +338,14 @@ impl Budget {
         }
     }
 
+    /// When the class has a call for a write of membership; `None`: it has one now, or never will have.
+    pub(super) fn short_until(&self, now: Now, class: GateClass) -> Option<Now> {
+        let Purse { budget, rate } = self.purse(class);
+        let of_rate = rate.as_ref().map_or(Some(now), |rate| rate.ready_at(now, Claim::Urgent));
+        let at = budget.ready_at(now, Claim::Ordinary)?.max(of_rate?);
+        (at > now).then_some(at)
+    }
+
     /// Spends one call. It may leave a debt: what must be sent is sent, and what follows waits longer.
     pub(super) fn spend(&mut self, now: Now, class: GateClass) {
         self.add(now, class, -1);

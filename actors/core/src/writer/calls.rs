@@ -31,6 +31,8 @@ pub(super) enum Purpose {
     Put(PoolId, AttemptId),
     /// How a PUT's operation stands: by its URL, else by the pool itself.
     Poll(PoolId, AttemptId, Option<Operation>),
+    /// Whether a PUT's operation has ended, before ARM wants to be asked for it again: by the pool itself.
+    Glance(PoolId, AttemptId),
     /// Whether anything runs on a pool whose PUT got no answer.
     Probe(PoolId),
     /// Whether anything runs on a load balancer on which nothing was written in this term.
@@ -62,6 +64,7 @@ impl Purpose {
             | Purpose::PreWrite(pool, _)
             | Purpose::Put(pool, _)
             | Purpose::Poll(pool, _, _)
+            | Purpose::Glance(pool, _)
             | Purpose::Probe(pool)
             | Purpose::Verify(pool, _) => &pool.lb,
             Purpose::Look(lb) | Purpose::Discovery(_, lb) => lb,
@@ -75,6 +78,7 @@ impl Purpose {
             Purpose::Rest(..)
             | Purpose::PreWrite(..)
             | Purpose::Poll(..)
+            | Purpose::Glance(..)
             | Purpose::Probe(_)
             | Purpose::Look(_)
             | Purpose::Verify(..)
@@ -86,9 +90,11 @@ impl Purpose {
         match self {
             Purpose::Put(..) => ArmVerb::PutPool,
             Purpose::Poll(_, _, Some(_)) => ArmVerb::Poll,
-            Purpose::PreWrite(..) | Purpose::Poll(_, _, None) | Purpose::Probe(_) | Purpose::Verify(..) => {
-                ArmVerb::GetPool
-            }
+            Purpose::PreWrite(..)
+            | Purpose::Poll(_, _, None)
+            | Purpose::Glance(..)
+            | Purpose::Probe(_)
+            | Purpose::Verify(..) => ArmVerb::GetPool,
             Purpose::Rest(..) | Purpose::Look(_) | Purpose::Discovery(..) => ArmVerb::GetLoadBalancer,
         }
     }
@@ -101,7 +107,8 @@ impl Purpose {
             | Purpose::Probe(_)
             | Purpose::Look(_)
             | Purpose::Put(..) => ReadRank::PreWrite,
-            Purpose::Verify(..) => ReadRank::Verify,
+            // None of them keeps a write waiting.
+            Purpose::Glance(..) | Purpose::Verify(..) => ReadRank::Verify,
             Purpose::Discovery(..) => ReadRank::Discovery,
         }
     }
@@ -115,7 +122,7 @@ impl Purpose {
             | Purpose::Poll(..)
             | Purpose::Probe(_)
             | Purpose::Look(_) => Need::Begun,
-            Purpose::Verify(..) => Need::Verify,
+            Purpose::Glance(..) | Purpose::Verify(..) => Need::Verify,
             Purpose::Discovery(..) => Need::Discovery,
         }
     }
@@ -127,6 +134,7 @@ impl Purpose {
             Purpose::Poll(_, _, Some(operation)) => Some(ArmRequest::Poll(operation.clone())),
             Purpose::PreWrite(pool, _)
             | Purpose::Poll(pool, _, None)
+            | Purpose::Glance(pool, _)
             | Purpose::Probe(pool)
             | Purpose::Verify(pool, _) => Some(ArmRequest::GetPool(pool.clone())),
             Purpose::Rest(PoolId { lb, .. }, _) | Purpose::Look(lb) | Purpose::Discovery(_, lb) => {
@@ -249,6 +257,7 @@ impl Calls {
             Purpose::PreWrite(read, _) | Purpose::Poll(read, _, _) => read == pool,
             Purpose::Rest(..)
             | Purpose::Put(..)
+            | Purpose::Glance(..)
             | Purpose::Probe(_)
             | Purpose::Look(_)
             | Purpose::Verify(..)
@@ -263,6 +272,7 @@ impl Calls {
             Purpose::Rest(..)
             | Purpose::PreWrite(..)
             | Purpose::Poll(..)
+            | Purpose::Glance(..)
             | Purpose::Probe(_)
             | Purpose::Look(_)
             | Purpose::Verify(..)

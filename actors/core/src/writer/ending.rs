@@ -42,6 +42,13 @@ pub(super) enum End {
     Left,
 }
 
+impl End {
+    /// ARM has said of a PUT that all of it is done.
+    pub(super) fn written(put: Arc<Put>, etag: Option<Etag>) -> End {
+        End::Written { members: put.change.members.clone(), put, etag }
+    }
+}
+
 impl Writer {
     /// Decides what follows from a failure and does it (W5).
     pub(super) fn fail(
@@ -88,13 +95,13 @@ impl Writer {
     /// Begins another round from GET after an entity tag has moved, if the attempt has one left (W2). A closed
     /// gate ends it where it would end any read.
     fn begin_round(&mut self, now: Now, lb: &LbName) -> bool {
-        let Some(write) = self.lanes.get(lb).and_then(|lane| lane.write.as_ref()) else { return false };
+        let Some(write) = self.open_write(lb) else { return false };
         let moved = write.course.moved.saturating_add(1);
         let goes_on = moved < self.params.etag_rounds
             && write.is_wanted()
             && self.is_current(write.attempt)
             && self.gates.closed(now, GateClass::Reads).is_none();
-        if goes_on && let Some(write) = self.lanes.get_mut(lb).and_then(|lane| lane.write.as_mut()) {
+        if goes_on && let Some(write) = self.open_write_mut(lb) {
             write.course.moved = moved;
             self.queue_read(lb);
         }
@@ -213,7 +220,7 @@ impl Writer {
         let lbs: Vec<LbName> = self.lanes.keys().cloned().collect();
         for lb in lbs {
             self.interrupt_resumes(&lb, out);
-            let sent = self.lanes.get(&lb).and_then(|lane| lane.write.as_ref());
+            let sent = self.open_write(&lb);
             if !sent.is_some_and(|write| matches!(write.phase, Phase::Putting(_))) {
                 self.end(now, &lb, End::Interrupted, out);
             }

@@ -31,6 +31,7 @@ mod trust;
 mod wants;
 
 use asking::{Asked, OpenWatch, Patience, Watch, What};
+pub use known::FOREIGN_HOLD;
 use known::{Heard, Holder, Known, Maker};
 use off::Off;
 use signs::Signs;
@@ -262,8 +263,9 @@ impl SharedLease {
                 self.last_error = None;
                 let done = match asked.what {
                     What::Look => {
-                        self.patience.has_looked();
+                        let found = facts.version.clone();
                         self.see(now, facts, Heard::Looked(asked.id), out);
+                        self.patience.has_looked(now, Some(&found));
                         self.has_read(asked.id);
                         return;
                     }
@@ -284,7 +286,7 @@ impl SharedLease {
             LeaseAnswer::Absent => {
                 self.last_error = None;
                 match asked.what {
-                    What::Look => self.patience.has_looked(),
+                    What::Look => self.patience.has_looked(now, None),
                     What::Take | What::Renew | What::Release => self.patience.outrun(now, asked.what),
                 }
                 self.has_read(asked.id);
@@ -337,7 +339,10 @@ impl SharedLease {
     /// Somebody else has written the Lease before a request of ours.
     fn on_conflict(&mut self, now: Now, asked: &Asked, out: &mut Vec<Out>) {
         self.distrust();
-        self.patience.outrun(now, asked.what);
+        match asked.what {
+            What::Take => self.patience.met_another(asked.base.clone()),
+            What::Look | What::Renew | What::Release => self.patience.outrun(now, asked.what),
+        }
         let by_stranger = match &mut self.known {
             Known::State(state) if state.maker == Maker::Request(asked.id) => {
                 state.maker = Maker::Stranger;

@@ -1,26 +1,26 @@
-//! The way of a write: what is due, the grant, the level, the GET, the PUT, the polls (design.md W1, W2).
+//! The way of a write: what is due, the grant, the level, the GET, the PUT (design.md W1, W2).
 
 use std::sync::Arc;
 
 use crate::arm::{
-    AdminState, ArmAnswer, ArmCall, ArmRequest, Failure, FailureKind, OperationState, Permit, PoolRead,
-    Provisioning, PutAccepted, RetryAfter,
+    AdminState, ArmAnswer, ArmCall, ArmRequest, Failure, FailureKind, Permit, PoolRead, Provisioning,
+    PutAccepted,
 };
-use crate::ids::{AttemptId, Etag, LbName, PoolId};
+use crate::ids::{AttemptId, LbName, PoolId};
 use crate::machine::Now;
 use crate::proof::prove;
 use crate::queue::{Due, Outcome, Taken};
 use crate::sample::{GateClass, Sample};
 
 use super::calls::{Purpose, SEND_LIMIT};
-use super::classify::{Class, Stage, classify, is_in_doubt};
+use super::classify::{Stage, is_in_doubt};
 use super::ending::{End, tell_outcome};
 use super::gate::gate_closed;
 use super::lane::{Closed, Pick};
 use super::plan::{Change, Plan, plan};
 use super::slot::Slot;
 use super::traffic::unexpected;
-use super::write::{Course, Cover, Membership, Phase, PollStep, Polling, Put, Write};
+use super::write::{Course, Cover, Membership, Phase, Polling, Put, Write};
 use super::{AdminDue, AdminUrgency, Life, Out, Writer, our_failure};
 
 impl Writer {
@@ -68,6 +68,7 @@ impl Writer {
     /// Whether anything may be granted, as far as no single lane and no call is concerned.
     pub(super) fn may_start(&self, now: Now) -> bool {
         self.life == Life::Running
+            && self.is_let()
             && self.busy < self.params.turns
             && self.standing.send_before().is_some_and(|last| now <= last)
             && (!self.params.gates_delay_grants || self.gates.blocked(now).is_none())
@@ -140,14 +141,14 @@ impl Writer {
     /// A pool that does not answer its Take loses the grant. Should it take part after all, it learns by the same
     /// way that its attempt was not granted, for what is sent to it stays in order.
     pub(super) fn on_take_unanswered(&mut self, now: Now, lb: &LbName, out: &mut Vec<Out>) {
-        let Some(write) = self.lanes.get_mut(lb).and_then(|lane| lane.write.as_mut()) else { return };
+        let Some(write) = self.open_write_mut(lb) else { return };
         write.membership = Membership::Not;
         out.push(Out::Finished(write.pool.clone(), write.attempt, Outcome::NotGranted));
         self.go_on_with_what_is_left(now, lb, out);
     }
 
     fn go_on_with_what_is_left(&mut self, now: Now, lb: &LbName, out: &mut Vec<Out>) {
-        let wanted = self.lanes.get(lb).and_then(|lane| lane.write.as_ref()).is_some_and(Write::is_wanted);
+        let wanted = self.open_write(lb).is_some_and(Write::is_wanted);
         if wanted {
             self.begin_read(now, lb, out);
         } else {
@@ -158,7 +159,7 @@ impl Writer {
     /// Begins a round with its GET; a closed gate ends the write, or costs one of its tries (W6). A write whose PUT
     /// was throttled does not read again for as long as its PUT would be.
     fn begin_read(&mut self, now: Now, lb: &LbName, out: &mut Vec<Out>) {
-        let Some(write) = self.lanes.get(lb).and_then(|lane| lane.write.as_ref()) else { return };
+        let Some(write) = self.open_write(lb) else { return };
         let met = if write.course.put_throttled && self.gates.closed(now, GateClass::Writes).is_some() {
             Some(Stage::Put)
         } else {
@@ -173,13 +174,14 @@ impl Writer {
     /// Puts the GET of a write's next round among the waiting reads; without the shared Lease that of the load
     /// balancer comes before it.
     pub(super) fn queue_read(&mut self, lb: &LbName) {
-        let Some(write) = self.lanes.get_mut(lb).and_then(|lane| lane.write.as_mut()) else { return };
+        let Some(write) = self.open_write_mut(lb) else { return };
         write.phase = Phase::Reading;
         let (pool, attempt) = (write.pool.clone(), write.attempt);
-        self.calls.queue(match write.cover {
+        let read = match write.cover {
             Cover::SharedLease => Purpose::PreWrite(pool, attempt),
             Cover::AtRest(_) => Purpose::Rest(pool, attempt),
-        });
+        };
+        self.calls.queue(read);
     }
 
     /// Without the shared Lease somebody else may be at work on any pool of the load balancer: a Down goes only while
@@ -216,8 +218,18 @@ impl Writer {
         self.end(now, lb, End::NotGranted, out);
     }
 
-    fn write_mut(&mut self, pool: &PoolId, attempt: AttemptId) -> Option<&mut Write> {
-        let write = self.lanes.get_mut(&pool.lb)?.write.as_mut()?;
+    /// The write that a lane has begun.
+    pub(super) fn open_write(&self, lb: &LbName) -> Option<&Write> {
+        self.lanes.get(lb)?.write.as_ref()
+    }
+
+    pub(super) fn open_write_mut(&mut self, lb: &LbName) -> Option<&mut Write> {
+        self.lanes.get_mut(lb)?.write.as_mut()
+    }
+
+    /// The same, if it is this attempt of this pool.
+    pub(super) fn write_mut(&mut self, pool: &PoolId, attempt: AttemptId) -> Option<&mut Write> {
+        let write = self.open_write_mut(&pool.lb)?;
         (write.attempt == attempt && write.pool == *pool).then_some(write)
     }
 
@@ -267,18 +279,15 @@ impl Writer {
         }
         write.course.wait = None;
         write.course.seen(&read.facts.members());
-        if let Some(taken) = write.taken()
-            && let Err(reason) = prove(&read.facts, taken.family, &taken.services)
-        {
-            write.membership = Membership::Not;
-            tell_outcome(pace, pool.clone(), attempt, Outcome::NotManageable(reason), out);
-            if !write.is_wanted() {
-                self.end(now, &pool.lb, End::Left, out);
-                return;
-            }
+        if !self.leave_members_alone(now, pool, attempt, &read, out) {
+            return;
         }
-        let level = write.taken().map(|taken| &taken.level);
-        match plan(&read.facts, level, &draining, network.as_ref()) {
+        let taken = self.open_write(&pool.lb).and_then(Write::taken);
+        let level = taken.map(|taken| self.wished.loosened(&taken.level, &read.facts));
+        let level = level.as_deref();
+        let planned = plan(&read.facts, level, &draining, network.as_ref());
+        let Some(write) = self.reading(pool, attempt) else { return };
+        match planned {
             Plan::Unchanged => {
                 let members = read.facts.members();
                 let end = match write.course.found() {
@@ -317,12 +326,40 @@ impl Writer {
         }
     }
 
+    /// Leaves out membership that is not to be written: without proof of ownership (D2), or paused by somebody since it
+    /// was granted (D1). Says whether anything is left of the write.
+    fn leave_members_alone(
+        &mut self,
+        now: Now,
+        pool: &PoolId,
+        attempt: AttemptId,
+        read: &PoolRead,
+        out: &mut Vec<Out>,
+    ) -> bool {
+        let pace = self.pace(now);
+        let write = self.lanes.get_mut(&pool.lb).and_then(|lane| lane.write.as_mut());
+        let Some(write) = write else { return false };
+        let Some(taken) = write.taken() else { return true };
+        let outcome = match prove(&read.facts, taken.family, &taken.services) {
+            Err(reason) => Outcome::NotManageable(reason),
+            Ok(()) if self.wished.pauses(pool, taken) => Outcome::NotGranted,
+            Ok(()) => return true,
+        };
+        write.membership = Membership::Not;
+        let wanted = write.is_wanted();
+        tell_outcome(pace, pool.clone(), attempt, outcome, out);
+        if !wanted {
+            self.end(now, &pool.lb, End::Left, out);
+        }
+        wanted
+    }
+
     fn put(&mut self, now: Now, lb: &LbName, read: &PoolRead, put: Arc<Put>, out: &mut Vec<Out>) {
         if self.gates.closed(now, GateClass::Writes).is_some() {
             self.fail(now, lb, Stage::Put, gate_closed(), out);
             return;
         }
-        let bypass = self.lanes.get(lb).and_then(|lane| lane.write.as_ref()).is_some_and(Write::bypasses);
+        let bypass = self.open_write(lb).is_some_and(Write::bypasses);
         let permit = match self.permit(now, bypass) {
             Ok(permit) => permit,
             Err(why) => {
@@ -345,6 +382,7 @@ impl Writer {
         write.phase = Phase::Putting(put);
         self.verifications.cancel(&pool);
         let alone = self.calls.open_puts().all(|open| open.lb != pool.lb);
+        assert!(self.is_let(), "a PUT that people do not wish for: nothing may be written (A4, G6)");
         assert!(alone, "a second PUT at once on the load balancer of {pool}: nothing may be written (A4)");
         let id = self.calls.open(now, Purpose::Put(pool.clone(), attempt));
         let request = ArmRequest::PutPool {
@@ -360,6 +398,9 @@ impl Writer {
     /// Until when a PUT may be sent: as long as enough is left of leadership and, unless it goes without it, of the
     /// hold of the shared Lease (W8).
     fn permit(&self, now: Now, bypass: bool) -> Result<Now, &'static str> {
+        if !self.is_let() {
+            return Err("nothing may be written: everything is paused, or the mode is observe");
+        }
         let leading =
             self.standing.send_before().filter(|last| now <= *last).ok_or("leadership is about to end")?;
         if bypass {
@@ -378,7 +419,7 @@ impl Writer {
         answer: ArmAnswer,
         out: &mut Vec<Out>,
     ) {
-        let current = self.is_current(attempt);
+        let (current, busy) = (self.is_current(attempt), self.busy);
         if !current {
             self.disturbed(&pool.lb);
         }
@@ -389,10 +430,9 @@ impl Writer {
             ArmAnswer::Put(accepted) => {
                 let PutAccepted { provisioning, operation, retry_after, etag, correlation_id: _ } = accepted;
                 if provisioning == Provisioning::Succeeded {
-                    let members = put.change.members.clone();
-                    self.end(now, &pool.lb, End::Written { put, members, etag }, out);
+                    self.end(now, &pool.lb, End::written(put, etag), out);
                 } else if current {
-                    let polling = Polling::new(now, put, operation, etag, retry_after);
+                    let polling = Polling::new(now, put, operation, etag, retry_after, busy);
                     write.phase = Phase::Polling(polling);
                 } else {
                     self.end(now, &pool.lb, End::Interrupted, out);
@@ -413,86 +453,6 @@ impl Writer {
             lane.closed = Closed::in_doubt(now, pool.clone());
         }
         self.fail(now, &pool.lb, Stage::Put, failure, out);
-    }
-
-    /// Takes in how an operation stands. A poll that failed says nothing about it and only delays the next one;
-    /// one that can never succeed, or a 404, means that the URL says nothing, so the pool is read instead (W5).
-    pub(super) fn on_poll(
-        &mut self,
-        now: Now,
-        pool: &PoolId,
-        attempt: AttemptId,
-        answer: ArmAnswer,
-        out: &mut Vec<Out>,
-    ) {
-        let Some(write) = self.write_mut(pool, attempt) else { return };
-        let Phase::Polling(polling) = &mut write.phase else { return };
-        let last = match polling.step {
-            PollStep::Until(_) => return,
-            PollStep::Asked => false,
-            PollStep::LastLook => true,
-        };
-        let end = match answer {
-            ArmAnswer::Operation(OperationState::Running { retry_after }) => {
-                polling.wait(now, retry_after);
-                return;
-            }
-            ArmAnswer::Operation(OperationState::Succeeded) => {
-                let members = polling.put.change.members.clone();
-                End::Written { put: Arc::clone(&polling.put), members, etag: polling.etag.clone() }
-            }
-            ArmAnswer::Operation(OperationState::Failed(failure)) => {
-                self.fail(now, &pool.lb, Stage::Poll, failure, out);
-                return;
-            }
-            ArmAnswer::Operation(OperationState::Canceled(failure)) => {
-                End::Retriable { failure, eligible_at: None }
-            }
-            ArmAnswer::Pool(read) => {
-                if read.facts.provisioning == Provisioning::Updating && !last {
-                    polling.wait(now, RetryAfter::Absent);
-                    return;
-                }
-                let (put, etag) = (Arc::clone(&polling.put), polling.etag.clone());
-                Self::read_back(write, put, etag, &read)
-            }
-            ArmAnswer::Failed(failure) if last => End::Retriable { failure, eligible_at: None },
-            ArmAnswer::Failed(failure) => {
-                match (classify(&failure, Stage::Poll), &polling.operation) {
-                    (Class::Stale | Class::Terminal, Some(_)) => polling.read_back(now),
-                    (Class::Stale, None) => self.end(now, &pool.lb, End::Stale(failure), out),
-                    (
-                        Class::EtagRound
-                        | Class::Throttled(_)
-                        | Class::Retriable
-                        | Class::ClientRetry
-                        | Class::NotGranted
-                        | Class::GateClosed,
-                        _,
-                    )
-                    | (Class::Terminal, None) => polling.wait(now, failure.retry_after),
-                }
-                return;
-            }
-            ArmAnswer::LoadBalancer(_) | ArmAnswer::Put(_) | ArmAnswer::Withheld => {
-                polling.wait(now, RetryAfter::Absent);
-                return;
-            }
-        };
-        self.end(now, &pool.lb, end, out);
-    }
-
-    /// Judges a pool that was read back after its operation could not be followed to its end: right is written,
-    /// all else is worth another try (W2).
-    fn read_back(write: &Write, put: Arc<Put>, etag: Option<Etag>, read: &PoolRead) -> End {
-        let level = write.taken().map(|taken| &taken.level);
-        match plan(&read.facts, level, &put.draining, None) {
-            Plan::Unchanged => End::Written { members: read.facts.members(), put, etag },
-            Plan::Edit(_) => {
-                let failure = our_failure(FailureKind::Operation, "the pool is not as it was written");
-                End::Retriable { failure, eligible_at: None }
-            }
-        }
     }
 }
 

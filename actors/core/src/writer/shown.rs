@@ -33,6 +33,7 @@ struct ShownGate {
     closed_until: Option<Now>,
     share: Option<f64>,
     capacity: f64,
+    short_until: Option<Now>,
 }
 
 impl Shown {
@@ -92,6 +93,7 @@ impl Writer {
         for class in GateClass::ALL {
             let closed_until = self.gates.closed(now, class);
             let (tokens, capacity) = self.budget.shown(now, class);
+            let short_until = self.budget.short_until(now, class);
             let share = if capacity > 0.0 { tokens / capacity } else { 0.0 };
             let shown = self.shown.gate(class);
             let gate_moved = shown.closed_until != closed_until;
@@ -105,9 +107,10 @@ impl Writer {
                 out.push(Out::Sample(Sample::BudgetLeft { class, share }));
             }
             let capacity_moved = (shown.capacity - capacity).abs() > shown.capacity * VISIBLE_SHARE;
-            if gate_moved || share_moved || capacity_moved {
-                shown.capacity = capacity;
-                out.push(Out::Gate(class, GateView { closed_until, tokens, capacity }));
+            let short_moved = shown.short_until.is_some() != short_until.is_some();
+            if gate_moved || share_moved || capacity_moved || short_moved {
+                (shown.capacity, shown.short_until) = (capacity, short_until);
+                out.push(Out::Gate(class, GateView { closed_until, tokens, capacity, short_until }));
             }
             moved |= gate_moved;
         }

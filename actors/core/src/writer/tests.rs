@@ -4,6 +4,7 @@ mod breaker;
 mod budget;
 pub(in crate::writer) mod fake;
 mod first_look;
+mod glances;
 mod invariants;
 mod lease;
 mod properties;
@@ -11,6 +12,7 @@ mod retries;
 mod shared;
 mod throttle;
 mod waits;
+mod wished;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -23,7 +25,7 @@ use crate::arm::{
     ArmRequest, Document, Edit, Entry, OperationState, PoolFacts, PoolRead, Provisioning, PutAccepted,
 };
 use crate::ids::{AddressName, Epoch, Etag, Family, Operation, PoolName};
-use crate::level::{Level, Member};
+use crate::level::{Keeps, Level, Member};
 use crate::queue::Class;
 use crate::sample::ArmVerb;
 
@@ -36,6 +38,7 @@ fn params() -> Params {
         etag_rounds: 3,
         client_retries: 3,
         lease: None,
+        shows_only: false,
         rate_limit: None,
         retry_throttled: false,
         gates_delay_grants: true,
@@ -78,7 +81,7 @@ fn wants(pool: &PoolId, required: &[u8]) -> Taken {
         level: Level {
             required: required.iter().map(member).collect(),
             tolerated: BTreeSet::new(),
-            keeps_last: false,
+            keeps: Keeps::Nothing,
         },
         family: Family::V4,
         services: BTreeMap::from([owner(pool)]),
@@ -128,9 +131,16 @@ struct Bench {
     at_rest: bool,
 }
 
+/// A writer that was told that people wish nothing, in whatever term.
+fn let_write(params: Params) -> Writer {
+    let mut writer = Writer::new(params);
+    writer.on_wishes(Some(Epoch(u64::MAX)), Arc::default());
+    writer
+}
+
 impl Bench {
     fn new(params: Params) -> Bench {
-        Bench { writer: Writer::new(params), now: 0, shown: Vec::new(), at_rest: true }
+        Bench { writer: let_write(params), now: 0, shown: Vec::new(), at_rest: true }
     }
 
     /// A leader that never loses its office.
@@ -257,6 +267,12 @@ fn look(said: &[Out], at: &str) -> CallId {
         [ArmCall { id, request: ArmRequest::GetLoadBalancer(lb) }] if lb.as_str() == at => *id,
         _ => panic!("no single look at {at}: {said:?}"),
     }
+}
+
+/// The polls among what was said, glances aside.
+fn polls(said: &[Out]) -> Vec<CallId> {
+    let polled = |call: &ArmCall| matches!(call.request, ArmRequest::Poll(_)).then_some(call.id);
+    calls(said).into_iter().filter_map(polled).collect()
 }
 
 fn poll(said: &[Out]) -> CallId {
@@ -413,9 +429,9 @@ fn w2_polls_keep_to_retry_after_within_bounds_and_else_go_slower_and_slower() {
     ];
     let mut said = Vec::new();
     for (wait, answer) in steps {
-        assert!(calls(&bench.until(now + wait - 1)).is_empty(), "not before its time");
+        assert!(polls(&bench.until(now + wait - 1)).is_empty(), "not before its time");
         now += wait;
-        let asked = poll(&bench.until(now));
+        let asked = polls(&bench.until(now))[0];
         said = bench.answer(asked, answer);
     }
     assert!(matches!(outcome(&said, attempt), Outcome::Written { .. }));
@@ -1011,7 +1027,7 @@ fn w2_a_write_is_verified_off_the_lane_and_a_newer_put_of_the_pool_ends_that() {
     }
     let look = get(&bench.until(4_000), &web);
     let said = bench.answer(look, read_of(holds(&web, &[]), "W/own"));
-    assert!(matches!(&said[..], [Out::Verified(_, Verdict::Lost { attempt: id, .. })] if *id == attempt));
+    assert!(matches!(&said[..], [Out::Verified(_, WriteFate::Lost { attempt: id, .. })] if *id == attempt));
 
     let (_, call) = bench.begin_put(&web, &[1]);
     bench.answer(call, accepted(Provisioning::Succeeded, RetryAfter::Absent));

@@ -61,6 +61,7 @@ impl Writer {
                 | Purpose::PreWrite(..)
                 | Purpose::Put(..)
                 | Purpose::Poll(..)
+                | Purpose::Glance(..)
                 | Purpose::Probe(_)
                 | Purpose::Look(_)
                 | Purpose::Verify(..) => self.budget.spend(now, GateClass::Reads),
@@ -80,7 +81,7 @@ impl Writer {
 
     fn is_wanted(&self, purpose: &Purpose) -> bool {
         let phase = |pool: &PoolId, attempt| {
-            let write = self.lanes.get(&pool.lb).and_then(|lane| lane.write.as_ref());
+            let write = self.open_write(&pool.lb);
             write.filter(|write| write.attempt == attempt).map(|write| &write.phase)
         };
         match purpose {
@@ -89,7 +90,13 @@ impl Writer {
             }
             Purpose::Put(..) => false,
             Purpose::Poll(pool, attempt, _) => match phase(pool, *attempt) {
-                Some(Phase::Polling(polling)) => !matches!(polling.step, PollStep::Until(_)),
+                Some(Phase::Polling(polling)) => {
+                    matches!(polling.step, PollStep::Asked | PollStep::LastLook)
+                }
+                Some(Phase::Taking | Phase::Reading | Phase::Putting(_)) | None => false,
+            },
+            Purpose::Glance(pool, attempt) => match phase(pool, *attempt) {
+                Some(Phase::Polling(polling)) => matches!(polling.step, PollStep::Glancing),
                 Some(Phase::Taking | Phase::Reading | Phase::Putting(_)) | None => false,
             },
             Purpose::Probe(pool) => self
@@ -123,6 +130,9 @@ impl Writer {
             },
             Purpose::Put(pool, attempt) => self.on_put(now, &pool, attempt, answer, out),
             Purpose::Poll(pool, attempt, _) => self.on_poll(now, &pool, attempt, answer, out),
+            Purpose::Glance(pool, attempt) => {
+                self.on_glance(now, &pool, attempt, pool_read(answer).ok(), out);
+            }
             Purpose::Probe(pool) => self.on_probe(now, began, &pool, pool_read(answer), out),
             Purpose::Look(_) => self.note_sight(now, id, &lb, true, &answer),
             Purpose::Verify(pool, attempt) => {
@@ -265,6 +275,7 @@ fn answer_unsent(now: Now, purpose: Purpose, why: &str, out: &mut Vec<Out>) {
         | Purpose::PreWrite(..)
         | Purpose::Put(..)
         | Purpose::Poll(..)
+        | Purpose::Glance(..)
         | Purpose::Probe(_)
         | Purpose::Look(_)
         | Purpose::Verify(..) => {}

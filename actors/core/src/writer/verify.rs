@@ -22,7 +22,7 @@ use std::time::Duration;
 use crate::arm::PoolFacts;
 use crate::ids::{AttemptId, Etag, LbName, PoolId, PoolName};
 use crate::machine::Now;
-use crate::queue::Verdict;
+use crate::queue::WriteFate;
 
 /// When the reads are made, from the end of the write (W2).
 const READS: [Duration; 3] = [Duration::from_secs(1), Duration::from_secs(2), Duration::from_secs(4)];
@@ -202,12 +202,12 @@ impl Verifications {
         pool: &PoolId,
         attempt: AttemptId,
         seen: Option<(Arc<PoolFacts>, Now)>,
-    ) -> Option<Verdict> {
+    ) -> Option<WriteFate> {
         let verification = self.pending.get_mut(pool).filter(|found| found.written.attempt == attempt)?;
         if let Some((facts, began)) = seen {
             if verification.written.is_in(&facts.members()) {
                 self.cancel(pool);
-                return Some(Verdict::Held(attempt));
+                return Some(WriteFate::Held(attempt));
             }
             verification.last = Some((facts, began));
         }
@@ -227,9 +227,9 @@ impl Verifications {
         let members = facts.members();
         let lost = only_ours && (members.is_empty() || members == before);
         Some(if lost {
-            Verdict::Lost { attempt, facts, began }
+            WriteFate::Lost { attempt, facts, began }
         } else {
-            Verdict::Overwritten { attempt, facts, began }
+            WriteFate::Overwritten { attempt, facts, began }
         })
     }
 
@@ -295,7 +295,7 @@ mod tests {
     }
 
     /// Verifies one write whose three reads see these members and tags.
-    fn verdict(reads: [Option<(&[u8], &str)>; 3]) -> (Vec<u64>, Option<Verdict>) {
+    fn verdict(reads: [Option<(&[u8], &str)>; 3]) -> (Vec<u64>, Option<WriteFate>) {
         let mut all = Verifications::default();
         let id = pool("lb", "a");
         all.start(Now::from_millis(1_000), id.clone(), written());
@@ -323,39 +323,39 @@ mod tests {
     fn w2_verification_stops_at_the_first_read_that_shows_the_write() {
         let (at, verdict) = verdict([Some((&[2], "W/1")), Some((&[1, 3], "W/1")), None]);
         assert_eq!(at, [2_000, 3_000]);
-        assert!(matches!(verdict, Some(Verdict::Held(ATTEMPT))));
+        assert!(matches!(verdict, Some(WriteFate::Held(ATTEMPT))));
     }
 
     #[test]
     fn w2_a_write_that_is_gone_under_our_own_tag_was_lost() {
         let (at, verdict) = verdict([Some((&[], "W/1")), Some((&[], "W/1")), Some((&[], "W/1"))]);
         assert_eq!(at, [2_000, 3_000, 5_000]);
-        assert!(matches!(verdict, Some(Verdict::Lost { began, .. }) if began == Now::from_millis(5_000)));
+        assert!(matches!(verdict, Some(WriteFate::Lost { began, .. }) if began == Now::from_millis(5_000)));
     }
 
     #[test]
     fn w2_a_removed_member_that_is_back_counts_like_one_that_is_missing() {
         let back: Option<(&[u8], &str)> = Some((&[1, 2], "W/1"));
-        assert!(matches!(verdict([back, back, back]).1, Some(Verdict::Lost { .. })));
+        assert!(matches!(verdict([back, back, back]).1, Some(WriteFate::Lost { .. })));
     }
 
     #[test]
     fn w2_members_that_were_never_there_before_make_it_drift() {
         let third: Option<(&[u8], &str)> = Some((&[7], "W/1"));
-        assert!(matches!(verdict([third, third, third]).1, Some(Verdict::Overwritten { .. })));
+        assert!(matches!(verdict([third, third, third]).1, Some(WriteFate::Overwritten { .. })));
     }
 
     #[test]
     fn w2_one_foreign_tag_makes_it_drift() {
         let (_, verdict) = verdict([Some((&[], "W/1")), Some((&[], "W/9")), Some((&[], "W/1"))]);
-        assert!(matches!(verdict, Some(Verdict::Overwritten { .. })));
+        assert!(matches!(verdict, Some(WriteFate::Overwritten { .. })));
     }
 
     #[test]
     fn w2_a_failed_read_counts_as_not_made_and_without_any_there_is_no_verdict() {
         assert!(matches!(
             verdict([None, Some((&[], "W/1")), None]).1,
-            Some(Verdict::Lost { began, .. }) if began == Now::from_millis(3_000)
+            Some(WriteFate::Lost { began, .. }) if began == Now::from_millis(3_000)
         ));
         assert!(verdict([None, None, None]).1.is_none());
     }

@@ -50,7 +50,7 @@ fn scattered(number: u64) -> u64 {
 impl Writer {
     /// Gives lane and turn back while a foreign operation runs; the write goes on later under its id (W2).
     pub(super) fn wait_for_foreign(&mut self, now: Now, lb: &LbName, out: &mut Vec<Out>) {
-        let Some(write) = self.lanes.get_mut(lb).and_then(|lane| lane.write.as_mut()) else { return };
+        let Some(write) = self.open_write_mut(lb) else { return };
         let (wait, next) = Wait::again(write.course.wait, now);
         write.course.wait = Some(wait);
         match next {
@@ -73,7 +73,7 @@ impl Writer {
         failure: Arc<Failure>,
         out: &mut Vec<Out>,
     ) {
-        let Some(write) = self.lanes.get(lb).and_then(|lane| lane.write.as_ref()) else { return };
+        let Some(write) = self.open_write(lb) else { return };
         let (attempt, tried) = (write.attempt, write.course.retries);
         if tried >= self.params.client_retries || !write.is_wanted() {
             self.end(now, lb, End::Terminal(failure), out);
@@ -83,7 +83,7 @@ impl Writer {
             self.end(now, lb, End::Interrupted, out);
             return;
         }
-        let Some(write) = self.lanes.get_mut(lb).and_then(|lane| lane.write.as_mut()) else { return };
+        let Some(write) = self.open_write_mut(lb) else { return };
         write.course.retries += 1;
         match &write.phase {
             Phase::Putting(put) if stage == Stage::Put && may_be_carried_out(&failure) => {
@@ -108,7 +108,7 @@ impl Writer {
         if locked || tried >= self.params.client_retries || !write.is_wanted() || !self.is_current(attempt) {
             return false;
         }
-        let Some(write) = self.lanes.get_mut(lb).and_then(|lane| lane.write.as_mut()) else { return false };
+        let Some(write) = self.open_write_mut(lb) else { return false };
         write.course.retries += 1;
         write.course.put_throttled = match stage {
             Stage::Put => true,

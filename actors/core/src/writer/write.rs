@@ -29,6 +29,14 @@ const POLL_DELAYS: [Duration; 4] =
 /// The least and the most that ARM's own delay between polls may be.
 const POLL_DELAY_BOUNDS: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(60));
 
+/// How long after its PUT was accepted, and after each glance that did not settle it, a pool is glanced at at the
+/// earliest, where ARM asks for more time than that before the next poll.
+const GLANCE_EVERY: Duration = Duration::from_secs(1);
+
+/// How far apart the glances of all lanes together are: ten in a second are three fifths of the reads that are budgeted
+/// by default (W9), while every lane is busy all the time.
+const GLANCES_APART: Duration = Duration::from_millis(100);
+
 /// The delays between looks at a pool on which a foreign operation runs; the last one repeats (W2).
 pub(super) const FOREIGN_DELAYS: [Duration; 4] =
     [Duration::from_secs(5), Duration::from_secs(10), Duration::from_secs(20), Duration::from_secs(30)];
@@ -158,6 +166,12 @@ pub(super) struct Polling {
     pub began: Now,
     /// How often it was asked.
     pub asked: u32,
+    /// When it is asked next.
+    poll_at: Now,
+    /// How long it is from one glance to the next.
+    glance_every: Duration,
+    /// Whether it was ARM that named the delay before the next poll.
+    delayed: bool,
     /// What it waits for.
     pub step: PollStep,
 }
@@ -165,8 +179,10 @@ pub(super) struct Polling {
 /// What polling waits for.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum PollStep {
-    /// The time for the next poll.
+    /// The time for the next poll, or for a glance before it.
     Until(Now),
+    /// The answer to a glance at the pool, or the time for the next poll.
+    Glancing,
     /// The answer to a poll.
     Asked,
     /// The answer to the last look, after the time for polling has run out.
@@ -174,16 +190,29 @@ pub(super) enum PollStep {
 }
 
 impl Polling {
-    /// Begins to poll an accepted PUT.
+    /// Begins to poll an accepted PUT, while so many lanes are busy.
     pub(super) fn new(
         now: Now,
         put: Arc<Put>,
         operation: Option<Operation>,
         etag: Option<Etag>,
         header: RetryAfter,
+        busy: usize,
     ) -> Polling {
         let step = PollStep::Until(now);
-        let mut polling = Polling { put, operation, etag, began: now, asked: 0, step };
+        let busy = u32::try_from(busy).unwrap_or(u32::MAX);
+        let glance_every = GLANCE_EVERY.max(GLANCES_APART.saturating_mul(busy));
+        let mut polling = Polling {
+            put,
+            operation,
+            etag,
+            began: now,
+            asked: 0,
+            poll_at: now,
+            glance_every,
+            delayed: false,
+            step,
+        };
         polling.wait(now, header);
         polling
     }
@@ -191,18 +220,40 @@ impl Polling {
     /// Waits before the next poll: as long as ARM says within bounds, else 1, 2, 4, 5, 5 … s (W2).
     pub(super) fn wait(&mut self, now: Now, header: RetryAfter) {
         let (least, most) = POLL_DELAY_BOUNDS;
-        let delay = match header {
-            RetryAfter::In(span) => span.clamp(least, most),
-            RetryAfter::Absent | RetryAfter::Invalid => step_of(&POLL_DELAYS, self.asked),
+        let named = match header {
+            RetryAfter::In(span) => Some(span.clamp(least, most)),
+            RetryAfter::Absent | RetryAfter::Invalid => None,
         };
+        self.delayed = named.is_some();
+        let delay = named.unwrap_or_else(|| step_of(&POLL_DELAYS, self.asked));
         self.asked = self.asked.saturating_add(1);
-        self.step = PollStep::Until(now.plus(delay).min(self.began.plus(POLL_LIMIT)).max(now));
+        self.poll_at = now.plus(delay).min(self.began.plus(POLL_LIMIT)).max(now);
+        self.wait_for_glance(now);
+    }
+
+    /// Waits for the next glance, where ARM has named a delay and there is time for one before the next poll. Where polls
+    /// read the pool there is nothing more to be seen.
+    pub(super) fn wait_for_glance(&mut self, now: Now) {
+        let glance_at = now.plus(self.glance_every);
+        let glances = self.delayed && self.operation.is_some() && glance_at < self.poll_at;
+        self.step = PollStep::Until(if glances { glance_at } else { self.poll_at });
+    }
+
+    /// Waits for the next poll alone.
+    pub(super) fn wait_for_poll(&mut self) {
+        self.step = PollStep::Until(self.poll_at);
+    }
+
+    /// Whether it is time to ask, and not only to glance.
+    pub(super) fn is_to_be_asked(&self, now: Now) -> bool {
+        now >= self.poll_at
     }
 
     /// Reads the pool from now on, beginning at once: the operation's URL says nothing (W5).
     pub(super) fn read_back(&mut self, now: Now) {
         self.operation = None;
-        self.step = PollStep::Until(now);
+        self.poll_at = now;
+        self.wait_for_poll();
     }
 
     /// Whether only the last look is left.
@@ -231,6 +282,7 @@ impl Write {
             Phase::Reading | Phase::Putting(_) => None,
             Phase::Polling(polling) => match polling.step {
                 PollStep::Until(until) => Some(until),
+                PollStep::Glancing => Some(polling.poll_at),
                 PollStep::Asked | PollStep::LastLook => None,
             },
         }

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use pool_core::assignment::{Assignment, Observation, Share};
 use pool_core::events::{self, Emitter, Event, Severity};
 use pool_core::ids::{AddressName, CallId, Epoch, Family, LbName, PoolId, PoolName, ServiceKey, ServiceUid};
-use pool_core::level::{Level, Member, Provenance, Source};
+use pool_core::level::{Keeps, Level, Member, Provenance, Source};
 use pool_core::machine::{Machine, Now, earliest};
 use pool_core::queue::{self, PoolQueue};
 use pool_core::report::Subject;
@@ -128,6 +128,9 @@ impl Bench {
             samples: Vec::new(),
             views: BTreeMap::new(),
         };
+        let (term, wishes) = (Some(Epoch(u64::MAX)), Arc::default());
+        bench.deliver(Delivery::Writer(writer::In::Wishes { term, wishes: Arc::clone(&wishes) }));
+        bench.deliver(Delivery::Events(events::In::Wishes { term, wishes }));
         bench.stand(Standing::Leading { epoch: Epoch(1), until: Now::NEVER });
         bench.open(&web(), "web");
         bench.forget();
@@ -216,7 +219,7 @@ impl Bench {
         for share in shares.values() {
             let member = |ip: &IpAddr| (*ip, Member { name: name_of(ip), node_ready: true });
             let required = share.required.iter().map(member).collect();
-            level.unite(&Level { required, tolerated: BTreeSet::new(), keeps_last: false });
+            level.unite(&Level { required, tolerated: BTreeSet::new(), keeps: Keeps::Nothing });
         }
         let assignment = Assignment {
             epoch: self.epoch,
@@ -227,8 +230,10 @@ impl Bench {
             services: shares.into_iter().map(|(name, share)| (ServiceUid::new(name), share)).collect(),
             level,
             provenance: Provenance::Watch,
-            paused: false,
+            paused: BTreeSet::new(),
             held: None,
+            would_hold: None,
+            overruled: None,
         };
         let input = queue::In::Assigned(Arc::new(assignment));
         self.deliver(Delivery::Pool(pool.clone(), PoolMessage::In(input)));
@@ -457,6 +462,7 @@ impl Bench {
             | Delivery::Informer(_)
             | Delivery::Leader(_)
             | Delivery::Starts(_)
+            | Delivery::Pauses(_)
             | Delivery::Kubernetes(_)
             | Delivery::Host(_) => {}
         }

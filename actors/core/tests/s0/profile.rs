@@ -53,6 +53,7 @@ impl Profile {
             reads_per_5_minutes: 5_000,
             network: Some(NetworkId::new(NETWORK)),
             lease: None,
+            shows_only: false,
             rate_limit: None,
             retry_throttled: false,
             gates_delay_grants: true,

@@ -58,6 +58,8 @@ pub struct Ccm {
     placed: BTreeMap<String, usize>,
     /// Pools, by load balancer and name, that a rule of nobody uses besides: not to be written (D2).
     pub foreign: BTreeSet<(String, String)>,
+    /// Whether somebody adds rules to pools.
+    strangers: bool,
     /// Pools to which somebody may have added a rule.
     seen: BTreeSet<(String, String)>,
 }
@@ -85,7 +87,7 @@ impl Ccm {
         };
         let (feeds, placed, foreign, seen) = Default::default();
         let model = model::Ccm::new(settings);
-        Ccm { random, balancers, model, feeds, placed, foreign, seen }
+        Ccm { random, balancers, model, feeds, placed, foreign, strangers: true, seen }
     }
 
     /// Makes the load balancers, each with pools that are nobody's business.
@@ -112,6 +114,17 @@ impl Ccm {
     /// Its updater is off: it writes pools with Services and nodes alone.
     pub fn leave_slices_alone(&mut self) {
         self.model.reconfigure(|settings| settings.updater = false);
+    }
+
+    /// It is as upstream's is by default, beside our controller: its updater is off. Nobody else is there.
+    pub fn be_plain(&mut self) {
+        self.strangers = false;
+        self.model.reconfigure(|settings| {
+            let plain = Settings::default();
+            (settings.updater, settings.cache_us) = (false, plain.cache_us);
+            (settings.linger_per_mille, settings.crash_per_mille) = (0, 0);
+            settings.max_retry_us = plain.max_retry_us;
+        });
     }
 
     /// It wants the shared Lease again and again from now on, and gives up none of it.
@@ -296,8 +309,16 @@ impl Ccm {
             needed.contains(pool)
         });
         for (lb, pool) in there {
+            // What is added while a load balancer is being written would be there twice when that write is undone.
+            if arm.is_updating(&lb) {
+                continue;
+            }
             let own = pool.starts_with(NAMESPACE);
-            if self.seen.insert((lb.clone(), pool.clone())) && own && self.random.per_mille(60) {
+            if self.seen.insert((lb.clone(), pool.clone()))
+                && own
+                && self.strangers
+                && self.random.per_mille(60)
+            {
                 arm.add_rule(&lb, &foreign_rule(&pool), &pool, true);
                 self.foreign.insert((lb, pool));
             }

@@ -123,6 +123,12 @@ pub fn address(number: u64, family: Family) -> IpAddr {
 }
 
 impl Cluster {
+    /// Nodes and Services are those of `saved` again; what was counted stays.
+    pub fn become_again(&mut self, saved: Cluster) {
+        (self.nodes, self.services) = (saved.nodes, saved.services);
+        self.slice_writes.clear();
+    }
+
     fn new_life(&mut self, of: &str) -> u64 {
         let life = self.lives.entry(of.to_owned()).or_default();
         *life += 1;

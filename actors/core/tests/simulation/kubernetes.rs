@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use pool_core::config_map::Keeper;
 use pool_core::events::{self, PostFailure};
 use pool_core::ids::CallId;
 use pool_core::lease::LeaseName;
@@ -36,7 +37,7 @@ pub enum Effect {
     /// A Lease was written.
     LeaseWritten(LeaseName),
     /// To the part of the port that cares for our ConfigMap, at this moment.
-    Notes(u64, CallId, NotesStep),
+    Notes(u64, Keeper, CallId, NotesStep),
     /// Our ConfigMap was written.
     NotesWritten,
 }
@@ -75,13 +76,38 @@ pub struct KubernetesPort {
     pub posts_fail: u64,
     /// Until when nothing comes through from the API server.
     pub cut_until: u64,
+    /// What lists lack, if anything.
+    pub lacking: Option<Lacking>,
+    /// Whether a list lacked anything: without another one, what it lacked may stay unknown.
+    pub has_lacked: bool,
+}
+
+/// Lists of a kind lack objects although the server has them.
+#[derive(Clone, Copy)]
+pub struct Lacking {
+    /// Of which kind.
+    pub kind: Kind,
+    /// Until when.
+    pub until: u64,
+    /// How many of a thousand objects they have.
+    pub kept: u64,
 }
 
 impl KubernetesPort {
     /// A port without requests.
     pub fn new(random: Random, plant: Option<Plant>) -> KubernetesPort {
         let (streams, first_list, lists) = Default::default();
-        KubernetesPort { streams, random, plant, first_list, lists, posts_fail: 0, cut_until: 0 }
+        KubernetesPort {
+            streams,
+            random,
+            plant,
+            first_list,
+            lists,
+            posts_fail: 0,
+            cut_until: 0,
+            lacking: None,
+            has_lacked: false,
+        }
     }
 
     /// Opens a request for a watcher, and drops that kind's request before it.
@@ -137,6 +163,11 @@ impl KubernetesPort {
             }
         }
         effects
+    }
+
+    /// Whether a bug is planted.
+    pub fn is_planted(&self) -> bool {
+        self.plant.is_some()
     }
 
     fn latency(&mut self) -> u64 {
@@ -212,6 +243,7 @@ impl KubernetesPort {
             Reply::Answer { status: 200, body, .. } => {
                 let (mut items, resource_version, next) = decode::page(kind, &body);
                 self.plant_list(kind, &mut items);
+                self.lose_objects(now, kind, &mut items);
                 let page = In::Page { call, items, resource_version, next };
                 let mut effects = vec![Effect::Tell(Delivery::Watcher(kind, page))];
                 effects.extend(self.ended(kind, call, None));
@@ -238,6 +270,7 @@ impl KubernetesPort {
                 let mut first = self.decode(kind, &first);
                 if streaming {
                     self.plant_list(kind, &mut first);
+                    self.lose_objects(now, kind, &mut first);
                 }
                 effects.extend(told(kind, call, first));
                 effects.extend(self.poll(model, now, kind, call));
@@ -319,6 +352,17 @@ impl KubernetesPort {
         for stream in self.streams.values_mut().filter(|stream| stream.stalled_until > 0) {
             (stream.stalled_until, stream.poll_at) = (0, None);
         }
+    }
+
+    /// A list lacks what the server has, while that is so.
+    fn lose_objects(&mut self, now: u64, kind: Kind, items: &mut Vec<Line>) {
+        let Some(Lacking { kept, .. }) = self.lacking.filter(|one| one.kind == kind && now < one.until)
+        else {
+            return;
+        };
+        let before = items.len();
+        items.retain(|line| !matches!(line, Line::Object(_)) || self.random.per_mille(kept));
+        self.has_lacked |= items.len() < before;
     }
 
     /// What a planted bug makes of a list.

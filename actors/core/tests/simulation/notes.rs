@@ -1,18 +1,19 @@
 //! The part of the port to Kubernetes that reads and writes our ConfigMap, over the modelled API server: requests that
 //! come late or never, answers that come late, twice or never, and somebody who writes it in between.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use pool_core::arm::Document;
+use pool_core::ask::Scope;
 use pool_core::config_map::{
-    ConfigMapAnswer, ConfigMapAsk, ConfigMapEdit, ConfigMapFacts, Text, Value as Noted,
+    ConfigMapAnswer, ConfigMapAsk, ConfigMapEdit, ConfigMapFacts, Keeper, Text, Value as Noted,
 };
-use pool_core::ids::CallId;
-use pool_core::machine::Wall;
+use pool_core::ids::{CallId, LbName, PoolId, PoolName, ServiceKey};
+use pool_core::machine::{Now, Wall};
 use pool_core::object::{RequestFailure, ResourceVersion};
 use pool_core::route::Delivery;
-use pool_core::starts;
+use pool_core::{pauses, starts};
 use serde_json::{Value, json};
 use simulator_models::kube::{KubeModel, Reply, Request, Resource};
 
@@ -27,6 +28,9 @@ use crate::random::Random;
 pub const NAME: &str = "azure-backend-pool-controller";
 /// What the keys of notes of starts begin with.
 const PREFIX: &str = "start.";
+/// What the keys of pauses begin with.
+const PAUSE: &str = "pause.";
+const EVERYTHING: &str = "pause.everything";
 const PATH: &str = "/api/v1/namespaces/kube-system/configmaps";
 
 /// What the port does with a request about the ConfigMap.
@@ -45,21 +49,34 @@ pub struct NotesPort {
     key: String,
     /// In how many of a thousand cases something becomes of a request that should not.
     pub trouble: u64,
+    /// Until when nothing comes through.
+    pub cut_until: u64,
 }
 
 impl NotesPort {
     /// A port without requests, of a process of this identity.
     pub fn new(random: Random, plant: Option<Plant>, identity: &str) -> NotesPort {
-        NotesPort { random, plant, key: format!("{PREFIX}{identity}"), trouble: 0 }
+        NotesPort { random, plant, key: format!("{PREFIX}{identity}"), trouble: 0, cut_until: 0 }
     }
 
     /// Takes in what the machine asks.
-    pub fn call(&mut self, now: u64, clock: &Clock, call: CallId, ask: &ConfigMapAsk) -> Vec<Effect> {
+    pub fn call(
+        &mut self,
+        now: u64,
+        clock: &Clock,
+        (keeper, call): (Keeper, CallId),
+        ask: &ConfigMapAsk,
+    ) -> Vec<Effect> {
         let request = request(now, clock, ask);
         let (transit, fate) = fate(&mut self.random, self.trouble);
-        let mut effects = vec![Effect::Notes(now + transit, call, NotesStep::Land(request, fate))];
+        let mut effects = vec![Effect::Notes(now + transit, keeper, call, NotesStep::Land(request, fate))];
         if !fate.is_answered() {
-            effects.push(Effect::Notes(now + ANSWER_WITHIN_US, call, NotesStep::Answer(Err(failed()))));
+            effects.push(Effect::Notes(
+                now + ANSWER_WITHIN_US,
+                keeper,
+                call,
+                NotesStep::Answer(Err(failed())),
+            ));
         }
         effects
     }
@@ -71,22 +88,25 @@ impl NotesPort {
         now: u64,
         clock: &Clock,
         cut: bool,
-        call: CallId,
+        (keeper, call): (Keeper, CallId),
         step: NotesStep,
     ) -> Vec<Effect> {
         match step {
             NotesStep::Land(_, fate) if cut => {
-                let lost = Effect::Notes(now + 1_000, call, NotesStep::Answer(Err(failed())));
+                let lost = Effect::Notes(now + 1_000, keeper, call, NotesStep::Answer(Err(failed())));
                 if fate.is_answered() { vec![lost] } else { Vec::new() }
             }
-            NotesStep::Land(request, fate) => self.land(model, now, call, &request, fate),
+            NotesStep::Land(request, fate) => self.land(model, now, (keeper, call), &request, fate),
             NotesStep::Answer(raw) => {
                 let answer = match raw {
                     _ if cut => failed(),
                     Ok(object) => ConfigMapAnswer::Seen(Arc::new(self.facts(now, clock, object))),
                     Err(answer) => answer,
                 };
-                vec![Effect::Tell(Delivery::Starts(starts::In::ConfigMap(call, answer)))]
+                vec![Effect::Tell(match keeper {
+                    Keeper::Starts => Delivery::Starts(starts::In::ConfigMap(call, answer)),
+                    Keeper::Pauses => Delivery::Pauses(pauses::In::ConfigMap(call, answer)),
+                })]
             }
         }
     }
@@ -95,7 +115,7 @@ impl NotesPort {
         &mut self,
         model: &mut KubeModel,
         now: u64,
-        call: CallId,
+        (keeper, call): (Keeper, CallId),
         request: &Request,
         fate: Fate,
     ) -> Vec<Effect> {
@@ -105,6 +125,11 @@ impl NotesPort {
         let (after_us, raw) = match model.handle(request, now) {
             Reply::Answer { status: 200 | 201, body, after_us, .. } => {
                 (after_us, Ok(serde_json::from_slice(&body).expect("the model answers JSON")))
+            }
+            Reply::Answer { status: 409, after_us, .. }
+                if keeper == Keeper::Pauses && self.plant == Some(Plant::PauseNotWritten) =>
+            {
+                (after_us, Ok(sent(request)))
             }
             Reply::Answer { status, after_us, .. } => (after_us, Err(refusal(status))),
             Reply::Refused | Reply::Watch(..) => (0, Err(failed())),
@@ -117,8 +142,8 @@ impl NotesPort {
         if fate.is_answered() {
             let after = if let Fate::Answered(after) = fate { after } else { 1_000 };
             let at = now + after_us + after;
-            effects.push(Effect::Notes(at, call, NotesStep::Answer(raw.clone())));
-            effects.extend(again.map(|gap| Effect::Notes(at + gap, call, NotesStep::Answer(raw))));
+            effects.push(Effect::Notes(at, keeper, call, NotesStep::Answer(raw.clone())));
+            effects.extend(again.map(|gap| Effect::Notes(at + gap, keeper, call, NotesStep::Answer(raw))));
         }
         effects
     }
@@ -127,14 +152,20 @@ impl NotesPort {
         let wall = |time: &str| parse_time(time).map(Wall::from_micros);
         let data = object["data"].as_object().into_iter().flatten().filter_map(|(key, value)| {
             let said = value.as_str()?;
-            Some((Arc::from(key.as_str()), Text { text: Arc::from(said), time: wall(said) }))
+            let since = said.lines().find_map(|line| line.strip_prefix("since: "));
+            let time = wall(said).or_else(|| wall(since?));
+            Some((Arc::from(key.as_str()), Text { text: Arc::from(said), time }))
         });
         let mut data: BTreeMap<Arc<str>, Text> = data.collect();
         if self.plant == Some(Plant::NotesUncounted) {
             data.retain(|key, _| !key.starts_with(PREFIX) || **key == *self.key);
         }
+        if self.plant == Some(Plant::PausesUnread) {
+            data.retain(|key, _| !key.starts_with(PAUSE));
+        }
         ConfigMapFacts {
             data,
+            binary: Default::default(),
             read: Wall::from_micros(clock.wall(now)),
             version: ResourceVersion(Arc::from(text(&object["metadata"]["resourceVersion"]))),
             document: Document::new(object),
@@ -163,6 +194,48 @@ pub fn clear(model: &mut KubeModel, now: u64) {
     model.apply(object, now).expect("it is a ConfigMap");
 }
 
+/// What is paused by what is noted.
+pub fn paused(model: &KubeModel) -> BTreeSet<Scope> {
+    let object = stored(model).unwrap_or(Value::Null);
+    let data = object["data"].as_object().into_iter().flatten();
+    let scope = |(key, value): (&String, &Value)| {
+        let target = value.as_str()?.lines().next().unwrap_or_default().split_once('/');
+        match key.as_str() {
+            EVERYTHING => Some(Scope::Everything),
+            key if key.starts_with("pause.pool.") => {
+                let (lb, pool) = target?;
+                Some(Scope::Pool(PoolId::new(LbName::new(lb), PoolName::new(pool))))
+            }
+            key if key.starts_with("pause.service.") => {
+                let (namespace, name) = target?;
+                Some(Scope::Service(ServiceKey::new(namespace, name)))
+            }
+            _ => None,
+        }
+    };
+    data.filter_map(scope).collect()
+}
+
+/// A person pauses everything, or ends that, with no help of ours.
+pub fn pause_by_hand(model: &mut KubeModel, now: u64, paused: bool) {
+    let mut object = stored(model).unwrap_or_else(fresh);
+    if paused {
+        object["data"][EVERYTHING] = "".into();
+    } else if let Some(data) = object["data"].as_object_mut() {
+        data.retain(|key, _| key != EVERYTHING);
+    }
+    model.apply(object, now).expect("it is a ConfigMap");
+}
+
+/// A person removes all pauses.
+pub fn resume_all(model: &mut KubeModel, now: u64) {
+    let Some(mut object) = stored(model) else { return };
+    if let Some(data) = object["data"].as_object_mut() {
+        data.retain(|key, _| !key.starts_with(PAUSE));
+    }
+    model.apply(object, now).expect("it is a ConfigMap");
+}
+
 /// Something that is none of a note, which must survive.
 pub const KEPT: &str = "kept";
 
@@ -175,6 +248,13 @@ pub fn touch(model: &mut KubeModel, now: u64) {
 
 fn fresh() -> Value {
     json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": NAME, "namespace": NAMESPACE}, "data": {}})
+}
+
+/// What a write would have made.
+fn sent(request: &Request) -> Value {
+    let mut object: Value = serde_json::from_slice(&request.body).expect("a write has a body");
+    object["metadata"]["resourceVersion"] = "1000000".into();
+    object
 }
 
 fn failed() -> ConfigMapAnswer {
@@ -209,12 +289,14 @@ fn request(now: u64, clock: &Clock, ask: &ConfigMapAsk) -> Request {
 
 fn change(object: &mut Value, now: u64, clock: &Clock, edit: &ConfigMapEdit) {
     for (key, noted) in &edit.set {
+        let time = |at: &Now| {
+            let ago = i64::try_from(clock.now(now).since(*at).as_micros()).unwrap_or(0);
+            micro_time(clock.wall(now) - ago)
+        };
         object["data"][&**key] = match noted {
             Noted::Text(text) => (**text).into(),
-            Noted::Time(at) => {
-                let ago = i64::try_from(clock.now(now).since(*at).as_micros()).unwrap_or(0);
-                micro_time(clock.wall(now) - ago).into()
-            }
+            Noted::Time(at) => time(at).into(),
+            Noted::Since { head, at, tail } => format!("{head}\nsince: {}\n{tail}", time(at)).into(),
         };
     }
     if let Some(data) = object["data"].as_object_mut() {

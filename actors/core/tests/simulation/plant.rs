@@ -1,19 +1,15 @@
 //! Bugs that are planted into the world, never into the machines: each stands for a mistake that a change of a
 //! machine, of a shell or of a port could make. A simulation that does not find them proves nothing.
 
-use pool_core::assignment::Assignment;
-use pool_core::ids::Family;
-use pool_core::machine::Now;
-use pool_core::route::{Delivery, PoolMessage};
-use pool_core::writer::Standing;
-use pool_core::{directory, events, leader, queue, watch, writer};
+#[path = "plant/saboteur.rs"]
+mod saboteur;
+#[path = "plant/worlds.rs"]
+mod worlds;
 
-use crate::cluster::address;
-use crate::random::Random;
-use crate::story::{Faults, Size};
+pub use saboteur::Saboteur;
 
 /// One planted bug.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Plant {
     /// Some outcomes never reach their pool.
     OutcomesLost,
@@ -101,11 +97,33 @@ pub enum Plant {
     NotesUncounted,
     /// Our Lease counts as let go of where a person has put somebody else's name into it.
     RenamedIsReleased,
+    /// Lists lack objects now and then, and how facts came is forgotten on their way to the Directory.
+    DoubtForgotten,
+    /// Lists lack objects now and then, and a second read counts as made when it is asked for.
+    SecondReadAtOnce,
+    /// Lists lack objects now and then, and the whole of a pool may go with one.
+    FractionIgnored,
+    /// Every later list of EndpointSlices is empty, and pools do not hear that removals are stopped.
+    BreakerLeaks,
+    /// Every later list of EndpointSlices is empty, and pools hear for a while only that removals are stopped.
+    BreakerEndsByTime,
+    /// What people wish does not reach the writer after it has heard of it once in each term.
+    PausesUnheard,
+    /// What people wish counts as read for a term that has begun since.
+    WishesOfAnyTerm,
+    /// Pauses that are noted are not seen.
+    PausesUnread,
+    /// A person is told of a pause whose write was forestalled.
+    PauseNotWritten,
+    /// Nobody hears that the storage was set back, and the term that follows takes any list for a recent one.
+    RestoreUnheard,
+    /// Lists that are made because the storage was set back do not say so.
+    RestoreUnserved,
 }
 
 impl Plant {
     /// All of them.
-    pub const ALL: [Plant; 43] = [
+    pub const ALL: [Plant; 54] = [
         Plant::OutcomesLost,
         Plant::FactsReordered,
         Plant::StaleEtag,
@@ -149,64 +167,31 @@ impl Plant {
         Plant::PassiveForEver,
         Plant::NotesUncounted,
         Plant::RenamedIsReleased,
+        Plant::DoubtForgotten,
+        Plant::SecondReadAtOnce,
+        Plant::FractionIgnored,
+        Plant::BreakerLeaks,
+        Plant::BreakerEndsByTime,
+        Plant::PausesUnheard,
+        Plant::WishesOfAnyTerm,
+        Plant::PausesUnread,
+        Plant::PauseNotWritten,
+        Plant::RestoreUnheard,
+        Plant::RestoreUnserved,
     ];
 
-    /// The sort of world in which the bug shows, where not every sort will do.
-    pub fn world(self, size: Size) -> Size {
-        let faults = size.faults;
-        let calm =
-            Faults { kube: false, processes: false, leases: false, edges: false, crashes: false, ..faults };
+    /// The rules by one of which it must be found, where it is a bug of those rules: a bug of a guard that only shows when
+    /// all has come to rest would go unseen where a broken source mends in time.
+    pub fn found_by(self) -> &'static [&'static str] {
         match self {
-            Plant::PermitUnchecked => {
-                let faults = Faults { processes: true, edges: true, arm: false, ..calm };
-                Size { replicas: 2 + size.replicas % 2, seconds: 240, faults, ..size }
-            }
-            Plant::StandingWithoutEnd | Plant::LossUnheard | Plant::EpochNotRaised => {
-                let faults = Faults { kube: true, processes: true, leases: true, arm: false, ..faults };
-                Size { replicas: 2 + size.replicas % 2, seconds: 240, faults, ..size }
-            }
-            Plant::ConfirmedAtOnce => {
-                let faults = Faults { kube: true, processes: true, arm: false, ..calm };
-                Size { replicas: 2 + size.replicas % 2, seconds: 240, faults, ..size }
-            }
-            Plant::EmptiedIsReleased | Plant::RenamedIsReleased => {
-                let faults = Faults { leases: true, processes: true, ..calm };
-                Size { replicas: 2 + size.replicas % 2, seconds: 240, faults, ..size }
-            }
-            Plant::LanesSeenAtOnce => {
-                let faults = Faults { processes: true, arm: false, ..calm };
-                Size { balancers: 1, replicas: 2 + size.replicas % 2, seconds: 240, faults, ..size }
-            }
-            Plant::PauseIgnored => Size { seconds: 240, faults: calm, ..size },
-            Plant::LaneCodeUnread | Plant::QuotaTakenForLane | Plant::GateOfBothVerbs => {
-                Size { balancers: 3, seconds: 240, faults: Faults { arm: true, ..calm }, ..size }
-            }
-            Plant::RateLimitIgnored => {
-                Size { services: 20, balancers: 3, seconds: 240, faults: calm, ..size }
-            }
-            Plant::BudgetIgnored => {
-                let faults = Faults { arm: true, ..calm };
-                Size { services: 1 + size.services % 4, seconds: 240, faults, ..size }
-            }
-            Plant::DrainingUnheard | Plant::AdminTakesMembers | Plant::BypassUnasked => {
-                Size { seconds: 240, faults: calm, ..size }
-            }
-            Plant::DownsUnasked | Plant::DownsRankLast => {
-                Size { services: 12, balancers: 1, seconds: 240, faults: calm, ..size }
-            }
-            Plant::AllDownsOurs => Size { seconds: 240, faults: Faults { meddling: true, ..calm }, ..size },
-            Plant::PassiveUnheard | Plant::PassiveForEver | Plant::NotesUncounted => {
-                Size { replicas: 1, seconds: 240, faults: Faults { crashes: true, ..calm }, ..size }
-            }
-            Plant::EtagRefreshed => {
-                Size { seconds: 240, faults: Faults { meddling: true, edges: true, ..calm }, ..size }
-            }
-            Plant::RetriesUnlimited | Plant::ParkingIgnored => {
-                Size { seconds: 240, faults: Faults { arm: true, ..calm }, ..size }
-            }
+            Plant::DoubtForgotten | Plant::SecondReadAtOnce => &["G2", "G3"],
+            Plant::FractionIgnored => &["G3"],
+            Plant::BreakerLeaks | Plant::BreakerEndsByTime => &["G4"],
+            Plant::PausesUnheard | Plant::WishesOfAnyTerm => &["G6"],
             Plant::OutcomesLost
             | Plant::FactsReordered
             | Plant::StaleEtag
+            | Plant::EtagRefreshed
             | Plant::AcceptedIsWritten
             | Plant::LostIsWritten
             | Plant::StaleLists
@@ -214,150 +199,42 @@ impl Plant {
             | Plant::DeletionsOverheard
             | Plant::GuardOff
             | Plant::ProofHidden
+            | Plant::PauseIgnored
             | Plant::TakesUnanswered
+            | Plant::PermitUnchecked
+            | Plant::StandingWithoutEnd
+            | Plant::LossUnheard
             | Plant::SettleZero
+            | Plant::EmptiedIsReleased
+            | Plant::LanesSeenAtOnce
+            | Plant::EpochNotRaised
+            | Plant::ConfirmedAtOnce
             | Plant::LeaseLetGoEarly
             | Plant::ForeignHoldExpired
             | Plant::ConflictIsSuccess
+            | Plant::LaneCodeUnread
+            | Plant::QuotaTakenForLane
+            | Plant::GateOfBothVerbs
+            | Plant::BudgetIgnored
+            | Plant::RateLimitIgnored
+            | Plant::RetriesUnlimited
             | Plant::RetriesUncounted
-            | Plant::RemovalsLate => size,
+            | Plant::ParkingIgnored
+            | Plant::RemovalsLate
+            | Plant::DrainingUnheard
+            | Plant::DownsUnasked
+            | Plant::DownsRankLast
+            | Plant::AllDownsOurs
+            | Plant::AdminTakesMembers
+            | Plant::BypassUnasked
+            | Plant::PassiveUnheard
+            | Plant::PassiveForEver
+            | Plant::NotesUncounted
+            | Plant::RenamedIsReleased
+            | Plant::PausesUnread
+            | Plant::PauseNotWritten
+            | Plant::RestoreUnheard
+            | Plant::RestoreUnserved => &[],
         }
     }
-}
-
-/// What a planted bug does to deliveries on their way to an edge.
-pub struct Saboteur {
-    plant: Option<Plant>,
-    random: Random,
-    /// A delivery that is held back until another one has overtaken it.
-    held: Option<Delivery>,
-}
-
-impl Saboteur {
-    /// One that does nothing without a plant.
-    pub fn new(plant: Option<Plant>, random: Random) -> Saboteur {
-        Saboteur { plant, random, held: None }
-    }
-
-    /// What becomes of a delivery.
-    pub fn pass(&mut self, delivery: Delivery) -> Vec<Delivery> {
-        match self.plant {
-            Some(plant) => self.spoil(plant, delivery),
-            None => vec![delivery],
-        }
-    }
-
-    fn spoil(&mut self, plant: Plant, mut delivery: Delivery) -> Vec<Delivery> {
-        let lost = match (plant, &mut delivery) {
-            (Plant::OutcomesLost, Delivery::Pool(_, PoolMessage::In(queue::In::Finished(..)))) => {
-                self.random.per_mille(50)
-            }
-            (Plant::TakesUnanswered, Delivery::Writer(writer::In::Taken(..))) => self.random.per_mille(50),
-            (plant, delivery) if is_lost(plant, delivery) => true,
-            (Plant::DownsUnasked | Plant::DownsRankLast | Plant::AllDownsOurs, Delivery::Writer(input)) => {
-                self.spoil_admin(plant, input)
-            }
-            (Plant::PauseIgnored, Delivery::Pool(_, PoolMessage::In(queue::In::Assigned(assignment)))) => {
-                *assignment =
-                    std::sync::Arc::new(Assignment { paused: false, ..Assignment::clone(assignment) });
-                false
-            }
-            (
-                Plant::StandingWithoutEnd,
-                Delivery::Writer(writer::In::Standing(Standing::Leading { until, .. })),
-            ) => {
-                *until = Now::NEVER;
-                false
-            }
-            (Plant::ConfirmedAtOnce, Delivery::Watcher(kind, watch::In::Confirm { epoch, .. })) => {
-                if *kind == pool_core::object::Kind::Nodes {
-                    delivery = Delivery::Directory(directory::In::Confirmed(*epoch));
-                    false
-                } else {
-                    true
-                }
-            }
-            (
-                Plant::GateOfBothVerbs,
-                Delivery::Arm(pool_core::route::ArmMessage::Gates { reads_until, writes_until }),
-            ) => {
-                let later = (*reads_until).max(*writes_until);
-                (*reads_until, *writes_until) = (later, later);
-                false
-            }
-            (
-                Plant::RetriesUncounted,
-                Delivery::Pool(_, PoolMessage::In(queue::In::Finished(_, outcome))),
-            ) => {
-                if let queue::Outcome::Retriable { .. } = outcome {
-                    *outcome = queue::Outcome::NotGranted;
-                }
-                false
-            }
-            (Plant::ParkingIgnored, Delivery::Pool(_, PoolMessage::In(queue::In::Finished(_, outcome)))) => {
-                if let queue::Outcome::Retriable { eligible_at, .. } = outcome {
-                    *eligible_at = None;
-                }
-                false
-            }
-            (Plant::FactsReordered, Delivery::Directory(directory::In::Service(_, Some(_)))) => {
-                return self.reorder(delivery);
-            }
-            (Plant::RemovalsLate, Delivery::Pool(_, PoolMessage::In(queue::In::Assigned(assignment))))
-                if assignment.services.is_empty() =>
-            {
-                self.held = Some(delivery);
-                return Vec::new();
-            }
-            (Plant::RemovalsLate, Delivery::Pool(_, PoolMessage::In(queue::In::Finished(..)))) => {
-                let mut all = vec![delivery];
-                all.extend(self.held.take());
-                return all;
-            }
-            (_, _) => false,
-        };
-        if lost { Vec::new() } else { vec![delivery] }
-    }
-
-    /// What a planted bug makes of what a writer is told about admin states; whether that is lost.
-    fn spoil_admin(&mut self, plant: Plant, input: &mut writer::In) -> bool {
-        if let writer::In::AdminDue(_, due) = input {
-            if plant == Plant::DownsRankLast {
-                due.urgency = writer::AdminUrgency::Restore;
-            }
-            return plant == Plant::DownsUnasked && self.random.per_mille(900);
-        }
-        if let (Plant::AllDownsOurs, writer::In::Draining(draining)) = (plant, input) {
-            let families = [Family::V4, Family::V6];
-            let all = (0..200).flat_map(|number| families.map(|family| address(number, family)));
-            std::sync::Arc::make_mut(draining).restorable.extend(all);
-        }
-        false
-    }
-
-    fn reorder(&mut self, delivery: Delivery) -> Vec<Delivery> {
-        if self.held.is_none() && self.random.per_mille(300) {
-            self.held = Some(delivery);
-            return Vec::new();
-        }
-        let mut all = vec![delivery];
-        all.extend(self.held.take());
-        all
-    }
-}
-
-/// Whether a planted bug loses every delivery of this sort.
-fn is_lost(plant: Plant, delivery: &Delivery) -> bool {
-    matches!(
-        (plant, delivery),
-        (Plant::LostIsWritten, Delivery::Pool(_, PoolMessage::In(queue::In::Verified(_))))
-            | (
-                Plant::LossUnheard | Plant::StandingWithoutEnd,
-                Delivery::Writer(writer::In::Standing(Standing::Standby)),
-            )
-            | (Plant::LossUnheard, Delivery::Events(events::In::Standing(Standing::Standby)))
-            | (Plant::PassiveUnheard, Delivery::Leader(leader::In::Passive(true)))
-            | (Plant::PassiveForEver, Delivery::Leader(leader::In::Passive(false)))
-            | (Plant::DrainingUnheard, Delivery::Writer(writer::In::Draining(_)))
-    )
 }

@@ -32,6 +32,12 @@ pub struct Played {
     pub reports: u64,
     /// How many terms of leadership there were.
     pub terms: u64,
+    /// How often people were told that something is paused.
+    pub pauses: u64,
+    /// How often they were told that something that was held back is let go of.
+    pub releases: u64,
+    /// How often they were told that removals are stopped (G4).
+    pub stops: u64,
     /// How long we, and others, held the shared Lease, in seconds.
     pub held: (u64, u64),
     /// When it had come to rest, in microseconds after the last fault.
@@ -49,6 +55,13 @@ pub struct Failed {
     pub why: String,
     /// The last messages.
     pub trace: String,
+}
+
+impl Failed {
+    /// The rule that is broken, such as `G4`, where one is named: what was wrong begins with when it was.
+    pub fn rule(&self) -> &str {
+        self.why.split(": ").nth(1).unwrap_or_default()
+    }
 }
 
 /// How large the story of a seed is.
@@ -69,8 +82,19 @@ pub fn size_of(seed: u64) -> Size {
             edges: random.per_mille(500),
             meddling: random.per_mille(600),
             crashes: random.per_mille(100),
+            wishes: random.per_mille(300),
+            restores: false,
+            often: None,
         },
     }
+}
+
+/// The same, in a world whose storage is set back once. People's pauses and the notes of starts would be those of before
+/// too, which nobody who judges them knows of; and the API server has no other troubles meanwhile.
+pub fn size_of_restored(seed: u64) -> Size {
+    let size = size_of(seed);
+    let faults = Faults { kube: false, crashes: false, wishes: false, restores: true, ..size.faults };
+    Size { seconds: size.seconds.max(200), faults, ..size }
 }
 
 /// Plays a seed.
@@ -85,9 +109,21 @@ pub fn play(seed: u64, size: Size, plant: Option<Plant>) -> Result<Played, Faile
             let (happened, watchdog) = (world.happened(), &world.watchdog);
             let terms = watchdog.tenure.terms;
             let held = watchdog.tenure.held(0, world.now());
-            let (puts, reports) = (watchdog.puts, watchdog.reports);
+            let (puts, reports, stops) = (watchdog.puts, watchdog.reports, watchdog.stops);
             let trace = world.trace();
-            return Ok(Played { happened, puts, reports, terms, held, rested_us, trace });
+            let (pauses, releases) = (watchdog.pauses(), watchdog.releases());
+            return Ok(Played {
+                happened,
+                puts,
+                reports,
+                terms,
+                pauses,
+                releases,
+                stops,
+                held,
+                rested_us,
+                trace,
+            });
         }
         Ok(Err(why)) => why,
         Err(panic) => {
@@ -206,6 +242,9 @@ fn shown(
             wanted.keys().find(|name| !snapshot.pools.keys().any(|id| id.pool.folded() == name.as_str()));
         return Err(format!("H3: {lacks:?} is not shown"));
     }
+    if let Some(stopped) = snapshot.guards.and_then(|guards| guards.stopped) {
+        return Err(format!("G4: {stopped:?}, and all pools are right"));
+    }
     for (id, view) in &snapshot.pools {
         let members = truth::members(&world.arm, id.lb.as_str(), id.pool.as_str());
         // Whoever has led once may have been left with changes that only a leader can carry out.
@@ -242,6 +281,9 @@ pub fn shrink(failed: Failed, seed: u64) -> Failed {
             without(Faults { edges: false, ..faults }),
             without(Faults { meddling: false, ..faults }),
             without(Faults { crashes: false, ..faults }),
+            without(Faults { wishes: false, ..faults }),
+            without(Faults { restores: false, ..faults }),
+            without(Faults { often: None, ..faults }),
             Size { seconds: seconds / 2, ..smallest.size },
             Size { services: services.div_ceil(2), ..smallest.size },
             Size { nodes: nodes.div_ceil(2).max(2), ..smallest.size },

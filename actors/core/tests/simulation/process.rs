@@ -4,11 +4,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use pool_core::guard::{Fraction, GuardMode};
 use pool_core::ids::{LbName, NetworkId};
 use pool_core::informer::{Counts, Selector};
 use pool_core::view::Snapshot;
 use pool_core::writer::{LeaseParams, RateLimit};
-use pool_core::{directory, discovery, events, informer, leader, queue, starts, writer};
+use pool_core::{directory, discovery, events, informer, leader, pauses, queue, starts, writer};
 
 use crate::admin::Asker;
 use crate::azure::ArmPort;
@@ -91,6 +92,18 @@ pub struct Settings {
 }
 
 impl Settings {
+    /// The defaults.
+    pub fn defaults(size: Size) -> Settings {
+        Settings {
+            balancers: size.balancers,
+            writes_per_5_minutes: 500,
+            reads_per_5_minutes: 5_000,
+            upstream: false,
+            rate_limit: None,
+            bypass_for_drain: false,
+        }
+    }
+
     /// By the seed: mostly the defaults; in some small and some crowded worlds few calls.
     pub fn new(random: &mut Random, size: Size, plant: Option<Plant>) -> Settings {
         // Planted bugs are looked for in the default profile, which has all rules.
@@ -180,8 +193,15 @@ fn params(plant: Option<Plant>, settings: Settings, identity: Arc<str>) -> Param
         directory: directory::Params {
             removal_delay: seconds(if guarded { 30 } else { 0 }),
             empty_confirm: seconds(if guarded { EMPTY_CONFIRM_US / 1_000_000 } else { 0 }),
-            guards: guarded,
+            guards: if guarded { GuardMode::Enforce } else { GuardMode::Off },
+            max_removal: Fraction::millionths(if plant == Some(Plant::FractionIgnored) {
+                1_000_000
+            } else {
+                500_000
+            }),
             cluster_name: Arc::from("kubernetes"),
+            pins: None,
+            shows_only: false,
         },
         queue: queue_params(plant, upstream),
         writer: writer::Params {
@@ -189,6 +209,7 @@ fn params(plant: Option<Plant>, settings: Settings, identity: Arc<str>) -> Param
             if_match: true,
             etag_rounds: if upstream { 1 } else { 3 },
             client_retries: 3,
+            shows_only: false,
             lease: Some(LeaseParams {
                 holder: Arc::from(OURS),
                 max_hold: seconds(20),
@@ -203,6 +224,11 @@ fn params(plant: Option<Plant>, settings: Settings, identity: Arc<str>) -> Param
             writes_per_5_minutes: settings.writes_per_5_minutes * times,
             reads_per_5_minutes: settings.reads_per_5_minutes * times,
             network: Some(NetworkId::new(ccm::NETWORK)),
+        },
+        pauses: pauses::Params {
+            mode: pool_core::wishes::Mode::Enforce,
+            keeping: pauses::Keeping::ConfigMap,
+            heeding: pauses::Heeding::Pauses,
         },
         starts: starts::Params { identity: Arc::clone(&identity), keeping: starts::Keeping::Notes },
         leader: leader::Params {

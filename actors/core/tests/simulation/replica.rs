@@ -13,12 +13,13 @@ use pool_core::leader::Leader;
 use pool_core::machine::{Machine, Now};
 use pool_core::object::Kind;
 use pool_core::outbox::Outbox;
+use pool_core::pauses::Pauses;
 use pool_core::queue::PoolQueue;
 use pool_core::route::{Address, Delivery, Said, route};
 use pool_core::starts::Starts;
 use pool_core::watch::Watcher;
 use pool_core::writer::Writer;
-use pool_core::{directory, discovery, events, informer, leader, queue, starts, watch, writer};
+use pool_core::{directory, discovery, events, informer, leader, pauses, queue, starts, watch, writer};
 
 /// How often a machine may act on its deadline in one turn.
 const TICKS_PER_TURN: usize = 32;
@@ -47,6 +48,8 @@ pub enum Actor {
     Leader,
     /// The keeper of the notes of starts.
     Starts,
+    /// The keeper of pauses.
+    Pauses,
     /// The event emitter.
     Events,
     /// The board.
@@ -77,6 +80,7 @@ impl Actor {
             Address::KubernetesPort => Actor::KubernetesPort,
             Address::Metrics => Actor::Metrics,
             Address::Starts => Actor::Starts,
+            Address::Pauses => Actor::Pauses,
             Address::Host => Actor::Host,
         }
     }
@@ -102,6 +106,8 @@ pub struct Params {
     pub leader: leader::Params,
     /// The keeper of notes'.
     pub starts: starts::Params,
+    /// The keeper of pauses'.
+    pub pauses: pauses::Params,
     /// The emitter's.
     pub events: events::Params,
 }
@@ -131,6 +137,7 @@ pub struct Replica {
     writer: Writer,
     leader: Leader,
     starts: Starts,
+    pauses: Pauses,
     emitter: Emitter,
     board: Board,
     started: u64,
@@ -154,6 +161,7 @@ impl Replica {
             writer: Writer::new(params.writer.clone()),
             leader: Leader::new(params.leader.clone()),
             starts: Starts::new(params.starts.clone()),
+            pauses: Pauses::new(params.pauses.clone()),
             emitter: Emitter::new(params.events.clone()),
             board: Board::new(),
             started: 0,
@@ -170,7 +178,9 @@ impl Replica {
             .into_iter()
             .map(|kind| (Actor::Watcher(kind), Delivery::Watcher(kind, watch::In::Start)));
         // The Leader is told to begin by the keeper of notes (A4).
-        watchers.chain([(Actor::Starts, Delivery::Starts(starts::In::Start))]).collect()
+        let starts = (Actor::Starts, Delivery::Starts(starts::In::Start));
+        let pauses = (Actor::Pauses, Delivery::Pauses(pauses::In::Start));
+        watchers.chain([pauses, starts]).collect()
     }
 
     /// Puts a delivery on the edge from `from` to where it goes; tells the edge and how many wait on it now.
@@ -214,6 +224,7 @@ impl Replica {
                 queue::In::Assigned(_) => {}
                 queue::In::Take(_) => self.by_take += 1,
                 queue::In::Observed(_)
+                | queue::In::Attempt(_)
                 | queue::In::Pace(_)
                 | queue::In::Finished(..)
                 | queue::In::Verified(_) => return None,
@@ -267,6 +278,7 @@ impl Replica {
             },
             Actor::Writer => run(&mut self.writer, now, batch, Delivery::for_writer, Said::Writer),
             Actor::Leader => run(&mut self.leader, now, batch, Delivery::for_leader, Said::Leader),
+            Actor::Pauses => run(&mut self.pauses, now, batch, Delivery::for_pauses, Said::Pauses),
             Actor::Starts => run(&mut self.starts, now, batch, Delivery::for_starts, Said::Starts),
             Actor::Events => run(&mut self.emitter, now, batch, Delivery::for_events, Said::Events),
             Actor::Board => run(&mut self.board, now, batch, Delivery::for_board, Said::Board),

@@ -40,6 +40,41 @@ pub struct Faults {
     pub meddling: bool,
     /// In some places processes crash again and again as soon as they have started.
     pub crashes: bool,
+    /// People pause and resume (G6).
+    pub wishes: bool,
+    /// The API server's storage is set back to an earlier state (D6).
+    pub restores: bool,
+    /// What goes wrong most of the time.
+    pub often: Option<Often>,
+}
+
+/// What goes wrong most of the time in worlds that are about it; elsewhere it is one among other things.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Often {
+    /// Somebody takes over who has not heard of the latest changes of endpoints.
+    Eclipse,
+    /// Somebody takes over while everything is paused.
+    PausedTakeOver,
+    /// The same, and he has not heard of the pause before.
+    UnheardPause,
+    /// Lists lack objects, for less than it takes until a second read is begun (G2).
+    LackingLists,
+    /// Lists lack objects for longer than a second read takes, so that it says the same.
+    BrokenSource,
+    /// ARM refuses whatever is written, with something that is worth another try later.
+    Refusals,
+}
+
+impl Often {
+    /// All of them.
+    pub const ALL: [Often; 6] = [
+        Often::Eclipse,
+        Often::PausedTakeOver,
+        Often::UnheardPause,
+        Often::LackingLists,
+        Often::BrokenSource,
+        Often::Refusals,
+    ];
 }
 
 /// The story.

@@ -3,6 +3,8 @@
 
 #[path = "watchdog/downs.rs"]
 mod downs;
+#[path = "watchdog/guards.rs"]
+mod guards;
 #[path = "watchdog/passive.rs"]
 mod passive;
 #[path = "watchdog/puts.rs"]
@@ -15,6 +17,8 @@ mod tenure;
 mod traffic;
 #[path = "watchdog/versions.rs"]
 mod versions;
+#[path = "watchdog/wishes.rs"]
+mod wishes;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -33,6 +37,7 @@ use crate::cluster::Cluster;
 use crate::process::Settings;
 use crate::replica::Actor;
 use downs::Downs;
+use guards::Guards;
 use passive::Start;
 use puts::Puts;
 use tenure::Tenure;
@@ -41,6 +46,8 @@ use versions::{Horizon, Versions};
 
 pub use passive::Standing as NotesStanding;
 pub use puts::Put;
+pub use tenure::Holds;
+pub use wishes::Wish;
 
 /// How long a Service must have had, or lacked, something for the controller to be held to it.
 const NOTICED_US: u64 = 3_000_000;
@@ -54,12 +61,15 @@ const ASSIGNED_US: u64 = 25_000_000;
 const POSTS_US: u64 = 60_000_000;
 /// How often a change may be retried (Q7): what every process is told.
 pub const MAX_RETRIES: u32 = 3;
+/// Within which time the word that the storage was set back has reached everybody in a process.
+const RESTORED_US: u64 = 25_000_000;
 /// How many attempts in a row may fail without anybody being told.
 const UNTOLD: u32 = 5;
 
 /// A Service as it was over time.
 #[derive(Clone, Debug)]
 struct Known {
+    uid: ServiceUid,
     pools: BTreeSet<String>,
     prefix: RulePrefix,
     candidate: bool,
@@ -88,11 +98,14 @@ struct Within {
     /// The gauge of pools by state, as the recorder would have it.
     gauge: BTreeMap<PoolState, i64>,
     horizon: Horizon,
+    guards: Guards,
     sender: Sender,
     /// The Services that the Directory has last given each pool, and until when it had given others.
     given: BTreeMap<PoolId, Given>,
     /// Before when another try of a pool is useless, as the writer has last said it of which attempt (Q6).
     eligible: BTreeMap<PoolId, (AttemptId, Now)>,
+    /// When its Leader last said that the storage was set back (D6).
+    restored_at: Option<u64>,
     /// In which term, and for which Services, a pool was last given its level.
     assigned: BTreeMap<PoolId, (Epoch, Vec<ServiceUid>)>,
     /// Until when a pool is parked, on the process's own clock (Q5).
@@ -103,6 +116,7 @@ struct Within {
     given_up: BTreeSet<PoolId>,
     downs: Downs,
     start: Start,
+    heard: wishes::Heard,
 }
 
 #[derive(Default)]
@@ -121,6 +135,7 @@ pub struct Watchdog {
     services: BTreeMap<String, Known>,
     within: Vec<Within>,
     calls: Puts,
+    noted: wishes::Noted,
     /// The truth about the Leases.
     pub tenure: Tenure,
     versions: Versions,
@@ -141,6 +156,8 @@ pub struct Watchdog {
     pub puts: u64,
     /// How many events were told.
     pub reports: u64,
+    /// How often it was told that removals are stopped (G4).
+    pub stops: u64,
 }
 
 impl Watchdog {
@@ -162,7 +179,9 @@ impl Watchdog {
             accepted: BTreeSet::new(),
             gauge: BTreeMap::new(),
             horizon: Horizon::default(),
+            guards: Guards::default(),
             sender: Sender::new(now, settings),
+            restored_at: None,
             given: BTreeMap::new(),
             eligible: BTreeMap::new(),
             assigned: BTreeMap::new(),
@@ -171,6 +190,7 @@ impl Watchdog {
             given_up: BTreeSet::new(),
             downs: Downs::default(),
             start: Start::new(now, notes),
+            heard: wishes::Heard::default(),
         });
     }
 
@@ -182,6 +202,7 @@ impl Watchdog {
         within.gauge.clear();
         within.downs.end();
         within.start = Start::default();
+        self.hangs_up(process);
     }
 
     /// A process that was stopped goes on.
@@ -221,6 +242,15 @@ impl Watchdog {
             of.any(|within| within.lease_seen.as_deref() == Some(version))
         };
         self.tenure.written(now, lease, object, open, knows)
+    }
+
+    /// The storage was set back to a version, at which the Leases were held so.
+    pub fn set_back(&mut self, now: u64, version: u64, holds: Holds) {
+        self.tenure.set_back(now, holds);
+        self.versions.set_back(version);
+        for within in &mut self.within {
+            within.horizon.set_back();
+        }
     }
 
     /// A slice of a Service was written.
@@ -272,6 +302,7 @@ impl Watchdog {
             let families = || service.families.iter();
             let has = service.pods() > 0;
             let known = self.services.entry(service.uid()).or_insert_with(|| Known {
+                uid: ServiceUid::new(service.uid()),
                 pools: families().map(|family| pool_name(&service.key(), *family)).collect(),
                 prefix: service.prefix(),
                 candidate: false,

@@ -8,7 +8,7 @@ use simulator_models::arm::{
 use simulator_models::kube::{KubeModel, StreamingLists};
 
 use crate::azure::ArmPort;
-use crate::kubernetes::{Effect, KubernetesPort};
+use crate::kubernetes::{Effect, KubernetesPort, Lacking};
 use crate::random::Random;
 
 /// What ARM is like for the whole of a world: not faults, but sorts of ARM.
@@ -125,8 +125,16 @@ pub fn clear_port(kubernetes: &mut KubernetesPort, azure: &mut ArmPort) {
     (azure.twice, azure.late) = (0, 0);
     kubernetes.posts_fail = 0;
     kubernetes.cut_until = 0;
+    kubernetes.lacking = None;
     kubernetes.unstall();
 }
+
+/// For how long lists lack objects at most, in microseconds: less than the 30 s after which a second read is begun (G2). A
+/// source that is broken for longer cannot be told from one that says the truth.
+const LONGEST_LACK_US: u64 = 20_000_000;
+
+/// For how long they do where a second read is to say the same, at least and at most.
+const LONG_LACK_US: (u64, u64) = (100_000_000, 200_000_000);
 
 /// Changes what the API server does; says in words how, and whether the controller may be blind for a while.
 pub fn change_kube(
@@ -186,9 +194,47 @@ pub fn change_kube(
             port.posts_fail = 500;
             "events are refused".to_owned()
         }
+        10..12 => {
+            let (kept, lasts) =
+                ([0, 0, 500, 900][random.place(4)], random.between(2_000_000, LONGEST_LACK_US));
+            // Planted bugs are looked for where lists are whole, unless the world is about lists.
+            let kept = if port.is_planted() { 1_000 } else { kept };
+            return lack(kube, port, now, Lacking { kind, until: now + lasts, kept });
+        }
         _ => return ("API server is well".to_owned(), false, effects),
     };
     (words, true, effects)
+}
+
+/// Lists of EndpointSlices lack objects from now on, for so long: short enough that a second read is whole, or not.
+pub fn break_lists(
+    random: &mut Random,
+    kube: &mut KubeModel,
+    port: &mut KubernetesPort,
+    now: u64,
+    for_long: bool,
+) -> (String, bool, Vec<Effect>) {
+    let lasts = if for_long {
+        random.between(LONG_LACK_US.0, LONG_LACK_US.1)
+    } else {
+        random.between(2_000_000, LONGEST_LACK_US)
+    };
+    let kept = [0, 300, 500][random.place(3)];
+    lack(kube, port, now, Lacking { kind: Kind::EndpointSlices, until: now + lasts, kept })
+}
+
+fn lack(
+    kube: &mut KubeModel,
+    port: &mut KubernetesPort,
+    now: u64,
+    lacking: Lacking,
+) -> (String, bool, Vec<Effect>) {
+    let Lacking { kind, until, kept } = lacking;
+    port.lacking = Some(lacking);
+    kube.compact();
+    let effects = port.break_stream(kube, kind);
+    let lasts = until - now;
+    (format!("lists of {kind:?} have {kept} of a thousand objects for {lasts} us"), true, effects)
 }
 
 /// The API server is well again.

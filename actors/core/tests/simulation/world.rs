@@ -3,6 +3,8 @@
 
 #[path = "world/admin.rs"]
 mod admin;
+#[path = "world/course.rs"]
+mod course;
 #[path = "world/edges.rs"]
 mod edges;
 #[path = "world/faults.rs"]
@@ -11,12 +13,19 @@ mod faults;
 mod people;
 #[path = "world/ports.rs"]
 mod ports;
+#[path = "world/restores.rs"]
+mod restores;
+#[path = "world/well.rs"]
+mod well;
+#[path = "world/wishes.rs"]
+mod wishes;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use pool_core::arm::{ArmAnswer, ArmCall};
+use pool_core::config_map::Keeper;
 use pool_core::ids::CallId;
 use pool_core::lease::LeaseName;
 use pool_core::machine::Now;
@@ -32,7 +41,7 @@ use crate::azure::Sent;
 use crate::ccm::{self, Ccm};
 use crate::kubernetes::{Effect, Step};
 use crate::leases::LeaseStep;
-use crate::notes::{self, NotesStep};
+use crate::notes::NotesStep;
 use crate::plant::{Plant, Saboteur};
 use crate::process::{EMPTY_CONFIRM_US, Life, Process, Settings};
 use crate::random::Random;
@@ -42,9 +51,6 @@ use crate::trace::{Entry, Trace};
 use crate::watchdog::Watchdog;
 use crate::weather;
 
-/// How long it takes until everything has been seen again: a look at all load balancers, with some room.
-const SEEN_AGAIN_US: u64 = 120_000_000;
-
 /// What happens at a moment.
 enum Happening {
     /// Something of a process.
@@ -52,7 +58,7 @@ enum Happening {
     /// A request about a Lease reaches the API server, or its answer the port.
     Lease(usize, LeaseName, CallId, LeaseStep),
     /// A request about our ConfigMap does.
-    Notes(usize, CallId, NotesStep),
+    Notes(usize, Keeper, CallId, NotesStep),
     /// A request reaches ARM.
     Land(usize, CallId, Box<Sent>),
     /// Something happens in the cluster.
@@ -67,6 +73,14 @@ enum Happening {
     ArmWeather,
     /// The weather of the API server changes.
     KubeWeather,
+    /// A person wishes something.
+    Wish,
+    /// A person ends all pauses.
+    EndPauses,
+    /// The API server's storage is set back, step by step.
+    Restore(restores::Step),
+    /// A person looks for alerts.
+    AnswerAlert,
     /// Something happens to a process.
     Fault,
     /// A process starts in a place.
@@ -111,6 +125,10 @@ pub struct World {
     /// In how many of a thousand cases a batch is slow on its edge.
     slow_edges: u64,
     weather: Random,
+    wishing: Random,
+    asks: u64,
+    restoring: Random,
+    backup: Option<restores::Backup>,
     fates: Random,
     /// The modelled API server.
     pub kube: KubeModel,
@@ -160,6 +178,10 @@ impl World {
             delays: random.fork(),
             slow_edges: if random.per_mille(250) { 200 } else { 10 },
             weather: random.fork(),
+            wishing: Random::new(seed ^ 0x7769_7368),
+            asks: 0,
+            restoring: Random::new(seed ^ 0x7265_7374),
+            backup: None,
             fates: random.fork(),
             kube: KubeModel::new(api),
             kube_seen: 0,
@@ -210,99 +232,6 @@ impl World {
     /// The last messages, oldest first.
     pub fn trace(&self) -> String {
         self.trace.text()
-    }
-
-    /// The first state of the cluster, and the first words to the machines.
-    ///
-    /// # Errors
-    /// What the watchdog finds.
-    pub fn begin(&mut self) -> Result<(), String> {
-        self.story.begin(&mut self.kube);
-        if self.keeps_notes {
-            notes::touch(&mut self.kube, self.now);
-        }
-        self.note_cluster()?;
-        self.furnish()?;
-        for happening in [
-            Happening::Story,
-            Happening::Ccm,
-            Happening::Meddle,
-            Happening::ArmWeather,
-            Happening::KubeWeather,
-            Happening::Fault,
-        ] {
-            let at = self.now + self.delays.between(0, 5_000_000);
-            self.at(at, happening);
-        }
-        for slot in 0..self.size.replicas {
-            let later = if slot == 0 { 0 } else { self.fates.below(20_000_000) };
-            self.at(self.now + later, Happening::Start(slot));
-        }
-        Ok(())
-    }
-
-    /// The cloud-controller-manager makes what the first Services need, with an ARM that is fast.
-    fn furnish(&mut self) -> Result<(), String> {
-        let climate = self.arm.settings().clone();
-        let fast = Latency::Fixed { us: 1_000 };
-        self.arm.reconfigure(|settings| {
-            (settings.get_latency, settings.put_latency, settings.operation) = (fast, fast, None);
-        });
-        self.plan_ccm(0);
-        while self.now == 0 || !self.ccm.is_done(&self.story.cluster) && self.now < 60_000_000 {
-            self.run_until(self.now + 100_000)?;
-        }
-        self.arm.reconfigure(|settings| *settings = climate);
-        Ok(())
-    }
-
-    /// The churn and all faults end; tells when the last process that was stopped goes on.
-    ///
-    /// # Errors
-    /// What the watchdog finds.
-    pub fn calm(&mut self) -> Result<u64, String> {
-        self.stormy = false;
-        self.story.settle(&mut self.kube, self.now);
-        self.ccm.calm();
-        self.note_cluster()?;
-        weather::clear_kube(&mut self.kube);
-        weather::clear_arm(&mut self.arm);
-        for process in 0..self.processes.len() {
-            self.heal(process);
-        }
-        if self.weather.per_mille(400) {
-            // The last fault of all: nobody remembers anything, everything is listed once more.
-            self.kube.restart();
-        }
-        self.note("calm".to_owned());
-        let stopped = self.processes.iter().filter_map(|process| match process.life {
-            Life::Stopped(until) => Some(until),
-            Life::Runs | Life::Gone => None,
-        });
-        let end = stopped.max().unwrap_or(self.now);
-        Ok(end.max(self.people_leave()))
-    }
-
-    /// In `compatibility: upstream` nothing but a change makes anything right (C2): when the cloud-controller-manager
-    /// has done its part and everything has been seen again, each Service's pods move. Tells when, or the moment given.
-    ///
-    /// # Errors
-    /// What the watchdog finds.
-    pub fn stir(&mut self, end: u64) -> Result<u64, String> {
-        if !self.settings.upstream {
-            return Ok(end);
-        }
-        let latest = end + 10 * SEEN_AGAIN_US;
-        let mut done_since = None;
-        while self.now < latest && done_since.is_none_or(|since| self.now < since + SEEN_AGAIN_US) {
-            self.run_until(self.now + 5_000_000)?;
-            let done = self.now > end && self.ccm.is_done(&self.story.cluster);
-            done_since = if done { done_since.or(Some(self.now)) } else { None };
-        }
-        self.story.stir(&mut self.kube, self.now);
-        self.note_cluster()?;
-        self.note("everything changes".to_owned());
-        Ok(self.now)
     }
 
     /// Lets time pass up to this moment.
@@ -370,7 +299,7 @@ impl World {
                 Life::Gone => {}
             },
             Happening::Lease(process, lease, call, step) => self.lease_step(process, lease, call, step)?,
-            Happening::Notes(process, call, step) => self.notes_step(process, call, step)?,
+            Happening::Notes(process, keeper, call, step) => self.notes_step(process, keeper, call, step)?,
             Happening::Land(process, call, sent) => self.land(process, call, &sent)?,
             Happening::Story if self.stormy => {
                 let words = self.story.happen(&mut self.kube, now);
@@ -403,11 +332,17 @@ impl World {
             Happening::ArmWeather if self.stormy && self.size.faults.arm => self.arm_weather(),
             Happening::KubeWeather if self.stormy && self.size.faults.kube => self.kube_weather()?,
             Happening::Fault if self.stormy => self.fault()?,
+            Happening::Wish if self.stormy && self.size.faults.wishes => self.wish(),
             Happening::Story
             | Happening::Meddle
             | Happening::ArmWeather
             | Happening::KubeWeather
+            | Happening::Wish
             | Happening::Fault => {}
+            Happening::EndPauses => self.wish_nothing(),
+            Happening::Restore(step) if self.stormy => self.restore(step)?,
+            Happening::Restore(_) => {}
+            Happening::AnswerAlert => self.answer_alert(),
             Happening::Start(slot) => self.start(slot)?,
             Happening::Kill(process) => self.kill(process),
             Happening::TellToEnd(process) => self.tell_to_end(process),

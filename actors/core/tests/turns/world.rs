@@ -8,6 +8,7 @@ use std::time::Duration;
 use pool_core::arm::{AdminState, Entry, LbFacts, PoolFacts, Provisioning, RuleFacts};
 use pool_core::directory;
 use pool_core::discovery::LbObservation;
+use pool_core::guard::{Fraction, GuardMode};
 use pool_core::ids::{
     Family, LbName, NodeName, NodeUid, PoolId, PoolName, RulePrefix, ServiceKey, ServiceUid, SliceKey,
 };
@@ -36,8 +37,11 @@ pub fn directory_params() -> directory::Params {
     directory::Params {
         removal_delay: Duration::from_secs(30),
         empty_confirm: Duration::from_secs(60),
-        guards: true,
+        guards: GuardMode::Enforce,
+        max_removal: Fraction::millionths(500_000),
         cluster_name: "kubernetes".into(),
+        pins: None,
+        shows_only: false,
     }
 }
 

@@ -131,3 +131,25 @@ fn a4_of_an_odd_config_map_only_what_cannot_be_used_at_all_is_refused() {
         assert!(of(refused.clone()).is_err(), "{refused}");
     }
 }
+
+#[tokio::test]
+async fn what_several_commands_keep_at_once_is_all_kept_beside_what_was_there_up_to_a_number() {
+    let (fakes, requests) = stage(Effects::Carried).await;
+    seen(requests.carry_out(ConfigMapAsk::Create(set("start.pod_a", Written::Text("x".into())))).await);
+    let Exchange { client, place, .. } = requests.exchange;
+    let keep_one = async |name: &str| {
+        let note = Note { prefix: "snapshot.", name: name.to_owned(), text: "note".to_owned(), most: 3 };
+        keep(client.clone(), place.clone(), requests.clock, &note).await
+    };
+    let kept = tokio::join!(keep_one("1"), keep_one("2"), keep_one("3"));
+    assert!(matches!(kept, (Ok(()), Ok(()), Ok(()))), "{kept:?}");
+    let wanted =
+        json!({ "start.pod_a": "x", "snapshot.1": "note", "snapshot.2": "note", "snapshot.3": "note" });
+    assert_eq!(stored(&fakes).await.expect("it is there")["data"], wanted);
+    assert!(keep_one("4").await.is_ok());
+    let wanted =
+        json!({ "start.pod_a": "x", "snapshot.2": "note", "snapshot.3": "note", "snapshot.4": "note" });
+    assert_eq!(stored(&fakes).await.expect("it is there")["data"], wanted, "the oldest of its kind goes");
+    fakes.plant(|model| model.forbid(Resource::ConfigMaps)).await;
+    assert!(matches!(keep_one("5").await, Err(RequestFailure::Denied(_))));
+}

@@ -11,6 +11,7 @@ use serde_json::{Map, Value, json};
 
 use super::Place;
 use crate::clock::Clock;
+use crate::kubernetes::words::said;
 
 /// Until when ARM's gate of reads is closed; on our own Lease alone (W8).
 const READS_UNTIL: &str = "azure-backend-pool-controller.io/reads-throttled-until";
@@ -107,7 +108,7 @@ fn gates(annotations: &Value, clock: Clock) -> GateTimes {
     let read = |key: &str| {
         let text = annotations[key].as_str()?;
         let Ok(until) = text.parse::<Timestamp>() else {
-            tracing::info!(annotation = key, value = text, "an annotation of our Lease is no time");
+            tracing::info!(annotation = key, value = %said(text), "an annotation of our Lease is no time");
             return None;
         };
         let left = clock.until(until);

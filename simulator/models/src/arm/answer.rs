@@ -50,6 +50,13 @@ impl Answer {
             .with("x-ms-failure-cause", "gateway")
     }
 
+    /// A refusal because a quota is used up: of ARM itself, which says so, or of the resource provider.
+    pub(crate) fn throttled(by_gateway: bool, code: &'static str, message: &str, seconds: u64) -> Self {
+        let answer = Self::error(429, code, &json!({"error": {"code": code, "message": message}}));
+        let answer = answer.with("Retry-After", seconds.to_string());
+        if by_gateway { answer.with("x-ms-failure-cause", "gateway") } else { answer }
+    }
+
     /// An error of the resource provider without details.
     pub(crate) fn provider(status: u16, code: &'static str, message: &str) -> Self {
         Self::error(status, code, &json!({"error": {"code": code, "message": message, "details": []}}))

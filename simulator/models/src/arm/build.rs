@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde_json::{Map, Value, json};
 
 use super::journal::{Kind, LogEntry};
-use super::operation::OperationName;
+use super::operation::{Effect, OperationName};
 use super::store::{Address, Content, LoadBalancer, Pool, Reference, Rule, key};
 use super::write::PoolWrite;
 use super::{ArmModel, Method};
@@ -76,7 +76,7 @@ impl ArmModel {
         let nic_backed = spec.nic_backed;
         self.change(load_balancer, |lb| {
             let entry = lb.pools.entry(key(pool)).or_insert_with(|| Pool::new(pool, Content::default()));
-            entry.content = content;
+            entry.content = content.clone();
             entry.nic_backed = nic_backed;
         });
     }
@@ -114,6 +114,7 @@ impl ArmModel {
     pub fn add_outbound_rule(&mut self, load_balancer: &str, rule: &str, pool: &str) {
         self.change(load_balancer, |lb| {
             let (name, pool) = lb.refer(rule, pool, |pool| &mut pool.outbound_rules);
+            lb.outbound_rules.retain(|known| known.name != name);
             lb.outbound_rules.push(Reference { name, pool });
         });
     }
@@ -122,6 +123,7 @@ impl ArmModel {
     pub fn add_inbound_nat_rule(&mut self, load_balancer: &str, rule: &str, pool: &str) {
         self.change(load_balancer, |lb| {
             let (name, pool) = lb.refer(rule, pool, |pool| &mut pool.inbound_nat_rules);
+            lb.inbound_nat_rules.retain(|known| known.name != name);
             lb.inbound_nat_rules.push(Reference { name, pool });
         });
     }
@@ -172,6 +174,7 @@ impl ArmModel {
             answered_at,
             bad_end: None,
             api_version: "2025-05-01",
+            foreign: true,
         });
         let entry = LogEntry {
             started_us: now,
@@ -243,10 +246,24 @@ impl ArmModel {
     }
 
     /// Changes a load balancer outside any request; its etag changes with it.
-    fn change<T>(&mut self, name: &str, change: impl FnOnce(&mut LoadBalancer) -> T) {
+    ///
+    /// ARM serialises writes of one load balancer, so while one of the load balancer as a whole runs, this comes after
+    /// it: whatever that write leaves behind at its end has the change too.
+    fn change<T>(&mut self, name: &str, change: impl Fn(&mut LoadBalancer) -> T) {
         let etag = self.identities.guid();
         let lb = self.load_balancer_mut(name);
         lb.etag = etag;
+        if let Some(mut running) = lb.running.take() {
+            for effect in [&mut running.on_success, &mut running.on_abort] {
+                if let Effect::Replace(shape) = effect {
+                    let mut left = lb.clone();
+                    left.become_shape((**shape).clone());
+                    change(&mut left);
+                    **shape = left.shape();
+                }
+            }
+            lb.running = Some(running);
+        }
         change(lb);
     }
 

@@ -8,6 +8,8 @@ use super::store::key;
 #[derive(Clone, Debug)]
 pub(crate) struct Faults {
     counted: Vec<Counted>,
+    /// How often each fault has taken effect since the model began; those that are no longer planned stay.
+    effects: Vec<(Fault, u64)>,
 }
 
 #[derive(Clone, Debug)]
@@ -25,6 +27,8 @@ pub(crate) struct Strike {
     pub(crate) before: Option<Before>,
     pub(crate) after: Option<After>,
     pub(crate) bad_end: Option<(BadEnd, String, String)>,
+    /// Which fault wants that end: it takes effect only where an operation starts.
+    pub(crate) ender: Option<usize>,
 }
 
 /// What keeps the request from being applied.
@@ -43,40 +47,77 @@ pub(crate) enum After {
 
 impl Faults {
     pub(crate) fn new(settings: &Settings) -> Self {
-        let counted = settings.faults.iter().map(|fault| Counted {
+        Self { counted: Counted::all(settings), effects: Vec::new() }
+    }
+
+    /// Plans the faults of these settings in place of those before. They start counting at 0.
+    pub(crate) fn plan(&mut self, settings: &Settings) {
+        self.counted = Counted::all(settings);
+    }
+
+    /// How often each fault has taken effect.
+    pub(crate) fn effects(&self) -> &[(Fault, u64)] {
+        &self.effects
+    }
+
+    /// Counts the request in every fault that matches it; of two effects of one sort the first listed wins, and what
+    /// happens before a request is applied wins over what would happen after it. Those that win take effect.
+    pub(crate) fn strike(&mut self, kind: Kind, load_balancer: Option<&str>) -> Strike {
+        let (mut before, mut after, mut bad_end) = (None, None, None);
+        let (mut delay_us, mut won) = (0_u64, Vec::new());
+        for (index, counted) in self.counted.iter_mut().enumerate() {
+            if !counted.matches(kind, load_balancer) {
+                continue;
+            }
+            match counted.fault.effect.clone() {
+                FaultEffect::Delay { us } => {
+                    delay_us = delay_us.saturating_add(us);
+                    won.push(index);
+                }
+                FaultEffect::Refuse => before = before.or(Some((index, Before::Refuse))),
+                FaultEffect::Answer(answer) => before = before.or(Some((index, Before::Answer(answer)))),
+                FaultEffect::LoseAnswer => after = after.or(Some((index, After::Lose))),
+                FaultEffect::AnswerAfterApplying(answer) => {
+                    after = after.or(Some((index, After::Answer(answer))));
+                }
+                FaultEffect::FailOperation { end, code, message } => {
+                    bad_end = bad_end.or(Some((index, (end, code, message))));
+                }
+            }
+        }
+        won.extend(match (&before, &after) {
+            (Some((index, _)), _) | (None, Some((index, _))) => Some(*index),
+            (None, None) => None,
+        });
+        for index in won {
+            self.took_effect(index);
+        }
+        let (ender, bad_end) = bad_end.unzip();
+        let (before, after) = (before.map(|(_, before)| before), after.map(|(_, after)| after));
+        Strike { delay_us, before, after, bad_end, ender }
+    }
+
+    /// Notes that a fault, by its place in the settings, has done what it is there for.
+    pub(crate) fn took_effect(&mut self, index: usize) {
+        let Some(Counted { fault, .. }) = self.counted.get(index) else { return };
+        match self.effects.iter_mut().find(|(known, _)| known == fault) {
+            Some((_, times)) => *times += 1,
+            None => self.effects.push((fault.clone(), 1)),
+        }
+    }
+}
+
+impl Counted {
+    fn all(settings: &Settings) -> Vec<Self> {
+        let counted = settings.faults.iter().map(|fault| Self {
             fault: fault.clone(),
             load_balancer: fault.load_balancer.as_deref().map(key),
             matched: 0,
             struck: 0,
         });
-        Self { counted: counted.collect() }
+        counted.collect()
     }
 
-    /// Counts the request in every fault that matches it; of two effects of one sort the first listed wins.
-    pub(crate) fn strike(&mut self, kind: Kind, load_balancer: Option<&str>) -> Strike {
-        let mut strike = Strike::default();
-        for counted in &mut self.counted {
-            if !counted.matches(kind, load_balancer) {
-                continue;
-            }
-            match counted.fault.effect.clone() {
-                FaultEffect::Delay { us } => strike.delay_us = strike.delay_us.saturating_add(us),
-                FaultEffect::Refuse => strike.before = strike.before.or(Some(Before::Refuse)),
-                FaultEffect::Answer(answer) => strike.before = strike.before.or(Some(Before::Answer(answer))),
-                FaultEffect::LoseAnswer => strike.after = strike.after.or(Some(After::Lose)),
-                FaultEffect::AnswerAfterApplying(answer) => {
-                    strike.after = strike.after.or(Some(After::Answer(answer)));
-                }
-                FaultEffect::FailOperation { end, code, message } => {
-                    strike.bad_end = strike.bad_end.or(Some((end, code, message)));
-                }
-            }
-        }
-        strike
-    }
-}
-
-impl Counted {
     fn matches(&mut self, kind: Kind, load_balancer: Option<&str>) -> bool {
         let targeted = match self.fault.target {
             FaultTarget::PoolPut => kind == Kind::PoolPut,

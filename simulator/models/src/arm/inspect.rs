@@ -5,7 +5,7 @@ use serde_json::Value;
 use super::ArmModel;
 use super::journal::{Counters, LogEntry};
 use super::render::{self, PoolView};
-use super::settings::Settings;
+use super::settings::{Fault, Settings};
 use super::store::{Pool, key};
 
 /// One member of a pool.
@@ -81,6 +81,17 @@ impl ArmModel {
         self.journal.counters
     }
 
+    /// How often each planned fault has taken effect so far; what is no longer planned stays, and what never did is not
+    /// there. Of several that strike one request, those take effect that decide what becomes of it.
+    pub fn fault_effects(&self) -> &[(Fault, u64)] {
+        self.faults.effects()
+    }
+
+    /// The IPs that the last write of a pool takes out, if somebody else made it. It may be running, or not succeed.
+    pub fn taken_by_others(&self, load_balancer: &str, pool: &str) -> &[String] {
+        self.journal.taken(load_balancer, pool)
+    }
+
     /// Most pool PUTs that waited for their answer on this load balancer at the same time.
     pub fn max_concurrent_puts(&self, load_balancer: &str) -> u64 {
         self.journal.max_concurrent_puts(load_balancer)
@@ -104,7 +115,7 @@ impl ArmModel {
             self.throttle = super::throttle::Throttle::new(self.settings.quotas);
         }
         if self.settings.faults != faults {
-            self.faults = super::fault::Faults::new(&self.settings);
+            self.faults.plan(&self.settings);
         }
     }
 

@@ -53,7 +53,9 @@ impl Kind {
                 | Method::Patch
                 | Method::Delete
                 | Method::Other,
-                Route::LoadBalancers
+                Route::Permissions
+                | Route::Locks { .. }
+                | Route::LoadBalancers
                 | Route::LoadBalancer { .. }
                 | Route::Pools { .. }
                 | Route::Pool { .. }
@@ -131,14 +133,20 @@ pub struct Counters {
     pub refused_by_lock: u64,
     /// Operations canceled by a later write.
     pub superseded: u64,
+    /// Requests that were answered, whatever the status; without those of somebody else.
+    pub answered: u64,
     /// Requests refused for a quota.
     pub throttled: u64,
+    /// Those of them that the network provider refused, and not ARM.
+    pub throttled_by_provider: u64,
     /// Writes refused for their etag.
     pub etag_mismatches: u64,
     /// Writes answered from memory because of their client request id.
     pub replayed: u64,
     /// Connections dropped, before or after applying.
     pub dropped: u64,
+    /// Operations that were started to end badly.
+    pub doomed: u64,
     /// Most pool PUTs that waited for their answer on one load balancer at the same time.
     pub max_concurrent_puts: u64,
     /// Log entries not kept because the log was full.
@@ -151,6 +159,8 @@ pub(crate) struct Journal {
     pub(crate) entries: Vec<LogEntry>,
     pub(crate) counters: Counters,
     in_flight: BTreeMap<String, InFlight>,
+    /// By the keys of load balancer and pool, the IPs that the pool's last write took out, if somebody else made it.
+    taken: BTreeMap<(String, String), Vec<String>>,
     capacity: usize,
 }
 
@@ -201,6 +211,15 @@ impl Journal {
         in_flight.ends.push(entry.ended_us);
         in_flight.most = in_flight.most.max(in_flight.ends.len() as u64);
         self.counters.max_concurrent_puts = self.counters.max_concurrent_puts.max(in_flight.most);
+    }
+
+    /// Notes the IPs that somebody else's write takes out of a pool; none for a write of the service under test.
+    pub(crate) fn note_taken(&mut self, load_balancer: &str, pool: &str, ips: Vec<String>) {
+        self.taken.insert((key(load_balancer), key(pool)), ips);
+    }
+
+    pub(crate) fn taken(&self, load_balancer: &str, pool: &str) -> &[String] {
+        self.taken.get(&(key(load_balancer), key(pool))).map(Vec::as_slice).unwrap_or_default()
     }
 
     pub(crate) fn max_concurrent_puts(&self, load_balancer: &str) -> u64 {

@@ -100,6 +100,7 @@ impl ArmModel {
     }
 
     pub(super) fn start(&mut self, start: Start, now: u64) {
+        self.journal.counters.doomed += u64::from(start.bad_end.is_some());
         let planned = match start.bad_end {
             None => End::Succeeded,
             Some((BadEnd::Failed, code, message)) => End::Failed { code, message },

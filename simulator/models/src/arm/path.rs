@@ -18,6 +18,8 @@ pub(crate) enum Route {
     LoadBalancer { name: String },
     Pools { load_balancer: String },
     Pool { load_balancer: String, pool: String },
+    Permissions,
+    Locks { scope: String },
     Operation { id: Option<Guid> },
     OperationResult { id: Option<Guid> },
     Elsewhere,
@@ -28,9 +30,12 @@ impl Route {
         match self {
             Self::LoadBalancer { name } => Some(name),
             Self::Pools { load_balancer } | Self::Pool { load_balancer, .. } => Some(load_balancer),
-            Self::LoadBalancers | Self::Operation { .. } | Self::OperationResult { .. } | Self::Elsewhere => {
-                None
-            }
+            Self::LoadBalancers
+            | Self::Permissions
+            | Self::Locks { .. }
+            | Self::Operation { .. }
+            | Self::OperationResult { .. }
+            | Self::Elsewhere => None,
         }
     }
 
@@ -40,6 +45,8 @@ impl Route {
             Self::LoadBalancers
             | Self::LoadBalancer { .. }
             | Self::Pools { .. }
+            | Self::Permissions
+            | Self::Locks { .. }
             | Self::Operation { .. }
             | Self::OperationResult { .. }
             | Self::Elsewhere => None,
@@ -62,12 +69,26 @@ impl Target {
             [key, name, rest @ ..] if is(key, "resourceGroups") => (Some((*name).to_owned()), rest),
             other => (None, other),
         };
-        Self { subscription, route: route(rest, resource_group.is_some()), resource_group, query }
+        let route = authorization(&words).unwrap_or_else(|| route(rest, resource_group.is_some()));
+        Self { subscription, route, resource_group, query }
     }
 
     /// The first value of a query parameter; parameter names compare without case.
     pub(crate) fn query(&self, name: &str) -> Option<&str> {
         self.query.iter().find(|(key, _)| is(key, name)).map(|(_, value)| value.as_str())
+    }
+}
+
+/// What Microsoft.Authorization keeps about the scope that stands before it.
+fn authorization(words: &[&str]) -> Option<Route> {
+    let [scope @ .., providers, authorization, kind] = words else { return None };
+    if !is(providers, "providers") || !is(authorization, "Microsoft.Authorization") {
+        return None;
+    }
+    match kind {
+        kind if is(kind, "permissions") => Some(Route::Permissions),
+        kind if is(kind, "locks") => Some(Route::Locks { scope: format!("/{}", scope.join("/")) }),
+        _ => None,
     }
 }
 

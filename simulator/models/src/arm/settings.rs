@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::access::{Lock, Permission};
 use super::random::Random;
 
 /// How the modelled ARM behaves. Times are microseconds where the name ends in `_us`, seconds where in `_s`.
@@ -50,6 +51,10 @@ pub struct Settings {
     pub enforce_if_match: bool,
     /// Whether a request without a bearer token is answered 401. Default false.
     pub require_bearer: bool,
+    /// What the caller may do. Default everything.
+    pub permissions: Vec<Permission>,
+    /// Management locks. Default none.
+    pub locks: Vec<Lock>,
     /// Whether `adminState: Down` resets the flows that exist, as the API's description says, instead of letting them
     /// end by themselves, as the documentation says. Default false.
     pub down_resets_flows: bool,
@@ -87,6 +92,8 @@ impl Default for Settings {
             faults: Vec::new(),
             enforce_if_match: true,
             require_bearer: false,
+            permissions: vec![Permission::default()],
+            locks: Vec::new(),
             down_resets_flows: false,
             max_addresses_per_pool: 1000,
             page_size: 50,

@@ -5,6 +5,9 @@ use super::settings::Quotas;
 
 const MICRO: u64 = 1_000_000;
 
+/// The error code of a refusal by the network resource provider.
+pub(crate) const BY_PROVIDER: &str = "ResourceRequestsThrottled";
+
 /// The classes of requests that have budgets of their own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verb {
@@ -125,12 +128,12 @@ impl Limits {
             Verb::Delete => &mut self.deletes,
         };
         let left = bucket.take(now).map_err(|seconds| {
-            let verb = verb.word();
+            let (class, verb) = (verb, verb.word());
             let message = format!(
                 "Number of '{verb}' requests for subscription '{subscription}' exceeded. Please try again after '{seconds}' seconds after additional tokens are available. Refer to https://aka.ms/arm-throttling for additional information."
             );
-            Answer::gateway(429, "SubscriptionRequestsThrottled", &message)
-                .with("Retry-After", seconds.to_string())
+            Answer::throttled(true, "SubscriptionRequestsThrottled", &message, seconds)
+                .with(class.remaining_header(), "0")
         })?;
         let length = self.quotas.provider_window_s.max(1).saturating_mul(MICRO);
         if now / length != self.window {
@@ -152,7 +155,9 @@ impl Limits {
         let message = format!(
             "Number of requests for Microsoft.Network exceeded the limit of '{limit}' for time interval '{hours:02}:{minutes:02}:{rest:02}'. Please try again after '{seconds}' seconds."
         );
-        Err(Answer::gateway(429, "ResourceRequestsThrottled", &message)
-            .with("Retry-After", seconds.to_string()))
+        // What is left of ARM's own budget tells whose quota it was: ARM's only where nothing is left of it. No recording
+        // shows a header with what is left of the provider's.
+        Err(Answer::throttled(false, BY_PROVIDER, &message, seconds)
+            .with(verb.remaining_header(), left.to_string()))
     }
 }

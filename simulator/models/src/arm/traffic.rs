@@ -26,17 +26,36 @@ impl ArmModel {
     /// wins over it, and without either the probe decides. A pool none of whose rules has a probe knows neither.
     /// None when there is no such member.
     pub fn traffic(&self, load_balancer: &str, pool: &str, ip: &str, healthy: bool) -> Option<Traffic> {
-        let lb = self.balancers.get(&key(load_balancer))?;
-        let pool = lb.pools.get(&key(pool))?;
-        let address = pool.content.addresses.iter().find(|address| address.text("ipAddress") == Some(ip))?;
+        self.traffic_of_pool(load_balancer, pool, |_| healthy)
+            .into_iter()
+            .find_map(|(member, traffic)| (member == ip).then_some(traffic))
+    }
+
+    /// The same of every member of a pool, whose probes say what `healthy` says of their IPs; none where there is no
+    /// such pool.
+    pub fn traffic_of_pool(
+        &self,
+        load_balancer: &str,
+        pool: &str,
+        healthy: impl Fn(&str) -> bool,
+    ) -> Vec<(&str, Traffic)> {
+        let Some(lb) = self.balancers.get(&key(load_balancer)) else { return Vec::new() };
+        let Some(pool) = lb.pools.get(&key(pool)) else { return Vec::new() };
         let probed = lb.rules.iter().any(|rule| rule.with_probe && uses(pool, &rule.name));
         let down = if self.settings.down_resets_flows { Flows::Reset } else { Flows::Kept };
         let traffic = |new_connections, existing| Traffic { new_connections, existing };
-        Some(match (probed, address.text("adminState")) {
-            (false, _) | (true, Some("Up")) => traffic(true, Flows::Kept),
-            (true, Some("Down")) => traffic(false, down),
-            (true, Some(_) | None) => traffic(healthy, Flows::Kept),
-        })
+        let members = pool.content.addresses.iter();
+        members
+            .filter_map(|address| {
+                let ip = address.text("ipAddress")?;
+                let served = match (probed, address.text("adminState")) {
+                    (false, _) | (true, Some("Up")) => traffic(true, Flows::Kept),
+                    (true, Some("Down")) => traffic(false, down),
+                    (true, Some(_) | None) => traffic(healthy(ip), Flows::Kept),
+                };
+                Some((ip, served))
+            })
+            .collect()
     }
 }
 

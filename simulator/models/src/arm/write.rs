@@ -22,6 +22,8 @@ pub(super) struct PoolWrite<'a> {
     pub(super) answered_at: u64,
     pub(super) bad_end: PlannedEnd,
     pub(super) api_version: &'a str,
+    /// Whether somebody else makes it.
+    pub(super) foreign: bool,
 }
 
 impl ArmModel {
@@ -55,6 +57,7 @@ impl ArmModel {
             answered_at: call.answered_at,
             bad_end,
             api_version: call.target.query("api-version").unwrap_or_default(),
+            foreign: call.is_foreign(),
         });
         let accepted = client_request_id.filter(|_| answer.status < 300);
         if let Some((id, lb)) = accepted.zip(self.balancers.get_mut(&lb_key)) {
@@ -136,6 +139,8 @@ impl ArmModel {
         let lost = pool.content.addresses != write.content.addresses
             && self.outcomes.chance(self.settings.silent_loss);
         self.journal.counters.silently_lost += u64::from(lost);
+        let taken = if write.foreign && !lost { left_out(&pool.content, &write.content) } else { Vec::new() };
+        self.journal.note_taken(write.load_balancer, &pool_key, taken);
         match self.settings.operation {
             None => self.apply_at_once(write, &pool_key, created, lost),
             Some(duration) => self.apply_by_operation(write, &pool_key, created, lost, (id, duration)),
@@ -273,6 +278,13 @@ fn is_there(lb: &LoadBalancer, pool_key: &str, content: &Content) -> bool {
     let being_written = lb.running.as_ref().is_some_and(|running| running.pool.as_deref() == Some(pool_key));
     let pool = lb.pools.get(pool_key).filter(|_| !being_written);
     pool.is_some_and(|pool| pool.last_write == LastWrite::Succeeded && pool.content == *content)
+}
+
+/// The IPs that are in the one content and not in the other.
+fn left_out(before: &Content, after: &Content) -> Vec<String> {
+    let stays = |ip: &str| after.addresses.iter().any(|address| address.text("ipAddress") == Some(ip));
+    let ips = before.addresses.iter().filter_map(|address| address.text("ipAddress"));
+    ips.filter(|ip| !stays(ip)).map(str::to_owned).collect()
 }
 
 fn pool_id(lb: &LoadBalancer, pool: &str) -> String {

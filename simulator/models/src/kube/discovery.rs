@@ -63,6 +63,10 @@ impl KubeModel {
             let facts = resource.facts();
             facts.group == text("group") && facts.plural == text("resource")
         });
+        // The model's one user without rights, see `authenticated`.
+        if review["spec"]["user"] == OUTSIDER {
+            return json!({"allowed": false, "reason": "no rule of the model lets it"});
+        }
         if forbidden {
             json!({"allowed": false, "reason": "forbidden by the model"})
         } else {
@@ -79,10 +83,21 @@ const GROUPS: [&str; 5] = [
     "events.k8s.io",
 ];
 
-/// Any token that is not empty belongs to one user; the model knows no passwords.
+/// The token of nobody.
+const NOBODYS: &str = "nobody";
+/// The token of the one user who may do nothing, and the user's name.
+const OUTSIDERS: &str = "outsiders-token";
+const OUTSIDER: &str = "outsider";
+
+/// Any token that is not empty belongs to one user, but for those of nobody and of the outsider; the model knows no
+/// passwords.
 fn authenticated(review: &Value) -> Value {
     match review["spec"]["token"].as_str() {
         None | Some("") => json!({"authenticated": false, "error": "token is empty"}),
+        Some(NOBODYS) => json!({"authenticated": false, "error": "invalid bearer token"}),
+        Some(OUTSIDERS) => {
+            json!({"authenticated": true, "user": {"username": OUTSIDER, "groups": ["system:authenticated"]}})
+        }
         Some(_) => json!({"authenticated": true,
             "user": {"username": "system:serviceaccount:default:client", "groups": ["system:authenticated"]}}),
     }

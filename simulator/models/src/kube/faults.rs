@@ -1,6 +1,6 @@
 //! What can go wrong with an API server, as knobs of the model.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::KubeModel;
 use super::request::WatchId;
@@ -18,6 +18,23 @@ pub enum StreamingLists {
     RefusedAsInvalid,
     /// HTTP 400 BadRequest, as a proxy or a server that does not know the options.
     RefusedAsBadRequest,
+}
+
+/// How often clients have met what the knobs do; a knob that nobody has met has changed nothing.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Met {
+    /// Connections refused while the server was down.
+    pub refused: u64,
+    /// Answers that were slow.
+    pub slowed: u64,
+    /// Requests answered 429.
+    pub throttled: u64,
+    /// Watches whose resourceVersion was forgotten (410).
+    pub expired: u64,
+    /// Lists and streams of initial events that held no object of a kind because it was hidden.
+    pub hidden: BTreeMap<Resource, u64>,
+    /// How often etcd was restored.
+    pub rollbacks: u64,
 }
 
 #[derive(Debug, Clone)]
@@ -39,10 +56,17 @@ pub(super) struct Faults {
 
 impl KubeModel {
     /// The server is killed and started again: all watches end at once, and its history is gone, so that a
-    /// watch from any earlier resourceVersion is answered 410.
+    /// watch from any resourceVersion that a client may know is answered 410.
     pub fn restart(&mut self) {
         self.end_all_watches();
+        // A server that starts writes a Lease of its own, and so even the newest resourceVersion of before is old.
+        self.store.rv += 1;
         self.compact();
+    }
+
+    /// How often clients have met each knob since the model began.
+    pub fn met(&self) -> &Met {
+        &self.met
     }
 
     /// History up to now is forgotten for whoever asks anew; running watches go on. (Stands for etcd's
@@ -127,7 +151,9 @@ impl KubeModel {
     pub fn rollback(&mut self, to: u64) -> bool {
         let done = self.store.rollback(to);
         if done {
-            self.restart();
+            self.met.rollbacks += 1;
+            self.end_all_watches();
+            self.compact();
         }
         done
     }

@@ -66,7 +66,12 @@ impl KubeModel {
         Ok(Reply::json(200, body.ok_or_else(missing)?))
     }
 
-    pub(super) fn list_many(&self, target: &Target, query: &Query, now_us: u64) -> Result<Reply, Failure> {
+    pub(super) fn list_many(
+        &mut self,
+        target: &Target,
+        query: &Query,
+        now_us: u64,
+    ) -> Result<Reply, Failure> {
         let facts = target.resource.facts();
         let selector = Selector::parse(query, facts)?;
         let token = query.text("continue");
@@ -88,7 +93,10 @@ impl KubeModel {
         let namespace = target.namespace.as_deref();
         let mut items =
             state_of(&self.store, target.resource, namespace, &selector, rv).ok_or_else(expired)?;
-        items.retain(|_| !self.faults.hidden.contains(&target.resource));
+        if self.faults.hidden.contains(&target.resource) {
+            items.clear();
+            *self.met.hidden.entry(target.resource).or_default() += 1;
+        }
         if let Some(after) = &after {
             items.retain(|(key, _)| *key > after);
         }

@@ -152,6 +152,7 @@ impl KubeModel {
                 self.queue_state(&mut watch, from)?;
             }
         } else if watch.cursor < oldest {
+            self.met.expired += 1;
             watch.fail(&Failure::expired(watch.cursor, oldest));
         }
         let id = WatchId(self.next_watch);
@@ -161,11 +162,14 @@ impl KubeModel {
         Ok(id)
     }
 
-    fn queue_state(&self, watch: &mut Watch, rv: u64) -> Result<(), Failure> {
+    fn queue_state(&mut self, watch: &mut Watch, rv: u64) -> Result<(), Failure> {
         let state = state_of(&self.store, watch.resource, watch.namespace.as_deref(), &watch.selector, rv)
             .ok_or_else(|| Failure::expired(rv, self.store.horizon))?;
-        let state = if self.faults.hidden.contains(&watch.resource) { Vec::new() } else { state };
-        watch.queue.extend(state.into_iter().map(|(_, object)| object.line_as(Change::Added)));
+        if self.faults.hidden.contains(&watch.resource) {
+            *self.met.hidden.entry(watch.resource).or_default() += 1;
+        } else {
+            watch.queue.extend(state.into_iter().map(|(_, object)| object.line_as(Change::Added)));
+        }
         watch.cursor = rv;
         Ok(())
     }

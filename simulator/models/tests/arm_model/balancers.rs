@@ -226,6 +226,68 @@ fn z1_a_bad_end_reverts_or_keeps_and_reads_show_the_new_shape_at_once_or_at_the_
     }
 }
 
+/// Each child of a load balancer that uses a pool, once for each time that the load balancer or a pool names it.
+fn uses(model: &mut ArmModel, now: u64) -> Vec<String> {
+    let balancer = body(model, "lb", now);
+    let properties = &balancer["properties"];
+    let mut named = Vec::new();
+    for kind in ["loadBalancingRules", "outboundRules", "inboundNatRules"] {
+        for child in properties[kind].as_array().into_iter().flatten() {
+            named.push(format!("{kind} {}", text(child, "/name")));
+        }
+        for pool in properties["backendAddressPools"].as_array().expect("pools") {
+            for reference in pool["properties"][kind].as_array().into_iter().flatten() {
+                let rule = text(reference, "/id");
+                let rule = rule.rsplit('/').next().expect("a name").to_owned();
+                named.push(format!("{} {kind} {rule}", text(pool, "/name")));
+            }
+        }
+    }
+    named
+}
+
+#[test]
+fn z1_what_somebody_changes_while_the_balancer_is_written_comes_after_that_write_however_it_ends() {
+    for visibility in [Visibility::AtOnce, Visibility::AtEnd] {
+        for unfinished_write in [UnfinishedWrite::Kept, UnfinishedWrite::Reverted] {
+            for superseded in [false, true] {
+                let concurrent_write = ConcurrentWrite::Supersede;
+                let settings = Settings { visibility, unfinished_write, concurrent_write, ..asynchronous() };
+                let mut model = model(settings);
+                model.add_rule("lb", "old", "a", true);
+                let mut wanted = body(&mut model, "lb", 0);
+                wire(&mut wanted, "lb", "wired", "a", 80);
+                assert_eq!(write(&mut model, "lb", &wanted, SECOND).status, 200);
+                model.tick(2 * SECOND);
+                model.add_rule("lb", "late", "b", true);
+                model.add_outbound_rule("lb", "out", "b");
+                model.add_inbound_nat_rule("lb", "nat", "b");
+                model.remove_rule("lb", "old");
+                model.add_pool("lb", "new", &PoolSpec::default());
+                let case = format!("{visibility:?} {unfinished_write:?} {superseded}");
+                assert!(model.is_updating("lb"), "{case}: the write goes on");
+                let etag = model.etag("lb");
+                if superseded {
+                    // Somebody's write of a pool takes the place of the first write, which is left unfinished.
+                    assert_eq!(put(&mut model, "lb", "a", &holding(&["10.0.0.7"]), 3 * SECOND).status, 200);
+                }
+                let found = uses(&mut model, 30 * SECOND);
+                let wired = !superseded || unfinished_write == UnfinishedWrite::Kept;
+                let mut expected = vec!["loadBalancingRules late", "b loadBalancingRules late"];
+                if wired {
+                    expected.insert(0, "loadBalancingRules wired");
+                    expected.insert(2, "a loadBalancingRules wired");
+                }
+                expected.extend(["outboundRules out", "b outboundRules out"]);
+                expected.extend(["inboundNatRules nat", "b inboundNatRules nat"]);
+                assert_eq!(found, expected, "{case}");
+                assert!(model.pools("lb").any(|pool| pool == "new"), "{case}");
+                assert!(superseded || model.etag("lb") == etag, "{case}: it was changed once");
+            }
+        }
+    }
+}
+
 #[test]
 fn z1_pools_that_interfaces_fill_survive_an_echo_of_the_balancer() {
     let mut model = model(Settings::default());

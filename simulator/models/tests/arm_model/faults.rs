@@ -2,10 +2,13 @@
 
 use serde_json::json;
 use simulator_models::arm::{
-    Fault, FaultAnswer, FaultBody, FaultEffect, FaultTarget, Latency, Method, Quotas, Reply, Settings,
+    ArmModel, BadEnd, Fault, FaultAnswer, FaultBody, FaultEffect, FaultTarget, Latency, Method, Quotas,
+    Reply, Settings,
 };
 
-use crate::support::{SECOND, get, holding, ips, json_of, model, path, pool_path, put, request};
+use crate::support::{
+    SECOND, asynchronous, get, holding, ips, json_of, model, path, pool_path, put, request,
+};
 
 fn fault(target: FaultTarget, every: u64, effect: FaultEffect) -> Vec<Fault> {
     vec![Fault { target, every, limit: None, load_balancer: None, effect }]
@@ -98,6 +101,58 @@ fn z1_a_delay_adds_to_the_latency_of_its_target_only() {
         latencies.push(get(&mut model, &path("lb"), 0).latency_us);
     }
     assert_eq!(latencies, [20_000, 20_000, 20_000, SECOND + 20_000]);
+}
+
+/// How often each of the faults has taken effect, in their order.
+fn effects(model: &ArmModel, faults: &[Fault]) -> Vec<u64> {
+    let times = |fault: &Fault| model.fault_effects().iter().find(|(known, _)| known == fault);
+    faults.iter().map(|fault| times(fault).map_or(0, |(_, times)| *times)).collect()
+}
+
+#[test]
+fn z2_a_fault_has_taken_effect_where_it_decides_what_becomes_of_a_request() {
+    let planned = |target, effect| Fault { target, every: 1, limit: None, load_balancer: None, effect };
+    let faults = [
+        planned(FaultTarget::PoolPut, FaultEffect::Answer(answer(429, FaultBody::PascalCase))),
+        planned(FaultTarget::Any, FaultEffect::Answer(answer(502, FaultBody::Html))),
+        planned(FaultTarget::Any, FaultEffect::LoseAnswer),
+        planned(FaultTarget::PoolGet, FaultEffect::Delay { us: 1 }),
+    ];
+    let mut model = model(Settings { faults: faults.to_vec(), ..Settings::default() });
+    assert_eq!(effects(&model, &faults), [0, 0, 0, 0]);
+    put(&mut model, "lb", "a", &holding(&[]), 0);
+    assert_eq!(effects(&model, &faults), [1, 0, 0, 0], "the first that is listed wins");
+    get(&mut model, &path("lb"), 0);
+    assert_eq!(
+        effects(&model, &faults),
+        [1, 1, 0, 0],
+        "what was not applied has no answer that could be lost"
+    );
+    get(&mut model, &pool_path("lb", "a"), 0);
+    assert_eq!(effects(&model, &faults), [1, 2, 0, 1]);
+    let kept = faults[2..].to_vec();
+    model.reconfigure(|settings| settings.faults = kept);
+    assert_eq!(effects(&model, &faults), [1, 2, 0, 1], "what is no longer planned stays");
+    let reply = model.handle(&request(Method::Get, &path("lb"), &[], ""), 0);
+    assert!(matches!(reply, Reply::Lost { .. }), "{reply:?}");
+    assert_eq!(effects(&model, &faults), [1, 2, 1, 1]);
+}
+
+#[test]
+fn z2_a_bad_end_has_taken_effect_where_an_operation_is_to_have_it() {
+    let effect =
+        FaultEffect::FailOperation { end: BadEnd::Failed, code: "Boom".to_owned(), message: String::new() };
+    let faults = fault(FaultTarget::Any, 1, effect);
+    let mut at_once = model(Settings { faults: faults.clone(), ..Settings::default() });
+    put(&mut at_once, "lb", "a", &holding(&[]), 0);
+    assert_eq!(effects(&at_once, &faults), [0], "there is no operation");
+    let mut later = model(Settings { faults: faults.clone(), ..asynchronous() });
+    get(&mut later, &path("lb"), 0);
+    assert_eq!(effects(&later, &faults), [0]);
+    put(&mut later, "lb", "a", &holding(&[]), 0);
+    assert_eq!(effects(&later, &faults), [1]);
+    assert_eq!(put(&mut later, "lb", "b", &holding(&[]), SECOND).status, 429, "the load balancer is locked");
+    assert_eq!(effects(&later, &faults), [1]);
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! ArmModel answers as recordings and reports of Azure do (design.md Z1).
 
+mod access;
 mod balancers;
 mod conflicts;
 mod errors;

@@ -1,11 +1,69 @@
 //! Token buckets and windows.
 
-use simulator_models::arm::{Quotas, Settings};
+use simulator_models::arm::{ArmModel, Method, Quotas, Response, Settings};
 
-use crate::support::{SECOND, code, get, holding, json_of, model, path, put, text};
+use crate::support::{SECOND, code, get, holding, json_of, model, path, pool_path, put, request, send, text};
 
-fn limited(quotas: Quotas) -> simulator_models::arm::ArmModel {
+fn limited(quotas: Quotas) -> ArmModel {
     model(Settings { quotas: Some(quotas), ..Settings::default() })
+}
+
+/// How many requests are let through at once until one is refused for a quota, and what that one is told.
+fn until_refused(mut ask: impl FnMut() -> Response) -> (u64, Response) {
+    let mut let_through = 0;
+    loop {
+        let answer = ask();
+        if answer.status == 429 {
+            return (let_through, answer);
+        }
+        let_through += 1;
+        assert!(let_through < 50_000, "there is no quota");
+    }
+}
+
+/// Makes a request at a time.
+type Ask = fn(&mut ArmModel, u64) -> Response;
+
+/// Of each verb, how it is asked, what ARM's bucket holds, what comes back in a second, and the network provider's
+/// limit in five minutes, as reference/arm.md has them in 10.4 (DELETE: where it describes the buckets).
+const DOCUMENTED: [(Ask, u64, u64, u64); 3] =
+    [(read, 250, 25, 10_000), (write, 200, 10, 1_000), (delete, 200, 10, 1_000)];
+
+fn read(model: &mut ArmModel, now: u64) -> Response {
+    get(model, &path("nobody"), now)
+}
+
+fn write(model: &mut ArmModel, now: u64) -> Response {
+    put(model, "nobody", "a", &holding(&[]), now)
+}
+
+fn delete(model: &mut ArmModel, now: u64) -> Response {
+    send(model, &request(Method::Delete, &pool_path("lb", "nobody"), &[], ""), now)
+}
+
+#[test]
+fn z1_the_default_quotas_are_those_that_azure_documents() {
+    let plenty = Quotas {
+        read_bucket: 1_000_000,
+        write_bucket: 1_000_000,
+        delete_bucket: 1_000_000,
+        ..Quotas::default()
+    };
+    for (ask, burst, refill, in_five_minutes) in DOCUMENTED {
+        let mut model = limited(Quotas::default());
+        let (let_through, refusal) = until_refused(|| ask(&mut model, 0));
+        assert_eq!((let_through, code(&refusal).as_str()), (burst, "SubscriptionRequestsThrottled"));
+        for second in 1..4 {
+            let (let_through, _) = until_refused(|| ask(&mut model, second * SECOND));
+            assert_eq!(let_through, refill, "in second {second}");
+        }
+        let mut model = limited(plenty);
+        let (let_through, refusal) = until_refused(|| ask(&mut model, 0));
+        assert_eq!((let_through, code(&refusal).as_str()), (in_five_minutes, "ResourceRequestsThrottled"));
+        assert_eq!(refusal.header("retry-after"), Some("300"));
+        let counters = model.counters();
+        assert_eq!((counters.throttled, counters.throttled_by_provider), (1, 1));
+    }
 }
 
 #[test]
@@ -18,10 +76,12 @@ fn z1_token_buckets_empty_per_verb_and_refill_with_time() {
     let refused = get(&mut model, &path("lb"), 0);
     assert_eq!((refused.status, refused.header("retry-after")), (429, Some("1")));
     assert_eq!(code(&refused), "SubscriptionRequestsThrottled");
+    assert_eq!(refused.header("x-ms-failure-cause"), Some("gateway"));
+    assert_eq!(refused.header("x-ms-ratelimit-remaining-subscription-reads"), Some("0"));
     assert_eq!(put(&mut model, "lb", "a", &holding(&[]), 0).status, 200, "writes have a bucket of their own");
     assert_eq!(get(&mut model, &path("lb"), SECOND - 1).status, 429);
     assert_eq!(get(&mut model, &path("lb"), SECOND).status, 200);
-    assert_eq!(model.counters().throttled, 2);
+    assert_eq!((model.counters().throttled, model.counters().throttled_by_provider), (2, 0));
 }
 
 #[test]
@@ -33,6 +93,12 @@ fn z1_the_network_provider_counts_in_windows() {
     let refused = put(&mut model, "lb", "a", &holding(&[]), 10 * SECOND);
     assert_eq!((refused.status, refused.header("retry-after")), (429, Some("290")));
     assert_eq!(code(&refused), "ResourceRequestsThrottled");
+    assert_eq!(refused.header("x-ms-failure-cause"), None, "it is no refusal of the gateway");
+    assert_eq!(
+        refused.header("x-ms-ratelimit-remaining-subscription-writes"),
+        Some("199"),
+        "ARM has some left"
+    );
     let message = text(&json_of(&refused), "/error/message");
     let expected = "Number of requests for Microsoft.Network exceeded the limit of '2' for time interval '00:05:00'. Please try again after '290' seconds.";
     assert_eq!(message, expected);

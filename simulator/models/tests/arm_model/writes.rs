@@ -180,6 +180,23 @@ fn z1_foreign_writes_keep_what_stays_and_show_in_log_and_etag() {
 }
 
 #[test]
+fn z2_what_somebody_else_takes_out_of_a_pool_is_known_until_the_next_write() {
+    let mut model = model(Settings::default());
+    put(&mut model, "lb", "a", &holding(&["10.0.0.1", "10.0.0.2", "10.0.0.3"]), 0);
+    assert!(model.taken_by_others("lb", "a").is_empty());
+    model.foreign_put("lb", "a", &[("n", "10.0.0.2")], SECOND);
+    assert_eq!(model.taken_by_others("LB", "A"), ["10.0.0.1", "10.0.0.3"]);
+    put(&mut model, "lb", "a", &holding(&["10.0.0.1"]), 2 * SECOND);
+    assert!(model.taken_by_others("lb", "a").is_empty(), "that was us");
+    assert_eq!(model.counters().answered, 2);
+    let manager = [("User-Agent", "kubernetes-cloudprovider/v1.36.2")];
+    let written = put_with(&mut model, "lb", "a", &holding(&[]), &manager, 3 * SECOND);
+    assert_eq!(written.status, 200);
+    assert_eq!(model.taken_by_others("lb", "a"), ["10.0.0.1"]);
+    assert_eq!(model.counters().answered, 2, "without answers to somebody else");
+}
+
+#[test]
 fn z1_puts_that_wait_for_their_answer_together_are_counted_per_load_balancer() {
     let mut model = model(Settings::default());
     put(&mut model, "lb", "a", &holding(&[]), 0);

@@ -1,7 +1,7 @@
 //! The knobs: what goes wrong, and what clients then see.
 
 use serde_json::json;
-use simulator_models::kube::{Reply, Request, Resource, StreamingLists};
+use simulator_models::kube::{Met, Reply, Request, Resource, StreamingLists};
 
 use super::{Server, names, told};
 
@@ -19,6 +19,46 @@ fn z1_a_restart_ends_all_watches_and_forgets_history_but_no_object() {
     assert_eq!(server.poll(watch).len(), 0, "what was not delivered is lost");
     assert_eq!(server.watch(&format!("{SERVICES}&resourceVersion={rv}")).1[0]["object"]["code"], 410);
     assert_eq!(names(&server.get("/api/v1/services").1), ["a", "b"]);
+}
+
+#[test]
+fn z1_after_a_restart_nobody_goes_on_from_the_newest_version_of_any_kind() {
+    let writes: [fn(&mut Server) -> u64; 2] =
+        [|server| server.service("a"), |server| server.slice(0, &["n1"])];
+    for last in writes {
+        let mut server = Server::new();
+        server.service("a");
+        server.slice(0, &["n1"]);
+        let newest = last(&mut server).max(server.model.resource_version());
+        server.model.restart();
+        for path in [SERVICES.to_owned(), format!("{}?watch=1", super::SLICES)] {
+            let (watch, told) = server.watch(&format!("{path}&resourceVersion={newest}"));
+            assert_eq!(told[0]["object"]["code"], 410, "{path}");
+            assert!(server.model.watch_ended(watch));
+        }
+        assert_eq!(server.model.met().expired, 2);
+    }
+}
+
+#[test]
+fn z1_the_model_counts_who_meets_its_knobs() {
+    let mut server = Server::new();
+    server.service("a");
+    assert_eq!(*server.model.met(), Met::default());
+    server.model.hide(Resource::Services, true);
+    server.get("/api/v1/nodes");
+    assert_eq!(*server.model.met(), Met::default(), "nothing is hidden of this kind");
+    server.get("/api/v1/services");
+    server.watch(&format!("{SERVICES}&{STREAM}"));
+    server.model.slow(1);
+    server.model.answer_429(1, 1);
+    server.handle(&Request::new("GET", "/api/v1/nodes"));
+    server.model.down(true);
+    server.handle(&Request::new("GET", "/api/v1/nodes"));
+    assert!(server.model.rollback(server.model.resource_version()));
+    let hidden = [(Resource::Services, 2)].into();
+    let expected = Met { refused: 1, slowed: 1, throttled: 1, expired: 0, hidden, rollbacks: 1 };
+    assert_eq!(*server.model.met(), expected);
 }
 
 #[test]

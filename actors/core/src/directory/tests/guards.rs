@@ -1,6 +1,7 @@
 //! Removal delay (D4), members nobody knows, and what is held back (D6, G2).
 
 use super::*;
+use crate::level::Keeps;
 
 fn tolerated(bench: &Bench) -> BTreeSet<IpAddr> {
     bench.web().1
@@ -77,7 +78,7 @@ fn g2_the_last_members_stay_until_emptiness_has_lasted() {
     bench.service(fact(1, "web", part(&[], &[])));
     let held = bench.assignment("lb", "shop-web").held.clone().expect("held");
     assert_eq!(held.reason, HeldReason::EmptyConfirm);
-    assert_eq!(held.until, Some(held.since.plus(Duration::from_secs(60))));
+    assert_eq!(held.waits, Waits::Time(held.since.plus(Duration::from_secs(60))));
     assert_eq!(held.members, ips(&[1, 2]));
     let said = bench.take();
     let held_pools = |pools| Sample::Held { reason: HeldReason::EmptyConfirm, pools };
@@ -176,7 +177,7 @@ fn d6_a_part_without_a_usable_node_holds_what_the_pool_had_for_as_long_as_it_las
     bench.pass(3_600_000);
     bench.observe(&web(&[1, 2]));
     let held = bench.assignment("lb", "shop-web").held.clone().expect("held");
-    assert_eq!((held.reason, held.until), (HeldReason::NoUsableNode, None));
+    assert_eq!((held.reason, held.waits), (HeldReason::NoUsableNode, Waits::Facts));
     assert_eq!(bench.web(), (ips(&[]), ips(&[1, 2])));
     let said = bench.take();
     let held_pools = |pools| Sample::Held { reason: HeldReason::NoUsableNode, pools };
@@ -211,7 +212,7 @@ fn g2_what_is_in_the_pool_stays_while_nothing_that_is_asked_for_can_take_its_pla
     bench.pass(600_000);
     bench.observe(&web(&[1]));
     let held = bench.assignment("lb", "shop-web").held.clone().expect("held");
-    assert_eq!((held.reason, held.until, held.members), (HeldReason::LastMember, None, ips(&[1])));
+    assert_eq!((held.reason, held.waits, held.members), (HeldReason::LastMember, Waits::Facts, ips(&[1])));
     assert_eq!(bench.web(), (ips(&[]), ips(&[1, 2])));
     bench.service(fact(1, "web", part(&[2], &[])));
     assert!(bench.assignment("lb", "shop-web").held.is_none(), "a member comes in its place");
@@ -242,7 +243,7 @@ fn g2_without_a_time_of_confirmation_the_last_member_goes_at_once_with_an_organi
         bench.take();
         bench.service(ServiceFact { provenance, ..fact(1, "web", part(&[], &[])) });
         let said = bench.assignment("lb", "shop-web");
-        assert!(said.held.is_none() && !said.level.keeps_last, "{provenance:?}");
+        assert!(said.held.is_none() && said.level.keeps == Keeps::Nothing, "{provenance:?}");
         assert_eq!(to_go(&bench), 1);
         assert!(bench.reports().is_empty(), "nothing is held back");
     }
@@ -260,7 +261,7 @@ fn g2_without_a_time_of_confirmation_the_last_member_goes_at_once_with_an_organi
 }
 
 #[test]
-fn g2_emptiness_from_a_list_or_of_vanished_slices_waits_30_s_also_without_a_time_of_confirmation() {
+fn g2_emptiness_from_a_list_or_of_vanished_slices_waits_for_a_second_read_30_s_later() {
     let empty = || fact(1, "web", part(&[], &[]));
     for doubtful in [
         ServiceFact { provenance: Provenance::Relist, ..empty() },
@@ -271,14 +272,17 @@ fn g2_emptiness_from_a_list_or_of_vanished_slices_waits_30_s_also_without_a_time
         bench.service(doubtful);
         let held = bench.assignment("lb", "shop-web").held.clone().expect("held");
         assert_eq!((held.reason, held.members), (HeldReason::EmptyConfirm, ips(&[1])));
-        assert_eq!(held.until, Some(held.since.plus(Duration::from_secs(30))));
+        assert_eq!(held.waits, Waits::SecondRead(held.since.plus(Duration::from_secs(30))));
         bench.pass(1_000);
         // A label of the Service has changed, which says nothing of its slices.
         bench.service(ServiceFact { exposure: 7, ..empty() });
         bench.pass(28_999);
-        assert_eq!(to_go(&bench), 0, "the doubt stays");
+        assert_eq!((to_go(&bench), bench.reread()), (0, 0), "not before");
         bench.pass(1);
+        assert_eq!((to_go(&bench), bench.reread()), (0, 1), "the doubt stays until it is read again");
         assert_eq!((bench.assignment("lb", "shop-web").held.clone(), to_go(&bench)), (None, 1));
+        bench.pass(600_000);
+        assert_eq!(bench.reread(), 0, "nothing is in doubt");
     }
 }
 
@@ -301,11 +305,13 @@ fn g1_doubt_about_one_service_of_a_shared_pool_lasts_until_the_others_let_go_too
         said.into_iter().for_each(|fact| bench.service(fact));
         bench.pass(1_000);
         bench.service(silent(2, "api"));
-        let until = bench.assignment("lb", "shop-web").held.clone().and_then(|held| held.until);
-        assert_eq!(until, held.then(|| bench.now.plus(Duration::from_secs(20))), "since the relist");
+        let waits = bench.assignment("lb", "shop-web").held.clone().map(|held| held.waits);
+        let since_the_relist = held.then(|| Waits::SecondRead(bench.now.plus(Duration::from_secs(20))));
+        assert_eq!(waits, since_the_relist);
         bench.pass(19_999);
-        assert_eq!(bench.assignment("lb", "shop-web").held.is_some(), held);
+        assert_eq!((bench.assignment("lb", "shop-web").held.is_some(), bench.reread()), (held, 0));
         bench.pass(1);
+        assert_eq!(bench.reread(), usize::from(held));
         assert!(bench.assignment("lb", "shop-web").held.is_none());
         assert_eq!(bench.assignment("lb", "shop-web").level.surplus(&ips(&[1, 2])).count(), 2);
     }
@@ -319,7 +325,7 @@ fn g1_a_list_that_empties_a_part_without_a_usable_node_is_doubted_from_then_on()
     bench.service(ServiceFact { provenance: Provenance::Relist, ..fact(1, "web", part(&[], &[])) });
     let held = bench.assignment("lb", "shop-web").held.clone().expect("held");
     assert_eq!(held.reason, HeldReason::EmptyConfirm);
-    assert_eq!(held.until, Some(bench.now.plus(Duration::from_secs(30))));
+    assert_eq!(held.waits, Waits::SecondRead(bench.now.plus(Duration::from_secs(30))));
 }
 
 #[test]
@@ -340,7 +346,9 @@ fn g1_what_vanishes_of_a_service_that_organically_asked_for_nothing_is_no_doubt(
 fn g2_doubt_prolongs_no_time_of_confirmation_that_is_longer() {
     let mut bench = settled(&[1]);
     bench.service(ServiceFact { provenance: Provenance::Relist, ..fact(1, "web", part(&[], &[])) });
-    bench.pass(59_999);
+    bench.pass(30_000);
+    assert_eq!(bench.reread(), 1);
+    bench.pass(29_999);
     assert_eq!(tolerated(&bench), ips(&[1]));
     bench.pass(1);
     assert_eq!(tolerated(&bench), ips(&[]));
@@ -348,8 +356,12 @@ fn g2_doubt_prolongs_no_time_of_confirmation_that_is_longer() {
 
 /// A running Directory of `compatibility: upstream`, with this time of confirmation, whose pool holds member 1.
 fn unguarded(empty_confirm: Duration) -> Bench {
-    let mut bench =
-        Bench::with(Params { removal_delay: Duration::ZERO, empty_confirm, guards: false, ..params() });
+    let mut bench = Bench::with(Params {
+        removal_delay: Duration::ZERO,
+        empty_confirm,
+        guards: GuardMode::Off,
+        ..params()
+    });
     bench.tell(In::ListsSynced);
     bench.tell(In::DiscoverySynced);
     bench.service(fact(1, "web", part(&[1], &[])));
@@ -361,11 +373,11 @@ fn unguarded(empty_confirm: Duration) -> Bench {
 fn c2_without_guards_the_last_member_goes_when_nothing_asks_for_it() {
     let mut bench = unguarded(Duration::ZERO);
     bench.take();
-    assert!(!bench.assignment("lb", "shop-web").level.keeps_last, "a foreign member goes too");
+    assert!(bench.assignment("lb", "shop-web").level.keeps == Keeps::Nothing, "a foreign member goes too");
     // Node 2 may stay in the pool and is not added: what asks for member 1 has ended.
     bench.service(fact(1, "web", part(&[], &[2])));
     let said = bench.assignment("lb", "shop-web");
-    assert!(said.held.is_none() && !said.level.keeps_last);
+    assert!(said.held.is_none() && said.level.keeps == Keeps::Nothing);
     assert_eq!(bench.web(), (ips(&[]), ips(&[2])));
     let observed = ips(&[1]);
     assert_eq!(said.level.surplus(&observed).count(), 1, "it is removed");
@@ -380,7 +392,7 @@ fn c2_without_guards_a_time_of_confirmation_that_was_set_holds_and_so_does_d6() 
     bench.service(fact(1, "web", part(&[], &[])));
     let said = bench.assignment("lb", "shop-web");
     assert_eq!(said.held.as_ref().map(|held| held.reason), Some(HeldReason::EmptyConfirm));
-    assert!(said.level.keeps_last);
+    assert!(said.level.keeps == Keeps::Last);
     bench.pass(10_000);
     assert_eq!(bench.web(), (ips(&[]), ips(&[])));
     let mut bench = unguarded(Duration::ZERO);

@@ -3,12 +3,14 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::wishes::Mode;
 
 /// One thing that happens.
 #[derive(Clone, Debug)]
 enum Event {
     /// A Service asks for this; `candidate: false`: its policy is not `Local`.
-    Asks { service: u32, required: u8, tolerated: u8, unusable: bool, candidate: bool },
+    /// `listed`: that came with a list.
+    Asks { service: u32, required: u8, tolerated: u8, unusable: bool, candidate: bool, listed: bool },
     /// A Service is gone.
     Gone { service: u32 },
     /// The load balancer is read.
@@ -23,6 +25,12 @@ enum Event {
     Term(u64),
     /// Whether and in which term reports are told.
     Reporting(Option<u64>),
+    /// The second read that was asked for is made, if one was.
+    Reread,
+    /// The mode removes no member, or does.
+    AddOnly(bool),
+    /// A person lets go of everything.
+    Release,
 }
 
 /// A pool in a read: which Services' rules send to it, who is in it, and what speaks against a proof.
@@ -56,14 +64,16 @@ fn seen() -> impl Strategy<Value = Seen> {
 
 fn event() -> impl Strategy<Value = Event> {
     prop_oneof![
-        6 => (0..3_u32, 0..16_u8, 0..16_u8, prop::bool::weighted(0.1), prop::bool::weighted(0.9)).prop_map(
-            |(service, required, tolerated, unusable, candidate)| {
-                Event::Asks { service, required, tolerated, unusable, candidate }
-            }
-        ),
-        3 => (0..3_u32).prop_map(|service| Event::Asks {
-            service, required: 0, tolerated: 0, unusable: false, candidate: true
+        6 => (0..3_u32, 0..16_u8, 0..16_u8, prop::bool::weighted(0.1), prop::bool::weighted(0.9), any::<bool>())
+            .prop_map(|(service, required, tolerated, unusable, candidate, listed)| {
+                Event::Asks { service, required, tolerated, unusable, candidate, listed }
+            }),
+        3 => (0..3_u32, any::<bool>()).prop_map(|(service, listed)| Event::Asks {
+            service, required: 0, tolerated: 0, unusable: false, candidate: true, listed
         }),
+        2 => Just(Event::Reread),
+        1 => prop::bool::weighted(0.3).prop_map(Event::AddOnly),
+        1 => Just(Event::Release),
         1 => (0..3_u32).prop_map(|service| Event::Gone { service }),
         5 => (seen(), seen()).prop_map(|(first, second)| Event::Read { first, second }),
         1 => Just(Event::Absent),
@@ -83,6 +93,15 @@ struct World {
     last: [Option<Arc<Assignment>>; 2],
     /// Since when nothing is asked of each pool while it is assigned.
     empty_since: [Option<Now>; 2],
+    /// The addresses that a list has let go of, by Service, and since when.
+    doubts: BTreeMap<(ServiceUid, IpAddr), Now>,
+    /// Since when each pool has been assigned to each Service.
+    owned: [BTreeMap<ServiceUid, Now>; 2],
+    add_only: bool,
+    /// Whether a person has let go of what each pool held back, and the reason for that may last.
+    released: [bool; 2],
+    /// What was required of each pool since it was last read: it may have been written.
+    recent: [BTreeSet<IpAddr>; 2],
 }
 
 impl World {
@@ -93,12 +112,55 @@ impl World {
             read: [None, None],
             last: [None, None],
             empty_since: [None, None],
+            doubts: BTreeMap::new(),
+            owned: [BTreeMap::new(), BTreeMap::new()],
+            add_only: false,
+            released: [false, false],
+            recent: [BTreeSet::new(), BTreeSet::new()],
         }
+    }
+
+    /// What this fact lets go of is in doubt where it came with a list, unless it cannot be used.
+    fn doubt(&mut self, fact: &ServiceFact) {
+        let asked = |fact: &ServiceFact| -> BTreeSet<IpAddr> {
+            let part = &fact.parts[&Family::V4];
+            part.required.keys().chain(&part.tolerated).copied().collect()
+        };
+        let (now, listed) = (self.bench.now, fact.provenance == Provenance::Relist);
+        let asks = asked(fact);
+        let before = self.facts.get(&fact.uid).map(asked).unwrap_or_default();
+        self.doubts.retain(|(uid, ip), _| *uid != fact.uid || !asks.contains(ip));
+        if !fact.parts[&Family::V4].unusable && listed {
+            for ip in before.difference(&asks) {
+                self.doubts.entry((fact.uid.clone(), *ip)).or_insert(now);
+            }
+        }
+    }
+
+    /// The addresses that a list has let go of, for a Service whose pool it was then, and no second read has since.
+    fn in_doubt(&self, pool: usize) -> BTreeSet<IpAddr> {
+        let doubts = self
+            .doubts
+            .iter()
+            .filter(|((uid, _), since)| self.owned[pool].get(uid).is_some_and(|owned| owned < *since));
+        doubts.map(|((_, ip), _)| *ip).collect()
+    }
+
+    /// What the guards owe a pool for what is in doubt (G2, G3).
+    fn judge_doubt(&self, pool: usize, said: &Assignment, seen: &BTreeSet<IpAddr>) {
+        let goes: BTreeSet<IpAddr> = said.level.surplus(seen).copied().collect();
+        assert!(!self.add_only || goes.is_empty(), "add-only removes nothing");
+        let doubted = goes.intersection(&self.in_doubt(pool)).count();
+        let emptied = said.level.required.is_empty() && goes.len() == seen.len();
+        assert!(!emptied || doubted == 0, "emptied in doubt");
+        let may_be_in = seen.iter().chain(said.level.required.keys()).chain(&self.recent[pool]);
+        let all = may_be_in.collect::<BTreeSet<_>>().len();
+        assert!(seen.len() < 3 || doubted * 2 <= all, "{doubted} of {all} go in doubt");
     }
 
     fn happen(&mut self, event: Event) {
         match event {
-            Event::Asks { service, required, tolerated, unusable, candidate } => {
+            Event::Asks { service, required, tolerated, unusable, candidate, listed } => {
                 let asked = if unusable {
                     Part { unusable, ..Part::default() }
                 } else {
@@ -108,15 +170,21 @@ impl World {
                 if !candidate {
                     fact.candidacy = Candidacy::NotLocal;
                 }
+                if listed {
+                    fact.provenance = Provenance::Relist;
+                }
+                self.doubt(&fact);
                 self.facts.insert(uid(service), fact.clone());
                 self.bench.service(fact);
             }
             Event::Gone { service } => {
+                self.doubts.retain(|(uid, _), _| *uid != self::uid(service));
                 self.facts.remove(&uid(service));
                 self.bench.tell(In::Service(uid(service), None));
             }
             Event::Read { first, second } => {
                 self.read = [Some(first), Some(second)].map(|seen| seen.filter(|seen| seen.exists));
+                self.recent = [BTreeSet::new(), BTreeSet::new()];
                 self.bench.observe(&self.balancer());
             }
             Event::Absent => {
@@ -135,6 +203,27 @@ impl World {
             Event::Answer { pool } => self.bench.tell(In::Retired(id("lb", POOLS[pool]))),
             Event::Term(n) => self.bench.tell(In::Confirmed(Epoch(n))),
             Event::Reporting(term) => self.bench.reporting(term),
+            Event::Reread => {
+                let asked_at = self.bench.machine.second_read.under_way();
+                if self.bench.reread() > 0 {
+                    let asked_at = asked_at.expect("it was under way");
+                    self.doubts.retain(|_, since| since.plus(Duration::from_secs(30)) > asked_at);
+                }
+            }
+            Event::AddOnly(add_only) => {
+                let mode = if add_only { Mode::AddOnly } else { Mode::Enforce };
+                let wishes = Arc::new(Wishes { mode, ..Wishes::default() });
+                self.add_only = add_only;
+                self.bench.tell(In::Wishes { term: None, wishes });
+            }
+            Event::Release => {
+                if self.bench.machine.reporting.is_some() {
+                    // What is let go of may go at once, whatever was in doubt.
+                    self.doubts.clear();
+                    self.released = [true, true];
+                }
+                self.bench.tell(In::Ask(RequestId(1), Scope::Everything));
+            }
         }
         self.judge();
     }
@@ -178,8 +267,10 @@ impl World {
             assert_eq!(served, owners.keys().collect(), "assigned to its proven Services and nobody else");
             let Some(said) = said.cloned() else {
                 (self.last[place], self.empty_since[place]) = (None, None);
+                self.owned[place].clear();
                 continue;
             };
+            let uids: BTreeSet<ServiceUid> = owners.keys().cloned().collect();
             let required: BTreeSet<IpAddr> =
                 owners.values().flat_map(|part| part.required.keys()).copied().collect();
             assert_eq!(said.level.required.keys().copied().collect::<BTreeSet<_>>(), required);
@@ -187,6 +278,12 @@ impl World {
             assert!(said.is_sound(), "the union of the shares is the level");
             let asked = owners.values().any(|part| !part.required.is_empty() || !part.tolerated.is_empty());
             let unusable = owners.values().any(|part| part.unusable);
+            let seen = self.read[place].as_ref().map(|seen| ips(&bits(seen.members))).unwrap_or_default();
+            let may_be_in = |ip: &IpAddr| seen.contains(ip) || self.recent[place].contains(ip);
+            let kept = owners.values().flat_map(|part| &part.tolerated).any(may_be_in);
+            let lasts = unusable || (required.is_empty() && !kept);
+            self.released[place] &= lasts;
+            self.recent[place].extend(&required);
             let last = self.last[place].take();
             self.empty_since[place] = match self.empty_since[place] {
                 _ if asked || unusable => None,
@@ -194,7 +291,8 @@ impl World {
                 None => Some(self.bench.now),
             };
             let had_some = last.as_ref().is_some_and(|last| !last.level.is_empty());
-            assert!(!(unusable && had_some && said.level.is_empty()), "emptied without a usable node");
+            let kept = self.released[place] || !(unusable && had_some && said.level.is_empty());
+            assert!(kept, "emptied without a usable node");
             if said.level.is_empty() && !unusable {
                 let had = match &last {
                     Some(last) => !last.level.is_empty(),
@@ -202,25 +300,33 @@ impl World {
                 };
                 let lasted = self.empty_since[place].map(|since| self.bench.now.since(since));
                 let confirmed = lasted.is_some_and(|lasted| lasted >= Duration::from_secs(60));
-                assert!(!had || confirmed, "emptied after {lasted:?}");
+                assert!(!had || confirmed || self.released[place], "emptied after {lasted:?}");
             }
-            let seen = self.read[place].as_ref().map(|seen| bits(seen.members)).unwrap_or_default();
-            let seen = ips(&seen);
             if !seen.is_empty()
                 && said.level.required.is_empty()
                 && said.level.surplus(&seen).count() == seen.len()
             {
                 let lasted = self.empty_since[place].map(|since| self.bench.now.since(since));
                 let confirmed = lasted.is_some_and(|lasted| lasted >= Duration::from_secs(60));
-                assert!(confirmed, "what was seen would be emptied after {lasted:?}");
+                assert!(confirmed || self.released[place], "what was seen would be emptied after {lasted:?}");
             }
+            let now = self.bench.now;
+            self.owned[place].retain(|uid, _| uids.contains(uid));
+            for uid in uids {
+                self.owned[place].entry(uid).or_insert(now);
+            }
+            self.judge_doubt(place, &said, &seen);
             self.last[place] = Some(said);
         }
     }
 
     /// Liveness: once nothing happens any more, everything is as if there were no guards, and nothing waits.
     fn come_to_rest(&mut self) {
-        self.happen(Event::Pass { millis: 60_001 });
+        self.happen(Event::AddOnly(false));
+        for _ in 0..4 {
+            self.happen(Event::Pass { millis: 60_001 });
+            self.happen(Event::Reread);
+        }
         for name in POOLS {
             // Two answers, for a pool that may be asked again.
             for _ in 0..2 {

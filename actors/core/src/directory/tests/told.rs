@@ -1,6 +1,7 @@
 //! Conditions that are told once in each term, on the test's clock.
 
 use super::*;
+use crate::wishes::Pause;
 
 /// Pools that are shared, held, not manageable and right, while nobody tells it.
 fn conditions() -> Bench {
@@ -39,6 +40,7 @@ fn told(bench: &mut Bench) -> Vec<(&'static str, String)> {
         What::NotManageable { pool, .. } => ("refused", pool.pool.to_string()),
         What::Shared { pool, .. } => ("shared", pool.pool.to_string()),
         What::Held { pool, .. } => ("held", pool.pool.to_string()),
+        What::RemovalsStopped { .. } => ("stopped", String::new()),
         What::Updated { .. }
         | What::Retrying { .. }
         | What::FailedTerminal { .. }
@@ -121,4 +123,30 @@ fn e1_a_term_that_ends_before_the_turn_does_tells_nothing() {
     assert_eq!(told(&mut bench), []);
     bench.reporting(Some(2));
     assert_eq!(told(&mut bench), all_three());
+}
+
+#[test]
+fn g6_of_a_pool_that_is_paused_nothing_is_told_until_the_pause_ends() {
+    let pools = ["shop-web", "shop-held", "shop-refused"].map(|name| (id("lb", name), Pause::default()));
+    let services = ["web", "held", "refused"].map(|name| (ServiceKey::new("shop", name), Pause::default()));
+    let by_pool = Wishes { pools: pools.into(), ..Wishes::default() };
+    let by_service = Wishes { services: services.into(), ..Wishes::default() };
+    for wishes in [by_pool, by_service] {
+        let mut bench = conditions();
+        bench.tell(In::Wishes { term: None, wishes: Arc::new(wishes.clone()) });
+        bench.reporting(Some(1));
+        assert_eq!(told(&mut bench), [], "as where everything is only observed");
+        bench.tell(In::Wishes { term: None, wishes: Arc::default() });
+        assert_eq!(told(&mut bench), all_three(), "what lasts is told when it ends");
+        bench.tell(In::Wishes { term: None, wishes: Arc::new(wishes) });
+        bench.observe(&all_pools(true));
+        assert_eq!(told(&mut bench), []);
+        bench.tell(In::Wishes { term: None, wishes: Arc::default() });
+        assert_eq!(told(&mut bench), all_three());
+    }
+    let mut bench = conditions();
+    bench.service(ServiceFact { paused: true, ..fact(3, "held", part(&[], &[])) });
+    bench.service(ServiceFact { paused: true, ..fact(4, "refused", part(&[1], &[])) });
+    bench.reporting(Some(1));
+    assert_eq!(told(&mut bench), [("shared", "shop-web".to_owned())], "the annotation pauses as well");
 }

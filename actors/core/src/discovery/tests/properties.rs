@@ -101,7 +101,7 @@ fn judge(bench: &Bench) -> Option<CallId> {
                 open = None;
                 tried.insert(view.lb.clone());
             }
-            Out::View(_) | Out::Sample(_) => {}
+            Out::View(_) | Out::Answer(..) | Out::Sample(_) => {}
             Out::Synced => {
                 synced += 1;
                 assert_eq!(tried.len(), LBS.len(), "synced before each was tried");

@@ -5,7 +5,8 @@ use crate::informer::{self, Informer, Selector};
 use crate::level::Provenance;
 use crate::object::{Kind, Object, ObjectKey, Owner, ResourceVersion, ServiceObject, ServiceType};
 use crate::route::{Delivery, Said, route};
-use crate::watch::Seen;
+use crate::watch::{Seen, Serves};
+use crate::wishes::{Mode, Wishes};
 
 fn leading_in(epoch: u64, until: Now) -> In {
     In::Standing(Standing::Leading { epoch: Epoch(epoch), until })
@@ -64,7 +65,10 @@ impl Pair {
     fn list(&mut self, kind: Kind, objects: Vec<Object>) {
         let mut seen = vec![Seen::ListBegan(Provenance::FirstList)];
         seen.extend(objects.into_iter().map(Seen::Object));
-        seen.push(Seen::ListDone { resource_version: ResourceVersion("1".into()), term: None });
+        seen.push(Seen::ListDone {
+            resource_version: ResourceVersion("1".into()),
+            serves: Serves::default(),
+        });
         self.deliver(
             seen.into_iter().map(|seen| Delivery::Informer(informer::In::Seen(kind, seen))).collect(),
         );
@@ -95,6 +99,8 @@ fn e1_a_condition_that_was_found_before_the_first_term_is_posted_once_in_each_te
         has_class: false,
         has_ingress: false,
     };
+    let (term, wishes) = (Some(Epoch(u64::MAX)), Arc::default());
+    pair.deliver(vec![Delivery::Events(In::Wishes { term, wishes })]);
     pair.list(Kind::Services, vec![Object::Service(Arc::new(service))]);
     pair.list(Kind::EndpointSlices, Vec::new());
     pair.list(Kind::Nodes, Vec::new());
@@ -111,4 +117,39 @@ fn e1_a_condition_that_was_found_before_the_first_term_is_posted_once_in_each_te
         pair.deliver(vec![Delivery::Events(In::Posted { call, answer: Ok("event".into()) })]);
         assert_eq!(pair.posts, term as usize);
     }
+}
+
+#[test]
+fn g6_while_nothing_may_be_written_services_are_told_nothing_what_waits_is_dropped_and_counted_and_what_lasts_comes_again()
+ {
+    let wish = |mode| {
+        let wishes = Arc::new(Wishes { mode, ..Wishes::default() });
+        In::Wishes { term: Some(Epoch(1)), wishes }
+    };
+    let mut drive = Drive::new(Params { burst: 1, ..params() });
+    drive.tell(&["a", "b"], updated(3));
+    drive.step(In::Report(Report { subjects: vec![Subject::Controller], what: updated(1) }));
+    drive.step(wish(Mode::Observe));
+    assert_eq!(drive.count(&Sample::EventDropped), 1, "b waited");
+    drive.tell(&["c"], updated(3));
+    assert_eq!(drive.count(&Sample::EventDropped), 2);
+    drive.at(60_000);
+    let told: Vec<Subject> = drive.take_all().iter().map(|event| event.subject.clone()).collect();
+    assert_eq!(told, [subject("a"), Subject::Controller], "one was sent before, and we may be told of");
+    drive.step(wish(Mode::AddOnly));
+    drive.tell(&["d"], updated(3));
+    drive.at(120_000);
+    assert_eq!(drive.take_all().len(), 1);
+    assert_eq!(drive.terms, [Some(1), None, Some(1)].map(|term| term.map(Epoch)));
+}
+
+#[test]
+fn g6_before_it_is_known_what_people_wish_in_a_term_nobody_is_told_of_it() {
+    let mut drive = Drive { emitter: Emitter::new(params()), ..Drive::standby(params()) };
+    drive.step(In::Wishes { term: Some(Epoch(1)), wishes: Arc::default() });
+    drive.step(leading_in(2, Now::NEVER));
+    drive.tell(&["a"], updated(3));
+    assert!(drive.posts.is_empty() && drive.terms.is_empty());
+    drive.step(In::Wishes { term: Some(Epoch(2)), wishes: Arc::default() });
+    assert_eq!(drive.terms, [Some(Epoch(2))]);
 }

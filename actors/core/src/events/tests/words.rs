@@ -22,6 +22,7 @@ fn row_of(what: &What) -> usize {
         What::Quarantined { .. } => 11,
         What::WritesLost { .. } => 12,
         What::LeaseHeld { .. } => 13,
+        What::RemovalsStopped { .. } => 14,
     }
 }
 
@@ -89,8 +90,63 @@ fn outcomes() -> Vec<Row> {
 }
 
 fn held(reason: HeldReason, members: usize, message: &'static str) -> Row {
-    let what = What::Held { pool: pool(), reason, members };
+    let what = What::Held { pool: pool(), reason, members, enforced: true };
     (what, "BackendPoolRemovalHeld", Severity::Warning, message)
+}
+
+/// Removals that are held back, or would be.
+fn guards() -> Vec<Row> {
+    let warning = |what, reason, message| (what, reason, Severity::Warning, message);
+    vec![
+        held(
+            HeldReason::EmptyConfirm,
+            1,
+            "Removal of 1 member from backend pool kubernetes/shop-web is held back: a Service would be left \
+             without any; this waits for confirmation",
+        ),
+        held(
+            HeldReason::NoUsableNode,
+            2,
+            "Removal of 2 members from backend pool kubernetes/shop-web is held back: the Service has endpoints \
+             but no usable node, or one of its slices or nodes cannot be read",
+        ),
+        held(
+            HeldReason::LastMember,
+            2,
+            "Removal of 2 members from backend pool kubernetes/shop-web is held back: the Service has endpoints \
+             but none that counts, and none of their nodes is in the pool",
+        ),
+        held(
+            HeldReason::Fraction,
+            3,
+            "Removal of 3 members from backend pool kubernetes/shop-web is held back: a new list lets go of so much \
+             of the pool at once that this waits for a second one",
+        ),
+        held(
+            HeldReason::Breaker,
+            1,
+            "Removal of 1 member from backend pool kubernetes/shop-web is held back: too many backend pools would \
+             lose most of their members at once",
+        ),
+        warning(
+            What::Held { pool: pool(), reason: HeldReason::Breaker, members: 1, enforced: false },
+            "BackendPoolRemovalHeld",
+            "Removal of 1 member from backend pool kubernetes/shop-web would be held back if guards.mode were \
+             enforce, and goes on: too many backend pools would lose most of their members at once",
+        ),
+        warning(
+            What::RemovalsStopped { pools: 7, of: 10, enforced: true },
+            "BackendPoolRemovalsStopped",
+            "7 of 10 backend pools would be left with less than half of the members that they had 5 minutes ago; no \
+             member is removed from any backend pool until that is no longer so, or a person lets it go",
+        ),
+        warning(
+            What::RemovalsStopped { pools: 7, of: 10, enforced: false },
+            "BackendPoolRemovalsStopped",
+            "7 of 10 backend pools would be left with less than half of the members that they had 5 minutes ago; \
+             guards.mode is observe, so their members are removed",
+        ),
+    ]
 }
 
 /// Writes that Azure has lost, the first and the third of the pool.
@@ -158,24 +214,6 @@ fn conditions() -> Vec<Row> {
              what they add is left there for 120 s",
         ),
         quarantined(),
-        held(
-            HeldReason::EmptyConfirm,
-            1,
-            "Removal of 1 member from backend pool kubernetes/shop-web is held back: a Service would be left \
-             without any; this waits for confirmation",
-        ),
-        held(
-            HeldReason::NoUsableNode,
-            2,
-            "Removal of 2 members from backend pool kubernetes/shop-web is held back: the Service has endpoints \
-             but no usable node, or one of its slices or nodes cannot be read",
-        ),
-        held(
-            HeldReason::LastMember,
-            2,
-            "Removal of 2 members from backend pool kubernetes/shop-web is held back: the Service has endpoints \
-             but none that counts, and none of their nodes is in the pool",
-        ),
         warning(
             What::DataError { endpoints: 2, example: "web-1 has no node".into() },
             "ServiceEndpointsIncomplete",
@@ -198,7 +236,7 @@ fn conditions() -> Vec<Row> {
 fn e1_everything_that_can_be_told_has_its_reason_type_and_words() {
     let mut rows = BTreeMap::new();
     for (what, reason, severity, message) in
-        outcomes().into_iter().chain(conditions()).chain(strangers()).chain(writes_lost())
+        outcomes().into_iter().chain(conditions()).chain(guards()).chain(strangers()).chain(writes_lost())
     {
         *rows.entry(row_of(&what)).or_insert(0) += 1;
         let mut drive = Drive::new(params());
@@ -207,7 +245,7 @@ fn e1_everything_that_can_be_told_has_its_reason_type_and_words() {
         assert_eq!((event.reason, event.severity, &*event.message), (reason, severity, message));
         assert_eq!((&event.subject, event.count), (&subject("web"), 1));
     }
-    assert!(rows.into_keys().eq(0..14), "each thing has its row");
+    assert!(rows.into_keys().eq(0..15), "each thing has its row");
 }
 
 #[test]

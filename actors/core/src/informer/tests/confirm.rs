@@ -13,8 +13,12 @@ fn confirmed(out: &[Out]) -> Vec<u64> {
             Out::Service(..) | Out::Synced => {
                 assert!(terms.is_empty(), "a fact comes after the confirmation")
             }
-            Out::AwaitingIngress(_) | Out::Cached(..) | Out::Relist(..) | Out::Report(_) | Out::Sample(_) => {
-            }
+            Out::AwaitingIngress(_)
+            | Out::Cached(..)
+            | Out::Relist(..)
+            | Out::Report(_)
+            | Out::Reread(_)
+            | Out::Sample(_) => {}
         }
     }
     terms
@@ -33,6 +37,67 @@ impl Run {
 
 fn web(on: &str) -> Vec<SliceObject> {
     vec![slice("web-1", "web", &[on])]
+}
+
+/// The second reads that were said to be made; no fact may follow one in its turn.
+fn reread(out: &[Out]) -> Vec<u64> {
+    let mut reads = Vec::new();
+    for said in out {
+        match said {
+            Out::Reread(ReadId(read)) => reads.push(*read),
+            Out::Service(..) => assert!(reads.is_empty(), "a fact comes after the second read"),
+            Out::Confirmed(_)
+            | Out::Synced
+            | Out::AwaitingIngress(_)
+            | Out::Cached(..)
+            | Out::Relist(..)
+            | Out::Report(_)
+            | Out::Sample(_) => {}
+        }
+    }
+    reads
+}
+
+#[test]
+fn g1_a_second_read_is_made_when_lists_of_all_kinds_that_serve_it_are_in_force() {
+    let mut run = Run::synced(vec![service("web")], web("n1"));
+    let list = |run: &mut Run, kind: Kind, objects: Vec<Object>, n: u64, blind: bool| {
+        run.seen(kind, Seen::ListBegan(Provenance::Relist));
+        objects.into_iter().for_each(|object| run.seen(kind, Seen::Object(stamped(object, n))));
+        if blind {
+            run.seen(kind, Seen::Undecodable { key: None, owner: Owner::Unknown, error: "torn".into() });
+        }
+        let serves = Serves { term: None, read: Some(ReadId(5)), restore: None };
+        run.seen(kind, Seen::ListDone { resource_version: version(n), serves });
+    };
+    let nodes = || vec![node("n1", &["10.0.0.1"]).into(), node("n2", &["10.0.0.2"]).into()];
+    list(&mut run, Kind::Services, vec![service("web").into()], 200, false);
+    list(&mut run, Kind::Nodes, nodes(), 200, true);
+    let slices = web("n2").into_iter().map(Object::from).collect();
+    list(&mut run, Kind::EndpointSlices, slices, 200, false);
+    assert_eq!(reread(&run.turn()), [], "a list in which anything may be missing resolves nothing");
+    list(&mut run, Kind::Nodes, nodes(), 150, false);
+    assert_eq!(reread(&run.turn()), [], "nor does one that is older than what was seen");
+    list(&mut run, Kind::Nodes, nodes(), 201, false);
+    assert_eq!(reread(&run.turn()), [5]);
+    list(&mut run, Kind::Nodes, nodes(), 202, false);
+    assert_eq!(reread(&run.turn()), [], "once");
+}
+
+#[test]
+fn g1_what_ends_five_minutes_after_a_node_has_vanished_from_a_list_is_as_doubtful_as_the_list() {
+    for (listed, provenance) in [(true, Provenance::Relist), (false, Provenance::Watch)] {
+        let mut run = Run::synced(vec![service("web")], web("n1"));
+        if listed {
+            run.list(Kind::Nodes, vec![node("n2", &["10.0.0.2"])]);
+        } else {
+            run.gone(node_key("n1"));
+        }
+        assert_eq!(shown(&run.fact(), V4), " | 1", "the last known address");
+        let out = run.pass(300);
+        let [(_, Some(fact))] = &facts(&out)[..] else { panic!("one fact was said: {out:?}") };
+        assert_eq!((shown(fact, V4).as_str(), fact.provenance), (" | ", provenance));
+    }
 }
 
 #[test]

@@ -9,6 +9,7 @@ fn said(out: &[Out]) -> Vec<Option<u64>> {
         Out::Service(..)
         | Out::Synced
         | Out::Confirmed(_)
+        | Out::Reread(_)
         | Out::Cached(..)
         | Out::Relist(..)
         | Out::Report(_)

@@ -1,6 +1,7 @@
 //! Conditions that are told once in each term, on the test's clock.
 
 use super::*;
+use crate::wishes::{Pause, Wishes};
 
 /// The Services web and api, each on a node that is not known, and a slice of right that cannot be decoded any more,
 /// all of it while nobody tells it.
@@ -78,4 +79,29 @@ fn e1_a_service_of_the_same_name_is_told_of_its_own_errors() {
     another.uid = ServiceUid::new("another");
     run.put(another);
     assert_eq!(told(&run.turn()), ["web 2"]);
+}
+
+#[test]
+fn g6_a_service_that_is_paused_is_told_nothing_of_its_data_and_what_lasts_when_that_ends() {
+    let wishes = |paused: &[&str]| {
+        let one = |name: &&str| (ServiceKey::new("shop", *name), Pause::default());
+        In::Wishes(Arc::new(Wishes { services: paused.iter().map(one).collect(), ..Wishes::default() }))
+    };
+    let whats = |out: &[Out]| reports(out).into_iter().map(|report| report.what).collect::<Vec<_>>();
+    let trouble = What::DataError { endpoints: 1, example: "node n9 is not known".into() };
+    let mut run = Run::synced(vec![service("web")], vec![slice("web-1", "web", &["n1"])]);
+    run.informer.step(run.now, wishes(&["web"]), &mut run.out);
+    run.put(slice("web-1", "web", &["n1", "n9"]));
+    let error: Arc<str> = "ports".into();
+    let key = Some(ObjectKey::Service(ServiceKey::new("shop", "web")));
+    run.seen(Kind::Services, Seen::Undecodable { key, owner: Owner::Unknown, error: Arc::clone(&error) });
+    assert!(whats(&run.turn()).is_empty());
+    run.informer.step(run.now, wishes(&["other"]), &mut run.out);
+    let bad = What::Undecodable { kind: Kind::Services, object: "shop/web".into(), error };
+    assert_eq!(whats(&run.turn()), [bad, trouble.clone()]);
+    run.put(ServiceObject { paused: true, ..service("web") });
+    assert!(whats(&run.turn()).is_empty());
+    run.put(service("web"));
+    assert_eq!(whats(&run.turn()), [trouble], "the annotation pauses as well");
+    assert!(run.informer.has_told());
 }

@@ -216,7 +216,7 @@ fn w11_and_g2_the_last_members_are_kept_whatever_somebody_else_adds() {
     let mut drive = fought();
     drive.foreign_addition(6_000);
     let fights = &drive.queue.fights;
-    let level = Level { keeps_last: true, ..Level::default() };
+    let level = Level { keeps: Keeps::Last, ..Level::default() };
     assert!(fights.loosened(drive.now, &Level::default()).is_some());
     assert!(fights.loosened(drive.now, &level).is_none(), "member 9 must not stand for the last one");
 }
@@ -233,7 +233,7 @@ fn c2_without_fights_everything_is_undone_at_once_and_lost_writes_do_not_back_of
         let ms = drive.ms() + 4_000;
         let attempt = drive.queue.written.expect("a write");
         drive.at(ms);
-        drive.step(In::Verified(Verdict::Lost { attempt, facts: facts(&[]), began: drive.now }));
+        drive.step(In::Verified(WriteFate::Lost { attempt, facts: facts(&[]), began: drive.now }));
         drive.at(ms + 1_000).restore();
     }
     let told: Vec<_> = (1..=6).map(|writes| (writes, None)).collect();

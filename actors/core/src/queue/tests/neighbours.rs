@@ -58,6 +58,7 @@ impl Field {
             etag_rounds: 3,
             client_retries: 3,
             lease: None,
+            shows_only: false,
             rate_limit: None,
             retry_throttled: false,
             gates_delay_grants: true,
@@ -84,6 +85,9 @@ impl Field {
             snapshot: Arc::default(),
         };
         let leads = Standing::Leading { epoch: EPOCH, until: Now::NEVER };
+        let (term, wishes) = (Some(EPOCH), Arc::default());
+        field.tell(Delivery::Writer(writer::In::Wishes { term, wishes: Arc::clone(&wishes) }));
+        field.tell(Delivery::Events(events::In::Wishes { term, wishes }));
         field.tell(Delivery::Writer(writer::In::Standing(leads)));
         field.tell(Delivery::Events(events::In::Standing(leads)));
         for pool in pools {
@@ -109,8 +113,10 @@ impl Field {
             services: BTreeMap::from([(ServiceUid::new(name), share(name, &[member]))]),
             level,
             provenance: Provenance::Watch,
-            paused: false,
+            paused: BTreeSet::new(),
             held: None,
+            would_hold: None,
+            overruled: None,
         };
         self.tell(to(pool, In::Assigned(Arc::new(assignment))));
     }
@@ -198,6 +204,7 @@ impl Field {
             | Delivery::Directory(_)
             | Delivery::Leader(_)
             | Delivery::Starts(_)
+            | Delivery::Pauses(_)
             | Delivery::Arm(ArmMessage::Gates { .. })
             | Delivery::Metrics(_) => {}
             Delivery::Pool(_, PoolMessage::Forget)
@@ -207,7 +214,7 @@ impl Field {
                 | KubernetesCall::ConfigMap { .. }
                 | KubernetesCall::CountLockFailures { .. },
             )
-            | Delivery::Host(HostMessage::Done | HostMessage::Struck) => {
+            | Delivery::Host(HostMessage::Answered(..) | HostMessage::Done | HostMessage::Struck) => {
                 panic!("nobody asks for {delivery:?}")
             }
         }

@@ -4,6 +4,7 @@ use proptest::prelude::*;
 use proptest::sample::subsequence;
 
 use super::*;
+use crate::assignment::PausedBy;
 
 /// One thing that happens to the pool.
 #[derive(Clone, Debug)]
@@ -173,6 +174,7 @@ impl World {
                 Out::Due(..)
                 | Out::Withdraw(_)
                 | Out::Taken(..)
+                | Out::Answer(..)
                 | Out::Retired(_)
                 | Out::Missing(_)
                 | Out::Gone(_)
@@ -181,7 +183,9 @@ impl World {
             }
         }
         assert!(observations <= usize::from(finished), "more than one observation for an attempt");
-        if !self.drive.assignment.services.is_empty() {
+        let paused = self.drive.assignment.is_paused();
+        assert!(!paused || told.is_empty(), "told of a pool that is paused: {told:?}");
+        if !self.drive.assignment.services.is_empty() && !paused {
             assert_eq!(losses, losses_told, "a lost write that is told to nobody, or twice");
         }
         assert_eq!(self.drive.queue.check(), Ok(()));
@@ -191,7 +195,7 @@ impl World {
 
     fn grant(&mut self, again: bool) {
         let posted = self.drive.due.is_some();
-        let may = posted && self.running.is_none() && !self.drive.assignment.paused;
+        let may = posted && self.running.is_none() && !self.drive.assignment.is_paused();
         let id = match (&self.running, again) {
             (Some((id, _)), true) => {
                 let id = *id;
@@ -351,9 +355,9 @@ impl World {
         let attempt = self.last_written.unwrap_or(AttemptId { epoch: Epoch(0), n: 0 });
         let (facts, began) = (self.facts(), self.drive.now);
         self.drive.step(In::Verified(if lost {
-            Verdict::Lost { attempt, facts, began }
+            WriteFate::Lost { attempt, facts, began }
         } else {
-            Verdict::Overwritten { attempt, facts, began }
+            WriteFate::Overwritten { attempt, facts, began }
         }));
         self.judge(false);
     }
@@ -370,7 +374,7 @@ impl World {
                 }
             }
             Op::Pause(paused) => {
-                self.drive.edit(|a| a.paused = paused);
+                self.drive.edit(|a| a.paused = paused.then_some(PausedBy::Pool).into_iter().collect());
                 self.judge(false);
             }
             Op::NewTerm => {
@@ -413,7 +417,7 @@ impl World {
         // Where nothing is compared by itself, a Service's change brings the pool back (C2).
         let changes = !params.drift || !params.compare_after_stale;
         self.drive.edit(|a| {
-            a.paused = false;
+            a.paused = [].into();
             a.services.entry(ServiceUid::new("web")).or_insert_with(|| share("web", &[2]));
             if asks_again {
                 a.services.values_mut().for_each(|share| share.revision += 1);

@@ -183,3 +183,15 @@ fn a4_where_people_look_for_errors_a_broken_invariant_ends_the_program() {
     drive.queue.broken_on_purpose = false;
     drive.step(In::Pace(Duration::ZERO));
 }
+
+#[test]
+fn g6_a_quarantine_that_nobody_was_told_of_in_a_pause_is_told_when_that_ends() {
+    let mut drive = Drive::right(params());
+    drive.want("web", &[2]).edit(|a| a.paused = [crate::assignment::PausedBy::Pool].into());
+    drive.quarantine();
+    assert_eq!((drive.state(), drive.events()), (PoolState::Quarantined, vec![]));
+    drive.at(600_000).edit(|a| a.paused = [].into()).at(700_000);
+    assert_eq!(drive.events(), ["quarantined web"]);
+    drive.at(3_600_000);
+    assert_eq!(drive.events(), Vec::<String>::new());
+}

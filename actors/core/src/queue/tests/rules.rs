@@ -1,6 +1,7 @@
 //! The rules of the contract, Q1-Q8 and what belongs to them.
 
 use super::*;
+use crate::assignment::PausedBy;
 
 #[test]
 fn d6_nothing_is_due_before_the_first_observation_and_a_difference_then_is_a_change() {
@@ -141,7 +142,7 @@ fn a3_a_foreign_or_repeated_answer_is_a_counted_no_op() {
     drive.finish(id, forbidden());
     assert_eq!(drive.samples, [Sample::UnmatchedAnswer]);
     assert_eq!(drive.state(), PoolState::Right);
-    drive.step(In::Verified(Verdict::Held(other)));
+    drive.step(In::Verified(WriteFate::Held(other)));
     assert_eq!(drive.samples, [Sample::UnmatchedAnswer, Sample::UnmatchedAnswer]);
 }
 
@@ -173,10 +174,10 @@ fn w4_a_new_grant_for_a_paused_or_released_pool_ends_the_attempt_silently() {
     let mut drive = Drive::right(params());
     drive.want("web", &[2]).at(500);
     let id = drive.take();
-    drive.edit(|a| a.paused = true).step(In::Take(id));
+    drive.edit(|a| a.paused = [PausedBy::Pool].into()).step(In::Take(id));
     assert!(drive.taken(id).is_none());
     assert_eq!(drive.state(), PoolState::Paused);
-    drive.edit(|a| a.paused = false).at(10_000);
+    drive.edit(|a| a.paused = [].into()).at(10_000);
     let id = drive.take();
     drive.drop_service("web").step(In::Take(id));
     assert!(drive.taken(id).is_none());
@@ -335,7 +336,7 @@ fn w2_a_lost_write_is_a_fresh_change_and_the_third_within_ten_minutes_backs_off(
         let ended = drive.now.as_micros() / 1_000;
         drive.at(ended + 4_000);
         let (attempt, began) = (id, drive.now);
-        drive.step(In::Verified(Verdict::Lost { attempt, facts: facts(&[1]), began }));
+        drive.step(In::Verified(WriteFate::Lost { attempt, facts: facts(&[1]), began }));
         while drive.due.is_none() {
             let next = drive.queue.deadline().expect("it is tried again");
             drive.at(next.as_micros() / 1_000);
@@ -363,7 +364,7 @@ fn w2_a_service_s_change_is_not_held_back_by_lost_writes() {
         let ended = drive.now.as_micros() / 1_000;
         drive.at(ended + 4_000);
         let began = drive.now;
-        drive.step(In::Verified(Verdict::Lost { attempt: id, facts: facts(&[1]), began }));
+        drive.step(In::Verified(WriteFate::Lost { attempt: id, facts: facts(&[1]), began }));
         drive.at(ended + 5_000);
     }
     assert!(drive.due.is_none() && drive.state() == PoolState::Waiting);
@@ -379,7 +380,7 @@ fn w2_an_overwritten_write_is_drift() {
     let id = drive.take();
     drive.finish(id, written(&[2])).at(4_500);
     let began = drive.now;
-    drive.step(In::Verified(Verdict::Overwritten { attempt: id, facts: facts(&[1]), began }));
+    drive.step(In::Verified(WriteFate::Overwritten { attempt: id, facts: facts(&[1]), began }));
     assert!(drive.samples.contains(&Sample::Drift));
     assert_eq!(drive.view.clone().expect("a view").lost_writes, 0);
 }
@@ -406,14 +407,87 @@ fn c4_a_dry_run_shows_the_difference_and_stays_quiet_until_something_changes() {
 #[test]
 fn d1_a_paused_pool_is_compared_and_shown_but_never_due() {
     let mut drive = Drive::right(params());
-    drive.want("web", &[2]).at(500).edit(|a| a.paused = true);
+    drive.want("web", &[2]).at(500).edit(|a| a.paused = [PausedBy::Pool].into());
     assert!(drive.due.is_none(), "withdrawn");
     assert_eq!(drive.state(), PoolState::Paused);
     drive.at(60_000).see(&[1, 3]).at(600_000);
     assert!(drive.due.is_none());
     assert_eq!(drive.view.clone().expect("a view").observed, Some(ips(&[1, 3])));
-    drive.edit(|a| a.paused = false);
+    drive.edit(|a| a.paused = [].into());
     assert!(drive.due.is_some());
+}
+
+#[test]
+fn g6_the_time_of_a_pause_is_no_time_of_waiting() {
+    let since = |drive: &Drive| drive.view.clone().expect("a view").waiting_since;
+    let mut drive = Drive::right(params());
+    drive.want("web", &[2]);
+    assert_eq!(since(&drive), Some(Now::ZERO));
+    drive.at(400).edit(|a| a.paused = [PausedBy::Mode].into()).at(600_000).want("web", &[3]);
+    assert_eq!((drive.state(), since(&drive)), (PoolState::Paused, None));
+    drive.edit(|a| a.paused = [].into());
+    assert_eq!(since(&drive), Some(Now::from_millis(600_000)), "since it may be written");
+    drive.at(600_500).attempt(written(&[3])).at(700_000).want("web", &[4]);
+    assert_eq!(since(&drive), Some(Now::from_millis(700_000)));
+}
+
+#[test]
+fn g6_what_comes_of_a_pool_that_is_paused_meanwhile_is_counted_and_not_told() {
+    let kind: [(Outcome, &str); 4] = [
+        (written(&[2]), "updated web"),
+        (conflict(), "retrying web"),
+        (forbidden(), "failed web"),
+        (Outcome::NotManageable(NotManageable::NoRule), "not manageable web"),
+    ];
+    for (outcome, told) in kind {
+        for pause in [true, false] {
+            let mut drive = Drive::right(params());
+            drive.want("web", &[2]).at(500);
+            let id = drive.take();
+            if pause {
+                drive.edit(|a| a.paused = [PausedBy::Service(ServiceKey::new("shop", "web"))].into());
+            }
+            drive.finish(id, outcome.clone());
+            let counted = drive.observations().len();
+            assert_eq!(counted, usize::from(matches!(told, "updated web" | "failed web")), "{told}");
+            assert_eq!(drive.events(), if pause { vec![] } else { vec![told] });
+        }
+    }
+}
+
+#[test]
+fn g6_a_failure_that_nobody_was_told_of_in_a_pause_is_told_when_it_comes_again_after_it() {
+    let mut drive = Drive::right(params());
+    drive.want("web", &[2]).at(500);
+    let id = drive.take();
+    drive.edit(|a| a.paused = [PausedBy::Pool].into()).finish(id, forbidden());
+    drive.edit(|a| a.paused = [].into()).at(61_000);
+    drive.attempt(forbidden());
+    assert_eq!(drive.events(), ["failed web"]);
+    drive.at(200_000).attempt(forbidden());
+    assert_eq!(drive.events(), Vec::<String>::new(), "a repeat");
+    drive.edit(|a| a.paused = [PausedBy::Pool].into()).edit(|a| a.paused = [].into()).at(500_000);
+    drive.attempt(forbidden());
+    assert_eq!(drive.events(), ["failed web"], "once more after a pause");
+}
+
+#[test]
+fn g6_a_failure_that_came_in_a_pause_is_tried_again_when_that_ends_also_where_no_clock_compares() {
+    for params in [
+        Params { after_failure: Some(Duration::ZERO), ..params() },
+        Params { after_failure: None, ..params() },
+        Params { max_retries: 0, ..params() },
+    ] {
+        let mut drive = Drive::right(params);
+        drive.want("web", &[2]).at(500);
+        let id = drive.take();
+        drive.edit(|a| a.paused = [PausedBy::Pool].into()).finish(id, forbidden());
+        drive.at(600_000).edit(|a| a.paused = [].into()).at(602_000);
+        drive.attempt(forbidden());
+        assert_eq!(drive.events(), ["failed web"], "when the pause ends");
+        drive.edit(|a| a.paused = [PausedBy::Pool].into()).edit(|a| a.paused = [].into()).at(900_000);
+        assert!(drive.due.is_none(), "people know of it, and nothing compares after failures");
+    }
 }
 
 #[test]

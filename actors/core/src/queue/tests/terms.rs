@@ -152,7 +152,7 @@ fn w8_a_verdict_on_a_write_of_an_older_term_is_no_answer_to_anything() {
     drive.finish(attempt, written(&[2]));
     drive.open(2).take_said();
     let (facts, began) = (facts(&[1]), drive.now);
-    drive.step(In::Verified(Verdict::Lost { attempt, facts, began }));
+    drive.step(In::Verified(WriteFate::Lost { attempt, facts, began }));
     assert_eq!(drive.samples, [Sample::UnmatchedAnswer]);
 }
 

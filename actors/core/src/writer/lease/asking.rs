@@ -40,8 +40,12 @@ const FAILURE_DELAYS: [Duration; 6] = [
     Duration::from_secs(30),
 ];
 
-/// How many times in a row somebody may be faster before that counts as a failure.
+/// How many times in a row somebody may be faster before the next request waits.
 const MOST_OUTRUN: u32 = 3;
+
+/// How long the next taking waits after more races in a row than that were lost to others; the last one repeats (W7).
+/// They are no failures: who takes and gives back all the time leaves gaps that somebody has to try for.
+const LOST_RACE_DELAYS: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(2)];
 
 /// A request that is under way.
 #[derive(Clone, Debug)]
@@ -126,21 +130,49 @@ pub(super) struct Patience {
     failures: u32,
     /// Those of writes among them, which a look that succeeds does not make good.
     unwritten: u32,
-    /// How often somebody else was faster since a write has succeeded.
+    /// How often somebody else was faster since a write has succeeded, or the server has refused one as if.
     outrun: u32,
+    /// Which version a taking was to replace that has met another one, as long as no look has told which: `Some(None)`
+    /// if none was known.
+    met_another: Option<Option<ResourceVersion>>,
     /// Not before this moment.
     not_before: Now,
+    /// No taking before this moment.
+    take_not_before: Now,
 }
 
 impl Patience {
     /// A write has succeeded, or what failed before does not matter any more.
     pub(super) fn reset(&mut self, now: Now) {
-        *self = Patience { failures: 0, unwritten: 0, outrun: 0, not_before: now };
+        *self = Patience { not_before: now, ..Patience::default() };
     }
 
-    /// A look has succeeded.
-    pub(super) fn has_looked(&mut self) {
+    /// A look has succeeded, and has found this version; `None`: the Lease does not exist. It tells what a taking that
+    /// failed has met: another state, so that the race was lost, or the one that it knew, so that the server refuses.
+    pub(super) fn has_looked(&mut self, now: Now, found: Option<&ResourceVersion>) {
         self.failures = self.unwritten;
+        match self.met_another.take() {
+            Some(known) if known.as_ref() == found => self.outrun(now, What::Take),
+            Some(_) => self.lost_race(now),
+            None => {}
+        }
+    }
+
+    /// A taking has met another version than this one, as the server says.
+    pub(super) fn met_another(&mut self, known: Option<ResourceVersion>) {
+        self.met_another = Some(known);
+    }
+
+    fn lost_race(&mut self, now: Now) {
+        self.outrun = self.outrun.saturating_add(1);
+        if let Some(waits) = self.outrun.checked_sub(MOST_OUTRUN + 1) {
+            self.take_not_before = now.plus(step_of(&LOST_RACE_DELAYS, waits));
+        }
+    }
+
+    /// Somebody else has let go of it: now is the time for the next taking, however many were lost.
+    pub(super) fn somebody_let_go(&mut self, now: Now) {
+        self.take_not_before = now;
     }
 
     /// A request has failed: the next one waits, longer each time.
@@ -283,17 +315,18 @@ impl SharedLease {
             return Some(What::Look);
         }
         let take = wants.grant && self.off.until(now).is_none() && !self.signs.is_counting();
+        let races = take && now >= self.patience.take_not_before;
         match &self.known {
             Known::Nothing => Some(What::Look),
-            Known::Absent(_) if take => Some(What::Take),
+            Known::Absent(_) if races => Some(What::Take),
             Known::Absent(at) => (now >= at.plus(ABSENT_AGAIN)).then_some(What::Look),
             Known::State(state) => match Holder::of(&state.facts, &self.params.holder) {
                 Holder::Ours if now < state.own_name_is_free() => None,
                 // A predecessor's, or ours by a request that was given up.
                 Holder::Ours if take => Some(What::Take),
                 Holder::Ours => (!wants.putting).then_some(What::Release),
-                Holder::Nobody => take.then_some(What::Take),
-                Holder::Other => (take && now >= state.foreign_hold_ends()).then_some(What::Take),
+                Holder::Nobody => races.then_some(What::Take),
+                Holder::Other => (races && now >= state.foreign_hold_ends()).then_some(What::Take),
             },
         }
     }
@@ -386,7 +419,7 @@ impl SharedLease {
                 moments.extend([Some(asked.sent.plus(GIVE_UP_AFTER)), self.forced_end_of_wait()]);
             }
             None => {
-                moments.push(Some(self.patience.not_before));
+                moments.extend([Some(self.patience.not_before), Some(self.patience.take_not_before)]);
                 match &self.phase {
                     Phase::Held(hold) => moments.extend([
                         wants.leads.then(|| hold.renewed.plus(RENEW_EVERY)),

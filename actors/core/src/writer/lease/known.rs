@@ -11,8 +11,8 @@ use crate::view::Whose;
 
 use super::HOLD;
 
-/// How long a hold of somebody else lasts after its renewal, whatever the Lease itself says.
-pub(super) const FOREIGN_HOLD: Duration = Duration::from_secs(900);
+/// How long a hold of the shared Lease by somebody else lasts after its renewal, whatever the Lease itself says (W7).
+pub const FOREIGN_HOLD: Duration = Duration::from_secs(900);
 
 /// The name by which the cloud-controller-manager holds it, whichever of its processes does.
 const FOREIGN_NAME: &str = "cloud-controller-manager";

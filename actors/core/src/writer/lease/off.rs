@@ -1,4 +1,8 @@
 //! How long the shared Lease is left to others after a hold (design.md W7).
+//!
+//! W7's letter leaves it to them for 60 s more when the cloud-controller-manager shows that it waits. That is time for
+//! its next try, whose moment it alone knows; once it has had the Lease and has left it alone for a while, what it
+//! waited for is done, and so the addition ends then.
 
 use std::time::Duration;
 
@@ -19,8 +23,10 @@ const EXTRA_APART: Duration = Duration::from_secs(5 * 60);
 /// When the Lease may be taken again, and what that follows from.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Off {
-    /// Until when it is left to others.
+    /// Until when it is left to others, because it was ours before.
     until: Now,
+    /// Until when it is left to them besides, because they wait.
+    added: Option<Added>,
     /// When another holder was last seen.
     other: Option<Now>,
     /// When the last addition was made.
@@ -29,10 +35,29 @@ pub(super) struct Off {
     owed: bool,
 }
 
+/// Time that is left to others because they wait.
+#[derive(Clone, Copy, Debug)]
+struct Added {
+    /// When it ends at the latest.
+    latest: Now,
+    /// When it ends, since somebody has had the Lease in it and lets it lie.
+    done: Option<Now>,
+}
+
 impl Off {
     /// Until when it is left to others; `None`: it may be taken.
     pub(super) fn until(&self, now: Now) -> Option<Now> {
-        (now < self.until).then_some(self.until)
+        let added = self.added.map(|added| added.done.map_or(added.latest, |done| done.min(added.latest)));
+        let until = added.map_or(self.until, |added| added.max(self.until));
+        (now < until).then_some(until)
+    }
+
+    /// Notes that somebody else has let go of it: unless he takes it again within this time, he waits no longer.
+    pub(super) fn other_let_go(&mut self, now: Now, within: Duration) {
+        self.other_seen(now);
+        if let Some(added) = &mut self.added {
+            added.done = Some(now.plus(within));
+        }
     }
 
     /// Notes that somebody else has it, or just had.
@@ -66,7 +91,7 @@ impl Off {
     }
 
     fn add(&mut self, now: Now) {
-        self.until = self.until.max(now).plus(EXTRA);
+        self.added = Some(Added { latest: self.until.max(now).plus(EXTRA), done: None });
     }
 }
 
@@ -114,6 +139,32 @@ mod tests {
         assert_eq!(off.until(at(1_299)), None);
         assert!(off.others_wait(at(1_300), false));
         assert_eq!(off.until(at(1_300)), Some(at(1_360)));
+    }
+
+    #[test]
+    fn w7_the_addition_ends_when_another_holder_has_had_the_lease_and_lets_it_lie() {
+        let mut off = Off::default();
+        off.other_seen(at(900));
+        off.hold_ended(at(1_000), Duration::from_secs(20), LEAST);
+        assert!(off.others_wait(at(1_000), false));
+        assert_eq!(off.until(at(1_000)), Some(at(1_080)));
+        off.other_let_go(at(1_003), LEAST);
+        assert_eq!(off.until(at(1_003)), Some(at(1_020)), "it is off as long as it was held all the same");
+        off.other_let_go(at(1_018), LEAST);
+        assert_eq!(off.until(at(1_018)), Some(at(1_023)), "he has come again");
+        off.other_let_go(at(1_078), LEAST);
+        assert_eq!(off.until(at(1_078)), Some(at(1_080)), "whatever he does, it is no more than 60 s");
+        assert_eq!(off.until(at(1_080)), None);
+    }
+
+    #[test]
+    fn w7_the_addition_is_whole_where_the_other_holder_let_go_before_the_sign() {
+        let mut off = Off::default();
+        off.other_let_go(at(900), LEAST);
+        assert_eq!(off.until(at(900)), None);
+        off.hold_ended(at(1_000), Duration::from_secs(20), LEAST);
+        assert!(off.others_wait(at(1_000), false));
+        assert_eq!(off.until(at(1_000)), Some(at(1_080)));
     }
 
     #[test]

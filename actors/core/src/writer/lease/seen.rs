@@ -82,8 +82,10 @@ impl SharedLease {
         };
         if released {
             out.push(Out::ForeignRelease);
+            self.off.other_let_go(now, self.params.min_off);
+            self.patience.somebody_let_go(now);
         }
-        if released || maker == Maker::Stranger {
+        if maker == Maker::Stranger {
             self.off.other_seen(now);
         }
     }

@@ -95,9 +95,11 @@ impl Writer {
             leads,
             watches: leads && self.life == Life::Running,
             grant: self.could_grant(now),
-            used: lease
-                .taken()
-                .is_some_and(|taken| self.lanes.values().any(|lane| self.relies_on(now, taken, lane))),
+            // Who may not write keeps it from nobody; a PUT that was sent is still waited for.
+            used: self.is_let()
+                && lease
+                    .taken()
+                    .is_some_and(|taken| self.lanes.values().any(|lane| self.relies_on(now, taken, lane))),
             putting: self.calls.puts() > 0 && self.lanes.values().any(is_putting_under_lease),
         };
         lease.advance(now, &wants, out);
@@ -118,7 +120,7 @@ impl Writer {
             Step::Reading => self.calls.is_reading(&write.pool) || reads_go(),
             Step::Polling(polling) => {
                 let asked = match polling.step {
-                    PollStep::Until(_) => false,
+                    PollStep::Until(_) | PollStep::Glancing => false,
                     PollStep::Asked | PollStep::LastLook => self.calls.is_reading(&write.pool),
                 };
                 taken <= write.granted && (asked || reads_go())

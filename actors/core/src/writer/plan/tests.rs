@@ -7,7 +7,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::ids::{LbName, NodeUid, PoolId, PoolName};
-use crate::level::Member;
+use crate::level::{Keeps, Member};
 use crate::writer::tests::fake::{apply, entry, ip};
 
 fn pool(entries: Vec<Entry>) -> PoolFacts {
@@ -22,7 +22,7 @@ fn level(required: &[(u8, &str)], tolerated: &[u8]) -> Level {
     Level {
         required: required.iter().map(|(last, name)| (ip(*last), member(name))).collect(),
         tolerated: tolerated.iter().map(|last| ip(*last)).collect(),
-        keeps_last: false,
+        keeps: Keeps::Nothing,
     }
 }
 

@@ -394,6 +394,8 @@ impl Hour {
             | Out::Lane(_)
             | Out::Gate(..)
             | Out::Sample(_)
+            | Out::Attempt(..)
+            | Out::Answer(..)
             | Out::Quiet => Vec::new(),
         }
     }
@@ -714,4 +716,20 @@ proptest! {
         assert_no_more_than_held_and_filled(&seen[0], reads);
         assert_no_more_than_held_and_filled(&seen[1], writes);
     }
+}
+
+#[test]
+fn w9_the_admin_api_shows_until_when_too_little_is_saved_up_for_a_write() {
+    let mut bench = Bench::leading(Params { writes_per_5_minutes: 1, ..params() });
+    let short_until = |bench: &Bench| {
+        let gate = |said: &Out| if let Out::Gate(WRITES, view) = said { Some(view.clone()) } else { None };
+        bench.shown.iter().rev().find_map(gate).expect("it was shown").short_until
+    };
+    assert_eq!(short_until(&bench), None);
+    bench.begin_put(&pool("lb", "web"), &[1]);
+    let until = short_until(&bench).expect("its one write is spent");
+    assert!((at(299_000)..=at(310_000)).contains(&until), "{until:?}");
+    bench.until(320_000);
+    bench.hear(In::Headroom(READS, 1_000_000));
+    assert_eq!(short_until(&bench), None);
 }

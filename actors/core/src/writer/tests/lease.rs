@@ -361,6 +361,39 @@ fn w7_lock_failures_during_our_hold_add_60_seconds_off() {
 }
 
 #[test]
+fn w7_what_lock_failures_add_ends_when_another_holder_has_had_it_and_lets_it_lie_for_5_seconds() {
+    for (again, off) in [(None, 12_000), (Some(15_000), 20_000)] {
+        let (mut bench, watch) = Bench::with_lease(leased(), 1, None);
+        let web = pool("lb", "web");
+        let (taking, ..) = replaces(&bench.due(&web, due(0, Class::Add)));
+        let attempt = take(&bench.lease(taking, state(2, Some(OURS))));
+        let (call, ..) = replaces(&nothing_to_do(&mut bench, &web, attempt));
+        let (count, _) = counted(&bench.lease(call, state(3, None)));
+        bench.hear(In::LockFailures(count, Some(1)));
+        bench.due(&web, due(0, Class::Add));
+        assert!(none_replaced(&bench.until(7_000)));
+        // He takes it and gives it back; the watch tells of the latter alone.
+        let said = bench.lease(watch, state(5, None));
+        assert!(none_replaced(&said));
+        let said = match again {
+            None => bench.until(off - 1),
+            Some(until) => {
+                assert!(none_replaced(&said) && none_replaced(&bench.until(8_000)));
+                let watch = awaits(&said);
+                let said = bench.lease(watch, state(6, Some(CCM)));
+                assert!(none_replaced(&said) && none_replaced(&bench.until(until)), "he comes again");
+                let watch = awaits(&said);
+                let said = bench.lease(watch, state(7, None));
+                assert!(none_replaced(&said));
+                bench.until(off - 1)
+            }
+        };
+        assert!(none_replaced(&said));
+        assert!(!none_replaced(&bench.until(off)), "{again:?}");
+    }
+}
+
+#[test]
 fn w7_a_service_without_ingress_at_the_end_of_the_hold_adds_60_seconds_off() {
     for (awaiting, off) in [(Some(1), 60_000), (None, 0)] {
         let (mut bench, web, attempt) = Bench::holding(leased());

@@ -14,7 +14,7 @@ use super::super::*;
 use super::fake::{FakeArm, Fate, entry, failed, failure, ip, owner};
 use crate::arm::{AdminState, ArmRequest, PoolFacts};
 use crate::ids::{AddressName, Epoch, Etag, Family, PoolName};
-use crate::level::{Level, Member};
+use crate::level::{Keeps, Level, Member};
 use crate::proof::prove;
 use crate::queue::Class;
 
@@ -124,7 +124,7 @@ fn level(required: u8, tolerated: u8) -> Level {
     Level {
         required: bits(required).map(member).collect(),
         tolerated: bits(tolerated & !required).map(ip).collect(),
-        keeps_last: false,
+        keeps: Keeps::Nothing,
     }
 }
 
@@ -136,6 +136,7 @@ impl World {
             etag_rounds: 3,
             client_retries: CLIENT_RETRIES,
             lease: None,
+            shows_only: false,
             rate_limit: None,
             retry_throttled: false,
             gates_delay_grants: true,
@@ -162,7 +163,7 @@ impl World {
         }
         World {
             now: Now::from_millis(1),
-            writer: Writer::new(params),
+            writer: super::let_write(params),
             arm,
             pools,
             calls: BTreeMap::new(),
@@ -230,6 +231,8 @@ impl World {
                 | Out::Lane(_)
                 | Out::Gate(..)
                 | Out::Sample(_)
+                | Out::Attempt(..)
+                | Out::Answer(..)
                 | Out::Quiet => {}
             }
         }
@@ -377,6 +380,8 @@ impl World {
             | Out::Lane(_)
             | Out::Gate(..)
             | Out::Sample(_)
+            | Out::Attempt(..)
+            | Out::Answer(..)
             | Out::Quiet => panic!("it is not sent to a pool"),
         }
     }

@@ -188,7 +188,7 @@ impl World {
             levels.push((id, level(1)));
         }
         let process = |skew| Process {
-            writer: Writer::new(params()),
+            writer: super::let_write(params()),
             life: 0,
             paused_until: Now::ZERO,
             skew,
@@ -339,6 +339,8 @@ impl World {
                 | Out::SharedLease(_)
                 | Out::Lane(_)
                 | Out::Gate(..)
+                | Out::Attempt(..)
+                | Out::Answer(..)
                 | Out::Sample(_) => {}
             }
         }
@@ -585,7 +587,7 @@ impl World {
 
     fn begin_again(&mut self, number: usize) {
         let process = &mut self.processes[number];
-        process.writer = Writer::new(params());
+        process.writer = super::let_write(params());
         process.life += 1;
         process.open.clear();
         process.quiet = false;

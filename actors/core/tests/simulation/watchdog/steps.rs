@@ -3,16 +3,17 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use pool_core::ask::{Answer, Done, Scope};
 use pool_core::ids::{AttemptId, Epoch, PoolId, ServiceUid};
 use pool_core::lease::LeaseAnswer;
 use pool_core::machine::Now;
 use pool_core::report::{Report, Subject, What};
 use pool_core::route::{Delivery, PoolMessage, Said};
-use pool_core::sample::{PoolState, Sample};
+use pool_core::sample::{PoolState, RelistReason, Sample};
 use pool_core::writer::Standing;
-use pool_core::{directory, informer, leader, queue, writer};
+use pool_core::{directory, informer, leader, queue, watch, writer};
 
-use super::{ASSIGNED_US, MAX_RETRIES, POSTS_US, UNTOLD, Watchdog};
+use super::{ASSIGNED_US, MAX_RETRIES, POSTS_US, RESTORED_US, UNTOLD, Watchdog};
 use crate::replica::Actor;
 
 impl Watchdog {
@@ -32,6 +33,7 @@ impl Watchdog {
         match who {
             Actor::Pool(pool, _) => self.on_pool_step(now, local, process, who, pool, input, said),
             Actor::Writer => {
+                self.on_wished_step(now, process, input, said)?;
                 self.on_admin_step(process, input, said)?;
                 self.on_writer_step(now, process, input, said)
             }
@@ -44,12 +46,20 @@ impl Watchdog {
                 for said in said {
                     if let Said::Informer(informer::Out::Service(uid, Some(fact))) = said {
                         within.horizon.said(uid, fact, &self.versions);
+                        within.guards.said(uid, fact);
                     }
                 }
                 Ok(())
             }
             Actor::Directory => {
+                if let Some(Delivery::Directory(input)) = input {
+                    self.within[process].guards.told(now, input);
+                }
+                self.on_let_go(now, process, input, said);
                 for said in said {
+                    if let Said::Directory(directory::Out::Report(report)) = said {
+                        self.stops += u64::from(matches!(report.what, What::RemovalsStopped { .. }));
+                    }
                     if let Said::Directory(directory::Out::Assign(assignment)) = said {
                         let given = self.within[process].given.entry(assignment.pool.clone()).or_default();
                         let services: BTreeSet<ServiceUid> = assignment.services.keys().cloned().collect();
@@ -62,16 +72,55 @@ impl Watchdog {
                 }
                 Ok(())
             }
-            Actor::Watcher(_)
-            | Actor::Discovery
+            Actor::Watcher(_) => {
+                self.on_watcher_told(now, process, input)?;
+                for said in said {
+                    if let Said::Watcher(said) = said {
+                        self.within[process].guards.watched(now, said);
+                    }
+                }
+                Ok(())
+            }
+            Actor::Discovery
             | Actor::Registry
             | Actor::Starts
+            | Actor::Pauses
             | Actor::Events
             | Actor::Board
             | Actor::KubernetesPort
             | Actor::ArmPort
             | Actor::Metrics
             | Actor::Host => Ok(()),
+        }
+    }
+
+    /// D6: what is listed after the Leader has said that the storage was set back counts, however old it is.
+    fn on_watcher_told(&self, now: u64, process: usize, input: Option<&Delivery>) -> Result<(), String> {
+        let Some(Delivery::Watcher(kind, watch::In::Relist(RelistReason::Stale))) = input else {
+            return Ok(());
+        };
+        match self.within[process].restored_at.filter(|at| at + RESTORED_US < now) {
+            Some(at) => {
+                Err(format!("D6: a list of {kind:?} is refused, and the storage was set back at {at}"))
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// A person lets go of what is held back. What lets go of everything concerns whoever leads later as well.
+    fn on_let_go(&mut self, now: u64, process: usize, input: Option<&Delivery>, said: &[Said]) {
+        for said in said {
+            let Said::Directory(directory::Out::Answer(_, Answer::Done(Done::Released(released)))) = said
+            else {
+                continue;
+            };
+            let pools: Vec<PoolId> = released.iter().map(|released| released.pool.clone()).collect();
+            let everything =
+                matches!(input, Some(Delivery::Directory(directory::In::Ask(_, Scope::Everything))));
+            self.within[process].guards.released(now, &pools, everything);
+            if everything {
+                self.within.iter_mut().for_each(|within| within.guards.released(now, &[], true));
+            }
         }
     }
 
@@ -83,6 +132,14 @@ impl Watchdog {
         input: Option<&Delivery>,
         said: &[Said],
     ) -> Result<(), String> {
+        for said in said {
+            if let Said::Leader(said) = said {
+                if let leader::Out::Restored(_) = said {
+                    self.within[process].restored_at = Some(now);
+                }
+                self.term_begins(now, process, said);
+            }
+        }
         let Some(identity) = self.within[process].identity.clone() else { return Ok(()) };
         let is_unmatched =
             |said: &Said| matches!(said, Said::Leader(leader::Out::Sample(Sample::UnmatchedAnswer)));
@@ -169,6 +226,8 @@ impl Watchdog {
                 | writer::Out::CountLockFailures { .. }
                 | writer::Out::ForeignRelease
                 | writer::Out::Pace(..)
+                | writer::Out::Attempt(..)
+                | writer::Out::Answer(..)
                 | writer::Out::Report(_)
                 | writer::Out::SharedLease(_)
                 | writer::Out::Lane(_)
@@ -213,7 +272,10 @@ impl Watchdog {
                     within.assigned.insert(pool.clone(), of);
                 }
             }
-            Some(queue::In::Observed(_) | queue::In::Pace(_) | queue::In::Verified(_)) | None => {}
+            Some(
+                queue::In::Observed(_) | queue::In::Attempt(_) | queue::In::Pace(_) | queue::In::Verified(_),
+            )
+            | None => {}
         }
         Ok((finished, eligible))
     }
@@ -234,6 +296,9 @@ impl Watchdog {
             Some(Delivery::Pool(_, PoolMessage::In(input))) => Some(input),
             Some(_) | None => None,
         };
+        if let Some(queue::In::Assigned(assignment)) = input.filter(|_| self.guarded) {
+            self.within[process].guards.assigned(now, assignment)?;
+        }
         let (finished, eligible) = self.on_pool_input(process, pool, input, said)?;
         let within = &mut self.within[process];
         for said in said {
@@ -247,6 +312,8 @@ impl Watchdog {
                         ));
                     }
                 }
+                // A write that has waited goes on without its pool, for its admin part alone, under the same id.
+                queue::Out::Taken(_, attempt, None) => within.horizon.left(*attempt),
                 queue::Out::Report(report) => {
                     if let (What::Retrying { .. }, Some(until)) = (&report.what, eligible) {
                         within.parked.insert(pool.clone(), until);
@@ -262,7 +329,7 @@ impl Watchdog {
                     };
                 }
                 queue::Out::Quarantined(_, broken) => return Err(format!("A4: {pool}: {broken}")),
-                queue::Out::Taken(..)
+                queue::Out::Answer(..)
                 | queue::Out::Due(..)
                 | queue::Out::Withdraw(_)
                 | queue::Out::Retired(_)
@@ -329,6 +396,7 @@ impl Watchdog {
             | What::WritesLost { .. }
             | What::Quarantined { .. }
             | What::Held { .. }
+            | What::RemovalsStopped { .. }
             | What::DataError { .. }
             | What::Undecodable { .. } => return Ok(()),
         };

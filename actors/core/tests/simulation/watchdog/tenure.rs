@@ -52,6 +52,12 @@ impl Hold {
     }
 }
 
+/// How both Leases were held at a moment.
+pub struct Holds {
+    own: Hold,
+    shared: Hold,
+}
+
 /// The truth about both Leases over time.
 #[derive(Default)]
 pub struct Tenure {
@@ -193,6 +199,30 @@ impl Tenure {
                     self.shared_believed_until = before.written_at + TERM_US + SETTLE_US;
                 }
             }
+        }
+    }
+
+    /// How both Leases are held now.
+    pub fn holds_now(&self) -> Holds {
+        Holds { own: self.own.clone(), shared: self.shared.clone() }
+    }
+
+    /// Both Leases are again as they were; whoever had them since does not know yet.
+    pub fn set_back(&mut self, now: u64, holds: Holds) {
+        (self.counts_anew, self.touched_at, self.robbed) = (true, Some(now), None);
+        let before = std::mem::replace(&mut self.own, holds.own);
+        if !before.holder.is_empty() {
+            let last_arrives = before.written_at + TERM_US;
+            self.led_until.insert(before.holder.clone(), now);
+            if before.holder != self.own.holder {
+                self.settled_at = self.settled_at.max(last_arrives + SETTLE_US - CLOCKS_US / 50);
+            }
+            self.unaware.insert(before.holder, last_arrives);
+        }
+        let before = std::mem::replace(&mut self.shared, holds.shared);
+        self.history.push((now, self.shared.holder.clone()));
+        if before.holder == OURS {
+            self.shared_believed_until = before.written_at + TERM_US + SETTLE_US;
         }
     }
 

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use pool_core::assignment::Assignment;
-use pool_core::ids::{AttemptId, PoolId, ServiceUid};
+use pool_core::ids::{AttemptId, PoolId, Restore, ServiceUid};
 use pool_core::informer::{self, ServiceFact};
 use pool_core::object::{Kind, Object, ResourceVersion};
 use pool_core::watch::Seen;
@@ -24,6 +24,8 @@ pub struct Horizon {
     facts: BTreeMap<(ServiceUid, u64), u64>,
     assigned: BTreeMap<PoolId, Stamp>,
     attempts: BTreeMap<AttemptId, Stamp>,
+    /// The last time that the storage was set back of which a list has told.
+    restore: Option<Restore>,
 }
 
 fn number(version: &ResourceVersion) -> u64 {
@@ -34,6 +36,11 @@ impl Horizon {
     /// The Informer was told something.
     pub fn heard(&mut self, input: &informer::In) {
         let informer::In::Seen(Kind::EndpointSlices, seen) = input else { return };
+        if let Seen::ListDone { serves, .. } = seen
+            && self.restore < serves.restore
+        {
+            (self.restore, self.slices) = (serves.restore, 0);
+        }
         let version = match seen {
             Seen::Object(Object::Slice(slice)) => number(&slice.resource_version),
             Seen::Deleted { resource_version, .. } => number(resource_version),
@@ -46,6 +53,14 @@ impl Horizon {
             | Seen::AnyList(_) => 0,
         };
         self.slices = self.slices.max(version);
+    }
+
+    /// The storage was set back: what was known is of another past, and neither older nor newer than what comes.
+    pub fn set_back(&mut self) {
+        self.slices = 0;
+        self.facts.clear();
+        self.assigned.clear();
+        self.attempts.values_mut().for_each(BTreeMap::clear);
     }
 
     /// The Informer said a Service's part.
@@ -65,6 +80,11 @@ impl Horizon {
     /// A pool brought its level to an attempt.
     pub fn taken(&mut self, pool: &PoolId, attempt: AttemptId) {
         self.attempts.insert(attempt, self.assigned.get(pool).cloned().unwrap_or_default());
+    }
+
+    /// The pool takes no part in an attempt any more.
+    pub fn left(&mut self, attempt: AttemptId) {
+        self.attempts.remove(&attempt);
     }
 
     /// Whether a pool has brought a level to an attempt.
@@ -93,6 +113,14 @@ impl Versions {
         if written.last().is_none_or(|last| *last < version) {
             written.push(version);
         }
+    }
+
+    /// The storage was set back to a version.
+    pub fn set_back(&mut self, version: u64) {
+        for written in self.written.values_mut() {
+            written.retain(|known| *known <= version);
+        }
+        self.accepted.clear();
     }
 
     fn stamp(&self, service: &str, horizon: u64) -> u64 {

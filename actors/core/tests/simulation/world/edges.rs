@@ -1,7 +1,7 @@
 //! The edges of processes: what is said departs, arrives after a while, and makes a machine take a turn.
 
 use pool_core::machine::Now;
-use pool_core::route::{Delivery, HostMessage, PoolMessage};
+use pool_core::route::{Delivery, HostMessage, PoolMessage, to_nobody};
 
 use super::{Happening, Inner, World};
 use crate::kubernetes::Effect;
@@ -28,7 +28,9 @@ impl World {
                     self.at(at, Happening::Lease(process, lease, call, step));
                 }
                 Effect::LeaseWritten(lease) => self.lease_written(lease)?,
-                Effect::Notes(at, call, step) => self.at(at, Happening::Notes(process, call, step)),
+                Effect::Notes(at, keeper, call, step) => {
+                    self.at(at, Happening::Notes(process, keeper, call, step));
+                }
                 Effect::NotesWritten => self.notes_written()?,
             }
         }
@@ -82,6 +84,9 @@ impl World {
                         HostMessage::Quarantined(pool, broken) => {
                             return Err(format!("A4: {pool}: {broken}"));
                         }
+                        HostMessage::Answered(id, answer) => {
+                            self.watchdog.answered(self.now, process, id, &answer)?;
+                        }
                         HostMessage::Done => self.ends(process, true)?,
                         HostMessage::Struck => self.ends(process, false)?,
                     }
@@ -95,6 +100,7 @@ impl World {
             | Actor::Writer
             | Actor::Leader
             | Actor::Starts
+            | Actor::Pauses
             | Actor::Events
             | Actor::Board => self.turn(process, &edge.1, batch)?,
         }
@@ -117,7 +123,10 @@ impl World {
                     self.processes[process].replica.forget(&pool);
                 }
                 PoolMessage::In(input) => {
-                    if let Some(actor) = replica.start(&pool, &input) {
+                    if let Some(answer) = to_nobody(&input).filter(|_| !replica.pools.contains_key(&pool)) {
+                        let (edge, _) = replica.push(&Actor::Registry, answer);
+                        self.depart(process, edge);
+                    } else if let Some(actor) = replica.start(&pool, &input) {
                         let delivery = Delivery::Pool(pool, PoolMessage::In(input));
                         let (edge, _) = replica.push_to(&Actor::Registry, actor, delivery);
                         self.depart(process, edge);

@@ -12,6 +12,7 @@ use crate::ccm::lease_object;
 use crate::plant::Plant;
 use crate::process::{Life, Process};
 use crate::replica::{Actor, Replica};
+use crate::story::Often;
 use crate::weather;
 
 /// How long after a fault a process must see everything again.
@@ -22,6 +23,8 @@ const GRACE_US: u64 = 30_000_000;
 const LONGEST_STOP_US: u64 = 180_000_000;
 /// The longest stall of a receiver.
 const LONGEST_STALL_US: u64 = 8_000_000;
+/// The longest time for which nothing comes through a stream.
+const LONGEST_STREAM_STALL_US: u64 = 90_000_000;
 /// The longest life of a process that crashes as soon as it has started, and the longest pause until the next one.
 const CRASHES_WITHIN_US: u64 = 6_000_000;
 
@@ -115,7 +118,7 @@ impl World {
         }
     }
 
-    fn blind(&mut self, number: usize, span: u64) {
+    pub(super) fn blind(&mut self, number: usize, span: u64) {
         self.faults += 1;
         self.watchdog.blind(self.now, number, true);
         self.at(self.now + span + SIGHT_US, Happening::Sight(number, self.faults));
@@ -127,6 +130,7 @@ impl World {
         weather::clear_port(&mut process.kubernetes, &mut process.azure);
         process.leases.trouble = 0;
         process.notes.trouble = 0;
+        process.notes.cut_until = 0;
         process.leases.refused_until.clear();
         process.leases.cut_until = 0;
         process.azure.sluggish = 0;
@@ -146,8 +150,7 @@ impl World {
         let leader = there.iter().copied().find(leads);
         let number = if self.fates.per_mille(500) { leader.unwrap_or(number) } else { number };
         let faults = self.size.faults;
-        if self.plant == Some(Plant::ConfirmedAtOnce) && self.fates.per_mille(500) {
-            self.eclipse(leader, &there);
+        if faults.often.is_some_and(|often| self.happens_often(often, leader, &there)) {
             return Ok(());
         }
         let often = match self.plant {
@@ -161,7 +164,7 @@ impl World {
             self.crash_loop(number);
             return Ok(());
         }
-        match self.fates.below(16) {
+        match self.fates.below(17) {
             0..2 if faults.processes => self.kill(number),
             2..5 if faults.processes => self.tell_to_end(number),
             5 if faults.processes => {
@@ -178,12 +181,31 @@ impl World {
             11..13 if faults.edges => self.stall_receiver(number),
             13..15 if faults.kube => {
                 let kind = Kind::ALL[self.fates.place(3)];
-                self.stall_stream(number, kind);
+                let span = self.fates.between(5_000_000, LONGEST_STREAM_STALL_US);
+                self.stall_stream(number, kind, span);
             }
             15 if faults.kube && faults.processes => self.eclipse(leader, &there),
+            16 if faults.wishes && faults.processes => {
+                let heard = self.fates.per_mille(500);
+                self.take_over_in_a_pause(leader, &there, heard);
+            }
             _ => {}
         }
         Ok(())
+    }
+
+    /// What this world is about, now and then; whether it was that.
+    fn happens_often(&mut self, often: Often, leader: Option<usize>, there: &[usize]) -> bool {
+        if self.fates.per_mille(500) {
+            return false;
+        }
+        match often {
+            Often::Eclipse => self.eclipse(leader, there),
+            Often::PausedTakeOver => self.take_over_in_a_pause(leader, there, true),
+            Often::UnheardPause => self.take_over_in_a_pause(leader, there, false),
+            Often::LackingLists | Often::BrokenSource | Often::Refusals => return false,
+        }
+        true
     }
 
     /// A process is told to end.
@@ -243,15 +265,32 @@ impl World {
     /// Everybody else sees no change of endpoints for a while, and in that while the leader is told to end.
     fn eclipse(&mut self, leader: Option<usize>, there: &[usize]) {
         let Some(leader) = leader else { return };
+        // Where the world is about that, for so long that the leader writes meanwhile, and the next one sees what it wrote.
+        let is_long = self.size.faults.often == Some(Often::Eclipse);
+        let (shortest, soonest) = if is_long { (75_000_000, 20_000_000) } else { (5_000_000, 3_000_000) };
         for other in there.iter().filter(|other| **other != leader) {
-            self.stall_stream(*other, Kind::EndpointSlices);
+            let span = self.fates.between(shortest, LONGEST_STREAM_STALL_US);
+            self.stall_stream(*other, Kind::EndpointSlices, span);
         }
-        let at = self.now + self.fates.between(3_000_000, 30_000_000);
+        let at = self.now + self.fates.between(soonest, 30_000_000);
         self.at(at, Happening::TellToEnd(leader));
     }
 
-    fn stall_stream(&mut self, number: usize, kind: Kind) {
-        let span = self.fates.between(5_000_000, 90_000_000);
+    /// A person pauses everything, and then the leader is told to end. Unless everybody is to hear of the pause before,
+    /// what others ask about our ConfigMap fails for a while.
+    fn take_over_in_a_pause(&mut self, leader: Option<usize>, there: &[usize], heard: bool) {
+        let Some(leader) = leader else { return };
+        for other in there.iter().filter(|other| **other != leader && !heard) {
+            let until = self.now + self.fates.between(20_000_000, 90_000_000);
+            self.processes[*other].notes.cut_until = until;
+        }
+        self.note(format!("everything is paused, the leader ends, and others hear of it: {heard}"));
+        self.pause_everything();
+        let at = self.now + self.fates.between(500_000, 20_000_000);
+        self.at(at, Happening::TellToEnd(leader));
+    }
+
+    fn stall_stream(&mut self, number: usize, kind: Kind, span: u64) {
         self.processes[number].kubernetes.stall(kind, self.now + span);
         self.note(format!("stream of {kind:?} of process {number} stalls"));
         self.blind(number, span);
@@ -285,7 +324,8 @@ impl World {
     pub(super) fn arm_weather(&mut self) {
         let there: Vec<usize> =
             (0..self.processes.len()).filter(|number| self.processes[*number].is_there()).collect();
-        let long = self.weather.per_mille(150);
+        let often = if self.size.faults.often == Some(Often::Refusals) { 600 } else { 150 };
+        let long = self.weather.per_mille(often);
         let words = weather::change_arm(&mut self.weather, &mut self.arm, long);
         let (twice, late) = weather::answers(&mut self.weather);
         for number in there {
@@ -312,7 +352,16 @@ impl World {
         }
         if let Some(number) = self.weather.pick(&there) {
             let port = &mut self.processes[number].kubernetes;
-            let (words, blind, effects) = weather::change_kube(&mut self.weather, &mut self.kube, port, now);
+            let for_long = match self.size.faults.often {
+                Some(Often::LackingLists) => Some(false),
+                Some(Often::BrokenSource) => Some(true),
+                Some(Often::Eclipse | Often::PausedTakeOver | Often::UnheardPause | Often::Refusals)
+                | None => None,
+            };
+            let (words, blind, effects) = match for_long.filter(|_| self.weather.per_mille(700)) {
+                Some(long) => weather::break_lists(&mut self.weather, &mut self.kube, port, now, long),
+                None => weather::change_kube(&mut self.weather, &mut self.kube, port, now),
+            };
             self.follow(number, effects)?;
             if blind {
                 for number in there {

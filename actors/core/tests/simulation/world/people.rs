@@ -5,7 +5,7 @@ use pool_core::lease::LeaseName;
 use serde_json::Value;
 use simulator_models::kube::Resource;
 
-use super::World;
+use super::{Happening, World};
 use crate::ccm::lease_object;
 use crate::clock::wall;
 use crate::leases::{A_PERSON, NAMESPACE, object_name, renew_time};
@@ -15,6 +15,9 @@ use crate::process::Process;
 
 /// As how long somebody else's hold is read (W7), the time for which it is looked at, and what clocks may differ by.
 const FOREIGN_US: i64 = 900_000_000 + 30_000_000 + 10_000_000;
+
+/// How long after somebody has asked for a pause it may still be noted: his request, its tries, and a late write.
+const LAST_WISH_US: u64 = 60_000_000;
 
 impl World {
     /// A person empties, renames or deletes a Lease, whoever holds it.
@@ -50,6 +53,11 @@ impl World {
     pub(super) fn people_leave(&mut self) -> u64 {
         self.crashes.clear();
         let mut until = self.now;
+        if self.size.faults.wishes {
+            // Until then the last request of somebody may still be carried out.
+            until += LAST_WISH_US;
+            self.at(until, Happening::EndPauses);
+        }
         if let Some(object) = lease_object(&self.kube, LeaseName::Shared)
             && object["spec"]["holderIdentity"] == A_PERSON
         {

@@ -1,6 +1,7 @@
 //! The ports of processes at work: what they are asked, what lands at the API server and at ARM, and when.
 
 use pool_core::arm::{ArmCall, ArmRequest};
+use pool_core::config_map::Keeper;
 use pool_core::ids::CallId;
 use pool_core::lease::{LeaseAsk, LeaseName};
 use pool_core::machine::Now;
@@ -44,18 +45,24 @@ impl World {
     }
 
     /// The same for our ConfigMap.
-    pub(super) fn notes_step(&mut self, process: usize, call: CallId, step: NotesStep) -> Result<(), String> {
+    pub(super) fn notes_step(
+        &mut self,
+        process: usize,
+        keeper: Keeper,
+        call: CallId,
+        step: NotesStep,
+    ) -> Result<(), String> {
         match (&step, self.processes[process].life) {
             (NotesStep::Land(..), _) | (NotesStep::Answer(_), Life::Runs) => {}
             (NotesStep::Answer(_), Life::Stopped(until)) => {
-                self.at(until, Happening::Notes(process, call, step));
+                self.at(until, Happening::Notes(process, keeper, call, step));
                 return Ok(());
             }
             (NotesStep::Answer(_), Life::Gone) => return Ok(()),
         }
         let Process { notes, leases, clock, .. } = &mut self.processes[process];
-        let cut = self.now < leases.cut_until;
-        let effects = notes.step(&mut self.kube, self.now, clock, cut, call, step);
+        let cut = self.now < leases.cut_until.max(notes.cut_until);
+        let effects = notes.step(&mut self.kube, self.now, clock, cut, (keeper, call), step);
         self.follow(process, effects)
     }
 
@@ -67,6 +74,7 @@ impl World {
         {
             return Err("A4: what is none of a note is gone".to_owned());
         }
+        self.watchdog.noted_pauses(self.now, &notes::paused(&self.kube));
         self.watchdog.notes_written(&noted)
     }
 
@@ -89,7 +97,7 @@ impl World {
                 }
                 leases.call(now, clock, lease, call, &ask)
             }
-            KubernetesCall::ConfigMap { call, ask } => notes.call(now, clock, call, &ask),
+            KubernetesCall::ConfigMap { keeper, call, ask } => notes.call(now, clock, (keeper, call), &ask),
             KubernetesCall::CountLockFailures { call, since } => {
                 let ago = clock.now(now).since(since).as_micros();
                 let began = crate::clock::wall(now) - i64::try_from(ago).unwrap_or(0);

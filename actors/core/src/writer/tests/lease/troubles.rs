@@ -107,6 +107,73 @@ fn w7_writes_that_never_succeed_back_off_though_looks_do() {
     assert!(server.requests <= 40, "{} in two minutes", server.requests);
 }
 
+/// Somebody who takes and gives back the Lease so fast that nobody is ever in time.
+struct Fast {
+    version: u64,
+    /// Whose it is at each look.
+    holder: Option<&'static str>,
+    /// When it was tried to take it, in milliseconds.
+    takings: Vec<u64>,
+}
+
+impl Fast {
+    /// Answers what is asked at this moment, but watches; gives what was said.
+    fn beats(&mut self, bench: &mut Bench, mut said: Vec<Out>) -> Vec<Out> {
+        let mut all = Vec::new();
+        while !said.is_empty() {
+            let mut next = Vec::new();
+            for (id, ask) in asks(&said) {
+                next.extend(match ask {
+                    LeaseAsk::Get => bench.lease(id, state(self.version, self.holder)),
+                    LeaseAsk::Replace(..) | LeaseAsk::Create(_) => {
+                        self.takings.push(bench.now);
+                        self.version += 2;
+                        bench.lease(id, LeaseAnswer::Conflict)
+                    }
+                    LeaseAsk::Await(..) => continue,
+                });
+            }
+            all.extend(said);
+            said = next;
+        }
+        all
+    }
+}
+
+#[test]
+fn w7_races_that_are_lost_to_others_are_no_failures_and_are_run_again_within_two_seconds() {
+    let (mut bench, _) = Bench::with_lease(leased(), 1, None);
+    let mut fast = Fast { version: 7, holder: None, takings: Vec::new() };
+    let said = bench.due(&pool("lb", "web"), due(0, Class::Add));
+    fast.beats(&mut bench, said);
+    assert_eq!(fast.takings, [0, 0, 0, 0], "at first without a wait");
+    while bench.now < 60_000 {
+        let next = bench.writer.deadline().expect("it goes on").as_micros().div_ceil(1_000);
+        let said = bench.until(next);
+        fast.beats(&mut bench, said);
+    }
+    let waits: Vec<u64> = fast.takings[3..].windows(2).map(|two| two[1] - two[0]).collect();
+    assert_eq!(waits[0], 1_000, "{waits:?}");
+    assert!(waits.len() >= 30 && waits[1..].iter().all(|wait| *wait == 2_000), "{waits:?}");
+}
+
+#[test]
+fn w7_a_release_that_the_watch_tells_of_is_tried_for_at_once_however_many_races_were_lost() {
+    let (mut bench, mut watch) = Bench::with_lease(leased(), 1, None);
+    let mut fast = Fast { version: 7, holder: Some("cloud-controller-manager"), takings: Vec::new() };
+    let said = bench.due(&pool("lb", "web"), due(0, Class::Add));
+    fast.beats(&mut bench, said);
+    for released in 1..=15 {
+        bench.until(released * 300);
+        fast.version += 1;
+        let said = bench.lease(watch, state(fast.version, None));
+        watch = awaits(&said);
+        fast.beats(&mut bench, said);
+        assert_eq!(fast.takings.last(), Some(&(released * 300)), "release {released}");
+        assert_eq!(fast.takings.len() as u64, 1 + released, "one for each release: {:?}", fast.takings);
+    }
+}
+
 #[test]
 fn w7_a_server_that_rewrites_what_we_write_is_not_asked_without_a_pause() {
     // A webhook that gives the Lease to somebody when we take it, and one that does not let us give it back.

@@ -1,0 +1,76 @@
+//! GETs for commands that a person starts: what stands at Azure, and what we may do there. They go past the writer and
+//! its budget, so the running service makes none of them; nothing but GET can be sent this way.
+
+use azure_core::http::RawResponse;
+use azure_core::http::headers::HeaderName;
+use pool_core::arm::Failure;
+use pool_core::ids::{LbName, Operation};
+use url::Url;
+
+use super::Client;
+use crate::url::AddressError;
+use crate::{answer, failure};
+
+const DATE: HeaderName = HeaderName::from_static("date");
+const PERMISSIONS_VERSION: &str = "2022-04-01";
+const LOCKS_VERSION: &str = "2016-09-01";
+
+/// What is looked at. A scope is the id of a subscription, a resource group or a resource.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Look {
+    /// A load balancer with all its pools and rules.
+    LoadBalancer(LbName),
+    /// What the caller may do at this scope.
+    Permissions(String),
+    /// The management locks at this scope and below it.
+    Locks(String),
+    /// The management locks at this scope and above it.
+    LocksAbove(String),
+    /// The next page of an earlier answer: its `nextLink`.
+    Next(String),
+}
+
+/// What came back.
+#[derive(Clone, Debug)]
+pub struct Looked {
+    /// The body of a success as ARM sent it, or why there is none.
+    pub text: Result<String, Failure>,
+    /// The header `Date` of the answer, be it a success or not.
+    pub date: Option<String>,
+}
+
+impl Client {
+    /// Looks at something with one GET; every failure is an answer too.
+    pub async fn look(&self, look: &Look) -> Looked {
+        let response = match self.address(look) {
+            Ok(url) => self.get(url).await,
+            Err(why) => Err(failure::refused(&why)),
+        };
+        match response {
+            Ok(response) => read(&response),
+            Err(failure) => Looked { text: Err(failure), date: None },
+        }
+    }
+
+    fn address(&self, look: &Look) -> Result<Url, AddressError> {
+        let about = |scope: &str, what, version| self.addresses.about(scope, what, version);
+        match look {
+            Look::LoadBalancer(lb) => self.addresses.load_balancer(lb),
+            Look::Permissions(scope) => about(scope, "permissions", PERMISSIONS_VERSION),
+            Look::Locks(scope) => about(scope, "locks", LOCKS_VERSION),
+            Look::LocksAbove(scope) => {
+                let mut url = about(scope, "locks", LOCKS_VERSION)?;
+                url.query_pairs_mut().append_pair("$filter", "atScope()");
+                Ok(url)
+            }
+            // The same care as for an operation: a token goes nowhere else.
+            Look::Next(link) => self.addresses.operation(&Operation::new(link.as_str())),
+        }
+    }
+}
+
+fn read(response: &RawResponse) -> Looked {
+    let text = answer::success(response).and_then(answer::text).map(str::to_owned);
+    let date = response.headers().get_optional_str(&DATE).map(str::to_owned);
+    Looked { text, date }
+}

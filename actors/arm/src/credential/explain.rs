@@ -1,0 +1,291 @@
+//! Why there is no token, in words that name what to change. What an authority said is shown; what was sent to it is
+//! taken out, should it have been repeated, and so is everything that looks like a token.
+
+use std::time::Duration;
+
+use azure_core::error::{Error, ErrorKind};
+use pool_core::arm::RetryAfter;
+use pool_core::redact::start_redacted_of;
+use serde::Deserialize;
+use serde_json::Value;
+
+use super::NoToken;
+use crate::failure::{self, chain};
+use crate::identity::Identity;
+use crate::stop::Stop;
+
+/// The longest part of an authority's own words, in characters.
+const LONGEST: usize = 400;
+
+/// Explains the errors of one identity.
+#[derive(Debug)]
+pub(super) struct Explainer {
+    identity: Identity,
+}
+
+/// An error of Entra.
+#[derive(Deserialize)]
+struct AuthorityError {
+    error: Option<String>,
+    error_description: Option<String>,
+    /// Numbers, should they be what they are in Entra.
+    #[serde(default)]
+    error_codes: Vec<Value>,
+}
+
+impl AuthorityError {
+    /// The words of it and its codes.
+    fn of(body: &[u8]) -> Option<(String, Vec<u64>)> {
+        let AuthorityError { error, error_description, error_codes } = serde_json::from_slice(body).ok()?;
+        let number = |code: &Value| code.as_u64().or_else(|| code.as_str()?.parse().ok());
+        Some((error_description.or(error)?, error_codes.iter().filter_map(number).collect()))
+    }
+}
+
+impl Explainer {
+    pub(super) fn new(identity: &Identity) -> Explainer {
+        Explainer { identity: identity.clone() }
+    }
+
+    /// The error in our words. The SDK's is not its source: it holds the whole answer.
+    pub(super) fn explain(&self, error: &Error) -> Error {
+        let (said, remedy, retry_after) = match answer(error) {
+            Some(Answer { status, body, retry_after }) => {
+                let (said, remedy) = self.of_answer(status, &body);
+                (said, remedy, retry_after)
+            }
+            None => {
+                let (said, remedy) = self.of_silence(error);
+                (said, remedy, None)
+            }
+        };
+        // What is cut first may be half a secret, which nobody would recognise.
+        self.told(&first_line(&self.redact(&said)), remedy, retry_after)
+    }
+
+    /// The answer was well and held no token.
+    pub(super) fn without_token(&self) -> Error {
+        self.told("the answer holds no token", Some(self.foreign()), None)
+    }
+
+    fn told(&self, said: &str, remedy: Option<&str>, retry_after: Option<Duration>) -> Error {
+        let (name, remedy) = (self.identity.name(), remedy.map(|it| format!("; {it}")).unwrap_or_default());
+        let why = format!("{name} could not sign in: {said}{remedy}");
+        Error::new(ErrorKind::Credential, NoToken { why, retry_after })
+    }
+
+    fn of_answer(&self, status: u16, body: &[u8]) -> (String, Option<&'static str>) {
+        let busy = matches!(status, 408 | 410 | 429 | 500..).then_some(AGAIN);
+        if let Identity::Managed(_) = self.identity {
+            let unassigned = matches!(status, 400 | 404).then_some(UNASSIGNED);
+            let remedy = busy.or(unassigned).unwrap_or(UNREACHED_NEAR);
+            return (format!("status {status}{}", code_of(body)), Some(remedy));
+        }
+        match AuthorityError::of(body) {
+            Some((words, codes)) => {
+                let known = codes.iter().find_map(|code| self.remedy(*code));
+                let other = "check tenantId, aadClientId and the credential of the identity";
+                (words, Some(known.or(busy).unwrap_or(other)))
+            }
+            None => (format!("status {status}"), Some(busy.unwrap_or(FOREIGN))),
+        }
+    }
+
+    /// What is said, and the remedy, when no answer was refused. The words about an answer that could not be read are
+    /// not repeated: they may quote it.
+    fn of_silence(&self, error: &Error) -> (String, Option<&'static str>) {
+        if let Some(stop @ Stop::TooLarge { .. }) = Stop::within(error) {
+            return (stop.to_string(), Some(self.foreign()));
+        }
+        let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(error);
+        let mut foreign = false;
+        while let Some(one) = cause {
+            match one.downcast_ref::<Error>().map(Error::kind) {
+                Some(ErrorKind::Connection | ErrorKind::Io) => return (chain(one), Some(self.unreached())),
+                Some(ErrorKind::DataConversion) => foreign = true,
+                Some(ErrorKind::Credential | ErrorKind::Other | ErrorKind::HttpResponse { .. }) | None => {}
+            }
+            cause = one.source();
+        }
+        if foreign {
+            ("the answer cannot be read".to_owned(), Some(self.foreign()))
+        } else {
+            (chain(cause_of(error)), None)
+        }
+    }
+
+    /// The remedy where something else answers in the place of whoever gives tokens.
+    fn foreign(&self) -> &'static str {
+        if self.identity.asks_authority() { FOREIGN } else { FOREIGN_NEAR }
+    }
+
+    /// The remedy where nobody answers.
+    fn unreached(&self) -> &'static str {
+        if self.identity.asks_authority() { UNREACHED } else { UNREACHED_NEAR }
+    }
+
+    /// What to do about an error code of Entra (AADSTS…).
+    fn remedy(&self, code: u64) -> Option<&'static str> {
+        Some(match code {
+            7_000_215 => {
+                "aadClientSecret or AZURE_CLIENT_SECRET is wrong: give the secret's value, not its id"
+            }
+            7_000_222 => {
+                "the secret has expired: create a new one and set aadClientSecret or AZURE_CLIENT_SECRET"
+            }
+            700_016 => {
+                "check aadClientId or AZURE_CLIENT_ID, and that the application is in the tenant of tenantId"
+            }
+            90_002 | 900_023 | 90_013 => "check tenantId or AZURE_TENANT_ID, and cloud",
+            70_021 | 700_211 | 700_212 | 700_213 | 700_223 => {
+                "add a federated credential with the issuer, subject and audience of the token in \
+                 aadFederatedTokenFile to the application"
+            }
+            700_024 => match self.identity {
+                Identity::WorkloadIdentity { .. } => {
+                    "the token in aadFederatedTokenFile is out of date: check that it is a projected volume, and the clock"
+                }
+                Identity::Anonymous
+                | Identity::Managed(_)
+                | Identity::ClientSecret { .. }
+                | Identity::ClientCertificate { .. } => "check the clock of this machine",
+            },
+            700_027 | 700_030 => {
+                "add the certificate of aadClientCertPath to the application; check that it has not expired"
+            }
+            500_011 | 500_014 => {
+                "check cloud and resourceManagerEndpoint: the tenant does not know that audience"
+            }
+            7_000_112 | 7_000_114 => "the application is disabled: enable it in the tenant",
+            _ => return None,
+        })
+    }
+
+    /// Takes out what was sent and what looks like a token, of as much as is looked at.
+    fn redact(&self, text: &str) -> String {
+        let secret = match &self.identity {
+            Identity::ClientSecret { secret, .. } => Some(secret),
+            Identity::ClientCertificate { password, .. } => password.as_ref(),
+            Identity::Anonymous | Identity::WorkloadIdentity { .. } | Identity::Managed(_) => None,
+        };
+        let known: Vec<&str> = secret.map(azure_core::credentials::Secret::secret).into_iter().collect();
+        start_redacted_of(text, &known).0.into_owned()
+    }
+}
+
+const AGAIN: &str = "it is asked again by itself";
+const FOREIGN: &str =
+    "whatever answered is no login endpoint: check cloud, AZURE_AUTHORITY_HOST and the proxy variables";
+const FOREIGN_NEAR: &str = "whatever answered is no instance metadata service: check what takes the place of \
+                            169.254.169.254 for the pod";
+const UNREACHED: &str = "check the network, the proxy variables, and cloud or AZURE_AUTHORITY_HOST";
+const UNREACHED_NEAR: &str = "check that the pod reaches the instance metadata service, 169.254.169.254";
+const UNASSIGNED: &str = "assign the identity to every virtual machine or scale set that this pod may run on, and \
+                          check userAssignedIdentityID";
+
+/// What is wrong, without the SDK's own wrapping, which names its types and its documentation.
+fn cause_of(error: &Error) -> &(dyn std::error::Error + 'static) {
+    match (error.kind(), std::error::Error::source(error)) {
+        (ErrorKind::Credential, Some(cause)) => cause,
+        (_, _) => error,
+    }
+}
+
+/// An answer that was refused.
+struct Answer {
+    status: u16,
+    body: Vec<u8>,
+    /// For how long whoever answered wants to be left alone.
+    retry_after: Option<Duration>,
+}
+
+/// The answer that the error holds, at whatever depth.
+fn answer(error: &Error) -> Option<Answer> {
+    let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(error);
+    while let Some(one) = cause {
+        if let Some(ErrorKind::HttpResponse { status, raw_response, .. }) =
+            one.downcast_ref::<Error>().map(Error::kind)
+        {
+            let response = raw_response.as_ref();
+            let retry_after = match response.map(|response| failure::retry_after(response.headers())) {
+                Some(RetryAfter::In(span)) => Some(span),
+                Some(RetryAfter::Absent | RetryAfter::Invalid) | None => None,
+            };
+            let body = response.map(|response| response.body().to_vec()).unwrap_or_default();
+            return Some(Answer { status: u16::from(*status), body, retry_after });
+        }
+        cause = one.source();
+    }
+    None
+}
+
+/// The code in a metadata service's answer. Its further words are not repeated: they are few, and whatever is in its
+/// place may repeat the header that we were given for it.
+fn code_of(body: &[u8]) -> String {
+    #[derive(Deserialize)]
+    struct Coded {
+        error: String,
+    }
+    let code = serde_json::from_slice(body).map(|coded: Coded| coded.error).unwrap_or_default();
+    let is_code = code.len() <= 64 && code.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
+    if is_code && !code.is_empty() { format!(": {code}") } else { String::new() }
+}
+
+/// The words that say what is the matter: not the trace and correlation ids, which follow on lines of their own or
+/// after `Trace ID`.
+fn first_line(text: &str) -> String {
+    let words: Vec<&str> = text.split_whitespace().collect();
+    let line = words.join(" ");
+    let line = line.split(" Trace ID:").next().unwrap_or_default();
+    let mut short: String = line.chars().take(LONGEST).collect();
+    if short.len() < line.len() {
+        short.push('\u{2026}');
+    }
+    short
+}
+
+#[cfg(test)]
+mod tests {
+    use azure_core::credentials::Secret;
+    use azure_core::http::RawResponse;
+    use azure_core::http::headers::Headers;
+
+    use super::*;
+
+    #[test]
+    fn c3_what_an_authority_says_of_when_to_come_again_is_told_with_its_refusal() {
+        let explainer = Explainer::new(&Identity::Managed(crate::ManagedIdentity::SystemAssigned));
+        for (header, kept) in [(Some("20"), Some(20)), (Some("soon"), None), (None, None)] {
+            let mut headers = Headers::new();
+            if let Some(value) = header {
+                headers.insert("retry-after", value);
+            }
+            let raw_response = Some(Box::new(RawResponse::from_bytes(429.into(), headers, "")));
+            let kind = ErrorKind::HttpResponse { status: 429.into(), error_code: None, raw_response };
+            let told = explainer.explain(&Error::with_message(kind, "refused"));
+            assert_eq!(told.kind().to_string(), ErrorKind::Credential.to_string());
+            let told = told.downcast_ref::<NoToken>().unwrap();
+            assert_eq!(told.retry_after, kept.map(Duration::from_secs), "{header:?}");
+        }
+    }
+
+    #[test]
+    fn c1_no_part_of_a_secret_is_left_wherever_an_authority_repeats_it() {
+        const SECRET: &str = "planted  secret\twith-gaps";
+        let (tenant, client_id) = ("t".to_owned(), "c".to_owned());
+        let identity = Identity::ClientSecret { tenant, client_id, secret: Secret::new(SECRET) };
+        let explainer = Explainer::new(&identity);
+        for before in [0, 1, 200].into_iter().chain(LONGEST - 2 * SECRET.len()..LONGEST + 2) {
+            let said = format!("{} {SECRET} after", "x".repeat(before));
+            let body = serde_json::json!({ "error_description": said, "error_codes": [1] }).to_string();
+            let response = RawResponse::from_bytes(400.into(), Headers::new(), body);
+            let kind = ErrorKind::HttpResponse {
+                status: 400.into(),
+                error_code: None,
+                raw_response: Some(Box::new(response)),
+            };
+            let told = explainer.explain(&Error::with_message(kind, "refused")).to_string();
+            assert!(!told.contains("pla") && !told.contains("gaps"), "{before}: {told}");
+        }
+    }
+}

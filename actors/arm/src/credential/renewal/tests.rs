@@ -1,0 +1,429 @@
+//! Tokens on the test's clocks: the monotonic one, and a wall clock that people set.
+
+use std::collections::BTreeMap;
+
+use azure_core::time::OffsetDateTime;
+use proptest::prelude::*;
+
+use super::*;
+
+const SECOND: Duration = Duration::from_secs(1);
+/// The wall clock at the start.
+const NOON: i64 = 1_767_225_600_000_000;
+
+/// The machine, its clocks, and an authority that answers when the test says so.
+struct Bench {
+    renewal: Renewal,
+    now: Now,
+    /// How far the wall clock was set, in seconds.
+    set: i64,
+    callers: u64,
+    asked: Vec<RequestId>,
+    /// The request that is under way.
+    open: Option<RequestId>,
+    /// When the authority may be asked again.
+    left_alone: Now,
+    /// When each token came, and for how many seconds it is good.
+    came: BTreeMap<String, (Now, u64)>,
+    given: Vec<(Caller, String)>,
+    refused: Vec<(Caller, String)>,
+    begun_anew: u32,
+    given_up: u32,
+}
+
+impl Bench {
+    fn new() -> Bench {
+        Bench {
+            renewal: Renewal::default(),
+            now: Now::from_millis(5_000),
+            set: 0,
+            callers: 0,
+            asked: Vec::new(),
+            open: None,
+            left_alone: Now::ZERO,
+            came: BTreeMap::new(),
+            given: Vec::new(),
+            refused: Vec::new(),
+            begun_anew: 0,
+            given_up: 0,
+        }
+    }
+
+    /// With a token that is good for so many seconds.
+    fn holding(name: &str, seconds: u64) -> Bench {
+        let mut bench = Bench::new();
+        bench.call();
+        bench.brings(name, seconds);
+        assert_eq!(bench.given(), [name]);
+        bench
+    }
+
+    fn wall(&self) -> Wall {
+        let passed = i64::try_from(self.now.as_micros()).unwrap();
+        Wall::from_micros(NOON + passed + self.set * 1_000_000)
+    }
+
+    fn tell(&mut self, input: In) {
+        let mut out = Vec::new();
+        self.renewal.step(self.now, input, &mut out);
+        self.hear(out);
+    }
+
+    fn hear(&mut self, out: Vec<Out>) {
+        for said in out {
+            match said {
+                Out::Ask(request) => {
+                    assert_eq!(self.open.replace(request), None, "one request at a time");
+                    assert!(self.now >= self.left_alone, "it wants to be left alone");
+                    self.asked.push(request);
+                }
+                Out::GiveUp(request) => {
+                    assert_eq!(self.open.take(), Some(request));
+                    self.given_up += 1;
+                }
+                Out::BeginAnew => self.begun_anew += 1,
+                Out::Give(caller, token) => self.give(caller, token.token.secret()),
+                Out::Refuse(caller, why) => self.refused.push((caller, why.to_string())),
+            }
+        }
+        assert_eq!(self.renewal.check(), Ok(()));
+    }
+
+    /// A call has a token, which is good whatever people have set the wall clock to.
+    fn give(&mut self, caller: Caller, token: &str) {
+        let (came, seconds) = self.came[token];
+        let left = Duration::from_secs(seconds).saturating_sub(self.now.since(came));
+        assert!(left > STILL_GOOD || self.now.since(came) < REST, "{token} is good for {left:?}");
+        self.given.push((caller, token.to_owned()));
+    }
+
+    /// A call that needs a token.
+    fn call(&mut self) -> &mut Bench {
+        self.callers += 1;
+        let (caller, wall) = (Caller(self.callers), self.wall());
+        self.tell(In::Wanted { caller, wall });
+        self
+    }
+
+    /// The last request brings this token, good for so many seconds by the wall clock.
+    fn brings(&mut self, name: &str, seconds: u64) {
+        let (request, wall) = (*self.asked.last().expect("a request"), self.wall());
+        let came = OffsetDateTime::from_unix_timestamp_nanos(i128::from(wall.as_micros()) * 1_000).unwrap();
+        let token = AccessToken::new(Secret::new(name.to_owned()), came + Duration::from_secs(seconds));
+        self.came.insert(name.to_owned(), (self.now, seconds));
+        (self.open, self.left_alone) = (None, Now::ZERO);
+        self.tell(In::Brought { request, token, wall });
+    }
+
+    /// The last request is refused.
+    fn refuses(&mut self, retry_after: Option<Duration>) {
+        let request = *self.asked.last().expect("a request");
+        self.open = None;
+        self.left_alone = self.now.plus(retry_after.unwrap_or_default().min(LEFT_ALONE_AT_MOST));
+        self.tell(In::Refused { request, why: "no".into(), retry_after });
+    }
+
+    fn pass(&mut self, span: Duration) -> &mut Bench {
+        let until = self.now.plus(span);
+        while let Some(due) = self.renewal.deadline().filter(|due| *due <= until) {
+            self.now = due;
+            let mut out = Vec::new();
+            self.renewal.tick(due, &mut out);
+            self.hear(out);
+        }
+        self.now = until;
+        self
+    }
+
+    /// The tokens that were given since this was asked last.
+    fn given(&mut self) -> Vec<String> {
+        std::mem::take(&mut self.given).into_iter().map(|(_, token)| token).collect()
+    }
+
+    /// What was told to calls without a token since this was asked last.
+    fn refused(&mut self) -> Vec<String> {
+        std::mem::take(&mut self.refused).into_iter().map(|(_, why)| why).collect()
+    }
+
+    fn requests(&self) -> usize {
+        self.asked.len()
+    }
+}
+
+#[test]
+fn c3_a_token_is_renewed_in_its_last_six_minutes_and_nobody_waits_for_it() {
+    let mut bench = Bench::holding("old", 3_600);
+    bench.pass(3_239 * SECOND).call();
+    assert_eq!((bench.given(), bench.requests()), (vec!["old".to_owned()], 1));
+    bench.pass(SECOND).call().call();
+    assert_eq!((bench.given(), bench.requests()), (vec!["old".to_owned(); 2], 2), "one request");
+    bench.pass(20 * SECOND).call();
+    assert_eq!(bench.given(), ["old"], "however long it takes");
+    bench.brings("new", 3_600);
+    assert_eq!(bench.call().given(), ["new"]);
+    assert_eq!(bench.requests(), 2);
+}
+
+#[test]
+fn c3_a_refused_renewal_is_tried_again_after_ten_seconds_while_the_old_token_is_good() {
+    let mut bench = Bench::holding("old", 300);
+    bench.pass(10 * SECOND).call();
+    bench.refuses(None);
+    bench.pass(9 * SECOND).call();
+    assert_eq!((bench.given(), bench.requests()), (vec!["old".to_owned(); 2], 2));
+    bench.pass(SECOND).call();
+    assert_eq!((bench.given(), bench.requests()), (vec!["old".to_owned()], 3));
+    assert!(bench.refused().is_empty(), "nobody hears of it");
+}
+
+#[test]
+fn c3_an_old_token_is_given_out_until_its_last_half_minute_and_then_no_more() {
+    let mut bench = Bench::holding("old", 300);
+    bench.pass(269 * SECOND).call();
+    assert_eq!(bench.given(), ["old"]);
+    bench.refuses(None);
+    bench.pass(SECOND).call();
+    assert!(bench.given().is_empty());
+    assert_eq!(bench.requests(), 3, "without a token the first refusal counts for a second alone");
+    bench.refuses(None);
+    assert_eq!(bench.refused(), ["no"]);
+}
+
+#[test]
+fn c3_without_a_token_the_refusal_is_told_again_and_asked_about_ever_more_seldom() {
+    let mut bench = Bench::new();
+    for (n, rest) in (1..).zip([1, 2, 4, 8, 16, 30, 30, 30]) {
+        bench.call();
+        assert_eq!((bench.requests(), bench.refused().len()), (n, 0));
+        bench.refuses(None);
+        bench.pass(rest * SECOND - Duration::from_millis(1)).call();
+        assert_eq!((bench.refused(), bench.requests()), (vec!["no".to_owned(); 2], n), "within {rest} s");
+        bench.pass(Duration::from_millis(1));
+    }
+}
+
+#[test]
+fn c3_a_throttled_token_endpoint_is_left_alone_for_as_long_as_it_says_up_to_five_minutes() {
+    for (told, kept) in [(20, 20), (1, 1), (3_600, 300)] {
+        let mut bench = Bench::new();
+        bench.call();
+        bench.refuses(Some(told * SECOND));
+        bench.pass(kept * SECOND - Duration::from_millis(1)).call();
+        assert_eq!((bench.requests(), bench.refused().len()), (1, 2), "Retry-After {told}");
+        bench.pass(Duration::from_millis(1)).call();
+        assert_eq!(bench.requests(), 2, "Retry-After {told}");
+    }
+    // Also while the old token is good, and when Azure has refused it meanwhile.
+    let mut bench = Bench::holding("old", 300);
+    bench.pass(10 * SECOND).call();
+    bench.refuses(Some(60 * SECOND));
+    bench.pass(30 * SECOND).call();
+    assert_eq!((bench.given().len(), bench.requests()), (2, 2));
+    bench.tell(In::Rejected(Secret::new("old")));
+    bench.call();
+    assert_eq!((bench.refused(), bench.requests()), (vec!["no".to_owned()], 2));
+    bench.pass(30 * SECOND).call();
+    assert_eq!(bench.requests(), 3);
+}
+
+#[test]
+fn c3_many_calls_without_a_token_make_one_request_and_share_what_comes_of_it() {
+    let mut bench = Bench::new();
+    for _ in 0..100 {
+        bench.call();
+    }
+    assert_eq!((bench.requests(), bench.given().len()), (1, 0));
+    bench.brings("token", 3_600);
+    assert_eq!(bench.given(), vec!["token"; 100]);
+    let mut bench = Bench::new();
+    for _ in 0..100 {
+        bench.call();
+    }
+    bench.refuses(None);
+    assert_eq!((bench.requests(), bench.refused()), (1, vec!["no".to_owned(); 100]));
+}
+
+#[test]
+fn c3_a_request_without_an_answer_is_given_up_after_half_a_minute_and_says_so() {
+    let mut bench = Bench::new();
+    bench.call().pass(29 * SECOND).call();
+    assert!(bench.refused().is_empty());
+    let late = *bench.asked.last().unwrap();
+    bench.pass(SECOND);
+    assert_eq!(bench.given_up, 1);
+    let told = bench.refused();
+    assert!(told.len() == 2 && told.iter().all(|why| why.contains("no token in time")), "{told:?}");
+    bench.pass(SECOND).call();
+    assert_eq!(bench.requests(), 2);
+    bench.tell(In::Refused { request: late, why: "late".into(), retry_after: None });
+    assert!(bench.refused().is_empty(), "an answer to a request that was given up means nothing");
+    bench.brings("token", 3_600);
+    assert_eq!(bench.given(), ["token"]);
+}
+
+#[test]
+fn c3_a_clock_that_is_set_back_makes_no_token_longer() {
+    let mut bench = Bench::holding("old", 3_600);
+    bench.set = -86_400;
+    bench.pass(3_240 * SECOND).call();
+    assert_eq!((bench.given(), bench.requests()), (vec!["old".to_owned()], 2));
+    bench.refuses(None);
+    bench.pass(331 * SECOND).call();
+    assert!(bench.given().is_empty(), "it is over");
+    // A token that comes then is good for as long as it says.
+    bench.brings("new", 3_600);
+    assert_eq!(bench.given(), ["new"]);
+    assert_eq!(bench.pass(3_000 * SECOND).call().given(), ["new"]);
+    assert_eq!(bench.requests(), 3);
+}
+
+#[test]
+fn c3_a_clock_that_is_set_forward_ends_tokens_early_and_no_rest_between_two_requests() {
+    let mut bench = Bench::holding("old", 3_600);
+    bench.pass(60 * SECOND);
+    bench.set = 3_400;
+    bench.call();
+    assert_eq!((bench.given(), bench.requests()), (vec!["old".to_owned()], 2), "renewed");
+    bench.refuses(None);
+    bench.set = 3_500;
+    bench.call();
+    assert_eq!((bench.given(), bench.requests()), (vec!["old".to_owned()], 2));
+    bench.set = 0;
+    assert_eq!(bench.pass(60 * SECOND).call().given(), ["old"], "set right again, it is good as before");
+    assert_eq!(bench.requests(), 2);
+    bench.set = 86_400;
+    bench.call();
+    assert_eq!((bench.given().len(), bench.requests()), (0, 3));
+    bench.brings("new", 3_600);
+    assert_eq!(bench.given(), ["new"]);
+}
+
+#[test]
+fn c3_a_token_that_is_over_by_our_clock_when_it_comes_is_used_for_ten_seconds() {
+    let mut bench = Bench::holding("first", 0);
+    for _ in 0..20 {
+        bench.call();
+    }
+    assert_eq!((bench.given(), bench.requests()), (vec!["first".to_owned(); 20], 1));
+    bench.pass(10 * SECOND).call();
+    assert_eq!((bench.given().len(), bench.requests()), (0, 2));
+    bench.brings("second", 0);
+    assert_eq!(bench.given(), ["second"]);
+}
+
+#[test]
+fn c3_a_token_that_is_to_be_renewed_as_soon_as_it_comes_is_not_asked_for_by_each_call() {
+    let mut bench = Bench::holding("short", 200);
+    bench.call().pass(9 * SECOND).call();
+    assert_eq!(bench.requests(), 1);
+    bench.pass(SECOND).call();
+    assert_eq!(bench.requests(), 2);
+}
+
+#[test]
+fn w5_a_token_that_azure_has_refused_is_never_given_out_again() {
+    let mut bench = Bench::holding("old", 3_600);
+    bench.tell(In::Rejected(Secret::new("old")));
+    bench.call();
+    assert_eq!((bench.begun_anew, bench.requests(), bench.given().len()), (1, 2, 0));
+    bench.refuses(None);
+    bench.pass(SECOND).call();
+    bench.brings("new", 3_600);
+    assert_eq!(bench.given(), ["new"]);
+    bench.tell(In::Rejected(Secret::new("old")));
+    assert_eq!((bench.call().given(), bench.requests()), (vec!["new".to_owned()], 3), "it is long gone");
+}
+
+#[test]
+fn w5_tokens_that_azure_refuses_one_after_the_other_are_renewed_once_in_half_a_minute() {
+    let mut bench = Bench::holding("one", 3_600);
+    bench.tell(In::Rejected(Secret::new("one")));
+    bench.call();
+    bench.brings("two", 3_600);
+    for _ in 0..20 {
+        bench.tell(In::Rejected(Secret::new("two")));
+        bench.call();
+    }
+    assert_eq!((bench.given(), bench.requests()), (vec!["two".to_owned(); 21], 2));
+    bench.pass(30 * SECOND);
+    bench.tell(In::Rejected(Secret::new("two")));
+    bench.call();
+    assert_eq!((bench.given().len(), bench.requests()), (0, 3));
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    Call,
+    Brings(u64),
+    Refuses(Option<u64>),
+    Pass(u64),
+    Set(i64),
+    Reject,
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let step = prop_oneof![
+        4 => Just(Step::Call),
+        2 => prop_oneof![Just(0), 1_u64..600, 3_000_u64..4_000].prop_map(Step::Brings),
+        2 => proptest::option::of(0_u64..4_000).prop_map(Step::Refuses),
+        3 => prop_oneof![0_u64..20, 100_u64..4_000].prop_map(Step::Pass),
+        1 => (-100_000_i64..100_000).prop_map(Step::Set),
+        1 => Just(Step::Reject),
+    ];
+    proptest::collection::vec(step, 0..80)
+}
+
+proptest! {
+    /// Safety: one request at a time, none while the authority wants to be left alone, no token that is over by the
+    /// monotonic clock, and none that Azure has refused, unless that was within half a minute of another. Liveness: each
+    /// call is answered within half a minute, and an authority that gives tokens again is asked within five minutes and
+    /// a half.
+    #[test]
+    fn c3_each_call_is_answered_in_time_by_one_request_at_a_time(steps in steps()) {
+        let mut bench = Bench::new();
+        for step in steps {
+            match step {
+                Step::Call => { bench.call(); }
+                Step::Brings(seconds) if bench.open.is_some() => {
+                    let name = format!("token-{}", bench.requests());
+                    bench.brings(&name, seconds);
+                }
+                Step::Refuses(retry_after) if bench.open.is_some() => bench.refuses(retry_after.map(Duration::from_secs)),
+                Step::Brings(_) | Step::Refuses(_) => {}
+                Step::Pass(seconds) => { bench.pass(Duration::from_secs(seconds)); }
+                Step::Set(seconds) => bench.set = seconds,
+                Step::Reject => {
+                    let last = bench.renewal.token.as_ref().map(|held| held.token.token.secret().to_owned());
+                    let again = bench.renewal.begun_anew.is_some_and(|at| bench.now.since(at) < BEGUN_ANEW_FOR);
+                    if let Some(last) = last {
+                        bench.tell(In::Rejected(Secret::new(last.clone())));
+                        bench.given.clear();
+                        bench.call();
+                        prop_assert!(again || bench.given.iter().all(|(_, token)| *token != last));
+                    }
+                }
+            }
+            let answered = bench.given.len() + bench.refused.len();
+            prop_assert!(answered <= usize::try_from(bench.callers).unwrap());
+        }
+        bench.pass(ANSWERED_WITHIN);
+        prop_assert!(bench.renewal.waiting.is_empty(), "{:?} wait", bench.renewal.waiting);
+        bench.pass(LEFT_ALONE_AT_MOST).call();
+        if bench.open.is_some() {
+            bench.brings("last", 3_600);
+        }
+        prop_assert!(bench.call().given().len() >= 2);
+    }
+}
+
+#[test]
+fn c1_what_the_machine_is_told_can_be_logged_without_a_token() {
+    let wall = Wall::from_micros(0);
+    let token = AccessToken::new("planted-token", OffsetDateTime::UNIX_EPOCH);
+    let told = [
+        In::Rejected(token.token.clone()),
+        In::Brought { request: RequestId(1), token: token.clone(), wall },
+    ];
+    let said = [Out::Give(Caller(1), token)];
+    assert!(!format!("{told:?} {said:?}").contains("planted"), "{told:?} {said:?}");
+}

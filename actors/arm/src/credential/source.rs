@@ -1,0 +1,206 @@
+//! The SDK's credential for each identity, in our dress: our transport, our time, files that are read anew for every
+//! token, and errors that name what to change.
+
+use std::fmt;
+use std::sync::Arc;
+
+use azure_core::cloud::CustomConfiguration;
+use azure_core::credentials::{AccessToken, Secret, TokenCredential, TokenRequestOptions};
+use azure_core::http::{ClientOptions, RetryOptions, Transport};
+use azure_identity::{
+    ClientAssertion, ClientAssertionCredential, ClientAssertionCredentialOptions, ClientSecretCredential,
+    ClientSecretCredentialOptions, ManagedIdentityCredential, ManagedIdentityCredentialOptions,
+    UserAssignedId,
+};
+use url::Url;
+
+use super::Make;
+use super::certificate::Certificate;
+use super::explain::Explainer;
+use super::metadata::FromMetadata;
+use super::once::Once;
+use super::token_file::TokenFile;
+use crate::identity::{Identity, Login, ManagedIdentity};
+use crate::settings::Clocks;
+
+/// What makes credentials of an identity; `None` for the identity that has none. The files of the identity are read
+/// once, so that a wrong path is told at the start and not with the first write.
+pub(super) fn of(
+    identity: &Identity,
+    login: &Login,
+    transport: &Transport,
+    clocks: &Clocks,
+) -> azure_core::Result<Option<Make>> {
+    match identity {
+        Identity::Anonymous => return Ok(None),
+        Identity::WorkloadIdentity { .. }
+        | Identity::Managed(_)
+        | Identity::ClientSecret { .. }
+        | Identity::ClientCertificate { .. } => {}
+    }
+    let source = Source { identity: identity.clone(), transport: transport.clone(), clocks: clocks.clone() };
+    source.check_files()?;
+    let (source, login) = (Arc::new(source), login.clone());
+    Ok(Some(Arc::new(move || {
+        let made: Arc<dyn TokenCredential> = match &login {
+            Login::Known { authority_host, .. } => {
+                // What cannot be made is told at once.
+                source.credential(authority_host)?;
+                Arc::new(Uncached { source: Arc::clone(&source), authority_host: authority_host.clone() })
+            }
+            Login::Metadata { document, cloud, authority_host } => {
+                let (document, host) = (document.clone(), authority_host.clone());
+                Arc::new(FromMetadata::new(Arc::clone(&source), document, cloud.clone(), host))
+            }
+        };
+        Ok(Arc::new(Explained { inner: made, explainer: Explainer::new(&source.identity) }))
+    })))
+}
+
+/// An identity and what its credentials are made with.
+pub(super) struct Source {
+    pub(super) identity: Identity,
+    pub(super) transport: Transport,
+    clocks: Clocks,
+}
+
+impl Source {
+    /// A credential that asks this authority, without token.
+    pub(super) fn credential(&self, authority_host: &str) -> azure_core::Result<Arc<dyn TokenCredential>> {
+        let client_options = self.client_options(authority_host);
+        match &self.identity {
+            Identity::Anonymous => unreachable!("the anonymous identity makes no credential"),
+            Identity::WorkloadIdentity { tenant, client_id, token_file } => {
+                let file = TokenFile::new(token_file.clone());
+                asserting(tenant, client_id, file, client_options)
+            }
+            Identity::Managed(which) => {
+                let user_assigned_id = match which {
+                    ManagedIdentity::SystemAssigned => None,
+                    ManagedIdentity::ClientId(id) => Some(UserAssignedId::ClientId(id.clone())),
+                    ManagedIdentity::ResourceId(id) => Some(UserAssignedId::ResourceId(id.clone())),
+                };
+                let options = ManagedIdentityCredentialOptions { user_assigned_id, client_options };
+                let made: Arc<dyn TokenCredential> = ManagedIdentityCredential::new(Some(options))?;
+                Ok(made)
+            }
+            Identity::ClientSecret { tenant, client_id, secret } => {
+                let options = Some(ClientSecretCredentialOptions { client_options });
+                let secret = Secret::new(secret.secret().to_owned());
+                let made: Arc<dyn TokenCredential> =
+                    ClientSecretCredential::new(tenant, client_id.clone(), secret, options)?;
+                Ok(made)
+            }
+            Identity::ClientCertificate { tenant, client_id, path, password } => {
+                let certificate = Certificate {
+                    path: path.clone(),
+                    password: password.clone(),
+                    client_id: client_id.clone(),
+                    audience: token_endpoint(authority_host, tenant)?,
+                    clocks: self.clocks.clone(),
+                };
+                asserting(tenant, client_id, certificate, client_options)
+            }
+        }
+    }
+
+    /// Whether the files of the identity can be used now.
+    fn check_files(&self) -> azure_core::Result<()> {
+        match &self.identity {
+            Identity::Anonymous | Identity::Managed(_) | Identity::ClientSecret { .. } => Ok(()),
+            Identity::WorkloadIdentity { token_file, .. } => super::token_file::check(token_file),
+            Identity::ClientCertificate { path, password, .. } => {
+                super::certificate::check(path, password.as_ref())
+            }
+        }
+    }
+
+    fn client_options(&self, authority_host: &str) -> ClientOptions {
+        let mut cloud = CustomConfiguration::default();
+        cloud.authority_host = authority_host.to_owned();
+        ClientOptions {
+            transport: Some(Once::over(&self.transport)),
+            cloud: Some(Arc::new(cloud.into())),
+            retry: RetryOptions::none(),
+            ..ClientOptions::default()
+        }
+    }
+}
+
+/// The address that the SDK asks for tokens, which an assertion names: below the root of the authority's host, whatever
+/// path stands there.
+fn token_endpoint(authority_host: &str, tenant: &str) -> azure_core::Result<String> {
+    let host = Url::parse(authority_host)?;
+    Ok(host.join(&format!("/{tenant}/oauth2/v2.0/token"))?.into())
+}
+
+fn asserting(
+    tenant: &str,
+    client_id: &str,
+    assertion: impl ClientAssertion + 'static,
+    client_options: ClientOptions,
+) -> azure_core::Result<Arc<dyn TokenCredential>> {
+    let options = Some(ClientAssertionCredentialOptions { client_options });
+    let made: Arc<dyn TokenCredential> =
+        ClientAssertionCredential::new(tenant.to_owned(), client_id.to_owned(), assertion, options)?;
+    Ok(made)
+}
+
+/// The SDK's credential, made anew for each token: its own would answer from a cache, by a clock of its own, and when a
+/// token is asked for is decided elsewhere.
+struct Uncached {
+    source: Arc<Source>,
+    authority_host: String,
+}
+
+impl fmt::Debug for Uncached {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Uncached")
+    }
+}
+
+#[async_trait::async_trait]
+impl TokenCredential for Uncached {
+    async fn get_token(
+        &self,
+        scopes: &[&str],
+        options: Option<TokenRequestOptions<'_>>,
+    ) -> azure_core::Result<AccessToken> {
+        self.source.credential(&self.authority_host)?.get_token(scopes, options).await
+    }
+}
+
+/// A credential whose errors say what to change.
+#[derive(Debug)]
+struct Explained {
+    inner: Arc<dyn TokenCredential>,
+    explainer: Explainer,
+}
+
+#[async_trait::async_trait]
+impl TokenCredential for Explained {
+    async fn get_token(
+        &self,
+        scopes: &[&str],
+        options: Option<TokenRequestOptions<'_>>,
+    ) -> azure_core::Result<AccessToken> {
+        match self.inner.get_token(scopes, options).await {
+            Ok(token) if token.token.secret().is_empty() => Err(self.explainer.without_token()),
+            Ok(token) => Ok(token),
+            Err(error) => Err(self.explainer.explain(&error)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::token_endpoint;
+
+    #[test]
+    fn c3_an_assertion_names_the_address_that_it_is_sent_to() {
+        for host in ["https://login.test", "https://login.test/", "https://login.test/common/?x=1"] {
+            let endpoint = token_endpoint(host, "my-tenant").unwrap();
+            assert_eq!(endpoint, "https://login.test/my-tenant/oauth2/v2.0/token", "{host}");
+        }
+    }
+}

@@ -1,0 +1,53 @@
+//! The service account token of workload identity: a file that the kubelet writes anew long before the token in it
+//! expires, and that is therefore read for every token that is asked for.
+
+use std::path::{Path, PathBuf};
+
+use azure_core::error::{Error, ErrorKind};
+use azure_core::http::ClientMethodOptions;
+use azure_identity::ClientAssertion;
+
+/// The largest file that is taken for a token, in bytes.
+const LARGEST: usize = 64 << 10;
+
+/// The file.
+#[derive(Debug)]
+pub(super) struct TokenFile {
+    path: PathBuf,
+}
+
+impl TokenFile {
+    pub(super) fn new(path: PathBuf) -> TokenFile {
+        TokenFile { path }
+    }
+}
+
+#[async_trait::async_trait]
+impl ClientAssertion for TokenFile {
+    async fn secret(&self, _: Option<ClientMethodOptions<'_>>) -> azure_core::Result<String> {
+        let path = self.path.clone();
+        let read = tokio::task::spawn_blocking(move || read(&path)).await;
+        read.map_err(|error| Error::with_error(ErrorKind::Credential, error, "token file not read"))?
+    }
+}
+
+/// Whether there is a token in the file now.
+pub(super) fn check(path: &Path) -> azure_core::Result<()> {
+    read(path).map(drop)
+}
+
+fn read(path: &Path) -> azure_core::Result<String> {
+    let refused = |why: &str| {
+        let path = path.display();
+        let message = format!(
+            "the token file {path} {why}; check AZURE_FEDERATED_TOKEN_FILE or aadFederatedTokenFile, and that the \
+             pod has a projected service account token there"
+        );
+        Error::with_message(ErrorKind::Credential, message)
+    };
+    let bytes =
+        super::read_at_most(path, LARGEST).map_err(|error| refused(&format!("cannot be read ({error})")))?;
+    let text = String::from_utf8(bytes).ok().filter(|text| text.len() <= LARGEST);
+    let token = text.as_deref().map(str::trim).filter(|token| !token.is_empty());
+    token.map(str::to_owned).ok_or_else(|| refused("holds no token"))
+}

@@ -1,0 +1,107 @@
+//! Nobody gets a token: whoever answered is named with what he said, at once, and nothing is asked for in vain.
+
+use std::time::Duration;
+
+use pool_core::arm::{ArmRequest, FailureKind};
+use tokio::time::Instant;
+
+use super::identity::{POOL, of, token};
+use super::server::{Reply, Server, reply};
+use super::{failure, login, pool_id, pool_read};
+use crate::{Client, Identity, ManagedIdentity, Secret};
+
+fn secret() -> Identity {
+    let (tenant, client_id) = ("my-tenant".to_owned(), "my-client".to_owned());
+    Identity::ClientSecret { tenant, client_id, secret: Secret::new("s3cr3t") }
+}
+
+fn managed() -> Identity {
+    Identity::Managed(ManagedIdentity::SystemAssigned)
+}
+
+async fn start(identity: Identity, replies: Vec<Reply>) -> (Server, Client) {
+    let login = login("https://login.test/", "https://management.core.test/");
+    of(identity, login, replies, Duration::ZERO).await
+}
+
+/// What is said after this one answer, and how many requests there were.
+async fn told(identity: Identity, answer: Reply) -> (String, usize) {
+    let (mut server, client) = start(identity, vec![answer]).await;
+    let failed = failure(client.execute(ArmRequest::GetPool(pool_id())).await.answer);
+    assert_eq!(failed.kind, FailureKind::Credential, "{failed}");
+    (failed.message.to_string(), std::iter::from_fn(|| server.received()).count())
+}
+
+#[tokio::test]
+async fn c3_a_metadata_service_that_refuses_is_told_with_its_status_and_not_asked_until_nobody_knows_why() {
+    let again = "it is asked again by itself";
+    let rows = [
+        (reply(404, "", r#"{"error":"not_found"}"#), "status 404: not_found; assign the identity"),
+        (reply(410, "", ""), again),
+        (reply(429, "retry-after: 3600\r\n", ""), again),
+        (reply(500, "", "<html>"), again),
+        (reply(503, "", ""), again),
+        (reply(302, "location: https://elsewhere.test/\r\n", ""), "status 302; check that the pod reaches"),
+        (reply(200, "", "welcome"), "cannot be read; whatever answered is no instance metadata service"),
+        (
+            reply(200, "", r#"{"access_token":"planted","resource":"x","token_type":"Bearer"}"#),
+            "cannot be read; whatever answered is no instance metadata service",
+        ),
+        (Reply::Hangup, "check that the pod reaches the instance metadata service"),
+    ];
+    for (answer, expected) in rows {
+        let began = Instant::now();
+        let (said, requests) = told(managed(), answer).await;
+        assert!(said.starts_with("the managed identity could not sign in: "), "{said}");
+        assert!(said.contains(expected) && !said.contains("planted"), "{expected}: {said}");
+        assert!(!said.contains("retried") && !said.contains("cloud or AZURE"), "{said}");
+        assert_eq!(requests, 1, "{said}");
+        assert!(began.elapsed() < Duration::from_secs(10), "{said}");
+    }
+}
+
+#[tokio::test]
+async fn c3_a_login_endpoint_that_is_busy_is_told_with_its_status_however_long_it_wants_to_be_left_alone() {
+    let again = "it is asked again by itself";
+    let rows = [
+        (reply(429, "retry-after: 3600\r\n", ""), "status 429"),
+        (reply(503, "retry-after: 3600\r\n", "<html>"), "status 503"),
+        (reply(504, "", r#"{"error":"temporarily_unavailable"}"#), "temporarily_unavailable"),
+    ];
+    for (answer, expected) in rows {
+        let (said, requests) = told(secret(), answer).await;
+        assert!(said.contains(expected) && said.contains(again), "{expected}: {said}");
+        assert_eq!(requests, 1, "{said}");
+    }
+}
+
+#[tokio::test]
+async fn c3_the_words_of_a_login_endpoint_are_read_whatever_is_escaped_in_them() {
+    let rows = [
+        r#"{"error_description":"AADSTS700016: \"x\" \u0027y\u0027\r\nTrace ID: 1","error_codes":[700016]}"#,
+        r#"{"error_description":"AADSTS700016: no","error_codes":["700016", -1, null]}"#,
+    ];
+    for answer in rows {
+        let (said, _) = told(secret(), reply(400, "", answer)).await;
+        assert!(said.contains("AADSTS700016") && said.contains("check aadClientId"), "{said}");
+        assert!(!said.contains("Trace ID"), "{said}");
+    }
+}
+
+#[tokio::test]
+async fn c3_an_answer_without_a_token_is_no_token() {
+    for answer in ["{}", r#"{"access_token":"","expires_in":3600,"token_type":"Bearer"}"#] {
+        let (said, requests) = told(secret(), reply(200, "", answer)).await;
+        assert!(said.contains("the answer holds no token; whatever answered is no login endpoint"), "{said}");
+        assert_eq!(requests, 1, "nothing is sent to the endpoint");
+    }
+}
+
+#[tokio::test]
+async fn w5_a_refused_token_is_renewed_also_where_the_refusal_names_no_scheme() {
+    let replies = vec![token("token-1"), reply(401, "", ""), token("token-2"), reply(200, "", POOL)];
+    let (mut server, client) = start(secret(), replies).await;
+    pool_read(client.execute(ArmRequest::GetPool(pool_id())).await.answer);
+    let last = std::iter::from_fn(|| server.received()).last().unwrap();
+    assert_eq!(last.headers["authorization"], "Bearer token-2");
+}

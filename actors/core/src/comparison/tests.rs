@@ -1,0 +1,317 @@
+//! Drives the wait for a complete comparison on the test's clock.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::error::NotManageable;
+use crate::ids::{Family, ServiceKey, ServiceUid};
+use crate::level::{Level, Provenance, Source};
+use crate::view::{LbView, SourceView, Synced};
+
+const SECOND: Duration = Duration::from_secs(1);
+
+fn ip(last: u8) -> IpAddr {
+    IpAddr::from([10, 0, 0, last])
+}
+
+fn id(pool: &str) -> PoolId {
+    PoolId::new(LbName::new("lb"), PoolName::new(pool))
+}
+
+/// A right pool, seen.
+fn pool(name: &str) -> PoolView {
+    PoolView {
+        pool: id(name),
+        family: Family::V4,
+        source: Source::Kubernetes,
+        services: BTreeMap::new(),
+        state: PoolState::Right,
+        since: Now::ZERO,
+        level: Level::default(),
+        provenance: Provenance::Watch,
+        observed: Some([ip(1)].into()),
+        observed_at: Some(Now::ZERO),
+        waiting_since: None,
+        next_at: None,
+        retries: BTreeMap::new(),
+        attempt: None,
+        last_end: None,
+        last_error: None,
+        held: None,
+        would_hold: None,
+        overruled: None,
+        paused: Default::default(),
+        withheld: None,
+        lost_writes: 0,
+    }
+}
+
+/// A candidate whose rules send to these pools.
+fn service(name: &str, pools: &[&str]) -> ServiceView {
+    ServiceView {
+        key: ServiceKey::new("shop", name),
+        uid: ServiceUid::new(name),
+        candidacy: Candidacy::Candidate,
+        paused: false,
+        slices: 1,
+        endpoints: 1,
+        data_errors: Vec::new(),
+        pools: pools.iter().map(|name| id(name)).collect(),
+        not_manageable: Vec::new(),
+    }
+}
+
+fn load_balancer(exists: Option<bool>, last_error: Option<&str>) -> LbView {
+    let last_error = last_error.map(Arc::from);
+    LbView { lb: LbName::new("lb"), exists, read_at: None, pools: 0, last_error }
+}
+
+fn source(synced: bool, last_error: Option<&str>) -> SourceView {
+    let last_error = last_error.map(Arc::from);
+    SourceView { kind: Kind::Nodes, phase: "watching", synced, objects: 0, heard_at: None, last_error }
+}
+
+/// Everything was read; these pools and Services are there.
+fn world(
+    pools: impl IntoIterator<Item = PoolView>,
+    services: impl IntoIterator<Item = ServiceView>,
+) -> Snapshot {
+    Snapshot {
+        pools: pools.into_iter().map(|pool| (pool.pool.clone(), Arc::new(pool))).collect(),
+        services: services.into_iter().map(|it| (it.key.clone(), Arc::new(it))).collect(),
+        sources: [(Kind::Nodes, source(true, None))].into(),
+        load_balancers: [(LbName::new("lb"), Arc::new(load_balancer(Some(true), None)))].into(),
+        synced: Synced { lists: true, discovery: true },
+        ..Snapshot::default()
+    }
+}
+
+/// The machine, begun at second 0, and what it has said.
+struct Bench {
+    comparison: Comparison,
+    ended: Option<(Now, End)>,
+}
+
+impl Bench {
+    fn begun() -> Bench {
+        let params =
+            Params { removal_delay: 5 * SECOND, within: 60 * SECOND, cluster_name: "Kubernetes".into() };
+        let mut bench = Bench { comparison: Comparison::new(params), ended: None };
+        bench.tell(Now::ZERO, In::Start);
+        bench
+    }
+
+    fn tell(&mut self, now: Now, input: In) {
+        let mut out = Vec::new();
+        self.comparison.step(now, input, &mut out);
+        self.hear(now, &out);
+    }
+
+    /// Lets time pass up to this second, and shows this then.
+    fn at(&mut self, second: u64, snapshot: &Snapshot) -> &mut Bench {
+        let now = Now::from_millis(second * 1_000);
+        self.wait(now);
+        self.tell(now, In::Seen(Arc::new(snapshot.clone())));
+        self
+    }
+
+    fn wait(&mut self, until: Now) {
+        while let Some(due) = self.comparison.deadline().filter(|due| *due <= until) {
+            let mut out = Vec::new();
+            self.comparison.tick(due, &mut out);
+            self.hear(due, &out);
+        }
+    }
+
+    fn hear(&mut self, now: Now, out: &[Out]) {
+        for Out::Ended(end) in out {
+            assert_eq!(self.ended.replace((now, *end)), None, "it ends once");
+        }
+        let complete = self.ended.is_some_and(|(_, end)| end == End::Complete);
+        assert_eq!(self.comparison.missing().is_empty(), complete, "{:?}", self.comparison.missing());
+    }
+
+    /// When and how it ends, when nothing else is seen.
+    fn end(&mut self) -> (u64, End) {
+        self.wait(Now::from_millis(1_000_000));
+        let (at, end) = self.ended.expect("it ends");
+        (at.as_micros() / 1_000_000, end)
+    }
+
+    fn said(&self) -> Vec<String> {
+        self.comparison.missing().iter().map(ToString::to_string).collect()
+    }
+}
+
+#[test]
+fn c4_it_is_complete_when_everything_has_been_compared_for_a_second() {
+    let right = world([pool("shop-web")], [service("web", &["shop-web"])]);
+    assert_eq!(Bench::begun().at(3, &right).end(), (4, End::Complete));
+    let due = world([PoolView { state: PoolState::Unknown, ..pool("shop-web") }], []);
+    assert_eq!(Bench::begun().at(3, &due).at(9, &right).end(), (10, End::Complete));
+    let mut shaken = Bench::begun();
+    let more = world([pool("shop-web")], [service("web", &["shop-web", "shop-new"])]);
+    assert_eq!(shaken.at(3, &right).at(3, &more).at(8, &right).end(), (9, End::Complete));
+}
+
+#[test]
+fn c4_a_pool_that_was_compared_once_may_wait_again_but_not_vanish_from_sight() {
+    let right = world([pool("a"), pool("b")], []);
+    let again = world([PoolView { state: PoolState::Due, ..pool("a") }, pool("b")], []);
+    assert_eq!(Bench::begun().at(1, &right).at(1, &again).end(), (2, End::Complete));
+    let unseen = PoolView { state: PoolState::Unknown, observed: None, ..pool("a") };
+    let unseen = world([unseen, pool("b")], []);
+    let mut bench = Bench::begun();
+    assert_eq!(bench.at(1, &right).at(1, &unseen).end(), (60, End::Late));
+    assert_eq!(bench.said(), ["lb/a was not compared"]);
+}
+
+#[test]
+fn d2_the_pools_of_the_cluster_are_nobodys_and_are_not_waited_for() {
+    let services = [service("web", &["shop-web", "kubernetes"]), service("six", &["KUBERNETES-ipv6"])];
+    assert_eq!(Bench::begun().at(1, &world([pool("shop-web")], services)).end(), (2, End::Complete));
+    let foreign = world([], [service("web", &["kubernetes-2"])]);
+    let mut bench = Bench::begun();
+    assert_eq!(bench.at(1, &foreign).end(), (60, End::Late));
+    assert_eq!(bench.said(), ["lb/kubernetes-2 was not compared"]);
+}
+
+#[test]
+fn d2_a_refused_pool_and_those_of_services_that_are_no_candidates_are_not_waited_for() {
+    let refused = ServiceView {
+        not_manageable: vec![(id("shop-nat"), NotManageable::InboundNatRule)],
+        ..service("nat", &["shop-nat"])
+    };
+    let cluster = ServiceView { candidacy: Candidacy::NotLocal, ..service("other", &["shop-other"]) };
+    assert_eq!(Bench::begun().at(1, &world([], [refused, cluster])).end(), (2, End::Complete));
+}
+
+#[test]
+fn d4_members_that_may_have_to_go_are_waited_for_until_their_delay_is_over_by_two_seconds() {
+    let level = Level { tolerated: [ip(1)].into(), ..Level::default() };
+    let leaving = world([PoolView { level, ..pool("shop-web") }], []);
+    let mut bench = Bench::begun();
+    bench.at(4, &leaving).at(6, &leaving);
+    assert_eq!(bench.said(), ["members.removalDelay is not over for members of lb/shop-web"]);
+    assert_eq!(bench.end(), (11, End::Complete));
+    let right = world([pool("shop-web")], []);
+    assert_eq!(Bench::begun().at(4, &leaving).at(6, &right).end(), (6, End::Complete));
+}
+
+#[test]
+fn d4_the_delay_of_a_pool_that_was_read_late_counts_from_its_own_first_comparison() {
+    let level = Level { tolerated: [ip(1)].into(), ..Level::default() };
+    let first = world([pool("a")], []);
+    let failing =
+        Snapshot { load_balancers: behind(load_balancer(None, Some("HTTP 403"))).load_balancers, ..first };
+    let both = world([pool("a"), PoolView { level, ..pool("b") }], []);
+    let mut bench = Bench::begun();
+    bench.at(1, &failing).at(30, &both).at(32, &both);
+    assert_eq!(bench.said(), ["members.removalDelay is not over for members of lb/b"]);
+    let decided = |bench: &Bench, second: u64| bench.comparison.is_decided(Now::from_millis(second * 1_000));
+    assert_eq!(
+        (decided(&bench, 36), decided(&bench, 37)),
+        (false, true),
+        "also for who shows it again and again"
+    );
+    assert_eq!(bench.end(), (37, End::Complete));
+}
+
+#[test]
+fn c4_nothing_is_decided_while_something_was_not_read() {
+    let mut bench = Bench::begun();
+    bench.at(1, &behind(load_balancer(None, None)));
+    assert!(!bench.comparison.is_decided(Now::from_millis(50_000)));
+    bench.at(2, &world([pool("a")], []));
+    assert!(bench.comparison.is_decided(Now::from_millis(2_000)));
+}
+
+#[test]
+fn c4_whatever_is_not_known_is_named_with_what_was_said_of_it() {
+    let rows: [(Snapshot, &[&str]); 6] = [
+        (
+            Snapshot::default(),
+            &[
+                "the first lists of services, endpointslices and nodes are not in",
+                "no load balancer was read yet",
+            ],
+        ),
+        (without_lists(source(false, None)), &["the list of nodes is not in"]),
+        (without_lists(source(false, Some("HTTP 403"))), &["nodes: HTTP 403"]),
+        (behind(load_balancer(None, None)), &["load balancer lb was not read yet"]),
+        (behind(load_balancer(Some(true), Some("HTTP 403"))), &["lb: HTTP 403"]),
+        (
+            Snapshot {
+                sources: [(Kind::Nodes, source(true, Some("gone away")))].into(),
+                ..world([], [service("web", &["shop-web"])])
+            },
+            &["lb/shop-web was not compared", "nodes: gone away"],
+        ),
+    ];
+    for (snapshot, said) in rows {
+        let mut bench = Bench::begun();
+        assert_eq!(bench.at(1, &snapshot).end(), (60, End::Late), "{said:?}");
+        assert_eq!(bench.said(), said);
+    }
+}
+
+fn without_lists(source: SourceView) -> Snapshot {
+    let synced = Synced { lists: false, discovery: true };
+    Snapshot { synced, sources: [(Kind::Nodes, source)].into(), ..world([], []) }
+}
+
+fn behind(view: LbView) -> Snapshot {
+    Snapshot { load_balancers: [(LbName::new("lb"), Arc::new(view))].into(), ..world([pool("a")], []) }
+}
+
+#[test]
+fn c4_a_source_that_fails_after_its_first_list_keeps_nothing_from_being_complete() {
+    let failing = Snapshot {
+        sources: [(Kind::Nodes, source(true, Some("gone away")))].into(),
+        ..world([pool("a")], [])
+    };
+    assert_eq!(Bench::begun().at(1, &failing).end(), (2, End::Complete));
+}
+
+#[test]
+fn c4_whoever_is_out_of_time_just_before_the_second_is_over_is_told_so() {
+    let right = world([pool("a")], []);
+    let mut bench = Bench::begun();
+    bench.wait(Now::from_millis(59_500));
+    bench.tell(Now::from_millis(59_500), In::Seen(Arc::new(right)));
+    assert_eq!(bench.end(), (60, End::Late));
+    assert_eq!(bench.said(), ["the last comparison was less than a second ago"]);
+}
+
+proptest! {
+    /// Whatever is shown, whenever: it ends within its time and once, never as complete while anything is missing, and
+    /// as long as it has not it can say what it waits for.
+    #[test]
+    fn c4_it_always_ends_with_everything_or_with_what_was_missing(
+        shown in proptest::collection::vec((0_u64..70, any::<[bool; 7]>()), 0..20),
+    ) {
+        let mut shown = shown;
+        shown.sort_by_key(|(second, _)| *second);
+        let mut bench = Bench::begun();
+        for (second, [lists, discovery, read, has_pool, compared, leaving, cluster]) in shown {
+            let state = if compared { PoolState::Right } else { PoolState::Due };
+            let tolerated = leaving.then(|| ip(1)).into_iter().collect();
+            let level = Level { tolerated, ..Level::default() };
+            let pools = has_pool.then(|| PoolView { state, level, ..pool("a") });
+            let sends_to = if cluster { "kubernetes" } else { "a" };
+            let mut snapshot = world(pools, [service("web", &[sends_to])]);
+            snapshot.synced = Synced { lists, discovery };
+            let seen = load_balancer(read.then_some(true), None);
+            snapshot.load_balancers = [(LbName::new("lb"), Arc::new(seen))].into();
+            bench.at(second, &snapshot);
+            if bench.ended.is_some_and(|(_, end)| end == End::Complete) {
+                break;
+            }
+        }
+        let (second, _) = bench.end();
+        prop_assert!(second <= 60, "ended at {}", second);
+    }
+}

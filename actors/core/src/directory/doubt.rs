@@ -1,0 +1,190 @@
+//! What is doubted of the addresses that nobody asks a pool for any more: whether a broken source may be why (G1), and
+//! which of them stay for it because they are too many (G3).
+//!
+//! Doubt sits on the address that leaves, with the Service that let go of it: how the fact that did so reached us is
+//! what counts, whatever is said of the Service later. It lasts until a second read that was begun later is in force,
+//! or until the Service asks for the address again.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+
+use super::memory::{Claims, Look, addresses, part};
+use crate::guard::DOUBTFUL_FOR;
+use crate::ids::{Family, ServiceUid};
+use crate::informer::ServiceFact;
+use crate::level::Provenance;
+use crate::machine::Now;
+
+/// The least members of a pool of which a fraction is judged (G3).
+const JUDGED_FROM: usize = 3;
+
+/// What is doubted of one pool's addresses.
+#[derive(Default)]
+pub(super) struct Doubts {
+    /// By address and by who let go of it; nobody, where nobody ever asked for it.
+    of: BTreeMap<IpAddr, BTreeMap<Option<ServiceUid>, Doubt>>,
+    fraction: Option<Fraction>,
+}
+
+/// How far it is known why somebody let go of an address.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Doubt {
+    /// What the Service asks for cannot be used or is not known (D6): it may yet ask for the address.
+    Open,
+    /// A broken source may be why, since then.
+    Since(Now),
+}
+
+/// Addresses that stay because too many are doubted (G3).
+pub(super) struct Fraction {
+    /// Since when.
+    pub(super) since: Now,
+    /// All that are doubted.
+    pub(super) members: BTreeSet<IpAddr>,
+}
+
+/// How a Service that does not ask for an address let go of it.
+enum LetsGo {
+    Surely,
+    Doubtfully,
+    NotYet,
+}
+
+/// Whether it came with a list. A watch that goes on where it has ended misses nothing.
+fn is_listed(provenance: Provenance) -> bool {
+    match provenance {
+        Provenance::Watch | Provenance::Reconnect => false,
+        Provenance::Relist | Provenance::FirstList => true,
+    }
+}
+
+/// Whether a broken source may be why a Service asks for less: it was listed so, or its slices have vanished (G2).
+fn is_doubtful(fact: &ServiceFact) -> bool {
+    is_listed(fact.provenance) || fact.slices == 0
+}
+
+fn asks(fact: &ServiceFact, family: Family, ip: &IpAddr) -> bool {
+    part(fact, family).is_some_and(|part| part.required.contains_key(ip) || part.tolerated.contains(ip))
+}
+
+/// How this Service, which does not ask for an address, let go of it. One whose rules are not the pool's any more has
+/// surely done so: while a rule of a Service that is gone is there, the pool is not written (D2).
+fn lets_go(look: &Look<'_>, uid: &ServiceUid) -> LetsGo {
+    match look.claims.get(uid) {
+        Some(fact) if part(fact, look.family).is_some_and(|part| part.unusable) => LetsGo::NotYet,
+        Some(fact) if is_doubtful(fact) => LetsGo::Doubtfully,
+        Some(_) => LetsGo::Surely,
+        None => LetsGo::Surely,
+    }
+}
+
+impl Doubts {
+    /// Takes in a new look at the pool. `before` is what was asked at the last one, `found` are the addresses that are
+    /// in the pool at the first look and that nobody asks for; `concerns` tells whether an address needs to be judged
+    /// at all.
+    pub(super) fn note(
+        &mut self,
+        look: &Look<'_>,
+        before: &Claims,
+        found: impl Iterator<Item = IpAddr>,
+        concerns: impl Fn(&IpAddr) -> bool,
+    ) {
+        self.resolve(look);
+        self.note_open(look);
+        for (uid, old) in before {
+            let asks_now = |ip: &IpAddr| look.claims.get(uid).is_some_and(|fact| asks(fact, look.family, ip));
+            for ip in addresses(old, look.family).filter(|ip| !asks_now(ip)) {
+                let doubt = match lets_go(look, uid) {
+                    LetsGo::Surely => continue,
+                    LetsGo::Doubtfully => Doubt::Since(look.now),
+                    LetsGo::NotYet => Doubt::Open,
+                };
+                self.of.entry(*ip).or_default().entry(Some(uid.clone())).or_insert(doubt);
+            }
+        }
+        if look.claims.values().any(|fact| is_doubtful(fact)) {
+            for ip in found {
+                self.of.entry(ip).or_default().entry(None).or_insert(Doubt::Since(look.now));
+            }
+        }
+        self.of.retain(|ip, doubts| !doubts.is_empty() && concerns(ip));
+    }
+
+    /// Forgets what a second read has resolved, and what is asked for again by whom it was doubted.
+    fn resolve(&mut self, look: &Look<'_>) {
+        let is_resolved = |since: Now| look.read_asked.is_some_and(|asked| since.plus(DOUBTFUL_FOR) <= asked);
+        for (ip, doubts) in &mut self.of {
+            doubts.retain(|uid, doubt| {
+                let asked_again = match uid {
+                    Some(uid) => look.claims.get(uid).is_some_and(|fact| asks(fact, look.family, ip)),
+                    None => look.claims.values().any(|fact| asks(fact, look.family, ip)),
+                };
+                let resolved = match doubt {
+                    Doubt::Open => false,
+                    Doubt::Since(since) => is_resolved(*since),
+                };
+                !asked_again && !resolved
+            });
+        }
+    }
+
+    /// What was not known is known now.
+    fn note_open(&mut self, look: &Look<'_>) {
+        for doubts in self.of.values_mut() {
+            doubts.retain(|uid, doubt| {
+                let (Some(uid), Doubt::Open) = (uid, &*doubt) else {
+                    return true;
+                };
+                match lets_go(look, uid) {
+                    LetsGo::Surely => return false,
+                    LetsGo::Doubtfully => *doubt = Doubt::Since(look.now),
+                    LetsGo::NotYet => {}
+                }
+                true
+            });
+        }
+    }
+
+    /// Since when an address has been doubted, where it is; the latest of all doubts of it.
+    pub(super) fn since(&self, ip: &IpAddr) -> Option<Now> {
+        let doubts = self.of.get(ip)?.values();
+        let since = doubts.filter_map(|doubt| match doubt {
+            Doubt::Open => None,
+            Doubt::Since(since) => Some(*since),
+        });
+        since.max()
+    }
+
+    /// The addresses of which anything is doubted, or may come to be.
+    pub(super) fn of(&self) -> impl Iterator<Item = &IpAddr> {
+        self.of.keys()
+    }
+
+    /// When a second read may be asked for that resolves what is doubted of these, where anything is.
+    pub(super) fn resolved_from<'a>(&self, of: impl Iterator<Item = &'a IpAddr>) -> Option<Now> {
+        of.filter_map(|ip| self.since(ip)).min().map(|since| since.plus(DOUBTFUL_FOR))
+    }
+
+    /// Judges whether too many of a pool's members leave in doubt (G3): `leaving` are those in it that nobody asks for,
+    /// `all` how many would stay if nothing were doubted to leave. Once too many, they all stay until it is resolved.
+    pub(super) fn judge(&mut self, look: &Look<'_>, leaving: impl Iterator<Item = IpAddr>, all: usize) {
+        let doubted: BTreeSet<IpAddr> = leaving.filter(|ip| self.since(ip).is_some()).collect();
+        let since = match &self.fraction {
+            _ if doubted.is_empty() => None,
+            Some(fraction) => Some(fraction.since),
+            None => (all >= JUDGED_FROM && look.max_removal.is_exceeded_by(doubted.len(), all))
+                .then_some(look.now),
+        };
+        self.fraction = since.map(|since| Fraction { since, members: doubted });
+    }
+
+    /// The members that stay because too many would go.
+    pub(super) fn fraction(&self) -> Option<&Fraction> {
+        self.fraction.as_ref()
+    }
+
+    /// Forgets all that is doubted: a person has released it.
+    pub(super) fn clear(&mut self) {
+        *self = Doubts::default();
+    }
+}

@@ -1,0 +1,71 @@
+//! The assignments of pools whose pre-images are put back, and of those that are left alone meanwhile (design.md 12).
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+
+use super::memory::part;
+use super::pool::Given;
+use crate::assignment::{Assignment, Share};
+use crate::ids::{AddressName, PoolId, ServiceUid};
+use crate::informer::ServiceFact;
+use crate::level::{Keeps, Level, Member, Provenance, Source};
+use crate::pins::{Pin, Pins};
+
+/// A pool's assignment while pre-images are restored. One with a pin must hold that and nothing else; any other keeps
+/// what it has. Endpoints count for nothing but whether a pin is believed by which nobody would be served.
+pub(super) fn assignment(id: &PoolId, given: &Given<'_>, pins: &Pins) -> Assignment {
+    let parts = given.claims.values().filter_map(|fact| part(fact, given.family));
+    let asked: BTreeSet<IpAddr> = parts.flat_map(|part| part.required.keys().copied()).collect();
+    let level = match pins.of(id, given.family) {
+        Some(pin) if would_starve(pin, &asked) => untouched(),
+        Some(pin) => level(pin, given.claims.values().any(|fact| fact.endpoints > 0)),
+        None => untouched(),
+    };
+    let required: BTreeSet<IpAddr> = level.required.keys().copied().collect();
+    // Slice events are no news here, so the revision stands still.
+    let share = |fact: &ServiceFact| Share {
+        key: fact.key.clone(),
+        revision: 0,
+        required: required.clone(),
+        tolerated: BTreeSet::new(),
+        triggered: None,
+    };
+    let services: BTreeMap<ServiceUid, Share> =
+        given.claims.iter().map(|(uid, fact)| (uid.clone(), share(fact))).collect();
+    Assignment {
+        epoch: given.term.epoch,
+        opened: given.term.opened,
+        pool: id.clone(),
+        family: given.family,
+        source: Source::Kubernetes,
+        services,
+        level,
+        provenance: Provenance::Watch,
+        paused: given.paused.clone(),
+        held: None,
+        would_hold: None,
+        overruled: Some(asked),
+    }
+}
+
+/// The level of a pool that keeps what it has.
+fn untouched() -> Level {
+    Level { keeps: Keeps::All, ..Level::default() }
+}
+
+/// Whether a pool with these members would hold none of those that endpoints require, so that a Service of which only
+/// local endpoints are sent to would be served by nobody, and no person has said that this may be (G2).
+fn would_starve(pin: &Pin, asked: &BTreeSet<IpAddr>) -> bool {
+    let serves = asked.iter().any(|ip| pin.members.contains_key(ip));
+    !pin.may_starve && !pin.members.is_empty() && !asked.is_empty() && !serves
+}
+
+fn level(pin: &Pin, has_endpoints: bool) -> Level {
+    let member = |name: &AddressName| Member { name: name.clone(), node_ready: true };
+    let would_empty = pin.members.is_empty() && has_endpoints && !pin.may_empty;
+    Level {
+        required: pin.members.iter().map(|(ip, name)| (*ip, member(name))).collect(),
+        tolerated: BTreeSet::new(),
+        keeps: if would_empty { Keeps::Last } else { Keeps::Nothing },
+    }
+}

@@ -1,0 +1,222 @@
+//! Doubt about what a list lets go of, the fraction of a pool that it may take, and the second read (G1, G3).
+
+use super::*;
+
+/// A pool without a removal delay that holds these members.
+fn undelayed(members: &[u8]) -> Bench {
+    let mut bench = Bench::with(Params { removal_delay: Duration::ZERO, ..params() });
+    bench.tell(In::ListsSynced);
+    bench.tell(In::DiscoverySynced);
+    bench.service(fact(1, "web", part(members, &[])));
+    bench.observe(&web(members));
+    bench
+}
+
+fn asks(required: &[u8], provenance: Provenance) -> ServiceFact {
+    ServiceFact { provenance, ..fact(1, "web", part(required, &[])) }
+}
+
+fn held(bench: &Bench) -> Option<(HeldReason, Waits, BTreeSet<IpAddr>)> {
+    let held = bench.assignment("lb", "shop-web").held.clone();
+    held.map(|held| (held.reason, held.waits, held.members))
+}
+
+fn goes(bench: &Bench, observed: &[u8]) -> BTreeSet<IpAddr> {
+    bench.assignment("lb", "shop-web").level.surplus(&ips(observed)).copied().collect()
+}
+
+#[test]
+fn g3_more_than_the_fraction_of_a_pool_waits_for_a_second_read_where_a_list_lets_go_of_it() {
+    for provenance in [Provenance::Relist, Provenance::FirstList] {
+        let mut bench = undelayed(&[1, 2, 3, 4]);
+        bench.service(asks(&[4, 5], provenance));
+        let waits = Waits::SecondRead(bench.now.plus(Duration::from_secs(30)));
+        assert_eq!(held(&bench), Some((HeldReason::Fraction, waits, ips(&[1, 2, 3]))));
+        assert_eq!(bench.web(), (ips(&[4, 5]), ips(&[1, 2, 3])), "additions pass");
+        bench.pass(29_999);
+        assert_eq!(bench.reread(), 0);
+        bench.pass(1);
+        assert_eq!((bench.reread(), held(&bench)), (1, None));
+        assert_eq!(goes(&bench, &[1, 2, 3, 4]), ips(&[1, 2, 3]));
+    }
+}
+
+#[test]
+fn g3_what_a_watch_lets_go_of_and_what_is_not_more_than_the_fraction_goes() {
+    for provenance in [Provenance::Watch, Provenance::Reconnect] {
+        let mut bench = undelayed(&[1, 2, 3, 4]);
+        bench.service(asks(&[4], provenance));
+        assert_eq!((held(&bench), goes(&bench, &[1, 2, 3, 4])), (None, ips(&[1, 2, 3])));
+    }
+    let mut bench = undelayed(&[1, 2, 3, 4]);
+    bench.service(asks(&[3, 4], Provenance::Relist));
+    assert_eq!((held(&bench), goes(&bench, &[1, 2, 3, 4])), (None, ips(&[1, 2])), "a half");
+    let mut bench = undelayed(&[1, 2]);
+    bench.service(asks(&[5], Provenance::Relist));
+    assert_eq!((held(&bench), goes(&bench, &[1, 2])), (None, ips(&[1, 2])), "a pool of two");
+}
+
+#[test]
+fn g3_only_what_is_in_doubt_counts_and_stays() {
+    let mut bench = undelayed(&[1, 2, 3, 4, 5]);
+    bench.service(asks(&[2, 3, 4, 5], Provenance::Watch));
+    assert_eq!(goes(&bench, &[1, 2, 3, 4, 5]), ips(&[1]));
+    bench.service(asks(&[5], Provenance::Relist));
+    assert_eq!(goes(&bench, &[1, 2, 3, 4, 5]), ips(&[1]), "three of the four that would stay are in doubt");
+    bench.service(asks(&[], Provenance::Watch));
+    assert_eq!(held(&bench).map(|held| held.0), Some(HeldReason::EmptyConfirm), "the last member is G2's");
+}
+
+#[test]
+fn g1_doubt_outlives_whatever_is_said_later_but_not_that_the_address_is_asked_for_again() {
+    let mut bench = undelayed(&[1, 2, 3, 4]);
+    bench.service(asks(&[4], Provenance::Relist));
+    bench.pass(10_000);
+    bench.service(ServiceFact { exposure: 7, ..asks(&[4], Provenance::Watch) });
+    bench.observe(&web(&[1, 2, 3, 4]));
+    assert_eq!(held(&bench).expect("held").2, ips(&[1, 2, 3]), "a label says nothing of its endpoints");
+    bench.service(asks(&[3, 4], Provenance::Watch));
+    assert_eq!(held(&bench).expect("held").2, ips(&[1, 2]), "once too many, all wait that are in doubt");
+    bench.service(asks(&[4], Provenance::Watch));
+    assert_eq!(held(&bench).expect("held").2, ips(&[1, 2]));
+    assert_eq!(goes(&bench, &[1, 2, 3, 4]), ips(&[3]), "a watch has let go of it");
+}
+
+#[test]
+fn g1_a_second_read_resolves_what_was_in_doubt_for_30_s_when_it_was_asked_for_and_nothing_else() {
+    let mut bench = undelayed(&[1, 2, 3, 4, 5, 6, 7]);
+    bench.service(asks(&[5, 6, 7], Provenance::Relist));
+    bench.pass(20_000);
+    bench.service(asks(&[7], Provenance::Relist));
+    bench.pass(10_000);
+    assert_eq!((bench.reread(), held(&bench).expect("held").2), (1, ips(&[5, 6])));
+    bench.pass(29_999);
+    assert_eq!(bench.reread(), 0, "not twice within 30 s, though the doubt is older than that");
+    bench.pass(1);
+    assert_eq!((bench.reread(), held(&bench)), (1, None));
+    bench.pass(600_000);
+    assert_eq!(bench.reread(), 0, "never when nothing is held back");
+}
+
+#[test]
+fn g2_a_list_that_empties_a_pool_is_read_again_though_what_it_let_go_of_was_never_there() {
+    let mut bench = undelayed(&[1]);
+    bench.service(ServiceFact { provenance: Provenance::Relist, ..fact(1, "web", part(&[], &[3])) });
+    bench.pass(20_000);
+    bench.service(asks(&[], Provenance::Relist));
+    bench.pass(10_000);
+    assert_eq!(bench.reread(), 1, "for what the first list let go of");
+    bench.observe(&web(&[1]));
+    bench.pass(19_999);
+    assert_eq!(bench.reread(), 0);
+    bench.pass(40_000);
+    assert_eq!(held(&bench).expect("held").0, HeldReason::EmptyConfirm, "the second has not been read again");
+    assert_eq!((bench.reread(), held(&bench)), (1, None));
+    assert_eq!(goes(&bench, &[1]), ips(&[1]));
+}
+
+#[test]
+fn g1_one_read_is_under_way_at_a_time_and_only_its_own_end_counts() {
+    let mut bench = undelayed(&[1, 2, 3]);
+    bench.service(asks(&[3], Provenance::Relist));
+    bench.pass(600_000);
+    let asked = bench.take().into_iter().filter(|said| matches!(said, Out::Reread(_))).count();
+    assert_eq!(asked, 1, "lists that do not come are not asked for again");
+    bench.tell(In::Reread(ReadId(7)));
+    assert!(held(&bench).is_some() && bench.samples().contains(&Sample::UnmatchedAnswer));
+    bench.tell(In::Reread(ReadId(1)));
+    assert_eq!(held(&bench), None);
+}
+
+#[test]
+fn g1_what_is_found_at_the_first_look_is_as_doubtful_as_the_facts_in_force() {
+    for (provenance, reason) in
+        [(Provenance::FirstList, Some(HeldReason::Fraction)), (Provenance::Watch, None)]
+    {
+        let mut bench = Bench::with(Params { removal_delay: Duration::ZERO, ..params() });
+        bench.tell(In::ListsSynced);
+        bench.tell(In::DiscoverySynced);
+        bench.service(asks(&[1], provenance));
+        bench.observe(&web(&[1, 2, 3]));
+        assert_eq!(held(&bench).map(|held| held.0), reason);
+        bench.observe(&web(&[1, 2, 3, 8, 9]));
+        let found_later = goes(&bench, &[1, 2, 3, 8, 9]).is_superset(&ips(&[8, 9]));
+        assert!(found_later, "what somebody else adds later is in nobody's doubt");
+    }
+}
+
+#[test]
+fn g3_what_the_removal_delay_keeps_is_not_yet_held_and_is_judged_from_its_beginning() {
+    let mut bench = settled(&[1, 2, 3]);
+    bench.service(asks(&[4, 5, 6], Provenance::Relist));
+    assert_eq!((held(&bench), bench.web().1), (None, ips(&[1, 2, 3])));
+    bench.pass(29_999);
+    assert_eq!((held(&bench), bench.reread()), (None, 0));
+    bench.pass(1);
+    assert!(held(&bench).is_some(), "though three others are members by now");
+    assert_eq!((bench.reread(), held(&bench)), (1, None), "at once");
+}
+
+#[test]
+fn g1_the_confirmation_stands_still_while_nothing_is_heard_and_does_not_begin_anew() {
+    let unheard = || ServiceFact {
+        endpoints: 0,
+        slices: 0,
+        ..fact(1, "web", Part { unusable: true, ..Part::default() })
+    };
+    let empty = |provenance| ServiceFact { endpoints: 0, slices: 0, ..asks(&[], provenance) };
+    let mut bench = settled(&[1]);
+    bench.service(empty(Provenance::Relist));
+    bench.pass(30_000);
+    // A second read breaks the watch for as long as it takes.
+    bench.service(unheard());
+    assert_eq!(held(&bench).map(|held| (held.0, held.1)), Some((HeldReason::EmptyConfirm, Waits::Facts)));
+    bench.pass(5_000);
+    bench.service(empty(Provenance::Watch));
+    assert_eq!(bench.reread(), 1);
+    assert_eq!(held(&bench).map(|held| held.1), Some(Waits::Time(bench.now.plus(Duration::from_secs(30)))));
+    bench.pass(30_000);
+    assert_eq!((held(&bench), bench.web().1), (None, ips(&[])));
+    bench.service(unheard());
+    assert_eq!(held(&bench), None, "what is confirmed stays so");
+}
+
+#[test]
+fn g1_what_a_service_of_a_shared_pool_leaves_with_its_rules_is_in_nobodys_doubt() {
+    let shared = |rules| balancer("lb", vec![pool("lb", "shop-web", &[1, 2, 3, 4])], rules);
+    let mut bench = undelayed(&[1]);
+    bench.service(fact(2, "api", part(&[2, 3, 4], &[])));
+    bench.observe(&shared(vec![rule(1, "shop-web"), rule(2, "shop-web")]));
+    bench.tell(In::Service(uid(2), None));
+    assert!(
+        bench.assignment("lb", "shop-web").services.is_empty(),
+        "a rule of nobody: it is not written (D2)"
+    );
+    bench.observe(&shared(vec![rule(1, "shop-web")]));
+    assert_eq!((held(&bench), goes(&bench, &[1, 2, 3, 4])), (None, ips(&[2, 3, 4])));
+}
+
+#[test]
+fn g5_guards_that_only_observe_tell_and_show_what_they_would_hold_back_and_let_it_go() {
+    let observing = Params { removal_delay: Duration::ZERO, guards: GuardMode::Observe, ..params() };
+    let mut bench = Bench::with(observing);
+    bench.tell(In::ListsSynced);
+    bench.tell(In::DiscoverySynced);
+    bench.service(fact(1, "web", part(&[1, 2, 3], &[])));
+    bench.observe(&web(&[1, 2, 3]));
+    bench.take();
+    bench.service(asks(&[3], Provenance::Relist));
+    let said = bench.assignment("lb", "shop-web");
+    assert_eq!((said.held.clone(), goes(&bench, &[1, 2, 3])), (None, ips(&[1, 2])));
+    assert_eq!(said.would_hold.as_ref().map(|held| held.reason), Some(HeldReason::Fraction));
+    let said = bench.take();
+    let counted = Sample::WouldHold { reason: HeldReason::Fraction, pools: 1 };
+    assert!(said.iter().any(|out| matches!(out, Out::Sample(sample) if *sample == counted)));
+    bench.said = said;
+    assert!(matches!(&bench.reports()[..], [What::Held { members: 2, enforced: false, .. }]));
+    bench.service(asks(&[], Provenance::Watch));
+    assert_eq!(goes(&bench, &[3]), ips(&[3]), "the last member too");
+    bench.service(fact(1, "web", Part { unusable: true, ..Part::default() }));
+    assert_eq!(held(&bench).map(|held| held.0), Some(HeldReason::NoUsableNode), "what is not known is held");
+    assert_eq!(goes(&bench, &[3]), ips(&[]));
+}

@@ -1,0 +1,137 @@
+//! What others say, without what must not be repeated (C1). API server, ARM and login endpoint have been seen to repeat
+//! no secret; a proxy or another program in their place may repeat anything, the headers of the request included. Both
+//! ports and the commands pass text from outside through here where it comes in, so that log, API, events, errors and
+//! output of commands hold none of it.
+//!
+//! What was sent is known in some places and is looked for as it is. Elsewhere secrets are known by their look alone:
+//! what stands behind `Authorization`, `Bearer`, `password` and the like, JSON web tokens, bootstrap tokens, private
+//! keys, and user, password and query of addresses. Where in doubt, more is taken out.
+
+mod find;
+mod pairs;
+
+use std::borrow::Cow;
+use std::ops::Range;
+
+/// What stands where a secret stood.
+pub const REDACTED: &str = "<redacted>";
+
+/// The most bytes of a text that are looked at: what follows is left out.
+pub const LONGEST_TEXT: usize = 64 << 10;
+
+/// The end of a text of which more was said.
+const CUT: &str = "\u{2026}";
+
+/// The text without secrets.
+#[must_use]
+pub fn redacted(text: &str) -> Cow<'_, str> {
+    redacted_of(text, &[])
+}
+
+/// The text without secrets, and without these ones, wherever they stand and however they are written there.
+#[must_use]
+pub fn redacted_of<'t>(text: &'t str, known: &[&str]) -> Cow<'t, str> {
+    without(text, secrets_in(text, text, known).ranges)
+}
+
+/// As much of a text as is looked at, without secrets and without these ones, and whether that is less than all of it.
+#[must_use]
+pub fn start_redacted_of<'t>(text: &'t str, known: &[&str]) -> (Cow<'t, str>, bool) {
+    let (start, is_cut) = bounded(text);
+    (without(start, secrets_in(start, text, known).ranges), is_cut)
+}
+
+/// What is found in a text, and how much work that was.
+#[derive(Default, Debug)]
+struct Found {
+    ranges: Vec<Range<usize>>,
+    /// How many bytes the searches have looked at whose next step does not begin where the last one has ended: a text
+    /// that is made for it must not have them look at the same bytes again and again.
+    looked_at: usize,
+}
+
+impl Found {
+    fn push(&mut self, range: Range<usize>) {
+        self.ranges.push(range);
+    }
+
+    fn looked_at(&mut self, bytes: usize) {
+        self.looked_at = self.looked_at.saturating_add(bytes);
+    }
+}
+
+/// Where the secrets stand in a text that is the start of a longer one, or all of it.
+fn secrets_in(text: &str, whole: &str, known: &[&str]) -> Found {
+    let mut found = Found::default();
+    for secret in known.iter().filter(|secret| !secret.is_empty()) {
+        // One with white space in it may stand on both sides of the end.
+        let reach =
+            text.len().saturating_add(find::LONGEST_FORM.saturating_mul(secret.len())).min(whole.len());
+        find::known(&whole[..whole.floor_char_boundary(reach)], secret, &mut found);
+    }
+    found.ranges.retain(|range| range.start < text.len());
+    found.ranges.iter_mut().for_each(|range| range.end = range.end.min(text.len()));
+    find::private_keys(text, &mut found);
+    pairs::find(text, &mut found);
+    find::credentials(text, &mut found);
+    find::tokens(text, &mut found);
+    find::parts_of_addresses(text, &mut found);
+    found
+}
+
+/// One line of at most `longest` bytes, without secrets and without these ones. Nothing is cut before they are taken
+/// out: nobody would recognise half a secret.
+#[must_use]
+pub fn told(text: &str, known: &[&str], longest: usize) -> String {
+    let (text, mut is_cut) = start_redacted_of(text, known);
+    let mut line = String::new();
+    for word in text.split_whitespace() {
+        if !line.is_empty() {
+            line.push(' ');
+        }
+        line.push_str(word);
+        if line.len() > longest {
+            is_cut = true;
+            break;
+        }
+    }
+    if is_cut {
+        line.truncate(line.floor_char_boundary(longest.saturating_sub(CUT.len())));
+        line.push_str(CUT);
+    }
+    line
+}
+
+/// As much of the text as is looked at, to the end of a word, and whether that is less than all.
+fn bounded(text: &str) -> (&str, bool) {
+    if text.len() <= LONGEST_TEXT {
+        return (text, false);
+    }
+    let start = &text[..text.floor_char_boundary(LONGEST_TEXT)];
+    let end = start.rfind(char::is_whitespace).unwrap_or(0);
+    (&start[..end], true)
+}
+
+/// The text with the ranges taken out.
+fn without(text: &str, mut found: Vec<Range<usize>>) -> Cow<'_, str> {
+    found.retain(|range| !range.is_empty());
+    if found.is_empty() {
+        return Cow::Borrowed(text);
+    }
+    found.sort_by_key(|range| (range.start, range.end));
+    let mut out = String::with_capacity(text.len());
+    let (mut kept, mut hidden) = (0, 0);
+    for Range { start, end } in found {
+        if start > hidden || hidden == 0 {
+            out.push_str(&text[kept..start]);
+            out.push_str(REDACTED);
+        }
+        hidden = hidden.max(end);
+        kept = hidden;
+    }
+    out.push_str(&text[kept..]);
+    Cow::Owned(out)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,243 @@
+//! Secrets that are known, and those that are seen by their look.
+
+use super::Found;
+
+/// The shortest text that is taken for a JSON web token, in bytes.
+const SHORTEST_TOKEN: usize = 32;
+
+/// How many times longer than a secret the longest way to write it is.
+pub(super) const LONGEST_FORM: usize = 3;
+
+/// The most letters of base64 that are decoded, whole groups of four; a user's name ends in them.
+const MOST_DECODED: usize = 512;
+
+/// What follows the word "bearer" where people write of bearer tokens, and what a server writes when it asks for one.
+const OF_BEARERS: [&str; 25] = [
+    "token",
+    "tokens",
+    "auth",
+    "authentication",
+    "authenticator",
+    "authorization",
+    "credential",
+    "credentials",
+    "realm",
+    "error",
+    "error_description",
+    "scope",
+    "scheme",
+    "header",
+    "challenge",
+    "and",
+    "or",
+    "is",
+    "was",
+    "in",
+    "of",
+    "from",
+    "for",
+    "to",
+    "that",
+];
+
+/// Where a known secret stands: as it is, and as forms, addresses and JSON write it.
+pub(super) fn known(text: &str, secret: &str, found: &mut Found) {
+    let mut forms = vec![secret.to_owned(), encoded(secret, "+"), encoded(secret, "%20"), in_json(secret)];
+    forms.sort();
+    forms.dedup();
+    for form in forms {
+        found.ranges.extend(text.match_indices(form.as_str()).map(|(at, it)| at..at + it.len()));
+    }
+}
+
+fn encoded(secret: &str, space: &str) -> String {
+    let mut out = String::new();
+    for byte in secret.bytes() {
+        match byte {
+            b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'*' => out.push(char::from(byte)),
+            b' ' => out.push_str(space),
+            other => out.push_str(&format!("%{other:02X}")),
+        }
+    }
+    out
+}
+
+fn in_json(secret: &str) -> String {
+    secret.replace('\\', "\\\\").replace('"', "\\\"").replace('\t', "\\t").replace('\n', "\\n")
+}
+
+/// Private keys as PEM; the end of the text ends one that was cut.
+pub(super) fn private_keys(text: &str, found: &mut Found) {
+    const BEGIN: &str = "-----BEGIN ";
+    const END: &str = "-----END ";
+    const DASHES: &str = "-----";
+    let mut from = 0;
+    while let Some(begin) = text[from..].find(BEGIN).map(|at| from + at) {
+        let name = begin + BEGIN.len();
+        let head = text[name..].find(DASHES).map_or(text.len(), |length| name + length);
+        from = head;
+        if text[name..head].contains("PRIVATE KEY") {
+            let end = text[head..].find(END).map(|at| head + at + END.len());
+            let end = end.and_then(|end| Some(end + text[end..].find(DASHES)? + DASHES.len()));
+            from = end.unwrap_or(text.len());
+            found.push(begin..from);
+        }
+    }
+}
+
+/// What follows the words `Bearer` and `Basic`.
+pub(super) fn credentials(text: &str, found: &mut Found) {
+    let lower = text.to_ascii_lowercase();
+    let is_opaque = |word: &str| !OF_BEARERS.iter().any(|it| word.eq_ignore_ascii_case(it));
+    after(text, &lower, "bearer", is_opaque, found);
+    // "Basic" is an ordinary word too, and a kind of load balancer.
+    after(text, &lower, "basic", is_user_and_password, found);
+}
+
+/// Letters of which a credential may be made, one behind the other, up to these ends in the text.
+#[derive(Clone, Copy, Default)]
+struct Run {
+    end: usize,
+    /// Without dots at the end, which belong to a sentence.
+    word: usize,
+    /// Without the padding of base64 either.
+    bare: usize,
+}
+
+impl Run {
+    fn at(text: &str, start: usize) -> Run {
+        let run = &text[start..];
+        let run = &run[..run.find(|c| !is_of_credential(c)).unwrap_or(run.len())];
+        let word = run.trim_end_matches('.');
+        let bare = word.trim_end_matches('=');
+        Run { end: start + run.len(), word: start + word.len(), bare: start + bare.len() }
+    }
+}
+
+fn after(text: &str, lower: &str, scheme: &str, is_secret: impl Fn(&str) -> bool, found: &mut Found) {
+    let mut end = 0;
+    // One run may have the scheme in it many times: its end is looked for once.
+    let mut run = Run::default();
+    for (at, _) in lower.match_indices(scheme) {
+        if at < end || lower[..at].ends_with(|c: char| c.is_ascii_alphanumeric()) {
+            continue;
+        }
+        let rest = &text[at + scheme.len()..];
+        let start = ["%20", "=", ":", "+"].iter().find_map(|it| rest.strip_prefix(it));
+        let start = start.unwrap_or_else(|| rest.trim_start());
+        if start.len() == rest.len() {
+            continue;
+        }
+        let start = text.len() - start.len();
+        if start >= run.end {
+            run = Run::at(text, start);
+            found.looked_at(run.end - start);
+        }
+        let bare = &text[start..run.bare.max(start)];
+        found.looked_at(bare.len().min(MOST_DECODED));
+        if start < run.word && is_secret(bare) {
+            end = run.word;
+            found.push(start..end);
+        }
+    }
+}
+
+fn is_of_credential(c: char) -> bool {
+    is_of_token(c) || matches!(c, '~' | '+' | '/' | '=' | '%' | '|')
+}
+
+/// Whether base64 holds text with a colon, as HTTP's basic authentication has it. Of a long one the start is decoded; text
+/// of that length is not said in base64 for any other reason.
+fn is_user_and_password(word: &str) -> bool {
+    let is_cut = word.len() > MOST_DECODED;
+    let mut bytes = Vec::with_capacity(word.len().min(MOST_DECODED));
+    let (mut held, mut bits) = (0_u32, 0_u32);
+    for letter in word.bytes().take(MOST_DECODED) {
+        let six = match letter {
+            b'A'..=b'Z' => letter - b'A',
+            b'a'..=b'z' => letter - b'a' + 26,
+            b'0'..=b'9' => letter - b'0' + 52,
+            b'+' | b'-' => 62,
+            b'/' | b'_' => 63,
+            _ => return false,
+        };
+        held = (held << 6 | u32::from(six)) & 0xFFFF;
+        bits += 6;
+        if bits >= 8 {
+            bits -= 8;
+            bytes.push((held >> bits & 0xFF).to_le_bytes()[0]);
+        }
+    }
+    match std::str::from_utf8(&bytes) {
+        Ok(text) => is_cut || text.contains(':'),
+        // A letter of more than one byte may stand on both sides of the end.
+        Err(error) => is_cut && error.error_len().is_none(),
+    }
+}
+
+/// JSON web tokens, bootstrap tokens, and PEM in base64, as a kubeconfig has keys.
+pub(super) fn tokens(text: &str, found: &mut Found) {
+    let mut end = 0;
+    for word in text.split_inclusive(|c: char| !is_of_token(c)) {
+        let start = end;
+        end += word.len();
+        let word = word.trim_end_matches(|c: char| !is_of_token(c));
+        match word.find("eyJ") {
+            Some(at) if word.len() - at >= SHORTEST_TOKEN => found.push(start + at..start + word.len()),
+            Some(_) | None => {}
+        }
+        let whole = word.trim_matches('.');
+        if is_bootstrap_token(whole) {
+            let start = start + word.len() - word.trim_start_matches('.').len();
+            found.push(start..start + whole.len());
+        }
+    }
+    let mut end = 0;
+    while let Some(at) = text[end..].find("LS0tLS1CRUdJTi").map(|at| end + at) {
+        end = text[at..].find(|c| !is_of_credential(c)).map_or(text.len(), |length| at + length);
+        found.push(at..end);
+    }
+}
+
+/// Whether it is six letters or digits, a dot, and sixteen more of them, but not the name of an Event.
+fn is_bootstrap_token(word: &str) -> bool {
+    let is_of_it = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
+    word.split_once('.').is_some_and(|(id, secret)| {
+        id.len() == 6
+            && secret.len() == 16
+            && id.bytes().chain(secret.bytes()).all(is_of_it)
+            && !is_time_of_event(secret)
+    })
+}
+
+/// Whether sixteen letters or digits are the end of an Event's name, which has the time in nanoseconds since 1970 as a
+/// hexadecimal number: from 2020 to 2043. One in about ten million secrets of bootstrap tokens looks like that, for they
+/// are drawn from all letters; each Event of an object whose name has six letters does.
+fn is_time_of_event(word: &str) -> bool {
+    const OF_2020: &str = "15e";
+    word.starts_with('1') && word >= OF_2020 && word.bytes().all(|byte| byte.is_ascii_hexdigit())
+}
+
+pub(super) fn is_of_token(c: char) -> bool {
+    c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.')
+}
+
+/// User and password in addresses, and their queries, which may be signed.
+pub(super) fn parts_of_addresses(text: &str, found: &mut Found) {
+    let mut end = 0;
+    while let Some(host) = text[end..].find("://").map(|at| end + at + 3) {
+        end = text[host..].find(ends_address).map_or(text.len(), |length| host + length);
+        let address = &text[host..end];
+        let authority = &address[..address.find(['/', '?', '#']).unwrap_or(address.len())];
+        if let Some(user) = authority.rfind('@') {
+            found.push(host..host + user);
+        }
+        if let Some(query) = address.find('?') {
+            found.push(host + query + 1..end);
+        }
+    }
+}
+
+fn ends_address(c: char) -> bool {
+    c.is_whitespace() || matches!(c, '"' | '\'' | '<' | '>' | ')' | ']' | '}')
+}

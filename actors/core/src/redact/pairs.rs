@@ -1,0 +1,227 @@
+//! Secrets that stand behind their name: headers, forms, JSON, YAML, connection strings, and dumps of any of them.
+
+use std::ops::Range;
+
+use super::{Found, REDACTED};
+
+/// How a name tells that what follows is secret.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Name {
+    /// A header, whose value is the rest of its line.
+    Header,
+    /// A key that has nothing but secrets.
+    Secret,
+    /// A word that people use too, with a colon behind it.
+    Word,
+}
+
+impl Name {
+    /// What a name tells, whatever its case and its way to join words.
+    fn of(key: &str) -> Option<Name> {
+        const HEADERS: [&str; 3] = ["authorization", "authorizationauxiliary", "cookie"];
+        const SECRETS: [&str; 16] = [
+            "clientsecret",
+            "password",
+            "passwd",
+            "passphrase",
+            "pwd",
+            "accesstoken",
+            "refreshtoken",
+            "idtoken",
+            "authtoken",
+            "assertion",
+            "apikey",
+            "accountkey",
+            "accesskey",
+            "privatekey",
+            "clientkeydata",
+            "identityheader",
+        ];
+        const WORDS: [&str; 7] =
+            ["token", "secret", "sig", "signature", "bearer", "credential", "credentials"];
+        let key: String = key.chars().filter(|c| !matches!(c, '-' | '_')).collect();
+        let key = key.to_ascii_lowercase();
+        let ends_with = |names: &[&str]| names.iter().any(|name| key.ends_with(name));
+        if ends_with(&HEADERS) {
+            Some(Name::Header)
+        } else if ends_with(&SECRETS) {
+            Some(Name::Secret)
+        } else if ends_with(&WORDS[..2]) || WORDS.contains(&key.as_str()) {
+            Some(Name::Word)
+        } else {
+            None
+        }
+    }
+}
+
+/// Where the values of such pairs stand.
+pub(super) fn find(text: &str, found: &mut Found) {
+    let mut from = 0;
+    while let Some(at) = text[from..].find([':', '=']).map(|at| from + at) {
+        from = at + 1;
+        let Some((name, quoted)) = name_before(&text[..at]) else { continue };
+        // Ruby's => and Go's := have two signs.
+        let rest = text[from..].trim_start_matches(['=', '>', ':']);
+        let is_colon = text.as_bytes()[at] == b':' && rest.len() == text.len() - from;
+        let value = value_of(rest, name, quoted, is_colon);
+        let start = text.len() - rest.len();
+        found.looked_at(value.end);
+        if value.is_empty() {
+            continue;
+        }
+        // What stands behind this word may be anything, whoever has written it.
+        if rest[value.clone()] == *REDACTED {
+            from = start + value.end;
+            continue;
+        }
+        // A value without marks may end in a name, with a secret of its own behind it or from there on.
+        let is_bare = !rest[..value.start].ends_with(['"', '\'', '[', '{']);
+        let last = rest[value.clone()].rfind([':', '=']).map(|at| value.start + at);
+        let last = last.filter(|at| is_bare || at + 1 == value.end);
+        found.push(start + value.start..start + value.end);
+        from = start + last.unwrap_or(value.end);
+    }
+}
+
+/// What the name at the end of a text tells, and whether it is in quotation marks.
+fn name_before(text: &str) -> Option<(Name, bool)> {
+    let text = text.trim_end_matches([' ', '\t']);
+    let bare = text.strip_suffix(['"', '\'']);
+    let key = bare.map_or(text, |bare| bare.trim_end_matches('\\'));
+    let is_of_key = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_');
+    let start = key.trim_end_matches(is_of_key).len();
+    Some((Name::of(&key[start..])?, bare.is_some()))
+}
+
+/// Where in the text behind a separator the value stands. A colon with a space may belong to a sentence.
+fn value_of(text: &str, name: Name, quoted: bool, is_colon: bool) -> Range<usize> {
+    let start = text.len() - text.trim_start_matches([' ', '\t']).len();
+    let is_loose = is_colon && start > 0;
+    let value = &text[start..];
+    if let Some(inside) = value.strip_prefix(['[', '{']) {
+        let begin = start + 1;
+        return begin..begin + end_of_brackets(inside).unwrap_or(inside.len());
+    }
+    if let Some(inside) = in_quotes(value) {
+        return start + inside.start..start + inside.end;
+    }
+    let length = match name {
+        // Its words may have commas and brackets between them, but for what JSON writes without quotation marks.
+        Name::Header if quoted => end_of_literal(value).or_else(|| end_of_line(value)),
+        Name::Secret | Name::Word if quoted => {
+            value.find(|c: char| c.is_whitespace() || matches!(c, ',' | '}' | ']'))
+        }
+        Name::Header => end_of_line(value),
+        Name::Secret if is_loose => end_of_line(value),
+        Name::Word if is_loose && is_prose(value) => Some(0),
+        Name::Secret | Name::Word => value.find(ends_word),
+    };
+    start..start + length.unwrap_or(value.len())
+}
+
+/// The end of what stands between brackets, with all brackets and quoted texts in it.
+fn end_of_brackets(text: &str) -> Option<usize> {
+    let (mut depth, mut backslashes, mut before) = (1_u32, 0_usize, b' ');
+    let mut quoted: Option<(u8, usize)> = None;
+    for (at, byte) in text.bytes().enumerate() {
+        match (quoted, byte) {
+            (_, b'\\') => {
+                backslashes += 1;
+                continue;
+            }
+            (Some((mark, of_mark)), _) => {
+                quoted.take_if(|_| byte == mark && backslashes <= of_mark);
+            }
+            (None, b'"') => quoted = Some((byte, backslashes)),
+            // Within a word it is an apostrophe.
+            (None, b'\'') if !before.is_ascii_alphanumeric() => quoted = Some((byte, backslashes)),
+            (None, b'[' | b'{') => depth += 1,
+            (None, b']' | b'}') => {
+                depth -= 1;
+                if depth == 0 {
+                    return Some(at);
+                }
+            }
+            (None, _) => {}
+        }
+        (backslashes, before) = (0, byte);
+    }
+    None
+}
+
+/// The end of a value of JSON that is no text.
+fn end_of_literal(text: &str) -> Option<usize> {
+    let literal = ["null", "true", "false"].into_iter().find(|literal| text.starts_with(literal))?;
+    text[literal.len()..].trim_start().starts_with([',', '}', ']']).then_some(literal.len())
+}
+
+/// Where a quoted text stands between its marks; one that nobody has ended goes on to the end. The marks of JSON within
+/// JSON have backslashes.
+fn in_quotes(text: &str) -> Option<Range<usize>> {
+    let bare = text.trim_start_matches('\\');
+    let (backslashes, mark) = (text.len() - bare.len(), bare.chars().next()?);
+    if !matches!(mark, '"' | '\'') {
+        return None;
+    }
+    let start = backslashes + 1;
+    let is_end = |at: usize| {
+        let before = &text[start..start + at];
+        before.len() - before.trim_end_matches('\\').len() <= backslashes
+    };
+    let end = text[start..].match_indices(mark).find(|(at, _)| is_end(*at));
+    Some(
+        start..end.map_or(text.len(), |(at, _)| {
+            let before = &text[start..start + at];
+            start + before.trim_end_matches('\\').len()
+        }),
+    )
+}
+
+/// The end of a line, also where a line within JSON has it.
+fn end_of_line(text: &str) -> Option<usize> {
+    let bytes = text.as_bytes();
+    let is_end = |at: &usize| match bytes[*at] {
+        b'\n' | b'\r' => true,
+        b'\\' => matches!(bytes.get(*at + 1), Some(b'n' | b'r')),
+        _ => false,
+    };
+    (0..bytes.len()).find(is_end)
+}
+
+fn ends_word(c: char) -> bool {
+    c.is_whitespace() || matches!(c, '&' | ';' | '"' | '\'' | '<' | '>' | '\\')
+}
+
+/// Whether a sentence goes on: its next word has letters alone, and no capital but its first; or says why something has
+/// failed, without which nobody knows what to mend: a reason of the API server, a status of HTTP, or one of the login
+/// endpoint's error codes.
+fn is_prose(text: &str) -> bool {
+    const REASONS: [&str; 14] = [
+        "AlreadyExists",
+        "BadRequest",
+        "EOF",
+        "HTTP",
+        "InternalError",
+        "MethodNotAllowed",
+        "NotAcceptable",
+        "NotFound",
+        "RequestEntityTooLarge",
+        "ServerTimeout",
+        "ServiceUnavailable",
+        "StoreReadError",
+        "TooManyRequests",
+        "UnsupportedMediaType",
+    ];
+    const LENGTH_OF_STATUS: usize = 3;
+    let word = text.split_whitespace().next().unwrap_or_default();
+    let word = word.trim_end_matches([',', '.', ';', ':', ')']);
+    if word.strip_prefix("AADSTS").is_some_and(|code| code.bytes().all(|byte| byte.is_ascii_digit())) {
+        return true;
+    }
+    let is_status = word.len() == LENGTH_OF_STATUS && word.bytes().all(|byte| byte.is_ascii_digit());
+    if is_status || REASONS.contains(&word) {
+        return true;
+    }
+    let mut letters = word.chars();
+    letters.next().is_none_or(|first| first.is_ascii_alphabetic()) && letters.all(|c| c.is_ascii_lowercase())
+}

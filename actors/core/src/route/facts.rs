@@ -1,0 +1,116 @@
+//! Which deliveries are facts, and what each is about: on one edge a newer one replaces an older one (design.md A3).
+
+use super::{ArmMessage, Delivery, FactKey, HostMessage, PoolMessage};
+use crate::{board, directory, discovery, events, informer, leader, queue, writer};
+
+impl Delivery {
+    /// What it is about, when it is a fact.
+    #[must_use]
+    pub fn fact(&self) -> Option<FactKey> {
+        match self {
+            Delivery::Directory(input) => match input {
+                directory::In::Service(uid, _) => Some(FactKey::Service(uid.clone())),
+                directory::In::Lb(observation) => Some(FactKey::Lb(observation.lb.clone())),
+                directory::In::Wishes { .. } => Some(FactKey::Wishes),
+                directory::In::ListsSynced
+                | directory::In::DiscoverySynced
+                | directory::In::Ask(..)
+                | directory::In::Confirmed(_)
+                | directory::In::Retired(_)
+                | directory::In::Reporting(_)
+                | directory::In::Reread(_) => None,
+            },
+            Delivery::Discovery(input) => match input {
+                discovery::In::Service(uid, _) => Some(FactKey::Service(uid.clone())),
+                discovery::In::ListsSynced
+                | discovery::In::Read { .. }
+                | discovery::In::Missing(_)
+                | discovery::In::Compare(..)
+                | discovery::In::ForeignRelease
+                | discovery::In::Round => None,
+            },
+            Delivery::Pool(pool, PoolMessage::In(input)) => match input {
+                queue::In::Assigned(_) => Some(FactKey::Assignment(pool.clone())),
+                queue::In::Observed(_) => Some(FactKey::Observation(pool.clone())),
+                queue::In::Take(_)
+                | queue::In::Attempt(_)
+                | queue::In::Pace(_)
+                | queue::In::Finished(_, _)
+                | queue::In::Verified(_) => None,
+            },
+            Delivery::Writer(input) => writer_fact(input),
+            Delivery::Leader(input) => match input {
+                leader::In::Gates(_) => Some(FactKey::GateTimes),
+                leader::In::Start
+                | leader::In::Passive(_)
+                | leader::In::Lease(..)
+                | leader::In::Opened(_)
+                | leader::In::Shutdown
+                | leader::In::WriterQuiet => None,
+            },
+            Delivery::Events(events::In::Standing(_)) => Some(FactKey::Standing),
+            Delivery::Events(events::In::Wishes { .. }) | Delivery::Informer(informer::In::Wishes(_)) => {
+                Some(FactKey::Wishes)
+            }
+            Delivery::Board(input) => board_fact(input),
+            Delivery::Arm(ArmMessage::Gates { .. }) => Some(FactKey::Gates),
+            Delivery::Host(HostMessage::Publish(_)) => Some(FactKey::Snapshot),
+            Delivery::Watcher(..)
+            | Delivery::Informer(
+                informer::In::Seen(..) | informer::In::Contact(..) | informer::In::Reporting(_),
+            )
+            | Delivery::Starts(_)
+            | Delivery::Pauses(_)
+            | Delivery::Pool(_, PoolMessage::Forget)
+            | Delivery::Events(events::In::Report(_) | events::In::Posted { .. })
+            | Delivery::Arm(ArmMessage::Call(_))
+            | Delivery::Kubernetes(_)
+            | Delivery::Metrics(_)
+            | Delivery::Host(
+                HostMessage::Answered(..)
+                | HostMessage::Done
+                | HostMessage::Struck
+                | HostMessage::Quarantined(..),
+            ) => None,
+        }
+    }
+}
+
+fn writer_fact(input: &writer::In) -> Option<FactKey> {
+    match input {
+        writer::In::Due(pool, _) | writer::In::Withdraw(pool) => Some(FactKey::Due(pool.clone())),
+        writer::In::AdminDue(pool, _) => Some(FactKey::AdminDue(pool.clone())),
+        writer::In::Draining(_) => Some(FactKey::Draining),
+        writer::In::Standing(_) => Some(FactKey::Standing),
+        writer::In::Wishes { .. } => Some(FactKey::Wishes),
+        writer::In::Remembered(_) => Some(FactKey::GateTimes),
+        writer::In::AwaitingIngress(_) => Some(FactKey::AwaitingIngress),
+        writer::In::Taken(..)
+        | writer::In::Attempt(..)
+        | writer::In::PassOn(..)
+        | writer::In::Read { .. }
+        | writer::In::Answered(..)
+        | writer::In::Headroom(..)
+        | writer::In::Lease(..)
+        | writer::In::LockFailures(..)
+        | writer::In::Shutdown => None,
+    }
+}
+
+fn board_fact(input: &board::In) -> Option<FactKey> {
+    match input {
+        board::In::Pool(view) => Some(FactKey::PoolView(view.pool.clone())),
+        board::In::PoolGone(pool) => Some(FactKey::PoolView(pool.clone())),
+        board::In::Service(_, key, _) => Some(FactKey::ServiceView(key.clone())),
+        board::In::Lane(view) => Some(FactKey::LaneView(view.lb.clone())),
+        board::In::Gate(class, _) => Some(FactKey::GateView(*class)),
+        board::In::Source(view) => Some(FactKey::SourceView(view.kind)),
+        board::In::Lb(view) => Some(FactKey::LbView(view.lb.clone())),
+        board::In::Leadership(_) => Some(FactKey::LeadershipView),
+        board::In::Starts(_) => Some(FactKey::StartsView),
+        board::In::Wishes(_) => Some(FactKey::WishesView),
+        board::In::SharedLease(_) => Some(FactKey::SharedLeaseView),
+        board::In::Guards(_) => Some(FactKey::GuardsView),
+        board::In::ListsSynced | board::In::DiscoverySynced => None,
+    }
+}

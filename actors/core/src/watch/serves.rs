@@ -1,0 +1,64 @@
+//! What asks a watcher for most recent data: a term of leadership, before which a list that began after its word must be
+//! taken in (W8), the Directory's second read of what it doubts (G1), and that the API server's storage was set back (D6). Whether a list is taken in is for the Informer
+//! to say; every later list serves them as well, so a list that breaks off or is refused costs no more than time.
+
+use super::{Next, Out, Phase, Seen, Watcher};
+use crate::ids::{Epoch, ReadId, Restore};
+use crate::machine::Now;
+use crate::sample::{RelistReason, Sample};
+
+/// What a list serves, for it was begun after that had been asked for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Serves {
+    /// The newest term of leadership that needs most recent data (W8).
+    pub term: Option<Epoch>,
+    /// The newest second read (G1).
+    pub read: Option<ReadId>,
+    /// The newest time that the storage was set back: the list is of what it holds since, however old that is (D6).
+    pub restore: Option<Restore>,
+}
+
+impl Watcher {
+    /// A newer term takes the place of an older one.
+    pub(super) fn on_confirm(&mut self, now: Now, epoch: Epoch, anew: bool, out: &mut Vec<Out>) {
+        if self.serves.term.is_some_and(|term| epoch <= term) {
+            return;
+        }
+        self.serves.term = Some(epoch);
+        if anew {
+            self.list_anew(now, RelistReason::NewTerm, out);
+        } else {
+            out.push(Out::Seen(self.kind, Seen::AnyList(epoch)));
+        }
+    }
+
+    /// A newer read takes the place of an older one.
+    pub(super) fn on_reread(&mut self, now: Now, read: ReadId, out: &mut Vec<Out>) {
+        if self.serves.read.is_none_or(|known| known < read) {
+            self.serves.read = Some(read);
+            self.list_anew(now, RelistReason::SecondRead, out);
+        }
+    }
+
+    /// What was seen before is of another past, and so is the version to go on from: a server that comes to that version
+    /// would go on from there as if nothing had happened.
+    pub(super) fn on_restored(&mut self, now: Now, restore: Restore, out: &mut Vec<Out>) {
+        if self.serves.restore.is_none_or(|known| known < restore) {
+            self.serves.restore = Some(restore);
+            self.list_anew(now, RelistReason::Restored, out);
+        }
+    }
+
+    /// A wait is not cut short: it is the server's wish, or spares it.
+    fn list_anew(&mut self, now: Now, reason: RelistReason, out: &mut Vec<Out>) {
+        match &mut self.phase {
+            // A list comes anyway, and begins after this word.
+            Phase::Idle | Phase::Waiting { next: Next::List, .. } => {}
+            Phase::Waiting { next, .. } => {
+                *next = Next::List;
+                out.push(Out::Sample(Sample::Relist { kind: self.kind, reason }));
+            }
+            Phase::Asked { .. } | Phase::Following { .. } => self.relist(now, reason, out),
+        }
+    }
+}

@@ -1,0 +1,237 @@
+//! What planted bugs do to deliveries on their way to an edge.
+
+use pool_core::assignment::Assignment;
+use pool_core::ids::{Epoch, Family};
+use pool_core::level::{Keeps, Provenance};
+use pool_core::machine::Now;
+use pool_core::route::{Delivery, PoolMessage};
+use pool_core::writer::Standing;
+use pool_core::{directory, events, informer, leader, queue, watch, writer};
+
+use super::Plant;
+use crate::cluster::address;
+use crate::random::Random;
+
+/// What a planted bug does to deliveries on their way to an edge.
+pub struct Saboteur {
+    plant: Option<Plant>,
+    random: Random,
+    /// A delivery that is held back until another one has overtaken it.
+    held: Option<Delivery>,
+    /// How many levels that stop removals were on their way.
+    stopped: u32,
+    /// Whether the storage was set back.
+    restored: bool,
+}
+
+/// For how many levels a breaker holds that ends by time.
+const STOPPED_FOR: u32 = 60;
+
+impl Saboteur {
+    /// One that does nothing without a plant.
+    pub fn new(plant: Option<Plant>, random: Random) -> Saboteur {
+        Saboteur { plant, random, held: None, stopped: 0, restored: false }
+    }
+
+    /// What becomes of a delivery.
+    pub fn pass(&mut self, delivery: Delivery) -> Vec<Delivery> {
+        match self.plant {
+            Some(plant) => self.spoil(plant, delivery),
+            None => vec![delivery],
+        }
+    }
+
+    #[expect(clippy::too_many_lines, reason = "each bug is named once")]
+    fn spoil(&mut self, plant: Plant, mut delivery: Delivery) -> Vec<Delivery> {
+        spoil_wishes(plant, &mut delivery);
+        let lost = match (plant, &mut delivery) {
+            (Plant::OutcomesLost, Delivery::Pool(_, PoolMessage::In(queue::In::Finished(..)))) => {
+                self.random.per_mille(50)
+            }
+            (Plant::TakesUnanswered, Delivery::Writer(writer::In::Taken(..))) => self.random.per_mille(50),
+            (plant, delivery) if is_lost(plant, delivery) => true,
+            (Plant::SecondReadAtOnce, delivery) => at_once(delivery),
+            (Plant::RestoreUnheard | Plant::RestoreUnserved, delivery) => self.spoil_restore(plant, delivery),
+            (Plant::DoubtForgotten | Plant::BreakerLeaks | Plant::BreakerEndsByTime, delivery) => {
+                self.spoil_guards(plant, delivery)
+            }
+            (Plant::DownsUnasked | Plant::DownsRankLast | Plant::AllDownsOurs, Delivery::Writer(input)) => {
+                self.spoil_admin(plant, input)
+            }
+            (Plant::PauseIgnored, Delivery::Pool(_, PoolMessage::In(queue::In::Assigned(assignment)))) => {
+                *assignment = std::sync::Arc::new(Assignment {
+                    paused: Default::default(),
+                    ..Assignment::clone(assignment)
+                });
+                false
+            }
+            (
+                Plant::StandingWithoutEnd,
+                Delivery::Writer(writer::In::Standing(Standing::Leading { until, .. })),
+            ) => {
+                *until = Now::NEVER;
+                false
+            }
+            (Plant::ConfirmedAtOnce, Delivery::Watcher(kind, watch::In::Confirm { epoch, .. })) => {
+                if *kind == pool_core::object::Kind::Nodes {
+                    delivery = Delivery::Directory(directory::In::Confirmed(*epoch));
+                    false
+                } else {
+                    true
+                }
+            }
+            (
+                Plant::GateOfBothVerbs,
+                Delivery::Arm(pool_core::route::ArmMessage::Gates { reads_until, writes_until }),
+            ) => {
+                let later = (*reads_until).max(*writes_until);
+                (*reads_until, *writes_until) = (later, later);
+                false
+            }
+            (
+                Plant::RetriesUncounted,
+                Delivery::Pool(_, PoolMessage::In(queue::In::Finished(_, outcome))),
+            ) => {
+                if let queue::Outcome::Retriable { .. } = outcome {
+                    *outcome = queue::Outcome::NotGranted;
+                }
+                false
+            }
+            (Plant::ParkingIgnored, Delivery::Pool(_, PoolMessage::In(queue::In::Finished(_, outcome)))) => {
+                if let queue::Outcome::Retriable { eligible_at, .. } = outcome {
+                    *eligible_at = None;
+                }
+                false
+            }
+            (Plant::FactsReordered, Delivery::Directory(directory::In::Service(_, Some(_)))) => {
+                return self.reorder(delivery);
+            }
+            (Plant::RemovalsLate, Delivery::Pool(_, PoolMessage::In(queue::In::Assigned(assignment))))
+                if assignment.services.is_empty() =>
+            {
+                self.held = Some(delivery);
+                return Vec::new();
+            }
+            (Plant::RemovalsLate, Delivery::Pool(_, PoolMessage::In(queue::In::Finished(..)))) => {
+                let mut all = vec![delivery];
+                all.extend(self.held.take());
+                return all;
+            }
+            (_, _) => false,
+        };
+        if lost { Vec::new() } else { vec![delivery] }
+    }
+
+    /// What a planted bug makes of what the guards go by; nothing of it is lost.
+    fn spoil_guards(&mut self, plant: Plant, delivery: &mut Delivery) -> bool {
+        match (plant, delivery) {
+            (Plant::DoubtForgotten, Delivery::Directory(directory::In::Service(_, Some(fact)))) => {
+                let forgetful = std::sync::Arc::make_mut(fact);
+                forgetful.provenance = Provenance::Watch;
+                forgetful.slices = forgetful.slices.max(1);
+            }
+            (
+                Plant::BreakerLeaks | Plant::BreakerEndsByTime,
+                Delivery::Pool(_, PoolMessage::In(queue::In::Assigned(assignment))),
+            ) if assignment.level.keeps == Keeps::All => {
+                self.stopped += 1;
+                if plant == Plant::BreakerLeaks || self.stopped > STOPPED_FOR {
+                    let leaking = std::sync::Arc::make_mut(assignment);
+                    (leaking.level.keeps, leaking.held) = (Keeps::Nothing, None);
+                }
+            }
+            (_, _) => {}
+        }
+        false
+    }
+
+    /// What a planted bug makes of the word that the storage was set back; whether it is lost.
+    fn spoil_restore(&mut self, plant: Plant, delivery: &mut Delivery) -> bool {
+        match (plant, delivery) {
+            (Plant::RestoreUnheard, Delivery::Watcher(_, watch::In::Restored(_))) => {
+                self.restored = true;
+                true
+            }
+            (Plant::RestoreUnheard, Delivery::Watcher(_, watch::In::Confirm { anew, .. })) => {
+                *anew &= !self.restored;
+                false
+            }
+            (
+                Plant::RestoreUnserved,
+                Delivery::Informer(informer::In::Seen(_, watch::Seen::ListDone { serves, .. })),
+            ) => {
+                serves.restore = None;
+                false
+            }
+            (_, _) => false,
+        }
+    }
+
+    /// What a planted bug makes of what a writer is told about admin states; whether that is lost.
+    fn spoil_admin(&mut self, plant: Plant, input: &mut writer::In) -> bool {
+        if let writer::In::AdminDue(_, due) = input {
+            if plant == Plant::DownsRankLast {
+                due.urgency = writer::AdminUrgency::Restore;
+            }
+            return plant == Plant::DownsUnasked && self.random.per_mille(900);
+        }
+        if let (Plant::AllDownsOurs, writer::In::Draining(draining)) = (plant, input) {
+            let families = [Family::V4, Family::V6];
+            let all = (0..200).flat_map(|number| families.map(|family| address(number, family)));
+            std::sync::Arc::make_mut(draining).restorable.extend(all);
+        }
+        false
+    }
+
+    fn reorder(&mut self, delivery: Delivery) -> Vec<Delivery> {
+        if self.held.is_none() && self.random.per_mille(300) {
+            self.held = Some(delivery);
+            return Vec::new();
+        }
+        let mut all = vec![delivery];
+        all.extend(self.held.take());
+        all
+    }
+}
+
+/// A second read counts as made when it is asked for; whether a delivery is lost.
+fn at_once(delivery: &mut Delivery) -> bool {
+    let Delivery::Watcher(kind, watch::In::Reread(read)) = delivery else {
+        return false;
+    };
+    let is_last = *kind == pool_core::object::Kind::Nodes;
+    *delivery = Delivery::Directory(directory::In::Reread(*read));
+    !is_last
+}
+
+/// What a planted bug makes of what people wish.
+fn spoil_wishes(plant: Plant, delivery: &mut Delivery) {
+    match (plant, delivery) {
+        (Plant::PausesUnheard, Delivery::Writer(writer::In::Wishes { wishes, .. })) => {
+            *wishes = std::sync::Arc::default();
+        }
+        (
+            Plant::WishesOfAnyTerm,
+            Delivery::Writer(writer::In::Wishes { term, .. })
+            | Delivery::Directory(directory::In::Wishes { term, .. })
+            | Delivery::Events(events::In::Wishes { term, .. }),
+        ) => *term = Some(Epoch(u64::MAX)),
+        (_, _) => {}
+    }
+}
+
+/// Whether a planted bug loses every delivery of this sort.
+fn is_lost(plant: Plant, delivery: &Delivery) -> bool {
+    matches!(
+        (plant, delivery),
+        (Plant::LostIsWritten, Delivery::Pool(_, PoolMessage::In(queue::In::Verified(_))))
+            | (
+                Plant::LossUnheard | Plant::StandingWithoutEnd,
+                Delivery::Writer(writer::In::Standing(Standing::Standby)),
+            )
+            | (Plant::LossUnheard, Delivery::Events(events::In::Standing(Standing::Standby)))
+            | (Plant::PassiveUnheard, Delivery::Leader(leader::In::Passive(true)))
+            | (Plant::PassiveForEver, Delivery::Leader(leader::In::Passive(false)))
+            | (Plant::DrainingUnheard, Delivery::Writer(writer::In::Draining(_)))
+    )
+}

@@ -1,0 +1,128 @@
+//! The sorts of worlds in which planted bugs show: what has to coincide for a bug happens there often.
+
+use super::Plant;
+use crate::story::{Faults, Often, Size};
+
+impl Plant {
+    /// A world whose lists lack objects, and nothing else does.
+    fn lacking_lists(size: Size, calm: Faults) -> Size {
+        let often = Some(Often::LackingLists);
+        let faults = Faults { kube: true, arm: false, meddling: false, often, ..calm };
+        Size { replicas: 1, nodes: 8, services: 3 + size.services, seconds: 240, faults, ..size }
+    }
+
+    /// A large world whose source is broken now and then for longer than a second read takes; in some, terms change
+    /// meanwhile, and people let go of what is held back.
+    fn broken_source(self, size: Size, calm: Faults) -> Size {
+        let often = Some(Often::BrokenSource);
+        let changing = self == Plant::BreakerEndsByTime;
+        let faults = Faults { kube: true, arm: false, meddling: false, often, ..calm };
+        let faults = Faults { processes: changing, wishes: changing, ..faults };
+        let replicas = if changing { 2 } else { 1 };
+        Size { replicas, nodes: 8, services: 20, seconds: 600, faults, ..size }
+    }
+
+    /// A world in which people pause and resume.
+    fn wishing_world(self, size: Size, calm: Faults) -> Size {
+        let over =
+            [(Plant::PausesUnheard, Often::PausedTakeOver), (Plant::WishesOfAnyTerm, Often::UnheardPause)];
+        let often = over.into_iter().find(|(plant, _)| *plant == self).map(|(_, often)| often);
+        let processes = often.is_some();
+        let leases = self == Plant::PauseNotWritten;
+        let faults = Faults { wishes: true, processes, leases, often, ..calm };
+        let replicas = if processes || leases { 2 + size.replicas % 2 } else { size.replicas };
+        Size { replicas, seconds: 240, faults, ..size }
+    }
+
+    /// The sort of world in which the bug shows, where not every sort will do.
+    #[expect(clippy::too_many_lines, reason = "each bug is named once")]
+    pub fn world(self, size: Size) -> Size {
+        let (faults, calm) = (size.faults, calmed(size.faults));
+        match self {
+            Plant::PermitUnchecked => {
+                let faults = Faults { processes: true, edges: true, arm: false, ..calm };
+                Size { replicas: 2 + size.replicas % 2, seconds: 240, faults, ..size }
+            }
+            Plant::StandingWithoutEnd | Plant::LossUnheard | Plant::EpochNotRaised => {
+                let faults = Faults { kube: true, processes: true, leases: true, arm: false, ..faults };
+                Size { replicas: 2 + size.replicas % 2, seconds: 240, faults, ..size }
+            }
+            Plant::ConfirmedAtOnce => {
+                let often = Some(Often::Eclipse);
+                let faults = Faults { kube: true, processes: true, arm: false, often, ..calm };
+                Size { replicas: 2 + size.replicas % 2, seconds: 240, faults, ..size }
+            }
+            Plant::EmptiedIsReleased | Plant::RenamedIsReleased => {
+                let faults = Faults { leases: true, processes: true, ..calm };
+                Size { replicas: 2 + size.replicas % 2, seconds: 240, faults, ..size }
+            }
+            Plant::LanesSeenAtOnce => {
+                let faults = Faults { processes: true, arm: false, ..calm };
+                Size { balancers: 1, replicas: 2 + size.replicas % 2, seconds: 240, faults, ..size }
+            }
+            Plant::PausesUnheard | Plant::PausesUnread | Plant::WishesOfAnyTerm | Plant::PauseNotWritten => {
+                self.wishing_world(size, calm)
+            }
+            Plant::RestoreUnheard | Plant::RestoreUnserved => {
+                let faults = Faults { restores: true, arm: false, meddling: false, ..calm };
+                Size { seconds: 240, faults, ..size }
+            }
+            Plant::PauseIgnored => Size { seconds: 240, faults: calm, ..size },
+            Plant::LaneCodeUnread | Plant::QuotaTakenForLane | Plant::GateOfBothVerbs => {
+                Size { balancers: 3, seconds: 240, faults: Faults { arm: true, ..calm }, ..size }
+            }
+            Plant::RateLimitIgnored => {
+                Size { services: 20, balancers: 3, seconds: 240, faults: calm, ..size }
+            }
+            Plant::BudgetIgnored => {
+                let faults = Faults { arm: true, ..calm };
+                Size { services: 1 + size.services % 4, seconds: 240, faults, ..size }
+            }
+            Plant::DrainingUnheard | Plant::AdminTakesMembers | Plant::BypassUnasked => {
+                Size { seconds: 240, faults: calm, ..size }
+            }
+            Plant::DownsUnasked | Plant::DownsRankLast => {
+                Size { services: 12, balancers: 1, seconds: 240, faults: calm, ..size }
+            }
+            Plant::AllDownsOurs => Size { seconds: 240, faults: Faults { meddling: true, ..calm }, ..size },
+            Plant::PassiveUnheard | Plant::PassiveForEver | Plant::NotesUncounted => {
+                Size { replicas: 1, seconds: 240, faults: Faults { crashes: true, ..calm }, ..size }
+            }
+            Plant::DoubtForgotten | Plant::SecondReadAtOnce | Plant::FractionIgnored => {
+                Plant::lacking_lists(size, calm)
+            }
+            Plant::BreakerLeaks | Plant::BreakerEndsByTime => self.broken_source(size, calm),
+            Plant::EtagRefreshed => {
+                Size { seconds: 240, faults: Faults { meddling: true, edges: true, ..calm }, ..size }
+            }
+            Plant::RetriesUnlimited => Size { seconds: 240, faults: Faults { arm: true, ..calm }, ..size },
+            Plant::ParkingIgnored => {
+                let faults = Faults { arm: true, often: Some(Often::Refusals), ..calm };
+                Size { seconds: 240, faults, ..size }
+            }
+            Plant::OutcomesLost
+            | Plant::FactsReordered
+            | Plant::StaleEtag
+            | Plant::AcceptedIsWritten
+            | Plant::LostIsWritten
+            | Plant::StaleLists
+            | Plant::EmptyLists
+            | Plant::DeletionsOverheard
+            | Plant::GuardOff
+            | Plant::ProofHidden
+            | Plant::TakesUnanswered
+            | Plant::SettleZero
+            | Plant::LeaseLetGoEarly
+            | Plant::ForeignHoldExpired
+            | Plant::ConflictIsSuccess
+            | Plant::RetriesUncounted
+            | Plant::RemovalsLate => size,
+        }
+    }
+}
+
+/// The same faults without those that hide most.
+fn calmed(faults: Faults) -> Faults {
+    let (kube, processes, leases, edges) = (false, false, false, false);
+    Faults { kube, processes, leases, edges, crashes: false, wishes: false, restores: false, ..faults }
+}

@@ -1,0 +1,177 @@
+//! The realistic row of the product's goals on simulated time: 200 Services on 10 load balancers are restarted one
+//! after the other beside a cloud-controller-manager, with an ARM as slow as Azure's. `simulate --scenario realistic`
+//! tells the same story in real time to the real binary; here half an hour passes in seconds, for several seeds.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+
+use pool_core::ids::Family;
+use simulator_models::arm::{Latency, Settings, Visibility};
+
+use crate::ccm::{balancer, pool_name};
+use crate::cluster::{Pod, Service, address};
+use crate::story::{Faults, Size};
+use crate::truth;
+use crate::world::World;
+
+/// How many Services are restarted.
+const SERVICES: usize = 200;
+/// On how many load balancers they are.
+const BALANCERS: usize = 10;
+/// How many nodes there are.
+const NODES: usize = 100;
+/// How long a Service's new pod takes until it is ready, and then its old one until it is gone, in microseconds.
+const STEP_US: u64 = 10_000_000;
+/// How often something of a Service changes that makes the cloud-controller-manager reconcile it, in microseconds.
+const CCM_EVERY_US: u64 = 30_000_000;
+/// The steps in which the pools are looked at, in microseconds.
+const LOOK_US: u64 = 100_000;
+/// How long everything may take after the last change, in microseconds.
+const SETTLES_US: u64 = 600_000_000;
+/// What one write takes of a load balancer at the median, in microseconds: its read, its answer, and its operation,
+/// whose end a client sees that polls when ARM asks it to.
+pub const TURN_US: u64 = READ_US + PUT_US + POLL_US;
+const READ_US: u64 = 100_000;
+const PUT_US: u64 = 200_000;
+const POLL_US: u64 = 10_000_000;
+
+/// How such a restart went.
+#[derive(Clone, Debug)]
+pub struct Rollout {
+    /// How long each new member was waited for, sorted, in microseconds.
+    pub waits: Vec<u64>,
+    /// How many new members never came.
+    pub missing: usize,
+    /// The first pool that is wrong in the end.
+    pub wrong: Option<String>,
+    /// How long it took until everything was right, in seconds.
+    pub watched: u64,
+    /// For how long of that the shared Lease was ours, in seconds.
+    pub held: u64,
+    /// The longest time for which it was ours in one piece, in seconds.
+    pub longest: u64,
+}
+
+impl std::fmt::Display for Rollout {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { held, watched, longest, .. } = self;
+        write!(f, "the shared Lease was ours for {held} of {watched} s, for {longest} s at once")
+    }
+}
+
+/// The wait that so many of a hundred did not exceed, in seconds.
+pub fn percentile(waits: &[u64], percent: usize) -> f64 {
+    let last = waits.len().saturating_sub(1);
+    waits.get(last * percent / 100).map_or(f64::INFINITY, |us| *us as f64 / 1e6)
+}
+
+fn name_of(number: usize) -> String {
+    format!("svc-{number}")
+}
+
+/// Azure as slow as it is.
+fn slow(settings: &mut Settings) {
+    settings.get_latency = Latency::LogNormal { median_us: READ_US, p95_us: 150_000 };
+    settings.put_latency = Latency::Fixed { us: PUT_US };
+    settings.operation = Some(Latency::LogNormal { median_us: 5_000_000, p95_us: 20_000_000 });
+    settings.operation_retry_after_s = Some(10);
+    settings.visibility = Visibility::AtEnd;
+    settings.update_status = 201;
+}
+
+fn service(number: usize) -> Service {
+    let pod = Pod { node: format!("node-{}", number % NODES), ready: true, terminating: false };
+    Service {
+        name: name_of(number),
+        life: 0,
+        families: vec![Family::V4],
+        local: true,
+        paused: false,
+        deleting: false,
+        returns: false,
+        slices: vec![vec![pod]],
+        lb: number % BALANCERS,
+        second_port: false,
+    }
+}
+
+/// The steps of the restart, in the order of time: the moment, the Service, and which of its three steps it is.
+fn timetable(from: u64, apart_us: u64) -> Vec<(u64, usize, usize)> {
+    let steps = |number: usize| (0..3).map(move |step| (number, step));
+    let moment = |number: usize, step: usize| from + number as u64 * apart_us + step as u64 * STEP_US;
+    let all = (0..SERVICES).flat_map(steps).map(|(number, step)| (moment(number, step), number, step));
+    let mut all: Vec<(u64, usize, usize)> = all.collect();
+    all.sort_unstable();
+    all
+}
+
+/// New members that are waited for: by Service, since when, and which.
+type Waiting = BTreeMap<usize, (u64, IpAddr)>;
+
+/// Takes out those that are there now; gives how long they were waited for.
+fn arrived(world: &World, waiting: &mut Waiting) -> Vec<u64> {
+    let mut waits = Vec::new();
+    waiting.retain(|number, (since, ip)| {
+        let service = &world.story.cluster.services[&name_of(*number)];
+        let pool = pool_name(&service.key(), Family::V4);
+        let there = truth::members(&world.arm, &balancer(service.lb), &pool).contains(ip);
+        if there {
+            waits.push(world.now() - *since);
+        }
+        !there
+    });
+    waits
+}
+
+/// Restarts everything; a Service begins so long after the one before, in microseconds.
+///
+/// # Errors
+/// What the watchdog finds.
+pub fn roll_out(seed: u64, apart_us: u64) -> Result<Rollout, String> {
+    let faults = Faults::default();
+    let size = Size { services: 0, nodes: NODES, balancers: BALANCERS, seconds: 0, replicas: 1, faults };
+    let mut world = World::new(seed, size, None);
+    world.begin_well((0..SERVICES).map(service).collect())?;
+    world.arm.reconfigure(slow);
+    let from = world.now();
+    let end = from + SERVICES as u64 * apart_us;
+    let mut steps = timetable(from, apart_us).into_iter().peekable();
+    let (mut waiting, mut waits) = (Waiting::new(), Vec::new());
+    let (mut ccm_at, mut touched) = (from, 0);
+    let mut wrong = None;
+    while world.now() < end + SETTLES_US {
+        let now = world.now();
+        if ccm_at <= now {
+            world.touch(&name_of(touched % SERVICES), touched)?;
+            (ccm_at, touched) = (ccm_at + CCM_EVERY_US, touched + 1);
+        }
+        while let Some((_, number, step)) = steps.next_if(|(at, _, _)| *at <= now) {
+            // Half the cluster away: no node is in a pool by chance.
+            let node = format!("node-{}", (number + NODES / 2) % NODES);
+            world.roll(&name_of(number), step, &node)?;
+            if step == 0 {
+                let moved = world.story.cluster.nodes[&node].address;
+                waiting.insert(number, (now, address(moved, Family::V4)));
+            }
+        }
+        world.run_until(now + LOOK_US)?;
+        waits.extend(arrived(&world, &mut waiting));
+        if steps.peek().is_none() && now.is_multiple_of(10 * LOOK_US) {
+            wrong = truth::first_wrong(&truth::wanted_pools(&world.kube), &world.arm);
+            if wrong.is_none() {
+                break;
+            }
+        }
+    }
+    waits.sort_unstable();
+    let (tenure, until) = (&world.watchdog.tenure, world.now());
+    let longest = tenure.pieces(from, until).iter().map(|(began, ended)| ended - began).max();
+    Ok(Rollout {
+        missing: waiting.len(),
+        waits,
+        wrong,
+        watched: (until - from) / 1_000_000,
+        held: tenure.held(from, until).0,
+        longest: longest.unwrap_or(0).div_ceil(1_000_000),
+    })
+}

@@ -1,0 +1,318 @@
+//! What the guards owe, judged by what a process was told and by what its pools heard: what a list has let go of does not
+//! empty a pool, nor take most of it, before lists that were begun later say the same (G1-G3); and not too many pools
+//! lose most of their members at once (G4). What a person has let go of is not held against it.
+//!
+//! The breaker is judged by what pools hear, whoever leads: who takes over would carry it out. A pool had what it was
+//! required to have once that was seen in it, and what it is to lose until that was seen to be gone; when a pause ends,
+//! what was in it.
+//!
+//! It is more lenient than the guards where it knows less: about what other moments a pool was looked at, and which of
+//! several facts came together.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use pool_core::assignment::Assignment;
+use pool_core::directory;
+use pool_core::ids::{PoolId, ServiceUid};
+use pool_core::informer::ServiceFact;
+use pool_core::level::Provenance;
+use pool_core::object::Kind;
+use pool_core::watch::{self, Ask, Seen};
+
+/// How much later than a doubt a list must have been begun to resolve it, in microseconds: 30 s, less what clocks may
+/// differ by.
+const RESOLVED_AFTER_US: u64 = 25_000_000;
+/// What a pool that had nothing is given is what it had when it has stood for 30 s, and how much longer it may take until
+/// the guard takes it so, which bundles changes.
+const STANDS_US: u64 = 30_000_000 + 20_000_000;
+/// With how far back a pool is compared: five minutes, and by how much less and more the guard may look back, which
+/// bundles changes.
+const BACK_US: u64 = 300_000_000;
+const BLURRED_US: u64 = 20_000_000;
+/// So many pools more than the guard allows may have been heard of while others that have grown were not.
+const CROSSING: usize = 2;
+
+/// How long it may take until a pool is seen again.
+const SEEN_AGAIN_US: u64 = 90_000_000;
+/// How long after a person has let go of something pools may hear of levels that were said before.
+const UNDER_WAY_US: u64 = 25_000_000;
+
+/// What one process was told.
+#[derive(Default)]
+pub struct Guards {
+    /// What the Informer has said of each Service and the Directory has not heard yet.
+    said: BTreeMap<ServiceUid, Vec<Arc<ServiceFact>>>,
+    heard: BTreeMap<ServiceUid, Arc<ServiceFact>>,
+    /// The addresses that a list has let go of, and when.
+    doubts: BTreeMap<(ServiceUid, IpAddr), u64>,
+    /// Since when a list has it that a Service asks for nothing.
+    listed_empty: BTreeMap<ServiceUid, u64>,
+    /// When the list under way of each kind was begun, and that of the newest complete one.
+    begun: BTreeMap<Kind, u64>,
+    listed: BTreeMap<Kind, u64>,
+    observed: BTreeMap<PoolId, BTreeSet<IpAddr>>,
+    pools: BTreeMap<PoolId, Heard>,
+    /// When a person last let go of everything.
+    let_go: Option<u64>,
+}
+
+/// What one pool has heard.
+struct Heard {
+    /// Since when each Service has been its own.
+    since: BTreeMap<ServiceUid, u64>,
+    /// From when on how many members it had.
+    had: Vec<(u64, usize)>,
+    /// What it is required to have.
+    asked: BTreeSet<IpAddr>,
+    /// When each address was last required: until the pool is seen again it may be there.
+    required: BTreeMap<IpAddr, u64>,
+    /// How many it is left with.
+    size: usize,
+    /// Whether people keep it from being written.
+    paused: bool,
+    /// When a person last let go of what it held back.
+    let_go: Option<u64>,
+}
+
+impl Heard {
+    /// The least that it had about five minutes ago; where that was nothing, the least that it was given then and that has
+    /// stood.
+    fn base(&self, now: u64) -> usize {
+        let (less, more) = (BACK_US - BLURRED_US, BACK_US + BLURRED_US);
+        let from = self.had.iter().rposition(|(at, _)| at + more <= now).unwrap_or(0);
+        let then = self.had.iter().skip(from).enumerate().filter(|(n, (at, _))| *n == 0 || at + less <= now);
+        let least = then.map(|(_, (_, size))| *size).min().unwrap_or(0);
+        if least > 0 {
+            return least;
+        }
+        let ends = self.had.iter().skip(from + 1).map(|(at, _)| *at).chain([now]);
+        let runs = self.had.iter().skip(from).zip(ends);
+        let stood = runs.filter(|((at, size), end)| *size > 0 && at + STANDS_US <= *end);
+        stood.map(|((_, size), _)| *size).min().unwrap_or(0)
+    }
+
+    /// Whether it loses most of what it had.
+    fn is_shrunk(&self, now: u64) -> bool {
+        !self.paused && 2 * self.size < self.base(now)
+    }
+
+    /// These are in it, for all that is known: it had what it is required to have and was seen, and what it is to lose it
+    /// had until now.
+    fn sees(&mut self, now: u64, observed: &BTreeSet<IpAddr>) {
+        let (asked, seen) = (self.asked.len(), observed.len());
+        let last = self.had.last().map_or(asked.min(seen), |(_, last)| *last);
+        let size = if self.paused {
+            seen
+        } else {
+            asked.min(last.max(seen)).max(last.min(observed.union(&self.asked).count()))
+        };
+        if self.had.is_empty() || size != last {
+            self.had.push((now, size));
+        }
+    }
+
+    /// Whether people pause it. What is in it when a pause ends is what it had.
+    fn pauses(&mut self, now: u64, paused: bool, observed: &BTreeSet<IpAddr>) {
+        if std::mem::replace(&mut self.paused, paused) && !paused && observed.len() > self.base(now) {
+            self.had = vec![(now, observed.len())];
+        }
+    }
+}
+
+fn asks(fact: &ServiceFact) -> BTreeSet<IpAddr> {
+    let parts = fact.parts.values();
+    parts.flat_map(|part| part.required.keys().chain(&part.tolerated)).copied().collect()
+}
+
+fn is_listed(provenance: Provenance) -> bool {
+    match provenance {
+        Provenance::Watch | Provenance::Reconnect => false,
+        Provenance::Relist | Provenance::FirstList => true,
+    }
+}
+
+impl Guards {
+    /// A watcher said something.
+    pub fn watched(&mut self, now: u64, said: &watch::Out) {
+        match said {
+            watch::Out::Open { kind, ask: Ask::StreamingList | Ask::List { page: None }, .. } => {
+                self.begun.insert(*kind, now);
+            }
+            watch::Out::Seen(kind, Seen::ListDone { .. }) => {
+                let begun = self.begun.get(kind).copied().unwrap_or(0);
+                self.listed.insert(*kind, begun);
+            }
+            watch::Out::Open { .. }
+            | watch::Out::Seen(..)
+            | watch::Out::Contact(..)
+            | watch::Out::View(_)
+            | watch::Out::Sample(_) => {}
+        }
+    }
+
+    /// The Informer said a fact.
+    pub fn said(&mut self, uid: &ServiceUid, fact: &Arc<ServiceFact>) {
+        self.said.entry(uid.clone()).or_default().push(Arc::clone(fact));
+    }
+
+    /// The Directory was told something.
+    pub fn told(&mut self, now: u64, input: &directory::In) {
+        match input {
+            directory::In::Service(uid, Some(fact)) => self.heard(now, uid, fact),
+            directory::In::Service(uid, None) => {
+                self.heard.remove(uid);
+                self.listed_empty.remove(uid);
+                self.doubts.retain(|(owner, _), _| owner != uid);
+            }
+            directory::In::Lb(observation) => {
+                for pool in observation.facts.iter().flat_map(|facts| &facts.pools) {
+                    let members = pool.members();
+                    if let Some(heard) = self.pools.get_mut(&pool.id) {
+                        heard.sees(now, &members);
+                    }
+                    self.observed.insert(pool.id.clone(), members);
+                }
+            }
+            directory::In::ListsSynced
+            | directory::In::DiscoverySynced
+            | directory::In::Confirmed(_)
+            | directory::In::Retired(_)
+            | directory::In::Reread(_)
+            | directory::In::Reporting(_)
+            | directory::In::Wishes { .. }
+            | directory::In::Ask(..) => {}
+        }
+    }
+
+    /// A person has let go of what is held back in these pools, or of everything.
+    pub fn released(&mut self, now: u64, pools: &[PoolId], everything: bool) {
+        if everything {
+            self.let_go = Some(now);
+            for heard in self.pools.values_mut() {
+                heard.had = vec![(now, heard.asked.len().min(heard.size))];
+            }
+        }
+        for pool in pools {
+            if let Some(heard) = self.pools.get_mut(pool) {
+                heard.let_go = Some(now);
+            }
+        }
+    }
+
+    /// When a person last let go of what a pool held back, or of everything.
+    pub fn let_go(&self, pool: &PoolId) -> Option<u64> {
+        self.let_go.max(self.pools.get(pool).and_then(|heard| heard.let_go))
+    }
+
+    /// How a fact reached us is as the Informer has said it, whatever the Directory is told.
+    fn heard(&mut self, now: u64, uid: &ServiceUid, fact: &Arc<ServiceFact>) {
+        let waiting = self.said.entry(uid.clone()).or_default();
+        let is_it = |said: &Arc<ServiceFact>| {
+            said.parts == fact.parts && said.revision == fact.revision && said.slices >= fact.slices.min(1)
+        };
+        let upto = waiting.iter().rposition(is_it).map_or(waiting.len(), |at| at + 1);
+        let truth: Vec<Arc<ServiceFact>> = waiting.drain(..upto).collect();
+        let listed = truth.iter().any(|fact| is_listed(fact.provenance));
+        let vanished = truth.last().is_some_and(|fact| fact.slices == 0);
+        let unknown = fact.parts.values().any(|part| part.unusable);
+        let asked = asks(fact);
+        if !asked.is_empty() {
+            self.listed_empty.remove(uid);
+        } else if !unknown && (listed || vanished) {
+            self.listed_empty.entry(uid.clone()).or_insert(now);
+        }
+        let before = self.heard.insert(uid.clone(), Arc::clone(fact));
+        for ip in before.iter().flat_map(|before| asks(before)).filter(|ip| !asked.contains(ip)) {
+            if unknown {
+                continue;
+            } else if listed || vanished {
+                self.doubts.entry((uid.clone(), ip)).or_insert(now);
+            } else {
+                self.doubts.remove(&(uid.clone(), ip));
+            }
+        }
+        self.doubts.retain(|(owner, ip), _| owner != uid || !asked.contains(ip));
+    }
+
+    /// Whether a list has it that a Service asks for nothing, and lists that were begun later said so too.
+    pub fn is_listed_twice(&self, uid: &ServiceUid) -> bool {
+        self.listed_empty.get(uid).is_some_and(|since| self.is_resolved(*since))
+    }
+
+    /// Whether lists of all kinds that were begun late enough are complete.
+    fn is_resolved(&self, since: u64) -> bool {
+        let oldest = Kind::ALL.iter().map(|kind| self.listed.get(kind).copied().unwrap_or(0)).min();
+        oldest.is_some_and(|begun| begun >= since + RESOLVED_AFTER_US)
+    }
+
+    /// A pool hears its level.
+    ///
+    /// # Errors
+    /// What the guards should have held back of it.
+    pub fn assigned(&mut self, now: u64, assignment: &Assignment) -> Result<(), String> {
+        let Assignment { pool, services, level, paused, .. } = assignment;
+        if services.is_empty() {
+            self.pools.remove(pool);
+            return Ok(());
+        }
+        let observed = self.observed.get(pool).cloned().unwrap_or_default();
+        let heard = self.pools.entry(pool.clone()).or_insert_with(|| Heard {
+            since: BTreeMap::new(),
+            had: vec![(now, observed.len())],
+            asked: BTreeSet::new(),
+            required: BTreeMap::new(),
+            size: 0,
+            paused: !paused.is_empty(),
+            let_go: None,
+        });
+        heard.since.retain(|uid, _| services.contains_key(uid));
+        for uid in services.keys() {
+            heard.since.entry(uid.clone()).or_insert(now);
+        }
+        let goes: BTreeSet<IpAddr> = level.surplus(&observed).copied().collect();
+        let all: BTreeSet<IpAddr> = observed.iter().chain(level.required.keys()).copied().collect();
+        let is_new = |let_go: Option<u64>| let_go.is_some_and(|let_go| now < let_go + UNDER_WAY_US);
+        if is_new(self.let_go) || is_new(heard.let_go) {
+            heard.had.clear();
+        }
+        heard.asked = level.required.keys().copied().collect();
+        heard.pauses(now, !paused.is_empty(), &observed);
+        heard.sees(now, &observed);
+        heard.required.retain(|_, at| *at + SEEN_AGAIN_US > now);
+        heard.required.extend(level.required.keys().map(|ip| (*ip, now)));
+        let there: BTreeSet<IpAddr> = observed.iter().chain(heard.required.keys()).copied().collect();
+        heard.size = there.len() - level.surplus(&there).count();
+        // One member that takes the place of another is no loss.
+        let last = heard.had.last().map_or(0, |(_, last)| *last);
+        let loses = !goes.is_empty() && (heard.size < last || 2 * heard.size < observed.len());
+        let shrinks = loses && heard.is_shrunk(now);
+        let (since, let_go) = (heard.since.clone(), heard.let_go);
+        if shrinks && !is_new(self.let_go) {
+            self.judge_shrinking(now)?;
+        }
+        let in_doubt = |ip: &&IpAddr| {
+            since.iter().any(|(uid, since)| {
+                let doubt = self.doubts.get(&(uid.clone(), **ip)).filter(|doubt| Some(**doubt) > let_go);
+                doubt.is_some_and(|doubt| doubt > since && !self.is_resolved(*doubt))
+            })
+        };
+        let doubted: Vec<&IpAddr> = goes.iter().filter(in_doubt).collect();
+        if !doubted.is_empty() && goes.len() == observed.len() && level.required.is_empty() {
+            return Err(format!("G2: {pool} is to be emptied, and {doubted:?} are in doubt"));
+        }
+        if observed.len() >= 3 && doubted.len() * 2 > all.len() {
+            return Err(format!("G3: {pool} is to lose {doubted:?} of {all:?}, and they are in doubt"));
+        }
+        Ok(())
+    }
+
+    fn judge_shrinking(&self, now: u64) -> Result<(), String> {
+        let shrunk = self.pools.values().filter(|heard| heard.is_shrunk(now)).count();
+        if shrunk > 5 + CROSSING && (shrunk - CROSSING) * 5 > self.pools.len() {
+            return Err(format!("G4: {shrunk} of {} pools lose most of their members", self.pools.len()));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,193 @@
+//! Pauses (G6), judged by the truth of our ConfigMap: what people are answered, and that nothing is written in what is
+//! paused.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use pool_core::arm::ArmRequest;
+use pool_core::ask::{Answer, Done, RequestId, Scope};
+use pool_core::ids::{Epoch, PoolId};
+use pool_core::lease::LeaseAsk;
+use pool_core::route::{Delivery, Said};
+use pool_core::wishes::Wishes;
+use pool_core::{leader, writer};
+
+use super::Watchdog;
+
+/// How long a term that has begun before a pause may go on to write in it: a look each 15 s, some of which fail, and
+/// edges that stall.
+const NOTICED_US: u64 = 150_000_000;
+/// Within what time a person is answered: 10 s of the process's clock, and its edges.
+const ANSWERED_US: u64 = 40_000_000;
+
+/// What a process has been told of people's wishes.
+#[derive(Default)]
+pub struct Heard {
+    wishes: Option<(Option<Epoch>, Arc<Wishes>)>,
+    /// When its terms began.
+    terms: BTreeMap<Epoch, u64>,
+}
+
+/// The pauses as they are noted, and who waits for an answer.
+#[derive(Default)]
+pub struct Noted {
+    /// Since when each is.
+    since: BTreeMap<Scope, u64>,
+    /// When each was last noted, and last not.
+    last: BTreeMap<Scope, (Option<u64>, Option<u64>)>,
+    open: BTreeMap<(usize, RequestId), (Scope, Wish, u64)>,
+    /// How often people were told that something is paused.
+    pub paused: u64,
+    /// How often they were told that something that was held back is let go of.
+    pub released: u64,
+}
+
+/// What somebody asks for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Wish {
+    /// A pause.
+    Pause,
+    /// The end of one.
+    Resume,
+    /// The end of what guards hold back.
+    Release,
+}
+
+impl Watchdog {
+    /// A person asks for something.
+    pub fn asked(&mut self, now: u64, process: usize, id: RequestId, scope: Scope, wish: Wish) {
+        let last = self.noted.last.entry(scope.clone()).or_default();
+        if self.noted.since.contains_key(&scope) {
+            last.0 = Some(now);
+        } else {
+            last.1 = Some(now);
+        }
+        self.noted.open.insert((process, id), (scope, wish, now));
+    }
+
+    /// What is noted now.
+    pub fn noted_pauses(&mut self, now: u64, paused: &BTreeSet<Scope>) {
+        let noted = &mut self.noted;
+        for (scope, _) in noted.since.extract_if(.., |scope, _| !paused.contains(scope)) {
+            noted.last.entry(scope).or_default().1 = Some(now);
+        }
+        for scope in paused {
+            noted.since.entry(scope.clone()).or_insert(now);
+            noted.last.entry(scope.clone()).or_default().0 = Some(now);
+        }
+    }
+
+    /// G6: what a person is told has been true since he asked.
+    ///
+    /// # Errors
+    /// What was not.
+    pub fn answered(
+        &mut self,
+        now: u64,
+        process: usize,
+        id: RequestId,
+        answer: &Answer,
+    ) -> Result<(), String> {
+        let Some((scope, wish, from)) = self.noted.open.remove(&(process, id)) else {
+            return Err(format!("A3: {id:?} of process {process} is answered, and nobody waits for it"));
+        };
+        if now > from + ANSWERED_US && self.within[process].started_at < from {
+            return Err(format!(
+                "H3: {id:?} of process {process} was asked at {from} and is answered only now"
+            ));
+        }
+        let (noted, free) = self.noted.last.get(&scope).copied().unwrap_or_default();
+        let noted = noted.max(self.noted.since.contains_key(&scope).then_some(now));
+        let free = free.max((!self.noted.since.contains_key(&scope)).then_some(now));
+        let holds = match answer {
+            Answer::Done(Done::Paused(_)) => wish == Wish::Pause && noted >= Some(from),
+            Answer::Done(Done::Resumed { .. }) => wish == Wish::Resume && free >= Some(from),
+            // Only who leads lets go of anything.
+            Answer::Done(Done::Released(_)) => wish == Wish::Release && self.on_post(now, process).is_ok(),
+            Answer::Done(Done::Attempting | Done::Comparing(_)) => false,
+            Answer::Refused(_) => true,
+        };
+        self.noted.paused += u64::from(matches!(answer, Answer::Done(Done::Paused(_))));
+        self.noted.released +=
+            u64::from(matches!(answer, Answer::Done(Done::Released(released)) if !released.is_empty()));
+        let wrong = || format!("G6, H3: {wish:?} of {scope:?}: {answer:?}, and it was not so since {from}");
+        if holds { Ok(()) } else { Err(wrong()) }
+    }
+
+    /// A term begins in a process.
+    pub(super) fn term_begins(&mut self, now: u64, process: usize, said: &leader::Out) {
+        if let leader::Out::Confirm { epoch, .. } = said {
+            self.within[process].heard.terms.entry(*epoch).or_insert(now);
+        }
+    }
+
+    /// G6: a writer begins no PUT and takes no shared Lease against what it was told; and none in what has been paused
+    /// since before its term began, or for long.
+    pub(super) fn on_wished_step(
+        &mut self,
+        now: u64,
+        process: usize,
+        input: Option<&Delivery>,
+        said: &[Said],
+    ) -> Result<(), String> {
+        let heard = &mut self.within[process].heard;
+        if let Some(Delivery::Writer(writer::In::Wishes { term, wishes })) = input {
+            heard.wishes = Some((*term, Arc::clone(wishes)));
+        }
+        let observes = heard.wishes.as_ref().is_none_or(|(_, wishes)| wishes.only_observes());
+        for said in said {
+            let Said::Writer(said) = said else { continue };
+            if let writer::Out::Lease(_, LeaseAsk::Create(edit) | LeaseAsk::Replace(_, edit)) = said
+                && edit.holder.is_some()
+                && observes
+            {
+                return Err(format!("G6: the shared Lease is taken or kept, and {:?}", heard.wishes));
+            }
+            let writer::Out::Call(call) = said else { continue };
+            let ArmRequest::PutPool { pool, edit, permit, .. } = &call.request else { continue };
+            let members = !edit.add.is_empty() || !edit.remove.is_empty();
+            let epoch = permit.attempt.epoch;
+            let known = heard.wishes.as_ref().is_some_and(|(term, _)| *term >= Some(epoch));
+            if observes || !known {
+                return Err(format!("G6: a PUT of {pool} begins, and {:?}", heard.wishes));
+            }
+            let told = heard.wishes.as_ref().is_some_and(|(_, wishes)| wishes.pools.contains_key(pool));
+            if members && told {
+                return Err(format!("G6: members of {pool} are written, which is paused"));
+            }
+            let began = heard.terms.get(&epoch).copied().unwrap_or(0);
+            self.noted.judge(now, began, pool, members)?;
+        }
+        Ok(())
+    }
+
+    /// How often people were told that something is paused.
+    pub fn pauses(&self) -> u64 {
+        self.noted.paused
+    }
+
+    /// How often people were told that something that was held back is let go of.
+    pub fn releases(&self) -> u64 {
+        self.noted.released
+    }
+
+    /// A process is gone: nobody of those who asked it is answered.
+    pub(super) fn hangs_up(&mut self, process: usize) {
+        self.noted.open.retain(|(asked, _), _| *asked != process);
+    }
+}
+
+impl Noted {
+    fn judge(&self, now: u64, began: u64, pool: &PoolId, members: bool) -> Result<(), String> {
+        let scopes = [Some(Scope::Everything), members.then(|| Scope::Pool(pool.clone()))];
+        for scope in scopes.into_iter().flatten() {
+            let Some(since) = self.since.get(&scope) else { continue };
+            if *since < began || since + NOTICED_US < now {
+                return Err(format!(
+                    "G6: a PUT of {pool} begins in a term of {began}, and {scope:?} has been paused since {since}"
+                ));
+            }
+        }
+        Ok(())
+    }
+}

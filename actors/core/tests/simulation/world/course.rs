@@ -1,0 +1,113 @@
+//! The course of a world: its beginning, the end of its churn and faults, and the last changes where only changes help.
+
+use simulator_models::arm::Latency;
+
+use super::{Happening, World};
+use crate::notes;
+use crate::process::Life;
+use crate::weather;
+
+/// How long it takes until everything has been seen again: a look at all load balancers, with some room.
+const SEEN_AGAIN_US: u64 = 120_000_000;
+
+impl World {
+    /// The first state of the cluster, and the first words to the machines.
+    ///
+    /// # Errors
+    /// What the watchdog finds.
+    pub fn begin(&mut self) -> Result<(), String> {
+        self.story.begin(&mut self.kube);
+        if self.keeps_notes {
+            notes::touch(&mut self.kube, self.now);
+        }
+        self.note_cluster()?;
+        self.furnish()?;
+        for happening in [
+            Happening::Story,
+            Happening::Ccm,
+            Happening::Meddle,
+            Happening::ArmWeather,
+            Happening::KubeWeather,
+            Happening::Fault,
+            Happening::Wish,
+        ] {
+            let at = self.now + self.delays.between(0, 5_000_000);
+            self.at(at, happening);
+        }
+        if self.size.faults.restores {
+            self.plan_restore();
+        }
+        for slot in 0..self.size.replicas {
+            let later = if slot == 0 { 0 } else { self.fates.below(20_000_000) };
+            self.at(self.now + later, Happening::Start(slot));
+        }
+        Ok(())
+    }
+
+    /// The cloud-controller-manager makes what the first Services need, with an ARM that is fast.
+    pub(super) fn furnish(&mut self) -> Result<(), String> {
+        let climate = self.arm.settings().clone();
+        let fast = Latency::Fixed { us: 1_000 };
+        self.arm.reconfigure(|settings| {
+            (settings.get_latency, settings.put_latency, settings.operation) = (fast, fast, None);
+        });
+        self.plan_ccm(0);
+        while self.now == 0 || !self.ccm.is_done(&self.story.cluster) && self.now < 60_000_000 {
+            self.run_until(self.now + 100_000)?;
+        }
+        self.arm.reconfigure(|settings| *settings = climate);
+        Ok(())
+    }
+
+    /// The churn and all faults end; tells when the last process that was stopped goes on.
+    ///
+    /// # Errors
+    /// What the watchdog finds.
+    pub fn calm(&mut self) -> Result<u64, String> {
+        self.stormy = false;
+        self.story.settle(&mut self.kube, self.now);
+        self.ccm.calm();
+        self.note_cluster()?;
+        weather::clear_kube(&mut self.kube);
+        weather::clear_arm(&mut self.arm);
+        for process in 0..self.processes.len() {
+            self.heal(process);
+        }
+        let lacked = self.processes.iter().any(|process| process.kubernetes.has_lacked);
+        if self.weather.per_mille(400) || lacked {
+            // The last fault of all: nobody remembers anything, everything is listed once more. What lists have lacked is
+            // known only then.
+            self.kube.restart();
+        }
+        self.note("calm".to_owned());
+        self.answer_alert();
+        let stopped = self.processes.iter().filter_map(|process| match process.life {
+            Life::Stopped(until) => Some(until),
+            Life::Runs | Life::Gone => None,
+        });
+        let end = stopped.max().unwrap_or(self.now);
+        Ok(end.max(self.people_leave()))
+    }
+
+    /// In `compatibility: upstream` nothing but a change makes anything right (C2): when the cloud-controller-manager
+    /// has done its part and everything has been seen again, each Service's pods move. Tells when, or the moment given.
+    ///
+    /// # Errors
+    /// What the watchdog finds.
+    pub fn stir(&mut self, end: u64) -> Result<u64, String> {
+        if !self.settings.upstream {
+            return Ok(end);
+        }
+        let latest = end + 10 * SEEN_AGAIN_US;
+        let mut done_since = None;
+        while self.now < latest && done_since.is_none_or(|since| self.now < since + SEEN_AGAIN_US) {
+            self.run_until(self.now + 5_000_000)?;
+            let done = self.now > end && self.ccm.is_done(&self.story.cluster);
+            done_since = if done { done_since.or(Some(self.now)) } else { None };
+        }
+        self.story.stir(&mut self.kube, self.now);
+        self.note_cluster()?;
+        self.note("everything changes".to_owned());
+        Ok(self.now)
+    }
+}

@@ -1,0 +1,78 @@
+//! A world in which nothing goes wrong, and what happens in it: Services are made, restarted and touched.
+
+use simulator_models::kube::Resource;
+
+use super::{Happening, Latency, World};
+use crate::cluster::{NAMESPACE, Pod, Service};
+use crate::process::{EMPTY_CONFIRM_US, Settings};
+use crate::watchdog::Watchdog;
+
+/// Within which time everybody is at rest after the beginning.
+const RESTS_WITHIN_US: u64 = 600_000_000;
+/// For how long nothing has happened then: the cloud-controller-manager looks at changed nodes each 100 seconds.
+const RESTS_FOR_US: u64 = 120_000_000;
+
+impl World {
+    /// The first state: these Services and their pools are there, one process with default settings leads, and the
+    /// cloud-controller-manager has done its first round; ARM was fast meanwhile.
+    ///
+    /// # Errors
+    /// What the watchdog finds.
+    pub fn begin_well(&mut self, services: Vec<Service>) -> Result<(), String> {
+        self.settings = Settings::defaults(self.size);
+        self.watchdog = Watchdog::new(true, false, EMPTY_CONFIRM_US);
+        (self.stormy, self.slow_edges, self.keeps_notes) = (false, 10, false);
+        self.ccm.be_plain();
+        self.arm.reconfigure(|settings| {
+            (settings.get_latency, settings.put_latency) =
+                (Latency::Fixed { us: 1_000 }, Latency::Fixed { us: 1_000 });
+            settings.operation = None;
+        });
+        self.story.begin(&mut self.kube);
+        for service in services {
+            self.story.cluster.add_service(&mut self.kube, 0, service);
+        }
+        self.note_cluster()?;
+        self.furnish()?;
+        self.at(self.now, Happening::Start(0));
+        let mut rested_since = self.now;
+        while self.now < rested_since + RESTS_FOR_US && self.now < RESTS_WITHIN_US {
+            self.run_until(self.now + 1_000_000)?;
+            if !self.ccm.is_done(&self.story.cluster) {
+                rested_since = self.now;
+            }
+        }
+        Ok(())
+    }
+
+    /// A step of a Service's restart: a new pod starts on this node, it is ready and the old one terminates, the old one
+    /// is gone.
+    ///
+    /// # Errors
+    /// What the watchdog finds.
+    pub fn roll(&mut self, name: &str, step: usize, node: &str) -> Result<(), String> {
+        if let Some(pods) =
+            self.story.cluster.services.get_mut(name).and_then(|service| service.slices.first_mut())
+        {
+            match (step, pods.as_mut_slice()) {
+                (0, _) => pods.push(Pod { node: node.to_owned(), ready: false, terminating: false }),
+                (1, [old, new]) => (old.terminating, new.ready) = (true, true),
+                (_, _) => drop(pods.remove(0)),
+            }
+        }
+        self.story.cluster.write_slices(&mut self.kube, self.now, name);
+        self.note_cluster()
+    }
+
+    /// Something of a Service changes that is none of our business, and the cloud-controller-manager reconciles it.
+    ///
+    /// # Errors
+    /// What the watchdog finds.
+    pub fn touch(&mut self, name: &str, number: usize) -> Result<(), String> {
+        if let Some(mut service) = self.kube.get(Resource::Services, NAMESPACE, name) {
+            service["metadata"]["annotations"]["simulator/changed-at"] = number.to_string().into();
+            self.kube.apply(service, self.now).map_err(|refused| format!("{refused:?}"))?;
+        }
+        self.note_cluster()
+    }
+}

@@ -1,0 +1,132 @@
+//! People who pause and resume, through any process or by editing our ConfigMap (G6), and who let go of what guards hold
+//! back (G4, G5).
+
+use pool_core::ask::{Request, RequestId, Scope, Wanted};
+use pool_core::ids::{LbName, PoolId, PoolName, ServiceKey};
+use pool_core::route::Said;
+
+use super::{Happening, World};
+use crate::notes;
+use crate::process::{Life, Process};
+use crate::replica::{Actor, routed};
+use crate::watchdog::Wish;
+
+/// How long people leave things as they are, at least and at most, in microseconds.
+const BETWEEN_US: (u64, u64) = (2_000_000, 40_000_000);
+
+/// How often a person looks for alerts when all is to come to rest, in microseconds.
+const ALERT_US: u64 = 45_000_000;
+
+impl World {
+    /// A person pauses or resumes something.
+    pub(super) fn wish(&mut self) {
+        match self.wishing.below(1_000) {
+            0..150 => self.edit_by_hand(),
+            150..250 => {
+                let scope = self.scope();
+                if let Some(number) = self.any_running() {
+                    self.ask(number, Wanted::Release(scope.clone()), scope, Wish::Release);
+                }
+            }
+            _ => self.ask_for_one(),
+        }
+        let pause = self.wishing.between(BETWEEN_US.0, BETWEEN_US.1);
+        self.at(self.now + pause, Happening::Wish);
+    }
+
+    fn scope(&mut self) -> Scope {
+        let everything = self.wishing.per_mille(400);
+        let services: Vec<ServiceKey> =
+            self.story.cluster.services.values().map(|service| service.key()).collect();
+        if everything || services.is_empty() {
+            return Scope::Everything;
+        }
+        let place = self.wishing.place(services.len());
+        let key = services[place].clone();
+        if self.wishing.per_mille(500) {
+            return Scope::Service(key);
+        }
+        let seen = self.processes.iter().rev().find_map(|process| process.snapshot.as_ref());
+        let pool = seen.and_then(|seen| seen.services.get(&key)?.pools.first().cloned());
+        let unknown = || PoolId::new(LbName::new("kubernetes"), PoolName::new("nobodys"));
+        Scope::Pool(pool.unwrap_or_else(unknown))
+    }
+
+    fn ask_for_one(&mut self) {
+        let Some(number) = self.any_running() else { return };
+        // Mostly what is paused is resumed, so that something goes on.
+        let paused = notes::paused(&self.kube);
+        let resumes = !paused.is_empty() && self.wishing.per_mille(700);
+        let scope = if resumes {
+            let place = self.wishing.place(paused.len());
+            paused.iter().nth(place).cloned().unwrap_or(Scope::Everything)
+        } else {
+            self.scope()
+        };
+        let (wanted, wish) = if resumes {
+            (Wanted::Resume(scope.clone()), Wish::Resume)
+        } else {
+            (Wanted::Pause { scope: scope.clone(), by: Some("a person".into()), reason: None }, Wish::Pause)
+        };
+        self.ask(number, wanted, scope, wish);
+    }
+
+    fn any_running(&mut self) -> Option<usize> {
+        let running = (0..self.processes.len()).filter(|n| self.processes[*n].life == Life::Runs);
+        let running: Vec<usize> = running.collect();
+        if running.is_empty() { None } else { Some(running[self.wishing.place(running.len())]) }
+    }
+
+    fn ask(&mut self, number: usize, wanted: Wanted, scope: Scope, wish: Wish) {
+        self.asks += 1;
+        let id = RequestId(self.asks);
+        self.note(format!("a person asks process {number}: {wanted:?}"));
+        self.watchdog.asked(self.now, number, id, scope, wish);
+        for delivery in routed(Said::Person(Request { id, wanted })) {
+            let (edge, _) = self.processes[number].replica.push(&Actor::Host, delivery);
+            self.depart(number, edge);
+        }
+    }
+
+    /// A person looks for the alert that removals are stopped, and lets them go where it is shown (G4).
+    pub(super) fn answer_alert(&mut self) {
+        let is_stopped = |number: &usize| {
+            let Process { life, snapshot, .. } = &self.processes[*number];
+            let guards = snapshot.as_ref().and_then(|snapshot| snapshot.guards);
+            *life == Life::Runs && guards.is_some_and(|guards| guards.stopped.is_some())
+        };
+        let stopped: Vec<usize> = (0..self.processes.len()).filter(is_stopped).collect();
+        for number in stopped {
+            self.ask(number, Wanted::Release(Scope::Everything), Scope::Everything, Wish::Release);
+        }
+        self.at(self.now + ALERT_US, Happening::AnswerAlert);
+    }
+
+    fn edit_by_hand(&mut self) {
+        let paused = notes::paused(&self.kube).contains(&Scope::Everything);
+        self.write_by_hand(!paused);
+    }
+
+    /// A person pauses everything by hand, unless it is.
+    pub(super) fn pause_everything(&mut self) {
+        if !notes::paused(&self.kube).contains(&Scope::Everything) {
+            self.write_by_hand(true);
+        }
+    }
+
+    fn write_by_hand(&mut self, paused: bool) {
+        self.note(format!("a person edits the ConfigMap: everything paused {paused}"));
+        notes::pause_by_hand(&mut self.kube, self.now, paused);
+        self.watchdog.noted_pauses(self.now, &notes::paused(&self.kube));
+    }
+
+    /// Nobody wishes anything any more.
+    pub(super) fn wish_nothing(&mut self) {
+        if notes::paused(&self.kube).is_empty() {
+            return;
+        }
+        self.note("a person ends all pauses".to_owned());
+        notes::resume_all(&mut self.kube, self.now);
+        self.watchdog.noted_pauses(self.now, &notes::paused(&self.kube));
+    }
+}

@@ -1,0 +1,50 @@
+//! The way of a person's request from an HTTP handler to the machine that decides about it, and back (design.md A3, H3).
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use actix::Recipient;
+use pool_core::ask::{Answer, Request, RequestId, Wanted};
+use pool_core::route::{Delivery, Said, route};
+use tokio::sync::oneshot;
+
+use crate::host::Await;
+use crate::switchboard::{Deliver, End, Switchboard};
+
+/// How long an answer is waited for; the machines answer within 10 s.
+pub const ANSWER_WITHIN: Duration = Duration::from_secs(12);
+
+/// Asks machines for people.
+#[derive(Clone)]
+pub struct Asks {
+    host: Recipient<Await>,
+    switchboard: Arc<Switchboard>,
+    last: Arc<AtomicU64>,
+}
+
+impl Asks {
+    /// One that asks the machines of this switchboard; this host hears the answers.
+    #[must_use]
+    pub fn new(host: Recipient<Await>, switchboard: Arc<Switchboard>) -> Asks {
+        Asks { host, switchboard, last: Arc::new(AtomicU64::new(0)) }
+    }
+
+    /// Asks, and waits for the answer; `None`: there was none in time, or the process ends.
+    pub async fn ask(&self, wanted: Wanted) -> Option<Answer> {
+        tokio::time::timeout(ANSWER_WITHIN, self.answer_to(wanted)).await.ok().flatten()
+    }
+
+    async fn answer_to(&self, wanted: Wanted) -> Option<Answer> {
+        let id = RequestId(self.last.fetch_add(1, Ordering::Relaxed));
+        let (answer, answered) = oneshot::channel();
+        self.host.send(Await { id, answer }).await.ok()?;
+        let mut deliveries: Vec<Delivery> = Vec::new();
+        route(Said::Person(Request { id, wanted }), &mut |delivery| deliveries.push(delivery));
+        for delivery in deliveries {
+            let end = End::from(&delivery.address());
+            self.switchboard.recipient(end).send(Deliver(vec![delivery])).await.ok()?;
+        }
+        answered.await.ok()
+    }
+}

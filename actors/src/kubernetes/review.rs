@@ -1,0 +1,138 @@
+//! Who asks the admin API for something, and whether they may: the API server judges both, by a TokenReview and a
+//! SubjectAccessReview (design.md H2). A token is never shown or kept.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::{Method, StatusCode};
+use kube::Client;
+use pool_core::object::{ANSWER_WITHIN, RequestFailure};
+use serde_json::{Value, json};
+use tokio::sync::Semaphore;
+
+use super::exchange::{exchange, refusal_without};
+use super::words::said_without;
+
+const TOKEN_REVIEWS: &str = "/apis/authentication.k8s.io/v1/tokenreviews";
+const ACCESS_REVIEWS: &str = "/apis/authorization.k8s.io/v1/subjectaccessreviews";
+
+/// What the API server says of somebody who asks.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Verdict {
+    /// This user may do it.
+    Allowed(Arc<str>),
+    /// This user may not, for this reason if one was given.
+    Denied(Arc<str>, Arc<str>),
+    /// The token is nobody's, for this reason if one was given.
+    Unknown(Arc<str>),
+    /// The API server did not say.
+    Unanswered(RequestFailure),
+}
+
+/// How many are judged at a time: anybody who reaches the listener can ask, and our renewals of leadership must not wait
+/// behind their reviews at the API server.
+const AT_ONCE: usize = 8;
+
+/// How long anybody waits for a turn.
+const TURN_WITHIN: Duration = Duration::from_secs(3);
+
+/// Asks the API server about people.
+#[derive(Clone)]
+pub struct Reviewer {
+    client: Client,
+    turns: Arc<Semaphore>,
+}
+
+impl Reviewer {
+    /// One that asks through this client.
+    #[must_use]
+    pub fn new(client: Client) -> Reviewer {
+        Reviewer { client, turns: Arc::new(Semaphore::new(AT_ONCE)) }
+    }
+
+    /// Whose token it is, and whether they may use this verb on this path.
+    pub async fn review(&self, token: &str, path: &str, verb: &str) -> Verdict {
+        let Ok(Ok(_turn)) = tokio::time::timeout(TURN_WITHIN, self.turns.acquire()).await else {
+            return Verdict::Unanswered(RequestFailure::Other("too many others are being judged".into()));
+        };
+        self.judge(token, path, verb).await.unwrap_or_else(Verdict::Unanswered)
+    }
+
+    async fn judge(&self, token: &str, path: &str, verb: &str) -> Result<Verdict, RequestFailure> {
+        let review = json!({
+            "apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview", "spec": { "token": token },
+        });
+        let status = self.create(TOKEN_REVIEWS, &review, token).await?;
+        let user = &status["user"];
+        let name = user["username"].as_str().filter(|name| !name.is_empty());
+        let Some(name) = name.filter(|_| status["authenticated"] == true) else {
+            return Ok(Verdict::Unknown(words(&status["error"], token)));
+        };
+        let mut spec = json!({
+            "user": name,
+            "nonResourceAttributes": { "path": path, "verb": verb },
+        });
+        for field in ["uid", "groups", "extra"] {
+            if !user[field].is_null() {
+                spec[field] = user[field].clone();
+            }
+        }
+        let review = json!({
+            "apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview", "spec": spec,
+        });
+        let status = self.create(ACCESS_REVIEWS, &review, token).await?;
+        let name = words(&user["username"], token);
+        Ok(if status["allowed"] == true && status["denied"] != true {
+            Verdict::Allowed(name)
+        } else {
+            Verdict::Denied(name, words(&status["reason"], token))
+        })
+    }
+
+    /// Creates a review, and gives its status. A refusal may repeat the token.
+    async fn create(&self, path: &str, review: &Value, token: &str) -> Result<Value, RequestFailure> {
+        let body = review.to_string().into_bytes();
+        let request = exchange(&self.client, Method::POST, path.to_owned(), body);
+        let answer = tokio::time::timeout(ANSWER_WITHIN, request).await;
+        let silence = || {
+            let words = format!("the API server did not answer within {} s", ANSWER_WITHIN.as_secs());
+            RequestFailure::Other(words.into())
+        };
+        let (status, body) = answer.unwrap_or_else(|_| Err(silence()))?;
+        if !matches!(status, StatusCode::OK | StatusCode::CREATED) {
+            return Err(refusal_without(status, &body, &[token]));
+        }
+        let mut answer: Value = serde_json::from_slice(&body)
+            .map_err(|error| format!("a review cannot be read: {error}"))
+            .map_err(|why| RequestFailure::Other(said_without(&why, &[token])))?;
+        Ok(answer.get_mut("status").map(Value::take).unwrap_or_default())
+    }
+}
+
+/// A text of the answer, without the token that was sent.
+fn words(value: &Value, token: &str) -> Arc<str> {
+    said_without(value.as_str().unwrap_or_default(), &[token])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn h2_however_many_ask_at_once_eight_are_judged_and_the_others_are_turned_away() {
+        // Whoever connects is heard by nobody.
+        let silent = std::net::TcpListener::bind("127.0.0.1:0").expect("an address");
+        let address = silent.local_addr().expect("it has one");
+        let config = kube::Config::new(format!("http://{address}").parse().expect("an address"));
+        let reviewer = Reviewer::new(Client::try_from(config).expect("a client"));
+        let mut asked = tokio::task::JoinSet::new();
+        for _ in 0..20 {
+            let reviewer = reviewer.clone();
+            asked.spawn(async move { reviewer.review("a-token", "/api/v1/pause", "post").await });
+        }
+        let verdicts = asked.join_all().await;
+        let turned_away = |verdict: &&Verdict| matches!(verdict, Verdict::Unanswered(RequestFailure::Other(why)) if why.contains("too many"));
+        assert_eq!(verdicts.iter().filter(turned_away).count(), 20 - AT_ONCE, "{verdicts:?}");
+        assert!(verdicts.iter().all(|verdict| matches!(verdict, Verdict::Unanswered(_))), "{verdicts:?}");
+    }
+}

@@ -1,0 +1,91 @@
+//! What others say of a failure, in words that may be shown: one line, not too long, without secrets (C1). Every text
+//! from the API server's side, or from a proxy in its place, that reaches a log line, a machine, a person or an event
+//! comes through here.
+
+use std::error::Error;
+use std::sync::Arc;
+
+use http::StatusCode;
+use pool_core::redact;
+use serde_json::Value;
+
+/// The longest text, in bytes.
+const LONGEST: usize = 600;
+
+/// What somebody said, without secrets.
+pub(super) fn said(text: &str) -> Arc<str> {
+    said_without(text, &[])
+}
+
+/// The same, without these secrets too: what was sent may come back.
+pub(super) fn said_without(text: &str, known: &[&str]) -> Arc<str> {
+    Arc::from(redact::told(text, known, LONGEST))
+}
+
+/// An error answer in words: its status and the message of its Status object, or the start of its body.
+#[must_use]
+pub fn status_text(status: StatusCode, body: &[u8]) -> String {
+    status_text_without(status, body, &[])
+}
+
+/// The same, without these secrets too.
+pub(super) fn status_text_without(status: StatusCode, body: &[u8], known: &[&str]) -> String {
+    let object = serde_json::from_slice::<Value>(body).ok();
+    let message = object.as_ref().and_then(|object| object["message"].as_str());
+    let said = match message {
+        Some(message) => redact::told(message, known, LONGEST),
+        // What is no answer of an API server says little that helps.
+        None => redact::told(&String::from_utf8_lossy(body), known, LONGEST / 3),
+    };
+    format!("HTTP {}: {said}", status.as_u16())
+}
+
+/// An error with all its sources, outermost first, each said once.
+#[must_use]
+pub fn chain(error: &(dyn Error + 'static)) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(inner) = source {
+        let said = inner.to_string();
+        if !text.contains(&said) {
+            text.push_str(": ");
+            text.push_str(&said);
+        }
+        source = inner.source();
+    }
+    redact::told(&text, &[], LONGEST)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+
+    use super::*;
+
+    #[test]
+    fn an_error_answer_is_told_by_its_status_message_or_the_start_of_its_body() {
+        let status = StatusCode::FORBIDDEN;
+        assert_eq!(status_text(status, br#"{"kind":"Status","message":"no"}"#), "HTTP 403: no");
+        assert_eq!(status_text(status, b"too many\n"), "HTTP 403: too many");
+        assert!(status_text(status, &[b'x'; 9_000]).len() < 300);
+    }
+
+    #[test]
+    fn c1_neither_an_answer_nor_an_error_nor_its_sources_show_what_was_sent() {
+        let echo = "refused: Authorization: Bearer planted-token\r\nAccept: */*";
+        let bodies = [
+            echo.to_owned(),
+            serde_json::json!({ "message": echo }).to_string(),
+            "\"Bearer planted-token\"".to_owned(),
+        ];
+        for body in bodies {
+            let text = status_text(StatusCode::FORBIDDEN, body.as_bytes());
+            assert!(!text.contains("planted") && text.contains(redact::REDACTED), "{text}");
+        }
+        let body = b"{\"message\": \"no planted-token here\"}";
+        let text = status_text_without(StatusCode::FORBIDDEN, body, &["planted-token"]);
+        assert_eq!(text, "HTTP 403: no <redacted> here");
+        let error = kube::Error::Service(Box::new(io::Error::other(echo)));
+        assert!(!chain(&error).contains("planted"), "{}", chain(&error));
+    }
+}

@@ -1,0 +1,202 @@
+//! The cloud configuration from a Secret, alone and over a file (C1), and the addresses of an Azure Stack from the
+//! file of `AZURE_ENVIRONMENT_FILEPATH` (C3).
+
+use config::{Cloud, CloudConfig, CloudSource, Config, Login, Problem, Source, Warning, secret_counts};
+
+use crate::load::{CLOUD, env};
+
+const SECRET_NAME: &str = "Secret kube-system/azure-cloud-provider, key cloud-config";
+
+fn source(file: &str, secret: &str) -> CloudSource {
+    CloudSource::from(Source::new("azure.json", file)).with_secret(Source::new(SECRET_NAME, secret))
+}
+
+fn read(file: &str, secret: &str) -> Result<(CloudConfig, Vec<Warning>), Vec<Problem>> {
+    CloudConfig::read(&source(file, secret))
+}
+
+fn refused(source: &CloudSource) -> Vec<String> {
+    let problems = CloudConfig::read(source).expect_err("must be refused");
+    problems.iter().map(ToString::to_string).collect()
+}
+
+#[test]
+fn c1_a_secret_sets_its_keys_over_those_of_the_file_and_nothing_else() {
+    let file = format!(
+        "{CLOUD}loadBalancerBackendPoolUpdateMaxRetries: 7\ncloudProviderBackoff: true\ncloudProviderBackoffRetries: 9\n"
+    );
+    let secret = r#"{"TENANTID": "t-2", "loadBalancerBackendPoolUpdateMaxRetries": 0, "cloudProviderBackoff": false,
+        "resourceGroup": null, "multipleStandardLoadBalancerConfigurations": [{"name": "other", "primaryVMSet": "v"}]}"#;
+    for kind in ["", "cloudConfigType: merge\n", "cloudconfigtype: MERGE\n"] {
+        let (config, warnings) = read(&format!("{file}{kind}"), secret).expect("valid");
+        assert_eq!((config.tenant_id(), config.subscription_id()), ("t-2", "s-1"));
+        assert_eq!(config.resource_group(), "rg", "null sets nothing");
+        assert_eq!((config.max_retries(), config.client_retries()), (0, 3), "0 and false are values");
+        assert_eq!(config.managed_load_balancers("x"), ["other", "other-internal"], "lists are replaced");
+        assert_eq!(warnings, []);
+    }
+}
+
+#[test]
+fn c1_maps_of_a_secret_are_merged_key_by_key() {
+    let file = format!(
+        "{CLOUD}loadBalancerRateLimit: {{cloudProviderRateLimit: true, cloudProviderRateLimitQPS: 20, cloudProviderRateLimitBucket: 30}}\n"
+    );
+    let (config, _) = read(&file, "LoadBalancerRateLimit: {cloudProviderRateLimitQps: 40}\n").expect("valid");
+    let limit = config.rate_limit().expect("enabled in the file");
+    assert_eq!((limit.reads_per_second, limit.read_burst), (40.0, 30));
+}
+
+#[test]
+fn c1_the_type_file_leaves_the_secret_out_and_the_type_secret_the_file() {
+    let secret = CLOUD.replace("t-1", "t-2");
+    for (kind, tenant, counts) in [("file", "t-1", false), ("Secret", "t-2", true), ("merge", "t-2", true)] {
+        let file = format!("{CLOUD}location: here\ncloudConfigType: {kind}\n");
+        assert_eq!(secret_counts(&Source::new("azure.json", file.clone())), counts, "{kind}");
+        let (config, _) = read(&file, &secret).expect("valid");
+        assert_eq!(config.tenant_id(), tenant, "{kind}");
+        assert_eq!(config.location().is_some(), kind != "Secret", "{kind}");
+    }
+    assert!(secret_counts(&Source::none("azure.json")) && secret_counts(&Source::new("azure.json", "[")));
+}
+
+#[test]
+fn c1_without_a_file_the_secret_is_the_configuration() {
+    let source = CloudSource::from(Source::none("/etc/kubernetes/azure.json"))
+        .with_secret(Source::new(SECRET_NAME, CLOUD));
+    assert_eq!(source.name(), SECRET_NAME);
+    let loaded = Config::load(source, Source::none("controller.yaml"), &env(&[])).expect("valid");
+    let shown = loaded.config.effective();
+    assert!(shown.starts_with(&format!("# {SECRET_NAME}\n")), "{shown}");
+    assert!(shown.contains("  tenantId: t-1  # secret\n"), "{shown}");
+    assert!(
+        shown.contains("  multipleStandardLoadBalancerConfigurations: [kubernetes]  # secret\n"),
+        "{shown}"
+    );
+}
+
+#[test]
+fn c1_effective_values_and_problems_say_which_came_from_the_secret() {
+    let both = source(CLOUD, "subscriptionId: s-9\naadClientSecret: marker-of-the-secret\n");
+    let loaded = Config::load(both, Source::none("controller.yaml"), &env(&[])).expect("valid");
+    let shown = loaded.config.effective();
+    assert!(shown.starts_with(&format!("# azure.json and {SECRET_NAME}\n")), "{shown}");
+    for line in [
+        "  tenantId: t-1  # file\n",
+        "  subscriptionId: s-9  # secret\n",
+        "  aadClientSecret: \"<redacted>\"  # secret\n",
+    ] {
+        assert!(shown.contains(line), "{line:?} is not in\n{shown}");
+    }
+    assert!(!format!("{shown}{loaded:?}").contains("marker-of-the-secret"));
+    let wrong = source(
+        CLOUD,
+        "subscriptionId: [x]\nmultipleStandardLoadBalancerConfigurations:\n- {name: a}\n- 7\ntenantId: a\nTenantId: b\n",
+    );
+    let told = refused(&wrong);
+    for part in [
+        ":1: subscriptionId: ",
+        ":3: multipleStandardLoadBalancerConfigurations[0].primaryVMSet: ",
+        ":4: ",
+        ":6: tenantId: ",
+    ] {
+        let part = format!("{SECRET_NAME}{part}");
+        // A key that is not there has no line.
+        let file = part.replace(":3: ", ": ");
+        assert!(
+            told.iter().any(|line| line.starts_with(&part) || line.starts_with(&file)),
+            "{part}: {told:#?}"
+        );
+    }
+}
+
+#[test]
+fn c1_a_secret_or_a_type_that_cannot_be_used_is_a_problem() {
+    let told = refused(&source(CLOUD, "- a list\n"));
+    assert!(told[0].starts_with(&format!("{SECRET_NAME}: whole file: found a list")), "{told:?}");
+    let told = refused(&source(CLOUD, "tenantId: [\n"));
+    assert!(told[0].starts_with(SECRET_NAME) && told[0].contains("a syntax error"), "{told:?}");
+    assert_eq!(
+        refused(&source(&format!("{CLOUD}cloudConfigType: both\n"), "{}")),
+        [
+            "azure.json:9: cloudConfigType: found the text \"both\", expected file, secret or merge; write merge, or remove the key"
+        ]
+    );
+    let alone = CloudConfig::parse(format!("{CLOUD}cloudConfigType: secret\n").as_bytes(), "azure.json");
+    let warnings: Vec<String> = alone.expect("valid").1.iter().map(ToString::to_string).collect();
+    assert_eq!(
+        warnings,
+        [
+            "azure.json:9: cloudConfigType: the Secret is not read; pass --cloud-config-secret if this file is not the whole"
+        ]
+    );
+}
+
+const STACK: &str = r#"{"name": "AzureStackCloud", "resourceManagerEndpoint": "https://arm.stack/",
+    "ACTIVEDIRECTORYENDPOINT": "https://login.stack/", "tokenAudience": "https://audience.stack/x", "foreign": 1}"#;
+
+fn stack(cloud: &str, environment: Source) -> Result<CloudConfig, Vec<String>> {
+    let file = Source::new("azure.json", format!("{CLOUD}{cloud}"));
+    let source = CloudSource::from(file).with_environment(environment);
+    let told = |problems: Vec<Problem>| problems.iter().map(ToString::to_string).collect();
+    CloudConfig::read(&source).map(|(config, _)| config).map_err(told)
+}
+
+#[test]
+fn c3_the_environment_file_of_an_azure_stack_wins_and_counts_for_no_other_cloud() {
+    let file = || Source::new("stack.json", STACK);
+    for lines in
+        ["cloud: AzureStackCloud\n", "cloud: AZURESTACKCLOUD\nresourceManagerEndpoint: https://other.stack\n"]
+    {
+        let config = stack(lines, file()).expect("valid");
+        assert_eq!((config.cloud(), config.arm_endpoint().as_str()), (Cloud::Stack, "https://arm.stack/"));
+        match config.login() {
+            Login::Known { authority_host, audience } => {
+                assert_eq!(
+                    (authority_host.as_str(), audience.as_str()),
+                    ("https://login.stack/", "https://audience.stack/x")
+                );
+            }
+            other @ Login::Metadata { .. } => panic!("{other:?}"),
+        }
+    }
+    let public = stack("", file()).expect("valid");
+    assert_eq!(public.arm_endpoint().as_str(), "https://management.azure.com/");
+    assert!(stack("", Source::none("stack.json")).is_ok(), "nobody asks for it");
+}
+
+#[test]
+fn c3_an_environment_file_may_name_the_authority_alone() {
+    let environment = Source::new("stack.json", r#"{"activeDirectoryEndpoint": "https://login.stack/"}"#);
+    let config = stack("cloud: AzureStackCloud\nresourceManagerEndpoint: https://arm.own\n", environment)
+        .expect("valid");
+    match config.login() {
+        Login::Metadata { document, authority_host: Some(host), cloud } => {
+            assert_eq!(document.as_str(), "https://arm.own/metadata/endpoints?api-version=2019-05-01");
+            assert_eq!((host.as_str(), cloud.as_str()), ("https://login.stack/", "AzureStackCloud"));
+        }
+        other @ (Login::Known { .. } | Login::Metadata { .. }) => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn c3_an_environment_file_that_cannot_be_used_is_a_problem_with_its_remedy() {
+    let remedy = "correct the path in AZURE_ENVIRONMENT_FILEPATH, or remove that variable";
+    let rows = [
+        (Source::none("stack.json"), format!("stack.json: whole file: found nothing that can be read, expected the addresses of an Azure Stack as JSON; {remedy}")),
+        (Source::new("stack.json", "[]"), format!("stack.json: whole file: found no map, expected the addresses of an Azure Stack as JSON; {remedy}")),
+        (
+            Source::new("stack.json", r#"{"resourceManagerEndpoint": "https://arm.stack", "tokenAudience": "a"}"#),
+            "stack.json: activeDirectoryEndpoint: found nothing, expected the login endpoint of this Azure Stack; add the key".to_owned(),
+        ),
+        (
+            Source::new("stack.json", r#"{"activeDirectoryEndpoint": "http://login.stack"}"#),
+            "stack.json:1: activeDirectoryEndpoint: found \"http://login.stack\" (plain http), expected an absolute https \
+             address; use https; plain http is allowed to loopback only".to_owned(),
+        ),
+    ];
+    for (environment, expected) in rows {
+        let told = stack("cloud: AzureStackCloud\nresourceManagerEndpoint: https://arm.own\n", environment);
+        assert_eq!(told.map(drop), Err(vec![expected]));
+    }
+}

@@ -1,0 +1,153 @@
+//! What Microsoft.Authorization says and does: the caller's permissions, and management locks (reference: the REST
+//! API's `permissions` 2022-04-01 and `locks` 2016-09-01). The model knows one caller.
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use super::answer::Answer;
+use super::path::Route;
+use super::settings::Settings;
+use super::{ArmModel, Call, Method};
+
+/// What one role assignment of the caller gives, at every scope.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields, rename_all = "camelCase")]
+pub struct Permission {
+    /// Actions that it gives; `*` stands for any text.
+    pub actions: Vec<String>,
+    /// Actions that it leaves out of those.
+    pub not_actions: Vec<String>,
+}
+
+impl Default for Permission {
+    fn default() -> Self {
+        Self { actions: vec!["*".to_owned()], not_actions: Vec::new() }
+    }
+}
+
+/// A management lock.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+pub struct Lock {
+    /// Its name.
+    pub name: String,
+    /// `ReadOnly` or `CanNotDelete`.
+    pub level: String,
+    /// The id of what it is on: the subscription, the resource group or a load balancer.
+    pub scope: String,
+}
+
+impl Permission {
+    fn gives(&self, action: &str) -> bool {
+        let any = |patterns: &[String]| patterns.iter().any(|pattern| matches(pattern, action));
+        any(&self.actions) && !any(&self.not_actions)
+    }
+}
+
+impl ArmModel {
+    /// Refuses what the caller may not do, and what a lock forbids.
+    pub(super) fn authorize(&self, call: &Call) -> Result<(), Answer> {
+        let Some(action) = action(call.request.method, &call.target.route) else { return Ok(()) };
+        let scope = call.request.path_and_query.split('?').next().unwrap_or_default();
+        if !self.settings.permissions.iter().any(|permission| permission.gives(action)) {
+            let message = format!(
+                "The client 'simulated' with object id '00000000-0000-0000-0000-000000000000' does not have authorization to perform action '{action}' over scope '{scope}' or the scope is invalid. If access was recently granted, please refresh your credentials."
+            );
+            return Err(Answer::gateway(403, "AuthorizationFailed", &message));
+        }
+        let writes = !matches!(call.request.method, Method::Get | Method::Head);
+        let lock =
+            self.settings.locks.iter().find(|lock| lock.level == "ReadOnly" && is_at(scope, &lock.scope));
+        match lock.filter(|_| writes) {
+            Some(lock) => {
+                let message = format!(
+                    "The scope '{scope}' cannot perform write operation because following scope(s) are locked: '{}'. Please remove the lock and try again.",
+                    lock.scope
+                );
+                Err(Answer::gateway(409, "ScopeLocked", &message))
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// The caller's permissions; the model has the same at every scope.
+    pub(super) fn list_permissions(&self) -> Answer {
+        let all = self.settings.permissions.iter().map(|permission| {
+            json!({"actions": permission.actions, "notActions": permission.not_actions,
+                "dataActions": [], "notDataActions": []})
+        });
+        page(all.collect())
+    }
+
+    /// The locks at a scope and below it; with the filter `atScope()` those at it and above.
+    pub(super) fn list_locks(&self, call: &Call, scope: &str) -> Answer {
+        let above = call.target.query("$filter") == Some("atScope()");
+        let shown = self
+            .settings
+            .locks
+            .iter()
+            .filter(|lock| if above { is_at(scope, &lock.scope) } else { is_at(&lock.scope, scope) });
+        let all = shown.map(|lock| {
+            json!({"properties": {"level": lock.level}, "type": "Microsoft.Authorization/locks", "name": lock.name,
+                "id": format!("{}/providers/Microsoft.Authorization/locks/{}", lock.scope, lock.name)})
+        });
+        page(all.collect())
+    }
+}
+
+fn page(value: Vec<Value>) -> Answer {
+    Answer::json(200, json!({"value": value}).to_string().into_bytes())
+}
+
+/// Whether a resource is at a scope or below it.
+fn is_at(resource: &str, scope: &str) -> bool {
+    let (resource, scope) = (resource.to_lowercase(), scope.to_lowercase());
+    resource
+        .strip_prefix(scope.trim_end_matches('/'))
+        .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+}
+
+/// The action that a request needs; polls need none, as their addresses are signed.
+fn action(method: Method, route: &Route) -> Option<&'static str> {
+    let (read, write) = match route {
+        Route::LoadBalancers | Route::LoadBalancer { .. } => {
+            ("Microsoft.Network/loadBalancers/read", "Microsoft.Network/loadBalancers/write")
+        }
+        Route::Pools { .. } | Route::Pool { .. } => (
+            "Microsoft.Network/loadBalancers/backendAddressPools/read",
+            "Microsoft.Network/loadBalancers/backendAddressPools/write",
+        ),
+        Route::Permissions => {
+            ("Microsoft.Authorization/permissions/read", "Microsoft.Authorization/permissions/write")
+        }
+        Route::Locks { .. } => ("Microsoft.Authorization/locks/read", "Microsoft.Authorization/locks/write"),
+        Route::Operation { .. } | Route::OperationResult { .. } | Route::Elsewhere => return None,
+    };
+    match method {
+        Method::Get | Method::Head => Some(read),
+        Method::Put | Method::Post | Method::Patch | Method::Delete | Method::Other => Some(write),
+    }
+}
+
+/// Whether an action is one that a pattern means: without case, `*` for any text.
+fn matches(pattern: &str, action: &str) -> bool {
+    let (pattern, action) = (pattern.to_lowercase(), action.to_lowercase());
+    let mut parts = pattern.split('*');
+    let first = parts.next().unwrap_or_default();
+    let Some(mut rest) = action.strip_prefix(first) else { return false };
+    let mut parts: Vec<&str> = parts.collect();
+    let Some(last) = parts.pop() else { return rest.is_empty() };
+    for part in parts {
+        let Some(at) = rest.find(part) else { return false };
+        rest = &rest[at + part.len()..];
+    }
+    rest.ends_with(last)
+}
+
+impl Settings {
+    /// The id of the resource group.
+    #[must_use]
+    pub fn resource_group_id(&self) -> String {
+        format!("/subscriptions/{}/resourceGroups/{}", self.subscription, self.resource_group)
+    }
+}

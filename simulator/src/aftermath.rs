@@ -1,0 +1,329 @@
+//! What a service leaves behind when its story is over: errors in its log that nobody expected, and work that waits; and
+//! what its guards held back meanwhile.
+//!
+//! Asks the service's own listeners, which its operators watch too, from time to time and once more at the end.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use serde::Serialize;
+use serde_json::Value;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
+use tokio::time::{Instant, MissedTickBehavior};
+
+use crate::story::Guarded;
+
+/// How often the service is asked what waits.
+const ASK_EVERY: Duration = Duration::from_millis(500);
+/// How long one answer may take; a service that stands still gives none.
+const ANSWER_WITHIN: Duration = Duration::from_secs(2);
+/// States of pools that have something to do. A failed one rests: it is compared again by itself.
+const BUSY: [&str; 4] = ["waiting", "due", "attempting", "parked"];
+/// Error lines that a report names.
+const NAMED: usize = 20;
+
+/// What a service that was started has left.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Aftermath {
+    /// Lines of the service's log of level ERROR, or that are no log lines, which the story does not expect; nothing
+    /// where there is no log to read: it went to whoever watches, or to a disk that is full.
+    pub log_errors: Option<Vec<String>>,
+    /// Errors that the story expects and that are not in the log.
+    pub log_missing: Vec<String>,
+    /// What waited at the end: pools with changes, writes in lanes, messages in mailboxes; nothing where the service did
+    /// not say, which is a failure.
+    pub queue_depth_end: Option<u64>,
+    /// The most that waited at once.
+    pub queue_depth_max: u64,
+    /// What guards held back while the story lasted, by reason.
+    pub held: BTreeMap<String, Held>,
+    /// The longest time in seconds for which all removals were stopped; nothing where that was never seen.
+    pub removals_stopped_seconds: Option<f64>,
+    /// What guards did or did not do though the story says otherwise.
+    pub guards_wrong: Vec<String>,
+    /// What the service said from time to time, in the order of time.
+    #[serde(skip)]
+    pub seen: Vec<Seen>,
+}
+
+/// What a service said at one moment.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Seen {
+    /// When, in seconds since it was ready.
+    pub at: f64,
+    /// What waited.
+    pub depth: u64,
+    /// Pools of which guards held something back.
+    pub held: usize,
+    /// Whether all removals were stopped.
+    pub stopped: bool,
+}
+
+/// What was held back for one reason.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct Held {
+    /// The most pools at once.
+    pub pools: usize,
+    /// The longest time of one pool, in seconds.
+    pub seconds: f64,
+}
+
+impl Aftermath {
+    /// Whether nothing is left that should not be. A service that does not say what waits is not clean: nobody knows.
+    #[must_use]
+    pub fn is_clean(&self) -> bool {
+        self.log_errors.as_ref().is_none_or(Vec::is_empty)
+            && self.log_missing.is_empty()
+            && self.guards_wrong.is_empty()
+            && self.queue_depth_end == Some(0)
+    }
+
+    /// Judges a log by what the story expects of it.
+    pub fn judge_log(&mut self, log: &str, expected: &[String]) {
+        let (mut unexpected, missing) = log_errors(log, expected);
+        unexpected.truncate(NAMED);
+        self.log_errors = Some(unexpected);
+        self.log_missing = missing;
+    }
+
+    /// Judges what guards did by what the story says of them.
+    pub fn judge_guards(&mut self, expected: &Guarded) {
+        let mut wrong = Vec::new();
+        match (expected.stopped, self.removals_stopped_seconds) {
+            (true, None) => wrong.push("removals were never stopped".to_owned()),
+            (false, Some(seconds)) => wrong.push(format!("all removals were stopped for {seconds:.1} s")),
+            (true, Some(_)) | (false, None) => {}
+        }
+        for (reason, least) in &expected.held {
+            let pools = self.held.get(reason).map_or(0, |held| held.pools);
+            if pools < *least {
+                wrong.push(format!("{pools} pools were held for {reason}, not {least}"));
+            }
+        }
+        self.guards_wrong = wrong;
+    }
+
+    /// Takes in what the service says at one moment.
+    fn note(&mut self, at: f64, status: &Value, depth: u64) {
+        self.note_guards(status);
+        self.queue_depth_max = self.queue_depth_max.max(depth);
+        let held = status["held"].as_array().into_iter().flatten().map(|line| &line["pool"]);
+        // A pool has a line for each reason.
+        let held: BTreeSet<String> = held.map(ToString::to_string).collect();
+        let stopped = status["guards"]["removalsStopped"]["seconds"].is_number();
+        self.seen.push(Seen { at, depth, held: held.len(), stopped });
+    }
+
+    /// Takes in what the service says of its guards at one moment.
+    fn note_guards(&mut self, status: &Value) {
+        let stopped = status["guards"]["removalsStopped"]["seconds"].as_f64();
+        self.removals_stopped_seconds = match (self.removals_stopped_seconds, stopped) {
+            (Some(longest), Some(now)) => Some(longest.max(now)),
+            (longest, now) => longest.or(now),
+        };
+        let mut pools: BTreeMap<String, usize> = BTreeMap::new();
+        for held in status["held"].as_array().into_iter().flatten().map(|line| &line["held"]) {
+            let Some(reason) = held["reason"].as_str() else { continue };
+            *pools.entry(reason.to_owned()).or_default() += 1;
+            let all = self.held.entry(reason.to_owned()).or_default();
+            all.seconds = all.seconds.max(held["seconds"].as_f64().unwrap_or(0.0));
+        }
+        for (reason, count) in pools {
+            let all = self.held.entry(reason).or_default();
+            all.pools = all.pools.max(count);
+        }
+    }
+}
+
+/// The lines of a log of level ERROR, or that are no log lines, such as a panic prints, which no expected text explains;
+/// and the expected texts that no such line has.
+#[must_use]
+pub fn log_errors(log: &str, expected: &[String]) -> (Vec<String>, Vec<String>) {
+    let is_error = |line: &&str| {
+        let parsed = serde_json::from_str::<Value>(line);
+        parsed.map_or(true, |line| !line.is_object() || line["level"] == "ERROR")
+    };
+    let errors: Vec<&str> = log.lines().filter(is_error).collect();
+    let unexplained = errors.iter().filter(|line| !expected.iter().any(|text| line.contains(text)));
+    let missing = expected.iter().filter(|text| !errors.iter().any(|line| line.contains(*text)));
+    (unexplained.map(ToString::to_string).collect(), missing.cloned().collect())
+}
+
+/// Asks a service what waits, from its start until it is let go.
+#[derive(Debug)]
+pub struct Watcher {
+    ending: oneshot::Sender<Duration>,
+    asking: JoinHandle<Aftermath>,
+}
+
+impl Watcher {
+    /// Begins to ask the service with these listeners.
+    #[must_use]
+    pub fn start(admin: SocketAddr, health: SocketAddr) -> Self {
+        let (ending, ended) = oneshot::channel();
+        Self { ending, asking: tokio::spawn(ask(admin, health, ended)) }
+    }
+
+    /// Waits until nothing waits any more, at most so long, and says what is left of the queues.
+    pub async fn rest(self, within: Duration) -> Aftermath {
+        // It goes on until it hears this.
+        let _alone = self.ending.send(within).is_err();
+        self.asking.await.unwrap_or_default()
+    }
+}
+
+async fn ask(admin: SocketAddr, health: SocketAddr, mut ended: oneshot::Receiver<Duration>) -> Aftermath {
+    let began = Instant::now();
+    let mut again = tokio::time::interval(ASK_EVERY);
+    again.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let (mut until, mut all) = (None, Aftermath::default());
+    loop {
+        tokio::select! {
+            within = &mut ended, if until.is_none() => match within {
+                Ok(within) => until = Some(Instant::now() + within),
+                Err(_) => return Aftermath::default(),
+            },
+            _ = again.tick() => {
+                let now = look(admin, health).await;
+                let depth = now.as_ref().map(|(status, metrics)| depth_of(status, metrics));
+                if let (Some((status, _)), Some(depth)) = (&now, depth) {
+                    all.note(began.elapsed().as_secs_f64(), status, depth);
+                }
+                if until.is_some_and(|until| depth == Some(0) || Instant::now() >= until) {
+                    all.queue_depth_end = depth;
+                    return all;
+                }
+            }
+        }
+    }
+}
+
+/// Its status and its metrics now; `None` when the service does not say.
+async fn look(admin: SocketAddr, health: SocketAddr) -> Option<(Value, String)> {
+    let status: Value = serde_json::from_str(&get(admin, "/api/v1/status").await?).ok()?;
+    let metrics = get(health, "/metrics").await?;
+    Some((status, metrics))
+}
+
+fn depth_of(status: &Value, metrics: &str) -> u64 {
+    let pools: u64 = BUSY.iter().filter_map(|state| status["pools"]["byState"][state].as_u64()).sum();
+    let lanes = status["lanes"].as_array().into_iter().flatten();
+    let lanes: usize = lanes
+        .map(|lane| {
+            let waiting = lane["waiting"].as_array().map_or(0, Vec::len);
+            waiting + usize::from(!lane["writing"].is_null())
+        })
+        .sum();
+    let mailboxes =
+        metrics.lines().filter(|line| line.starts_with("backend_pool_controller_mailbox_waiting{"));
+    let mailboxes = mailboxes.filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok());
+    // A gauge of whole numbers that are not negative.
+    pools + lanes as u64 + mailboxes.sum::<f64>() as u64
+}
+
+/// The body of a page that is answered 200 in time.
+async fn get(address: SocketAddr, path: &str) -> Option<String> {
+    let answer = tokio::time::timeout(ANSWER_WITHIN, fetch(address, path)).await;
+    let answer = answer.ok()?.ok()?;
+    let (head, body) = answer.split_once("\r\n\r\n")?;
+    head.starts_with("HTTP/1.1 200").then(|| body.to_owned())
+}
+
+async fn fetch(address: SocketAddr, path: &str) -> io::Result<String> {
+    let mut stream = TcpStream::connect(address).await?;
+    let request = format!("GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes()).await?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await?;
+    Ok(answer)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    const LOG: &str = r#"{"level":"INFO","message":"an error was mended"}
+{"level":"ERROR","message":"the disk burns"}
+thread 'main' panicked at somewhere
+"#;
+
+    #[test]
+    fn z2_an_error_that_nobody_expects_and_one_that_does_not_come_are_told() {
+        let (unexpected, missing) = log_errors(LOG, &["the disk".to_owned()]);
+        assert_eq!((unexpected, missing), (vec!["thread 'main' panicked at somewhere".to_owned()], vec![]));
+        let expected = ["the disk", "panicked", "the sea rises"].map(str::to_owned);
+        assert_eq!(log_errors(LOG, &expected), (vec![], vec!["the sea rises".to_owned()]));
+        let mut aftermath = Aftermath { queue_depth_end: Some(0), ..Aftermath::default() };
+        assert!(aftermath.is_clean());
+        aftermath.judge_log(LOG, &expected[..2]);
+        assert!(aftermath.is_clean());
+        aftermath.judge_log(LOG, &expected);
+        assert!(!aftermath.is_clean(), "an expected error is missing");
+        aftermath.judge_log(LOG, &[]);
+        assert_eq!((aftermath.is_clean(), aftermath.log_errors.map(|lines| lines.len())), (false, Some(2)));
+    }
+
+    #[test]
+    fn z2_what_waits_is_what_pools_lanes_and_mailboxes_have_to_do() {
+        let status = json!({
+            "pools": {"byState": {"right": 50, "failed": 1, "waiting": 2, "due": 1, "attempting": 1, "parked": 1}},
+            "lanes": [{"writing": {"pool": "a"}, "waiting": [{"pool": "b"}]}, {"writing": null, "waiting": []}]
+        });
+        let metrics = "# TYPE backend_pool_controller_mailbox_waiting gauge\n\
+                       backend_pool_controller_mailbox_waiting{actor=\"pool\"} 3\n\
+                       backend_pool_controller_mailbox_waiting{actor=\"writer\"} 0\nother{a=\"b\"} 9\n";
+        assert_eq!(depth_of(&status, metrics), 10);
+        assert_eq!(depth_of(&json!({}), ""), 0);
+        let left = Aftermath { queue_depth_end: Some(1), ..Aftermath::default() };
+        assert!(!left.is_clean());
+        assert!(!Aftermath::default().is_clean(), "nobody knows what waits");
+        assert!(Aftermath { queue_depth_end: Some(0), ..left }.is_clean());
+    }
+
+    #[test]
+    fn g5_each_look_is_kept_with_the_pools_that_are_held_and_what_waits() {
+        let line =
+            |pool: &str, reason: &str| json!({"pool": pool, "held": {"reason": reason, "seconds": 1.0}});
+        let mut seen = Aftermath::default();
+        let held = [line("lb/a", "fraction"), line("lb/a", "breaker"), line("lb/b", "breaker")];
+        seen.note(0.5, &json!({"guards": {"removalsStopped": {"seconds": 2.0}}, "held": held}), 7);
+        seen.note(1.0, &json!({"guards": {"removalsStopped": null}, "held": []}), 3);
+        let first = Seen { at: 0.5, depth: 7, held: 2, stopped: true };
+        assert_eq!(seen.seen, [first, Seen { at: 1.0, depth: 3, held: 0, stopped: false }]);
+        assert_eq!((seen.queue_depth_max, seen.removals_stopped_seconds), (7, Some(2.0)));
+    }
+
+    #[test]
+    fn g5_what_guards_hold_back_is_summed_up_and_must_be_what_the_story_says() {
+        let held = |reason: &str, seconds: f64| json!({"pool": "lb/a", "held": {"reason": reason, "seconds": seconds}});
+        let idle = || Aftermath { queue_depth_end: Some(0), ..Aftermath::default() };
+        let mut seen = idle();
+        seen.note_guards(
+            &json!({"guards": {"removalsStopped": null}, "held": [held("fraction", 1.0), held("fraction", 4.5)]}),
+        );
+        seen.judge_guards(&Guarded::default());
+        assert_eq!((seen.held["fraction"], seen.is_clean()), (Held { pools: 2, seconds: 4.5 }, true));
+        seen.note_guards(
+            &json!({"guards": {"removalsStopped": {"seconds": 3.0}}, "held": [held("breaker", 3.0)]}),
+        );
+        seen.note_guards(&json!({"guards": {"removalsStopped": {"seconds": 2.0}}, "held": []}));
+        assert_eq!((seen.removals_stopped_seconds, seen.held["breaker"].pools), (Some(3.0), 1));
+        assert!(seen.is_clean(), "nobody has judged that");
+        seen.judge_guards(&Guarded::default());
+        assert!(!seen.is_clean() && seen.guards_wrong[0].contains("stopped for 3.0 s"));
+        let expected = |least| Guarded { stopped: true, held: vec![("breaker".to_owned(), least)] };
+        seen.judge_guards(&expected(1));
+        assert!(seen.is_clean());
+        seen.judge_guards(&expected(2));
+        assert_eq!(seen.guards_wrong, ["1 pools were held for breaker, not 2"]);
+        let mut never = idle();
+        never.judge_guards(&expected(1));
+        assert_eq!(never.guards_wrong.len(), 2);
+    }
+}

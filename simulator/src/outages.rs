@@ -1,0 +1,195 @@
+//! For how long pools had no member that could serve anybody, whose flows ARM reset, and how often somebody else took
+//! away a member that was needed: what clients of Services feel.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+
+use simulator_models::arm::{ArmModel, Flows};
+
+use crate::ledger::PoolName;
+use crate::truth;
+
+/// The outages of all pools.
+#[derive(Clone, Debug, Default)]
+pub struct Outages {
+    pools: BTreeMap<PoolName, Served>,
+    flows_reset: u64,
+    taken: u64,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Served {
+    /// Since when it has had no serving member, while that is so.
+    since_us: Option<u64>,
+    /// How long it had none before.
+    past_us: u64,
+    /// Members whose flows are reset.
+    reset: BTreeSet<IpAddr>,
+    /// Members that it had and needed when it was last looked at.
+    held: BTreeSet<IpAddr>,
+}
+
+impl Outages {
+    /// Looks at a pool at `at_us`, whose Service has endpoints on these nodes. A member serves that gets new connections
+    /// and is one of them; where nothing is required nobody could serve, and nothing is missed.
+    pub(crate) fn look(
+        &mut self,
+        azure: &ArmModel,
+        pool: &PoolName,
+        required: &BTreeSet<IpAddr>,
+        at_us: u64,
+    ) {
+        let is_required = |ip: &str| ip.parse().is_ok_and(|ip| required.contains(&ip));
+        let traffic = azure.traffic_of_pool(&pool.load_balancer, &pool.pool, is_required);
+        let serves = required.is_empty()
+            || traffic.iter().any(|(ip, traffic)| traffic.new_connections && is_required(ip));
+        let reset = traffic.iter().filter(|(_, traffic)| traffic.existing == Flows::Reset);
+        self.note(pool, serves, reset.filter_map(|(ip, _)| ip.parse().ok()).collect(), at_us);
+        self.note_taken(azure, pool, required);
+    }
+
+    /// Counts the members that have gone since the last look although they are needed, where somebody else's write took
+    /// them out.
+    fn note_taken(&mut self, azure: &ArmModel, pool: &PoolName, required: &BTreeSet<IpAddr>) {
+        let mut held = truth::members(azure, &pool.load_balancer, &pool.pool);
+        held.retain(|ip| required.contains(ip));
+        let served = self.pools.entry(pool.clone()).or_default();
+        let before = std::mem::replace(&mut served.held, held);
+        let gone = |ip: &IpAddr| before.contains(ip) && required.contains(ip) && !served.held.contains(ip);
+        let taken = azure.taken_by_others(&pool.load_balancer, &pool.pool).iter();
+        self.taken += taken.filter_map(|ip| ip.parse::<IpAddr>().ok()).filter(gone).count() as u64;
+    }
+
+    fn note(&mut self, pool: &PoolName, serves: bool, reset: BTreeSet<IpAddr>, at_us: u64) {
+        let served = self.pools.entry(pool.clone()).or_default();
+        self.flows_reset += reset.difference(&served.reset).count() as u64;
+        served.reset = reset;
+        match (serves, served.since_us) {
+            (false, None) => served.since_us = Some(at_us),
+            (true, Some(since)) => {
+                served.past_us += at_us.saturating_sub(since);
+                served.since_us = None;
+            }
+            (true, None) | (false, Some(_)) => {}
+        }
+    }
+
+    /// Forgets what a pool lacks, because nobody wants it any more.
+    pub(crate) fn forget(&mut self, pool: &PoolName, at_us: u64) {
+        if self.pools.contains_key(pool) {
+            self.note(pool, true, BTreeSet::new(), at_us);
+        }
+    }
+
+    /// The pools that had no serving member for a while, with that time until `end_us` in microseconds, the longest
+    /// first.
+    #[must_use]
+    pub fn all(&self, end_us: u64) -> Vec<(&PoolName, u64)> {
+        let lacked = |served: &Served| {
+            served.past_us + served.since_us.map_or(0, |since| end_us.saturating_sub(since))
+        };
+        let all = self.pools.iter().map(|(pool, served)| (pool, lacked(served)));
+        let mut all: Vec<(&PoolName, u64)> = all.filter(|(_, lacked)| *lacked > 0).collect();
+        all.sort_by_key(|(_, lacked)| std::cmp::Reverse(*lacked));
+        all
+    }
+
+    /// How often somebody else took a member out of a pool that needed it.
+    pub(crate) fn taken(&self) -> u64 {
+        self.taken
+    }
+
+    /// How often a member's flows were reset.
+    #[must_use]
+    pub fn flows_reset(&self) -> u64 {
+        self.flows_reset
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use simulator_models::arm::{Latency, Method, PoolSpec, Request, Settings, VirtualNetwork};
+
+    use super::*;
+
+    fn ips(last: &[u8]) -> BTreeSet<IpAddr> {
+        last.iter().map(|last| IpAddr::from([10, 0, 0, *last])).collect()
+    }
+
+    /// Writes members of these last bytes and admin states into pool `a` of `lb`.
+    fn put(azure: &mut ArmModel, members: &[(u8, &str)]) {
+        let member = |(last, state): &(u8, &str)| {
+            serde_json::json!({"name": format!("n{last}"),
+                "properties": {"ipAddress": format!("10.0.0.{last}"), "adminState": state}})
+        };
+        let members: Vec<serde_json::Value> = members.iter().map(member).collect();
+        let body = serde_json::json!({"properties": {"loadBalancerBackendAddresses": members}});
+        let subscription = Settings::default().subscription;
+        let request = Request {
+            method: Method::Put,
+            path_and_query: format!(
+                "/subscriptions/{subscription}/resourceGroups/rg/providers/Microsoft.Network/loadBalancers/lb/\
+                 backendAddressPools/a?api-version=2024-05-01"
+            ),
+            headers: Vec::new(),
+            body: body.to_string().into_bytes(),
+        };
+        azure.handle(&request, 0);
+        assert_eq!(azure.member_ips("lb", "a").map(|ips| ips.len()), Some(members.len()));
+    }
+
+    #[test]
+    fn z2_a_pool_is_unserved_while_no_member_with_an_endpoint_gets_connections() {
+        let mut azure = ArmModel::new(Settings {
+            down_resets_flows: true,
+            put_latency: Latency::Fixed { us: 0 },
+            ..Settings::default()
+        });
+        azure.add_load_balancer("lb");
+        let network = VirtualNetwork::Pool(crate::vnet_id());
+        azure.add_pool("lb", "a", &PoolSpec { virtual_network: network, ..PoolSpec::default() });
+        azure.add_rule("lb", "rule", "a", true);
+        let (pool, mut outages) = (PoolName::new("lb", "a"), Outages::default());
+
+        outages.look(&azure, &pool, &ips(&[]), 1_000);
+        outages.look(&azure, &pool, &ips(&[1]), 2_000);
+        assert_eq!(outages.all(5_000), [(&pool, 3_000)], "it lasts, and nothing was missed before");
+        put(&mut azure, &[(2, "Up")]);
+        outages.look(&azure, &pool, &ips(&[1]), 6_000);
+        assert_eq!(outages.all(7_000), [(&pool, 5_000)], "a member without an endpoint serves nobody");
+        put(&mut azure, &[(1, "None"), (2, "None")]);
+        outages.look(&azure, &pool, &ips(&[1]), 8_000);
+        assert_eq!((outages.all(20_000), outages.flows_reset()), (vec![(&pool, 6_000)], 0));
+
+        put(&mut azure, &[(1, "Down"), (2, "None")]);
+        outages.look(&azure, &pool, &ips(&[1]), 30_000);
+        outages.look(&azure, &pool, &ips(&[1]), 31_000);
+        assert_eq!((outages.all(32_000), outages.flows_reset()), (vec![(&pool, 8_000)], 1));
+        outages.forget(&pool, 33_000);
+        assert_eq!(outages.all(90_000), [(&pool, 9_000)]);
+    }
+
+    #[test]
+    fn z2_a_member_is_taken_where_somebody_elses_write_takes_it_out_of_a_pool_that_needs_it() {
+        let mut azure =
+            ArmModel::new(Settings { put_latency: Latency::Fixed { us: 0 }, ..Settings::default() });
+        let network = VirtualNetwork::Pool(crate::vnet_id());
+        azure.add_pool("lb", "a", &PoolSpec { virtual_network: network, ..PoolSpec::default() });
+        let (pool, mut outages) = (PoolName::new("lb", "a"), Outages::default());
+        let mut look = |azure: &ArmModel, required: &[u8]| {
+            outages.look(azure, &pool, &ips(required), 0);
+            outages.taken()
+        };
+        put(&mut azure, &[(1, "None"), (2, "None"), (3, "None")]);
+        assert_eq!(look(&azure, &[1, 2]), 0);
+        azure.foreign_put("lb", "a", &[("n1", "10.0.0.1"), ("n2", "10.0.0.2")], 1);
+        assert_eq!(look(&azure, &[1, 2]), 0, "the third was not needed");
+        assert_eq!((look(&azure, &[1, 2, 3]), look(&azure, &[1, 2, 3])), (0, 0), "not when it was taken");
+        azure.foreign_put("LB", "A", &[("n1", "10.0.0.1")], 2);
+        assert_eq!((look(&azure, &[1, 2]), look(&azure, &[1, 2])), (1, 1), "it is counted once");
+        put(&mut azure, &[(1, "None"), (2, "None")]);
+        assert_eq!(look(&azure, &[1, 2]), 1);
+        put(&mut azure, &[(1, "None")]);
+        assert_eq!(look(&azure, &[1, 2]), 1, "nobody else took that one");
+    }
+}

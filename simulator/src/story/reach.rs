@@ -1,0 +1,329 @@
+//! Whether what happened in a story has reached anybody: a fault that no request has met proves nothing.
+//!
+//! Owns the notes of what had been done when each thing happened; they lie with Azure while the run goes on.
+
+use std::collections::BTreeSet;
+
+use simulator_models::arm::{Counters, Fault};
+use simulator_models::kube::Met;
+
+use super::{Act, Happening, Knob};
+use crate::azure::Azure;
+use crate::cluster::Cluster;
+
+/// What requests have met of the faults of both servers.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Reach {
+    cluster: Met,
+    arm_cut: u64,
+    /// What was done to Azure, or past it, in the order of time.
+    noted: Vec<Noted>,
+    /// What has been done in the end.
+    end: Tally,
+}
+
+/// Something that happened.
+#[derive(Clone, Debug)]
+struct Noted {
+    act: Act,
+    /// Whether the controller's process was there to do it to, where that is needed.
+    done: bool,
+    before: Tally,
+}
+
+/// What Azure's side has seen until a moment.
+#[derive(Clone, Debug, Default)]
+struct Tally {
+    sums: Counters,
+    /// How often each fault has taken effect.
+    effects: Vec<(Fault, u64)>,
+    /// Members that somebody else has taken out of pools that needed them.
+    taken: u64,
+}
+
+impl Tally {
+    fn of(azure: &Azure) -> Self {
+        Self {
+            sums: azure.model.counters(),
+            effects: azure.model.fault_effects().to_vec(),
+            taken: azure.outages.taken(),
+        }
+    }
+
+    fn times(&self, fault: &Fault) -> u64 {
+        self.effects.iter().find(|(known, _)| known == fault).map_or(0, |(_, times)| *times)
+    }
+
+    /// Refusals by ARM's own buckets.
+    fn by_buckets(&self) -> u64 {
+        self.sums.throttled - self.sums.throttled_by_provider
+    }
+}
+
+impl Reach {
+    /// What Azure's side has seen.
+    pub(crate) fn of_azure(azure: &Azure) -> Self {
+        Self { arm_cut: azure.cut, end: Tally::of(azure), ..azure.reach.clone() }
+    }
+
+    /// Notes that something happens now, and what had been done before. `done` tells whether it was done to the
+    /// controller's process, where that is what happens.
+    pub(crate) fn note(azure: &mut Azure, act: &Act, done: bool) {
+        let before = Tally::of(azure);
+        azure.reach.noted.push(Noted { act: act.clone(), done, before });
+    }
+
+    /// Takes in what the cluster's side has seen.
+    pub(crate) fn note_cluster(&mut self, cluster: &Cluster) {
+        self.cluster = cluster.model.met().clone();
+    }
+
+    /// The happenings of which no request has met anything, each in its words and once. Those of the same words count
+    /// together, and so do those of the API server of one sort: of two restarts close together a watcher notices one.
+    pub(crate) fn missed(&self, happenings: &[Happening]) -> Vec<String> {
+        let missed = happenings.iter().filter(|happening| !self.reached(&happening.act));
+        let words: BTreeSet<&String> = missed.map(|happening| &happening.words).collect();
+        words.into_iter().cloned().collect()
+    }
+
+    /// What ends a fault reaches whoever comes next, and what changes the world is seen in the world.
+    fn reached(&self, act: &Act) -> bool {
+        let met = &self.cluster;
+        match act {
+            Act::Arm(knob) => self.knob_reached(act, knob),
+            Act::ArmDown(down) => !down || self.arm_cut > 0,
+            Act::ApiDown(down) => !down || met.refused > 0,
+            Act::ApiSlow(time) => time.is_zero() || met.slowed > 0,
+            Act::ApiRestart => met.expired > 0,
+            Act::ApiThrottle { requests, .. } => *requests == 0 || met.throttled > 0,
+            Act::ListsEmpty(kinds) => {
+                kinds.iter().all(|kind| met.hidden.get(kind).is_some_and(|times| *times > 0))
+            }
+            Act::EtcdRestore => met.rollbacks > 0,
+            Act::TakeMembers(_) => self.grew(act, |_| false, |tally| tally.taken),
+            Act::ClocksJump(seconds) => *seconds == 0 || self.answered(act),
+            Act::StandStill(true) | Act::FilesLimit(_) => self.was_done(act),
+            // It had stood still until then, and works again.
+            Act::StandStill(false) => self.was_done(act) && self.answered(act),
+            Act::EtcdSave | Act::Upheaval(_) | Act::TouchService(_) => true,
+        }
+    }
+
+    fn knob_reached(&self, act: &Act, knob: &Knob) -> bool {
+        match knob {
+            Knob::Faults(faults) => {
+                let over = |later: &Act| matches!(later, Act::Arm(Knob::Faults(_)));
+                faults.iter().all(|fault| self.grew(act, over, |tally| tally.times(fault)))
+            }
+            Knob::Quota(Some(_)) => {
+                let over = |later: &Act| matches!(later, Act::Arm(Knob::Quota(_)));
+                self.grew(act, over, |tally| tally.sums.throttled)
+            }
+            Knob::Buckets(_) => {
+                let over = |later: &Act| matches!(later, Act::Arm(Knob::Buckets(_) | Knob::Quota(None)));
+                self.grew(act, over, Tally::by_buckets)
+            }
+            Knob::SilentLoss(share) => {
+                let over = |later: &Act| matches!(later, Act::Arm(Knob::SilentLoss(_)));
+                *share <= 0.0 || self.grew(act, over, |tally| tally.sums.silently_lost)
+            }
+            Knob::Quota(None)
+            | Knob::GetLatency(_)
+            | Knob::PutLatency(_)
+            | Knob::Operation(_)
+            | Knob::RetryAfter(_)
+            | Knob::UpdateStatus(_)
+            | Knob::ConcurrentWrite(_)
+            | Knob::UnfinishedWrite(_)
+            | Knob::Visibility(_)
+            | Knob::DownResetsFlows(_)
+            | Knob::LockRetryAfter { .. } => true,
+        }
+    }
+
+    /// Whether something became more from the moment of an act until another one that ends it, or until the end.
+    fn grew(&self, act: &Act, ends: impl Fn(&Act) -> bool, sum: impl Fn(&Tally) -> u64) -> bool {
+        let grows = |(from, noted): (usize, &Noted)| {
+            let later = self.noted.iter().skip(from + 1).find(|later| ends(&later.act));
+            noted.act == *act && sum(&noted.before) < sum(later.map_or(&self.end, |later| &later.before))
+        };
+        self.noted.iter().enumerate().any(grows)
+    }
+
+    /// Whether the service got an answer of ARM after an act, which has its date by ARM's clock.
+    fn answered(&self, act: &Act) -> bool {
+        let over = |later: &Act| matches!((act, later), (Act::ClocksJump(_), Act::ClocksJump(_)));
+        self.grew(act, over, |tally| tally.sums.answered)
+    }
+
+    /// Whether an act was done to the controller's process.
+    fn was_done(&self, act: &Act) -> bool {
+        self.noted.iter().any(|noted| noted.done && noted.act == *act)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use simulator_models::kube::Resource;
+
+    use super::*;
+    use crate::story::Story;
+
+    /// What takes something away from all that was met, and the acts that are missed then.
+    type Less = (fn(&mut Reach), &'static [&'static str]);
+
+    /// Each of these needs somebody who meets it.
+    const ACTS: [&str; 17] = [
+        "apiserver down",
+        "apiserver restart",
+        "apiserver slow 2s",
+        "apiserver throttle 4 retry-after 1",
+        "arm buckets 2 writes 1/s",
+        "arm down",
+        "arm faults every:3:gateway-error any/every:5:html",
+        "arm quota 1 writes 9 reads in 1m",
+        "arm silent-loss 0.5",
+        "clocks jump 1h",
+        "controller files 9",
+        "controller goes on",
+        "controller stands still",
+        "etcd restore",
+        "lists empty",
+        "lists empty nodes",
+        "somebody takes a member of every 2",
+    ];
+
+    /// All of them, and then what ends them or changes the world.
+    fn happenings() -> Vec<Happening> {
+        let lines: Vec<String> = ACTS.iter().map(|act| format!("at 1s {act}\n")).collect();
+        let ends = "at 2s apiserver up\nat 2s apiserver slow 0\nat 2s arm up\nat 2s arm faults none\n\
+                    at 2s lists full\nat 2s etcd save\nat 2s arm silent-loss 0\nat 2s nodes add 3\n\
+                    at 2s arm quota none\n";
+        Story::read(&(lines.concat() + ends)).expect("a story").timetable()
+    }
+
+    /// Nothing but the notes: everything was done in vain.
+    fn nothing() -> Reach {
+        let noted = |one: &Happening| Noted { act: one.act.clone(), done: false, before: Tally::default() };
+        Reach { noted: happenings().iter().map(noted).collect(), ..Reach::default() }
+    }
+
+    fn faults() -> Vec<Fault> {
+        let all = happenings();
+        let Act::Arm(Knob::Faults(faults)) = &all[6].act else { panic!("faults") };
+        faults.clone()
+    }
+
+    /// Everything was met after all of it had begun, and before any of it was over.
+    fn all() -> Reach {
+        let kinds = [Resource::Services, Resource::EndpointSlices, Resource::Nodes];
+        let hidden = kinds.into_iter().map(|kind| (kind, 1)).collect();
+        let cluster = Met { refused: 1, slowed: 1, throttled: 1, expired: 1, hidden, rollbacks: 1 };
+        let sums = Counters {
+            answered: 9,
+            throttled: 2,
+            throttled_by_provider: 1,
+            silently_lost: 1,
+            ..Counters::default()
+        };
+        let effects = faults().into_iter().map(|fault| (fault, 1)).collect();
+        let end = Tally { sums, effects, taken: 1 };
+        let mut noted = nothing().noted;
+        for (number, one) in noted.iter_mut().enumerate() {
+            one.done = true;
+            if number >= ACTS.len() {
+                one.before = end.clone();
+            }
+        }
+        Reach { cluster, arm_cut: 1, noted, end }
+    }
+
+    /// The same with another tally in the end, and when what ends things happened.
+    fn less(reach: &mut Reach, take: impl Fn(&mut Tally)) {
+        for noted in &mut reach.noted[ACTS.len()..] {
+            take(&mut noted.before);
+        }
+        take(&mut reach.end);
+    }
+
+    fn unthrottle(tally: &mut Tally) {
+        (tally.sums.throttled, tally.sums.throttled_by_provider) = (0, 0);
+    }
+
+    fn undo(reach: &mut Reach, undone: &Act) {
+        for noted in &mut reach.noted {
+            noted.done &= noted.act != *undone;
+        }
+    }
+
+    #[test]
+    fn z2_a_fault_that_no_request_has_met_is_named_and_its_end_needs_nobody() {
+        assert_eq!(Reach::default().missed(&happenings()), ACTS, "it has not even happened");
+        assert_eq!(nothing().missed(&happenings()), ACTS);
+        assert_eq!(all().missed(&happenings()), Vec::<String>::new());
+    }
+
+    #[test]
+    fn z2_each_fault_is_told_apart_from_the_others() {
+        let cases: [Less; 18] = [
+            (|reach| reach.cluster.refused = 0, &["apiserver down"]),
+            (|reach| reach.cluster.expired = 0, &["apiserver restart"]),
+            (|reach| reach.cluster.slowed = 0, &["apiserver slow 2s"]),
+            (|reach| reach.cluster.throttled = 0, &["apiserver throttle 4 retry-after 1"]),
+            (|reach| reach.arm_cut = 0, &["arm down"]),
+            (|reach| reach.cluster.rollbacks = 0, &["etcd restore"]),
+            (|reach| reach.cluster.hidden.retain(|kind, _| *kind != Resource::Services), &["lists empty"]),
+            (
+                |reach| reach.cluster.hidden.retain(|kind, _| *kind != Resource::Nodes),
+                &["lists empty", "lists empty nodes"],
+            ),
+            (
+                |reach| less(reach, unthrottle),
+                &["arm buckets 2 writes 1/s", "arm quota 1 writes 9 reads in 1m"],
+            ),
+            (
+                |reach| less(reach, |tally| tally.sums.throttled_by_provider = tally.sums.throttled),
+                &["arm buckets 2 writes 1/s"],
+            ),
+            (|reach| less(reach, |tally| tally.sums.silently_lost = 0), &["arm silent-loss 0.5"]),
+            (|reach| less(reach, |tally| tally.taken = 0), &["somebody takes a member of every 2"]),
+            (|reach| less(reach, |tally| tally.sums.answered = 0), &["clocks jump 1h", "controller goes on"]),
+            (|reach| undo(reach, &Act::StandStill(true)), &["controller stands still"]),
+            (|reach| undo(reach, &Act::StandStill(false)), &["controller goes on"]),
+            (|reach| undo(reach, &Act::FilesLimit(Some(9))), &["controller files 9"]),
+            // The web page alone, and the body in PascalCase alone.
+            (
+                |reach| less(reach, |tally| drop(tally.effects.remove(0))),
+                &["arm faults every:3:gateway-error any/every:5:html"],
+            ),
+            (
+                |reach| less(reach, |tally| drop(tally.effects.pop())),
+                &["arm faults every:3:gateway-error any/every:5:html"],
+            ),
+        ];
+        for (take, missed) in cases {
+            let mut reach = all();
+            take(&mut reach);
+            assert_eq!(reach.missed(&happenings()), missed);
+        }
+    }
+
+    #[test]
+    fn z2_what_is_met_before_a_fault_begins_or_after_it_is_over_is_none_of_its() {
+        let timed = [ACTS[4], ACTS[6], ACTS[7], ACTS[8]];
+        assert!(timed.iter().all(|act| act.starts_with("arm ")), "{timed:?}");
+        let mut late = all();
+        for noted in &mut late.noted {
+            noted.before = Tally::default();
+        }
+        assert_eq!(late.missed(&happenings()), timed, "all of them were over when something was met");
+        let mut early = all();
+        for noted in &mut early.noted {
+            noted.before = early.end.clone();
+        }
+        let missed = early.missed(&happenings());
+        let since_then = ["clocks jump 1h", "controller goes on", "somebody takes a member of every 2"];
+        let expected: Vec<&str> = timed.iter().chain(&since_then).copied().collect();
+        assert_eq!(missed, expected, "all of it was met before anything happened");
+    }
+}

@@ -1,0 +1,197 @@
+//! Acts on nodes and on Services at large, and how they are done to the cluster and to Azure.
+
+use serde_json::{Value, json};
+use simulator_models::kube::Resource;
+
+use crate::azure::Azure;
+use crate::cluster::Cluster;
+use crate::ledger::PoolName;
+use crate::world::World;
+
+/// What happens to many nodes or Services at once.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Upheaval {
+    /// New nodes join; no pod runs there yet.
+    AddNodes(usize),
+    /// Nodes are deleted; their pods run elsewhere at once.
+    LoseNodes {
+        /// How many.
+        count: usize,
+        /// Those that have been there longest, instead of the newest.
+        oldest: bool,
+    },
+    /// The oldest nodes are deleted with all their pods, which run nowhere else until Services are scaled back.
+    FailNodes(usize),
+    /// The oldest nodes get a label.
+    LabelNodes {
+        /// How many.
+        count: usize,
+        /// Its key.
+        key: String,
+        /// Its value; may be empty.
+        value: String,
+    },
+    /// Every node that has this label loses it.
+    UnlabelNodes(String),
+    /// The objects of the oldest nodes are deleted, while their pods go on and stay in their slices.
+    HideNodes(usize),
+    /// The deleted objects of nodes are there again.
+    ReturnNodes,
+    /// The first Services that have pods lose all of them.
+    ScaleToZero(usize),
+    /// Services that have lost pods for good have as many again.
+    ScaleBack,
+    /// A namespace is deleted with its Services and slices; their rules and pools went just before.
+    DeleteNamespace,
+}
+
+impl Upheaval {
+    /// Reads what stands behind `nodes`, `services` or `namespace`, these words included; `None` for other words.
+    pub(super) fn parse(words: &[&str]) -> Option<Result<Self, String>> {
+        let count = |text: &str| text.parse::<usize>().map_err(|_| "a whole number".to_owned());
+        let act = match words {
+            ["nodes", "add", number] => count(number).map(Self::AddNodes),
+            ["nodes", "delete", number] => {
+                count(number).map(|count| Self::LoseNodes { count, oldest: false })
+            }
+            ["nodes", "delete", number, "oldest"] => {
+                count(number).map(|count| Self::LoseNodes { count, oldest: true })
+            }
+            ["nodes", "fail", number] => count(number).map(Self::FailNodes),
+            ["nodes", "label", number, label] => {
+                let (key, value) = label.split_once('=').unwrap_or((label, ""));
+                let (key, value) = (key.to_owned(), value.to_owned());
+                count(number).map(|count| Self::LabelNodes { count, key, value })
+            }
+            ["nodes", "unlabel", key] => Ok(Self::UnlabelNodes((*key).to_owned())),
+            ["nodes", "vanish", number] => count(number).map(Self::HideNodes),
+            ["nodes", "return"] => Ok(Self::ReturnNodes),
+            ["services", "scale-to-zero", number] => count(number).map(Self::ScaleToZero),
+            ["services", "scale-back"] => Ok(Self::ScaleBack),
+            ["namespace", "delete"] => Ok(Self::DeleteNamespace),
+            _ => return None,
+        };
+        Some(act)
+    }
+
+    /// What it does to the world, and what has to be told to the models for it.
+    pub(super) fn begin(&self, world: &mut World, trigger_time: &str) -> Shift {
+        let mut shift = Shift::default();
+        match self {
+            Self::AddNodes(count) => shift.objects = world.add_nodes(*count),
+            Self::LoseNodes { count, oldest } => {
+                let (gone, changed) = world.lose_nodes(*count, *oldest);
+                shift.deleted = gone.into_iter().map(node).collect();
+                shift.objects = world.changed_slices(&changed, trigger_time);
+            }
+            Self::FailNodes(count) => {
+                let (gone, changed) = world.fail_nodes(*count);
+                shift.deleted = gone.into_iter().map(node).collect();
+                shift.objects = world.changed_slices(&changed, trigger_time);
+            }
+            Self::LabelNodes { count, key, value } => {
+                let label = |node| (node, key.clone(), Some(value.clone()));
+                shift.labels = world.oldest_nodes(*count).into_iter().map(label).collect();
+            }
+            Self::UnlabelNodes(key) => {
+                let nodes = world.oldest_nodes(usize::MAX).into_iter();
+                shift.labels = nodes.map(|node| (node, key.clone(), None)).collect();
+            }
+            Self::HideNodes(count) => {
+                shift.hidden = world.oldest_nodes(*count);
+                shift.deleted = shift.hidden.iter().cloned().map(node).collect();
+            }
+            Self::ReturnNodes => shift.returns = true,
+            Self::ScaleToZero(count) => {
+                let changed = world.scale_to_zero(*count);
+                shift.objects = world.changed_slices(&changed, trigger_time);
+            }
+            Self::ScaleBack => {
+                let changed = world.scale_back();
+                shift.objects = world.changed_slices(&changed, trigger_time);
+            }
+            Self::DeleteNamespace => {
+                let Some(gone) = world.delete_namespace() else { return shift };
+                let own = |kind, names: Vec<String>| {
+                    let namespace = gone.namespace.clone();
+                    names.into_iter().map(move |name| (kind, namespace.clone(), name))
+                };
+                shift.deleted = own(Resource::Services, gone.services)
+                    .chain(own(Resource::EndpointSlices, gone.slices))
+                    .collect();
+                shift.pools = gone.pools;
+            }
+        }
+        shift
+    }
+}
+
+fn node(name: String) -> (Resource, String, String) {
+    (Resource::Nodes, String::new(), name)
+}
+
+/// What has to be told to the models.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Shift {
+    /// Kind, namespace and name of objects to delete.
+    deleted: Vec<(Resource, String, String)>,
+    /// Objects to write after that.
+    objects: Vec<Value>,
+    /// Nodes that get a label, or lose it.
+    labels: Vec<(String, String, Option<String>)>,
+    /// Nodes whose objects are kept for their return.
+    hidden: Vec<String>,
+    /// Whether those nodes return.
+    returns: bool,
+    /// Pools to remove, each with its rule.
+    pools: Vec<(PoolName, String)>,
+}
+
+impl Shift {
+    pub(super) fn on_cluster(&self, cluster: &mut Cluster, now_us: u64) {
+        let model = &mut cluster.model;
+        let kept = self.hidden.iter().filter_map(|name| model.get(Resource::Nodes, "", name));
+        cluster.hidden_nodes.extend(kept.collect::<Vec<_>>());
+        for (kind, namespace, name) in &self.deleted {
+            model.delete(*kind, namespace, name, now_us);
+        }
+        // A Service goes when the cloud-controller-manager has taken its finalizer away.
+        let waiting =
+            self.deleted.iter().filter_map(|(kind, namespace, name)| model.get(*kind, namespace, name));
+        let released = waiting.map(|mut object| {
+            object["metadata"]["finalizers"] = json!([]);
+            object
+        });
+        let mut objects: Vec<Value> = released.chain(self.objects.iter().cloned()).collect();
+        for (name, key, value) in &self.labels {
+            let Some(mut node) = model.get(Resource::Nodes, "", name) else { continue };
+            if node["metadata"]["labels"].get(key).and_then(Value::as_str) == value.as_deref() {
+                continue;
+            }
+            match (value, node["metadata"]["labels"].as_object_mut()) {
+                (Some(value), Some(labels)) => drop(labels.insert(key.clone(), value.clone().into())),
+                (None, Some(labels)) => drop(labels.remove(key)),
+                (Some(_) | None, None) => continue,
+            }
+            objects.push(node);
+        }
+        if self.returns {
+            objects.append(&mut cluster.hidden_nodes);
+        }
+        for mut object in objects {
+            if let Some(meta) = object["metadata"].as_object_mut() {
+                meta.remove("resourceVersion");
+            }
+            model.apply(object, now_us).expect("the builders make objects that the model takes");
+        }
+    }
+
+    pub(super) fn on_azure(&self, azure: &mut Azure, now_us: u64) {
+        for (pool, rule) in &self.pools {
+            azure.model.remove_rule(&pool.load_balancer, rule);
+            azure.model.remove_pool(&pool.load_balancer, &pool.pool);
+            azure.ledger.forget(pool, now_us);
+            azure.outages.forget(pool, now_us);
+        }
+    }
+}

@@ -1,0 +1,151 @@
+//! What happens to a world at large: nodes that come and go with their pods, Services that end or sleep for a while.
+
+use std::collections::BTreeSet;
+use std::ops::Range;
+
+use serde_json::Value;
+use simulator_models::kube::build::Family;
+
+use super::{Phase, Pod, World, node_name, objects};
+use crate::ledger::PoolName;
+use crate::random::Random;
+
+/// Slices to write, each by the number of its Service and its own.
+pub(crate) type Changed = BTreeSet<(usize, usize)>;
+
+/// What was deleted with a namespace.
+pub(crate) struct Deleted {
+    /// The namespace.
+    pub(crate) namespace: String,
+    /// The names of its Services.
+    pub(crate) services: Vec<String>,
+    /// The names of their slices.
+    pub(crate) slices: Vec<String>,
+    /// Their pools, each with its rule, which the cloud-controller-manager has removed before the Service could go.
+    pub(crate) pools: Vec<(PoolName, String)>,
+}
+
+impl World {
+    /// Takes the last nodes away, or the first, and puts their pods, ready, on others; says which nodes went and which
+    /// slices changed. At least one node stays.
+    pub(crate) fn lose_nodes(&mut self, count: usize, oldest: bool) -> (Vec<String>, Changed) {
+        let gone = self.take_nodes(count, oldest);
+        let mut random = Random::new(self.next_pod);
+        let mut changed = Changed::new();
+        for index in 0..self.services.len() {
+            while let Some(at) = self.services[index].pods.iter().position(|pod| gone.contains(&pod.node)) {
+                let serial = self.next_serial();
+                let node = self.services[index].free_node(&self.nodes, &mut random);
+                let pod = &mut self.services[index].pods[at];
+                let replaces = pod.replaces;
+                *pod = Pod { serial, node, slice: pod.slice, phase: Phase::Ready, replaces };
+                changed.insert((index, pod.slice));
+            }
+        }
+        (gone.map(node_name).collect(), changed)
+    }
+
+    /// Takes the first nodes away together with their pods; says which nodes went and which slices changed. At least
+    /// one node stays.
+    pub(crate) fn fail_nodes(&mut self, count: usize) -> (Vec<String>, Changed) {
+        let gone = self.take_nodes(count, true);
+        let mut changed = Changed::new();
+        for index in 0..self.services.len() {
+            let pods = std::mem::take(&mut self.services[index].pods);
+            let (lost, left): (Vec<Pod>, Vec<Pod>) =
+                pods.into_iter().partition(|pod| gone.contains(&pod.node));
+            self.services[index].pods = left;
+            changed.extend(lost.iter().map(|pod| (index, pod.slice)));
+            if !lost.is_empty() {
+                self.asleep.entry(index).or_default().extend(lost);
+            }
+        }
+        (gone.map(node_name).collect(), changed)
+    }
+
+    /// Takes the last nodes away, or the first; at least one stays.
+    fn take_nodes(&mut self, count: usize, oldest: bool) -> Range<usize> {
+        let count = count.min(self.nodes.len().saturating_sub(1));
+        let (gone, left) = if oldest {
+            let first = self.nodes.start + count;
+            (self.nodes.start..first, first..self.nodes.end)
+        } else {
+            let last = self.nodes.end - count;
+            (last..self.nodes.end, self.nodes.start..last)
+        };
+        self.nodes = left;
+        gone
+    }
+
+    /// Lets new nodes join; no pod runs there yet.
+    pub(crate) fn add_nodes(&mut self, count: usize) -> Vec<Value> {
+        let new = self.nodes.end..self.nodes.end + count;
+        self.nodes.end = new.end;
+        objects::nodes(new, self.families())
+    }
+
+    /// The names of the oldest nodes.
+    pub(crate) fn oldest_nodes(&self, count: usize) -> Vec<String> {
+        self.nodes.clone().take(count).map(node_name).collect()
+    }
+
+    /// Takes all pods away from the first Services that have any.
+    pub(crate) fn scale_to_zero(&mut self, count: usize) -> Changed {
+        let awake: Vec<usize> =
+            (0..self.services.len()).filter(|index| !self.services[*index].pods.is_empty()).collect();
+        let mut changed = Changed::new();
+        for index in awake.into_iter().take(count) {
+            let pods = std::mem::take(&mut self.services[index].pods);
+            changed.extend((0..self.services[index].slices).map(|slice| (index, slice)));
+            self.asleep.entry(index).or_default().extend(pods);
+        }
+        changed
+    }
+
+    /// Gives as many pods as before to every Service that has lost some for good: new ones, on nodes that there are.
+    pub(crate) fn scale_back(&mut self) -> Changed {
+        let mut random = Random::new(!self.next_pod);
+        let mut changed = Changed::new();
+        for (index, pods) in std::mem::take(&mut self.asleep) {
+            for pod in pods {
+                let serial = self.next_serial();
+                let node = self.services[index].free_node(&self.nodes, &mut random);
+                let born = Pod { serial, node, slice: pod.slice, phase: Phase::Ready, replaces: None };
+                self.services[index].pods.push(born);
+            }
+            changed.extend((0..self.services[index].slices).map(|slice| (index, slice)));
+        }
+        changed
+    }
+
+    /// Deletes the namespace of the first Service that there is; `None` when there is none any more.
+    pub(crate) fn delete_namespace(&mut self) -> Option<Deleted> {
+        let first = (0..self.services.len()).find(|index| !self.is_gone(*index))?;
+        let namespace = self.services[first].namespace.clone();
+        let mut deleted = Deleted { namespace, services: Vec::new(), slices: Vec::new(), pools: Vec::new() };
+        for index in first..self.services.len() {
+            if self.services[index].namespace != deleted.namespace {
+                continue;
+            }
+            let pools: Vec<(Family, PoolName)> = self.pools(index).collect();
+            let service = &self.services[index];
+            deleted.services.push(service.name.clone());
+            deleted.slices.extend(self.scope(index).slices);
+            deleted.pools.extend(pools.into_iter().map(|(family, pool)| (pool, service.rule(family))));
+            self.services[index].pods.clear();
+            self.asleep.remove(&index);
+            self.gone.insert(index);
+        }
+        Some(deleted)
+    }
+
+    /// The pools of Services that were deleted.
+    pub(crate) fn gone_pools(&self) -> Vec<PoolName> {
+        self.gone.iter().flat_map(|index| self.pools(*index).map(|(_, pool)| pool)).collect()
+    }
+
+    /// What to write so that the cluster knows of these slices.
+    pub(crate) fn changed_slices(&self, changed: &Changed, trigger_time: &str) -> Vec<Value> {
+        changed.iter().flat_map(|(service, slice)| self.slices(*service, *slice, trigger_time)).collect()
+    }
+}

@@ -1,0 +1,208 @@
+//! What happens to whole worlds in stories, as the cluster, ARM and the truth show it afterwards.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+use std::time::Duration;
+
+use reqwest::Client;
+use simulator::models::kube::{KubeModel, Resource};
+use simulator::{Churn, Fakes, Outcome, Pattern, Play, Settings, Size, Story, World, vnet_id, wanted_pools};
+
+use super::azure::url;
+
+const SIZE: Size = Size { services: 30, load_balancers: 2, nodes: 12, endpoints: 3, dual_stack: false };
+
+/// Plays a story of nothing but these acts, one after another, without a controller.
+async fn play(acts: &[&str]) -> (Fakes, Outcome) {
+    let fakes = Fakes::start(Settings::default()).await.expect("a free port");
+    let world = World::new(SIZE, 1);
+    world.populate(&fakes, &vnet_id()).await;
+    let lines: Vec<String> = acts.iter().enumerate().map(|(ms, act)| format!("at {ms}ms {act}\n")).collect();
+    let story = Story::read(&lines.concat()).expect("a story");
+    let play = Play::new(&fakes, world, Churn::new(Pattern::Still, 1)).await.with(&story.timetable());
+    let outcome = play.run(Duration::ZERO, |_| ()).await;
+    (fakes, outcome)
+}
+
+async fn look<T: Send + 'static>(fakes: &Fakes, look: impl FnOnce(&KubeModel) -> T + Send + 'static) -> T {
+    fakes.cluster.ask(|cluster, _| look(&cluster.model)).await
+}
+
+async fn required(fakes: &Fakes) -> BTreeMap<String, BTreeSet<IpAddr>> {
+    let wanted = look(fakes, wanted_pools).await;
+    wanted.into_iter().map(|(pool, wanted)| (pool, wanted.required)).collect()
+}
+
+async fn nodes(fakes: &Fakes) -> Vec<String> {
+    let name = |node: serde_json::Value| node["metadata"]["name"].as_str().unwrap_or_default().to_owned();
+    look(fakes, move |model| model.list(Resource::Nodes).map(name).collect()).await
+}
+
+#[tokio::test]
+async fn z2_nodes_join_and_the_oldest_go_with_their_pods_which_run_on_others() {
+    let (fakes, outcome) = play(&["nodes add 12", "nodes delete 12 oldest"]).await;
+    let expected: Vec<String> = (12..24).map(|number| format!("node-{number:04}")).collect();
+    assert_eq!(nodes(&fakes).await, expected);
+    for (pool, required) in required(&fakes).await {
+        assert_eq!(required.len(), 3, "{pool} has its pods again, on three nodes");
+        assert!(required.iter().all(|ip| matches!(ip, IpAddr::V4(ip) if ip.octets()[3] >= 16)), "{pool}");
+    }
+    assert_eq!(outcome.wrong.len(), 30, "nobody has written anything");
+}
+
+#[tokio::test]
+async fn z2_nodes_fail_with_their_pods_which_run_nowhere_until_services_are_scaled_back() {
+    let (fakes, _) = play(&["nodes fail 9"]).await;
+    assert_eq!(nodes(&fakes).await, ["node-0009", "node-0010", "node-0011"]);
+    let all: usize = required(&fakes).await.values().map(BTreeSet::len).sum();
+    assert!(all < 45, "{all} of 90 pods run on, on a quarter of the nodes");
+    let (fakes, _) = play(&["nodes fail 9", "services scale-back"]).await;
+    for (pool, required) in required(&fakes).await {
+        assert!(required.len() == 3, "{pool} has its pods again, on the three nodes: {required:?}");
+    }
+}
+
+#[tokio::test]
+async fn z2_labelled_nodes_are_not_required_until_the_label_is_gone_again() {
+    let key = "node.kubernetes.io/exclude-from-external-load-balancers";
+    let (before, _) = play(&[]).await;
+    let before = required(&before).await;
+    let (fakes, outcome) = play(&[&format!("nodes label 4 {key}")]).await;
+    let left_out = |ip: &IpAddr| matches!(ip, IpAddr::V4(ip) if ip.octets()[3] < 8);
+    let labelled = required(&fakes).await;
+    for (pool, required) in &labelled {
+        let rest: BTreeSet<IpAddr> = before[pool].iter().filter(|ip| !left_out(ip)).copied().collect();
+        assert_eq!(*required, rest, "{pool}");
+    }
+    assert!(labelled != before && !outcome.wrong.is_empty());
+    let (fakes, outcome) =
+        play(&[&format!("nodes label 4 {key}=yes"), &format!("nodes unlabel {key}")]).await;
+    assert_eq!((required(&fakes).await, outcome.wrong.len()), (before, 0));
+}
+
+#[tokio::test]
+async fn z2_nodes_that_vanish_return_as_they_were() {
+    let (fakes, _) = play(&["nodes vanish 5"]).await;
+    assert_eq!(nodes(&fakes).await.len(), 7);
+    let (fakes, outcome) = play(&["nodes vanish 5", "nodes return"]).await;
+    assert_eq!((nodes(&fakes).await.len(), outcome.wrong.len()), (12, 0));
+}
+
+#[tokio::test]
+async fn z2_services_sleep_without_pods_and_wake_up_with_as_many() {
+    let counts = |required: BTreeMap<String, BTreeSet<IpAddr>>| -> Vec<usize> {
+        required.values().map(BTreeSet::len).collect()
+    };
+    let (fakes, _) = play(&["services scale-to-zero 1", "services scale-to-zero 2"]).await;
+    let asleep = counts(required(&fakes).await);
+    assert_eq!((&asleep[..3], asleep[3..].iter().all(|count| *count == 3)), (&[0, 0, 0][..], true));
+    let (fakes, _) = play(&["services scale-to-zero 3", "services scale-back"]).await;
+    assert_eq!(counts(required(&fakes).await), [3; 30]);
+}
+
+#[tokio::test]
+async fn z2_a_deleted_namespace_leaves_nothing_and_a_pool_that_comes_again_is_wrong() {
+    let (fakes, outcome) = play(&["namespace delete"]).await;
+    assert_eq!(outcome.wrong.len(), 0);
+    let left = |kind| {
+        move |model: &KubeModel| {
+            let mut all = model.list(kind);
+            all.all(|object| object["metadata"]["namespace"] == "team-001")
+        }
+    };
+    assert!(
+        look(&fakes, left(Resource::Services)).await && look(&fakes, left(Resource::EndpointSlices)).await
+    );
+    assert_eq!(look(&fakes, |model| model.list(Resource::Services).count()).await, 10);
+    let told = |azure: &mut simulator::Azure, _| {
+        (azure.model.member_ips("kubernetes", "team-000-web-00000").is_none(), azure.ledger.pools())
+    };
+    assert_eq!(fakes.azure.ask(told).await, (true, 10));
+
+    let fakes = Fakes::start(Settings::default()).await.expect("a free port");
+    let world = World::new(SIZE, 1);
+    world.populate(&fakes, &vnet_id()).await;
+    let story = Story::read("at 0s namespace delete\nat 1s arm up\n").expect("a story");
+    let play = Play::new(&fakes, world, Churn::new(Pattern::Still, 1)).await.with(&story.timetable());
+    let again = async {
+        let gone = async || fakes.members("kubernetes", "team-000-web-00000").await.is_none();
+        while !gone().await {
+            tokio::task::yield_now().await;
+        }
+        let members = vec![("node-0000".to_owned(), "10.224.0.4".to_owned())];
+        fakes.foreign_put("kubernetes", "team-000-web-00000", members).await;
+    };
+    let (outcome, ()) = tokio::join!(play.run(Duration::ZERO, |_| ()), again);
+    let wrong: Vec<&str> = outcome.wrong.iter().map(|wrong| wrong.pool.as_str()).collect();
+    assert_eq!(wrong, ["team-000-web-00000"]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn z2_lists_of_one_kind_are_empty_while_the_others_are_not_and_clocks_jump_on_both_sides() {
+    let acts = ["lists empty nodes", "clocks jump 2h", "arm faults any/every:1:429:date+30"];
+    let (fakes, _) = play(&acts).await;
+    let client = Client::builder().no_proxy().build().expect("a client");
+    let count = async |path: &str| -> usize {
+        let url = format!("{}{path}", fakes.kubernetes_url);
+        let answer = client.get(url).send().await.expect("an answer").text().await.expect("a body");
+        let list: serde_json::Value = serde_json::from_str(&answer).expect("JSON");
+        list["items"].as_array().map_or(0, Vec::len)
+    };
+    assert_eq!((count("/api/v1/nodes").await, count("/api/v1/services").await), (0, 30));
+
+    let date = |answer: &reqwest::Response, header: &str| {
+        let text = answer.headers().get(header).and_then(|value| value.to_str().ok()).expect(header);
+        jiff::fmt::rfc2822::parse(text).expect("a date").timestamp()
+    };
+    let now = jiff::Timestamp::now().as_second();
+    let server = client.get(format!("{}/version", fakes.kubernetes_url)).send().await.expect("an answer");
+    let arm = client.get(url(&fakes, "kubernetes")).send().await.expect("an answer");
+    for answer in [&server, &arm] {
+        let ahead = date(answer, "date").as_second() - now;
+        assert!((7_199..7_260).contains(&ahead), "{ahead}");
+    }
+    let patience = date(&arm, "retry-after").as_second() - date(&arm, "date").as_second();
+    assert_eq!((arm.status().as_u16(), patience), (429, 30));
+}
+
+/// The answer to a watch of this kind that goes on from a resourceVersion, and the list that follows.
+async fn goes_on(fakes: &Fakes, path: &str, version: u64) -> (serde_json::Value, serde_json::Value) {
+    let client = Client::builder().no_proxy().build().expect("a client");
+    let get = async |path: &str| {
+        client.get(format!("{}{path}", fakes.kubernetes_url)).send().await.expect("an answer")
+    };
+    let mut watch = get(&format!("{path}?watch=1&resourceVersion={version}")).await;
+    let told = super::soon(watch.chunk()).await.expect("an open watch").expect("a line");
+    let list = get(path).await.bytes().await.expect("a body");
+    (serde_json::from_slice(&told).expect("JSON"), serde_json::from_slice(&list).expect("JSON"))
+}
+
+#[tokio::test]
+async fn z2_when_lists_of_a_kind_become_empty_everybody_lists_it_anew_whatever_was_written_last() {
+    let kinds = [
+        ("endpointslices", Resource::EndpointSlices, "/apis/discovery.k8s.io/v1/endpointslices"),
+        ("nodes", Resource::Nodes, "/api/v1/nodes"),
+        ("services", Resource::Services, "/api/v1/services"),
+    ];
+    for (word, _, path) in kinds {
+        for (_, last, _) in kinds {
+            let fakes = Fakes::start(Settings::default()).await.expect("a free port");
+            let world = World::new(SIZE, 1);
+            world.populate(&fakes, &vnet_id()).await;
+            let touch = move |cluster: &mut simulator::Cluster, now_us| {
+                let mut object = cluster.model.list(last).next().expect("there is one");
+                object["metadata"]["annotations"]["simulator/last"] = "written".into();
+                cluster.model.apply(object, now_us).expect("it was served before")
+            };
+            let newest = fakes.cluster.ask(touch).await;
+            let story = Story::read(&format!("pods still\nat 0s lists empty {word}\n")).expect("a story");
+            let churn = Churn::new(Pattern::Still, 1);
+            let play = Play::new(&fakes, world, churn).await.with(&story.timetable());
+            play.run(Duration::ZERO, |_| ()).await;
+            let (told, list) = goes_on(&fakes, path, newest).await;
+            assert_eq!((&told["type"], &told["object"]["code"]), (&"ERROR".into(), &410.into()), "{word}");
+            assert_eq!(list["items"], serde_json::json!([]), "{word} after {last:?}");
+            fakes.stop().await;
+        }
+    }
+}

@@ -1,0 +1,340 @@
+//! ARM: endpoint, token, load balancers, clock, permissions and locks, by reads alone.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use actors::clock::Clock;
+use arm::{Client, Look, Looked};
+use config::{Config, Identity, Login};
+use pool_core::arm::{Failure, FailureKind, RetryAfter};
+use pool_core::ids::LbName;
+use serde_json::Value;
+
+use super::access::{self, Grants, Lock};
+use super::clocks::{self, Exchange};
+use super::finding::{Check, Findings};
+use crate::cli::api_server::http_date;
+use crate::cli::observe::named;
+use crate::cli::remedy;
+
+/// The most pages of one list that are read.
+const MOST_PAGES: usize = 50;
+
+/// Looks at all of it; gives how many managed load balancers were read.
+pub(super) async fn look(
+    client: &Client,
+    config: &Config,
+    clock: Clock,
+    findings: &mut Findings,
+) -> Option<usize> {
+    endpoints(config, findings);
+    let balancers = load_balancers(client, config, clock, findings).await?;
+    let cloud = &config.cloud;
+    let (subscription, group) = (cloud.network_subscription(), cloud.load_balancer_resource_group());
+    let group = format!("/subscriptions/{subscription}/resourceGroups/{group}");
+    // What is granted on a load balancer alone is seen only there.
+    let scopes = if balancers.is_empty() { vec![group.clone()] } else { balancers.clone() };
+    permissions(client, &scopes, findings).await;
+    network(client, config, findings).await;
+    locks(client, &group, &balancers, findings).await;
+    Some(balancers.len())
+}
+
+fn endpoints(config: &Config, findings: &mut Findings) {
+    let arm = config.cloud.arm_endpoint();
+    let tokens = match (&config.identity, &config.login) {
+        (Identity::Anonymous, _) => "without tokens".to_owned(),
+        (Identity::Managed(_), _) => "tokens come from the instance metadata service".to_owned(),
+        (
+            Identity::WorkloadIdentity { .. }
+            | Identity::ClientSecret { .. }
+            | Identity::ClientCertificate { .. },
+            Login::Known { authority_host, .. },
+        ) => format!("tokens come from {authority_host}"),
+        (
+            Identity::WorkloadIdentity { .. }
+            | Identity::ClientSecret { .. }
+            | Identity::ClientCertificate { .. },
+            Login::Metadata { document, authority_host, .. },
+        ) => match authority_host {
+            Some(host) => format!("tokens come from {host}, for what {document} says"),
+            None => format!("tokens come from where {document} says"),
+        },
+    };
+    findings.ok(Check::Endpoints, format!("ARM is {arm}; {tokens}"));
+}
+
+/// The ids of the managed load balancers that exist; `None`: nothing more can be asked.
+async fn load_balancers(
+    client: &Client,
+    config: &Config,
+    clock: Clock,
+    findings: &mut Findings,
+) -> Option<Vec<String>> {
+    let names = config.managed_load_balancers();
+    let (mut found, mut absent, mut ids) = (Vec::new(), Vec::new(), Vec::new());
+    let mut gone_with: Option<Failure> = None;
+    for (number, name) in names.iter().enumerate() {
+        let sent = clock.wall();
+        let Looked { text, date } = client.look(&Look::LoadBalancer(LbName::new(name.as_str()))).await;
+        if number == 0 && !token(config, text.as_ref().err(), findings) {
+            return None;
+        }
+        if number == 0 {
+            let exchange = Exchange { sent, received: clock.wall() };
+            let means =
+                "tokens look expired or not yet valid, and dates in Retry-After end too early or too late";
+            let date = date.as_deref().and_then(http_date);
+            clocks::judge(Check::ArmClock, "ARM", exchange, date, means, findings);
+        }
+        match text {
+            Ok(text) => match Balancer::of(name, &text) {
+                Some(balancer) => {
+                    found.push(balancer.words);
+                    ids.push(balancer.id);
+                }
+                None => unreadable(name, &undecodable("it is no load balancer"), findings),
+            },
+            Err(failure) if failure.kind == FailureKind::Status(404) => {
+                absent.push(name.as_str());
+                gone_with = Some(failure);
+            }
+            Err(failure) => unreadable(name, &failure, findings),
+        }
+    }
+    tell_balancers(config, &found, &absent, gone_with.as_ref(), findings);
+    Some(ids)
+}
+
+/// Whether ARM answers us; says whether it does.
+fn token(config: &Config, failure: Option<&Failure>, findings: &mut Findings) -> bool {
+    let identity = config.identity.name();
+    let why = failure.map(ToString::to_string).unwrap_or_default();
+    let means = "no load balancer can be read or written";
+    match failure.map(|failure| failure.kind) {
+        Some(FailureKind::Credential) => {
+            let what = format!("no token for the identity {identity}: {why}");
+            let remedy = "check the identity's ids, its secret, certificate or token file, and the network to where tokens \
+                          come from (see endpoints)";
+            findings.problem(Check::Token, what, means, remedy);
+            false
+        }
+        Some(FailureKind::Status(401)) => {
+            let what = format!("ARM refuses the token of the identity {identity}: {why}");
+            let remedy = "check that the tenant is the subscription's, and that cloud or resourceManagerEndpoint name the \
+                          subscription's cloud";
+            findings.problem(Check::Token, what, means, remedy);
+            false
+        }
+        Some(
+            FailureKind::NotConnected | FailureKind::Connection | FailureKind::Timeout | FailureKind::Refused,
+        ) => {
+            let what = format!("ARM at {} does not answer: {why}", config.cloud.arm_endpoint());
+            let remedy = "check resourceManagerEndpoint, the proxy variables, firewalls and name resolution";
+            findings.problem(Check::Token, what, means, remedy);
+            false
+        }
+        None
+        | Some(
+            FailureKind::Status(_)
+            | FailureKind::Undecodable(_)
+            | FailureKind::Operation
+            | FailureKind::PermitExpired
+            | FailureKind::GateClosed,
+        ) => {
+            findings.ok(Check::Token, format!("ARM answers the identity {identity}"));
+            true
+        }
+    }
+}
+
+fn unreadable(name: &str, why: &Failure, findings: &mut Findings) {
+    let means = "its pools are neither seen nor written";
+    let remedy =
+        remedy::of_read(why, "grant Microsoft.Network/loadBalancers/read on it or on its resource group");
+    let what = format!("load balancer {name} cannot be read: {why}");
+    findings.problem(Check::LoadBalancers, what, means, remedy);
+}
+
+fn tell_balancers(
+    config: &Config,
+    found: &[String],
+    absent: &[&str],
+    gone: Option<&Failure>,
+    findings: &mut Findings,
+) {
+    let (group, subscription) =
+        (config.cloud.load_balancer_resource_group(), config.cloud.network_subscription());
+    let absent = absent.join(", ");
+    if !found.is_empty() {
+        let rest = if absent.is_empty() { String::new() } else { format!("; absent: {absent}") };
+        return findings.ok(Check::LoadBalancers, format!("{}{rest}", found.join(", ")));
+    }
+    let Some(gone) = gone else { return };
+    let what = format!(
+        "no managed load balancer exists: {absent} were looked for in resource group {group} of subscription \
+         {subscription}: {gone}"
+    );
+    let means = "there is no pool to write";
+    let remedy = "check loadBalancerResourceGroup, resourceGroup, networkResourceSubscriptionID, loadBalancerName, \
+                  multipleStandardLoadBalancerConfigurations and clusterName; nothing is to be done where no Service has \
+                  a load balancer yet";
+    match gone.code.as_deref() {
+        Some("ResourceGroupNotFound" | "SubscriptionNotFound") => {
+            findings.problem(Check::LoadBalancers, what, means, remedy);
+        }
+        Some(_) | None => findings.warning(Check::LoadBalancers, what, means, remedy),
+    }
+}
+
+/// A load balancer that exists.
+struct Balancer {
+    id: String,
+    words: String,
+}
+
+impl Balancer {
+    fn of(name: &str, text: &str) -> Option<Balancer> {
+        let body: Value = serde_json::from_str(text).ok()?;
+        let id = body["id"].as_str()?.to_owned();
+        let pools = body["properties"]["backendAddressPools"].as_array().map_or(0, Vec::len);
+        let state = body["properties"]["provisioningState"].as_str().unwrap_or("unknown");
+        let state =
+            if state.eq_ignore_ascii_case("Succeeded") { String::new() } else { format!(", {state}") };
+        Some(Balancer { id, words: format!("{name} ({pools} pools{state})") })
+    }
+}
+
+async fn permissions(client: &Client, scopes: &[String], findings: &mut Findings) {
+    let mut missing: BTreeMap<&str, Vec<String>> = BTreeMap::new();
+    for scope in scopes {
+        let grants = match list(client, Look::Permissions(scope.clone())).await {
+            Ok(entries) => Grants::of(&entries),
+            Err(failure) => return unknown(Check::Permissions, &failure, "permissions", findings),
+        };
+        for need in access::NEEDS.iter().filter(|need| !grants.allow(need.action)) {
+            missing.entry(need.action).or_default().push(scope.clone());
+        }
+    }
+    for need in &access::NEEDS {
+        let Some(scopes) = missing.get(need.action) else { continue };
+        let what = format!("the identity may not {} on {}", need.action, named(scopes.clone()));
+        let remedy = "assign a role with this action, such as Network Contributor, on the resource group";
+        if need.vital {
+            findings.problem(Check::Permissions, what, need.without, remedy);
+        } else {
+            findings.warning(Check::Permissions, what, need.without, remedy);
+        }
+    }
+    if missing.is_empty() {
+        let what =
+            format!("the identity may do all {} things on {} scopes", access::NEEDS.len(), scopes.len());
+        findings.ok(Check::Permissions, what);
+    }
+}
+
+async fn network(client: &Client, config: &Config, findings: &mut Findings) {
+    let check = Check::NetworkPermissions;
+    let Some(network) = config.cloud.vnet_id() else {
+        return findings.ok(check, "vnetName is not set: pools keep the virtual network that they have");
+    };
+    match list(client, Look::Permissions(network.clone())).await {
+        Ok(entries) if Grants::of(&entries).allow(access::JOIN) => {
+            findings.ok(check, format!("the identity may join load balancers to {network}"));
+        }
+        Ok(_) => {
+            let what = format!("the identity may not {} on {network}", access::JOIN);
+            let means = "Azure refuses every PUT of a pool with addresses in that network (LinkedAuthorizationFailed)";
+            let remedy =
+                "assign a role with this action, such as Network Contributor, on the virtual network";
+            findings.problem(check, what, means, remedy);
+        }
+        Err(failure) => unknown(check, &failure, "permissions", findings),
+    }
+}
+
+async fn locks(client: &Client, group: &str, balancers: &[String], findings: &mut Findings) {
+    let mut locks = Vec::new();
+    for look in [Look::Locks(group.to_owned()), Look::LocksAbove(group.to_owned())] {
+        match list(client, look).await {
+            Ok(entries) => locks.extend(entries.iter().filter_map(Lock::of)),
+            Err(failure) => return unknown(Check::Locks, &failure, "locks", findings),
+        }
+    }
+    locks.sort();
+    locks.dedup();
+    let in_the_way = |lock: &&Lock| {
+        let of_balancer = |id: &String| lock.is_above(id) || lock.is_within(id);
+        lock.is_read_only() && (lock.is_above(group) || balancers.iter().any(of_balancer))
+    };
+    let read_only: Vec<&Lock> = locks.iter().filter(in_the_way).collect();
+    for lock in &read_only {
+        let what = format!("the lock {} on {} is ReadOnly", lock.name, lock.scope);
+        let means = "Azure refuses every write there and below with 409 ScopeLocked";
+        findings.problem(Check::Locks, what, means, "delete the lock, or make it CanNotDelete");
+    }
+    if read_only.is_empty() {
+        findings.ok(Check::Locks, format!("no lock of {} forbids writes of pools", locks.len()));
+    }
+}
+
+fn unknown(check: Check, failure: &Failure, what: &str, findings: &mut Findings) {
+    let means = "it is not known whether pools can be written";
+    let grant = format!("grant Microsoft.Authorization/{what}/read, or look in the portal");
+    let remedy = remedy::of_read(failure, &grant);
+    findings.warning(check, format!("{what} cannot be listed: {failure}"), means, remedy);
+}
+
+/// A success that does not say what it should.
+fn undecodable(why: &str) -> Failure {
+    Failure {
+        kind: FailureKind::Undecodable(200),
+        code: None,
+        inner_codes: Vec::new(),
+        message: Arc::from(why),
+        retry_after: RetryAfter::Absent,
+        correlation_id: None,
+    }
+}
+
+/// The entries of a list, over all its pages; a part of it would look like the whole.
+async fn list(client: &Client, first: Look) -> Result<Vec<Value>, Failure> {
+    let (mut entries, mut next) = (Vec::new(), Some(first));
+    for _ in 0..MOST_PAGES {
+        let Some(look) = next.take() else { break };
+        let text = client.look(&look).await.text?;
+        let (more, link) = page(&text).ok_or_else(|| undecodable("it is no list"))?;
+        entries.extend(more);
+        next = link.map(Look::Next);
+        if next.is_none() {
+            return Ok(entries);
+        }
+    }
+    Err(undecodable("it has too many pages"))
+}
+
+/// The entries of one page and the address of the next.
+fn page(text: &str) -> Option<(Vec<Value>, Option<String>)> {
+    let mut page: Value = serde_json::from_str(text).ok()?;
+    let Value::Array(entries) = page.get_mut("value")?.take() else { return None };
+    let next = page["nextLink"].as_str().filter(|link| !link.is_empty());
+    Some((entries, next.map(str::to_owned)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_page_that_is_no_list_is_not_an_empty_one() {
+        for text in ["", "<html>", "[]", "{}", r#"{"value":{}}"#, r#"{"value":null}"#] {
+            assert_eq!(page(text), None, "{text}");
+        }
+        assert_eq!(page(r#"{"value":[],"nextLink":""}"#), Some((Vec::new(), None)));
+        let next = Some("https://arm/next".to_owned());
+        assert_eq!(
+            page(r#"{"value":[1],"nextLink":"https://arm/next"}"#),
+            Some((vec![Value::from(1)], next))
+        );
+    }
+}

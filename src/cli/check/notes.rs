@@ -1,0 +1,85 @@
+//! What people and earlier starts have noted in our ConfigMap: pauses, and starts that have ended badly.
+
+use actors::clock::Clock;
+use actors::kubernetes::{Place, config_map_facts};
+use pool_core::pauses;
+use pool_core::starts::{self, Outlook};
+use pool_core::wishes::Wishes;
+use serde_json::Value;
+
+use super::finding::{Check, Findings};
+use crate::cli::observe::named;
+use crate::cli::pauses::words;
+
+/// What a pause of everything means.
+const NOTHING_WRITTEN: &str = "the controller compares and shows, and writes no pool until somebody resumes";
+/// What pauses of single pools and Services mean.
+const SOME_NOT_WRITTEN: &str = "their pools are compared and shown, and not written until somebody resumes";
+
+/// Looks at all of it.
+pub(super) fn look(map: Value, place: &Place, clock: Clock, findings: &mut Findings) {
+    let facts = match config_map_facts(map, clock) {
+        Ok(facts) => facts,
+        Err(why) => {
+            let what = format!("our ConfigMap {place} cannot be understood: {why}");
+            let means = "it is not known what people have paused, and nothing is written before it is";
+            return findings.warning(
+                Check::OwnObjects,
+                what,
+                means,
+                "look at it, and delete it if it is damaged",
+            );
+        }
+    };
+    let (wishes, unreadable) = pauses::noted(&facts);
+    paused(&wishes, place, findings);
+    for (key, why) in unreadable {
+        let what =
+            format!("the key {key} of our ConfigMap {place} looks like a pause and cannot be read: {why}");
+        let means = "what it was to pause is not known, and may be written";
+        findings.warning(Check::OwnObjects, what, means, "correct or remove this key");
+    }
+    passive(&starts::outlook(&facts), place, findings);
+}
+
+fn paused(wishes: &Wishes, place: &Place, findings: &mut Findings) {
+    if let Some(pause) = &wishes.everything {
+        let what = format!("everything is paused {}", words(pause));
+        let remedy = format!(
+            "when its reason is over, resume by POST /api/v1/resume with {{\"scope\": \"everything\"}}, or remove the key \
+             pause.everything of the ConfigMap {place}"
+        );
+        findings.warning(Check::OwnObjects, what, NOTHING_WRITTEN, &remedy);
+    }
+    let Wishes { pools, services, .. } = wishes;
+    if pools.is_empty() && services.is_empty() {
+        return;
+    }
+    let pools_said = pools.iter().map(|(id, pause)| format!("the pool {id} {}", words(pause)));
+    let services_said = services.iter().map(|(key, pause)| format!("the Service {key} {}", words(pause)));
+    let all: Vec<String> = pools_said.chain(services_said).collect();
+    let what = format!("{} pools and {} Services are paused: {}", pools.len(), services.len(), named(all));
+    let remedy =
+        "when their reasons are over, resume by POST /api/v1/resume, or remove their keys of our ConfigMap";
+    findings.warning(Check::OwnObjects, what, SOME_NOT_WRITTEN, remedy);
+}
+
+fn passive(outlook: &Outlook, place: &Place, findings: &mut Findings) {
+    let remedy = format!(
+        "find out in the logs why they have ended; when that is mended, remove the keys start.* of the ConfigMap {place}, or \
+         wait: a note counts for an hour"
+    );
+    let means = "such a process reads and shows, and takes no part in the election, for up to 30 minutes";
+    if let Some(notes) = outlook.all {
+        let what = format!(
+            "{notes} earlier starts are young or have ended badly: whatever starts now begins passive"
+        );
+        return findings.warning(Check::OwnObjects, what, means, &remedy);
+    }
+    for (name, notes) in &outlook.names {
+        let what = format!(
+            "{notes} earlier starts of {name} are young or have ended badly: it begins passive next time"
+        );
+        findings.warning(Check::OwnObjects, what, means, &remedy);
+    }
+}

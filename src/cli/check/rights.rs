@@ -1,0 +1,205 @@
+//! What our service account must be allowed to do: the same as docs/rbac.yaml gives, which a test compares.
+
+use serde_json::{Value, json};
+
+use super::finding::{Check, Findings};
+use crate::cli::api_server::ApiServer;
+use actors::kubernetes::Places;
+
+/// Where a right is needed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Within {
+    /// Everywhere.
+    Cluster,
+    /// In the namespaces of the two Leases.
+    BothLeases,
+    /// In the namespace of our own Lease.
+    OwnLease,
+}
+
+/// What is needed of one kind.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Right {
+    pub(super) group: &'static str,
+    pub(super) resource: &'static str,
+    pub(super) verbs: &'static [&'static str],
+    pub(super) within: Within,
+    /// What does not work without it.
+    pub(super) why: &'static str,
+}
+
+/// All of it.
+pub(super) const RIGHTS: [Right; 8] = [
+    Right {
+        group: "",
+        resource: "services",
+        verbs: &["list", "watch"],
+        within: Within::Cluster,
+        why: "which pools there are is never known, so nothing is written",
+    },
+    Right {
+        group: "",
+        resource: "nodes",
+        verbs: &["list", "watch"],
+        within: Within::Cluster,
+        why: "the nodes' addresses are never known, so nothing is written",
+    },
+    Right {
+        group: "discovery.k8s.io",
+        resource: "endpointslices",
+        verbs: &["list", "watch"],
+        within: Within::Cluster,
+        why: "which nodes host endpoints is never known, so nothing is written",
+    },
+    Right {
+        group: "",
+        resource: "events",
+        verbs: &["create", "patch", "list"],
+        within: Within::Cluster,
+        why: "Services get no events about their pools, or the waits of the cloud-controller-manager are not seen",
+    },
+    Right {
+        group: "authentication.k8s.io",
+        resource: "tokenreviews",
+        verbs: &["create"],
+        within: Within::Cluster,
+        why: "the admin API cannot tell who asks, and refuses what needs a token",
+    },
+    Right {
+        group: "authorization.k8s.io",
+        resource: "subjectaccessreviews",
+        verbs: &["create"],
+        within: Within::Cluster,
+        why: "the admin API cannot tell who may ask, and refuses what needs a token",
+    },
+    Right {
+        group: "coordination.k8s.io",
+        resource: "leases",
+        verbs: &["get", "create", "update", "watch"],
+        within: Within::BothLeases,
+        why: "this replica never leads, or never may write beside the cloud-controller-manager, so nothing is written",
+    },
+    Right {
+        group: "",
+        resource: "configmaps",
+        verbs: &["get", "create", "update"],
+        within: Within::OwnLease,
+        why: "nothing is written, because nobody knows what people have paused, and starts are not noted",
+    },
+];
+
+impl Within {
+    fn namespaces(self, places: &Places) -> Vec<&str> {
+        let (own, shared) = (&*places.own.namespace, &*places.shared.namespace);
+        match self {
+            Within::Cluster => vec![""],
+            Within::OwnLease => vec![own],
+            Within::BothLeases if own == shared => vec![own],
+            Within::BothLeases => vec![own, shared],
+        }
+    }
+}
+
+impl Right {
+    fn attributes(&self, verb: &str, namespace: &str) -> Value {
+        json!({ "group": self.group, "resource": self.resource, "verb": verb, "namespace": namespace })
+    }
+
+    fn name(&self) -> String {
+        if self.group.is_empty() {
+            self.resource.to_owned()
+        } else {
+            format!("{}.{}", self.resource, self.group)
+        }
+    }
+}
+
+/// Asks for each right.
+pub(super) async fn look(server: &ApiServer, places: &Places, findings: &mut Findings) {
+    let (mut granted, mut asked) = (0, 0);
+    for right in RIGHTS {
+        for namespace in right.within.namespaces(places) {
+            let mut missing = Vec::new();
+            for verb in right.verbs {
+                match allowed(server, &right.attributes(verb, namespace)).await {
+                    Ok(true) => granted += 1,
+                    Ok(false) => missing.push(*verb),
+                    Err(why) => return cannot_ask(&why, findings),
+                }
+                asked += 1;
+            }
+            if !missing.is_empty() {
+                let place = if namespace.is_empty() { String::new() } else { format!(" in {namespace}") };
+                let what = format!("our account may not {} {}{place}", missing.join(", "), right.name());
+                let remedy = "grant what docs/rbac.yaml grants to the account that the controller runs as";
+                findings.problem(Check::Rights, what, right.why, remedy);
+            }
+        }
+    }
+    if granted == asked {
+        findings.ok(Check::Rights, format!("our account may do all {asked} things of docs/rbac.yaml"));
+    }
+}
+
+fn cannot_ask(why: &str, findings: &mut Findings) {
+    let what = format!("our rights cannot be asked for: {why}");
+    let remedy =
+        "let the account create selfsubjectaccessreviews.authorization.k8s.io; every account may, by default";
+    findings.warning(Check::Rights, what, "it is not known whether the controller may do its work", remedy);
+}
+
+async fn allowed(server: &ApiServer, attributes: &Value) -> Result<bool, String> {
+    let answer = server.may(attributes).await?;
+    if !answer.status.is_success() {
+        return Err(answer.words());
+    }
+    answer.body["status"]["allowed"].as_bool().ok_or_else(|| "the answer says nothing".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    /// Kind of role, API group, resource, verb.
+    type Grant = (String, String, String, String);
+
+    fn texts(value: &Value) -> Vec<String> {
+        value.as_array().expect("a list").iter().map(|it| it.as_str().expect("a text").to_owned()).collect()
+    }
+
+    fn granted() -> BTreeSet<Grant> {
+        let documents = include_str!("../../../docs/rbac.yaml").split("\n---\n");
+        let roles = documents.map(|text| serde_saphyr::from_str::<Value>(text).expect("yaml"));
+        let mut granted = BTreeSet::new();
+        for role in roles.filter(|it| it["rules"].is_array()) {
+            let kind = role["kind"].as_str().expect("a kind");
+            for rule in role["rules"].as_array().expect("rules") {
+                for group in texts(&rule["apiGroups"]) {
+                    for resource in texts(&rule["resources"]) {
+                        for verb in texts(&rule["verbs"]) {
+                            granted.insert((kind.to_owned(), group.clone(), resource.clone(), verb));
+                        }
+                    }
+                }
+            }
+        }
+        granted
+    }
+
+    #[test]
+    fn check_asks_for_each_right_of_rbac_yaml_and_for_no_other() {
+        let mut asked = BTreeSet::new();
+        for Right { group, resource, verbs, within, .. } in RIGHTS {
+            let kind = match within {
+                Within::Cluster => "ClusterRole",
+                Within::BothLeases | Within::OwnLease => "Role",
+            };
+            for verb in verbs {
+                asked.insert((kind.to_owned(), group.to_owned(), resource.to_owned(), (*verb).to_owned()));
+            }
+        }
+        assert_eq!(asked, granted());
+    }
+}

@@ -1,0 +1,363 @@
+//! What a dry run would change, and why, made of one snapshot.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+
+use actors::clock::Clock;
+use pool_core::assignment::{HeldReason, PausedBy};
+use pool_core::comparison::Comparison;
+use pool_core::ids::{Family, PoolId};
+use pool_core::view::{Candidacy, PoolView, Snapshot};
+use serde::Serialize;
+
+/// The version of the JSON form; a change that a reader may notice raises it.
+const SCHEMA_VERSION: u32 = 1;
+
+/// All of it.
+#[derive(Serialize, Debug)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Plan {
+    schema_version: u32,
+    version: &'static str,
+    /// When the snapshot was made (RFC 3339).
+    at: String,
+    /// Whether everything was compared, and is certain.
+    complete: bool,
+    summary: Summary,
+    pools: Vec<Pool>,
+    not_manageable: Vec<NotManageable>,
+    /// Services that are to have a pool and have none, and those whose data is incomplete.
+    services: Vec<Service>,
+    load_balancers: Vec<Balancer>,
+}
+
+#[derive(Serialize, Default, Debug)]
+#[serde(rename_all = "camelCase")]
+struct Summary {
+    pools: usize,
+    /// Pools that would be written now.
+    would_change: usize,
+    add: usize,
+    remove: usize,
+    held: usize,
+    paused: usize,
+    not_compared: usize,
+    not_manageable: usize,
+    /// Candidates without any pool.
+    without_pool: usize,
+}
+
+#[derive(Serialize, Debug)]
+#[serde(rename_all = "camelCase")]
+struct Pool {
+    load_balancer: String,
+    backend_pool: String,
+    family: &'static str,
+    services: Vec<String>,
+    state: &'static str,
+    provenance: &'static str,
+    paused: bool,
+    /// Whether it was compared once.
+    compared: bool,
+    observed: Option<BTreeSet<IpAddr>>,
+    required: BTreeMap<IpAddr, String>,
+    tolerated: BTreeSet<IpAddr>,
+    add: Vec<IpAddr>,
+    remove: Vec<IpAddr>,
+    held: Option<Held>,
+    reasons: Vec<String>,
+    last_error: Option<String>,
+}
+
+#[derive(Serialize, Debug)]
+#[serde(rename_all = "camelCase")]
+struct Held {
+    reason: &'static str,
+    members: BTreeSet<IpAddr>,
+    /// What ends it: `time`, `second_read` or `facts`; a person may do so too.
+    waits_for: &'static str,
+    /// When it ends by itself at the earliest (RFC 3339); null: only new facts or a person end it.
+    until: Option<String>,
+}
+
+#[derive(Serialize, Debug)]
+#[serde(rename_all = "camelCase")]
+struct NotManageable {
+    load_balancer: String,
+    backend_pool: String,
+    service: String,
+    reason: &'static str,
+    detail: String,
+}
+
+#[derive(Serialize, Debug)]
+#[serde(rename_all = "camelCase")]
+struct Service {
+    service: String,
+    has_pool: bool,
+    data_errors: Vec<String>,
+}
+
+#[derive(Serialize, Debug)]
+#[serde(rename_all = "camelCase")]
+struct Balancer {
+    name: String,
+    exists: Option<bool>,
+    pools: usize,
+    last_error: Option<String>,
+}
+
+impl Plan {
+    /// What was seen last; `complete`: everything was compared, and is certain.
+    pub(super) fn of(comparison: &Comparison, complete: bool, clock: Clock) -> Plan {
+        let (snapshot, compared) = (&**comparison.snapshot(), comparison.compared());
+        let time = |at| format!("{:.3}", clock.timestamp_of(at));
+        let pools: Vec<Pool> = snapshot
+            .pools
+            .values()
+            .map(|pool| Pool {
+                held: pool.held.as_ref().map(|held| Held {
+                    reason: held.reason.as_str(),
+                    members: held.members.clone(),
+                    waits_for: held.waits.as_str(),
+                    until: held.waits.earliest().map(time),
+                }),
+                ..Pool::of(pool, compared.has(&pool.pool))
+            })
+            .collect();
+        let (not_manageable, services) = (not_manageable(snapshot), services(snapshot));
+        Plan {
+            schema_version: SCHEMA_VERSION,
+            version: env!("CARGO_PKG_VERSION"),
+            at: time(snapshot.at),
+            complete,
+            summary: Summary {
+                not_manageable: not_manageable.len(),
+                without_pool: services.iter().filter(|service| !service.has_pool).count(),
+                ..Summary::of(&pools)
+            },
+            pools,
+            not_manageable,
+            services,
+            load_balancers: balancers(snapshot),
+        }
+    }
+
+    /// Whether something would be written, or will be when a guard lets go.
+    pub(super) fn is_pending(&self) -> bool {
+        self.summary.would_change > 0 || self.summary.held > 0
+    }
+
+    /// The form for programs.
+    pub(super) fn json(&self) -> String {
+        let text = serde_json::to_string_pretty(self).expect("it has texts and numbers alone");
+        text + "\n"
+    }
+
+    /// The form for people: pools that are right are counted and not named.
+    pub(super) fn text(&self) -> String {
+        let Summary { pools, would_change, add, remove, held, paused, .. } = self.summary;
+        let Summary { not_compared, not_manageable, without_pool, .. } = self.summary;
+        let mut text = format!(
+            "{pools} pools: {would_change} would change (add {add}, remove {remove}), {held} held, {paused} paused, \
+             {not_compared} not compared; {not_manageable} not manageable; {without_pool} Services without a pool\n"
+        );
+        if !self.complete {
+            text +=
+                "not everything was compared, or members.removalDelay is not over: this is not complete\n";
+        }
+        for Balancer { name, last_error, .. } in &self.load_balancers {
+            if let Some(error) = last_error {
+                text += &format!("\nload balancer {name}\n  could not be read: {error}\n");
+            }
+        }
+        for pool in self.pools.iter().filter(|pool| pool.is_told()) {
+            text += &format!(
+                "\n{}/{} ({}), {}\n",
+                pool.load_balancer,
+                pool.backend_pool,
+                pool.services.join(", "),
+                pool.state
+            );
+            for reason in &pool.reasons {
+                text += &format!("  {reason}\n");
+            }
+        }
+        for refused in &self.not_manageable {
+            let NotManageable { load_balancer, backend_pool, service, detail, .. } = refused;
+            text += &format!("\n{load_balancer}/{backend_pool} ({service})\n  not written: {detail}\n");
+        }
+        for Service { service, has_pool, data_errors } in &self.services {
+            text += &format!("\n{service}\n");
+            if !has_pool {
+                text += "  has no pool: no load-balancing rule of it was found on a managed load balancer\n";
+            }
+            for error in data_errors {
+                text += &format!("  incomplete data: {error}\n");
+            }
+        }
+        text
+    }
+}
+
+impl Summary {
+    /// What the pools come to.
+    fn of(pools: &[Pool]) -> Summary {
+        let mut summary = Summary { pools: pools.len(), ..Summary::default() };
+        for pool in pools {
+            summary.held += usize::from(pool.held.is_some());
+            summary.paused += usize::from(pool.paused);
+            summary.not_compared += usize::from(!pool.compared);
+            if !pool.paused {
+                summary.would_change += usize::from(!pool.add.is_empty() || !pool.remove.is_empty());
+                summary.add += pool.add.len();
+                summary.remove += pool.remove.len();
+            }
+        }
+        summary
+    }
+}
+
+impl Pool {
+    /// Whether people are told of it: something of it is not as it should be.
+    fn is_told(&self) -> bool {
+        let differs = !self.add.is_empty() || !self.remove.is_empty();
+        differs || self.held.is_some() || self.last_error.is_some() || !self.compared
+    }
+
+    fn of(pool: &PoolView, compared: bool) -> Pool {
+        let difference = pool.observed.as_ref().map(|observed| {
+            let all = |ips: &mut dyn Iterator<Item = &IpAddr>| ips.copied().collect::<Vec<_>>();
+            (all(&mut pool.level.missing(observed)), all(&mut pool.level.surplus(observed)))
+        });
+        let (add, remove) = difference.unwrap_or_default();
+        let paused = is_paused(pool);
+        Pool {
+            load_balancer: pool.pool.lb.to_string(),
+            backend_pool: pool.pool.pool.to_string(),
+            family: match pool.family {
+                Family::V4 => "IPv4",
+                Family::V6 => "IPv6",
+            },
+            services: pool.services.values().map(ToString::to_string).collect(),
+            state: pool.state.as_str(),
+            provenance: pool.provenance.as_str(),
+            paused,
+            compared,
+            observed: pool.observed.clone(),
+            required: pool.level.required.iter().map(|(ip, member)| (*ip, member.name.to_string())).collect(),
+            tolerated: pool.level.tolerated.clone(),
+            reasons: reasons(pool, compared, &add, &remove),
+            add,
+            remove,
+            held: None,
+            last_error: pool.last_error.as_ref().map(ToString::to_string),
+        }
+    }
+}
+
+/// Why each member would come or go, and why others stay.
+fn reasons(pool: &PoolView, compared: bool, add: &[IpAddr], remove: &[IpAddr]) -> Vec<String> {
+    let services = pool.services.values().map(ToString::to_string).collect::<Vec<_>>().join(" or ");
+    let mut reasons = Vec::new();
+    for ip in add {
+        let node = pool.level.required.get(ip).map_or("", |member| member.name.as_str());
+        reasons.push(format!("add {ip}: node {node} hosts an endpoint of {services}"));
+    }
+    for ip in remove {
+        reasons.push(format!("remove {ip}: no node with this address hosts an endpoint of {services}"));
+    }
+    if let Some(held) = &pool.held {
+        let members: Vec<String> = held.members.iter().map(ToString::to_string).collect();
+        let why = match held.reason {
+            HeldReason::EmptyConfirm => {
+                "it is not certain yet that no endpoint is left (guards.emptyConfirm)"
+            }
+            HeldReason::NoUsableNode => "there are endpoints, and none of their nodes is usable",
+            HeldReason::LastMember => {
+                "there are endpoints that do not count, and nothing else is in the pool"
+            }
+            HeldReason::Fraction => {
+                "too much of the pool would go, and it is not certain yet (guards.maxRemovalFraction)"
+            }
+            HeldReason::Breaker => "too many pools would lose most of their members at once",
+            HeldReason::AddOnly => "the mode is add-only, which removes nothing",
+        };
+        reasons.push(format!("hold {}: {why}", members.join(", ")));
+    }
+    let stays = |ip: &&IpAddr| {
+        pool.level.tolerated.contains(ip) && !pool.held.as_ref().is_some_and(|held| held.members.contains(ip))
+    };
+    for ip in pool.observed.iter().flatten().filter(stays) {
+        reasons.push(format!("keep {ip}: it may stay, because its node has an endpoint that does not count, is left out, or had one until shortly"));
+    }
+    let differs = !(add.is_empty() && remove.is_empty());
+    for paused in pool.paused.iter().filter(|_| differs) {
+        reasons.push(match paused {
+            PausedBy::Mode => "in a run nothing is written: the mode is observe".to_owned(),
+            PausedBy::Everything => "nothing is written: a person has paused everything".to_owned(),
+            PausedBy::Pool => "nothing is written: a person has paused it".to_owned(),
+            PausedBy::NoPin => "nothing is written: it is none of those that are to be restored".to_owned(),
+            PausedBy::Service(key) => format!("nothing is written: a person has paused Service {key}"),
+            PausedBy::Annotation(key) => format!("nothing is written: Service {key} has the annotation"),
+        });
+    }
+    if let Some(error) = &pool.last_error {
+        reasons.push(format!("last error: {error}"));
+    }
+    if !compared {
+        reasons.push("it was not compared yet".to_owned());
+    }
+    reasons
+}
+
+fn not_manageable(snapshot: &Snapshot) -> Vec<NotManageable> {
+    let of_service = |service: &pool_core::view::ServiceView| {
+        let key = service.key.to_string();
+        let refused = service.not_manageable.iter().map(move |(PoolId { lb, pool }, why)| NotManageable {
+            load_balancer: lb.to_string(),
+            backend_pool: pool.to_string(),
+            service: key.clone(),
+            reason: why.label().0,
+            detail: why.to_string(),
+        });
+        refused.collect::<Vec<_>>()
+    };
+    snapshot.services.values().flat_map(|service| of_service(service)).collect()
+}
+
+fn services(snapshot: &Snapshot) -> Vec<Service> {
+    let candidates = snapshot.services.values().filter(|service| match service.candidacy {
+        Candidacy::Candidate => true,
+        Candidacy::NotLoadBalancer
+        | Candidacy::NotMultiSlb
+        | Candidacy::NotLocal
+        | Candidacy::Deleting
+        | Candidacy::NotSelected => false,
+    });
+    let told = candidates.map(|service| Service {
+        service: service.key.to_string(),
+        has_pool: !service.pools.is_empty() || !service.not_manageable.is_empty(),
+        data_errors: service.data_errors.iter().map(ToString::to_string).collect(),
+    });
+    told.filter(|service| !service.has_pool || !service.data_errors.is_empty()).collect()
+}
+
+fn balancers(snapshot: &Snapshot) -> Vec<Balancer> {
+    let balancer = |lb: &pool_core::view::LbView| Balancer {
+        name: lb.lb.to_string(),
+        exists: lb.exists,
+        pools: lb.pools,
+        last_error: lb.last_error.as_ref().map(ToString::to_string),
+    };
+    snapshot.load_balancers.values().map(|lb| balancer(lb)).collect()
+}
+
+/// Whether a person has paused it. The mode does not count: whoever begins with observing wants to know what would
+/// change.
+fn is_paused(pool: &PoolView) -> bool {
+    pool.paused.iter().any(|paused| match paused {
+        PausedBy::Everything | PausedBy::Pool | PausedBy::Service(_) | PausedBy::Annotation(_) => true,
+        PausedBy::Mode | PausedBy::NoPin => false,
+    })
+}

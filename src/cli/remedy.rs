@@ -1,0 +1,63 @@
+//! What a person can do about a read that ARM did not answer as it should.
+
+use pool_core::arm::{Failure, FailureKind};
+
+/// The remedy; `grant` is that for a refusal.
+pub(super) fn of_read<'a>(failure: &Failure, grant: &'a str) -> &'a str {
+    match failure.kind {
+        FailureKind::Status(429) | FailureKind::GateClosed => {
+            "wait, for ARM throttles the subscription, and run this again; `az monitor` tells who asks so much"
+        }
+        FailureKind::Status(401) | FailureKind::Credential => {
+            "check the identity's ids, and its secret, certificate or token file"
+        }
+        FailureKind::Status(403) => grant,
+        FailureKind::Status(404) => {
+            "check that it exists, and the names of subscription and resource group in the cloud configuration"
+        }
+        FailureKind::NotConnected | FailureKind::Connection | FailureKind::Timeout => {
+            "check resourceManagerEndpoint, the proxy variables, firewalls and name resolution, and run this again"
+        }
+        FailureKind::Undecodable(_) => {
+            "check that ARM answers itself, and no proxy in its place, and run this again"
+        }
+        FailureKind::Refused => {
+            "check the names in the cloud configuration, and that the addresses in ARM's answers are on \
+             resourceManagerEndpoint"
+        }
+        FailureKind::Status(_) | FailureKind::Operation | FailureKind::PermitExpired => {
+            "run this again; docs/errors.md has the errors of ARM with what to do"
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use pool_core::arm::RetryAfter;
+
+    use super::*;
+
+    #[test]
+    fn a_grant_is_the_remedy_for_a_refusal_alone() {
+        let remedy = |kind| {
+            let failure = Failure {
+                kind,
+                code: None,
+                inner_codes: Vec::new(),
+                message: "".into(),
+                retry_after: RetryAfter::Absent,
+                correlation_id: None,
+            };
+            of_read(&failure, "grant it")
+        };
+        assert_eq!(remedy(FailureKind::Status(403)), "grant it");
+        for (kind, words) in [
+            (FailureKind::Status(429), "throttles"),
+            (FailureKind::Status(503), "run this again"),
+            (FailureKind::Timeout, "firewalls"),
+            (FailureKind::Undecodable(200), "no proxy"),
+        ] {
+            assert!(remedy(kind).contains(words), "{kind:?}: {}", remedy(kind));
+        }
+    }
+}

@@ -1,0 +1,161 @@
+//! The body of a person's request: a JSON object, each key of it known and read by its name.
+
+use std::time::Duration;
+
+use actix_web::http::StatusCode;
+use actix_web::{HttpResponse, web};
+use pool_core::ask::Scope;
+use pool_core::ids::{LbName, PoolId, PoolName, ServiceKey};
+use serde_json::{Map, Value};
+
+use super::problem::problem;
+
+/// The largest body: some names and a reason.
+const LARGEST: usize = 8 << 10;
+/// How long a client may take to send its body.
+const BODY_WITHIN: Duration = Duration::from_secs(5);
+
+/// Receives the body of somebody who may ask: nobody else can make this process wait for one, or keep it.
+pub(super) async fn received(payload: web::Payload) -> Result<web::Bytes, HttpResponse> {
+    match tokio::time::timeout(BODY_WITHIN, payload.to_bytes_limited(LARGEST)).await {
+        Ok(Ok(Ok(bytes))) => Ok(bytes),
+        Ok(Ok(Err(error))) => Err(Wrong(format!("the body cannot be received: {error}")).into()),
+        Ok(Err(_)) => {
+            let detail = format!("the body is larger than {LARGEST} bytes; shorten the reason");
+            Err(problem(StatusCode::PAYLOAD_TOO_LARGE, "body too large", &detail))
+        }
+        Err(_) => {
+            let detail = format!("the body did not arrive within {} s", BODY_WITHIN.as_secs());
+            Err(problem(StatusCode::REQUEST_TIMEOUT, "body too slow", &detail))
+        }
+    }
+}
+
+/// A body that was read.
+#[derive(Debug)]
+pub(super) struct Body(Map<String, Value>);
+
+/// What is wrong with a body.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Wrong(String);
+
+impl From<Wrong> for HttpResponse {
+    fn from(Wrong(detail): Wrong) -> HttpResponse {
+        problem(StatusCode::BAD_REQUEST, "invalid body", &detail)
+    }
+}
+
+impl Body {
+    /// Reads a body that may have these keys; an empty one has none.
+    pub(super) fn read(bytes: &web::Bytes, known: &[&str]) -> Result<Body, Wrong> {
+        let whole = if bytes.iter().all(u8::is_ascii_whitespace) {
+            Value::Object(Map::new())
+        } else {
+            serde_json::from_slice(bytes)
+                .map_err(|error| Wrong(format!("the body is no JSON object: {error}")))?
+        };
+        let Value::Object(keys) = whole else { return Err(Wrong("the body is no JSON object".to_owned())) };
+        match keys.keys().find(|key| !known.contains(&key.as_str())) {
+            None => Ok(Body(keys)),
+            Some(key) => {
+                let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
+                Err(Wrong(format!("{key}: no key of this request; it has {known}")))
+            }
+        }
+    }
+
+    /// The text of a key; null counts as absent.
+    pub(super) fn text(&self, key: &str) -> Result<Option<&str>, Wrong> {
+        match self.0.get(key) {
+            None | Some(Value::Null) => Ok(None),
+            Some(Value::String(text)) => Ok(Some(text)),
+            Some(other) => Err(Wrong(format!("{key}: {other} is not a text"))),
+        }
+    }
+
+    fn name(&self, key: &str) -> Result<&str, Wrong> {
+        let fits = |text: &&str| {
+            !text.is_empty()
+                && text.len() <= 253
+                && !text.contains(|c: char| c == '/' || c.is_whitespace() || c.is_control())
+        };
+        self.text(key)?.filter(fits).ok_or_else(|| Wrong(format!("{key}: expected a name")))
+    }
+
+    /// The text of a key that is one of these words.
+    pub(super) fn word(&self, key: &str, words: &[&'static str]) -> Result<&'static str, Wrong> {
+        let text = self.text(key)?;
+        let known = words.iter().find(|word| text == Some(word)).copied();
+        known.ok_or_else(|| Wrong(format!("{key}: expected one of {}", words.join(", "))))
+    }
+
+    /// What the request is about: `scope`, and the keys that name the target.
+    pub(super) fn scope(&self, words: &[&'static str]) -> Result<Scope, Wrong> {
+        let scope = self.word("scope", words)?;
+        let names: &[&str] = match scope {
+            "pool" => &["loadBalancer", "backendPool"],
+            "service" => &["namespace", "name"],
+            _ => &[],
+        };
+        let all = ["loadBalancer", "backendPool", "namespace", "name"];
+        if let Some(other) = all.iter().find(|key| !names.contains(key) && self.0.contains_key(**key)) {
+            return Err(Wrong(format!("{other}: not with the scope {scope}")));
+        }
+        Ok(match names {
+            [lb, pool] if scope == "pool" => {
+                Scope::Pool(PoolId::new(LbName::new(self.name(lb)?), PoolName::new(self.name(pool)?)))
+            }
+            [namespace, name] => Scope::Service(ServiceKey::new(self.name(namespace)?, self.name(name)?)),
+            _ => Scope::Everything,
+        })
+    }
+
+    /// A load balancer, where one is named.
+    pub(super) fn load_balancer(&self) -> Result<Option<LbName>, Wrong> {
+        if self.text("loadBalancer")?.is_none() {
+            return Ok(None);
+        }
+        self.name("loadBalancer").map(|name| Some(LbName::new(name)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const KEYS: [&str; 6] = ["scope", "loadBalancer", "backendPool", "namespace", "name", "reason"];
+    const SCOPES: [&str; 3] = ["everything", "pool", "service"];
+
+    fn scope(text: &'static str) -> Result<Scope, Wrong> {
+        Body::read(&web::Bytes::from_static(text.as_bytes()), &KEYS)?.scope(&SCOPES)
+    }
+
+    #[test]
+    fn h3_a_scope_is_read_with_the_names_that_belong_to_it() {
+        assert_eq!(scope(r#"{"scope":"everything"}"#), Ok(Scope::Everything));
+        let pool = PoolId::new(LbName::new("kubernetes"), PoolName::new("shop-web"));
+        let text = r#"{"scope":"pool","loadBalancer":"kubernetes","backendPool":"shop-web"}"#;
+        assert_eq!(scope(text), Ok(Scope::Pool(pool)));
+        let text = r#"{"scope":"service","namespace":"shop","name":"web"}"#;
+        assert_eq!(scope(text), Ok(Scope::Service(ServiceKey::new("shop", "web"))));
+    }
+
+    #[test]
+    fn h3_a_wrong_body_is_refused_by_the_name_of_its_key() {
+        for (text, named) in [
+            ("", "scope:"),
+            ("[]", "the body"),
+            ("{", "the body"),
+            (r#"{"scope":"all"}"#, "scope:"),
+            (r#"{"scope":7}"#, "scope:"),
+            (r#"{"scope":"pool","loadBalancer":"a"}"#, "backendPool:"),
+            (r#"{"scope":"pool","loadBalancer":"a/b","backendPool":"c"}"#, "loadBalancer:"),
+            (r#"{"scope":"everything","namespace":"a"}"#, "namespace:"),
+            (r#"{"scope":"service","namespace":"a","name":"b","loadBalancer":"c"}"#, "loadBalancer:"),
+            (r#"{"scop":"everything"}"#, "scop:"),
+        ] {
+            let Err(Wrong(told)) = scope(text) else { panic!("{text} is taken") };
+            assert!(told.starts_with(named), "{text}: {told}");
+        }
+    }
+}

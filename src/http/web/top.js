@@ -1,0 +1,149 @@
+// The top of the page: who answers, what stands in the way, and numbers.
+
+function drawWho() {
+  const said = status.value;
+  if (!said) return [h('span', { class: 'faint' }, 'reading …')];
+  const { leadership, dryRun, snapshotAgeSeconds, version } = said;
+  const since = leadership && ` for ${span(leadership.roleSeconds)}`;
+  return [
+    leadership ? word('role', leadership.role, since) : h('span', { class: 'tag wait' }, 'role not known yet'),
+    dryRun && h('strong', { class: 'wait' }, 'dry run'),
+    leadership && h('span', null, 'this is ', h('span', { class: 'name' }, leadership.identity), `, term ${leadership.term}`),
+    h('span', { class: 'faint' }, snapshotAgeSeconds === null ? 'nothing known yet' : `snapshot ${span(snapshotAgeSeconds)} old`),
+    h('span', { class: 'faint' }, `version ${version}`),
+  ];
+}
+
+/** Everything that stands in the way of a write, or will, the worst first (docs/admin-api.md, "Nothing is written"). */
+function troubles(said) {
+  const found = { bad: [], wait: [] };
+  const bad = (...text) => found.bad.push(text);
+  const wait = (...text) => found.wait.push(text);
+  const strong = (text) => h('strong', null, text);
+  ofRole(said, bad, wait, strong);
+  ofPauses(said, bad, wait, strong);
+  ofGuards(said, bad, wait, strong);
+  ofAzure(said, bad, wait, strong);
+  for (const [state, how] of [['quarantined', bad], ['failed', bad], ['parked', wait]]) {
+    const number = said.pools.byState[state] ?? 0;
+    if (number) how(strong(`${count(number, 'pool')} ${state}: `), meaning('state', state), '. ', show(state));
+  }
+  return found;
+}
+const show = (state) => h('button', { class: 'link', type: 'button', onclick: () => turn({ view: 'pools', state, reason: '', lb: '', contains: '' }) }, 'Show');
+
+function ofRole({ leadership, starts, synced, sources }, bad, wait, strong) {
+  if (!leadership) wait(strong('Nothing is known yet'), ' of who leads.');
+  else {
+    const { role, holder, identity, lastError } = leadership;
+    const silent = !['leader', 'alone'].includes(role);
+    const leads = silent && holder !== identity ? (holder ? ` ${holder} leads; ask that one.` : ' Nobody is known to lead.') : '';
+    if (silent) (role === 'passive' ? bad : wait)(strong(`This replica writes nothing: ${role}. `), `It ${meaning('role', role)}.${leads}`);
+    if (role === 'alone') wait(strong('Dry run: '), 'nothing is written anywhere.');
+    if (lastError) bad(strong('Our own Lease: '), lastError);
+  }
+  if (starts?.phase === 'passive') bad(strong('Passive after bad starts'), starts.endsInSeconds === null ? '.' : `, for ${span(starts.endsInSeconds)} at most.`);
+  if (starts?.lastError) wait(strong('Notes of starts: '), starts.lastError);
+  if (!synced.lists) wait(strong('Not synced: '), 'the first complete lists of Services, EndpointSlices and Nodes are awaited.');
+  if (!synced.discovery) wait(strong('Not synced: '), 'every load balancer has to be asked for, and one to be seen.');
+  for (const { kind, lastError, heardSeconds } of sources) if (lastError) wait(strong(`Source ${kind}: `), `${lastError} (last heard ${span(heardSeconds)} ago)`);
+}
+
+function ofPauses({ mode, pauses }, bad, wait, strong) {
+  if (mode === 'observe') wait(strong('Mode observe: '), 'nothing is written.');
+  if (mode === 'add-only') wait(strong('Mode add-only: '), 'members are added and none is removed.');
+  if (!pauses) return;
+  if (pauses.termWaits) bad(strong('The term waits: '), 'nothing is written before our ConfigMap with the pauses can be read.');
+  if (pauses.lastError) bad(strong('Pauses: '), pauses.lastError);
+  for (const { key, why, remedy } of pauses.unreadable ?? []) bad(strong(`Pause ${key} cannot be read: `), `${why}; ${remedy}`);
+  const told = ({ by, since, ageSeconds, reason, returned }) =>
+    `by ${by ?? 'somebody'}${since ? ` since ${since} (${span(ageSeconds)})` : ''}${reason ? `: ${reason}` : ''}${returned ? ' (a pause that had ended, and is back)' : ''}`;
+  for (const pause of pauses.items ?? []) {
+    if (pause.scope === 'everything') bad(strong('Everything is paused '), told(pause));
+    else wait(strong(`Paused: ${pause.scope} `), h('span', { class: 'name' }, pause.target), ` ${told(pause)}`);
+  }
+}
+
+function ofGuards({ guards, held }, bad, wait, strong) {
+  const stopped = guards?.removalsStopped;
+  if (stopped) bad(strong('All removals are stopped'), ` for ${span(stopped.seconds)}: ${stopped.pools} of ${stopped.of} pools would lose most of their members. `, lookAtHeld());
+  if (guards && guards.mode !== 'enforce') wait(strong(`guards.mode ${guards.mode}: `), 'guards hold nothing back.');
+  if (guards?.secondReadSeconds > 60) wait(strong('A second read'), ` has been under way for ${span(guards.secondReadSeconds)}; what is in doubt stays held until it comes.`);
+  if (held.length && !stopped) wait(strong(`${count(held.length, 'pool')} with a held removal. `), lookAtHeld());
+}
+const lookAtHeld = () => h('button', { class: 'link', type: 'button', onclick: () => turn({ view: 'held', reason: '', lb: '' }) }, 'Show');
+
+function ofAzure({ sharedLease, lanes, gates, loadBalancers }, bad, wait, strong) {
+  if (sharedLease) {
+    const { state, holder, whose, wantedSeconds, lastError, endsInSeconds } = sharedLease;
+    const ends = endsInSeconds === null ? '' : `, ${span(endsInSeconds)} more at most`;
+    if (state === 'waiting') (wantedSeconds > 120 ? bad : wait)(strong('The shared Lease '), `is held by ${holder ?? '?'} (${whose.replaceAll('_', ' ')}); a write waits for ${span(wantedSeconds)}${ends}.`);
+    if (lastError) bad(strong('The shared Lease: '), lastError);
+  }
+  for (const { loadBalancer, blockedBy, closedForSeconds } of lanes) {
+    if (blockedBy) bad(strong('Writes are blocked on '), h('span', { class: 'name' }, loadBalancer), `: ${blockedBy}`);
+    else if (closedForSeconds) wait(strong('Lane closed on '), h('span', { class: 'name' }, loadBalancer), ` for ${span(closedForSeconds)}: Azure asked for a pause, an answer was lost, or a foreign operation runs.`);
+  }
+  for (const gate of gates) if (gate.closedForSeconds) bad(strong(`Azure throttles ${gate.class}`), ` for ${span(gate.closedForSeconds)}.`);
+  for (const { name, lastError } of loadBalancers) if (lastError) wait(strong('Load balancer '), h('span', { class: 'name' }, name), `: ${lastError}`);
+}
+
+function drawAttention() {
+  if (!status.value) return [];
+  const { bad, wait } = troubles(status.value);
+  const line = (colour) => (text) => h('li', { class: colour }, h('span', null, text));
+  const none = [h('li', { class: 'good' }, h('span', null, h('strong', null, 'Nothing stands in the way.')))];
+  return [h('ul', null, bad.length + wait.length ? [bad.map(line('bad')), wait.map(line('wait'))] : none)];
+}
+
+const card = (title, value, ...more) => h('div', { class: 'card' }, h('h3', null, title), h('div', { class: 'value' }, value), more);
+
+function drawNumbers() {
+  const said = status.value;
+  if (!said) return [];
+  const { mode, pools, services, oldestWaitingChangeSeconds, gates, sharedLease, lanes } = said;
+  const states = Object.entries(pools.byState).filter(([, number]) => number > 0).map(([state, number]) => {
+    const [colour] = WORDS.state[state] ?? [''];
+    return h('button', { key: state, class: `plain ${colour}`, type: 'button', title: meaning('state', state), onclick: () => turn({ view: 'pools', state }) }, `${number} ${state}`);
+  });
+  const busy = lanes.filter(({ writing }) => writing).length;
+  const waiting = lanes.reduce((sum, lane) => sum + lane.waiting.length, 0);
+  return [
+    h('div', { class: 'card wide' }, h('h3', null, `${count(pools.total, 'pool')} of ${count(services, 'Service')}`), h('div', { class: 'value states' }, states.length ? states : 'none')),
+    card('Mode', mode ?? 'not known yet'),
+    card('Oldest waiting change', oldestWaitingChangeSeconds === null ? 'none' : span(oldestWaitingChangeSeconds)),
+    card('Lanes', `${busy} of ${lanes.length} busy`, h('div', { class: 'faint' }, `${count(waiting, 'pool')} waiting`)),
+    gates.map((gate) => card(`Budget left, ${gate.class}`, `${Math.floor(gate.budgetLeft)} of ${Math.floor(gate.budget)}`,
+      h('meter', { min: 0, max: gate.budget, low: gate.budget / 4, optimum: gate.budget, value: gate.budgetLeft, 'aria-label': `budget left for ${gate.class}` }))),
+    drawLease(sharedLease),
+  ];
+}
+
+function drawLease(lease) {
+  if (!lease) return card('Shared Lease', 'not used');
+  const held = lease.holder ? `${lease.holder} (${lease.whose.replaceAll('_', ' ')}) for ${span(lease.holderSeconds)}` : 'nobody holds it';
+  return card('Shared Lease', `${lease.state} for ${span(lease.stateSeconds)}`, h('div', { class: 'faint' }, held));
+}
+
+/** Loud while anything that is shown was not confirmed just now. What is announced changes only when that begins or ends. */
+function drawAlarm() {
+  const late = [status, list, one].filter((part) => shownPart(part) && part.old());
+  const dead = late.includes(status) || late.includes(list);
+  document.body.classList.toggle('old', dead || !status.value);
+  element('one').classList.toggle('stale', late.includes(one));
+  document.title = `${late.length ? '⚠ old: ' : ''}${status.value?.leadership?.role ?? 'admin'} – azure-backend-pool-controller`;
+  if (!late.length) return ofVersions();
+  const error = late.find((part) => part.error !== null)?.error;
+  const confirmed = late.map((part) => part.at).filter((at) => at !== null);
+  const as = confirmed.length ? `What is dimmed is old: it was so at ${new Date(Math.min(...confirmed)).toLocaleTimeString()}` : 'Nothing is shown';
+  const ago = confirmed.length ? `, ${span((Date.now() - Math.min(...confirmed)) / 1000)} ago` : '';
+  return [h('p', { class: 'loud' }, `The controller does not answer as it should. ${as}`, h('span', { 'aria-hidden': 'true' }, `${ago}${error ? ` (${error})` : ''}`))];
+}
+
+function ofVersions() {
+  const mine = document.documentElement.dataset.version;
+  const theirs = status.value?.version ?? mine;
+  return mine === theirs ? [] : [h('p', { class: 'loud' }, `This page is of version ${mine}, the controller that answers is of ${theirs}: reload the page.`)];
+}
+
+const shownPart = (part) => part === status || (part === list ? look.view !== 'sources' : look.open !== '');

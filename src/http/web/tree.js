@@ -1,0 +1,85 @@
+// Drawing: a wanted tree is compared with what is there, so that focus, scroll and selection stay.
+
+const element = (id) => document.getElementById(id);
+
+/** A wanted element. Properties that begin with "on" are handlers, `key` tells it apart from its siblings. */
+function h(tag, properties, ...children) {
+  return { tag, properties: properties ?? {}, children: children.flat(Infinity).filter((child) => child !== null && child !== undefined && child !== false) };
+}
+
+function patch(parent, wanted) {
+  const kept = new Map();
+  for (const node of parent.childNodes) if (node.pageKey !== undefined) kept.set(node.pageKey, node);
+  let place = parent.firstChild;
+  for (const item of wanted) {
+    const node = fitting(item, place, kept);
+    if (node === place) place = place.nextSibling;
+    else parent.insertBefore(node, place);
+    if (item.tag) dress(node, item);
+  }
+  while (place) {
+    const next = place.nextSibling;
+    place.remove();
+    place = next;
+  }
+}
+
+function fitting(item, place, kept) {
+  if (!item.tag) {
+    const text = String(item);
+    if (place?.nodeType !== Node.TEXT_NODE) return document.createTextNode(text);
+    if (place.data !== text) place.data = text;
+    return place;
+  }
+  const { key } = item.properties;
+  const found = key === undefined ? place : kept.get(key);
+  const same = found?.nodeType === Node.ELEMENT_NODE && found.localName === item.tag && found.pageKey === key;
+  if (same) return found;
+  const made = document.createElement(item.tag);
+  made.pageKey = key;
+  return made;
+}
+
+function dress(node, { properties, children }) {
+  const named = new Set();
+  for (const [name, value] of Object.entries(properties)) {
+    if (name === 'key') continue;
+    if (name.startsWith('on')) { node[name] = value; continue; }
+    if (value === null || value === undefined || value === false) continue;
+    const text = value === true ? '' : String(value);
+    named.add(name);
+    if (node.getAttribute(name) !== text) node.setAttribute(name, text);
+  }
+  // Whether details are open is the reader's own.
+  for (const name of node.getAttributeNames()) if (!named.has(name) && name !== 'open') node.removeAttribute(name);
+  for (const name of ['onclick']) if (!(name in properties)) node[name] = null;
+  patch(node, children);
+}
+
+/** A span of time for people. */
+function span(seconds) {
+  if (seconds === null) return '–';
+  if (seconds < 120) return `${Math.floor(seconds)} s`;
+  const minutes = Math.floor(seconds / 60);
+  if (minutes < 120) return `${minutes} min`;
+  if (minutes < 2880) return `${Math.floor(minutes / 60)} h ${minutes % 60} min`;
+  return `${Math.floor(minutes / 1440)} days`;
+}
+
+const count = (number, of) => `${number} ${of}${number === 1 ? '' : 's'}`;
+const some = (number) => (number === null ? '?' : String(number));
+const joined = (names) => (names === null ? 'not known' : names.length ? names.join(', ') : 'none');
+
+/** A word of the API with its colour and its meaning; one that is not known here stands for itself. */
+function word(kind, text, extra) {
+  const [colour, meaning] = Object.hasOwn(WORDS[kind], text) ? WORDS[kind][text] : ['', ''];
+  return h('span', { class: `tag ${colour}`, title: meaning }, text, extra ?? null);
+}
+const meaning = (kind, text) => (Object.hasOwn(WORDS[kind], text) ? [WORDS[kind][text]].flat().at(-1) : '');
+
+function opener(kind, name, also) {
+  const open = `${kind}:${name}`;
+  const onclick = () => { returnTo = document.activeElement; turn({ open, ...also }, Boolean(also)); element('one').focus({ preventScroll: true }); };
+  return h('button', { class: 'link name', type: 'button', 'aria-expanded': String(look.open === open), 'aria-controls': 'one', onclick }, name);
+}
+let returnTo = null;

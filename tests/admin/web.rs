@@ -1,0 +1,418 @@
+//! The page at `/` (H3): how it is served, that it brings nothing foreign and makes no markup of foreign text, and that
+//! the controller answers with everything that its script reads.
+
+use std::collections::BTreeSet;
+
+use aws_lc_rs::digest::{SHA256, digest};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use pool_core::assignment::HeldReason;
+use pool_core::sample::PoolState;
+use reqwest::Method;
+use serde_json::{Value, json};
+use simulator::Fate;
+use simulator::models::kube::Resource;
+use simulator::models::kube::build::{self, Endpoint, Family};
+use tokio::sync::oneshot;
+
+use super::stage::{NAMESPACE, Prepared, Stage, add_service, node_name, place, pool_of};
+
+const TOKEN: Option<&str> = Some("a-secret-token");
+
+/// What stands between two marks of a text.
+fn between<'a>(text: &'a str, from: &str, to: &str) -> &'a str {
+    let inner = text.split_once(from).and_then(|(_, rest)| rest.split_once(to));
+    inner.map(|(inner, _)| inner).unwrap_or_else(|| panic!("the page has no {from:?} … {to:?}"))
+}
+
+fn style_of(page: &str) -> &str {
+    between(page, "<style>", "</style>")
+}
+
+fn script_of(page: &str) -> &str {
+    between(page, "<script>", "</script>")
+}
+
+/// What the script declares to read.
+fn api_of(script: &str) -> Value {
+    let declared = between(script, "const API = ", ";\n// End of what is read.");
+    serde_json::from_str(declared).expect("the declaration is JSON")
+}
+
+/// The words that the script explains.
+fn words_of(script: &str) -> Value {
+    let declared = between(script, "const WORDS = ", ";\n// End of the words.");
+    serde_json::from_str(declared).expect("the words are JSON")
+}
+
+fn keys(value: &Value) -> BTreeSet<String> {
+    value.as_object().expect("an object").keys().cloned().collect()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn h3_the_page_is_served_at_the_root_of_the_admin_listener_alone_and_may_load_nothing_foreign() {
+    let stage = Stage::ready(1).await;
+    let answer = stage.raw(Method::GET, "/").await;
+    assert_eq!(answer.status(), 200);
+    let header = |name: &str| answer.headers()[name].to_str().expect("text").to_owned();
+    assert_eq!(header("content-type"), "text/html; charset=utf-8");
+    assert_eq!(
+        (header("x-content-type-options"), header("cache-control")),
+        ("nosniff".into(), "no-store".into())
+    );
+    assert_eq!(header("referrer-policy"), "no-referrer");
+    let policy = header("content-security-policy");
+    let page = answer.text().await.expect("a body");
+    let hash = |text: &str| format!("'sha256-{}'", STANDARD.encode(digest(&SHA256, text.as_bytes())));
+    let directives: Vec<&str> = policy.split("; ").collect();
+    for wanted in [
+        "default-src 'none'".to_owned(),
+        format!("style-src {}", hash(style_of(&page))),
+        format!("script-src {}", hash(script_of(&page))),
+        "connect-src 'self'".to_owned(),
+        "base-uri 'none'".to_owned(),
+        "form-action 'none'".to_owned(),
+        "frame-ancestors 'none'".to_owned(),
+    ] {
+        assert!(directives.contains(&wanted.as_str()), "{wanted} is not in {policy}");
+    }
+    assert!(!policy.contains("unsafe"), "{policy}");
+    assert!(
+        page.contains(&format!("data-version=\"{}\"", env!("CARGO_PKG_VERSION"))),
+        "it tells its version"
+    );
+    assert!(!page.contains("{{"), "everything is put in");
+
+    let head = stage.raw(Method::HEAD, "/").await;
+    assert_eq!(head.status(), 200);
+    assert_eq!(head.headers()["content-security-policy"].to_str().ok(), Some(policy.as_str()));
+    assert_eq!(head.text().await.expect("no body"), "");
+    for method in [Method::POST, Method::PUT, Method::PATCH, Method::DELETE, Method::OPTIONS] {
+        let refused = stage.admin(method, "/").await;
+        assert_eq!((refused.status, refused.allow.as_str()), (405, "GET, HEAD"), "{refused:?}");
+    }
+    assert_eq!(stage.admin(Method::GET, "/?a=1").await.status, 400);
+    assert_eq!(stage.admin(Method::GET, "/index.html").await.status, 404);
+    assert_eq!(stage.health("/").await.status, 404, "not on the listener that is open to all");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn h3_the_page_makes_no_markup_of_text_and_names_no_foreign_address() {
+    let stage = Stage::ready(1).await;
+    let page = stage.admin(Method::GET, "/").await.text;
+    let markup = [
+        "innerHTML",
+        "outerHTML",
+        "insertAdjacentHTML",
+        "document.write",
+        "DOMParser",
+        "createContextualFragment",
+        "srcdoc",
+    ];
+    let code = [
+        "eval(",
+        "new Function",
+        "setTimeout('",
+        "setTimeout(\"",
+        "import(",
+        "javascript:",
+        "XMLHttpRequest",
+        "WebSocket",
+    ];
+    let foreign = [
+        "http://",
+        "https://",
+        "src=",
+        "url(",
+        "@import",
+        "<link",
+        "<iframe",
+        "style=",
+        "onclick=\"",
+        "onload=",
+    ];
+    for word in markup.iter().chain(&code).chain(&foreign) {
+        assert!(!page.contains(word), "the page has {word}");
+    }
+    // It asks at one place, by the paths that it declares, and never anything but GET.
+    let script = script_of(&page);
+    assert_eq!(script.matches("fetch(").count(), 1);
+    assert!(!script.contains("method:"), "GET is what nobody names");
+    let outside = script.replacen(between(script, "const API = ", "// End of what is read."), "", 1);
+    let paths = outside.matches("'api/v1").count();
+    assert_eq!(paths, 1, "the only other path is that of the command which is shown");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn h3_the_page_explains_every_state_reason_and_role_and_no_other() {
+    let stage = Stage::ready(1).await;
+    let page = stage.admin(Method::GET, "/").await.text;
+    let words = words_of(script_of(&page));
+    let states: BTreeSet<String> = PoolState::ALL.iter().map(|state| state.as_str().to_owned()).collect();
+    assert_eq!(keys(&words["state"]), states);
+    let reasons: BTreeSet<String> = HeldReason::ALL.iter().map(|reason| reason.as_str().to_owned()).collect();
+    assert_eq!(keys(&words["reason"]), reasons);
+    // That these tables have every word of the sources is shown with the documents.
+    let document = include_str!("../../docs/admin-api.md");
+    let cells = |from: &str| -> BTreeSet<String> {
+        let table = document.split_once(from).expect("the table").1.split_once("\n\n").expect("its end").0;
+        table
+            .lines()
+            .filter_map(|line| Some(line.strip_prefix("| `")?.split_once('`')?.0.to_owned()))
+            .collect()
+    };
+    assert_eq!(keys(&words["role"]), cells("| role | meaning | what to do |"));
+    assert_eq!(keys(&words["waitsFor"]), cells("| waitsFor | meaning |"));
+}
+
+/// What was found of the fields that the script reads.
+#[derive(Default)]
+struct Found {
+    /// Every declared field that some answer has had.
+    fields: BTreeSet<String>,
+    /// Every key of every answer.
+    keys: BTreeSet<String>,
+}
+
+impl Found {
+    /// Requires that an answer has each declared field in its declared type.
+    fn look(&mut self, declared: &Value, answer: &Value, at: &str) {
+        match declared {
+            Value::String(kind) => {
+                assert!(fits(kind, answer), "{at}: {answer} is not {kind}");
+            }
+            Value::Array(of) => {
+                assert!(answer.is_array() || answer.is_null(), "{at}: {answer} is no list");
+                for item in answer.as_array().into_iter().flatten() {
+                    self.look(&of[0], item, &format!("{at}[]"));
+                }
+            }
+            Value::Object(fields) => {
+                assert!(answer.is_object() || answer.is_null(), "{at}: {answer} is no object");
+                let Some(present) = answer.as_object() else { return };
+                self.keys.extend(present.keys().cloned());
+                for (key, inner) in fields {
+                    let (value, at) = (present.get(key), format!("{at}.{key}"));
+                    let may_lack = inner.as_str().is_some_and(|kind| kind.ends_with('~'));
+                    assert!(value.is_some() || may_lack, "no answer has {at}: {answer}");
+                    if let Some(value) = value {
+                        self.look(inner, value, &at);
+                        self.fields.insert(at);
+                    }
+                }
+            }
+            other @ (Value::Null | Value::Bool(_) | Value::Number(_)) => {
+                panic!("{at}: {other} declares nothing")
+            }
+        }
+    }
+
+    /// Reads everything that the page can show of a controller.
+    async fn visit(&mut self, stage: &Stage, api: &Value) {
+        for (kind, nothing) in [("status", ""), ("pools", "?limit=9"), ("held", ""), ("services", "")] {
+            let path = format!("/{}{nothing}", api[kind]["path"].as_str().expect("a path"));
+            let answer = stage.get(&path).await;
+            self.look(&api[kind]["answer"], &answer, kind);
+        }
+        for (list, one, names) in [
+            ("pools", "pool", [("{lb}", "loadBalancer"), ("{pool}", "backendPool")]),
+            ("services", "service", [("{namespace}", "namespace"), ("{name}", "name")]),
+        ] {
+            let path = |kind: &str| format!("/{}", api[kind]["path"].as_str().expect("a path"));
+            let all = stage.get(&path(list)).await;
+            for item in all["items"].as_array().expect("a list") {
+                let filled = names.iter().fold(path(one), |path, (place, key)| {
+                    path.replace(place, item[key].as_str().expect("a name"))
+                });
+                let answer = stage.get(&filled).await;
+                self.look(&api[one]["answer"], &answer, one);
+            }
+        }
+    }
+}
+
+fn fits(kind: &str, value: &Value) -> bool {
+    if kind.ends_with('?') && value.is_null() {
+        return true;
+    }
+    match kind.trim_end_matches(['?', '~']) {
+        "number" => value.is_number(),
+        "text" => value.is_string(),
+        "flag" => value.is_boolean(),
+        "list" => value.is_null() || value.as_array().is_some_and(|all| all.iter().all(Value::is_string)),
+        "map" => value.is_null() || value.is_object(),
+        "counts" => value.as_object().is_some_and(|all| all.values().all(Value::is_number)),
+        "any" => true,
+        other => panic!("{other} is no type"),
+    }
+}
+
+/// Every field that is declared, by its path.
+fn declared(shape: &Value, at: &str, all: &mut BTreeSet<String>) {
+    if let Value::Array(of) = shape {
+        declared(&of[0], &format!("{at}[]"), all);
+    }
+    for (key, inner) in shape.as_object().into_iter().flatten() {
+        let at = format!("{at}.{key}");
+        declared(inner, &at, all);
+        all.insert(at);
+    }
+}
+
+/// A controller that holds a removal, is paused in parts, and whose writes get no answer: of two changes of one load
+/// balancer one is written, and one waits.
+async fn in_the_middle(names: &[&str]) -> (Stage, oneshot::Sender<()>) {
+    let prepared = Prepared::new(1).await;
+    for name in names {
+        add_service(&prepared.fakes, name, &[0]).await;
+    }
+    let foreign = |azure: &mut simulator::Azure, _| {
+        azure.model.add_outbound_rule(simulator::CLUSTER_NAME, "egress", &pool_of("foreign"));
+    };
+    prepared.fakes.azure.ask(foreign).await;
+    let stage = prepared.start(&json!({})).await;
+    stage.wait_until_ready().await;
+    stage.shown("/api/v1/status", |status| status["leadership"]["role"] == "leader").await;
+    let path = format!("/api/v1/queues/kubernetes/{}/attempt", pool_of("quiet"));
+    stage.verdict("quiet", "right: ").await;
+    assert_eq!(stage.post(&path, TOKEN, &json!({})).await.status, 200);
+    stage
+        .shown("/api/v1/queues/kubernetes/shop-quiet", |answer| answer["pool"]["lastAttempt"].is_object())
+        .await;
+    let pause =
+        json!({ "scope": "service", "namespace": NAMESPACE, "name": "paused", "reason": "<b>a test</b>" });
+    assert_eq!(stage.post("/api/v1/pause", TOKEN, &pause).await.status, 200);
+    place(&stage.fakes, "held", &[]).await;
+    stage.verdict("held", "held back (empty_confirm)").await;
+
+    let (release, held) = oneshot::channel();
+    let mut held = Some(held);
+    let hook = move |_: &mut simulator::Azure, request: &simulator::models::arm::Request, _| {
+        let first = if request.method == simulator::models::arm::Method::Put { held.take() } else { None };
+        first.map_or(Fate::Answered, Fate::Held)
+    };
+    stage.fakes.azure.ask(move |azure, _| azure.wire.intercept(hook)).await;
+    place(&stage.fakes, "slow", &[Endpoint::ready(&node_name(1))]).await;
+    let writes = |status: &Value| lane(status)["writing"]["pool"] == "kubernetes/shop-slow";
+    stage.shown("/api/v1/status", writes).await;
+    place(&stage.fakes, "waits", &[Endpoint::ready(&node_name(1))]).await;
+    stage
+        .shown("/api/v1/status", |status| lane(status)["waiting"][0]["pool"] == "kubernetes/shop-waits")
+        .await;
+    (stage, release)
+}
+
+fn lane(status: &Value) -> &Value {
+    let lanes = status["lanes"].as_array();
+    lanes.into_iter().flatten().find(|lane| lane["loadBalancer"] == "kubernetes").unwrap_or(&Value::Null)
+}
+
+/// A controller that has stopped all removals, because most pools would lose most of their members.
+async fn stopped() -> Stage {
+    let prepared = Prepared::new(0).await;
+    let names: Vec<String> = (1..=7).map(|number| format!("web-{number}")).collect();
+    for name in &names {
+        add_service(&prepared.fakes, name, &[0, 1, 2, 3]).await;
+    }
+    let slow = json!({ "batching": { "quietPeriod": "2s", "maxDelay": "6s", "minInterval": "100ms" } });
+    let stage = prepared.start(&slow).await;
+    stage.wait_until_ready().await;
+    stage.shown("/api/v1/status", |status| status["pools"]["byState"]["right"] == 7).await;
+    let only = [Endpoint::ready(&node_name(0))];
+    let slices =
+        names.iter().map(|name| build::endpoint_slice(NAMESPACE, name, 0, &only, Family::V4)).collect();
+    stage.fakes.apply(slices).await.expect("good slices");
+    stage.shown("/api/v1/held", |held| held["guards"]["removalsStopped"].is_object()).await;
+    stage
+}
+
+/// A dry run with guards that only observe, with a change that it would make and a removal that they would hold.
+async fn dry() -> Stage {
+    let prepared = Prepared::new(1).await;
+    for name in ["moves", "empties"] {
+        add_service(&prepared.fakes, name, &[0]).await;
+    }
+    let observe = json!({ "guards": { "mode": "observe", "emptyConfirm": "1h" } });
+    let stage = prepared.start_with(&observe, &["--dry-run"]).await;
+    stage.wait_until_ready().await;
+    stage.verdict("moves", "right: ").await;
+    stage.verdict("empties", "right: ").await;
+    place(&stage.fakes, "moves", &[Endpoint::ready(&node_name(1))]).await;
+    place(&stage.fakes, "empties", &[]).await;
+    stage
+        .shown("/api/v1/queues/kubernetes/shop-moves", |answer| answer["pool"]["wouldChange"].is_object())
+        .await;
+    stage.shown("/api/v1/held", |held| held["items"][0]["wouldHold"].is_object()).await;
+    stage
+}
+
+/// Notes a pause that cannot be read, and waits until it is told.
+async fn garble_a_pause(stage: &Stage) {
+    let edit = |cluster: &mut simulator::Cluster, now: u64| {
+        let name = "azure-backend-pool-controller";
+        let mut map =
+            cluster.model.get(Resource::ConfigMaps, "kube-system", name).expect("a pause is noted in it");
+        map["data"]["pause.pool.garbled"] = "no slash".into();
+        cluster.model.apply(map, now).expect("a ConfigMap");
+    };
+    stage.fakes.cluster.ask(edit).await;
+    let told = |status: &Value| status["pauses"]["unreadable"][0].is_object();
+    stage.shown("/api/v1/status", told).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn h3_every_path_and_every_field_that_the_page_reads_is_in_real_answers() {
+    let names = ["quiet", "slow", "waits", "held", "paused", "foreign"];
+    let (stage, release) = in_the_middle(&names).await;
+    garble_a_pause(&stage).await;
+    let page = stage.admin(Method::GET, "/").await.text;
+    let script = script_of(&page);
+    let api = api_of(script);
+    let mut found = Found::default();
+    found.visit(&stage, &api).await;
+    drop(release);
+    found.visit(&stopped().await, &api).await;
+    found.visit(&dry().await, &api).await;
+
+    let mut wanted = BTreeSet::new();
+    for (kind, of) in api.as_object().expect("an object") {
+        declared(&of["answer"], kind, &mut wanted);
+    }
+    assert!(wanted.len() > 100, "{wanted:?}");
+    let unseen: Vec<&String> = wanted.difference(&found.fields).collect();
+    assert!(unseen.is_empty(), "no answer had {unseen:?}");
+
+    // What the script does not declare it cannot read, and what it declares it uses.
+    let code = script.split_once("// End of what is read.").expect("code").1;
+    let tokens: BTreeSet<&str> = code.split(|c: char| !c.is_alphanumeric() && c != '_').collect();
+    let leaves: BTreeSet<&str> = wanted.iter().filter_map(|path| path.rsplit('.').next()).collect();
+    let unused: Vec<&&str> = leaves.iter().filter(|leaf| !tokens.contains(**leaf)).collect();
+    assert!(unused.is_empty(), "declared and not used: {unused:?}");
+    let reads = |key: &str| {
+        let ends = |rest: &str| !rest.starts_with(|c: char| c.is_alphanumeric());
+        code.match_indices(&format!(".{key}")).any(|(at, text)| ends(&code[at + text.len()..]))
+    };
+    let undeclared: Vec<&String> =
+        found.keys.iter().filter(|key| !leaves.contains(key.as_str()) && reads(key)).collect();
+    assert!(undeclared.is_empty(), "read and not declared: {undeclared:?}");
+
+    for (kind, of) in api.as_object().expect("an object") {
+        let examples = [
+            ("state", "right"),
+            ("reason", "breaker"),
+            ("lb", "kubernetes"),
+            ("contains", "shop"),
+            ("limit", "1"),
+            ("after", "a%2Fb"),
+        ];
+        for parameter in of["parameters"].as_array().expect("a list") {
+            let example = examples.iter().find(|(name, _)| parameter == name).expect("an example of it").1;
+            let path = format!(
+                "/{}?{}={example}",
+                of["path"].as_str().expect("a path"),
+                parameter.as_str().expect("a name")
+            );
+            assert_eq!(stage.admin(Method::GET, &path).await.status, 200, "{kind}: {path}");
+        }
+    }
+}

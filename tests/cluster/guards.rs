@@ -1,0 +1,358 @@
+//! Guards on a real API server: what they must hold back (slices deleted by hand, a label on most nodes), and what is
+//! daily work and must go through (chapter 5b of the contract).
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tokio::time::Instant;
+
+use super::pauses::person;
+use super::{Story, ips, load_balancer};
+use crate::support::azure::Put;
+use crate::support::controller::{Controller, Flags, Replica};
+use crate::support::kubernetes::{self, Cluster};
+use crate::support::{PATIENCE, azure, eventually, objects, tell, truth};
+
+/// How long what is doubted is doubted at least (G2).
+const DOUBTED: Duration = Duration::from_secs(30);
+/// The environment variable that says how many Services with one pod each are restarted.
+const RESTARTED: &str = "RESTARTED_SERVICES";
+/// Over how many load balancers those are spread: the writes of one are serial, and take a second each.
+const SPREAD: usize = 20;
+/// How guards say that they have stopped all removals (G4).
+const STOPPED: &str = "BackendPoolRemovalsStopped";
+
+/// A controller with these settings over those of every story.
+pub(super) async fn start(story: &Story<&Cluster>, settings: Value) -> Controller {
+    let replica = Replica {
+        name: &format!("{}.controller", story.namespace),
+        namespace: story.namespace,
+        kubeconfig: story.cluster.controller_kubeconfig(story.namespace).await,
+        cloud_config: story.azure.cloud_config(),
+        settings,
+        flags: Flags::default(),
+    };
+    Controller::start_replica(story.cluster, &replica).await
+}
+
+/// The same, once a controller before it has made the pools of these namespaces right: only a pool that had its members
+/// five minutes ago, or at the start, can lose most of them (G4).
+async fn start_anew(story: &Story<&Cluster>, settings: Value, namespaces: &[&str]) -> Controller {
+    let before = start(story, settings.clone()).await;
+    eventually("all pools are right after the first start", PATIENCE, || async {
+        let mut wanted = BTreeMap::new();
+        for namespace in namespaces {
+            wanted.extend(truth::wanted(&story.api, namespace).await?);
+        }
+        let pools = story.azure.pools().await;
+        if pools == wanted { Ok(()) } else { Err(format!("wanted {wanted:?}\nfound {pools:?}")) }
+    })
+    .await;
+    before.terminate().await;
+    start(story, settings).await
+}
+
+/// The events of this reason in the story's namespace.
+async fn events(story: &Story<&Cluster>, reason: &str) -> Vec<Value> {
+    let path = format!("/api/v1/namespaces/{}/events?fieldSelector=reason={reason}", story.namespace);
+    story.api.items(&path).await.expect("the API server lists events")
+}
+
+/// Waits until the admin API shows this many pools held for this reason, and gives its whole answer.
+pub(super) async fn held(controller: &Controller, reason: &str, count: usize) -> Value {
+    eventually(&format!("{count} pools are held for {reason}"), PATIENCE, || async {
+        let answer = controller.get(&format!("/api/v1/held?reason={reason}")).await?;
+        let items = answer["items"].as_array().map_or(0, Vec::len);
+        if items == count { Ok(answer) } else { Err(answer.to_string()) }
+    })
+    .await
+}
+
+/// Requires that guards have stopped nothing and held nothing but what nobody asks for any more.
+async fn assert_only_emptiness_was_confirmed(story: &Story<&Cluster>, controller: &Controller) {
+    let stopped = events(story, STOPPED).await;
+    assert!(stopped.is_empty(), "{stopped:?}");
+    let gauge = controller.metric("backend_pool_controller_removals_stopped", "").await;
+    assert_eq!(gauge, Ok(0.0));
+    for event in events(story, "BackendPoolRemovalHeld").await {
+        let message = event["message"].as_str().unwrap_or_default();
+        assert!(message.contains("waits for confirmation"), "{message}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn g2_slices_deleted_by_hand_empty_their_pool_only_after_a_second_read() {
+    let Some(cluster) = kubernetes::shared().await else { return };
+    let story = Story::begin(cluster, "vanished", 2).await;
+    let (one, two) = (story.node(1), story.node(2));
+    let both = [("10.209.0.1", Some(one.as_str())), ("10.209.0.2", Some(two.as_str()))];
+    for name in ["stays-0", "returns-1"] {
+        story.place_by_hand(name, &both).await;
+    }
+    let controller = story.start_controller(Flags::default()).await;
+    story.converged("the start").await;
+    let (before, began_us) = (story.azure.puts().await.len(), story.azure.now_us());
+
+    for name in ["stays-0", "returns-1"] {
+        story.api.delete(&story.path("endpointslices", &format!("{name}-by-hand"))).await;
+    }
+    let answer = held(&controller, "empty_confirm", 2).await;
+    assert_eq!(answer["items"][0]["held"]["waitsFor"], "second_read", "{answer}");
+    story.event("stays-0", "BackendPoolRemovalHeld").await;
+    let slice = objects::endpoint_slice(story.namespace, "returns-1", &both);
+    story.create("endpointslices", &slice).await;
+    held(&controller, "empty_confirm", 1).await;
+
+    story.holds("stays-0", []).await;
+    let puts = story.azure.puts().await;
+    let [emptied] = &puts[before..] else { panic!("not one write: {:?}", &puts[before..]) };
+    assert_eq!(emptied.pool, azure::pool_name(story.namespace, "stays-0"));
+    let waited = Duration::from_micros(emptied.at_us - began_us);
+    assert!(waited >= DOUBTED, "emptied after {waited:?}");
+    story.end(controller).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn g4_a_label_on_most_nodes_removes_nothing_not_even_after_a_restart_until_a_person_releases_it() {
+    let Some(cluster) = kubernetes::shared().await else { return };
+    let story = Story::begin(cluster, "labelled", 5).await;
+    let nodes = [1, 2, 3, 4, 5].map(|number| story.node(number));
+    for service in 0..12 {
+        let addresses = [1, 2, 3, 4].map(|at| format!("10.210.{service}.{at}"));
+        let endpoints = addresses.iter().zip(&nodes).map(|(ip, node)| (ip.as_str(), Some(node.as_str())));
+        story.place_by_hand(&format!("web-{service}"), &endpoints.collect::<Vec<_>>()).await;
+    }
+    // The labels come one after another, and are to be one change.
+    let batching = json!({ "quietPeriod": "2s", "maxDelay": "6s", "minInterval": "500ms" });
+    let settings = json!({ "batching": batching });
+    story.provision(story.namespace).await;
+    let controller = start_anew(&story, settings.clone(), &[story.namespace]).await;
+    let before = story.azure.puts().await.len();
+
+    for number in 2..=4 {
+        let label = json!({ "metadata": { "labels": { truth::LEFT_OUT: "true" } } });
+        story.api.merge(&story.node_path(number), &label).await;
+    }
+    let answer = held(&controller, "breaker", 12).await;
+    assert_eq!(answer["guards"]["removalsStopped"]["pools"], 12, "{answer}");
+    let event = story.event("azure-backend-pool-controller", STOPPED).await;
+    assert_eq!((&event["type"], &event["count"]), (&json!("Warning"), &json!(1)), "{event}");
+    // Additions pass, and the pool that gets one loses nothing by it.
+    let added = [("10.210.0.1", Some(nodes[0].as_str())), ("10.210.0.9", Some(nodes[4].as_str()))];
+    story.replace_by_hand("web-0", &added).await;
+    story.holds("web-0", ["10.1.0.1", "10.1.0.2", "10.1.0.3", "10.1.0.4", "10.1.0.5"]).await;
+    let puts = story.azure.puts().await;
+    assert_eq!(puts.len() - before, 1, "{:?}", &puts[before..]);
+
+    let everything = json!({ "scope": "everything" });
+    let mallory = person(&story, "labelled-mallory", false).await;
+    assert_eq!(controller.post("/api/v1/held/release", &mallory, &everything).await.0, 403);
+    assert_eq!(story.azure.puts().await.len() - before, 1);
+
+    // A process that starts now doubts what its first list says, and stops removals as soon as it believes it.
+    controller.terminate().await;
+    let controller = start(&story, settings).await;
+    held(&controller, "fraction", 12).await;
+    held(&controller, "breaker", 12).await;
+    assert_eq!(story.azure.puts().await.len() - before, 1);
+    let alice = person(&story, "labelled-alice", true).await;
+    let (status, text) = controller.post("/api/v1/held/release", &alice, &everything).await;
+    assert_eq!(status, 200, "{text}");
+    story.converged("the release").await;
+    story.holds("web-1", ["10.1.0.1"]).await;
+    held(&controller, "breaker", 0).await;
+    assert_eq!(events(&story, STOPPED).await.len(), 2, "one of each process");
+    story.end(controller).await;
+}
+
+/// The part of a spec that lets a Deployment begin anew with another strategy.
+fn recreated(image: &str) -> Value {
+    json!({
+        "strategy": { "type": "Recreate", "rollingUpdate": null },
+        "template": { "spec": { "containers": [{ "name": "web", "image": image }] } },
+    })
+}
+
+/// No pod is placed on these nodes any more, and those that are there go.
+async fn drain(story: &Story<&Cluster>, numbers: std::ops::RangeInclusive<u8>) {
+    for number in numbers.clone() {
+        story.api.merge(&story.node_path(number), &json!({ "spec": { "unschedulable": true } })).await;
+    }
+    for number in numbers {
+        let pods = format!(
+            "/api/v1/namespaces/{}/pods?fieldSelector=spec.nodeName={}",
+            story.namespace,
+            story.node(number)
+        );
+        story.api.delete(&pods).await;
+    }
+}
+
+/// Services of another namespace, on one node.
+async fn place_neighbours(story: &Story<&Cluster>, namespace: &str, count: u8) {
+    story.api.create("/api/v1/namespaces", &objects::namespace(namespace)).await;
+    let slices = format!("/apis/discovery.k8s.io/v1/namespaces/{namespace}/endpointslices");
+    for number in 0..count {
+        let (name, ip) = (format!("web-{number}"), format!("10.211.0.{number}"));
+        story.create_service(&objects::service_without_selector(namespace, &name)).await;
+        let slice = objects::endpoint_slice(namespace, &name, &[(&ip, Some(&story.node(1)))]);
+        story.api.create(&slices, &slice).await;
+    }
+}
+
+/// The namespace is deleted while the pools of its Services are still there: they are nobody's, and nobody writes them.
+async fn delete_neighbours(story: &Story<&Cluster>, namespace: &str, services: &[Value]) {
+    let before = story.azure.puts().await.len();
+    story.api.delete(&format!("/api/v1/namespaces/{namespace}")).await;
+    eventually("the Services of the namespace are gone", PATIENCE, || async {
+        let left = story.api.items(&format!("/api/v1/namespaces/{namespace}/services")).await?.len();
+        if left == 0 { Ok(()) } else { Err(format!("{left} are left")) }
+    })
+    .await;
+    // What is written later is a sign that the deletion was heard of.
+    story.scale("web-1", 3).await;
+    story.rolled_out(&["web-1".to_owned()]).await;
+    let pools = story.azure.pools().await;
+    let theirs = |pool: &str| pool.starts_with(&format!("{namespace}-"));
+    assert!(pools.iter().filter(|(pool, _)| theirs(pool)).all(|(_, members)| *members == ips(["10.1.0.1"])));
+    let puts = story.azure.puts().await;
+    assert!(puts[before..].iter().all(|put| !theirs(&put.pool)), "{:?}", &puts[before..]);
+    story.azure.withdraw(services, |name| load_balancer(name).to_owned()).await;
+    story.converged("the deletion of a namespace").await;
+}
+
+/// Scales a Service to none: its pool is held no longer than that needs to be confirmed, without a second read.
+async fn scale_to_none(story: &Story<&Cluster>, controller: &Controller, name: &str) {
+    story.scale(name, 0).await;
+    let slices = || truth::slices(&story.api, story.namespace, Some(name));
+    eventually("the Service has no endpoints", PATIENCE, || async {
+        let slices = slices().await?;
+        let left =
+            slices.iter().filter_map(|slice| slice["endpoints"].as_array()).map(Vec::len).sum::<usize>();
+        if left == 0 { Ok(()) } else { Err(format!("{left} endpoints")) }
+    })
+    .await;
+    let gone = Instant::now();
+    held(controller, "empty_confirm", 1).await;
+    held(controller, "empty_confirm", 0).await;
+    let waited = gone.elapsed();
+    assert!(waited < DOUBTED, "held for {waited:?}");
+    story.holds(name, []).await;
+}
+
+/// A rolling restart of Services with one pod each at once: their members move, and no pool is without one for a
+/// moment, or held back.
+async fn restart(story: &Story<&Cluster>, names: &[String]) {
+    let before = story.azure.puts().await.len();
+    for name in names {
+        story.roll(name, "example/web:2").await;
+    }
+    story.rolled_out(names).await;
+    story.converged("a rolling restart of Services with one pod").await;
+    let puts = story.azure.puts().await;
+    let (emptied, kept): (Vec<&Put>, Vec<&Put>) =
+        puts[before..].iter().partition(|put| put.members.as_ref().is_none_or(BTreeSet::is_empty));
+    assert!(emptied.is_empty(), "{emptied:?}");
+    // Some pods come to the node where they were.
+    let moved: BTreeSet<&str> = kept.iter().map(|put| put.pool.as_str()).collect();
+    assert!(moved.len() > names.len() / 4, "{} of {} pools were written", moved.len(), names.len());
+    assert_eq!(events(story, "BackendPoolRemovalHeld").await, Vec::<Value>::new());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn g4_a_rolling_restart_of_many_services_with_one_pod_empties_no_pool_and_is_not_held() {
+    // So many pods take the machine for themselves, so `.ci/run` plays this alone. And so many Services without an
+    // address, if only for a moment, would disturb the controllers of other stories (W7).
+    let Ok(restarted) = std::env::var(RESTARTED) else {
+        tell(&format!("SKIPPED the rolling restart of many Services: {RESTARTED} does not say of how many"));
+        return;
+    };
+    let restarted: usize = restarted.parse().expect("RESTARTED_SERVICES is a number");
+    let Some(cluster) = kubernetes::own().await else { return };
+    let load_balancers: Vec<String> = (0..SPREAD).map(|number| format!("lb-{number}")).collect();
+    let named: Vec<&str> = load_balancers.iter().map(String::as_str).collect();
+    let story = Story::begin_on(&cluster, "restarted", 6, &named).await;
+    let names: Vec<String> = (0..restarted).map(|number| format!("web-{number}")).collect();
+    for name in &names {
+        story.deploy(name, 1).await;
+    }
+    let place = |name: &str| {
+        let number: usize = name.trim_start_matches("web-").parse().expect("Services are numbered");
+        load_balancers[number % SPREAD].clone()
+    };
+    story.provision_on(story.namespace, place).await;
+    story.rolled_out(&names).await;
+    let controller = start_anew(&story, json!({}), &[story.namespace]).await;
+
+    restart(&story, &names).await;
+    let answer = controller.get("/api/v1/held").await.expect("the admin API answers");
+    assert_eq!(
+        (&answer["items"], &answer["guards"]["removalsStopped"]),
+        (&json!([]), &Value::Null),
+        "{answer}"
+    );
+    assert_only_emptiness_was_confirmed(&story, &controller).await;
+    story.end(controller).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn g4_daily_work_is_never_held_longer_than_its_own_confirmation() {
+    const NEIGHBOURS: &str = "neighbours";
+    /// `guards.emptyConfirm`, in seconds.
+    const CONFIRM_S: u64 = 15;
+    let Some(cluster) = kubernetes::shared().await else { return };
+    let story = Story::begin(cluster, "daily", 4).await;
+    let names: Vec<String> = (0..30).map(|number| format!("web-{number}")).collect();
+    for name in &names {
+        story.deploy(name, 1).await;
+    }
+    place_neighbours(&story, NEIGHBOURS, 12).await;
+    story.provision(story.namespace).await;
+    let services = story.provision(NEIGHBOURS).await;
+    let namespaces = json!({ "namespaces": [story.namespace, NEIGHBOURS] });
+    // A pod that is replaced on a slow machine is away for some seconds.
+    let guards = json!({ "emptyConfirm": format!("{CONFIRM_S}s") });
+    story.rolled_out(&names).await;
+    let settings = json!({ "services": namespaces, "guards": guards });
+    let controller = start_anew(&story, settings, &[story.namespace, NEIGHBOURS]).await;
+
+    delete_neighbours(&story, NEIGHBOURS, &services).await;
+    assert_only_emptiness_was_confirmed(&story, &controller).await;
+
+    restart(&story, &names).await;
+
+    scale_to_none(&story, &controller, "web-0").await;
+    story.scale("web-0", 1).await;
+    for name in &names[10..20] {
+        story.respec(name, &recreated("example/web:3")).await;
+    }
+    story.rolled_out(&names).await;
+    story.converged("a Recreate rollout").await;
+    assert_only_emptiness_was_confirmed(&story, &controller).await;
+
+    // A node pool is replaced: two new nodes join, two old ones are drained and deleted.
+    for number in 5..=6 {
+        story.add_node(number, &format!("10.1.0.{number}")).await;
+    }
+    drain(&story, 1..=2).await;
+    story.rolled_out(&names).await;
+    for number in 1..=2 {
+        story.api.delete(&story.node_path(number)).await;
+    }
+    story.converged("a node pool was replaced").await;
+    assert_only_emptiness_was_confirmed(&story, &controller).await;
+
+    // All nodes are replaced at once.
+    for number in 7..=10 {
+        story.add_node(number, &format!("10.1.0.{number}")).await;
+    }
+    drain(&story, 3..=6).await;
+    for number in 3..=6 {
+        story.api.delete(&story.node_path(number)).await;
+    }
+    story.rolled_out(&names).await;
+    story.converged("all nodes were replaced at once").await;
+    assert_only_emptiness_was_confirmed(&story, &controller).await;
+    story.end(controller).await;
+}

@@ -1,0 +1,118 @@
+//! Pauses on a real API server, with real tokens: a person pauses everything at a standby, the leader is killed, whoever
+//! leads next writes nothing, and goes on when a person has resumed; what `kubectl patch` notes counts as well (G6, H2).
+
+use serde_json::{Value, json};
+
+use super::Story;
+use super::replicas::has_role;
+use crate::support::controller::{Controller, Flags, Replica};
+use crate::support::kubernetes::{self, Cluster};
+use crate::support::{PATIENCE, eventually};
+
+/// Our ConfigMap, which is named like our Lease.
+const NOTES: &str = "azure-backend-pool-controller";
+/// The pool of `web-1`.
+const POOL: &str = "/api/v1/queues/lb-1/pauses-web-1";
+
+async fn start(story: &Story<&Cluster>, name: &str) -> Controller {
+    let replica = Replica {
+        name,
+        namespace: story.namespace,
+        kubeconfig: story.cluster.controller_kubeconfig(story.namespace).await,
+        cloud_config: story.azure.cloud_config(),
+        settings: json!({}),
+        flags: Flags::default(),
+    };
+    Controller::start_replica(story.cluster, &replica).await
+}
+
+/// A service account of this name and its token; `allowed`: it may post to the admin API.
+pub(super) async fn person(story: &Story<&Cluster>, name: &str, allowed: bool) -> String {
+    let namespace = story.namespace;
+    let account = json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": name, "namespace": namespace}});
+    story.api.create(&format!("/api/v1/namespaces/{namespace}/serviceaccounts"), &account).await;
+    if allowed {
+        let rbac = "rbac.authorization.k8s.io";
+        let role = json!({
+            "apiVersion": format!("{rbac}/v1"), "kind": "ClusterRole", "metadata": {"name": name},
+            "rules": [{"nonResourceURLs": ["/api/v1/*"], "verbs": ["post"]}],
+        });
+        story.api.create(&format!("/apis/{rbac}/v1/clusterroles"), &role).await;
+        let binding = json!({
+            "apiVersion": format!("{rbac}/v1"), "kind": "ClusterRoleBinding", "metadata": {"name": name},
+            "roleRef": {"apiGroup": rbac, "kind": "ClusterRole", "name": name},
+            "subjects": [{"kind": "ServiceAccount", "name": name, "namespace": namespace}],
+        });
+        story.api.create(&format!("/apis/{rbac}/v1/clusterrolebindings"), &binding).await;
+    }
+    let token = story.cluster.kubectl(&["create", "token", name, "--namespace", namespace]).await;
+    token.trim().to_owned()
+}
+
+/// Waits until a controller shows the pool paused.
+async fn is_paused(controller: &Controller) {
+    eventually("the pool is paused", PATIENCE, || async {
+        let pool = controller.get(POOL).await?["pool"].clone();
+        if pool["state"] == "paused" { Ok(()) } else { Err(pool.to_string()) }
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn g6_what_a_person_pauses_stays_paused_over_a_fail_over_and_kubectl_can_pause_too() {
+    let Some(cluster) = kubernetes::shared().await else { return };
+    let story = Story::begin(cluster, "pauses", 3).await;
+    let nodes = [1, 2, 3].map(|number| story.node(number));
+    story.place_by_hand("web-1", &[("10.205.0.1", Some(&nodes[0]))]).await;
+    story.provision(story.namespace).await;
+    let leader = start(&story, "pauses-one").await;
+    has_role(&leader, "leader").await;
+    story.holds("web-1", ["10.1.0.1"]).await;
+    let standby = start(&story, "pauses-two").await;
+    has_role(&standby, "standby").await;
+
+    let everything = json!({ "scope": "everything", "reason": "a drill" });
+    let (alice, mallory) = (person(&story, "alice", true).await, person(&story, "mallory", false).await);
+    for (token, status) in [("nonsense", 401), (mallory.as_str(), 403)] {
+        let (found, text) = standby.post("/api/v1/pause", token, &everything).await;
+        assert_eq!(found, status, "{text}");
+    }
+    let (status, text) = standby.post("/api/v1/pause", &alice, &everything).await;
+    assert_eq!(status, 200, "{text}");
+    let map = story.api.get(&story.path("configmaps", NOTES)).await.expect("the ConfigMap exists");
+    let note = map["data"]["pause.everything"].as_str().unwrap_or_default().to_owned();
+    assert!(note.contains("by: system:serviceaccount:pauses:alice\nreason: a drill"), "{map}");
+    is_paused(&leader).await;
+    let puts = story.azure.puts().await.len();
+    story.replace_by_hand("web-1", &[("10.205.0.1", Some(&nodes[1]))]).await;
+    leader.kill();
+    has_role(&standby, "leader").await;
+    is_paused(&standby).await;
+    assert_eq!(story.azure.puts().await.len(), puts);
+    let (status, text) = standby.post("/api/v1/resume", &alice, &json!({ "scope": "everything" })).await;
+    assert_eq!(status, 200, "{text}");
+    story.holds("web-1", ["10.1.0.2"]).await;
+
+    eventually("the pool is right", PATIENCE, || async {
+        let pool = standby.get(POOL).await?["pool"].clone();
+        if pool["state"] == "right" { Ok(()) } else { Err(pool.to_string()) }
+    })
+    .await;
+
+    // What the documents advise where the admin API cannot be reached.
+    let patch = |value: &Value| json!({ "data": { "pause.everything": value } }).to_string();
+    let kubectl = async |patch: &str| {
+        let what = ["patch", "configmap", NOTES, "--namespace", "pauses", "--type=merge", "--patch", patch];
+        cluster.kubectl(&what).await;
+    };
+    kubectl(&patch(&json!(""))).await;
+    is_paused(&standby).await;
+    let puts = story.azure.puts().await.len();
+    story.replace_by_hand("web-1", &[("10.205.0.1", Some(&nodes[2]))]).await;
+    let (status, text) = standby.post(&format!("{POOL}/attempt"), &alice, &json!({})).await;
+    assert_eq!(status, 409, "{text}");
+    assert_eq!(story.azure.puts().await.len(), puts);
+    kubectl(&patch(&Value::Null)).await;
+    story.holds("web-1", ["10.1.0.3"]).await;
+    story.end(standby).await;
+}

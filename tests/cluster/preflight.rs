@@ -1,0 +1,79 @@
+//! `check` against a real API server, with and without the rights of docs/rbac.yaml.
+
+use std::path::Path;
+use std::process::Stdio;
+
+use serde_json::{Value, json};
+use tokio::process::Command;
+
+use super::Story;
+use crate::admin::stage::PROGRAM;
+use crate::support::kubernetes::{self, Cluster};
+use crate::support::{PATIENCE, eventually, objects};
+
+/// The findings of a check.
+async fn findings(story: &Story<&Cluster>, kubeconfig: &Path) -> Vec<Value> {
+    let namespace = story.namespace;
+    let settings = json!({
+        "identity": "anonymous", "leaderElection": { "namespace": namespace },
+        "lease": { "name": format!("locker-{namespace}") }, "services": { "namespaces": [namespace] },
+    });
+    let write = |kind: &str, value: &Value| {
+        let path = story.cluster.folder().join(format!("{namespace}.check.{kind}"));
+        std::fs::write(&path, value.to_string()).expect("the folder can be written");
+        path
+    };
+    let mut command = Command::new(PROGRAM);
+    command.args(["check", "--output", "json", "--within", "10s", "--kubeconfig"]).arg(kubeconfig);
+    command.arg("--cloud-config").arg(write("azure.json", &story.azure.cloud_config()));
+    command.arg("--config").arg(write("controller.yaml", &settings)).env_clear().stdin(Stdio::null());
+    let output = command.output().await.expect("the binary under test");
+    let report: Value =
+        serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {output:?}"));
+    report["findings"].as_array().expect("findings").clone()
+}
+
+/// Whether a finding of this check and severity has these words.
+fn says(findings: &[Value], check: &str, severity: &str, words: &str) -> bool {
+    let said = |it: &&Value| it["what"].as_str().is_some_and(|what| what.contains(words));
+    findings.iter().filter(said).any(|it| it["check"] == check && it["severity"] == severity)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn c4_check_asks_a_real_api_server_for_its_rights_and_finds_candidates_and_pools() {
+    let Some(cluster) = kubernetes::shared().await else { return };
+    let story = Story::begin(cluster, "preflight", 1).await;
+    let node = story.node(1);
+    story.place_by_hand("web-0", &[("10.9.0.1", Some(&node))]).await;
+    story.provision(story.namespace).await;
+    let kubeconfig = cluster.controller_kubeconfig(story.namespace).await;
+    eventually("check finds nothing wrong", PATIENCE, || async {
+        let findings = findings(&story, &kubeconfig).await;
+        let right = says(&findings, "rights", "ok", "all 22 things")
+            && says(&findings, "api-server-clock", "ok", "agree")
+            && says(&findings, "shared-lease", "warning", "does not exist")
+            && says(&findings, "own-objects", "ok", "no controller leads")
+            && says(&findings, "candidates", "ok", "1 Services are candidates")
+            && says(&findings, "pools", "ok", "1 pools are proven");
+        if right { Ok(()) } else { Err(format!("{findings:#?}")) }
+    })
+    .await;
+
+    let bindings = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings";
+    story.api.delete(&format!("{bindings}/{}-{}", story.namespace, objects::ACCOUNT)).await;
+    eventually("check misses every right", PATIENCE, || async {
+        let findings = findings(&story, &kubeconfig).await;
+        let rights =
+            ["list, watch services", "list, watch nodes", "endpointslices", "create, patch, list events"];
+        let both = ["leases.coordination.k8s.io in preflight", "leases.coordination.k8s.io in kube-system"];
+        let rest = ["get, create, update configmaps in preflight"];
+        let mut all = rights.iter().chain(&both).chain(&rest);
+        if all.all(|right| says(&findings, "rights", "problem", right)) {
+            Ok(())
+        } else {
+            Err(format!("{findings:#?}"))
+        }
+    })
+    .await;
+    assert_eq!(story.azure.counters().await.pool_puts, 0);
+}

@@ -1,0 +1,144 @@
+//! The bench of the commands that only look: the simulator's fakes with a small world, the files for the binary, and the
+//! proof that nothing was written.
+
+use std::process::Stdio;
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+use simulator::models::arm::Method;
+use simulator::models::kube::Resource;
+use simulator::{Exchange, Fakes, FileOptions, Files, Journal, Settings, Size, World};
+use tempfile::TempDir;
+use tokio::process::Command;
+
+use crate::admin::stage::PROGRAM;
+
+/// The running fakes with what a command needs to find them.
+pub struct Bench {
+    pub fakes: Fakes,
+    pub folder: TempDir,
+    pub files: Files,
+    journal: Journal,
+    /// The API server's resourceVersion before the command.
+    version: u64,
+}
+
+/// How a command has ended.
+#[derive(Debug)]
+pub struct Ended {
+    pub code: Option<i32>,
+    pub stdout: String,
+    pub stderr: String,
+}
+
+impl Ended {
+    /// What it has printed as JSON.
+    pub fn json(&self) -> Value {
+        serde_json::from_str(&self.stdout).unwrap_or_else(|error| panic!("{error}: {self:?}"))
+    }
+}
+
+impl Bench {
+    /// Fakes with a world of this many Services on two load balancers and six nodes, each with a right pool.
+    pub async fn new(services: usize) -> Self {
+        Self::with(services, &json!({})).await
+    }
+
+    /// The same with keys of controller.yaml.
+    pub async fn with(services: usize, overlay: &Value) -> Self {
+        let fakes = Fakes::start(Settings::default()).await.expect("loopback has free ports");
+        let size = Size { services, load_balancers: 2, nodes: 6, endpoints: 2, dual_stack: false };
+        let world = World::new(size, 1);
+        world.populate(&fakes, &simulator::vnet_id()).await;
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let anywhere = ([127, 0, 0, 1], 0).into();
+        let options = FileOptions { health: anywhere, admin: anywhere, overlay: Some(overlay.clone()) };
+        let files = Files::write(folder.path(), &fakes, &world, &options).expect("the folder can be written");
+        let lease = json!({
+            "apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
+            "metadata": { "namespace": "kube-system", "name": "aks-managed-resource-locker" },
+            "spec": { "holderIdentity": "", "leaseDurationSeconds": 900 },
+        });
+        fakes.apply(vec![lease]).await.expect("a good Lease");
+        let journal = fakes.azure.ask(|azure, _| azure.wire.record()).await;
+        let version = resource_version(&fakes).await;
+        Self { fakes, folder, files, journal, version }
+    }
+
+    /// Changes the world; what the command does is counted from here.
+    pub async fn arranged(&mut self) {
+        self.version = resource_version(&self.fakes).await;
+    }
+
+    /// Changes the cloud configuration.
+    pub fn configure(&self, change: impl FnOnce(&mut Value)) {
+        let text = std::fs::read_to_string(&self.files.cloud_config).expect("the file is there");
+        let mut cloud = serde_json::from_str(&text).expect("the file is JSON");
+        change(&mut cloud);
+        std::fs::write(&self.files.cloud_config, cloud.to_string()).expect("the folder can be written");
+    }
+
+    /// The command with these arguments and the files of the bench.
+    pub fn command(&self, name: &str, arguments: &[&str]) -> Command {
+        let mut command = Command::new(PROGRAM);
+        command.arg(name).args(arguments).arg("--kubeconfig").arg(&self.files.kubeconfig);
+        command
+            .arg("--cloud-config")
+            .arg(&self.files.cloud_config)
+            .arg("--config")
+            .arg(&self.files.controller);
+        command.env("NO_PROXY", "127.0.0.1").env("no_proxy", "127.0.0.1").env_remove("RUST_LOG");
+        command.env_remove("POD_NAMESPACE").env_remove("POD_NAME").env_remove("POD_UID");
+        command.stdin(Stdio::null()).kill_on_drop(true);
+        command
+    }
+
+    /// Runs a command to its end.
+    pub async fn run(&self, name: &str, arguments: &[&str]) -> Ended {
+        let output = self.command(name, arguments).output().await.expect("the binary under test");
+        let text = |bytes: Vec<u8>| String::from_utf8(bytes).expect("text");
+        Ended { code: output.status.code(), stdout: text(output.stdout), stderr: text(output.stderr) }
+    }
+
+    /// A path in the bench's folder.
+    pub fn path(&self, name: &str) -> String {
+        self.folder.path().join(name).to_str().expect("temporary paths are text").to_owned()
+    }
+
+    /// Requires that ARM was read and nothing else, and that nothing in the cluster has changed.
+    pub async fn nothing_was_written(&self) {
+        let writes: Vec<String> = self
+            .journal
+            .borrow()
+            .iter()
+            .filter(|exchange| exchange.request.method != Method::Get)
+            .map(|exchange| format!("{:?} {}", exchange.request.method, exchange.request.path_and_query))
+            .collect();
+        assert!(writes.is_empty(), "{writes:?}");
+        assert_eq!(resource_version(&self.fakes).await, self.version, "an object of the cluster was written");
+    }
+
+    /// The PUTs of pools that ARM has had over HTTP, and how each was answered.
+    pub fn puts(&self) -> Vec<Arc<Exchange>> {
+        let is_put = |exchange: &&Arc<Exchange>| exchange.request.method == Method::Put;
+        self.journal.borrow().iter().filter(is_put).cloned().collect()
+    }
+
+    /// How many requests ARM has had.
+    pub fn requests(&self) -> usize {
+        self.journal.borrow().len()
+    }
+
+    /// The ConfigMap that is named like our Lease.
+    pub async fn config_map(&self) -> Option<Value> {
+        let name = "azure-backend-pool-controller";
+        self.fakes
+            .cluster
+            .ask(move |cluster, _| cluster.model.get(Resource::ConfigMaps, "kube-system", name))
+            .await
+    }
+}
+
+async fn resource_version(fakes: &Fakes) -> u64 {
+    fakes.cluster.ask(|cluster, _| cluster.model.resource_version()).await
+}

@@ -1,0 +1,429 @@
+//! `restore`: pools that somebody has wrecked are put back, under the rules of `run`, and stay so.
+
+mod killed;
+mod person;
+mod spared;
+
+use std::process::Stdio;
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::{Value, json};
+use simulator::models::arm::Fault;
+use tokio::process::{Child, Command};
+
+use super::bench::{Bench, Ended};
+use crate::support::{PATIENCE, eventually, log_lines};
+
+/// The address of nobody's node.
+const WRONG: &str = "10.224.0.99";
+/// An address that is only in pre-images: no endpoint asks for it.
+const OLD: &str = "10.224.0.50";
+
+/// A pool of a snapshot.
+#[derive(Clone, Debug)]
+struct Pool {
+    lb: String,
+    name: String,
+    /// Address and name of each member.
+    members: Vec<(String, String)>,
+}
+
+impl Pool {
+    fn id(&self) -> String {
+        format!("{}/{}", self.lb, self.name)
+    }
+}
+
+/// A setting with which a controller soon removes what no endpoint asks for.
+fn soon_removed() -> Value {
+    json!({ "members": { "removalDelay": "1s" } })
+}
+
+/// Gives one pool of each Service one more member, stores all, and gives the Services' pools.
+async fn stored(bench: &Bench, file: &str) -> Vec<Pool> {
+    for pool in pools(bench, &bench.path("before.json")).await {
+        let mut members = pool.members.clone();
+        members.push((OLD.to_owned(), "old-node".to_owned()));
+        put(bench, &pool, &members).await;
+    }
+    pools(bench, file).await
+}
+
+/// Stores all pools and gives those of Services.
+async fn pools(bench: &Bench, file: &str) -> Vec<Pool> {
+    let ended = bench.run("snapshot", &["--output", file]).await;
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    let text = std::fs::read_to_string(file).expect("the file");
+    let stored: Value = serde_json::from_str(&text).expect("JSON");
+    let mut pools = Vec::new();
+    for lb in stored["loadBalancers"].as_array().expect("load balancers") {
+        for pool in lb["pools"].as_array().expect("pools") {
+            let entries = pool["document"]["properties"]["loadBalancerBackendAddresses"].as_array();
+            let text = |value: &Value| value.as_str().expect("a text").to_owned();
+            let member = |entry: &Value| (text(&entry["properties"]["ipAddress"]), text(&entry["name"]));
+            let members = entries.expect("members").iter().map(member).collect();
+            let (lb, name) = (text(&lb["name"]), text(&pool["name"]));
+            if name != "kubernetes" {
+                pools.push(Pool { lb, name, members });
+            }
+        }
+    }
+    pools
+}
+
+/// Somebody writes a pool, as soon as its load balancer lets it.
+async fn put(bench: &Bench, pool: &Pool, members: &[(String, String)]) {
+    let members: Vec<(String, String)> =
+        members.iter().map(|(ip, name)| (name.clone(), ip.clone())).collect();
+    eventually("somebody writes a pool", PATIENCE, || async {
+        let status = bench.fakes.foreign_put(&pool.lb, &pool.name, members.clone()).await;
+        if (200..300).contains(&status) { Ok(()) } else { Err(status.to_string()) }
+    })
+    .await;
+}
+
+/// Somebody puts another member in the place of all.
+async fn wreck(bench: &Bench, pool: &Pool) {
+    put(bench, pool, &[(WRONG.to_owned(), "wrong".to_owned())]).await;
+}
+
+/// The members of a pool now, as in [`Pool::members`], sorted.
+async fn now(bench: &Bench, pool: &Pool) -> Vec<(String, String)> {
+    let members = bench.fakes.members(&pool.lb, &pool.name).await.expect("the pool");
+    let mut members: Vec<(String, String)> = members.into_iter().map(|it| (it.ip, it.name)).collect();
+    members.sort();
+    members
+}
+
+async fn is_restored(bench: &Bench, pool: &Pool) -> bool {
+    let mut then = pool.members.clone();
+    then.sort();
+    now(bench, pool).await == then
+}
+
+/// The line of the last table about a pool.
+fn line<'a>(ended: &'a Ended, pool: &Pool) -> &'a str {
+    let head = format!("- {}: ", pool.id());
+    ended.stdout.lines().rev().find_map(|line| line.strip_prefix(&head)).unwrap_or("")
+}
+
+/// A command or controller that runs, with its log.
+struct Running {
+    child: Child,
+    log: std::path::PathBuf,
+}
+
+impl Running {
+    fn start(bench: &Bench, command: &str, arguments: &[&str], log: &str) -> Running {
+        let log = bench.folder.path().join(log);
+        let file = std::fs::File::create(&log).expect("the folder can be written");
+        let mut command: Command = bench.command(command, arguments);
+        let child = command.stdout(Stdio::piped()).stderr(file).spawn().expect("the binary under test");
+        Running { child, log }
+    }
+
+    /// A controller that leads.
+    async fn leading(bench: &Bench) -> (Running, String) {
+        let running = Running::start(bench, "run", &[], "controller.log");
+        let admin = eventually("the controller leads", PATIENCE, || async {
+            let lines = log_lines(&running.log);
+            let line = |message: &str| lines.iter().find(|line| line["message"] == message);
+            let leads = lines.iter().any(|line| line["message"] == "leadership" && line["role"] == "leader");
+            let admin = line("started").and_then(|line| line["admin"].as_str());
+            admin.filter(|_| leads).map(str::to_owned).ok_or_else(|| format!("{lines:?}"))
+        })
+        .await;
+        (running, admin)
+    }
+
+    async fn says(&self, words: &str) {
+        eventually(words, PATIENCE, || async {
+            let text = std::fs::read_to_string(&self.log).unwrap_or_default();
+            if text.contains(words) { Ok(()) } else { Err(text) }
+        })
+        .await;
+    }
+
+    fn signal(&self, signal: Signal) {
+        let id = self.child.id().expect("it runs");
+        let id = Pid::from_raw(i32::try_from(id).expect("a process id")).expect("a process id");
+        kill_process(id, signal).expect("it runs");
+    }
+
+    async fn ended(self) -> Ended {
+        let output = self.child.wait_with_output().await.expect("it is our child");
+        let stdout = String::from_utf8(output.stdout).expect("text");
+        let stderr = std::fs::read_to_string(&self.log).expect("the log");
+        Ended { code: output.status.code(), stdout, stderr }
+    }
+}
+
+async fn show(admin: &str, path: &str) -> Result<Value, String> {
+    let client = reqwest::Client::builder().no_proxy().build().expect("a client");
+    let answer =
+        client.get(format!("http://{admin}{path}")).send().await.map_err(|error| error.to_string())?;
+    let text = answer.text().await.map_err(|error| error.to_string())?;
+    serde_json::from_str(&text).map_err(|error| format!("{error}: {text}"))
+}
+
+/// Waits until a controller shows every pool paused.
+async fn all_paused(admin: &str) {
+    eventually("every pool is paused", PATIENCE, || async {
+        let status = show(admin, "/api/v1/status").await?;
+        let (total, paused) = (&status["pools"]["total"], &status["pools"]["byState"]["paused"]);
+        if total == paused && *total != json!(0) { Ok(()) } else { Err(status["pools"].to_string()) }
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn w2_wrecked_pools_are_restored_by_one_put_each_and_no_controller_undoes_it() {
+    let bench = Bench::new(4).await;
+    let file = bench.path("pools.json");
+    let pools = stored(&bench, &file).await;
+    assert!(pools.len() >= 4, "{pools:?}");
+    for pool in &pools[..2] {
+        wreck(&bench, pool).await;
+    }
+    let ended = bench.run("restore", &[&file, "--yes"]).await;
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    for pool in &pools {
+        assert!(is_restored(&bench, pool).await, "{pool:?}: {ended:?}");
+    }
+    for pool in &pools[..2] {
+        assert_eq!(line(&ended, pool), "restored", "{ended:?}");
+        assert!(ended.stdout.contains(&format!("remove {WRONG} (wrong)")), "{ended:?}");
+    }
+    assert_eq!(line(&ended, &pools[2]), "", "what is right is only counted");
+    let puts = bench.puts();
+    let named: Vec<String> = puts.iter().filter_map(|put| Some(put.pool()?.pool.to_string())).collect();
+    assert_eq!(named.len(), 2, "{named:?}");
+    assert!(puts.iter().all(|put| put.header("If-Match").is_some() && put.status.is_some()));
+
+    let note = bench.config_map().await.expect("our ConfigMap");
+    let note = note["data"]["pause.everything"].as_str().expect("a pause").to_owned();
+    assert!(note.contains("by: restore") && note.contains("pools.json"), "{note}");
+    assert!(
+        ended.stdout.contains("everything is paused") && ended.stdout.contains("/api/v1/resume"),
+        "{ended:?}"
+    );
+    let map = bench.config_map().await.expect("our ConfigMap");
+    let keys: Vec<&String> = map["data"].as_object().expect("data").keys().collect();
+    assert_eq!(keys, ["pause.everything"], "no start is noted");
+
+    let (controller, admin) = Running::leading(&bench).await;
+    all_paused(&admin).await;
+    controller.signal(Signal::TERM);
+    let log = controller.ended().await;
+    assert_eq!(bench.puts().len(), 2, "endpoints ask for something else: {}", log.stderr);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn w8_a_controller_that_leads_is_waited_for_and_named() {
+    let bench = Bench::with(2, &soon_removed()).await;
+    let file = bench.path("pools.json");
+    let pools = stored(&bench, &file).await;
+    let (controller, admin) = Running::leading(&bench).await;
+    eventually("the controller has made the pools what endpoints ask for", PATIENCE, || async {
+        let put = bench.puts().len();
+        if put == pools.len() { Ok(()) } else { Err(put.to_string()) }
+    })
+    .await;
+    let status = show(&admin, "/api/v1/status").await.expect("the status");
+    let leader = status["leadership"]["identity"].as_str().expect("a name").to_owned();
+    let restore = Running::start(&bench, "restore", &[&file, "--yes", "--leave-unpaused"], "restore.log");
+    restore.says(&format!("{leader} leads: nothing is restored before it ends")).await;
+    assert_eq!(bench.puts().len(), pools.len());
+    controller.signal(Signal::TERM);
+    assert_eq!(controller.ended().await.code, Some(0));
+    let ended = restore.ended().await;
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    for pool in &pools {
+        assert!(is_restored(&bench, pool).await, "{pool:?}");
+        assert_eq!(line(&ended, pool), "restored", "{ended:?}");
+    }
+    assert_eq!(bench.puts().len(), 2 * pools.len());
+    assert!(ended.stdout.contains("nothing is paused: a controller that runs"), "{ended:?}");
+    let map = bench.config_map().await;
+    assert!(map.is_none_or(|map| map["data"]["pause.everything"].is_null()));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn d2_pools_that_are_gone_or_without_proof_are_named_and_the_others_restored() {
+    let bench = Bench::new(3).await;
+    let file = bench.path("pools.json");
+    let pools = stored(&bench, &file).await;
+    for pool in &pools {
+        wreck(&bench, pool).await;
+    }
+    let (gone, foreign) = (pools[0].clone(), pools[1].clone());
+    bench.fakes.azure.ask(move |azure, _| azure.model.remove_pool(&gone.lb, &gone.name)).await;
+    bench
+        .fakes
+        .azure
+        .ask(move |azure, _| azure.model.add_outbound_rule(&foreign.lb, "out", &foreign.name))
+        .await;
+    let ended = bench.run("restore", &[&file, "--yes"]).await;
+    assert_eq!(ended.code, Some(1), "{ended:?}");
+    assert_eq!(line(&ended, &pools[0]), "does not exist any more", "{ended:?}");
+    assert!(line(&ended, &pools[1]).contains("an outbound rule uses the pool"), "{ended:?}");
+    assert_eq!(line(&ended, &pools[2]), "restored", "{ended:?}");
+    assert!(is_restored(&bench, &pools[2]).await);
+    assert_eq!(bench.puts().len(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn g2_an_empty_pre_image_of_a_service_with_endpoints_needs_a_flag() {
+    let bench = Bench::new(1).await;
+    let file = bench.path("pools.json");
+    let pool = pools(&bench, &bench.path("before.json")).await.remove(0);
+    put(&bench, &pool, &[]).await;
+    assert!(pools(&bench, &file).await[0].members.is_empty());
+    put(&bench, &pool, &pool.members).await;
+    let ended = bench.run("restore", &[&file, "--yes"]).await;
+    assert_eq!(ended.code, Some(1), "{ended:?}");
+    assert!(line(&ended, &pool).contains("pass --allow-empty"), "{ended:?}");
+    bench.nothing_was_written().await;
+    let ended = bench.run("restore", &[&file, "--yes", "--allow-empty"]).await;
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    assert!(now(&bench, &pool).await.is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn w5_conflicts_and_throttling_on_the_way_are_overcome() {
+    let bench = Bench::new(3).await;
+    // What ARM refuses for 2 s is tried again soon after.
+    bench.configure(|cloud| cloud["loadBalancerBackendPoolUpdateIntervalInSeconds"] = json!(1));
+    let file = bench.path("pools.json");
+    let pools = stored(&bench, &file).await;
+    for pool in &pools {
+        wreck(&bench, pool).await;
+    }
+    let once = |status, code, after| Fault { limit: Some(1), ..Fault::every_nth_put(1, status, code, after) };
+    let faults = vec![
+        once(412, "PreconditionFailed", None),
+        Fault { every: 2, ..once(429, "SubscriptionRequestsThrottled", Some("2")) },
+    ];
+    bench.fakes.tune_arm(move |arm| arm.faults = faults).await;
+    let overlay = ["--pool", &pools[0].name, "--pool", &pools[1].name];
+    let ended = bench.run("restore", &[&[&file, "--yes"][..], &overlay].concat()).await;
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    let statuses: Vec<Option<u16>> = bench.puts().iter().map(|put| put.status).collect();
+    assert!(statuses.contains(&Some(412)) && statuses.contains(&Some(429)), "{statuses:?}");
+    assert!(is_restored(&bench, &pools[0]).await && is_restored(&bench, &pools[1]).await);
+    assert_eq!(
+        now(&bench, &pools[2]).await,
+        [(WRONG.to_owned(), "wrong".to_owned())],
+        "it was not asked for"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn w5_a_pool_that_cannot_be_written_is_named_with_the_reason() {
+    let bench = Bench::new(1).await;
+    let file = bench.path("pools.json");
+    let pools = stored(&bench, &file).await;
+    wreck(&bench, &pools[0]).await;
+    let fault = Fault::every_nth_put(1, 403, "LinkedAuthorizationFailed", None);
+    bench.fakes.tune_arm(move |arm| arm.faults = vec![fault]).await;
+    let ended = bench.run("restore", &[&file, "--yes"]).await;
+    assert_eq!(ended.code, Some(1), "{ended:?}");
+    let line = line(&ended, &pools[0]);
+    assert!(line.starts_with("failed: ") && line.contains("LinkedAuthorizationFailed"), "{ended:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn c4_a_dry_run_shows_what_would_be_written_and_what_is_not_restored() {
+    let mut bench = Bench::with(2, &soon_removed()).await;
+    let file = bench.path("pools.json");
+    let pools = stored(&bench, &file).await;
+    // Another Service's rule sends to the pool of the cluster as a whole.
+    let uid = "0badcafe-0000-4000-8000-000000000000";
+    let service = json!({
+        "apiVersion": "v1", "kind": "Service",
+        "metadata": { "namespace": "default", "name": "everywhere", "uid": uid },
+        "spec": { "type": "LoadBalancer", "externalTrafficPolicy": "Cluster", "ports": [{ "port": 80 }] },
+    });
+    bench.fakes.apply(vec![service]).await.expect("a good Service");
+    let rule = format!("a{}-TCP-80", &uid.replace('-', "")[..31]);
+    bench.fakes.azure.ask(move |azure, _| azure.model.add_rule("lb-2", &rule, "kubernetes", true)).await;
+    bench.arranged().await;
+    let ended = bench.run("restore", &[&file, "--dry-run", "--within", "20s"]).await;
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    let other = bench.run("run", &["--dry-run", "--export", "-", "--until-synced", "--within", "60s"]).await;
+    assert_eq!(other.json()["complete"], true, "{other:?}");
+    wreck(&bench, &pools[0]).await;
+    let mut renamed = pools[1].members.clone();
+    put(&bench, &pools[1], &[(WRONG.to_owned(), "wrong".to_owned())]).await;
+    renamed[0].1 = "renamed".to_owned();
+    put(&bench, &pools[1], &renamed).await;
+    let ended = bench.run("restore", &[&file, "--dry-run"]).await;
+    assert_eq!(ended.code, Some(3), "{ended:?}");
+    let words = line(&ended, &pools[0]);
+    assert!(
+        words.contains(&format!("{OLD} (old-node)")) && words.contains(&format!("remove {WRONG}")),
+        "{ended:?}"
+    );
+    let words = line(&ended, &pools[1]);
+    assert!(words.starts_with("not restored: ") && words.ends_with(" and is renamed"), "{ended:?}");
+    bench.nothing_was_written().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_file_that_is_damaged_or_of_something_else_is_refused_before_anything_is_read() {
+    let bench = Bench::new(1).await;
+    let file = bench.path("pools.json");
+    let pools = stored(&bench, &file).await;
+    let text = std::fs::read_to_string(&file).expect("the file");
+    let before = bench.requests();
+    let refused = async |arguments: &[&str], said: &str| {
+        let ended = bench.run("restore", arguments).await;
+        assert_eq!(ended.code, Some(1), "{ended:?}");
+        assert!(ended.stderr.contains(said), "{said}: {ended:?}");
+    };
+    refused(&[&file], "pass --yes").await;
+    refused(&[&file, "--yes", "--lb", "nothing"], "--lb nothing: no load balancer").await;
+    refused(&[&file, "--yes", "--pool", "nothing"], "--pool nothing: no pool").await;
+    let damaged = bench.path("damaged.json");
+    std::fs::write(&damaged, text.replacen(OLD, "10.224.0.51", 1)).expect("the folder can be written");
+    refused(&[&damaged, "--yes"], &format!("{} is not what its sha256 says", pools[0].id())).await;
+    bench.configure(|cloud| cloud["subscriptionId"] = json!("11111111-2222-3333-4444-555555555555"));
+    refused(&[&file, "--yes"], "11111111-2222-3333-4444-555555555555").await;
+    assert_eq!(bench.requests(), before);
+    bench.nothing_was_written().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_signal_or_the_end_of_its_time_ends_it_in_good_order_and_says_what_was_done() {
+    let bench = Bench::new(1).await;
+    let file = bench.path("pools.json");
+    let pools = stored(&bench, &file).await;
+    wreck(&bench, &pools[0]).await;
+    let time = jiff::Timestamp::now();
+    let lease = json!({
+        "apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
+        "metadata": { "namespace": "kube-system", "name": "azure-backend-pool-controller" },
+        "spec": {
+            "holderIdentity": "somebody", "leaseDurationSeconds": 45, "leaseTransitions": 1,
+            "acquireTime": format!("{time:.6}"), "renewTime": format!("{time:.6}"),
+        },
+    });
+    bench.fakes.apply(vec![lease]).await.expect("a good Lease");
+    let ended = bench.run("restore", &[&file, "--yes", "--within", "4s"]).await;
+    assert_eq!(ended.code, Some(1), "{ended:?}");
+    assert!(ended.stderr.contains("somebody leads"), "{ended:?}");
+    assert!(line(&ended, &pools[0]).starts_with("not done: "), "{ended:?}");
+
+    let restore = Running::start(&bench, "restore", &[&file, "--yes"], "restore.log");
+    restore.says("somebody leads").await;
+    restore.signal(Signal::INT);
+    let ended = tokio::time::timeout(Duration::from_secs(30), restore.ended()).await.expect("it ends");
+    assert_eq!(ended.code, Some(1), "{ended:?}");
+    assert!(
+        ended.stderr.contains("interrupted") && line(&ended, &pools[0]).starts_with("not done"),
+        "{ended:?}"
+    );
+    assert_eq!(bench.puts().len(), 0);
+    assert!(bench.config_map().await.is_none(), "nothing is paused for nothing");
+}

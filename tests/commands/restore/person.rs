@@ -1,0 +1,40 @@
+//! The confirmation: a person at a terminal sees what would be written, and alone decides.
+
+use super::{Bench, Ended, is_restored, stored, wreck};
+use crate::support::terminal::{END_OF_INPUT, Terminal};
+
+/// What it asks.
+const QUESTION: &str = "Write 1 pools? Only `yes` means yes: ";
+
+/// Has `restore` ask at a terminal, and answers there. Nothing may be written before the answer.
+async fn asked(bench: &Bench, file: &str, answer: &str) -> Ended {
+    let (mut terminal, mut child) = Terminal::start(bench.command("restore", &[file]));
+    terminal.shows(QUESTION).await;
+    bench.nothing_was_written().await;
+    terminal.types(answer);
+    let status = child.wait().await.expect("it is our child");
+    Ended { code: status.code(), stdout: terminal.ended().await, stderr: String::new() }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn h2_at_a_terminal_the_plan_is_shown_first_and_only_yes_writes() {
+    let bench = Bench::new(2).await;
+    let file = bench.path("pools.json");
+    let pools = stored(&bench, &file).await;
+    wreck(&bench, &pools[0]).await;
+    for answer in ["no\n", "y\n", "YES\n", "\n", END_OF_INPUT] {
+        let ended = asked(&bench, &file, answer).await;
+        assert_eq!(ended.code, Some(1), "{answer:?}: {ended:?}");
+        assert!(ended.stdout.contains("not confirmed: nothing was written"), "{answer:?}: {ended:?}");
+        bench.nothing_was_written().await;
+    }
+
+    let ended = asked(&bench, &file, "yes\n").await;
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    let (before, after) = ended.stdout.split_once(QUESTION).expect("it was asked");
+    let plan = format!("- {}: ", pools[0].id());
+    assert!(before.contains("1 pools would be written") && before.contains(&plan), "{ended:?}");
+    assert!(after.contains(&format!("{plan}restored")), "{ended:?}");
+    assert!(is_restored(&bench, &pools[0]).await);
+    assert_eq!(bench.puts().len(), 1);
+}

@@ -1,0 +1,117 @@
+//! Pools that `restore` leaves alone unless a person insists: those that would serve nobody, and those that are paused by
+//! themselves.
+
+use simulator::models::kube::Resource;
+
+use super::*;
+
+/// The line of the plan or of the table about a pool that has these words.
+fn says(ended: &Ended, pool: &Pool, words: &str) -> bool {
+    let head = format!("- {}: ", pool.id());
+    ended.stdout.lines().any(|line| line.starts_with(&head) && line.contains(words))
+}
+
+/// The Service whose pool it is: the simulator puts all of a small world into one namespace.
+fn service(pool: &Pool) -> (String, String) {
+    let name = pool.name.strip_prefix("team-000-").expect("the pool of a Service of the first namespace");
+    ("team-000".to_owned(), name.to_owned())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn g2_a_pool_that_would_serve_nobody_is_left_alone_without_a_flag_and_the_others_are_restored() {
+    let bench = Bench::new(2).await;
+    let file = bench.path("pools.json");
+    let right = pools(&bench, &bench.path("before.json")).await;
+    let (starved, other) = (right[0].clone(), right[1].clone());
+    let all = starved.members.len();
+    put(&bench, &starved, &[(OLD.to_owned(), "old-node".to_owned())]).await;
+    let starving = pools(&bench, &file).await.remove(0);
+    put(&bench, &starved, &starved.members).await;
+    wreck(&bench, &other).await;
+
+    let ended = bench.run("restore", &[&file, "--yes"]).await;
+    assert_eq!(ended.code, Some(1), "{ended:?}");
+    let loss = format!(
+        "warning: of the {all} nodes that endpoints are on it holds {all}, and would hold 0, and nobody"
+    );
+    assert!(says(&ended, &starved, &loss), "{ended:?}");
+    assert!(line(&ended, &starved).contains("pass --allow-unserved"), "{ended:?}");
+    let gain =
+        format!("of the {} nodes that endpoints are on it holds 0, and will hold", other.members.len());
+    assert!(says(&ended, &other, &gain) && line(&ended, &other) == "restored", "{ended:?}");
+    assert!(is_restored(&bench, &starved).await && is_restored(&bench, &other).await);
+    assert_eq!(bench.puts().len(), 1);
+
+    let ended = bench.run("restore", &[&file, "--yes", "--allow-unserved"]).await;
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    assert!(says(&ended, &starved, "will hold 0, and nobody will be served"), "{ended:?}");
+    assert!(is_restored(&bench, &starving).await, "{ended:?}");
+
+    let ended = bench.run("restore", &[&file, "--dry-run"]).await;
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    assert!(says(&ended, &starved, "it holds 0, so nobody is served"), "right is not all: {ended:?}");
+    assert!(ended.stdout.contains("everything is paused since 2") && ended.stdout.contains("by restore"));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn d1_g6_pools_that_people_have_paused_are_shown_and_left_alone_unless_they_are_named() {
+    let mut bench = Bench::new(4).await;
+    let file = bench.path("pools.json");
+    let pools = stored(&bench, &file).await;
+    let [by_pool, by_service, by_annotation, free] = &pools[..] else { panic!("{pools:?}") };
+    let ((namespace, name), annotated) = (service(by_service), service(by_annotation));
+    let note = "since: 2026-11-20T08:00:00Z\nby: alice\nreason: we look into it\n";
+    let map = json!({
+        "apiVersion": "v1", "kind": "ConfigMap",
+        "metadata": { "namespace": "kube-system", "name": "azure-backend-pool-controller" },
+        "data": {
+            "pause.pool.a": format!("{}\n{note}", by_pool.id()),
+            "pause.service.b": format!("{namespace}/{name}\n{note}"),
+            "pause.of-what": note,
+        },
+    });
+    let get = move |cluster: &mut simulator::Cluster, _: u64| {
+        cluster.model.get(Resource::Services, &annotated.0, &annotated.1)
+    };
+    let mut object = bench.fakes.cluster.ask(get).await.expect("the Service");
+    object["metadata"]["annotations"]["azure-backend-pool-controller.io/pause"] = json!("true");
+    bench.fakes.apply(vec![map, object]).await.expect("good objects");
+    bench.arranged().await;
+    for pool in &pools {
+        wreck(&bench, pool).await;
+    }
+    let who = "since 2026-11-20T08:00:00Z by alice, we look into it";
+    let told = [
+        (by_pool, format!("paused {who}")),
+        (by_service, format!("its Service {namespace}/{name} is paused {who}")),
+        (by_annotation, "has the annotation azure-backend-pool-controller.io/pause".to_owned()),
+    ];
+
+    let ended = bench.run("restore", &[&file, "--dry-run"]).await;
+    assert_eq!(ended.code, Some(3), "{ended:?}");
+    assert!(
+        ended.stdout.contains("1 pools would be written, 2 are right, 3 are left as they are"),
+        "{ended:?}"
+    );
+    assert!(ended.stdout.contains("warning: pause.of-what of our ConfigMap"), "{ended:?}");
+    bench.nothing_was_written().await;
+
+    let ended = bench.run("restore", &[&file, "--yes", "--leave-unpaused"]).await;
+    assert_eq!(ended.code, Some(1), "{ended:?}");
+    for (pool, words) in &told {
+        let said = line(&ended, pool);
+        assert!(said.starts_with("left as it is: ") && said.contains(words.as_str()), "{ended:?}");
+        assert!(said.contains("--pool"), "{ended:?}");
+        assert_eq!(now(&bench, pool).await, [(WRONG.to_owned(), "wrong".to_owned())]);
+    }
+    assert!(line(&ended, free) == "restored" && is_restored(&bench, free).await, "{ended:?}");
+    assert_eq!(bench.puts().len(), 1);
+
+    let names: Vec<&str> = told.iter().flat_map(|(pool, _)| ["--pool", &pool.name]).collect();
+    let ended = bench.run("restore", &[&[&file, "--yes"][..], &names].concat()).await;
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    for (pool, words) in &told {
+        assert!(says(&ended, pool, words), "it is shown in any case: {ended:?}");
+        assert!(line(&ended, pool) == "restored" && is_restored(&bench, pool).await, "{ended:?}");
+    }
+}

@@ -1,0 +1,163 @@
+//! `simulate`: where its report goes (design.md Z2). What it plays and how that is judged is shown in `faults`.
+
+use std::process::Stdio;
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::{Value, json};
+use tokio::io::{AsyncBufReadExt as _, BufReader};
+use tokio::process::{Child, Command};
+
+use super::{Folder, command, path, refused, run, text};
+use crate::support::{PATIENCE, eventually, log_lines};
+
+/// A run of a few seconds.
+const SHORT: [&str; 13] = [
+    "simulate",
+    "--services=1",
+    "--load-balancers=1",
+    "--nodes=2",
+    "--endpoints=1",
+    "--duration=1s",
+    "--rate=1",
+    "--removal-delay=1s",
+    "--settle=60s",
+    "--exit-when-done",
+    "--listen=127.0.0.1:0",
+    "--report=json",
+    "--folder",
+];
+
+/// What plays ARM and Kubernetes for a service that somebody else starts.
+const SERVED: [&str; 8] = [
+    "simulate",
+    "--serve-only",
+    "--services=2",
+    "--load-balancers=1",
+    "--nodes=2",
+    "--endpoints=1",
+    "--listen=127.0.0.1:0",
+    "--folder",
+];
+
+#[test]
+fn z2_a_report_that_can_be_written_nowhere_is_told_before_the_run_begins() {
+    let folder = Folder::new();
+    for flag in ["--output", "--html"] {
+        let arguments = [&SHORT[..], &[path(folder.0.path()), flag, "/nowhere/report"]].concat();
+        let told = refused(&arguments, &[flag, "/nowhere/report", "check that its folder exists"]);
+        assert!(!told.contains("configuration in "), "the service was started: {told}");
+    }
+}
+
+#[test]
+fn z2_the_report_takes_the_place_of_what_was_in_both_files() {
+    let folder = Folder::new();
+    let old = "old words\n".repeat(100_000);
+    let (output, html) = (folder.write("report.json", &old), folder.write("report.html", &old));
+    let files = [path(folder.0.path()), "--output", path(&output), "--html", path(&html)];
+    let ended = run(&[&SHORT[..], &files].concat());
+    assert!(ended.status.success(), "{}", text(&ended.stderr));
+    let read = |file| std::fs::read_to_string(file).expect("the report");
+    let report: serde_json::Value = serde_json::from_str(&read(&output)).expect("JSON and nothing else");
+    assert_eq!(report["converged"], true, "{report}");
+    let page = read(&html);
+    assert!(page.trim_end().ends_with("</html>") && !page.contains("old words"), "{} bytes", page.len());
+}
+
+#[test]
+fn z2_a_report_has_both_sides_where_upstreams_updater_plays_the_same_story() {
+    let folder = Folder::new();
+    let output = folder.0.path().join("report.json");
+    let more = [path(folder.0.path()), "--compare-upstream", "--output", path(&output)];
+    let ended = run(&[&SHORT[..], &more].concat());
+    assert!(ended.status.success(), "{}", text(&ended.stderr));
+    assert_eq!(text(&ended.stdout), "", "the report is in the file alone");
+    let report = std::fs::read_to_string(&output).expect("the report");
+    let report: Value = serde_json::from_str(&report).expect("JSON and nothing else");
+    let upstream = &report["upstream"];
+    assert!(upstream.is_object(), "{report}");
+    for key in ["services", "pools", "changes"] {
+        assert_eq!((&report[key], &upstream[key]), (&json!(1), &json!(1)), "{key}: {report}");
+    }
+    assert_eq!(report["converged"], true, "{report}");
+    assert!(upstream["converged"].is_boolean(), "{report}");
+    // The service ran as a process and beside nobody; upstream's updater is part of a cloud-controller-manager.
+    let process = |side: &Value| side["cpu_seconds"].is_number() && side["queue_depth_end"] == 0;
+    assert!(process(&report) && report["ccm"].is_null(), "{report}");
+    assert!(!process(upstream) && upstream["ccm"]["reconciled"].is_number(), "{report}");
+    assert!(upstream["upstream"].is_null(), "{report}");
+}
+
+/// The binary, which is killed when the test ends before it.
+fn child(arguments: &[&str]) -> Command {
+    let mut child = Command::from(command(arguments));
+    child.env("NO_PROXY", "127.0.0.1").env("no_proxy", "127.0.0.1").kill_on_drop(true);
+    child
+}
+
+/// The status and the body of an answer.
+async fn get(url: &str) -> Result<(u16, String), String> {
+    let http = reqwest::Client::builder().no_proxy().build().expect("a client");
+    let answer = http.get(url).send().await.map_err(|error| format!("{url}: {error:?}"))?;
+    let status = answer.status().as_u16();
+    Ok((status, answer.text().await.map_err(|error| format!("{url}: {error:?}"))?))
+}
+
+/// Sends SIGTERM, and requires that this ends the process in good order.
+async fn terminate(mut child: Child, what: &str) {
+    let id = i32::try_from(child.id().expect("it runs")).expect("process ids are small");
+    kill_process(Pid::from_raw(id).expect("not 0"), Signal::TERM).expect("it can be told");
+    let ended = tokio::time::timeout(PATIENCE, child.wait()).await;
+    let status = ended.unwrap_or_else(|_| panic!("{what} does not end")).expect("it is a child");
+    assert_eq!(status.code(), Some(0), "{what}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn z2_with_what_serve_only_prints_the_service_becomes_ready_and_sigterm_ends_both() {
+    let folder = Folder::new();
+    let files = folder.0.path().join("files");
+    let serving = [&SERVED[..], &[path(&files)]].concat();
+    let simulator = child(&serving).stdout(Stdio::piped()).stderr(Stdio::null()).spawn();
+    let mut simulator = simulator.expect("the binary under test");
+    let mut printed = BufReader::new(simulator.stdout.take().expect("it is piped")).lines();
+    let told = async {
+        loop {
+            let line = printed.next_line().await.expect("text").expect("it is told before the end");
+            if let Some(arguments) = line.strip_prefix("azure-backend-pool-controller ") {
+                break arguments.to_owned();
+            }
+        }
+    };
+    let told = tokio::time::timeout(PATIENCE, told).await.expect("it is told in time");
+
+    let arguments: Vec<&str> = told.split(' ').collect();
+    assert_eq!(arguments.first(), Some(&"run"), "{told}");
+    let log = folder.0.path().join("log");
+    let file = std::fs::File::create(&log).expect("the folder can be written");
+    let service = child(&arguments).stdout(Stdio::null()).stderr(file).spawn();
+    let service = service.expect("the binary under test");
+    let started = eventually("the service has its listeners", PATIENCE, || async {
+        let lines = log_lines(&log);
+        let started = lines.iter().find(|line| line["message"] == "started").cloned();
+        started.ok_or_else(|| format!("{lines:?}"))
+    })
+    .await;
+    let url = |field: &str, path: &str| {
+        let listener = started[field].as_str().expect("the address of a listener");
+        format!("http://{listener}{path}")
+    };
+    let (ready, status) = (url("health", "/readyz?verbose"), url("admin", "/api/v1/status"));
+    eventually("the service is ready", PATIENCE, || async {
+        let (status, text) = get(&ready).await?;
+        if status == 200 { Ok(()) } else { Err(text) }
+    })
+    .await;
+    eventually("it knows both pools", PATIENCE, || async {
+        let (_, text) = get(&status).await?;
+        let status: Value = serde_json::from_str(&text).map_err(|error| format!("{error}: {text}"))?;
+        if status["pools"]["total"] == 2 { Ok(()) } else { Err(text) }
+    })
+    .await;
+    terminate(service, "the service").await;
+    terminate(simulator, "the simulator").await;
+}

@@ -1,0 +1,276 @@
+//! Every story that has a name (`simulate --scenario NAME`), told to the real binary by itself: `simulate` plays it, and
+//! is judged by its exit code, by its report, and by the log that the controller leaves behind. `STORY=part-of-a-name`
+//! plays only some of them, those included that are too long for every day.
+//!
+//! No story may end with a wrong pool, an error in the log that the story does not expect, or work that waits.
+
+use std::path::PathBuf;
+use std::process::{Child, Command, ExitStatus};
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::Value;
+use simulator::{NAMED, Story, log_errors};
+use tokio::sync::Semaphore;
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+
+use crate::support::reaper::Reaper;
+
+/// The binary under test.
+const PROGRAM: &str = env!("CARGO_BIN_EXE_azure-backend-pool-controller");
+
+/// How many stories are played at the same time. They wait most of the time.
+const AT_ONCE: usize = 10;
+
+/// How many times as fast as told a story runs, where the table below says nothing.
+const SPEED: u32 = 4;
+
+/// Stories that turn on times which no speed divides: those of the Leases. They take longest, and so they begin first.
+const SLOWER: [(&str, u32); 4] =
+    [("suspended", 1), ("file-descriptors", 1), ("apiserver-slow", 2), ("apiserver-down", 2)];
+
+/// Stories that take many minutes at any speed: the realistic one is a measurement (`benches/realistic.sh`).
+const TOO_LONG: [&str; 1] = ["realistic"];
+
+/// Stories in which somebody else empties pools.
+const EMPTIED_BY_OTHERS: [&str; 1] = ["ccm-removes-needed"];
+
+/// How guards say that they have stopped all removals (G4).
+const STOPPED: &str = "BackendPoolRemovalsStopped";
+
+/// What guards may hold back at all where organic changes alone happen, and for how long by their rules in seconds, which
+/// run as fast as the story (G2, D6). Nodes and slices, and slices and Services, are heard of in any order, and what is
+/// known of the one alone is held until the other is known.
+const ORGANIC: [(&str, &[(&str, u32)]); 6] = [
+    ("scale-to-zero", &[("empty_confirm", 60)]),
+    ("recreate", &[("empty_confirm", 60)]),
+    ("one-pod-rollout", &[]),
+    ("namespace-deletion", &[("empty_confirm", 0)]),
+    ("node-pool-swap", &[("no_usable_node", 0)]),
+    ("blue-green", &[("no_usable_node", 0)]),
+];
+
+/// How much longer than its rule says something may be seen held, in seconds: for turns, looks and a slow machine.
+const SLACK: f64 = 5.0;
+
+/// What may wait at once for each Service: its pool, that pool's place in a lane, and a message or two on their way. Pods
+/// change more often than that, so a queue that only grows is longer in the end.
+const MOST_PER_SERVICE: u64 = 4;
+
+/// How long a story may take on a slow and shared machine before it is given up.
+const PATIENCE: Duration = Duration::from_secs(1200);
+
+/// How often a story is looked at.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
+
+/// What a played story has left.
+struct Played {
+    status: ExitStatus,
+    report: Value,
+    /// What `simulate` said.
+    said: String,
+    /// The controller's log, from its start to its end.
+    log: String,
+}
+
+/// Plays a story, given as its name or its text.
+async fn play(name: &str, text: Option<&str>, speed: u32) -> Result<Played, String> {
+    let reaper = Reaper::new();
+    let file = |name: &str| -> PathBuf { reaper.folder().join(name) };
+    let scenario = match text {
+        None => name.to_owned(),
+        Some(text) => {
+            std::fs::write(file("story.txt"), text).map_err(|error| error.to_string())?;
+            file("story.txt").display().to_string()
+        }
+    };
+    let mut command = Command::new(PROGRAM);
+    command.args(["simulate", "--exit-when-done", "--report", "json", "--scenario", &scenario]);
+    command.args(["--speed", &speed.to_string(), "--listen", "127.0.0.1:0"]);
+    command.arg("--folder").arg(file("run")).arg("--output").arg(file("report.json"));
+    command.env_remove("RUST_LOG");
+    let mut child = reaper.start("simulate", &mut command);
+    let status = ended(&mut child).await?;
+    let read = |name: &str| std::fs::read_to_string(file(name)).unwrap_or_default();
+    let report = serde_json::from_str(&read("report.json")).unwrap_or_default();
+    Ok(Played { status, report, said: read("simulate.log"), log: read("run/service.log") })
+}
+
+async fn ended(child: &mut Child) -> Result<ExitStatus, String> {
+    let until = Instant::now() + PATIENCE;
+    let mut again = tokio::time::interval(LOOK_EVERY);
+    loop {
+        again.tick().await;
+        match child.try_wait() {
+            Ok(Some(status)) => return Ok(status),
+            Ok(None) if Instant::now() > until => return Err(format!("it goes on after {PATIENCE:?}")),
+            Ok(None) => {}
+            Err(error) => return Err(error.to_string()),
+        }
+    }
+}
+
+/// What is wrong with a story that was played, if anything.
+fn judge(name: &str, story: &Story, played: &Played) -> Result<(), String> {
+    let Played { status, report, said, log } = played;
+    let end = |text: &str| text.lines().rev().take(4).collect::<Vec<_>>().join(" | ");
+    if !status.success() {
+        let (said, log) = (end(said), end(log));
+        return Err(format!("{name}: {status}: {said}\n  {}\n  the log's end: {log}", summary(report)));
+    }
+    let right = report["converged"] == true && report["wrong_pools"] == 0;
+    if !right || report["max_concurrent_puts_per_lb"].as_u64().is_none_or(|most| most > 1) {
+        return Err(format!("{name}: {}", summary(report)));
+    }
+    if report["queue_depth_end"] != 0 {
+        return Err(format!("{name}: something waits: {}", summary(report)));
+    }
+    let most = report["services"].as_u64().unwrap_or(0) * MOST_PER_SERVICE;
+    if report["queue_depth_max"].as_u64().is_none_or(|depth| depth > most) {
+        return Err(format!("{name}: more than {most} things waited at once: {}", summary(report)));
+    }
+    if report["emptied_pools"] != 0 && !EMPTIED_BY_OTHERS.contains(&name) {
+        return Err(format!("{name}: pools lost their last members: {}", summary(report)));
+    }
+    judge_guards(name, story, report)?;
+    if story.log_full {
+        return Ok(());
+    }
+    // The report was made before the controller ended.
+    match log_errors(log, &story.errors) {
+        (unexpected, missing) if unexpected.is_empty() && missing.is_empty() && !log.is_empty() => Ok(()),
+        (unexpected, missing) => Err(format!("{name}: errors {unexpected:?}, not said {missing:?}")),
+    }
+}
+
+/// What guards have done wrong, if anything: `simulate` sees twice a second what is held, and events tell all the rest.
+fn judge_guards(name: &str, story: &Story, report: &Value) -> Result<(), String> {
+    let told = report["events"][STOPPED].as_u64().unwrap_or(0);
+    if told != u64::from(story.guarded.stopped) {
+        return Err(format!("{name}: {told} events say that removals are stopped: {}", summary(report)));
+    }
+    let Some((_, may)) = ORGANIC.iter().find(|(organic, _)| *organic == name) else { return Ok(()) };
+    let speed = report["speed"].as_f64().unwrap_or(1.0);
+    for (reason, held) in report["held"].as_object().into_iter().flatten() {
+        let most = may.iter().find(|(known, _)| known == reason).map(|(_, most)| f64::from(*most) / speed);
+        if most.is_none_or(|most| held["seconds"].as_f64().is_none_or(|seconds| seconds > most + SLACK)) {
+            return Err(format!("{name}: {reason} holds {held}, which may be {most:?} s"));
+        }
+    }
+    Ok(())
+}
+
+/// What a report says in short.
+fn summary(report: &Value) -> String {
+    let keys = [
+        "converged",
+        "wrong_pools",
+        "wrong_pool_details",
+        "emptied_pools",
+        "max_concurrent_puts_per_lb",
+        "log_errors",
+        "log_missing",
+        "queue_depth_end",
+        "queue_depth_max",
+        "held",
+        "removals_stopped_seconds",
+        "guards_wrong",
+        "unreached",
+        "events",
+        "warnings",
+    ];
+    keys.map(|key| format!("{key} {}", report[key])).join(", ")
+}
+
+fn speed_of(name: &str) -> u32 {
+    SLOWER.iter().find(|(slow, _)| *slow == name).map_or(SPEED, |(_, speed)| *speed)
+}
+
+/// The names of the stories to play, the longest first.
+fn names() -> Vec<&'static str> {
+    let wanted = std::env::var("STORY").unwrap_or_default();
+    let asked = |name: &str| name.contains(&wanted) && (!wanted.is_empty() || !TOO_LONG.contains(&name));
+    let mut names: Vec<&str> = NAMED.iter().map(|(name, _)| *name).filter(|name| asked(name)).collect();
+    assert!(!names.is_empty(), "no story is called {wanted}");
+    names.sort_by_key(|name| speed_of(name));
+    names
+}
+
+#[test]
+fn the_tables_of_this_file_name_stories_that_exist() {
+    let slower = SLOWER.iter().map(|(name, _)| *name);
+    let organic = ORGANIC.iter().map(|(name, _)| *name);
+    for name in slower.chain(organic).chain(TOO_LONG).chain(EMPTIED_BY_OTHERS) {
+        assert!(NAMED.iter().any(|(named, _)| *named == name), "{name}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn z2_every_story_with_a_name_ends_right_quiet_and_idle() {
+    let places = Arc::new(Semaphore::new(AT_ONCE));
+    let mut playing = JoinSet::new();
+    for name in names() {
+        let places = Arc::clone(&places);
+        playing.spawn(async move {
+            let _place = places.acquire_owned().await.expect("nobody closes it");
+            let story = Story::named(name).expect("it has this name").expect("it can be read");
+            let played =
+                play(name, None, speed_of(name)).await.map_err(|error| format!("{name}: {error}"))?;
+            judge(name, &story, &played)
+        });
+    }
+    let played = playing.join_all().await;
+    let count = played.len();
+    let failed: Vec<String> = played.into_iter().filter_map(Result::err).collect();
+    assert!(failed.is_empty(), "{} of {count} stories failed:\n\n{}", failed.len(), failed.join("\n\n"));
+}
+
+/// What makes `simulate` itself fail is said: one story for each.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn z2_a_story_that_ends_wrong_busy_or_without_the_error_that_it_expects_fails() {
+    let world = "services 4\nload-balancers 2\nnodes 6\npods burst\n";
+    // One pool for each load balancer, which its only write makes right at once; the operation goes on. Pool and lane
+    // wait for it.
+    let busy = "services 2\nload-balancers 2\nnodes 6\npods burst\n\
+                arm operation 10m\narm retry-after 1\narm visible at-once\n\
+                controller members.removalDelay 0s\nsettle 30s\n";
+    let stories = [
+        ("a wrong pool", world, "settle 3s\nat 0s arm down\n", "pools are wrong"),
+        ("no stop", world, "settle 30s\nexpect removals stopped\n", "removals were never stopped"),
+        ("no hold", world, "settle 30s\nexpect held breaker 1\n", "0 pools were held for breaker"),
+        (
+            "no refusal",
+            world,
+            "settle 30s\nat 0s arm quota 5000 writes 50000 reads in 5m\n",
+            "`arm quota 5000 writes 50000 reads in 5m` has reached nobody",
+        ),
+        (
+            "no loss",
+            world,
+            "settle 30s\nat 0s arm silent-loss 0.000000001\n",
+            "`arm silent-loss 0.000000001` has reached nobody",
+        ),
+        ("no error", world, "settle 30s\nexpect log ERROR of no kind\n", "no error in the log says"),
+        ("busy", busy, "", "FAILED: 4 things still wait."),
+        (
+            "silent",
+            world,
+            "controller members.removalDelay 0s\nsettle 30s\nat 15s controller stands still\n",
+            "FAILED: the service did not say what still waits.",
+        ),
+    ];
+    let mut playing = JoinSet::new();
+    for (name, world, lines, told) in stories {
+        let text = format!("{world}{lines}");
+        playing.spawn(async move {
+            let story = Story::read(&text).expect("a story");
+            let played = play(name, Some(&text), 1).await.expect("it ends");
+            assert_eq!(played.status.code(), Some(1), "{name}: {}", played.said);
+            let wrong = judge(name, &story, &played).expect_err(name);
+            let verdict = format!("{wrong} {}", played.said);
+            assert!(verdict.contains(told), "{name}: {told:?} is not said: {verdict}");
+        });
+    }
+    playing.join_all().await;
+}

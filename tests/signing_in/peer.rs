@@ -1,0 +1,193 @@
+//! A server on this machine that is login endpoint, metadata document, instance metadata service and ARM at once. It
+//! shows the test what it was asked.
+
+use std::net::Ipv4Addr;
+use std::path::Path;
+use std::sync::Arc;
+
+use rcgen::{
+    BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair, KeyUsagePurpose, PKCS_RSA_SHA256,
+    RsaKeySize,
+};
+use rustls::ServerConfig;
+use rustls_pki_types::PrivateKeyDer;
+use serde_json::json;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::net::TcpListener;
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::task::AbortHandle;
+use tokio_rustls::TlsAcceptor;
+
+use super::{SIGNATURE, TOKEN};
+use crate::support::PATIENCE;
+
+/// What is done with a request for a token.
+#[derive(Clone, Copy)]
+pub enum Authority {
+    /// A token is given.
+    Gives,
+    /// One is given that is to be renewed at once.
+    GivesForAMinute,
+    /// It is refused, with everything that was sent in the answer.
+    Repeats,
+}
+
+/// A request.
+#[derive(Clone, Debug)]
+pub struct Seen {
+    pub line: String,
+    pub head: String,
+    pub body: String,
+}
+
+/// A running server. It ends with this value.
+pub struct Peer {
+    pub port: u16,
+    seen: UnboundedReceiver<Seen>,
+    /// Everything that was seen so far.
+    known: Vec<Seen>,
+    listening: AbortHandle,
+}
+
+impl Peer {
+    /// Listens on `localhost`: with TLS, and the authority's certificate as `ca.pem` in this folder, or without.
+    pub async fn start(tls: Option<&Path>, authority: Authority) -> Self {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.expect("loopback has free ports");
+        let port = listener.local_addr().expect("a bound listener has an address").port();
+        let acceptor = tls.map(acceptor);
+        let (sender, seen) = unbounded_channel();
+        let listening = tokio::spawn(async move {
+            while let Ok((socket, _)) = listener.accept().await {
+                let (acceptor, sender) = (acceptor.clone(), sender.clone());
+                drop(tokio::spawn(async move {
+                    match acceptor {
+                        Some(acceptor) => {
+                            let Ok(socket) = acceptor.accept(socket).await else { return };
+                            serve(socket, port, authority, &sender).await;
+                        }
+                        None => serve(socket, port, authority, &sender).await,
+                    }
+                }));
+            }
+        });
+        Self { port, seen, known: Vec::new(), listening: listening.abort_handle() }
+    }
+
+    /// Waits for such a request.
+    pub async fn until(&mut self, what: &str, wanted: impl Fn(&Seen) -> bool) {
+        if self.known.iter().any(&wanted) {
+            return;
+        }
+        loop {
+            let next = tokio::time::timeout(PATIENCE, self.seen.recv()).await;
+            let next = next.unwrap_or_else(|_| panic!("{what}: not asked; seen: {:#?}", self.known));
+            let next = next.expect("the server runs");
+            let found = wanted(&next);
+            self.known.push(next);
+            if found {
+                return;
+            }
+        }
+    }
+}
+
+impl Drop for Peer {
+    fn drop(&mut self) {
+        self.listening.abort();
+    }
+}
+
+async fn serve(
+    mut socket: impl AsyncRead + AsyncWrite + Unpin,
+    port: u16,
+    authority: Authority,
+    sender: &UnboundedSender<Seen>,
+) {
+    let Some(seen) = receive(&mut socket).await else { return };
+    let (status, body) = answer(&seen, port, authority);
+    // The test may have ended.
+    drop(sender.send(seen));
+    let length = body.len();
+    let text = format!(
+        "HTTP/1.1 {status} X\r\ncontent-type: application/json\r\ncontent-length: {length}\r\nconnection: close\r\n\r\n{body}"
+    );
+    drop(socket.write_all(text.as_bytes()).await);
+    drop(socket.shutdown().await);
+}
+
+fn answer(seen: &Seen, port: u16, authority: Authority) -> (u16, String) {
+    let Seen { line, head, body } = seen;
+    let here = format!("https://localhost:{port}");
+    if line.contains("/metadata/endpoints") {
+        let authentication = json!({ "loginEndpoint": here, "audiences": ["https://audience.test"] });
+        return (200, json!([{ "resourceManager": here, "authentication": authentication }]).to_string());
+    }
+    let asks_for_token = line.contains("/oauth2/v2.0/token") || line.contains(" /msi");
+    match authority {
+        Authority::Gives | Authority::GivesForAMinute if asks_for_token => {
+            let seconds = if matches!(authority, Authority::GivesForAMinute) { 60 } else { 86_400 };
+            let token = json!({
+                "token_type": "Bearer", "access_token": TOKEN, "expires_in": seconds, "ext_expires_in": seconds,
+                "expires_on": "4102444800", "resource": "https://audience.test",
+            });
+            (200, token.to_string())
+        }
+        Authority::Repeats if asks_for_token => {
+            let said = format!("AADSTS7000215: wrong: {body} {head}");
+            (401, json!({ "error_description": said, "error_codes": [7_000_215] }).to_string())
+        }
+        Authority::Gives | Authority::GivesForAMinute | Authority::Repeats => {
+            let said = format!("refused: {head}; see https://localhost/x?sig={SIGNATURE}&sv=1");
+            (403, json!({ "error": { "code": "AuthorizationFailed", "message": said } }).to_string())
+        }
+    }
+}
+
+/// Reads a request.
+pub async fn receive(socket: &mut (impl AsyncRead + Unpin)) -> Option<Seen> {
+    let mut bytes = Vec::new();
+    loop {
+        let text = String::from_utf8_lossy(&bytes).into_owned();
+        if let Some((head, body)) = text.split_once("\r\n\r\n") {
+            let length = head.lines().find_map(|line| {
+                let (name, value) = line.split_once(':')?;
+                name.eq_ignore_ascii_case("content-length").then(|| value.trim().parse::<usize>().ok())?
+            });
+            if body.len() >= length.unwrap_or(0) {
+                let (line, head) = head.split_once("\r\n").unwrap_or((head, ""));
+                return Some(Seen { line: line.to_owned(), head: head.to_owned(), body: body.to_owned() });
+            }
+        }
+        if socket.read_buf(&mut bytes).await.ok()? == 0 {
+            return None;
+        }
+    }
+}
+
+/// What accepts TLS for `localhost`.
+fn acceptor(folder: &Path) -> TlsAcceptor {
+    let mut ca = CertificateParams::default();
+    ca.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    ca.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::DigitalSignature];
+    let ca = CertifiedIssuer::self_signed(ca, KeyPair::generate().expect("a key")).expect("signed by itself");
+    std::fs::write(folder.join("ca.pem"), ca.pem()).expect("the folder can be written");
+    let key = KeyPair::generate().expect("a key");
+    let params = CertificateParams::new(vec!["localhost".to_owned()]).expect("a name");
+    let certificate = params.signed_by(&key, &ca).expect("the authority signs");
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let config = ServerConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .expect("the provider has them")
+        .with_no_client_auth();
+    let key = PrivateKeyDer::try_from(key.serialize_der()).expect("it is PKCS#8");
+    let config = config.with_single_cert(vec![certificate.der().clone()], key).expect("they match");
+    TlsAcceptor::from(Arc::new(config))
+}
+
+/// An application's certificate with its key, as PEM.
+pub fn rsa_certificate() -> String {
+    let key = KeyPair::generate_rsa_for(&PKCS_RSA_SHA256, RsaKeySize::_2048).expect("a key");
+    let params = CertificateParams::new(vec!["application.test".to_owned()]).expect("a name");
+    let certificate = params.self_signed(&key).expect("signed by itself");
+    format!("{}{}", key.serialize_pem(), certificate.pem())
+}

@@ -1,0 +1,320 @@
+//! That no secret is seen when something between the controller and the API server or ARM repeats what it was sent (C1):
+//! in the log, at the listeners, in events, in our ConfigMap, and in the output of the commands.
+
+use std::path::PathBuf;
+use std::process::Stdio;
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::{Value, json};
+use simulator::models::kube::build::Endpoint;
+
+use super::peer::Seen;
+use super::repeater::{Choice, Repeater, Way};
+use super::{ENDED_WITHIN, FINEST, SIGNATURE, TOKEN};
+use crate::admin::stage::{NAMESPACE, add_service, node_name, place, pool_of};
+use crate::commands::bench::{Bench, Ended};
+use crate::support::{PATIENCE, eventually, log_lines};
+
+/// What the controller signs in with at the API server: what service accounts have, and what nobody would know by its
+/// look.
+const SIGNED: &str = "eyJhbGciOiJSUzI1NiJ9.eyJwbGFudGVkIjoia3ViZXJuZXRlcyJ9.cGxhbnRlZA-kubernetes";
+const OPAQUE: &str = "planted-kubernetes-token";
+const BOOTSTRAP: &str = "p1ante.d0123456789abcde";
+/// What a person signs in with.
+const PERSON: &str = "planted-person-token";
+const MARKERS: [&str; 6] = [SIGNED, OPAQUE, BOOTSTRAP, PERSON, TOKEN, SIGNATURE];
+
+/// The bench behind proxies that repeat.
+struct Scene {
+    bench: Bench,
+    kubernetes: Repeater,
+    _arm: Repeater,
+    log: PathBuf,
+}
+
+fn never(_: &Seen, _: usize) -> Option<Way> {
+    None
+}
+
+impl Scene {
+    async fn new(token: &str, kubernetes: Choice, arm: Choice) -> Self {
+        let keys = json!({
+            "members": { "removalDelay": "0s" }, "batching": { "quietPeriod": "50ms" }, "discovery": { "interval": "5s" },
+            "log": { "level": "trace" },
+        });
+        let bench = Bench::with(2, &keys).await;
+        // Nothing that knows a token is asked without TLS; what is said of one may come from anywhere.
+        let more = format!(
+            "authorization: Bearer {TOKEN}\r\nsee https://localhost/x?sig={SIGNATURE}&sv=1 and {BOOTSTRAP} and {TOKEN}"
+        );
+        let kubernetes = Repeater::start(&bench.fakes.kubernetes_url, &more, kubernetes).await;
+        let arm = Repeater::start(&bench.fakes.arm_url, &more, arm).await;
+        let url = arm.url.clone();
+        bench.configure(|cloud| cloud["resourceManagerEndpoint"] = json!(url));
+        bench.fakes.azure.ask(move |azure, _| azure.model.set_endpoint(&url)).await;
+        let log = bench.folder.path().join("log");
+        let scene = Self { bench, kubernetes, _arm: arm, log };
+        scene.sign_in(&json!({ "token": token }));
+        scene
+    }
+
+    /// Signs in at the API server with this.
+    fn sign_in(&self, user: &Value) {
+        let path = &self.bench.files.kubeconfig;
+        let text = std::fs::read_to_string(path).expect("the simulator has written it");
+        let mut file: Value = serde_json::from_str(&text).expect("it is JSON");
+        file["users"][0]["user"] = user.clone();
+        file["clusters"][0]["cluster"]["server"] = json!(self.kubernetes.url);
+        std::fs::write(path, file.to_string()).expect("the folder can be written");
+    }
+
+    /// Runs the controller until `enough` of its log, asks it everything, of these Services in detail, ends it, and gives
+    /// all that was seen.
+    async fn run(&self, what: &str, services: &[&str], enough: impl Fn(&str) -> bool) -> String {
+        let log = std::fs::File::create(&self.log).expect("the folder can be written");
+        let mut command = self.bench.command("run", &[]);
+        command.env("RUST_LOG", FINEST).stdout(Stdio::null()).stderr(log);
+        let mut child = command.spawn().expect("the binary under test");
+        let started = eventually("the controller has its listeners", PATIENCE, || async {
+            let started = log_lines(&self.log).into_iter().find(|line| line["message"] == "started");
+            started.ok_or_else(|| self.logged())
+        })
+        .await;
+        eventually(what, PATIENCE, || async {
+            let log = self.logged();
+            // At this level most lines are of the crates below.
+            let ours = |line: &&str| line.contains("\"target\":\"a") && !line.contains("actix");
+            let lines = || log.lines().filter(ours).collect::<Vec<_>>().join("\n");
+            if enough(&log) { Ok(()) } else { Err(lines()) }
+        })
+        .await;
+        let mut seen = shown(&started).await;
+        if !services.is_empty() {
+            seen.push_str(&details(&started, services).await);
+        }
+        let id = i32::try_from(child.id().expect("it runs")).expect("process ids are small");
+        kill_process(Pid::from_raw(id).expect("not 0"), Signal::TERM).expect("it can be told");
+        let ended = tokio::time::timeout(ENDED_WITHIN, child.wait()).await.expect("it ends");
+        assert_eq!(ended.expect("it is a child").code(), Some(0), "{}", self.logged());
+        seen.push_str(&self.logged());
+        seen.push_str(&self.in_the_cluster().await);
+        seen
+    }
+
+    fn logged(&self) -> String {
+        std::fs::read_to_string(&self.log).expect("the log")
+    }
+
+    /// Everything that the controller has written there.
+    async fn in_the_cluster(&self) -> String {
+        let map = self.bench.config_map().await;
+        format!("{}\n{map:?}\n", self.events().await)
+    }
+
+    async fn events(&self) -> String {
+        let http = reqwest::Client::builder().no_proxy().build().expect("a client");
+        let url = format!("{}/api/v1/events", self.bench.fakes.kubernetes_url);
+        http.get(url).send().await.expect("an answer").text().await.expect("a body")
+    }
+}
+
+/// Everything that the listeners show, and what a person is told whose token is repeated.
+async fn shown(started: &Value) -> String {
+    // A listener that turns a request away before its body closes the connection.
+    let http = reqwest::Client::builder().no_proxy().pool_max_idle_per_host(0).build().expect("a client");
+    let (admin, health) = (started["admin"].as_str(), started["health"].as_str());
+    let (admin, health) = (admin.expect("an address"), health.expect("an address"));
+    let mut shown = String::new();
+    for path in ["status", "queues", "services", "held"] {
+        let answer = http.get(format!("http://{admin}/api/v1/{path}")).send().await.expect("an answer");
+        assert_eq!(answer.status().as_u16(), 200, "{path}");
+        shown.push_str(&answer.text().await.expect("a body"));
+    }
+    for path in ["/metrics", "/readyz?verbose", "/livez?verbose"] {
+        let answer = http.get(format!("http://{health}{path}")).send().await.expect("an answer");
+        shown.push_str(&answer.text().await.expect("a body"));
+    }
+    // Each is answered in another way.
+    for _ in 0..8 {
+        let post = http.post(format!("http://{admin}/api/v1/compare")).bearer_auth(PERSON).body("{}");
+        let answer = post.send().await.expect("an answer");
+        shown.push_str(&answer.text().await.expect("a body"));
+    }
+    shown
+}
+
+/// What the admin API shows of each of these Services and of its pool, once it shows for each why a write has failed.
+async fn details(started: &Value, services: &[&str]) -> String {
+    let http = reqwest::Client::builder().no_proxy().build().expect("a client");
+    let admin = started["admin"].as_str().expect("an address");
+    let mut details = String::new();
+    for name in services {
+        let queue = format!("queues/{}/{}", simulator::CLUSTER_NAME, pool_of(name));
+        for path in [queue, format!("services/{NAMESPACE}/{name}")] {
+            let what = format!("{path} says what ARM has said");
+            let told = eventually(&what, PATIENCE, || async {
+                let answer = http.get(format!("http://{admin}/api/v1/{path}")).send().await;
+                let answer = answer.map_err(|error| error.to_string())?;
+                let status = answer.status().as_u16();
+                let text = answer.text().await.map_err(|error| error.to_string())?;
+                if status == 200 && text.contains("I was sent") {
+                    Ok(text)
+                } else {
+                    Err(format!("{status}: {text}"))
+                }
+            });
+            details.push_str(&told.await);
+        }
+    }
+    details
+}
+
+fn assert_unseen(what: &str, text: &str) {
+    for marker in MARKERS {
+        if let Some(at) = text.find(marker) {
+            let around: String = text[..at].chars().rev().take(600).collect();
+            let around: String = around.chars().rev().collect();
+            panic!("{what} shows {marker}, after: {around}");
+        }
+    }
+}
+
+/// Repeats everything, in each way in turn.
+fn everything(seen: &Seen, number: usize) -> Option<Way> {
+    if seen.line.contains("watch=true") {
+        // Lists that stream are asked for once; whoever is refused them lists in pages.
+        return Some(Way::Event(500));
+    }
+    Some(match number % 4 {
+        0 => Way::Text(403),
+        1 if seen.line.contains("tokenreviews") => Way::Reason,
+        1 => Way::Message(500),
+        2 => Way::Nonsense,
+        _ => Way::Message(403),
+    })
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn c1_no_secret_is_seen_when_a_proxy_repeats_every_request_to_the_api_server() {
+    for token in [OPAQUE, BOOTSTRAP] {
+        let scene = Scene::new(token, everything, never).await;
+        let kinds = ["\"kind\":\"services\"", "\"kind\":\"nodes\"", "\"kind\":\"endpointslices\""];
+        let is_told = |log: &str| {
+            kinds.iter().all(|kind| log.contains(kind))
+                && ["HTTP 403: I was sent", "HTTP 500: I was sent"].iter().all(|words| log.contains(words))
+        };
+        let seen = scene.run("the refusals are logged", &[], is_told).await;
+        assert!(seen.contains("<redacted>"), "there was something to take out");
+        assert!(seen.contains("the API server does not say who asks"), "people are told why");
+        assert_unseen("run", &seen);
+    }
+}
+
+/// Lets reads of the cluster pass, and every other event.
+fn some_events(seen: &Seen, number: usize) -> Option<Way> {
+    let is_event = seen.line.contains("/events") && !seen.line.starts_with("GET");
+    let ways = [Some(Way::Message(403)), None, Some(Way::Text(403)), None];
+    ways[number % 4].filter(|_| is_event)
+}
+
+fn writes(seen: &Seen, number: usize) -> Option<Way> {
+    let way = if number.is_multiple_of(2) { Way::Message(403) } else { Way::Text(403) };
+    seen.line.starts_with("PUT").then_some(way)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn c1_no_secret_is_seen_in_events_about_a_write_that_is_repeated() {
+    let scene = Scene::new(OPAQUE, some_events, writes).await;
+    let names = ["web", "shop", "blog", "mail"];
+    for name in names {
+        add_service(&scene.bench.fakes, name, &[0]).await;
+        place(&scene.bench.fakes, name, &[Endpoint::ready(&node_name(1))]).await;
+    }
+    let is_told = |log: &str| {
+        log.contains("the API server refuses an event") && log.matches("\"posted\":true").count() >= 2
+    };
+    let seen = scene.run("events are posted and refused", &names, is_told).await;
+    let events = scene.events().await;
+    assert!(events.contains("I was sent"), "events tell of the failed write: {events}");
+    assert!(scene.logged().contains("HTTP 403: I was sent"));
+    assert_unseen("run", &seen);
+}
+
+/// Repeats the reads of ARM too.
+fn all_of_arm(_: &Seen, number: usize) -> Option<Way> {
+    Some(if number.is_multiple_of(2) { Way::Message(403) } else { Way::Text(403) })
+}
+
+fn output(ended: &Ended) -> String {
+    format!("{}\n{}", ended.stdout, ended.stderr)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn c1_no_secret_is_seen_in_what_the_commands_print_of_answers_that_repeat_what_they_sent() {
+    for token in [SIGNED, OPAQUE] {
+        let good = Scene::new(token, never, never).await;
+        let file = good.bench.path("pools.json");
+        let ended = good.bench.run("snapshot", &["--output", &file]).await;
+        assert_eq!(ended.code, Some(0), "{ended:?}");
+
+        let scene = Scene::new(token, everything, all_of_arm).await;
+        let (new, plan) = (scene.bench.path("new.json"), scene.bench.path("plan.json"));
+        let commands: [(&str, &[&str]); 6] = [
+            ("check", &["--within", "5s"]),
+            ("check", &["--within", "5s", "--output", "json", "--cloud-config-secret"]),
+            ("snapshot", &["--output", &new]),
+            ("snapshot", &["--verify", &file]),
+            ("restore", &[&file, "--yes"]),
+            ("run", &["--dry-run", "--export", &plan, "--until-synced", "--within", "5s"]),
+        ];
+        for (name, arguments) in commands {
+            let ended = scene.bench.run(name, arguments).await;
+            assert_ne!(ended.code, Some(0), "{name} {arguments:?}: {ended:?}");
+            // What cannot be read of a Secret is not repeated at all.
+            let is_told =
+                output(&ended).contains("I was sent") || arguments.contains(&"--cloud-config-secret");
+            assert!(is_told, "{name} {arguments:?} tells why: {ended:?}");
+            assert_unseen(name, &output(&ended));
+        }
+        let plan = std::fs::read_to_string(&plan).unwrap_or_default();
+        assert_unseen("the export", &plan);
+
+        // ARM answers, and the API server repeats.
+        let scene = Scene::new(token, everything, never).await;
+        let new = scene.bench.path("new.json");
+        let commands: [(&str, &[&str]); 2] = [
+            ("snapshot", &["--output", &new, "--configmap"]),
+            ("restore", &[&file, "--yes", "--within", "5s"]),
+        ];
+        for (name, arguments) in commands {
+            let ended = scene.bench.run(name, arguments).await;
+            assert_unseen(name, &output(&ended));
+            assert!(output(&ended).contains("I was sent"), "{name} {arguments:?} tells why: {ended:?}");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn c1_no_secret_is_seen_of_a_kubeconfig_that_cannot_be_used() {
+    let scene = Scene::new(OPAQUE, never, never).await;
+    let printed = json!({ "kind": "ExecCredential", "status": { "token": OPAQUE } }).to_string();
+    let plugin = json!({
+        "apiVersion": "client.authentication.k8s.io/v1", "interactiveMode": "Never", "command": "/bin/sh",
+        "args": ["-c", format!("echo '{printed}'; exit 1")],
+    });
+    for user in [
+        json!({ "token": [OPAQUE] }),
+        json!({ "token": OPAQUE, "as": [] }),
+        json!({ "username": { "x": 1 }, "password": OPAQUE }),
+        json!({ "exec": plugin }),
+    ] {
+        scene.sign_in(&user);
+        for name in ["check", "run"] {
+            let ended = scene.bench.run(name, &["--dry-run"][..usize::from(name == "run")]).await;
+            assert_eq!(ended.code, Some(1), "{user}: {ended:?}");
+            let tells = ["kubeconfig", "failed to set up the Kubernetes client"];
+            assert!(tells.iter().any(|why| output(&ended).contains(why)), "{name} tells why: {ended:?}");
+            assert_unseen(name, &output(&ended));
+        }
+    }
+}

@@ -1,0 +1,118 @@
+//! A proxy on this machine that repeats what it was sent, in the place of answers that a test chooses, and passes on all
+//! other requests. It stands for whatever may be between the controller and the API server or ARM.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+
+use serde_json::json;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::AbortHandle;
+
+use super::peer::{Seen, receive};
+
+/// How a request is repeated.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Way {
+    /// In the message of a Status object, or of an error of ARM.
+    Message(u16),
+    /// As text.
+    Text(u16),
+    /// In the ERROR event of a watch that has begun.
+    Event(u16),
+    /// As a success that is no object.
+    Nonsense,
+    /// In the reason for which a review refuses somebody.
+    Reason,
+}
+
+/// Says which requests are repeated, and how; the number is another one for each request, and in no order: clients ask
+/// in turns.
+pub type Choice = fn(&Seen, usize) -> Option<Way>;
+
+/// A running proxy. It ends with this value.
+pub struct Repeater {
+    pub url: String,
+    listening: AbortHandle,
+}
+
+impl Repeater {
+    /// Listens on loopback, in front of this address; beside what it was sent it says `more`.
+    pub async fn start(target: &str, more: &str, choice: Choice) -> Self {
+        let target: SocketAddr = target.trim_start_matches("http://").parse().expect("an address");
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.expect("loopback has free ports");
+        let url = format!("http://{}", listener.local_addr().expect("a bound listener has an address"));
+        let more: Arc<str> = Arc::from(more);
+        let listening = tokio::spawn(async move {
+            let mut count = 0_usize;
+            while let Ok((socket, _)) = listener.accept().await {
+                count += 1;
+                let number = count.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 40;
+                drop(tokio::spawn(serve(socket, target, Arc::clone(&more), choice, number)));
+            }
+        });
+        Self { url, listening: listening.abort_handle() }
+    }
+}
+
+impl Drop for Repeater {
+    fn drop(&mut self) {
+        self.listening.abort();
+    }
+}
+
+async fn serve(mut socket: TcpStream, target: SocketAddr, more: Arc<str>, choice: Choice, number: usize) {
+    let Some(seen) = receive(&mut socket).await else { return };
+    match choice(&seen, number) {
+        Some(way) => {
+            let (status, body) = repeated(&seen, &more, way);
+            let length = body.len();
+            let text = format!(
+                "HTTP/1.1 {status} X\r\ncontent-type: application/json\r\ncontent-length: {length}\r\nconnection: close\r\n\r\n{body}"
+            );
+            drop(socket.write_all(text.as_bytes()).await);
+            drop(socket.shutdown().await);
+        }
+        None => pass(socket, target, &seen).await,
+    }
+}
+
+fn repeated(seen: &Seen, more: &str, way: Way) -> (u16, String) {
+    let Seen { line, head, body } = seen;
+    let said = format!("I was sent: {line}\r\n{head}\r\n{body}\r\n{more}");
+    match way {
+        Way::Message(status) => {
+            let error = json!({ "code": "AuthorizationFailed", "message": said });
+            (status, json!({ "kind": "Status", "message": said, "error": error }).to_string())
+        }
+        Way::Text(status) => (status, said),
+        Way::Event(code) => {
+            let object = json!({ "kind": "Status", "code": code, "message": said });
+            (200, format!("{}\n", json!({ "type": "ERROR", "object": object })))
+        }
+        Way::Nonsense => (200, json!(said).to_string()),
+        Way::Reason => {
+            let user = json!({ "username": "somebody" });
+            let status = json!({ "authenticated": false, "error": said, "user": user });
+            (201, json!({ "status": status }).to_string())
+        }
+    }
+}
+
+/// Passes a request on, on a connection of its own, and the answer back until either side has enough.
+async fn pass(mut socket: TcpStream, target: SocketAddr, seen: &Seen) {
+    let Ok(mut server) = TcpStream::connect(target).await else { return };
+    let Seen { line, head, body } = seen;
+    let text = format!("{line}\r\n{head}\r\nconnection: close\r\n\r\n{body}");
+    if server.write_all(text.as_bytes()).await.is_err() {
+        return;
+    }
+    let (mut from_client, mut to_client) = socket.split();
+    let (mut from_server, _to_server) = server.split();
+    let mut byte = [0];
+    // A client that has gone ends its watch.
+    tokio::select! {
+        _ = tokio::io::copy(&mut from_server, &mut to_client) => drop(to_client.shutdown().await),
+        _ = from_client.read(&mut byte) => {}
+    }
+}

@@ -1,0 +1,70 @@
+//! A terminal with a person at it, for programs that ask.
+
+use std::fs::File;
+use std::io::{Read as _, Write as _};
+use std::process::Stdio;
+
+use rustix::pty::{OpenptFlags, grantpt, ioctl_tiocgptpeer, openpt, unlockpt};
+use tokio::process::{Child, Command};
+use tokio::sync::watch;
+
+use super::{PATIENCE, eventually};
+
+/// What ends the input where nothing stands before it on the line: Ctrl-D.
+pub const END_OF_INPUT: &str = "\u{4}";
+
+/// The person's side of a terminal: keyboard and screen.
+pub struct Terminal {
+    keyboard: File,
+    screen: watch::Receiver<String>,
+}
+
+impl Terminal {
+    /// Starts a program whose standard input, output and error are a new terminal.
+    pub fn start(mut command: Command) -> (Self, Child) {
+        let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC;
+        let person = openpt(flags).expect("a terminal");
+        grantpt(&person).expect("it is ours");
+        unlockpt(&person).expect("it is ours");
+        let side = || Stdio::from(ioctl_tiocgptpeer(&person, flags).expect("its other side"));
+        command.stdin(side()).stdout(side()).stderr(side());
+        let child = command.spawn().expect("the binary under test");
+        let keyboard = File::from(person);
+        let mut shown = keyboard.try_clone().expect("a second handle");
+        let (screen, reading) = watch::channel(String::new());
+        // It ends with an error when the last program has closed its side, of which `command` has the ones of this process.
+        std::thread::spawn(move || {
+            let mut bytes = [0; 4096];
+            while let Ok(count @ 1..) = shown.read(&mut bytes) {
+                screen.send_modify(|text| text.push_str(&String::from_utf8_lossy(&bytes[..count])));
+            }
+        });
+        drop(command);
+        (Self { keyboard, screen: reading }, child)
+    }
+
+    /// What stands on the screen.
+    fn shown(&self) -> String {
+        self.screen.borrow().clone()
+    }
+
+    /// Waits until a text stands on the screen.
+    pub async fn shows(&self, text: &str) {
+        eventually(&format!("the terminal shows {text:?}"), PATIENCE, || async {
+            let shown = self.shown();
+            if shown.contains(text) { Ok(()) } else { Err(shown) }
+        })
+        .await;
+    }
+
+    /// Everything that stood on the screen when the last program had ended.
+    pub async fn ended(mut self) -> String {
+        while self.screen.changed().await.is_ok() {}
+        self.shown()
+    }
+
+    /// Types.
+    pub fn types(&mut self, keys: &str) {
+        self.keyboard.write_all(keys.as_bytes()).expect("somebody reads");
+    }
+}
