@@ -1,5 +1,5 @@
-//! The HTTP listeners: health and metrics, and the admin API (design.md 11). Handlers read the published snapshot, hand
-//! people's requests to the machines, and decide nothing.
+//! The HTTP listeners: health and metrics, and the admin API, on loopback and with TLS (design.md 11). Handlers read the
+//! published snapshot, hand people's requests to the machines, and decide nothing.
 
 mod admin;
 mod body;
@@ -10,6 +10,7 @@ mod post;
 mod problem;
 mod query;
 mod show;
+mod tls;
 mod verdict;
 mod web_page;
 
@@ -18,22 +19,28 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use actix_web::dev::ServerHandle;
+use actix_web::body::BoxBody;
+use actix_web::dev::{Server, ServerHandle, ServiceRequest};
+use actix_web::middleware::{Next, from_fn};
 use actix_web::{App, FromRequest, Handler, HttpServer, Resource, Responder, guard, web};
 use actors::asks::Asks;
 use actors::clock::Clock;
 use actors::host::Published;
 use actors::kubernetes::Reviewer;
 use anyhow::Context as _;
+use futures::future::join_all;
 use metrics_exporter_prometheus::PrometheusHandle;
+use rustls::ServerConfig;
+use tokio::task::JoinHandle;
 
 use crate::telemetry::Levels;
 use crate::wiring::Pulse;
 use problem::Serves;
+use tls::{Certificate, Files};
 
 /// How long open requests may take to end at shutdown, in seconds.
 const END_WITHIN: u64 = 5;
-/// How long a client may take to send its request's head.
+/// How long a client may take to send its request's head, and before that to agree on TLS.
 const HEAD_WITHIN: Duration = Duration::from_secs(5);
 /// The most connections of one listener at a time: whoever opens more waits, and leaves the process its memory and its
 /// connections to Azure and to the API server.
@@ -70,49 +77,63 @@ struct Life {
     leaving: Arc<AtomicBool>,
 }
 
-/// Both addresses, taken before anything else of the service runs: what cannot be taken ends the start.
+/// The addresses, taken before anything else of the service runs: what cannot be taken ends the start.
 pub struct Addresses {
     health: TcpListener,
     admin: TcpListener,
+    admin_tls: Option<(TcpListener, Certificate)>,
 }
 
-/// Both listeners, set up and not yet served.
+/// The listeners, set up and not yet served.
 pub struct Listeners {
     /// Where health and metrics are served.
     pub health: SocketAddr,
-    /// Where the admin API is served.
+    /// Where the admin API is served on loopback.
     pub admin: SocketAddr,
-    servers: [actix_web::dev::Server; 2],
+    /// Where it is served with TLS; `None`: nowhere.
+    pub admin_tls: Option<SocketAddr>,
+    servers: Vec<Server>,
+    certificate: Option<Certificate>,
     leaving: Arc<AtomicBool>,
 }
 
-/// Both listeners, being served.
+/// The listeners, being served.
 pub struct Served {
-    handles: [ServerHandle; 2],
+    handles: Vec<ServerHandle>,
+    renewal: Option<JoinHandle<()>>,
     leaving: Arc<AtomicBool>,
 }
 
 impl Addresses {
-    /// Takes both addresses.
+    /// Takes the addresses, and reads the certificate where there is a listener with TLS.
     ///
     /// # Errors
-    /// One of them is taken already, or is none of this machine.
-    pub fn take(at: &config::Http) -> anyhow::Result<Addresses> {
+    /// One of them is taken already, or is none of this machine; the certificate or its key cannot be used.
+    pub fn take(at: &config::ControllerConfig) -> anyhow::Result<Addresses> {
         let take = |address: SocketAddr, key: &str| {
             TcpListener::bind(address).with_context(|| {
                 format!("{key}: failed to listen on {address}; is the port in use by another process?")
             })
         };
-        let health = take(at.health_listen, "http.healthListen")?;
-        Ok(Addresses { health, admin: take(at.admin_listen, "http.adminListen")? })
+        let (http, tls) = (&at.http, &at.http_tls);
+        let files = tls.certificate.clone().zip(tls.key.clone());
+        let certificate = files.map(|(certificate, key)| Certificate::read(Files { certificate, key }));
+        let health = take(http.health_listen, "http.healthListen")?;
+        let admin = take(http.admin_listen, "http.adminListen")?;
+        let admin_tls = match certificate {
+            Some(certificate) => Some((take(http.admin_tls_listen, "http.adminTlsListen")?, certificate?)),
+            None => None,
+        };
+        Ok(Addresses { health, admin, admin_tls })
     }
 }
 
 impl Listeners {
-    /// Sets up what both addresses serve.
+    /// Sets up what the addresses serve. What is served with TLS is what is served on loopback, to those alone whom the
+    /// API server lets.
     ///
     /// # Errors
-    /// The operating system refuses a listener.
+    /// The operating system refuses a listener, or the library for TLS the certificate.
     pub fn open(
         at: Addresses,
         about: About,
@@ -122,22 +143,39 @@ impl Listeners {
     ) -> anyhow::Result<Listeners> {
         let leaving = Arc::new(AtomicBool::new(false));
         let life = Life { about: about.clone(), pulse, metrics, leaving: Arc::clone(&leaving) };
-        let (health_server, health) = listen(at.health, health::SERVES, move |config| {
+        let (health_server, health) = listen(at.health, None, health::SERVES, move |config| {
             config.app_data(web::Data::new(life.clone())).configure(health::routes);
         })?;
+        let reviewer = people.reviewer.clone();
         let page = web::Data::new(web_page::WebPage::assembled());
-        let (admin_server, admin) = listen(at.admin, admin::SERVES, move |config| {
+        let routes = move |config: &mut web::ServiceConfig| {
             let config =
                 config.app_data(web::Data::new(about.clone())).app_data(web::Data::new(people.clone()));
             config.app_data(page.clone()).configure(admin::routes).configure(post::routes);
-        })?;
-        Ok(Listeners { health, admin, servers: [health_server, admin_server], leaving })
+        };
+        let (admin_server, admin) = listen(at.admin, None, admin::SERVES, routes.clone())?;
+        let mut listeners = Listeners {
+            health,
+            admin,
+            admin_tls: None,
+            servers: vec![health_server, admin_server],
+            certificate: None,
+            leaving,
+        };
+        if let Some((address, certificate)) = at.admin_tls {
+            let guarded = Some((certificate.server_config()?, reviewer));
+            let (server, bound) = listen(address, guarded, admin::SERVES, routes)?;
+            listeners.servers.push(server);
+            listeners.admin_tls = Some(bound);
+            listeners.certificate = Some(certificate);
+        }
+        Ok(listeners)
     }
 
-    /// Serves both until [`Served::stop`].
+    /// Serves all until [`Served::stop`].
     #[must_use]
     pub fn serve(self) -> Served {
-        let handles = [self.servers[0].handle(), self.servers[1].handle()];
+        let handles = self.servers.iter().map(Server::handle).collect();
         for server in self.servers {
             drop(actix::spawn(async move {
                 if let Err(error) = server.await {
@@ -145,7 +183,8 @@ impl Listeners {
                 }
             }));
         }
-        Served { handles, leaving: self.leaving }
+        let renewal = self.certificate.map(|certificate| actix::spawn(certificate.renew()));
+        Served { handles, renewal, leaving: self.leaving }
     }
 }
 
@@ -155,11 +194,12 @@ impl Served {
         self.leaving.store(true, Ordering::Relaxed);
     }
 
-    /// Ends both listeners; open requests have 5 s to end.
+    /// Ends all listeners; open requests have 5 s to end.
     pub async fn stop(self) {
-        for handle in self.handles {
-            handle.stop(true).await;
+        if let Some(renewal) = self.renewal {
+            renewal.abort();
         }
+        join_all(self.handles.iter().map(|handle| handle.stop(true))).await;
     }
 }
 
@@ -184,26 +224,39 @@ where
     web::resource(path).route(web::post().to(handler)).default_service(web::to(problem::not_allowed_but_post))
 }
 
+/// Serves these routes here: to everybody who reaches the address, or with TLS to those alone whom this reviewer's API
+/// server lets.
 fn listen(
     at: TcpListener,
+    guarded: Option<(ServerConfig, Reviewer)>,
     serves: Serves,
     routes: impl Fn(&mut web::ServiceConfig) + Clone + Send + 'static,
-) -> anyhow::Result<(actix_web::dev::Server, SocketAddr)> {
+) -> anyhow::Result<(Server, SocketAddr)> {
     let bound = at.local_addr().context("failed to ask for a listener's address")?;
+    let (tls, reviewer) = guarded.unzip();
     let server = HttpServer::new(move || {
-        let routes = routes.clone();
+        let (routes, reviewer) = (routes.clone(), reviewer.clone());
         App::new()
             .app_data(web::PathConfig::default().error_handler(problem::unreadable_path))
             .app_data(web::Data::new(serves))
             .configure(move |config| routes(config))
             .default_service(web::to(problem::no_such_path))
+            .wrap(from_fn::<_, ()>(move |request: ServiceRequest, next: Next<BoxBody>| {
+                people::enter(reviewer.clone(), request, next)
+            }))
     })
     .workers(1)
     .max_connections(CONNECTIONS)
+    // As many may be agreeing on TLS: fewer would let fewer slow clients keep all others waiting.
+    .max_connection_rate(CONNECTIONS)
+    .tls_handshake_timeout(HEAD_WITHIN)
     .disable_signals()
     .client_request_timeout(HEAD_WITHIN)
-    .shutdown_timeout(END_WITHIN)
-    .listen(at)
-    .with_context(|| format!("failed to listen on {bound}"))?;
+    .shutdown_timeout(END_WITHIN);
+    let server = match tls {
+        Some(tls) => server.listen_rustls_0_23(at, tls),
+        None => server.listen(at),
+    };
+    let server = server.with_context(|| format!("failed to listen on {bound}"))?;
     Ok((server.run(), bound))
 }

@@ -77,7 +77,7 @@ pub struct Ended<T> {
 /// Whether the service answers over HTTP.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Listeners {
-    /// Both listeners are opened.
+    /// All listeners that the configuration names are opened.
     Open,
     /// It takes no port.
     Absent,
@@ -153,7 +153,7 @@ pub(crate) async fn serve<T>(
     let kubernetes = kubernetes_client(options.kubeconfig.as_ref()).await?;
     let azure = arm::Client::new(params::arm(config, clock)).context("failed to set up the ARM client")?;
     let addresses = match listeners {
-        Listeners::Open => Some(Addresses::take(&config.controller.http)?),
+        Listeners::Open => Some(Addresses::take(&config.controller)?),
         Listeners::Absent => None,
     };
     let metrics = recorder::install().context("failed to install the metrics recorder")?;
@@ -188,6 +188,7 @@ pub(crate) async fn serve<T>(
         load_balancers = ?config.managed_load_balancers(),
         health = listeners.as_ref().map(|at| at.health.to_string()),
         admin = listeners.as_ref().map(|at| at.admin.to_string()),
+        admin_tls = listeners.as_ref().and_then(|at| at.admin_tls).map(|at| at.to_string()),
         "started"
     );
     let served = listeners.map(http::Listeners::serve);

@@ -11,5 +11,6 @@ mod pages;
 mod people;
 pub mod stage;
 mod starts;
+mod tls;
 mod web;
 mod wrong;

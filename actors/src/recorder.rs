@@ -60,6 +60,7 @@ const TERM_WAITS: &str = "backend_pool_controller_term_waits";
 const FIGHTS: &str = "backend_pool_controller_fights_total";
 const BLOCKED: &str = "backend_pool_controller_blocked_scopes";
 const MAILBOX: &str = "backend_pool_controller_mailbox_waiting";
+const CERTIFICATE_ENDS: &str = "backend_pool_controller_admin_certificate_expiration_timestamp_seconds";
 const UNMATCHED: &str = "backend_pool_controller_unmatched_answers_total";
 
 /// Upstream's buckets of `op_duration_seconds`, in seconds.
@@ -215,8 +216,13 @@ fn describe_leadership() {
     describe_roles();
 }
 
-/// Says what the metrics of leadership, the mode and the pauses are.
+/// Says what the metrics of leadership, the mode, the pauses and the listeners are.
 fn describe_roles() {
+    describe_gauge!(
+        CERTIFICATE_ENDS,
+        Unit::Seconds,
+        "When the certificate of the admin API with TLS ends, in seconds since 1970."
+    );
     describe_gauge!(LEADING, "Whether this process leads: 1 or 0.");
     describe_gauge!(PASSIVE, "Whether this process stays out of the election after too many starts: 1 or 0.");
     describe_gauge!(MODE, "The configured mode: 1 for the one that is set, 0 for the others.");
@@ -244,6 +250,11 @@ fn describe_guards() {
 /// Sets the age of the oldest change that waits, as of the moment at which the metrics are asked for.
 pub fn oldest_waiting_change(age: Option<Duration>) {
     gauge!(OLDEST).set(age.unwrap_or_default().as_secs_f64());
+}
+
+/// Sets when the certificate of the admin API with TLS ends, in seconds since 1970.
+pub fn admin_certificate_expires(at: i64) {
+    gauge!(CERTIFICATE_ENDS).set(as_f64(u64::try_from(at).unwrap_or(0)));
 }
 
 /// What waits for a mailbox has changed, as one of its senders sees it; the gauge is the sum over all senders.

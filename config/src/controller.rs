@@ -3,6 +3,7 @@
 //! configuration follow from it.
 
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::time::Duration;
 
 mod compatibility;
@@ -218,6 +219,15 @@ settings! {
         health_listen: SocketAddr = "healthListen", Listen::Anywhere, Fixed("0.0.0.0:8080"), since "0.1.0";
         /// The admin API for people on this machine or with a port-forward; reading is open there.
         admin_listen: SocketAddr = "adminListen", Listen::Loopback, Fixed("127.0.0.1:8081"), since "0.1.0";
+        /// The admin API with TLS, where certificate and key are set below; each request needs a token of the cluster.
+        admin_tls_listen: SocketAddr = "adminTlsListen", Listen::Anywhere, Fixed("0.0.0.0:8443"), since "0.1.0";
+    }
+    /// The certificate of the admin API with TLS. Both files are read again every 10s, and used once they have changed.
+    http_tls: HttpTls = "http.tls" {
+        /// The certificate in PEM, followed by those of the authorities between it and the root; "" opens no listener.
+        certificate: Option<PathBuf> = "certificate", AnyValue, Fixed(""), since "0.1.0";
+        /// The certificate's private key in PEM, not encrypted; set with the certificate.
+        key: Option<PathBuf> = "key", AnyValue, Fixed(""), since "0.1.0";
     }
     /// Logging.
     log: Log = "log" {

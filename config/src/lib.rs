@@ -22,8 +22,9 @@ pub use cloud::{
 };
 pub use controller::{
     Batching, Budget, Client, Compatibility, ControllerConfig, DefaultValue, Discovery, Fraction, Guards,
-    GuardsMode, Http, IdentityMode, KEYS, Key, LeaderElection, Lease, Log, LogFormat, LogLevel, Members,
-    MembersAdd, Mode, ObjectName, Resync, SECTIONS, Section, Services, Writer, environment_name, reference,
+    GuardsMode, Http, HttpTls, IdentityMode, KEYS, Key, LeaderElection, Lease, Log, LogFormat, LogLevel,
+    Members, MembersAdd, Mode, ObjectName, Resync, SECTIONS, Section, Services, Writer, environment_name,
+    reference,
 };
 pub use identity::{Identity, ManagedIdentity};
 pub use load::{Config, Loaded};

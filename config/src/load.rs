@@ -1,6 +1,7 @@
 //! Both files and the environment together: what only they together can get wrong (C3), and the effective configuration.
 
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
 
 use crate::cloud::{CloudConfig, DEFAULT_UPDATE_INTERVAL, Login};
 use crate::controller::{self, ControllerConfig, Departure, MAX_RETRY_INTERVAL, Reader};
@@ -163,15 +164,52 @@ impl Checks<'_> {
                 remedy: "leave out both names, or give the replicas a Lease of their own".to_owned(),
             });
         }
-        let http = &settings.http;
-        if http.admin_listen.port() != 0 && overlap(http.health_listen, http.admin_listen) {
-            self.problems.push(Problem {
-                place: self.place("http.adminListen"),
-                field: "http.adminListen".to_owned(),
-                found: http.admin_listen.to_string(),
-                expected: format!("another port than http.healthListen, which is {}", http.health_listen),
-                remedy: "give each listener a port of its own".to_owned(),
-            });
+        self.listeners(settings);
+    }
+
+    /// What the listeners together can get wrong; the one with TLS is open where certificate and key are set.
+    fn listeners(&mut self, settings: &ControllerConfig) {
+        let (http, tls) = (&settings.http, &settings.http_tls);
+        let health = ("http.healthListen", http.health_listen);
+        let admin = ("http.adminListen", http.admin_listen);
+        self.apart(admin, &[health]);
+        let (certificate, key) = ("http.tls.certificate", "http.tls.key");
+        match (&tls.certificate, &tls.key) {
+            (None, None) => {}
+            (Some(_), Some(_)) => {
+                self.apart(("http.adminTlsListen", http.admin_tls_listen), &[health, admin]);
+            }
+            (None, Some(_)) => self.half(certificate, key),
+            (Some(_), None) => self.half(key, certificate),
+        }
+    }
+
+    /// That a key is not set and this other one is; a value that was refused has been told of.
+    fn half(&mut self, missing: &str, set: &str) {
+        if self.problems.iter().any(|problem| problem.field == missing) {
+            return;
+        }
+        self.problems.push(Problem {
+            place: self.place(missing),
+            field: missing.to_owned(),
+            found: "nothing".to_owned(),
+            expected: format!("the absolute path of a file in PEM, because {set} is set"),
+            remedy: format!("set both, or remove {set} to open no listener with TLS"),
+        });
+    }
+
+    /// That a listener has no address of one of the others; port 0 is another one each time.
+    fn apart(&mut self, (field, address): (&str, SocketAddr), others: &[(&str, SocketAddr)]) {
+        for (other, taken) in others.iter().filter(|(_, taken)| overlap(*taken, address)) {
+            if address.port() != 0 {
+                self.problems.push(Problem {
+                    place: self.place(field),
+                    field: field.to_owned(),
+                    found: address.to_string(),
+                    expected: format!("another port than {other}, which is {taken}"),
+                    remedy: "give each listener a port of its own".to_owned(),
+                });
+            }
         }
     }
 
@@ -246,7 +284,7 @@ impl Checks<'_> {
 }
 
 /// Whether two listeners cannot be open at the same time.
-fn overlap(left: std::net::SocketAddr, right: std::net::SocketAddr) -> bool {
-    let everywhere = |address: std::net::SocketAddr| address.ip().is_unspecified();
+fn overlap(left: SocketAddr, right: SocketAddr) -> bool {
+    let everywhere = |address: SocketAddr| address.ip().is_unspecified();
     left.port() == right.port() && (left.ip() == right.ip() || everywhere(left) || everywhere(right))
 }

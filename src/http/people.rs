@@ -1,46 +1,98 @@
-//! Who asks: each POST carries a Kubernetes bearer token, and the API server says whose it is and whether they may
-//! (design.md H2).
+//! Who asks: a Kubernetes bearer token says it, and the API server says whose it is and whether they may (design.md H2).
+//! With TLS each request is judged before anything else is made of it; on loopback each POST is, by its handler.
 
-use actix_web::http::StatusCode;
+use std::sync::Arc;
+
+use actix_web::body::BoxBody;
+use actix_web::dev::{ServiceRequest, ServiceResponse};
 use actix_web::http::header::AUTHORIZATION;
-use actix_web::{HttpRequest, HttpResponse};
+use actix_web::http::{Method, StatusCode};
+use actix_web::middleware::Next;
+use actix_web::{Error, HttpMessage as _, HttpRequest, HttpResponse};
 use actors::kubernetes::{Reviewer, Verdict};
 use pool_core::object::RequestFailure;
-use std::sync::Arc;
 
 use super::problem::{problem, unauthorized};
 
-/// The verb by which a POST is judged.
-const VERB: &str = "post";
+/// What stands before a path when it is judged. Kubernetes lets every account `get` `/api/*` of its API server (the role
+/// `system:discovery`), and programs that judge as we do have rules about `/api/v1/*`: none of them is about us.
+const OURS: &str = "/azure-backend-pool-controller";
 
-/// Who asks, if they may; else the answer to them. One line of the log tells of each who was turned away.
+/// Who asks, where they were judged already. It goes with the request.
+struct Judged(Arc<str>);
+
+/// Hands a request on, where there is somebody who judges it only if they may make it: whatever its method and path.
+pub(super) async fn enter(
+    reviewer: Option<Reviewer>,
+    request: ServiceRequest,
+    next: Next<BoxBody>,
+) -> Result<ServiceResponse<BoxBody>, Error> {
+    if let Some(reviewer) = reviewer {
+        let judged = judge(&reviewer, request.request()).await;
+        match judged {
+            Ok(user) => drop(request.extensions_mut().insert(Judged(user))),
+            Err(refused) => {
+                let (request, _) = request.into_parts();
+                return Ok(ServiceResponse::new(request, refused));
+            }
+        }
+    }
+    next.call(request).await
+}
+
+/// Who asks, if they may; else the answer to them. Nobody is judged twice for one request.
 pub(super) async fn allowed(reviewer: &Reviewer, request: &HttpRequest) -> Result<Arc<str>, HttpResponse> {
-    let path = request.path();
-    let header = request.headers().get(AUTHORIZATION).and_then(|value| value.to_str().ok());
-    let token = header.and_then(|header| {
-        let (scheme, token) = header.split_once(' ')?;
-        let token = token.trim();
-        (scheme.eq_ignore_ascii_case("bearer") && !token.is_empty()).then_some(token)
-    });
-    let Some(token) = token else {
-        tracing::info!(path, status = 401, "a request without a bearer token");
-        let detail = "a POST needs a Kubernetes bearer token: Authorization: Bearer $(kubectl create token \
+    let judged = request.extensions().get::<Judged>().map(|Judged(user)| Arc::clone(user));
+    match judged {
+        Some(user) => Ok(user),
+        None => judge(reviewer, request).await,
+    }
+}
+
+/// The verb by which a method is judged.
+fn verb_of(method: &Method) -> String {
+    if method == Method::HEAD { "get".to_owned() } else { method.as_str().to_ascii_lowercase() }
+}
+
+fn token_of(request: &HttpRequest) -> Option<&str> {
+    let header = request.headers().get(AUTHORIZATION)?.to_str().ok()?;
+    let (scheme, token) = header.split_once(' ')?;
+    let token = token.trim();
+    (scheme.eq_ignore_ascii_case("bearer") && !token.is_empty()).then_some(token)
+}
+
+/// Has the API server judge who asks. One line of the log tells of each who was turned away.
+///
+/// What only reads may be judged by a verdict of the last 10 s: it is made again and again, and what somebody has seen a
+/// moment ago is no secret to him. What may change something is judged anew each time: whoever has lost the right must
+/// not pause or release anything from that moment on, and people ask for such things seldom.
+async fn judge(reviewer: &Reviewer, request: &HttpRequest) -> Result<Arc<str>, HttpResponse> {
+    let (path, verb) = (request.path(), verb_of(request.method()));
+    let Some(token) = token_of(request) else {
+        tracing::info!(path, verb, status = 401, "a request without a bearer token");
+        let detail = "this needs a Kubernetes bearer token: Authorization: Bearer $(kubectl create token \
                       <service account>)";
         return Err(unauthorized(detail));
     };
-    match reviewer.review(token, path, VERB).await {
+    let judged = format!("{OURS}{path}");
+    let verdict = if verb == "get" {
+        reviewer.review_lately(token, &judged, &verb).await
+    } else {
+        reviewer.review(token, &judged, &verb).await
+    };
+    match verdict {
         Verdict::Allowed(user) => Ok(user),
         Verdict::Denied(user, why) => {
-            tracing::info!(path, status = 403, %user, %why, "a request that is not allowed");
+            tracing::info!(path, verb, status = 403, %user, %why, "a request that is not allowed");
             let detail = format!(
-                "{user} may not post to {path}; bind them to a ClusterRole with the rule \
-                 {{nonResourceURLs: [\"/api/v1/*\"], verbs: [\"post\"]}}{}",
+                "{user} may not {verb} {judged}; bind them to a ClusterRole with the rule {{nonResourceURLs: \
+                 [\"{OURS}/*\"], verbs: [\"get\", \"post\"]}}, or with as much of it as they need{}",
                 if why.is_empty() { String::new() } else { format!(" (the API server says: {why})") }
             );
             Err(problem(StatusCode::FORBIDDEN, "forbidden", &detail))
         }
         Verdict::Unknown(why) => {
-            tracing::info!(path, status = 401, %why, "a request with a token of nobody");
+            tracing::info!(path, verb, status = 401, %why, "a request with a token of nobody");
             Err(unauthorized("the API server does not know this token; it may have expired"))
         }
         Verdict::Unanswered(failure) => {
@@ -50,7 +102,7 @@ pub(super) async fn allowed(reviewer: &Reviewer, request: &HttpRequest) -> Resul
                 }
                 RequestFailure::Other(why) => ("try again when the API server answers", why),
             };
-            tracing::warn!(path, status = 503, %why, remedy, "the API server does not say who asks");
+            tracing::warn!(path, verb, status = 503, %why, remedy, "the API server does not say who asks");
             let detail = format!("the API server does not say who asks: {why}; {remedy}");
             Err(problem(StatusCode::SERVICE_UNAVAILABLE, "cannot tell who asks", &detail))
         }

@@ -81,6 +81,7 @@ async fn h2_each_post_needs_a_token_of_somebody_who_may_and_is_told_what_is_miss
         let answer = stage.post(&path, Some("outsiders-token"), &json!({})).await;
         assert_eq!(answer.status, 403, "{answer:?}");
         assert!(answer.text.contains("nonResourceURLs") && answer.text.contains("outsider"), "{answer:?}");
+        assert!(answer.text.contains(&format!("post /azure-backend-pool-controller{path}")), "{answer:?}");
     }
     stage.fakes.plant(|model| model.down(true)).await;
     let answer = stage.post("/api/v1/pause", TOKEN, &json!({ "scope": "everything" })).await;

@@ -36,6 +36,8 @@ pub struct Stage {
     http: Client,
     health: String,
     pub admin: String,
+    /// The admin API with TLS; empty where there is none.
+    pub admin_tls: String,
 }
 
 /// The fakes, before the controller is started.
@@ -90,7 +92,21 @@ impl Prepared {
 
     /// The same, with these flags.
     pub async fn start_with(self, overlay: &Value, flags: &[&str]) -> Stage {
-        let Self { fakes, world, folder } = self;
+        let files = self.files(overlay);
+        Stage::start(Arc::new(self.fakes), Arc::new(self.folder), files, "log", flags).await
+    }
+
+    /// Starts a controller that ends by itself; gives how it has ended and what it has said.
+    pub async fn ends(self, overlay: &Value) -> (ExitStatus, String) {
+        let mut program = command(&self.files(overlay), &[]);
+        program.stdin(Stdio::null()).kill_on_drop(true);
+        let output = tokio::time::timeout(PATIENCE, program.output()).await.expect("it ends in time");
+        let output = output.expect("the binary under test");
+        (output.status, String::from_utf8_lossy(&output.stderr).into_owned())
+    }
+
+    /// The files of a controller with these keys over the short times of the stage.
+    fn files(&self, overlay: &Value) -> Files {
         let anywhere = ([127, 0, 0, 1], 0).into();
         let mut keys = json!({
             "discovery": { "interval": "5s" },
@@ -102,8 +118,30 @@ impl Prepared {
             keys[section] = values.clone();
         }
         let options = FileOptions { health: anywhere, admin: anywhere, overlay: Some(keys) };
-        let files = Files::write(folder.path(), &fakes, &world, &options).expect("the folder can be written");
-        Stage::start(Arc::new(fakes), Arc::new(folder), files, "log", flags).await
+        let files = Files::write(self.folder.path(), &self.fakes, &self.world, &options);
+        files.expect("the folder can be written")
+    }
+}
+
+/// The binary under test with these files and flags.
+fn command(files: &Files, flags: &[&str]) -> Command {
+    let mut command = Command::new(PROGRAM);
+    command.arg("run").args(flags).arg("--kubeconfig").arg(&files.kubeconfig);
+    command.arg("--cloud-config").arg(&files.cloud_config).arg("--config").arg(&files.controller);
+    command.env("NO_PROXY", "127.0.0.1").env("no_proxy", "127.0.0.1").env_remove("RUST_LOG");
+    command.env_remove("POD_NAMESPACE").env_remove("POD_NAME").env_remove("POD_UID");
+    command
+}
+
+impl Answer {
+    /// What was answered.
+    async fn of(answer: reqwest::Response) -> Result<Self, reqwest::Error> {
+        let header = |name: &str| {
+            let value = answer.headers().get(name).and_then(|value| value.to_str().ok());
+            value.unwrap_or_default().to_owned()
+        };
+        let (status, kind, allow) = (answer.status().as_u16(), header("content-type"), header("allow"));
+        Ok(Self { status, kind, allow, text: answer.text().await? })
     }
 }
 
@@ -117,16 +155,12 @@ impl Stage {
     ) -> Stage {
         let log = folder.path().join(log);
         let file = std::fs::File::create(&log).expect("the folder can be written");
-        let mut command = Command::new(PROGRAM);
-        command.arg("run").args(flags).arg("--kubeconfig").arg(&files.kubeconfig);
-        command.arg("--cloud-config").arg(&files.cloud_config).arg("--config").arg(&files.controller);
-        command.env("NO_PROXY", "127.0.0.1").env("no_proxy", "127.0.0.1").env_remove("RUST_LOG");
-        command.env_remove("POD_NAMESPACE").env_remove("POD_NAME").env_remove("POD_UID");
+        let mut command = command(&files, flags);
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(file).kill_on_drop(true);
         let child = command.spawn().expect("the binary under test");
         let http = Client::builder().no_proxy().timeout(ANSWER_WITHIN).build().expect("a client");
-        let (health, admin) = (String::new(), String::new());
-        let mut stage = Stage { fakes, folder, files, log, child, http, health, admin };
+        let (health, admin, admin_tls) = (String::new(), String::new(), String::new());
+        let mut stage = Stage { fakes, folder, files, log, child, http, health, admin, admin_tls };
         let started = eventually("the controller has its listeners", PATIENCE, || async {
             let lines = stage.log();
             lines
@@ -138,6 +172,7 @@ impl Stage {
         .await;
         let address = |field: &str| started[field].as_str().expect("the address of a listener").to_owned();
         (stage.health, stage.admin) = (address("health"), address("admin"));
+        stage.admin_tls = started["admin_tls"].as_str().unwrap_or_default().to_owned();
         stage
     }
 
@@ -182,13 +217,26 @@ impl Stage {
     async fn call(&self, method: Method, listener: &str, path: &str) -> Result<Answer, String> {
         let answer = self.http.request(method, format!("http://{listener}{path}")).send().await;
         let answer = answer.map_err(|error| format!("{path}: {error:?}"))?;
-        let header = |name: &str| {
-            let value = answer.headers().get(name).and_then(|value| value.to_str().ok());
-            value.unwrap_or_default().to_owned()
-        };
-        let (status, kind, allow) = (answer.status().as_u16(), header("content-type"), header("allow"));
-        let text = answer.text().await.map_err(|error| format!("{path}: {error:?}"))?;
-        Ok(Answer { status, kind, allow, text })
+        Answer::of(answer).await.map_err(|error| format!("{path}: {error:?}"))
+    }
+
+    /// A call of the listener with TLS by this client, with this bearer token if there is one.
+    pub async fn secured(
+        &self,
+        http: &Client,
+        method: Method,
+        path: &str,
+        token: Option<&str>,
+    ) -> Result<Answer, String> {
+        let mut request = http.request(method.clone(), format!("https://{}{path}", self.admin_tls));
+        if let Some(token) = token {
+            request = request.bearer_auth(token);
+        }
+        if method == Method::POST {
+            request = request.body("{}");
+        }
+        let answer = request.send().await.map_err(|error| format!("{method} {path}: {error:?}"))?;
+        Answer::of(answer).await.map_err(|error| format!("{method} {path}: {error:?}"))
     }
 
     /// A GET of the health listener that must be answered.
@@ -220,12 +268,7 @@ impl Stage {
             request = request.bearer_auth(token);
         }
         let answer = request.send().await.unwrap_or_else(|error| panic!("{error}\n{:?}", self.log()));
-        let header = |name: &str| {
-            let value = answer.headers().get(name).and_then(|value| value.to_str().ok());
-            value.unwrap_or_default().to_owned()
-        };
-        let (status, kind, allow) = (answer.status().as_u16(), header("content-type"), header("allow"));
-        Answer { status, kind, allow, text: answer.text().await.expect("a body") }
+        Answer::of(answer).await.expect("a body")
     }
 
     /// Another method of the health listener.

@@ -35,7 +35,7 @@ pub(super) async fn person(story: &Story<&Cluster>, name: &str, allowed: bool) -
         let rbac = "rbac.authorization.k8s.io";
         let role = json!({
             "apiVersion": format!("{rbac}/v1"), "kind": "ClusterRole", "metadata": {"name": name},
-            "rules": [{"nonResourceURLs": ["/api/v1/*"], "verbs": ["post"]}],
+            "rules": [{"nonResourceURLs": ["/azure-backend-pool-controller/*"], "verbs": ["post"]}],
         });
         story.api.create(&format!("/apis/{rbac}/v1/clusterroles"), &role).await;
         let binding = json!({

@@ -1,4 +1,4 @@
-//! A certificate authority of one test cluster, and what it signs.
+//! Certificate authorities of tests, and what they sign.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::Path;
@@ -8,16 +8,53 @@ use rcgen::{
     KeyUsagePurpose, SanType,
 };
 
+/// A certificate authority.
+pub struct Authority(CertifiedIssuer<'static, KeyPair>);
+
+/// A certificate and its key, both in PEM.
+#[derive(Clone)]
+pub struct Pair {
+    pub certificate: String,
+    pub key: String,
+}
+
+impl Authority {
+    /// One of this name.
+    pub fn new(name: &str) -> Self {
+        let mut params = CertificateParams::default();
+        params.distinguished_name.push(DnType::CommonName, name);
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::DigitalSignature];
+        Self(CertifiedIssuer::self_signed(params, key()).expect("the authority signs itself"))
+    }
+
+    /// Its own certificate in PEM.
+    pub fn pem(&self) -> String {
+        self.0.pem()
+    }
+
+    /// A certificate of a server on this machine.
+    pub fn server(&self) -> Pair {
+        let mut params = CertificateParams::new(["localhost".to_owned()]).expect("a name");
+        params.distinguished_name.push(DnType::CommonName, "localhost");
+        params.subject_alt_names.push(SanType::IpAddress(IpAddr::V4(Ipv4Addr::LOCALHOST)));
+        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
+        self.sign(&params)
+    }
+
+    fn sign(&self, params: &CertificateParams) -> Pair {
+        let own = key();
+        let signed = params.signed_by(&own, &self.0).expect("the authority signs");
+        Pair { certificate: signed.pem(), key: own.serialize_pem() }
+    }
+}
+
 /// Writes `ca.crt`, `api.crt` and `api.key` of the API server, `admin.crt` and `admin.key` of a member of
 /// `system:masters`, and `sa.key` and `sa.pub` for service account tokens into the folder.
 pub fn write(folder: &Path) {
     let put =
         |name: &str, text: &str| std::fs::write(folder.join(name), text).expect("the folder can be written");
-    let mut ca = CertificateParams::default();
-    ca.distinguished_name.push(DnType::CommonName, "test cluster");
-    ca.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-    ca.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::DigitalSignature];
-    let ca = CertifiedIssuer::self_signed(ca, key()).expect("the authority signs itself");
+    let ca = Authority::new("test cluster");
     put("ca.crt", &ca.pem());
 
     let mut api = CertificateParams::default();
@@ -32,10 +69,9 @@ pub fn write(folder: &Path) {
     admin.distinguished_name.push(DnType::CommonName, "admin");
     admin.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
     for (name, params) in [("api", api), ("admin", admin)] {
-        let own = key();
-        let signed = params.signed_by(&own, &ca).expect("the authority signs");
-        put(&format!("{name}.crt"), &signed.pem());
-        put(&format!("{name}.key"), &own.serialize_pem());
+        let signed = ca.sign(&params);
+        put(&format!("{name}.crt"), &signed.certificate);
+        put(&format!("{name}.key"), &signed.key);
     }
 
     let accounts = key();

@@ -1,17 +1,22 @@
 //! Who asks the admin API for something, and whether they may: the API server judges both, by a TokenReview and a
-//! SubjectAccessReview (design.md H2). A token is never shown or kept.
+//! SubjectAccessReview (design.md H2). A token is never shown or kept; a verdict may be, for some seconds.
+
+mod kept;
 
 use std::sync::Arc;
 use std::time::Duration;
 
+use arc_swap::ArcSwap;
 use http::{Method, StatusCode};
 use kube::Client;
 use pool_core::object::{ANSWER_WITHIN, RequestFailure};
 use serde_json::{Value, json};
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, SemaphorePermit};
+use tokio::time::Instant;
 
 use super::exchange::{exchange, refusal_without};
 use super::words::said_without;
+use kept::{Kept, Question};
 
 const TOKEN_REVIEWS: &str = "/apis/authentication.k8s.io/v1/tokenreviews";
 const ACCESS_REVIEWS: &str = "/apis/authorization.k8s.io/v1/subjectaccessreviews";
@@ -41,21 +46,55 @@ const TURN_WITHIN: Duration = Duration::from_secs(3);
 pub struct Reviewer {
     client: Client,
     turns: Arc<Semaphore>,
+    /// Read and replaced on the threads of all listeners that ask.
+    kept: Arc<ArcSwap<Kept>>,
 }
 
 impl Reviewer {
     /// One that asks through this client.
     #[must_use]
     pub fn new(client: Client) -> Reviewer {
-        Reviewer { client, turns: Arc::new(Semaphore::new(AT_ONCE)) }
+        Reviewer {
+            client,
+            turns: Arc::new(Semaphore::new(AT_ONCE)),
+            kept: Arc::new(ArcSwap::from_pointee(Kept::default())),
+        }
     }
 
-    /// Whose token it is, and whether they may use this verb on this path.
+    /// Whose token it is, and whether they may use this verb on this path, as the API server says now.
     pub async fn review(&self, token: &str, path: &str, verb: &str) -> Verdict {
-        let Ok(Ok(_turn)) = tokio::time::timeout(TURN_WITHIN, self.turns.acquire()).await else {
-            return Verdict::Unanswered(RequestFailure::Other("too many others are being judged".into()));
+        match self.turn().await {
+            Ok(_turn) => self.judge(token, path, verb).await.unwrap_or_else(Verdict::Unanswered),
+            Err(failure) => Verdict::Unanswered(failure),
+        }
+    }
+
+    /// The same, by a verdict that was given within the last 10 s, if there is one: for what is read again and again.
+    /// Of many who ask the same at once, no more are judged than have their turn at once.
+    pub async fn review_lately(&self, token: &str, path: &str, verb: &str) -> Verdict {
+        let question = Question::new(token, path, verb);
+        let known = || self.kept.load().of(Instant::now(), question).cloned();
+        if let Some(verdict) = known() {
+            return verdict;
+        }
+        let _turn = match self.turn().await {
+            Ok(turn) => turn,
+            Err(failure) => return Verdict::Unanswered(failure),
         };
-        self.judge(token, path, verb).await.unwrap_or_else(Verdict::Unanswered)
+        if let Some(verdict) = known() {
+            return verdict;
+        }
+        let verdict = self.judge(token, path, verb).await.unwrap_or_else(Verdict::Unanswered);
+        let given = Instant::now();
+        self.kept.rcu(|kept| kept.with(given, question, &verdict));
+        verdict
+    }
+
+    async fn turn(&self) -> Result<SemaphorePermit<'_>, RequestFailure> {
+        match tokio::time::timeout(TURN_WITHIN, self.turns.acquire()).await {
+            Ok(Ok(turn)) => Ok(turn),
+            Ok(Err(_)) | Err(_) => Err(RequestFailure::Other("too many others are being judged".into())),
+        }
     }
 
     async fn judge(&self, token: &str, path: &str, verb: &str) -> Result<Verdict, RequestFailure> {
@@ -116,7 +155,66 @@ fn words(value: &Value, token: &str) -> Arc<str> {
 
 #[cfg(test)]
 mod tests {
+    use simulator::{Fakes, Settings};
+
     use super::*;
+
+    /// An API server, and somebody who asks it.
+    async fn judged() -> (Fakes, Reviewer) {
+        let fakes = Fakes::start(Settings::default()).await.expect("loopback has free ports");
+        let mut config = kube::Config::new(fakes.kubernetes_url.parse().expect("an address"));
+        config.default_retry = false;
+        (fakes, Reviewer::new(Client::try_from(config).expect("a client")))
+    }
+
+    /// How many tokens the API server has judged.
+    async fn token_reviews(fakes: &Fakes) -> u64 {
+        fakes.cluster.ask(|cluster, _| cluster.model.met().token_reviews).await
+    }
+
+    #[tokio::test]
+    async fn h2_what_was_judged_just_now_is_not_judged_again_unless_that_is_asked_for() {
+        let (fakes, reviewer) = judged().await;
+        let path = "/azure-backend-pool-controller/api/v1/status";
+        for (token, verdict) in [("a-token", "Allowed"), ("outsiders-token", "Denied"), ("nobody", "Unknown")]
+        {
+            let before = token_reviews(&fakes).await;
+            for _ in 0..3 {
+                let given = format!("{:?}", reviewer.review_lately(token, path, "get").await);
+                assert!(given.starts_with(verdict), "{given}");
+            }
+            assert_eq!(token_reviews(&fakes).await, before + 1, "{token}");
+            reviewer.review_lately(token, path, "put").await;
+            reviewer.review_lately(token, "/other", "get").await;
+            assert_eq!(token_reviews(&fakes).await, before + 3, "another question");
+            reviewer.review(token, path, "get").await;
+            assert_eq!(token_reviews(&fakes).await, before + 4, "as it is now");
+        }
+    }
+
+    #[tokio::test]
+    async fn h2_that_nobody_answered_is_not_kept() {
+        let (fakes, reviewer) = judged().await;
+        let ask = || reviewer.review_lately("a-token", "/path", "get");
+        fakes.plant(|model| model.down(true)).await;
+        assert!(matches!(ask().await, Verdict::Unanswered(_)));
+        fakes.plant(|model| model.down(false)).await;
+        assert!(matches!(ask().await, Verdict::Allowed(_)));
+    }
+
+    #[tokio::test]
+    async fn h2_of_many_who_ask_the_same_at_once_few_are_judged() {
+        let (fakes, reviewer) = judged().await;
+        let mut asked = tokio::task::JoinSet::new();
+        for _ in 0..50 {
+            let reviewer = reviewer.clone();
+            asked.spawn(async move { reviewer.review_lately("a-token", "/path", "get").await });
+        }
+        let verdicts = asked.join_all().await;
+        assert!(verdicts.iter().all(|verdict| matches!(verdict, Verdict::Allowed(_))), "{verdicts:?}");
+        let judged = token_reviews(&fakes).await;
+        assert!((1..=8).contains(&judged), "{judged}");
+    }
 
     #[tokio::test(start_paused = true)]
     async fn h2_however_many_ask_at_once_eight_are_judged_and_the_others_are_turned_away() {

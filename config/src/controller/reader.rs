@@ -179,8 +179,11 @@ impl<'a> Reader<'a> {
         }
         let known = KEYS.iter().map(|key| key.path).chain(SECTIONS.iter().map(|section| section.path));
         let meant = nearest(path, known).unwrap_or_default();
-        let remedy = match meant.split_once('.') {
-            Some((section, key)) => format!("the nearest is {meant}: write `{key}` below `{section}:`"),
+        let remedy = match meant.rsplit_once('.') {
+            Some((section, key)) => {
+                let sections: Vec<String> = section.rsplit('.').map(|name| format!("`{name}:`")).collect();
+                format!("the nearest is {meant}: write `{key}` below {}", sections.join(" below "))
+            }
             None => format!("the nearest is {meant}"),
         };
         let found = format!("the unknown key {}", quoted(path));

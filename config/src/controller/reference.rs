@@ -17,11 +17,15 @@ pub fn reference() -> String {
     }
     for section in SECTIONS {
         out.push('\n');
-        section.doc.iter().for_each(|line| out.push_str(&format!("#{line}\n")));
-        out.push_str(&format!("{}:\n", section.path));
+        // A section within another stands right behind that one's own keys.
+        let (depth, name) = (section.path.matches('.').count(), section.path.rsplit('.').next());
+        let (outer, inner) = ("  ".repeat(depth), "  ".repeat(depth + 1));
+        section.doc.iter().for_each(|line| out.push_str(&format!("{outer}#{line}\n")));
+        out.push_str(&format!("{outer}{}:\n", name.unwrap_or(section.path)));
         for key in KEYS {
-            if let Some(name) = key.path.strip_prefix(section.path).and_then(|rest| rest.strip_prefix('.')) {
-                out.push_str(&entry(key, name, "  "));
+            match key.path.rsplit_once('.') {
+                Some((path, name)) if path == section.path => out.push_str(&entry(key, name, &inner)),
+                Some(_) | None => {}
             }
         }
     }

@@ -3,6 +3,7 @@
 
 use std::net::SocketAddr;
 use std::ops::RangeInclusive;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crate::document::{Content, Node, as_switch};
@@ -285,6 +286,27 @@ impl Setting for SocketAddr {
 
     fn show(&self) -> Value {
         Value::Text(self.to_string())
+    }
+}
+
+/// A file, or none.
+impl Setting for Option<PathBuf> {
+    type Rule = AnyValue;
+
+    fn read(node: &Node, rule: &Self::Rule) -> Result<Self, Mismatch> {
+        match node.text().map(Path::new) {
+            Some(path) if path.as_os_str().is_empty() => Ok(None),
+            Some(path) if path.is_absolute() => Ok(Some(path.to_owned())),
+            Some(_) | None => Err(Mismatch::new(Self::expected(rule), "write the whole path, from / on")),
+        }
+    }
+
+    fn expected(_rule: &Self::Rule) -> String {
+        "the absolute path of a file, or \"\" for none".to_owned()
+    }
+
+    fn show(&self) -> Value {
+        Value::Text(self.as_deref().unwrap_or(Path::new("")).display().to_string())
     }
 }
 

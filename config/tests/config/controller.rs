@@ -39,6 +39,8 @@ fn c1_every_key_has_a_default() {
     assert_eq!(config.writer.etag_rounds, 3);
     assert_eq!((config.budget.writes_per_5_minutes, config.budget.reads_per_5_minutes), (500, 5_000));
     assert_eq!(config.http.admin_listen.to_string(), "127.0.0.1:8081");
+    assert_eq!(config.http.admin_tls_listen.to_string(), "0.0.0.0:8443");
+    assert_eq!((&config.http_tls.certificate, &config.http_tls.key), (&None, &None), "and it is not open");
     assert_eq!(config.log.format, LogFormat::Json);
     assert_eq!(config.compatibility, Compatibility::Default);
     assert_eq!(config.leader_election.name.as_str(), "azure-backend-pool-controller");
@@ -62,10 +64,13 @@ fn c1_a_file_without_settings_gives_the_defaults() {
 fn c1_a_key_without_a_value_is_refused_and_does_not_mean_its_default() {
     for key in KEYS {
         for nothing in ["", "~", "null"] {
-            let written = match key.path.split_once('.') {
-                Some((section, name)) => format!("{section}:\n  {name}: {nothing}\n"),
-                None => format!("{}: {nothing}\n", key.path),
-            };
+            let segments: Vec<&str> = key.path.split('.').collect();
+            let (name, sections) = segments.split_last().expect("a path has a segment");
+            let mut written = String::new();
+            for (depth, section) in sections.iter().enumerate() {
+                written.push_str(&format!("{:indent$}{section}:\n", "", indent = 2 * depth));
+            }
+            written.push_str(&format!("{:indent$}{name}: {nothing}\n", "", indent = 2 * sections.len()));
             let problems = refused(&written, &[]);
             assert_eq!(problems.len(), 1, "{written}{problems:?}");
             assert!(problems[0].contains(key.path) && problems[0].contains("found nothing"), "{problems:?}");
@@ -113,6 +118,8 @@ fn c1_environment_names_follow_the_path() {
         ("clusterName", "POOL_CONTROLLER_CLUSTER_NAME"),
         ("budget.writesPer5Minutes", "POOL_CONTROLLER_BUDGET_WRITES_PER_5_MINUTES"),
         ("log.level", "POOL_CONTROLLER_LOG_LEVEL"),
+        ("http.adminTlsListen", "POOL_CONTROLLER_HTTP_ADMIN_TLS_LISTEN"),
+        ("http.tls.certificate", "POOL_CONTROLLER_HTTP_TLS_CERTIFICATE"),
     ];
     for (path, name) in rows {
         assert_eq!(environment_name(path), name);
@@ -277,6 +284,59 @@ fn c1_wrong_shapes_and_combinations_are_refused_with_field_finding_and_remedy() 
     }
 }
 
+/// A controller.yaml with a certificate and a key, and more keys of the section `http`.
+fn with_tls(more: &str) -> String {
+    format!("http: {{{more}tls: {{certificate: /tls/tls.crt, key: /tls/tls.key}}}}")
+}
+
+#[test]
+fn h2_the_listener_with_tls_has_certificate_and_key_or_neither_and_a_port_of_its_own() {
+    let open = valid(&with_tls(""));
+    let path = |path: &str| Some(Path::new(path).to_owned());
+    assert_eq!((open.http_tls.certificate, open.http_tls.key), (path("/tls/tls.crt"), path("/tls/tls.key")));
+    let variables = [
+        ("POOL_CONTROLLER_HTTP_TLS_CERTIFICATE", "/other.crt"),
+        ("POOL_CONTROLLER_HTTP_TLS_KEY", "/other.key"),
+    ];
+    assert_eq!(load("", &env(&variables)).expect("valid").http_tls.key, path("/other.key"));
+    assert_eq!(
+        refused("http: {tls: {certificate: /tls.crt}}", &[]),
+        [
+            "controller.yaml: http.tls.key: found nothing, expected the absolute path of a file in PEM, because \
+             http.tls.certificate is set; set both, or remove http.tls.certificate to open no listener with TLS"
+        ]
+    );
+    assert_eq!(
+        refused("", &variables[1..]),
+        [
+            "controller.yaml: http.tls.certificate: found nothing, expected the absolute path of a file in PEM, because \
+             http.tls.key is set; set both, or remove http.tls.key to open no listener with TLS"
+        ]
+    );
+    assert_eq!(
+        refused("http: {tls: {certificate: tls.crt, key: /tls.key}}", &[]),
+        [
+            "controller.yaml:1: http.tls.certificate: found the text \"tls.crt\", expected the absolute path of a file, or \
+             \"\" for none; write the whole path, from / on"
+        ]
+    );
+    for (taken, other, at) in [
+        ("127.0.0.1:8080", "http.healthListen", "0.0.0.0:8080"),
+        ("0.0.0.0:8081", "http.adminListen", "127.0.0.1:8081"),
+    ] {
+        let problem = format!(
+            "controller.yaml: http.adminTlsListen: found {taken}, expected another port than {other}, which is {at}; \
+             give each listener a port of its own"
+        );
+        assert_eq!(refused(&with_tls(&format!("adminTlsListen: \"{taken}\", ")), &[]), [problem]);
+        // Who opens no listener takes no port.
+        valid(&format!("http: {{adminTlsListen: \"{taken}\"}}"));
+    }
+    let any =
+        "adminTlsListen: \"127.0.0.1:0\", adminListen: \"127.0.0.1:0\", healthListen: \"127.0.0.1:0\", ";
+    valid(&with_tls(any));
+}
+
 #[test]
 fn c1_unknown_keys_name_the_full_path_and_the_nearest_valid_key() {
     let rows = [
@@ -299,6 +359,11 @@ fn c1_unknown_keys_name_the_full_path_and_the_nearest_valid_key() {
             "ClusterName: x",
             "controller.yaml:1: ClusterName: found the unknown key \"ClusterName\", expected a known key; \
              the nearest is clusterName",
+        ),
+        (
+            "http: {tls: {certificat: /tls.crt}}",
+            "controller.yaml:1: http.tls.certificat: found the unknown key \"http.tls.certificat\", expected a known key; \
+             the nearest is http.tls.certificate: write `certificate` below `tls:` below `http:`",
         ),
         (
             "servises: {}",

@@ -6,7 +6,8 @@
 //! [`KubeModel::watch_deadline`] has come. Scenarios and the model of the cloud-controller-manager write
 //! through [`KubeModel::apply`] and [`KubeModel::delete`].
 //!
-//! Absent: authentication and RBAC (`forbid` refuses whole kinds, tokens are believed, access reviews allow),
+//! Absent: authentication and RBAC (`forbid` refuses whole kinds, tokens are believed, access reviews allow, except for
+//! a few users with rules of their own),
 //! managedFields and server-side apply, defaulting, schema validation beyond `validate`, garbage collection,
 //! set-based selectors, deletion of collections, protobuf, and the shared store of the two event groups.
 

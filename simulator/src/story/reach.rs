@@ -218,7 +218,8 @@ mod tests {
     fn all() -> Reach {
         let kinds = [Resource::Services, Resource::EndpointSlices, Resource::Nodes];
         let hidden = kinds.into_iter().map(|kind| (kind, 1)).collect();
-        let cluster = Met { refused: 1, slowed: 1, throttled: 1, expired: 1, hidden, rollbacks: 1 };
+        let cluster =
+            Met { refused: 1, slowed: 1, throttled: 1, expired: 1, hidden, rollbacks: 1, token_reviews: 0 };
         let sums = Counters {
             answered: 9,
             throttled: 2,

@@ -8,7 +8,7 @@ use super::resource::Resource;
 
 impl KubeModel {
     /// Answers paths that are not about stored objects; `None` is a path of somebody else.
-    pub(super) fn answer_fixed(&self, request: &Request, segments: &[String]) -> Option<Reply> {
+    pub(super) fn answer_fixed(&mut self, request: &Request, segments: &[String]) -> Option<Reply> {
         let segments: Vec<&str> = segments.iter().map(String::as_str).collect();
         if request.method == "POST" {
             let review: Value = serde_json::from_slice(&request.body).unwrap_or(Value::Null);
@@ -19,7 +19,10 @@ impl KubeModel {
                     "v1",
                     "selfsubjectaccessreviews" | "subjectaccessreviews",
                 ] => self.access(&review),
-                ["apis", "authentication.k8s.io", "v1", "tokenreviews"] => authenticated(&review),
+                ["apis", "authentication.k8s.io", "v1", "tokenreviews"] => {
+                    self.met.token_reviews += 1;
+                    authenticated(&review)
+                }
                 _ => return None,
             };
             let Value::Object(mut answer) = review else {
@@ -55,7 +58,8 @@ impl KubeModel {
         Some(ok(200, &body))
     }
 
-    /// Everything is allowed except what `forbid` names: the model does not know RBAC.
+    /// Everything is allowed except what `forbid` names, and what users with a name of their own may not: the model does
+    /// not know RBAC.
     fn access(&self, review: &Value) -> Value {
         let attributes = &review["spec"]["resourceAttributes"];
         let text = |key: &str| attributes[key].as_str().unwrap_or_default();
@@ -63,9 +67,13 @@ impl KubeModel {
             let facts = resource.facts();
             facts.group == text("group") && facts.plural == text("resource")
         });
-        // The model's one user without rights, see `authenticated`.
-        if review["spec"]["user"] == OUTSIDER {
-            return json!({"allowed": false, "reason": "no rule of the model lets it"});
+        let user = review["spec"]["user"].as_str().unwrap_or_default();
+        if let Some(known) = USERS.iter().find(|known| known.name == user) {
+            let attributes = &review["spec"]["nonResourceAttributes"];
+            let text = |key: &str| attributes[key].as_str().unwrap_or_default();
+            let allowed = text("verb") == "get" && known.may_get.iter().any(|url| covers(url, text("path")));
+            let reason = if allowed { "a rule of the model lets it" } else { "no rule of the model lets it" };
+            return json!({"allowed": allowed, "reason": reason});
         }
         if forbidden {
             json!({"allowed": false, "reason": "forbidden by the model"})
@@ -85,21 +93,53 @@ const GROUPS: [&str; 5] = [
 
 /// The token of nobody.
 const NOBODYS: &str = "nobody";
-/// The token of the one user who may do nothing, and the user's name.
-const OUTSIDERS: &str = "outsiders-token";
-const OUTSIDER: &str = "outsider";
 
-/// Any token that is not empty belongs to one user, but for those of nobody and of the outsider; the model knows no
+/// A user with a token of his own, who may `get` these paths and do nothing else.
+struct User {
+    token: &'static str,
+    name: &'static str,
+    may_get: &'static [&'static str],
+}
+
+const USERS: [User; 3] = [
+    User { token: "outsiders-token", name: "outsider", may_get: &[] },
+    // What the role system:discovery gives to every account.
+    User {
+        token: "discoverers-token",
+        name: "discoverer",
+        may_get: &[
+            "/api",
+            "/api/*",
+            "/apis",
+            "/apis/*",
+            "/healthz",
+            "/livez",
+            "/openapi",
+            "/openapi/*",
+            "/readyz",
+            "/version",
+            "/version/",
+        ],
+    },
+    User { token: "readers-token", name: "reader", may_get: &["/azure-backend-pool-controller/*"] },
+];
+
+/// Whether a rule about this URL is about that path, as RBAC has it.
+fn covers(url: &str, path: &str) -> bool {
+    url.strip_suffix('*').map_or(url == path, |prefix| path.starts_with(prefix))
+}
+
+/// Any token that is not empty belongs to one user, but for nobody's and those of [`USERS`]; the model knows no
 /// passwords.
 fn authenticated(review: &Value) -> Value {
+    let user = |name: &str| json!({"authenticated": true, "user": {"username": name, "groups": ["system:authenticated"]}});
     match review["spec"]["token"].as_str() {
         None | Some("") => json!({"authenticated": false, "error": "token is empty"}),
         Some(NOBODYS) => json!({"authenticated": false, "error": "invalid bearer token"}),
-        Some(OUTSIDERS) => {
-            json!({"authenticated": true, "user": {"username": OUTSIDER, "groups": ["system:authenticated"]}})
+        Some(token) => {
+            let known = USERS.iter().find(|known| known.token == token);
+            user(known.map_or("system:serviceaccount:default:client", |known| known.name))
         }
-        Some(_) => json!({"authenticated": true,
-            "user": {"username": "system:serviceaccount:default:client", "groups": ["system:authenticated"]}}),
     }
 }
 

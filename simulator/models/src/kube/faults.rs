@@ -35,6 +35,8 @@ pub struct Met {
     pub hidden: BTreeMap<Resource, u64>,
     /// How often etcd was restored.
     pub rollbacks: u64,
+    /// TokenReviews; no knob turns them on, and whoever keeps verdicts makes fewer.
+    pub token_reviews: u64,
 }
 
 #[derive(Debug, Clone)]

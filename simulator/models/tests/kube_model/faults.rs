@@ -57,7 +57,8 @@ fn z1_the_model_counts_who_meets_its_knobs() {
     server.handle(&Request::new("GET", "/api/v1/nodes"));
     assert!(server.model.rollback(server.model.resource_version()));
     let hidden = [(Resource::Services, 2)].into();
-    let expected = Met { refused: 1, slowed: 1, throttled: 1, expired: 0, hidden, rollbacks: 1 };
+    let expected =
+        Met { refused: 1, slowed: 1, throttled: 1, expired: 0, hidden, rollbacks: 1, token_reviews: 0 };
     assert_eq!(*server.model.met(), expected);
 }
 

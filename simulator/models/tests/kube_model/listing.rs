@@ -184,6 +184,30 @@ fn z1_health_version_discovery_and_reviews_are_answered() {
     let token = "/apis/authentication.k8s.io/v1/tokenreviews";
     assert_eq!(server.post(token, &json!({"spec": {"token": "t"}})).1["status"]["authenticated"], true);
     assert_eq!(server.post(token, &json!({"spec": {}})).1["status"]["authenticated"], false);
+    assert_eq!(server.model.met().token_reviews, 2);
+}
+
+#[test]
+fn z1_users_with_a_token_of_their_own_may_do_what_their_rules_say_and_nothing_else() {
+    let mut server = Server::new();
+    let mut allowed = |token: &str, verb: &str, path: &str| {
+        let review = json!({"spec": {"token": token}});
+        let (_, judged) = server.post("/apis/authentication.k8s.io/v1/tokenreviews", &review);
+        let user = judged["status"]["user"]["username"].clone();
+        let ask = json!({"spec": {"user": user, "nonResourceAttributes": {"verb": verb, "path": path}}});
+        let (_, judged) = server.post("/apis/authorization.k8s.io/v1/subjectaccessreviews", &ask);
+        judged["status"]["allowed"] == true
+    };
+    assert!(!allowed("outsiders-token", "get", "/api/v1/status"));
+    assert!(
+        allowed("discoverers-token", "get", "/api/v1/status") && allowed("discoverers-token", "get", "/api")
+    );
+    assert!(!allowed("discoverers-token", "post", "/api/v1/status"));
+    assert!(!allowed("discoverers-token", "get", "/azure-backend-pool-controller/api/v1/status"));
+    assert!(allowed("readers-token", "get", "/azure-backend-pool-controller/"));
+    assert!(!allowed("readers-token", "get", "/azure-backend-pool-controller"));
+    assert!(!allowed("readers-token", "post", "/azure-backend-pool-controller/api/v1/pause"));
+    assert!(allowed("any-other-token", "post", "/azure-backend-pool-controller/api/v1/pause"));
 }
 
 #[test]

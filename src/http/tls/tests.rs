@@ -1,0 +1,115 @@
+//! What is made of the files of a certificate and its key.
+
+use std::fs;
+
+use rcgen::{CertificateParams, KeyPair, date_time_ymd};
+use tempfile::TempDir;
+
+use super::*;
+
+/// What must never be told: the inner lines of a private key.
+fn secret_of(key: &str) -> &str {
+    key.lines().nth(1).expect("a key in PEM has lines")
+}
+
+/// A certificate that ends in this year, and its key.
+fn pair(year: i32) -> (String, String) {
+    let own = KeyPair::generate().expect("the random source works");
+    let mut params = CertificateParams::new(["localhost".to_owned()]).expect("a name");
+    params.not_after = date_time_ymd(year, 1, 1);
+    (params.self_signed(&own).expect("it signs itself").pem(), own.serialize_pem())
+}
+
+fn files(folder: &TempDir, (certificate, key): &(String, String)) -> Files {
+    let files = Files { certificate: folder.path().join("tls.crt"), key: folder.path().join("tls.key") };
+    fs::write(&files.certificate, certificate).expect("the folder can be written");
+    fs::write(&files.key, key).expect("the folder can be written");
+    files
+}
+
+fn folder() -> TempDir {
+    tempfile::tempdir().expect("a temporary folder")
+}
+
+#[test]
+fn h2_a_pair_that_cannot_be_used_is_refused_by_the_key_of_the_configuration_and_the_file() {
+    let (one, other) = (pair(2040), pair(2040));
+    let nothing = || ("nothing".to_owned(), one.1.clone());
+    let cut = || (one.0[..one.0.len() / 2].to_owned(), one.1.clone());
+    let wrong = one.0.lines().next().map(|first| format!("{first}\nAAAA\n-----END CERTIFICATE-----\n"));
+    let encrypted = one.1.replace("PRIVATE KEY", "ENCRYPTED PRIVATE KEY");
+    let secret = secret_of(&one.1).to_owned();
+    for (content, key, file, why) in [
+        (nothing(), "http.tls.certificate", "tls.crt", "holds no certificate in PEM"),
+        (cut(), "http.tls.certificate", "tls.crt", "is no PEM that can be read"),
+        (
+            (wrong.expect("a first line"), one.1.clone()),
+            "http.tls.certificate",
+            "tls.crt",
+            "holds a certificate that cannot be read",
+        ),
+        ((one.0.clone(), one.0.clone()), "http.tls.key", "tls.key", "holds no private key in PEM"),
+        ((one.0.clone(), encrypted), "http.tls.key", "tls.key", "holds no private key in PEM"),
+        (
+            (one.0.clone(), other.1),
+            "http.tls.key",
+            "tls.key",
+            "holds another key than that of the certificate in",
+        ),
+        (("x".repeat(1 << 21), one.1.clone()), "http.tls.certificate", "tls.crt", "is larger than"),
+    ] {
+        let folder = folder();
+        let path = folder.path().join(file);
+        let refused = Certificate::read(files(&folder, &content)).err().expect("it cannot be used");
+        let told = format!("{refused:#}");
+        assert!(told.starts_with(&format!("{key}: {} {why}", path.display())), "{told}");
+        assert!(told.contains("; give the "), "with a remedy: {told}");
+        assert!(!told.contains(&secret), "without what is in the key");
+    }
+    let folder = folder();
+    let files = files(&folder, &one);
+    fs::remove_file(&files.key).expect("it was there");
+    let told = Certificate::read(files).err().expect("there is no key").to_string();
+    assert!(told.starts_with("http.tls.key: ") && told.contains("cannot be read (No such file"), "{told}");
+}
+
+#[test]
+fn h2_another_pair_is_shown_once_it_is_whole_and_a_broken_one_changes_nothing() {
+    let (folder, first, second) = (folder(), pair(2040), pair(2050));
+    let mut certificate = Certificate::read(files(&folder, &first)).expect("a pair");
+    let provider = Arc::clone(&certificate.provider);
+    let shown = |certificate: &Certificate| certificate.shown.0.load().cert[0].to_vec();
+    let der = |pair: &(String, String)| {
+        CertificateDer::from_pem_slice(pair.0.as_bytes()).expect("a certificate").to_vec()
+    };
+    let look = |certificate: &mut Certificate| {
+        let found = certificate.files.look(&provider);
+        certificate.take(found);
+    };
+    assert_eq!(shown(&certificate), der(&first));
+    assert_eq!(certificate.expires.map(|at| at.to_string()).as_deref(), Some("2040-01-01T00:00:00Z"));
+
+    // First the one file, then the other, as a person copies them.
+    fs::write(&certificate.files.certificate, &second.0).expect("written");
+    look(&mut certificate);
+    assert_eq!(shown(&certificate), der(&first));
+    fs::write(&certificate.files.key, &second.1).expect("written");
+    look(&mut certificate);
+    assert_eq!(shown(&certificate), der(&second));
+    assert_eq!(certificate.expires.map(|at| at.to_string()).as_deref(), Some("2050-01-01T00:00:00Z"));
+
+    fs::remove_file(&certificate.files.certificate).expect("it was there");
+    look(&mut certificate);
+    assert_eq!(shown(&certificate), der(&second));
+}
+
+#[test]
+fn h2_tls_is_spoken_in_two_versions_and_no_session_is_taken_up_again() {
+    let folder = folder();
+    let certificate = Certificate::read(files(&folder, &pair(2040))).expect("a pair");
+    let config = certificate.server_config().expect("the library speaks TLS");
+    assert!(
+        config.send_tls13_tickets == 0 && !config.session_storage.can_cache() && !config.ticketer.enabled()
+    );
+    assert!(config.alpn_protocols.is_empty(), "the server of HTTP says which");
+}

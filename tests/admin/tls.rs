@@ -1,0 +1,261 @@
+//! The admin API with TLS (H2): every request is judged, whatever it asks for; the certificate is renewed while the
+//! process runs; and whoever only opens connections keeps nobody from anything else.
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use reqwest::{Certificate, Client, Method};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use tokio::io::AsyncReadExt as _;
+use tokio::net::TcpStream;
+
+use super::stage::{Answer, Prepared, Stage};
+use crate::support::certificates::{Authority, Pair};
+use crate::support::{PATIENCE, eventually};
+
+const STATUS: &str = "/api/v1/status";
+const TOKEN: Option<&str> = Some("a-secret-token");
+/// The token of somebody who may read and nothing else.
+const READER: Option<&str> = Some("readers-token");
+/// How long one call may take.
+const ANSWER_WITHIN: Duration = Duration::from_secs(30);
+/// More connections than a listener takes.
+const TOO_MANY: usize = 530;
+
+/// A Secret's files as a pod sees them: the kubelet changes both at once, by another link.
+struct Secret {
+    folder: TempDir,
+    versions: usize,
+}
+
+impl Secret {
+    fn new(pair: &Pair) -> Self {
+        let mut secret = Self { folder: tempfile::tempdir().expect("a temporary folder"), versions: 0 };
+        secret.put(pair);
+        for file in ["tls.crt", "tls.key"] {
+            symlink(format!("..data/{file}"), secret.folder.path().join(file)).expect("a link");
+        }
+        secret
+    }
+
+    fn put(&mut self, pair: &Pair) {
+        self.versions += 1;
+        let (folder, version) = (self.folder.path(), format!("..{}", self.versions));
+        fs::create_dir(folder.join(&version)).expect("a folder");
+        fs::write(folder.join(&version).join("tls.crt"), &pair.certificate).expect("a certificate");
+        fs::write(folder.join(&version).join("tls.key"), &pair.key).expect("a key");
+        symlink(&version, folder.join("..next")).expect("a link");
+        fs::rename(folder.join("..next"), folder.join("..data")).expect("the new one is there");
+    }
+
+    fn path(&self, file: &str) -> PathBuf {
+        self.folder.path().join(file)
+    }
+
+    /// What opens the listener.
+    fn overlay(&self) -> Value {
+        let tls = json!({ "certificate": self.path("tls.crt"), "key": self.path("tls.key") });
+        json!({ "http": { "adminTlsListen": "127.0.0.1:0", "tls": tls } })
+    }
+}
+
+/// A client that trusts this authority alone, and opens a connection for each request.
+fn client(authority: &Authority) -> Client {
+    let trusted = Certificate::from_pem(authority.pem().as_bytes()).expect("a certificate");
+    let builder = Client::builder().no_proxy().timeout(ANSWER_WITHIN).pool_max_idle_per_host(0);
+    builder.tls_certs_only([trusted]).build().expect("a client")
+}
+
+/// A ready controller with a listener with TLS, its Secret, and a client.
+async fn secured() -> (Stage, Secret, Client) {
+    let authority = Authority::new("first");
+    let secret = Secret::new(&authority.server());
+    let stage = Prepared::new(1).await.start(&secret.overlay()).await;
+    stage.wait_until_ready().await;
+    stage.shown(STATUS, |status| status["leadership"]["role"] == "leader").await;
+    (stage, secret, client(&authority))
+}
+
+async fn call(stage: &Stage, http: &Client, method: &Method, path: &str, token: Option<&str>) -> Answer {
+    let answer = stage.secured(http, method.clone(), path, token).await;
+    answer.unwrap_or_else(|error| panic!("{error}\n{:?}", stage.log()))
+}
+
+/// Every path of the admin API that docs/admin-api.md tells of, with names in it.
+fn paths() -> Vec<String> {
+    let document = include_str!("../../docs/admin-api.md");
+    let mut sections = document.split("\n## ");
+    let told = |heading: &str| sections.find(|section| section.starts_with(heading)).expect("the section");
+    let told = ["Admin API\n", "Requests\n"].map(told);
+    let rows = told.iter().flat_map(|section| section.lines());
+    let cells = rows.filter_map(|line| line.strip_prefix("| `/")?.split_once('`'));
+    let named = |path: &str| {
+        let named = path.replace("{lb}", "kubernetes").replace("{pool}", "nobodys");
+        format!("/{}", named.replace("{namespace}", "shop").replace("{name}", "nobody"))
+    };
+    cells.map(|(path, _)| named(path)).collect()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn h2_with_tls_every_request_is_judged_before_anything_else_is_made_of_it() {
+    let (stage, _secret, http) = secured().await;
+    let mut paths = paths();
+    assert!(paths.len() >= 13 && paths.iter().any(|path| path == "/"), "{paths:?}");
+    paths.extend(["/api/v1/nosuch", "/nosuch", "/livez", "/metrics", "//api/v1/status"].map(str::to_owned));
+    for path in &paths {
+        for method in [Method::GET, Method::HEAD, Method::POST, Method::PUT, Method::DELETE] {
+            // Kubernetes lets every account read below `/api`, which the discoverer stands for.
+            for (token, status) in [
+                (None, 401),
+                (Some("nobody"), 401),
+                (Some("outsiders-token"), 403),
+                (Some("discoverers-token"), 403),
+            ] {
+                let answer = call(&stage, &http, &method, path, token).await;
+                let found = (answer.status, answer.kind.as_str());
+                assert_eq!(
+                    found,
+                    (status, "application/problem+json"),
+                    "{method} {path} {token:?}: {answer:?}"
+                );
+            }
+            let answer = call(&stage, &http, &method, path, TOKEN).await;
+            let there = if method == Method::POST {
+                stage.post(path, TOKEN, &json!({})).await
+            } else {
+                stage.admin(method.clone(), path).await
+            };
+            assert_eq!(
+                (answer.status, answer.kind, answer.allow),
+                (there.status, there.kind, there.allow),
+                "{method} {path}: with the right it is as on loopback"
+            );
+        }
+    }
+    assert_eq!(stage.admin(Method::GET, STATUS).await.status, 200, "reading on loopback is open");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn h2_who_may_only_read_is_told_what_else_it_takes_and_nobody_is_let_in_without_a_verdict() {
+    let (stage, _secret, http) = secured().await;
+    for (method, path) in [(Method::GET, STATUS), (Method::HEAD, STATUS), (Method::GET, "/")] {
+        assert_eq!(call(&stage, &http, &method, path, READER).await.status, 200, "{method} {path}");
+    }
+    let refused = call(&stage, &http, &Method::POST, "/api/v1/pause", READER).await;
+    assert_eq!(refused.status, 403, "{refused:?}");
+    let detail = refused.json()["detail"].as_str().unwrap_or_default().to_owned();
+    assert!(
+        detail.starts_with("reader may not post /azure-backend-pool-controller/api/v1/pause; ")
+            && detail.contains(
+                r#"{nonResourceURLs: ["/azure-backend-pool-controller/*"], verbs: ["get", "post"]}"#
+            ),
+        "{detail}"
+    );
+
+    stage.fakes.plant(|model| model.down(true)).await;
+    for method in [Method::GET, Method::POST] {
+        let answer = call(&stage, &http, &method, STATUS, Some("another-token")).await;
+        assert_eq!(answer.status, 503, "{answer:?}");
+    }
+}
+
+/// How many tokens the API server has judged.
+async fn token_reviews(stage: &Stage) -> u64 {
+    stage.fakes.cluster.ask(|cluster, _| cluster.model.met().token_reviews).await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn h2_reading_again_is_not_judged_again_a_request_is_each_time_and_once_and_no_token_is_logged() {
+    let (stage, _secret, http) = secured().await;
+    let level = json!({ "level": "trace" });
+    assert_eq!(stage.post("/api/v1/log-level", TOKEN, &level).await.status, 200);
+    let begin = token_reviews(&stage).await;
+    for method in [Method::GET, Method::GET, Method::HEAD] {
+        assert_eq!(call(&stage, &http, &method, STATUS, TOKEN).await.status, 200);
+    }
+    assert_eq!(token_reviews(&stage).await, begin + 1);
+    for _ in 0..2 {
+        assert_eq!(call(&stage, &http, &Method::POST, "/api/v1/compare", TOKEN).await.status, 200);
+    }
+    assert_eq!(token_reviews(&stage).await, begin + 3);
+    let done = |line: &Value| line["message"] == "a request of a person" && line["path"] == "/api/v1/compare";
+    stage.logged("who asks", done).await;
+    assert!(!format!("{:?}", stage.log()).contains("a-secret-token"), "a token is logged");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn h2_a_renewed_certificate_is_shown_to_new_connections_and_a_broken_one_to_nobody() {
+    let (stage, mut secret, first) = secured().await;
+    let series = "backend_pool_controller_admin_certificate_expiration_timestamp_seconds";
+    assert!(stage.series(series).await.is_some_and(|ends| ends > 1e9));
+    let (authority, last) = (Authority::new("second"), Authority::new("third"));
+    let second = client(&authority);
+    assert!(stage.secured(&second, Method::GET, STATUS, TOKEN).await.is_err(), "another authority's");
+    let pair = authority.server();
+    secret.put(&pair);
+    eventually("the renewed certificate is shown", PATIENCE, || async {
+        stage.secured(&second, Method::GET, STATUS, TOKEN).await.map(drop)
+    })
+    .await;
+    assert!(stage.secured(&first, Method::GET, STATUS, TOKEN).await.is_err(), "and the one before is not");
+    let told = |line: &Value| line["message"] == "the admin API has another certificate";
+    assert_eq!(stage.logged("that it was renewed", told).await.len(), 1);
+
+    secret.put(&Pair { certificate: last.server().certificate, ..pair.clone() });
+    let told = |line: &Value| line["message"] == "the files of the admin API's certificate cannot be used";
+    let warned = stage.logged("that the key is another's", told).await;
+    assert_eq!(warned[0]["level"], "WARN");
+    let why = warned[0]["why"].as_str().unwrap_or_default();
+    assert!(why.starts_with(&format!("http.tls.key: {} ", secret.path("tls.key").display())), "{warned:?}");
+    assert!(warned[0]["remedy"].is_string(), "{warned:?}");
+    assert!(stage.secured(&second, Method::GET, STATUS, TOKEN).await.is_ok(), "the one before stays");
+
+    secret.put(&last.server());
+    let third = client(&last);
+    eventually("what is whole again is shown", PATIENCE, || async {
+        stage.secured(&third, Method::GET, STATUS, TOKEN).await.map(drop)
+    })
+    .await;
+    assert_eq!(stage.logged("it once", told).await.len(), 1);
+    let key = pair.key.lines().nth(1).expect("a key has lines");
+    assert!(!format!("{:?}", stage.log()).contains(key), "nothing of a key is logged");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn h2_a_certificate_that_cannot_be_used_ends_the_start_by_its_key_and_its_file() {
+    let (one, other) = (Authority::new("one").server(), Authority::new("other").server());
+    let secret = Secret::new(&Pair { key: other.key.clone(), ..one });
+    let (status, said) = Prepared::new(1).await.ends(&secret.overlay()).await;
+    assert!(!status.success(), "{status}: {said}");
+    let file = secret.path("tls.key");
+    assert!(said.contains(&format!("http.tls.key: {} holds another key", file.display())), "{said}");
+    let key = other.key.lines().nth(1).expect("a key has lines");
+    assert!(!said.contains(key), "without the key");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn h2_without_tls_nothing_is_answered_and_who_is_slow_or_many_keeps_nobody_from_anything_else() {
+    let (stage, _secret, http) = secured().await;
+    let plain = Client::builder().no_proxy().timeout(ANSWER_WITHIN).build().expect("a client");
+    let answer = plain.get(format!("http://{}{STATUS}", stage.admin_tls)).bearer_auth("a-secret-token");
+    assert!(answer.send().await.is_err(), "no answer to who does not speak TLS");
+
+    let mut silent = Vec::new();
+    for _ in 0..TOO_MANY {
+        silent.push(TcpStream::connect(&stage.admin_tls).await.expect("the system takes connections"));
+    }
+    assert_eq!(stage.health("/livez").await.status, 200);
+    assert_eq!(stage.admin(Method::GET, STATUS).await.status, 200);
+    // Whoever does not agree on TLS in time is let go.
+    let mut first = silent.swap_remove(0);
+    let end = tokio::time::timeout(PATIENCE, first.read_to_end(&mut Vec::new())).await;
+    assert!(end.is_ok(), "a connection on which nothing is said ends");
+    eventually("the listener answers again", PATIENCE, || async {
+        stage.secured(&http, Method::GET, STATUS, TOKEN).await.map(drop)
+    })
+    .await;
+    drop(silent);
+}
