@@ -5,6 +5,7 @@
 //! kills the API server has its own control plane.
 
 mod careful;
+mod chart;
 mod cloud_config;
 mod guards;
 mod holds;

@@ -59,14 +59,23 @@ async fn c4_check_asks_a_real_api_server_for_its_rights_and_finds_candidates_and
     })
     .await;
 
-    let bindings = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings";
-    story.api.delete(&format!("{bindings}/{}-{}", story.namespace, objects::ACCOUNT)).await;
+    let (rbac, account) = ("/apis/rbac.authorization.k8s.io/v1", objects::ACCOUNT);
+    for binding in [
+        format!("clusterrolebindings/preflight-{account}"),
+        format!("namespaces/preflight/rolebindings/{account}"),
+        format!("namespaces/kube-system/rolebindings/preflight-{account}-shared-lease"),
+    ] {
+        story.api.delete(&format!("{rbac}/{binding}")).await;
+    }
     eventually("check misses every right", PATIENCE, || async {
         let findings = findings(&story, &kubeconfig).await;
         let rights =
             ["list, watch services", "list, watch nodes", "endpointslices", "create, patch, list events"];
-        let both = ["leases.coordination.k8s.io in preflight", "leases.coordination.k8s.io in kube-system"];
-        let rest = ["get, create, update configmaps in preflight"];
+        let both = [
+            "get, create, update, watch leases.coordination.k8s.io in preflight (azure-backend-pool-controller)",
+            "get, create, update, watch leases.coordination.k8s.io in kube-system (locker-preflight)",
+        ];
+        let rest = ["get, create, update configmaps in preflight (azure-backend-pool-controller)"];
         let mut all = rights.iter().chain(&both).chain(&rest);
         if all.all(|right| says(&findings, "rights", "problem", right)) {
             Ok(())

@@ -99,7 +99,7 @@ pub(super) async fn has_role(controller: &Controller, wanted: &str) {
 
 /// Requires that no write of one writer was in flight while one of another was, on whatever load balancer, and gives
 /// the writers in the order in which they took over from each other.
-fn writers(puts: &[Put]) -> Vec<&str> {
+pub(super) fn writers(puts: &[Put]) -> Vec<&str> {
     let mut runs: Vec<&str> = Vec::new();
     let mut busy_until = 0;
     for put in puts {

@@ -81,10 +81,15 @@ impl Controller {
         }
         command.env("NO_PROXY", "127.0.0.1").env("no_proxy", "127.0.0.1").env("RUST_LOG", "info");
         command.env("POD_NAME", name).env("POD_NAMESPACE", replica.namespace);
+        Self::launch(cluster, name, &mut command).await
+    }
+
+    /// Runs this command, which must be one of `run`, and waits until the controller is ready. Its log is named like this.
+    pub async fn launch(cluster: &Cluster, name: &str, command: &mut Command) -> Self {
         let log = cluster.folder().join(format!("{name}.log"));
         // A Pod's container that is started anew goes on in the same log.
         let before = log_lines(&log).len();
-        let mut child = cluster.reaper().start(name, &mut command);
+        let mut child = cluster.reaper().start(name, command);
         let (health, admin) = eventually("the controller has its listeners", PATIENCE, || {
             let ended = child.try_wait().ok().flatten();
             let log = &log;
@@ -187,13 +192,18 @@ impl Drop for Controller {
     }
 }
 
+/// The shared Lease of a story, in kube-system: stories share an API server, and in production all controllers of a
+/// cluster share this Lease.
+pub fn shared_lease(namespace: &str) -> String {
+    format!("locker-{namespace}")
+}
+
 /// The settings of a story: short times, and its own namespace alone.
-fn settings(namespace: &str) -> Value {
+pub fn settings(namespace: &str) -> Value {
     json!({
         "identity": "anonymous",
         "leaderElection": { "namespace": namespace },
-        // Stories share an API server; in production all controllers of a cluster share this Lease.
-        "lease": { "name": format!("locker-{namespace}"), "minOff": "1s" },
+        "lease": { "name": shared_lease(namespace), "minOff": "1s" },
         "services": { "namespaces": [namespace] },
         "http": { "healthListen": "127.0.0.1:0", "adminListen": "127.0.0.1:0" },
         "discovery": { "interval": "5s" },

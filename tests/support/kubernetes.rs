@@ -2,10 +2,12 @@
 //! the kubelets, so that Deployments and EndpointSlices behave as in production.
 
 mod api;
+mod audit;
+mod rights;
 
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output};
+use std::process::{Child, Command, Output, Stdio};
 use std::time::Duration;
 
 use tokio::sync::OnceCell;
@@ -13,10 +15,12 @@ use tokio::sync::OnceCell;
 use super::reaper::Reaper;
 use super::{PATIENCE, certificates, eventually, objects, tell};
 pub use api::Api;
+pub use audit::Request;
 
 /// What the folder of KUBEBUILDER_ASSETS must hold.
-const ASSETS: [&str; 7] = [
+const ASSETS: [&str; 8] = [
     "etcd",
+    "helm",
     "kube-apiserver",
     "kube-controller-manager",
     "kube-scheduler",
@@ -35,6 +39,8 @@ pub struct Cluster {
     assets: PathBuf,
     server: String,
     etcd: String,
+    /// Flags of its API server beyond those of every other one.
+    flags: Vec<String>,
     apiserver: Child,
     /// The other processes.
     others: Vec<Child>,
@@ -46,12 +52,23 @@ pub struct Cluster {
 pub async fn shared() -> Option<&'static Cluster> {
     static SHARED: OnceCell<Cluster> = OnceCell::const_new();
     let assets = assets()?;
-    Some(SHARED.get_or_init(|| Cluster::start(assets)).await)
+    Some(SHARED.get_or_init(|| Cluster::start(assets, None)).await)
 }
 
 /// A control plane of one's own, for a story that others would notice; `None` as with [`shared`].
 pub async fn own() -> Option<Cluster> {
-    Some(Cluster::start(assets()?).await)
+    Some(Cluster::start(assets()?, None).await)
+}
+
+/// A control plane of one's own that keeps an account of every request of one user; `None` as with [`shared`]. It does
+/// not stream lists, as the oldest API servers that we know do not: whoever follows a kind needs the verb `list` too.
+pub async fn audited(user: &str) -> Option<Cluster> {
+    Some(Cluster::start(assets()?, Some(user)).await)
+}
+
+/// Where one of the real components is; `None` as with [`shared`].
+pub fn tool(name: &str) -> Option<PathBuf> {
+    Some(assets()?.join(name))
 }
 
 /// The folder of the real components: KUBEBUILDER_ASSETS, or `.tools/k8s` of this workspace.
@@ -80,9 +97,14 @@ fn assets() -> Option<PathBuf> {
 }
 
 impl Cluster {
-    async fn start(assets: PathBuf) -> Self {
+    async fn start(assets: PathBuf, audited: Option<&str>) -> Self {
         let reaper = Reaper::new();
         certificates::write(reaper.folder());
+        let mut flags = Vec::new();
+        if let Some(user) = audited {
+            flags = audit::flags(reaper.folder(), user);
+            flags.push("--feature-gates=WatchList=false".to_owned());
+        }
         let [client, peer, secure] = free_ports();
         let etcd = format!("http://127.0.0.1:{client}");
         let peer = format!("http://127.0.0.1:{peer}");
@@ -92,16 +114,12 @@ impl Cluster {
         store.arg(format!("--listen-peer-urls={peer}"));
         let others = vec![reaper.start("etcd", &mut store)];
         let server = format!("https://127.0.0.1:{secure}");
-        let apiserver = start_apiserver(&reaper, &assets, &etcd, &server);
-        let mut cluster = Self { assets, server, etcd, apiserver, others, reaper };
+        let apiserver = start_apiserver(&reaper, &assets, &etcd, &server, &flags);
+        let mut cluster = Self { assets, server, etcd, flags, apiserver, others, reaper };
         cluster.ready().await;
         let admin = Credentials::Certificate;
         cluster.write_kubeconfig("admin.kubeconfig", &admin);
         cluster.start_controllers();
-        cluster
-            .api()
-            .create("/apis/rbac.authorization.k8s.io/v1/clusterroles", &objects::cluster_role())
-            .await;
         cluster
     }
 
@@ -137,7 +155,7 @@ impl Cluster {
     /// answered with 410.
     pub async fn restart_apiserver(&mut self) {
         self.kill_apiserver();
-        self.apiserver = start_apiserver(&self.reaper, &self.assets, &self.etcd, &self.server);
+        self.apiserver = start_apiserver(&self.reaper, &self.assets, &self.etcd, &self.server, &self.flags);
         self.ready().await;
     }
 
@@ -179,14 +197,41 @@ impl Cluster {
         &self.reaper
     }
 
+    /// Where one of the real components is.
+    pub fn tool(&self, name: &str) -> PathBuf {
+        self.assets.join(name)
+    }
+
     /// Runs kubectl as a member of `system:masters` and gives its standard output.
     pub async fn kubectl(&self, arguments: &[&str]) -> String {
-        let mut kubectl = tokio::process::Command::new(self.assets.join("kubectl"));
-        kubectl.arg("--kubeconfig").arg(self.folder().join("admin.kubeconfig")).args(arguments);
-        let Output { status, stdout, stderr } = kubectl.output().await.expect("kubectl runs");
+        self.run("kubectl", arguments).await
+    }
+
+    /// Runs helm in the same way. What it keeps for itself is in the folder.
+    pub async fn helm(&self, arguments: &[&str]) -> String {
+        self.run("helm", arguments).await
+    }
+
+    async fn run(&self, name: &str, arguments: &[&str]) -> String {
+        let mut command = tokio::process::Command::new(self.tool(name));
+        command.arg("--kubeconfig").arg(self.admin_kubeconfig()).args(arguments).stdin(Stdio::null());
+        for place in ["HELM_CACHE_HOME", "HELM_CONFIG_HOME", "HELM_DATA_HOME"] {
+            command.env(place, self.folder().join("helm"));
+        }
+        let Output { status, stdout, stderr } = command.output().await.expect("a tool runs");
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-        assert!(status.success(), "kubectl {}: {}", arguments.join(" "), text(&stderr));
+        assert!(status.success(), "{name} {}: {}{}", arguments.join(" "), text(&stdout), text(&stderr));
         text(&stdout)
+    }
+
+    /// The kubeconfig of a member of `system:masters`.
+    pub fn admin_kubeconfig(&self) -> PathBuf {
+        self.folder().join("admin.kubeconfig")
+    }
+
+    /// What the user has asked for so far whom [`audited`] was told; one request that lasts is there twice.
+    pub fn requests(&self) -> Vec<Request> {
+        audit::requests(self.folder())
     }
 
     /// Where the API server listens.
@@ -204,18 +249,26 @@ impl Cluster {
         path
     }
 
-    /// Writes a kubeconfig for the controller into the folder: a service account of this namespace that may do what the
-    /// controller's ClusterRole says, and nothing more.
+    /// Writes a kubeconfig for the controller into the folder: a service account of this namespace that may do what
+    /// docs/rbac.yaml says, with the Leases of stories of this namespace, and nothing more.
     pub async fn controller_kubeconfig(&self, namespace: &str) -> PathBuf {
         let api = self.api();
-        let accounts = format!("/api/v1/namespaces/{namespace}/serviceaccounts");
-        api.create(&accounts, &objects::service_account(namespace)).await;
-        let bindings = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings";
-        api.create(bindings, &objects::cluster_role_binding(namespace)).await;
-        let token = self
-            .kubectl(&["create", "token", objects::ACCOUNT, "--namespace", namespace, "--duration=2h"])
-            .await;
-        self.write_kubeconfig(&format!("{namespace}.kubeconfig"), &Credentials::Token(token.trim()))
+        for (collection, object) in rights::of_story(namespace) {
+            api.create(&collection, &object).await;
+        }
+        self.account_kubeconfig(namespace, objects::ACCOUNT).await
+    }
+
+    /// Writes a kubeconfig with a token of a service account into the folder.
+    pub async fn account_kubeconfig(&self, namespace: &str, account: &str) -> PathBuf {
+        let token = self.token(namespace, account).await;
+        self.write_kubeconfig(&format!("{namespace}.{account}.kubeconfig"), &Credentials::Token(&token))
+    }
+
+    /// A token of a service account.
+    pub async fn token(&self, namespace: &str, account: &str) -> String {
+        let made = ["create", "token", account, "--namespace", namespace, "--duration=2h"];
+        self.kubectl(&made).await.trim().to_owned()
     }
 
     fn write_kubeconfig(&self, name: &str, credentials: &Credentials<'_>) -> PathBuf {
@@ -279,7 +332,7 @@ enum Credentials<'a> {
     Token(&'a str),
 }
 
-fn start_apiserver(reaper: &Reaper, assets: &Path, etcd: &str, server: &str) -> Child {
+fn start_apiserver(reaper: &Reaper, assets: &Path, etcd: &str, server: &str, flags: &[String]) -> Child {
     let (_, port) = server.rsplit_once(':').expect("the server's address has a port");
     let mut apiserver = Command::new(assets.join("kube-apiserver"));
     apiserver.args([format!("--etcd-servers={etcd}"), format!("--secure-port={port}")]);
@@ -289,6 +342,7 @@ fn start_apiserver(reaper: &Reaper, assets: &Path, etcd: &str, server: &str) -> 
     apiserver.args(["--service-account-key-file=sa.pub", "--service-account-signing-key-file=sa.key"]);
     apiserver.args(["--service-cluster-ip-range=10.96.0.0/16", "--authorization-mode=RBAC"]);
     apiserver.args(["--endpoint-reconciler-type=none", "--disable-admission-plugins=ServiceAccount"]);
+    apiserver.args(flags);
     reaper.start("kube-apiserver", &mut apiserver)
 }
 

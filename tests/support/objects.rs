@@ -2,39 +2,11 @@
 
 use serde_json::{Value, json};
 
-/// The controller's service account, and the name of its ClusterRole.
+/// The controller's service account, as docs/rbac.yaml names it.
 pub const ACCOUNT: &str = "azure-backend-pool-controller";
 
 /// The label of a story's nodes.
 pub const STORY: &str = "story";
-
-/// What `docs/rbac.yaml` lets the controller do, as one ClusterRole: stories have Leases in namespaces of their own.
-pub fn cluster_role() -> Value {
-    let documents: Vec<Value> =
-        serde_saphyr::from_multiple(include_str!("../../docs/rbac.yaml")).expect("docs/rbac.yaml is YAML");
-    let rules: Vec<Value> =
-        documents.iter().filter_map(|document| document["rules"].as_array()).flatten().cloned().collect();
-    assert_eq!(rules.len(), 7, "the rules of the ClusterRole and of the Role");
-    json!({
-        "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": { "name": ACCOUNT },
-        "rules": rules,
-    })
-}
-
-/// The controller's account in a story's namespace.
-pub fn service_account(namespace: &str) -> Value {
-    json!({ "apiVersion": "v1", "kind": "ServiceAccount", "metadata": { "name": ACCOUNT, "namespace": namespace } })
-}
-
-/// Gives that account the controller's ClusterRole.
-pub fn cluster_role_binding(namespace: &str) -> Value {
-    json!({
-        "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding",
-        "metadata": { "name": format!("{namespace}-{ACCOUNT}") },
-        "roleRef": { "apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": ACCOUNT },
-        "subjects": [{ "kind": "ServiceAccount", "name": ACCOUNT, "namespace": namespace }],
-    })
-}
 
 /// A namespace.
 pub fn namespace(name: &str) -> Value {

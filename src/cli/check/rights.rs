@@ -1,20 +1,24 @@
-//! What our service account must be allowed to do: the same as docs/rbac.yaml gives, which a test compares.
+//! What our service account must be allowed to do: the same as docs/rbac.yaml gives, which a test compares. Leases and
+//! the ConfigMap are asked for by name, as the rules there go by it; only who creates has no name to go by yet.
 
+use actors::kubernetes::{Place, Places};
 use serde_json::{Value, json};
 
 use super::finding::{Check, Findings};
 use crate::cli::api_server::ApiServer;
-use actors::kubernetes::Places;
+
+/// The one verb that RBAC cannot limit to a name: the object has none before.
+const CREATE: &str = "create";
 
 /// Where a right is needed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Within {
     /// Everywhere.
     Cluster,
-    /// In the namespaces of the two Leases.
-    BothLeases,
-    /// In the namespace of our own Lease.
-    OwnLease,
+    /// On the object at the place of our own Lease.
+    Own,
+    /// On the Lease that the cloud-controller-manager takes too.
+    Shared,
 }
 
 /// What is needed of one kind.
@@ -29,7 +33,7 @@ pub(super) struct Right {
 }
 
 /// All of it.
-pub(super) const RIGHTS: [Right; 8] = [
+pub(super) const RIGHTS: [Right; 9] = [
     Right {
         group: "",
         resource: "services",
@@ -76,33 +80,46 @@ pub(super) const RIGHTS: [Right; 8] = [
         group: "coordination.k8s.io",
         resource: "leases",
         verbs: &["get", "create", "update", "watch"],
-        within: Within::BothLeases,
-        why: "this replica never leads, or never may write beside the cloud-controller-manager, so nothing is written",
+        within: Within::Own,
+        why: "this replica never leads, so nothing is written",
+    },
+    Right {
+        group: "coordination.k8s.io",
+        resource: "leases",
+        verbs: &["get", "create", "update", "watch"],
+        within: Within::Shared,
+        why: "this replica never may write beside the cloud-controller-manager, so nothing is written",
     },
     Right {
         group: "",
         resource: "configmaps",
         verbs: &["get", "create", "update"],
-        within: Within::OwnLease,
+        within: Within::Own,
         why: "nothing is written, because nobody knows what people have paused, and starts are not noted",
     },
 ];
 
 impl Within {
-    fn namespaces(self, places: &Places) -> Vec<&str> {
-        let (own, shared) = (&*places.own.namespace, &*places.shared.namespace);
+    fn place(self, places: &Places) -> Option<&Place> {
         match self {
-            Within::Cluster => vec![""],
-            Within::OwnLease => vec![own],
-            Within::BothLeases if own == shared => vec![own],
-            Within::BothLeases => vec![own, shared],
+            Within::Cluster => None,
+            Within::Own => Some(&places.own),
+            Within::Shared => Some(&places.shared),
         }
     }
 }
 
 impl Right {
-    fn attributes(&self, verb: &str, namespace: &str) -> Value {
-        json!({ "group": self.group, "resource": self.resource, "verb": verb, "namespace": namespace })
+    /// What the API server is asked about one verb.
+    fn attributes(&self, verb: &str, place: Option<&Place>) -> Value {
+        let mut attributes = json!({ "group": self.group, "resource": self.resource, "verb": verb });
+        if let Some(Place { namespace, name }) = place {
+            attributes["namespace"] = json!(&**namespace);
+            if verb != CREATE {
+                attributes["name"] = json!(&**name);
+            }
+        }
+        attributes
     }
 
     fn name(&self) -> String {
@@ -118,22 +135,22 @@ impl Right {
 pub(super) async fn look(server: &ApiServer, places: &Places, findings: &mut Findings) {
     let (mut granted, mut asked) = (0, 0);
     for right in RIGHTS {
-        for namespace in right.within.namespaces(places) {
-            let mut missing = Vec::new();
-            for verb in right.verbs {
-                match allowed(server, &right.attributes(verb, namespace)).await {
-                    Ok(true) => granted += 1,
-                    Ok(false) => missing.push(*verb),
-                    Err(why) => return cannot_ask(&why, findings),
-                }
-                asked += 1;
+        let place = right.within.place(places);
+        let mut missing = Vec::new();
+        for verb in right.verbs {
+            match allowed(server, &right.attributes(verb, place)).await {
+                Ok(true) => granted += 1,
+                Ok(false) => missing.push(*verb),
+                Err(why) => return cannot_ask(&why, findings),
             }
-            if !missing.is_empty() {
-                let place = if namespace.is_empty() { String::new() } else { format!(" in {namespace}") };
-                let what = format!("our account may not {} {}{place}", missing.join(", "), right.name());
-                let remedy = "grant what docs/rbac.yaml grants to the account that the controller runs as";
-                findings.problem(Check::Rights, what, right.why, remedy);
-            }
+            asked += 1;
+        }
+        if !missing.is_empty() {
+            let at = place.map(|at| format!(" in {} ({})", at.namespace, at.name)).unwrap_or_default();
+            let what = format!("our account may not {} {}{at}", missing.join(", "), right.name());
+            let remedy = "grant what docs/rbac.yaml grants, in the namespaces and for the names of leaderElection and lease, \
+                          to the account that the controller runs as";
+            findings.problem(Check::Rights, what, right.why, remedy);
         }
     }
     if granted == asked {
@@ -162,8 +179,8 @@ mod tests {
 
     use super::*;
 
-    /// Kind of role, API group, resource, verb.
-    type Grant = (String, String, String, String);
+    /// Namespace, API group, resource, verb, name; what does not count is empty.
+    type Grant = [String; 5];
 
     fn texts(value: &Value) -> Vec<String> {
         value.as_array().expect("a list").iter().map(|it| it.as_str().expect("a text").to_owned()).collect()
@@ -174,12 +191,18 @@ mod tests {
         let roles = documents.map(|text| serde_saphyr::from_str::<Value>(text).expect("yaml"));
         let mut granted = BTreeSet::new();
         for role in roles.filter(|it| it["rules"].is_array()) {
-            let kind = role["kind"].as_str().expect("a kind");
+            let namespace = role["metadata"]["namespace"].as_str().unwrap_or_default();
             for rule in role["rules"].as_array().expect("rules") {
+                let names = &rule["resourceNames"];
+                let names = if names.is_null() { vec![String::new()] } else { texts(names) };
                 for group in texts(&rule["apiGroups"]) {
                     for resource in texts(&rule["resources"]) {
                         for verb in texts(&rule["verbs"]) {
-                            granted.insert((kind.to_owned(), group.clone(), resource.clone(), verb));
+                            granted.extend(
+                                names.iter().map(|name| {
+                                    [namespace, &group, &resource, &verb, name].map(str::to_owned)
+                                }),
+                            );
                         }
                     }
                 }
@@ -190,14 +213,15 @@ mod tests {
 
     #[test]
     fn check_asks_for_each_right_of_rbac_yaml_and_for_no_other() {
+        let at = |name: &str| Place { namespace: "kube-system".into(), name: name.into() };
+        let places =
+            Places { own: at("azure-backend-pool-controller"), shared: at("aks-managed-resource-locker") };
         let mut asked = BTreeSet::new();
-        for Right { group, resource, verbs, within, .. } in RIGHTS {
-            let kind = match within {
-                Within::Cluster => "ClusterRole",
-                Within::BothLeases | Within::OwnLease => "Role",
-            };
-            for verb in verbs {
-                asked.insert((kind.to_owned(), group.to_owned(), resource.to_owned(), (*verb).to_owned()));
+        for right in RIGHTS {
+            for verb in right.verbs {
+                let attributes = right.attributes(verb, right.within.place(&places));
+                let keys = ["namespace", "group", "resource", "verb", "name"];
+                asked.insert(keys.map(|key| attributes[key].as_str().unwrap_or_default().to_owned()));
             }
         }
         assert_eq!(asked, granted());

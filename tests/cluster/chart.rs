@@ -1,0 +1,196 @@
+//! The Helm chart on a real API server, by the real helm: what the server says of every object, the life of a release,
+//! the binary as the chart's Deployment runs it and with no other rights than the chart's, and a rolling update.
+//!
+//! kwok plays the kubelets and runs nothing. Where a container is to do something, the test starts the binary in the
+//! kubelet's place, as the live Pod says ([`pod`]).
+
+mod pod;
+mod rights;
+mod rolling;
+
+use std::path::Path;
+use std::process::Stdio;
+
+use serde_json::{Value, json};
+use tokio::process::Command;
+
+use self::pod::Pod;
+use super::Story;
+use crate::support::controller::settings;
+use crate::support::kubernetes::{self, Cluster};
+use crate::support::{PATIENCE, eventually, objects};
+
+const CHART: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/charts/azure-backend-pool-controller");
+/// The Secret with the cloud configuration, where the chart looks for it by default.
+const CLOUD_CONFIG: &str = "azure-cloud-provider";
+/// All kinds of which a release has objects, or its objects have some.
+const KINDS: &str = "deployments,replicasets,pods,services,endpointslices,configmaps,secrets,serviceaccounts,\
+    poddisruptionbudgets,networkpolicies,roles,rolebindings,clusterroles,clusterrolebindings";
+
+/// An installed release in the namespace of a story.
+struct Release<'a> {
+    story: &'a Story<&'a Cluster>,
+    name: &'static str,
+    /// Its values, as a file.
+    values: String,
+}
+
+/// The values of a story's release: what everybody has to set, the story's own Leases and nodes, short times, and an
+/// account for people.
+fn values(namespace: &str) -> Value {
+    let mut config = settings(namespace);
+    // Containers listen where the chart has them listen.
+    config.as_object_mut().expect("settings are an object").retain(|key, _| key != "http");
+    config["mode"] = json!("enforce");
+    json!({
+        "image": { "repository": "example/azure-backend-pool-controller" },
+        "config": config, "operator": { "enabled": true },
+        "nodeSelector": { (objects::STORY): namespace }, "minReadySeconds": 1,
+    })
+}
+
+/// Makes the Secret with the cloud configuration of the story's Azure, as the chart expects it.
+async fn store_cloud_config(story: &Story<&Cluster>) {
+    let secret = json!({
+        "apiVersion": "v1", "kind": "Secret", "metadata": { "name": CLOUD_CONFIG },
+        "stringData": { "cloud-config": story.azure.cloud_config().to_string() },
+    });
+    story.create("secrets", &secret).await;
+}
+
+impl<'a> Release<'a> {
+    /// Installs it and waits, as helm does, until its Deployment is available.
+    async fn install(story: &'a Story<&'a Cluster>, name: &'static str, values: &Value) -> Self {
+        let path = story.cluster.folder().join(format!("{name}.values.json"));
+        std::fs::write(&path, values.to_string()).expect("the folder can be written");
+        let release = Self { story, name, values: path.display().to_string() };
+        release.helm(&["install", name, CHART, "--values", &release.values, "--wait"]).await;
+        release
+    }
+
+    /// Upgrades it with the same values but for this one.
+    async fn upgrade(&self, setting: &str) {
+        let changed = ["upgrade", self.name, CHART, "--values", &self.values, "--set", setting, "--wait"];
+        self.helm(&changed).await;
+    }
+
+    async fn helm(&self, arguments: &[&str]) -> String {
+        let all = [arguments, &["--namespace", self.story.namespace]].concat();
+        self.story.cluster.helm(&all).await
+    }
+
+    /// What the names of its objects begin with.
+    fn full_name(&self) -> String {
+        format!("{}-{}", self.name, objects::ACCOUNT)
+    }
+
+    /// The Pods of its Deployment that stay, in the order of their names.
+    async fn pods(&self) -> Vec<Pod> {
+        let selector =
+            format!("app.kubernetes.io/instance={},app.kubernetes.io/component=controller", self.name);
+        let path = format!("/api/v1/namespaces/{}/pods?labelSelector={selector}", self.story.namespace);
+        let pods = self.story.api.items(&path).await.expect("the API server lists Pods");
+        pods.into_iter().filter(|pod| pod["metadata"]["deletionTimestamp"].is_null()).map(Pod::new).collect()
+    }
+
+    /// The controller's configuration, as the API server has it.
+    async fn config(&self) -> Value {
+        let path = self.story.path("configmaps", &format!("{}-config", self.full_name()));
+        let map = self.story.api.get(&path).await.expect("the ConfigMap exists");
+        let text = map["data"]["controller.yaml"].as_str().expect("a text");
+        serde_saphyr::from_str(text).expect("controller.yaml is YAML")
+    }
+
+    /// The template hashes of its ReplicaSets, each with how many Pods it is to have.
+    async fn replica_sets(&self) -> Vec<(String, u64)> {
+        let path = format!(
+            "/apis/apps/v1/namespaces/{}/replicasets?labelSelector=app.kubernetes.io/instance={}",
+            self.story.namespace, self.name
+        );
+        let sets = self.story.api.items(&path).await.expect("the API server lists ReplicaSets");
+        let hash = |set: &Value| set["metadata"]["labels"]["pod-template-hash"].as_str().map(str::to_owned);
+        let size = |set: &Value| set["spec"]["replicas"].as_u64().expect("a ReplicaSet has a size");
+        sets.iter().map(|set| (hash(set).expect("a ReplicaSet has a hash"), size(set))).collect()
+    }
+
+    /// Runs `helm test`, and what its Pod says in the kubelet's place.
+    async fn test(&self) {
+        let (story, path) = (self.story, self.story.path("pods", &format!("{}-check", self.full_name())));
+        let tested = async { self.helm(&["test", self.name]).await };
+        let played = async {
+            let pod = eventually("the Pod of `helm test` has a node", PATIENCE, || async {
+                let pod = story.api.get(&path).await?;
+                // From then on kwok leaves its status alone.
+                if pod["status"]["phase"] == "Running" { Ok(pod) } else { Err(pod["status"].to_string()) }
+            })
+            .await;
+            let mut check = Command::from(Pod::new(pod).container(story.cluster).await.command());
+            let output = check.stdin(Stdio::null()).output().await.expect("the binary under test");
+            assert!(output.status.success(), "the Pod of `helm test` ends badly: {output:?}");
+            let ended = json!({ "status": { "phase": "Succeeded" } });
+            story.api.merge(&format!("{path}/status"), &ended).await;
+        };
+        tokio::join!(tested, played);
+    }
+
+    /// The names of the objects of the release that are left and belong to no other object. What belongs to one goes
+    /// with it, by a garbage collector, which does not run here.
+    async fn left(&self) -> Vec<String> {
+        let selector = format!("app.kubernetes.io/instance={}", self.name);
+        let asked = ["get", KINDS, "--all-namespaces", "--selector", &selector, "--output=json"];
+        let found: Value =
+            serde_json::from_str(&self.story.cluster.kubectl(&asked).await).expect("kubectl prints JSON");
+        let items = found["items"].as_array().expect("a list").iter();
+        let free = items.filter(|item| item["metadata"]["ownerReferences"].is_null());
+        free.map(|item| format!("{} {}", item["kind"], item["metadata"]["name"]).replace('"', "")).collect()
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_api_server_takes_every_object_of_every_set_of_values() {
+    let Some(cluster) = kubernetes::shared().await else { return };
+    let mut check = Command::new(Path::new(env!("CARGO_MANIFEST_DIR")).join("charts/check"));
+    check.arg("--server").arg(cluster.admin_kubeconfig()).stdin(Stdio::null());
+    check.env("HELM", cluster.tool("helm")).env("KUBECTL", cluster.tool("kubectl"));
+    for place in ["HELM_CACHE_HOME", "HELM_CONFIG_HOME", "HELM_DATA_HOME"] {
+        check.env(place, cluster.folder().join("helm"));
+    }
+    let output = check.output().await.expect("charts/check runs");
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    let (said, wrong) = (text(&output.stdout), text(&output.stderr));
+    assert!(output.status.success() && said.contains("all is well"), "{said}{wrong}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn helm_installs_tests_upgrades_rolls_back_and_uninstalls_and_leaves_what_readme_says() {
+    let Some(cluster) = kubernetes::shared().await else { return };
+    let story = Story::begin(cluster, "chart-life", 2).await;
+    store_cloud_config(&story).await;
+    let release = Release::install(&story, "life", &values(story.namespace)).await;
+    assert_eq!(release.pods().await.len(), 2);
+    assert_eq!(release.config().await["batching"]["quietPeriod"], "200ms");
+    let sets = release.replica_sets().await;
+    let [(first, 2)] = &sets[..] else { panic!("not one ReplicaSet of two Pods: {sets:?}") };
+
+    release.test().await;
+
+    release.upgrade("config.batching.quietPeriod=300ms").await;
+    assert_eq!(release.config().await["batching"]["quietPeriod"], "300ms");
+    let sets = release.replica_sets().await;
+    let sizes = |sets: &[(String, u64)]| {
+        let of_first =
+            |wanted: bool| sets.iter().find(|(hash, _)| (hash == first) == wanted).map(|(_, size)| *size);
+        (sets.len(), of_first(true), of_first(false))
+    };
+    assert_eq!(sizes(&sets), (2, Some(0), Some(2)), "{sets:?}");
+    assert_eq!(release.pods().await.len(), 2);
+
+    release.helm(&["rollback", release.name, "1", "--wait"]).await;
+    assert_eq!(release.config().await["batching"]["quietPeriod"], "200ms");
+    let sets = release.replica_sets().await;
+    assert_eq!(sizes(&sets), (2, Some(2), Some(0)), "{sets:?}");
+
+    assert!(release.left().await.len() > 10);
+    release.helm(&["uninstall", release.name, "--wait"]).await;
+    assert_eq!(release.left().await, [format!("Pod {}-check", release.full_name())]);
+}

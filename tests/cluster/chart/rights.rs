@@ -1,0 +1,339 @@
+//! The chart's rights are enough, and none is too much: what the controller's account has asked for in its daily work, by
+//! the API server's own log, is what the chart grants; `check` names whichever is taken away; docs/rbac.yaml grants the
+//! same.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::process::{Output, Stdio};
+
+use serde_json::{Value, json};
+use tokio::process::Command;
+
+use super::pod::{Container, Pod};
+use super::{CHART, Release, store_cloud_config, values};
+use crate::cluster::replicas::has_role;
+use crate::cluster::{Story, load_balancer};
+use crate::support::controller::Controller;
+use crate::support::kubernetes::{self, Cluster, Request};
+use crate::support::{PATIENCE, azure, eventually, objects};
+
+const NAMESPACE: &str = "chart-rights";
+/// The account of the release `rights` in it.
+const ACCOUNT: &str = "system:serviceaccount:chart-rights:rights-azure-backend-pool-controller";
+const RBAC: &str = "/apis/rbac.authorization.k8s.io/v1";
+/// A Service whose EndpointSlice the story writes by itself.
+const MOVING: &str = "moving-2";
+/// What is said of a right on the Secret, which is needed before anything can be checked.
+const SECRET_MISSED: &str = "docs/rbac-cloud-config-secret.yaml has the Role";
+
+/// One verb on one kind, as a role of the release grants it.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+struct Grant {
+    /// The path of the role.
+    role: String,
+    /// Where it counts; `None`: everywhere.
+    namespace: Option<String>,
+    group: String,
+    resource: String,
+    /// The object on which alone it counts.
+    name: Option<String>,
+    verb: String,
+}
+
+impl Grant {
+    /// Whether it is by this that a request may be made.
+    fn covers(&self, request: &Request) -> bool {
+        // Whoever creates has no name to be judged by; the log takes it from the body.
+        let name: &str = if request.verb == "create" { "" } else { &request.name };
+        self.verb == request.verb
+            && self.group == request.group
+            && self.resource == request.resource
+            && self.namespace.as_ref().is_none_or(|namespace| *namespace == request.namespace)
+            && self.name.as_ref().is_none_or(|wanted| wanted == name)
+    }
+
+    /// The rule that grants this and nothing else.
+    fn rule(&self) -> Value {
+        let mut rule =
+            json!({ "apiGroups": [self.group], "resources": [self.resource], "verbs": [self.verb] });
+        if let Some(name) = &self.name {
+            rule["resourceNames"] = json!([name]);
+        }
+        rule
+    }
+
+    /// What `check` says of it when it is missing, as far as that is known here.
+    fn missed(&self) -> String {
+        if self.resource == "secrets" {
+            return SECRET_MISSED.to_owned();
+        }
+        let dot = if self.group.is_empty() { "" } else { "." };
+        let mut said = format!("our account may not {} {}{dot}{}", self.verb, self.resource, self.group);
+        if let Some(namespace) = &self.namespace {
+            said.push_str(&format!(" in {namespace} ({}", self.name.as_deref().unwrap_or_default()));
+        }
+        said
+    }
+}
+
+/// What all roles of a release grant to the controller's account.
+async fn grants(story: &Story<&Cluster>, release: &str) -> Vec<Grant> {
+    let selector = format!("app.kubernetes.io/instance={release},app.kubernetes.io/component!=operator");
+    let mut grants = Vec::new();
+    for kind in ["clusterroles", "roles"] {
+        let roles = story.api.items(&format!("{RBAC}/{kind}?labelSelector={selector}")).await;
+        for role in roles.expect("the API server lists roles") {
+            grants.extend(granted(&role));
+        }
+    }
+    grants
+}
+
+/// What one role grants, each verb by itself.
+fn granted(role: &Value) -> Vec<Grant> {
+    let texts = |value: &Value| -> Vec<String> {
+        let all = value.as_array().into_iter().flatten();
+        all.map(|text| text.as_str().expect("rules are made of texts").to_owned()).collect()
+    };
+    let name = role["metadata"]["name"].as_str().expect("a role has a name");
+    let namespace = role["metadata"]["namespace"].as_str().map(str::to_owned);
+    let path = match &namespace {
+        Some(namespace) => format!("{RBAC}/namespaces/{namespace}/roles/{name}"),
+        None => format!("{RBAC}/clusterroles/{name}"),
+    };
+    let mut grants = Vec::new();
+    for rule in role["rules"].as_array().expect("a role has rules") {
+        let names = texts(&rule["resourceNames"]);
+        let names: Vec<Option<String>> =
+            if names.is_empty() { vec![None] } else { names.into_iter().map(Some).collect() };
+        for group in texts(&rule["apiGroups"]) {
+            for resource in texts(&rule["resources"]) {
+                for verb in texts(&rule["verbs"]) {
+                    grants.extend(names.iter().map(|name| Grant {
+                        role: path.clone(),
+                        namespace: namespace.clone(),
+                        group: group.clone(),
+                        resource: resource.clone(),
+                        name: name.clone(),
+                        verb: verb.clone(),
+                    }));
+                }
+            }
+        }
+    }
+    grants
+}
+
+/// The grants that no request needed.
+fn unused<'a>(grants: &'a [Grant], requests: &[Request]) -> Vec<&'a Grant> {
+    grants.iter().filter(|grant| !requests.iter().any(|request| grant.covers(request))).collect()
+}
+
+/// The daily work of two replicas: rollouts, scaling, events that repeat, a pause that a person makes, another leader.
+async fn daily_work(story: &Story<&Cluster>, release: &Release<'_>, leader: Controller, standby: Controller) {
+    let names = ["web-0".to_owned(), "web-1".to_owned()];
+    story.rolled_out(&names).await;
+    story.converged("the first rollout").await;
+    for (name, replicas) in names.iter().zip([4, 1]) {
+        story.scale(name, replicas).await;
+    }
+    story.rolled_out(&names).await;
+    story.converged("scaling").await;
+    for name in &names {
+        story.roll(name, "example/web:2").await;
+    }
+    story.rolled_out(&names).await;
+    story.converged("a new image").await;
+    story.event("web-0", "LoadBalancerBackendPoolUpdated").await;
+
+    // What is the same again makes no new event: it changes the one that is there.
+    for number in [2, 1, 2, 1] {
+        moves_to(story, number).await;
+    }
+    let path = format!("/api/v1/namespaces/{NAMESPACE}/events?fieldSelector=involvedObject.name={MOVING}");
+    eventually("an event was counted again", PATIENCE, || async {
+        let events = story.api.items(&path).await?;
+        let is_again = events.iter().any(|event| event["count"].as_u64() >= Some(2));
+        if is_again { Ok(()) } else { Err(format!("{events:#?}")) }
+    })
+    .await;
+
+    pause_and_resume(story, release, &leader, &standby).await;
+
+    leader.terminate().await;
+    has_role(&standby, "leader").await;
+    moves_to(story, 3).await;
+    let unused_yet = grants(story, release.name).await;
+    eventually("every right was used", PATIENCE, || {
+        let unused = format!("{:#?}", unused(&unused_yet, &story.cluster.requests()));
+        async move { if unused == "[]" { Ok(()) } else { Err(unused) } }
+    })
+    .await;
+    story.end(standby).await;
+}
+
+/// Moves the Service's only endpoint to this node, and waits until its pool has followed.
+async fn moves_to(story: &Story<&Cluster>, number: u8) {
+    story.replace_by_hand(MOVING, &[("10.220.0.1", Some(&story.node(number)))]).await;
+    story.holds(MOVING, [format!("10.1.0.{number}").as_str()]).await;
+}
+
+/// Whoever has the chart's account for people may pause everything, by whichever replica, and nobody else may.
+async fn pause_and_resume(
+    story: &Story<&Cluster>,
+    release: &Release<'_>,
+    leader: &Controller,
+    standby: &Controller,
+) {
+    let operator = format!("{}-operator", release.full_name());
+    let person = story.cluster.token(NAMESPACE, &operator).await;
+    let stranger = story.cluster.token(NAMESPACE, "default").await;
+    let everything = json!({ "scope": "everything", "reason": "a drill" });
+    let (status, text) = standby.post("/api/v1/pause", &stranger, &everything).await;
+    assert_eq!(status, 403, "{text}");
+    let (status, text) = standby.post("/api/v1/pause", &person, &everything).await;
+    assert_eq!(status, 200, "{text}");
+    let path = format!("/api/v1/queues/{}/{}", load_balancer(MOVING), azure::pool_name(NAMESPACE, MOVING));
+    let shown = async |wanted: &str| {
+        eventually(&format!("the pool is {wanted}"), PATIENCE, || async {
+            let pool = leader.get(&path).await?["pool"].clone();
+            if pool["state"] == wanted { Ok(()) } else { Err(pool.to_string()) }
+        })
+        .await;
+    };
+    shown("paused").await;
+    let before = story.azure.puts().await.len();
+    let node = story.node(2);
+    story.replace_by_hand(MOVING, &[("10.220.0.1", Some(&node))]).await;
+    eventually("the leader knows of the move", PATIENCE, || async {
+        let pool = leader.get(&path).await?["pool"].clone();
+        let knows = pool["wouldChange"]["add"] == json!(["10.1.0.2"]);
+        if knows { Ok(()) } else { Err(pool.to_string()) }
+    })
+    .await;
+    assert_eq!(story.azure.puts().await.len(), before, "nothing is written while everything is paused");
+    let (status, text) = standby.post("/api/v1/resume", &person, &json!({ "scope": "everything" })).await;
+    assert_eq!(status, 200, "{text}");
+    story.holds(MOVING, ["10.1.0.2"]).await;
+    shown("right").await;
+}
+
+/// What `check` says that the account may not do, or why it cannot say.
+async fn missing(container: &Container) -> Vec<String> {
+    let mut check = Command::from(container.command());
+    let Output { stdout, stderr, .. } =
+        check.stdin(Stdio::null()).output().await.expect("the binary under test");
+    let Ok(report) = serde_json::from_slice::<Value>(&stdout) else {
+        return vec![String::from_utf8_lossy(&stderr).into_owned()];
+    };
+    let findings = report["findings"].as_array().into_iter().flatten();
+    let wrong = findings.filter(|it| it["check"] == "rights" && it["severity"] != "ok");
+    wrong.map(|it| it["what"].as_str().expect("words").to_owned()).collect()
+}
+
+/// The Pod of `helm test`, which nobody has created here.
+async fn check_of(release: &Release<'_>) -> Pod {
+    let hooks = release.helm(&["get", "hooks", release.name]).await;
+    let hooks: Vec<Value> = serde_saphyr::from_multiple(&hooks).expect("hooks are YAML");
+    let pod = hooks.into_iter().find(|hook| hook["kind"] == "Pod");
+    let mut pod = pod.expect("the chart has a hook for `helm test`");
+    pod["metadata"]["uid"] = json!("00000000-0000-0000-0000-000000000000");
+    Pod::new(pod)
+}
+
+/// Takes each right away, one after the other: `check` names that one, and nothing else.
+async fn each_is_missed(story: &Story<&Cluster>, release: &Release<'_>, grants: &[Grant]) {
+    let mut check = check_of(release).await.container(story.cluster).await;
+    check.replace_argument("--output=text", "--output=json");
+    assert_eq!(missing(&check).await, Vec::<String>::new());
+    for grant in grants {
+        let of_role: Vec<&Grant> = grants.iter().filter(|other| other.role == grant.role).collect();
+        let all: Vec<Value> = of_role.iter().map(|other| other.rule()).collect();
+        let others: Vec<Value> =
+            of_role.iter().filter(|other| **other != grant).map(|other| other.rule()).collect();
+        story.api.merge(&grant.role, &json!({ "rules": others })).await;
+        let wanted = grant.missed();
+        eventually(&format!("check says: {wanted}"), PATIENCE, || async {
+            let said = missing(&check).await;
+            if said.len() == 1 && said[0].contains(&wanted) { Ok(()) } else { Err(format!("{said:?}")) }
+        })
+        .await;
+        story.api.merge(&grant.role, &json!({ "rules": all })).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_binary_works_as_the_chart_runs_it_with_exactly_the_rights_that_the_chart_gives() {
+    let Some(cluster) = kubernetes::audited(ACCOUNT).await else { return };
+    let story = Story::begin(&cluster, NAMESPACE, 4).await;
+    store_cloud_config(&story).await;
+    let mut values = values(NAMESPACE);
+    // Read through the API server, which needs a right as well.
+    values["cloudConfig"] = json!({ "source": "api", "api": { "namespace": NAMESPACE } });
+    values["tests"] = json!({ "within": "1s" });
+    for (name, replicas) in [("web-0", 2), ("web-1", 3)] {
+        story.deploy(name, replicas).await;
+    }
+    let node = story.node(1);
+    story.place_by_hand(MOVING, &[("10.220.0.1", Some(&node))]).await;
+    // Before the release has a Service of its own, which is nobody's load balancer.
+    story.provision(NAMESPACE).await;
+    let release = Release::install(&story, "rights", &values).await;
+    let mut running = Vec::new();
+    for (pod, role) in release.pods().await.iter().zip(["leader", "standby"]) {
+        let mut command = pod.container(&cluster).await.command();
+        let controller = Controller::launch(&cluster, pod.name(), &mut command).await;
+        has_role(&controller, role).await;
+        running.push(controller);
+    }
+    let [leader, standby] = <[Controller; 2]>::try_from(running).ok().expect("the chart runs two");
+    daily_work(&story, &release, leader, standby).await;
+
+    let (grants, requests) = (grants(&story, release.name).await, cluster.requests());
+    assert!(grants.iter().any(|grant| grant.namespace.is_none()), "{grants:#?}");
+    assert_eq!(unused(&grants, &requests), Vec::<&Grant>::new(), "rights that nobody needs");
+    let told = |request: &Request| format!("{} {}: {}", request.verb, request.uri, request.status);
+    let refused = requests.iter().filter(|request| request.status == 403).map(told);
+    assert_eq!(refused.collect::<BTreeSet<_>>(), BTreeSet::new(), "rights that are missing");
+    let strange = requests.iter().filter(|request| !grants.iter().any(|grant| grant.covers(request)));
+    assert_eq!(
+        strange.map(told).collect::<BTreeSet<_>>(),
+        BTreeSet::new(),
+        "done without a right of the chart"
+    );
+
+    each_is_missed(&story, &release, &grants).await;
+}
+
+/// The roles, bindings and the account of some YAML, by kind, namespace and name, without labels.
+fn rights(text: &str) -> BTreeMap<String, Value> {
+    let kinds = ["ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding", "ServiceAccount"];
+    let objects: Vec<Value> = serde_saphyr::from_multiple(text).expect("it is YAML");
+    let ours = objects.into_iter().filter(|object| kinds.iter().any(|kind| object["kind"] == *kind));
+    let named = ours.map(|mut object| {
+        object["metadata"].as_object_mut().expect("it has a name").retain(|key, _| key != "labels");
+        // How Pods get a token is no right.
+        object.as_object_mut().expect("an object").retain(|key, _| key != "automountServiceAccountToken");
+        let of = |key: &str| object["metadata"][key].as_str().unwrap_or_default();
+        (format!("{} {}/{}", object["kind"], of("namespace"), of("name")), object)
+    });
+    named.collect()
+}
+
+#[tokio::test]
+async fn the_chart_gives_by_default_what_the_files_in_docs_give() {
+    let Some(helm) = kubernetes::tool("helm") else { return };
+    let rendered = async |more: &[&str]| {
+        let mut command = Command::new(&helm);
+        command.args(["template", objects::ACCOUNT, CHART, "--namespace", "kube-system"]);
+        command.args(["--set", "image.repository=example/controller"]).args(more).stdin(Stdio::null());
+        let Output { status, stdout, stderr } = command.output().await.expect("helm runs");
+        assert!(status.success(), "{}", String::from_utf8_lossy(&stderr));
+        rights(&String::from_utf8(stdout).expect("a text"))
+    };
+    let mut documented = rights(include_str!("../../../docs/rbac.yaml"));
+    assert_eq!(documented.len(), 7);
+    assert_eq!(rendered(&[]).await, documented);
+    documented.extend(rights(include_str!("../../../docs/rbac-cloud-config-secret.yaml")));
+    assert_eq!(documented.len(), 9);
+    assert_eq!(rendered(&["--set", "cloudConfig.source=api"]).await, documented);
+}

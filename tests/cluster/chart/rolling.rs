@@ -1,0 +1,167 @@
+//! A rolling update of the chart's Deployment while endpoints change all the time: no change is lost, there are never two
+//! writers, and how long each hand-over takes is printed.
+//!
+//! The real Deployment is rolled by the real helm, which gives the Pods of both versions. Their processes are exchanged as
+//! the Deployment does it: a new one first, and an old one is told to end once that is ready.
+
+use std::collections::BTreeSet;
+use std::convert::Infallible;
+use std::time::Duration;
+
+use super::pod::Pod;
+use super::{Release, store_cloud_config, values};
+use crate::cluster::Story;
+use crate::cluster::replicas::{has_role, writers};
+use crate::support::controller::Controller;
+use crate::support::kubernetes::{self, Cluster};
+use crate::support::{PATIENCE, eventually, tell};
+
+const NAMESPACE: &str = "chart-rolling";
+/// Services whose endpoints move, on three load balancers.
+const MOVING: [&str; 4] = ["web-0", "web-1", "web-2", "web-3"];
+const NODES: u8 = 6;
+/// From SIGTERM to the first write of a successor, on a slow and shared machine. The story of a single hand-over has the
+/// bound that is promised.
+const HAND_OVER_WITHIN: Duration = Duration::from_secs(10);
+
+/// One of the processes, by its Pod's name.
+struct Process {
+    name: String,
+    controller: Controller,
+}
+
+impl Process {
+    async fn start(story: &Story<&Cluster>, pod: &Pod) -> Self {
+        let (name, container) = (pod.name().to_owned(), pod.container(story.cluster).await);
+        container.name_at_azure(&name);
+        let controller = Controller::launch(story.cluster, &name, &mut container.command()).await;
+        Self { name, controller }
+    }
+}
+
+/// The addresses of a Service's two endpoints, and their nodes after so many moves.
+fn endpoints(story: &Story<&Cluster>, service: usize, moves: usize) -> [(String, String); 2] {
+    [1, 2].map(|endpoint| {
+        let node = (service + moves + endpoint) % usize::from(NODES) + 1;
+        (format!("10.221.{service}.{endpoint}"), story.node(u8::try_from(node).expect("few nodes")))
+    })
+}
+
+/// The same as stories write them.
+fn written(endpoints: &[(String, String); 2]) -> [(&str, Option<&str>); 2] {
+    endpoints.each_ref().map(|(address, node)| (address.as_str(), Some(node.as_str())))
+}
+
+/// Moves all endpoints again and again, each time when somebody has written since.
+async fn churn(story: &Story<&Cluster>) -> Infallible {
+    let mut moves = 0;
+    loop {
+        moves += 1;
+        let before = story.azure.puts().await.len();
+        for (service, name) in MOVING.into_iter().enumerate() {
+            story.replace_by_hand(name, &written(&endpoints(story, service, moves))).await;
+        }
+        eventually("somebody writes", PATIENCE, || async {
+            let puts = story.azure.puts().await.len();
+            if puts > before { Ok(()) } else { Err(format!("{puts} writes")) }
+        })
+        .await;
+    }
+}
+
+/// Does this while endpoints change; then they stay, and every pool becomes what they say.
+async fn under_churn<T>(story: &Story<&Cluster>, what: &str, action: impl Future<Output = T>) -> T {
+    let done = tokio::select! {
+        done = action => done,
+        never = churn(story) => match never {},
+    };
+    story.converged(what).await;
+    done
+}
+
+/// Waits until so many writes have arrived since.
+async fn written_since(story: &Story<&Cluster>, at_us: u64, writes: usize) {
+    eventually("pools are written", PATIENCE, || async {
+        let since = story.azure.puts().await.iter().filter(|put| put.at_us > at_us).count();
+        if since >= writes { Ok(()) } else { Err(format!("{since} writes")) }
+    })
+    .await;
+}
+
+/// Has a process end, and gives how long after SIGTERM another one has written for the first time.
+async fn hand_over(story: &Story<&Cluster>, from: Process) -> Duration {
+    let Process { name, controller } = from;
+    let asked_us = story.azure.now_us();
+    let wrote = async {
+        eventually("a successor writes", HAND_OVER_WITHIN, || async {
+            let puts = story.azure.puts().await;
+            let by_others = puts.iter().find(|put| put.at_us > asked_us && !put.who.starts_with(&name));
+            by_others.map(|put| put.at_us).ok_or_else(|| format!("{:?}", puts.last()))
+        })
+        .await
+    };
+    let ((), wrote_us) = tokio::join!(controller.terminate(), wrote);
+    Duration::from_micros(wrote_us - asked_us)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn w8_a_rolling_update_under_churn_loses_no_change_and_has_never_two_writers() {
+    let Some(cluster) = kubernetes::shared().await else { return };
+    let story = Story::begin(cluster, NAMESPACE, NODES).await;
+    store_cloud_config(&story).await;
+    for (service, name) in MOVING.into_iter().enumerate() {
+        story.place_by_hand(name, &written(&endpoints(&story, service, 0))).await;
+    }
+    story.provision(NAMESPACE).await;
+    let release = Release::install(&story, "rolling", &values(NAMESPACE)).await;
+    let mut old = Vec::new();
+    for (pod, role) in release.pods().await.iter().zip(["leader", "standby"]) {
+        let process = Process::start(&story, pod).await;
+        has_role(&process.controller, role).await;
+        old.push(process);
+    }
+    assert_eq!(old.len(), 2);
+    story.converged("the start").await;
+
+    release.upgrade("config.batching.quietPeriod=150ms").await;
+    let before: BTreeSet<String> = old.iter().map(|process| process.name.clone()).collect();
+    let pods = release.pods().await;
+    assert!(pods.len() == 2 && pods.iter().all(|pod| !before.contains(pod.name())));
+    let mut new = Vec::new();
+    let mut hand_overs = Vec::new();
+    for (pod, gone) in pods.iter().zip(old) {
+        let step = async {
+            let fresh = Process::start(&story, pod).await;
+            written_since(&story, story.azure.now_us(), MOVING.len()).await;
+            let leads = gone.controller.role().await.expect("it answers") == "leader";
+            let took = if leads {
+                Some(hand_over(&story, gone).await)
+            } else {
+                gone.controller.terminate().await;
+                None
+            };
+            written_since(&story, story.azure.now_us(), MOVING.len()).await;
+            (fresh, took)
+        };
+        let (fresh, took) = under_churn(&story, "a step of the update", step).await;
+        new.push(fresh);
+        hand_overs.extend(took);
+    }
+    tell(&format!("a rolling update under churn: a successor wrote {hand_overs:?} after SIGTERM"));
+    assert!(!hand_overs.is_empty(), "the first one to go was the leader");
+
+    let puts = story.azure.puts().await;
+    let runs = writers(&puts);
+    let different: BTreeSet<&str> = runs.iter().copied().collect();
+    assert_eq!(runs.len(), different.len(), "nobody writes again who has handed over: {runs:?}");
+    let last = runs.last().expect("somebody has written");
+    assert!(new.iter().any(|process| process.name == *last), "{runs:?}");
+    let (leads, stands_by): (Vec<Process>, Vec<Process>) =
+        new.into_iter().partition(|process| process.name == *last);
+    for process in stands_by {
+        process.controller.terminate().await;
+    }
+    for process in leads {
+        story.end(process.controller).await;
+    }
+}

@@ -1,0 +1,61 @@
+//! What one service account has asked of the API server, by the server's own audit log.
+
+use std::path::Path;
+
+use serde_json::{Value, json};
+
+use crate::support::log_lines;
+
+const POLICY: &str = "audit-policy.json";
+const LOG: &str = "audit.log";
+
+/// A request as the API server has judged it.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct Request {
+    /// The verb, as rules name it.
+    pub verb: String,
+    /// The API group; empty for the core's.
+    pub group: String,
+    /// The resource; empty where it was about none.
+    pub resource: String,
+    /// The namespace; empty for all.
+    pub namespace: String,
+    /// The object's name, where it had one.
+    pub name: String,
+    /// Its path and query.
+    pub uri: String,
+    /// The status of its answer; 0 where there was none.
+    pub status: u64,
+}
+
+/// Writes a policy that has every request of this user logged, and of nobody else, and gives the API server's flags for
+/// it. Requests are in the log before they are answered.
+pub(super) fn flags(folder: &Path, user: &str) -> Vec<String> {
+    let policy = json!({
+        "apiVersion": "audit.k8s.io/v1", "kind": "Policy", "omitStages": ["RequestReceived"],
+        "rules": [{ "level": "Metadata", "users": [user] }, { "level": "None" }],
+    });
+    std::fs::write(folder.join(POLICY), policy.to_string()).expect("the folder can be written");
+    vec![format!("--audit-policy-file={POLICY}"), format!("--audit-log-path={LOG}")]
+}
+
+/// The requests so far; one that lasts is there twice.
+pub(super) fn requests(folder: &Path) -> Vec<Request> {
+    log_lines(&folder.join(LOG)).iter().map(Request::of).collect()
+}
+
+impl Request {
+    fn of(event: &Value) -> Self {
+        let about = &event["objectRef"];
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        Self {
+            verb: text(&event["verb"]),
+            group: text(&about["apiGroup"]),
+            resource: text(&about["resource"]),
+            namespace: text(&about["namespace"]),
+            name: text(&about["name"]),
+            uri: text(&event["requestURI"]),
+            status: event["responseStatus"]["code"].as_u64().unwrap_or_default(),
+        }
+    }
+}
