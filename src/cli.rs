@@ -10,6 +10,7 @@ mod observe;
 mod pauses;
 mod remedy;
 mod restore;
+mod retire;
 mod run;
 mod simulate;
 mod snapshot;
@@ -43,6 +44,8 @@ enum Command {
     /// Puts the members of pools back to what a snapshot has, under the rules of `run`, and pauses everything for whoever
     /// leads next.
     Restore(restore::RestoreArgs),
+    /// Has a Deployment run no Pods, and waits until they have ended: before it is deleted together with their rights.
+    Retire(retire::RetireArgs),
     /// Prints the version.
     Version,
 }
@@ -95,6 +98,7 @@ pub fn run(cli: Cli) -> ExitCode {
         Command::Check(args) => check::check(&args),
         Command::Snapshot(args) => snapshot::snapshot(&args),
         Command::Restore(args) => restore::restore(&args),
+        Command::Retire(args) => done(retire::retire(&args)),
         Command::Version => {
             done(say(&format!("azure-backend-pool-controller {}\n", env!("CARGO_PKG_VERSION"))))
         }

@@ -3,7 +3,10 @@
 
 mod admin;
 mod body;
+mod effective;
+mod events;
 mod health;
+mod openapi;
 mod page;
 mod people;
 mod post;
@@ -21,20 +24,25 @@ use std::time::Duration;
 
 use actix_web::body::BoxBody;
 use actix_web::dev::{Server, ServerHandle, ServiceRequest};
+use actix_web::http::KeepAlive;
 use actix_web::middleware::{Next, from_fn};
 use actix_web::{App, FromRequest, Handler, HttpServer, Resource, Responder, guard, web};
 use actors::asks::Asks;
 use actors::clock::Clock;
 use actors::host::Published;
-use actors::kubernetes::Reviewer;
+use actors::kubernetes::{Reviewer, Tellings};
 use anyhow::Context as _;
 use futures::future::join_all;
 use metrics_exporter_prometheus::PrometheusHandle;
 use rustls::ServerConfig;
+use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 use crate::telemetry::Levels;
 use crate::wiring::Pulse;
+pub use effective::Effective;
+use events::Audience;
+use openapi::OpenApi;
 use problem::Serves;
 use tls::{Certificate, Files};
 
@@ -42,6 +50,8 @@ use tls::{Certificate, Files};
 const END_WITHIN: u64 = 5;
 /// How long a client may take to send its request's head, and before that to agree on TLS.
 const HEAD_WITHIN: Duration = Duration::from_secs(5);
+/// How long a client may leave what it is sent unread, in milliseconds; connections have it from their listener.
+const TAKEN_WITHIN_MS: u32 = 10_000;
 /// The most connections of one listener at a time: whoever opens more waits, and leaves the process its memory and its
 /// connections to Azure and to the API server.
 const CONNECTIONS: usize = 512;
@@ -55,6 +65,10 @@ pub struct About {
     pub dry_run: bool,
     /// The published snapshot.
     pub published: Published,
+    /// The configuration that is in force.
+    pub effective: Arc<Effective>,
+    /// Where the events that are told can be heard.
+    pub tellings: Tellings,
 }
 
 /// What the handlers of people's requests need besides.
@@ -95,6 +109,7 @@ pub struct Listeners {
     servers: Vec<Server>,
     certificate: Option<Certificate>,
     leaving: Arc<AtomicBool>,
+    ending: watch::Sender<bool>,
 }
 
 /// The listeners, being served.
@@ -102,6 +117,7 @@ pub struct Served {
     handles: Vec<ServerHandle>,
     renewal: Option<JoinHandle<()>>,
     leaving: Arc<AtomicBool>,
+    ending: watch::Sender<bool>,
 }
 
 impl Addresses {
@@ -111,9 +127,12 @@ impl Addresses {
     /// One of them is taken already, or is none of this machine; the certificate or its key cannot be used.
     pub fn take(at: &config::ControllerConfig) -> anyhow::Result<Addresses> {
         let take = |address: SocketAddr, key: &str| {
-            TcpListener::bind(address).with_context(|| {
+            let listener = TcpListener::bind(address).with_context(|| {
                 format!("{key}: failed to listen on {address}; is the port in use by another process?")
-            })
+            })?;
+            let listening = rustix::net::sockopt::set_tcp_user_timeout(&listener, TAKEN_WITHIN_MS);
+            listening.with_context(|| format!("{key}: failed to limit connections to {address} in time"))?;
+            anyhow::Ok(listener)
         };
         let (http, tls) = (&at.http, &at.http_tls);
         let files = tls.certificate.clone().zip(tls.key.clone());
@@ -146,12 +165,16 @@ impl Listeners {
         let (health_server, health) = listen(at.health, None, health::SERVES, move |config| {
             config.app_data(web::Data::new(life.clone())).configure(health::routes);
         })?;
-        let reviewer = people.reviewer.clone();
+        let reviewer = people.reviewer.apart();
         let page = web::Data::new(web_page::WebPage::assembled());
+        let document = web::Data::new(OpenApi::of_this_version());
+        let (ending, ends) = watch::channel(false);
+        let audience = web::Data::new(Audience::new(about.tellings.clone(), ends));
         let routes = move |config: &mut web::ServiceConfig| {
             let config =
                 config.app_data(web::Data::new(about.clone())).app_data(web::Data::new(people.clone()));
-            config.app_data(page.clone()).configure(admin::routes).configure(post::routes);
+            let config = config.app_data(page.clone()).app_data(document.clone()).app_data(audience.clone());
+            config.configure(admin::routes).configure(post::routes);
         };
         let (admin_server, admin) = listen(at.admin, None, admin::SERVES, routes.clone())?;
         let mut listeners = Listeners {
@@ -161,6 +184,7 @@ impl Listeners {
             servers: vec![health_server, admin_server],
             certificate: None,
             leaving,
+            ending,
         };
         if let Some((address, certificate)) = at.admin_tls {
             let guarded = Some((certificate.server_config()?, reviewer));
@@ -184,7 +208,7 @@ impl Listeners {
             }));
         }
         let renewal = self.certificate.map(|certificate| actix::spawn(certificate.renew()));
-        Served { handles, renewal, leaving: self.leaving }
+        Served { handles, renewal, leaving: self.leaving, ending: self.ending }
     }
 }
 
@@ -194,8 +218,9 @@ impl Served {
         self.leaving.store(true, Ordering::Relaxed);
     }
 
-    /// Ends all listeners; open requests have 5 s to end.
+    /// Ends all listeners: streams at once; open requests have 5 s to end.
     pub async fn stop(self) {
+        self.ending.send_replace(true);
         if let Some(renewal) = self.renewal {
             renewal.abort();
         }
@@ -252,6 +277,8 @@ fn listen(
     .tls_handshake_timeout(HEAD_WITHIN)
     .disable_signals()
     .client_request_timeout(HEAD_WITHIN)
+    // There is no limit of time for a second head, and with it one client could keep all places.
+    .keep_alive(KeepAlive::Disabled)
     .shutdown_timeout(END_WITHIN);
     let server = match tls {
         Some(tls) => server.listen_rustls_0_23(at, tls),

@@ -173,7 +173,7 @@ pub(crate) async fn serve<T>(
     };
     let running = wiring::start(parts);
     let sight = Sight::of(clock, &running);
-    let about = http::About { clock, dry_run: options.dry_run, published: running.published.clone() };
+    let about = about(&options, clock, &running);
     let people = http::People {
         asks: running.asks.clone(),
         reviewer: running.reviewer.clone(),
@@ -213,6 +213,17 @@ pub(crate) async fn serve<T>(
     }
     tracing::info!("stopped");
     Ok(Ended { answer, sight })
+}
+
+/// What the listeners' handlers know.
+fn about(options: &Options, clock: Clock, running: &Running) -> http::About {
+    http::About {
+        clock,
+        dry_run: options.dry_run,
+        published: running.published.clone(),
+        effective: Arc::new(http::Effective::of(&options.config)),
+        tellings: running.tellings.clone(),
+    }
 }
 
 /// The machines' parameters, and when the process takes part in the election.

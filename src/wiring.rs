@@ -10,7 +10,7 @@ use actors::asks::Asks;
 use actors::azure::{AzurePort, Effects};
 use actors::clock::Clock;
 use actors::host::{Ended, Host, Published};
-use actors::kubernetes::{KubernetesPort, Places, Pod, Reporter, Reviewer};
+use actors::kubernetes::{KubernetesPort, Places, Pod, Reporter, Reviewer, Teller, Tellings};
 use actors::pools::Pools;
 use actors::recorder::{CloudLabels, Recorder};
 use actors::shell::{Ping, Shell};
@@ -96,6 +96,8 @@ pub struct Running {
     pub asks: Asks,
     /// Who has the API server judge people.
     pub reviewer: Reviewer,
+    /// Where the events that are told can be heard.
+    pub tellings: Tellings,
     writer: Recipient<Deliver>,
     leader: Recipient<Deliver>,
     starts: Recipient<Deliver>,
@@ -213,7 +215,7 @@ pub fn start(parts: Parts) -> Running {
     let (asks, reviewer) =
         (Asks::new(host.recipient(), Arc::clone(&switchboard)), Reviewer::new(kubernetes.clone()));
     let stage = Stage { clock, switchboard };
-    kubernetes_ctx.run(kubernetes_port(kubernetes, effects, leases, &stage));
+    let tellings = run_kubernetes_port(kubernetes_ctx, kubernetes, effects, leases, &stage);
     pools_ctx.run(Pools::new(params.queue, clock, Arc::clone(&stage.switchboard)));
     stage.run(informer_ctx, Informer::new(params.informer), Delivery::for_informer, Said::Informer, vec![]);
     let (discovery, directory) = (Discovery::new(params.discovery), Directory::new(params.directory));
@@ -232,13 +234,23 @@ pub fn start(parts: Parts) -> Running {
         stage.run(ctx, Watcher::new(kind), Delivery::for_watcher, Said::Watcher, vec![watch::In::Start]);
     }
     let (writer, leader, starts) = (writer.recipient(), leader.recipient(), starts.recipient());
-    Running { published, pulse, asks, reviewer, writer, leader, starts, ended }
+    Running { published, pulse, asks, reviewer, tellings, writer, leader, starts, ended }
 }
 
-fn kubernetes_port(client: kube::Client, effects: Effects, leases: Places, stage: &Stage) -> KubernetesPort {
+/// Starts the port to Kubernetes, and gives where the events that it carries out can be heard.
+fn run_kubernetes_port(
+    ctx: Context<KubernetesPort>,
+    client: kube::Client,
+    effects: Effects,
+    leases: Places,
+    stage: &Stage,
+) -> Tellings {
     let pod = Pod::from_variables(|name| std::env::var(name).ok());
     let reporter = Reporter::new(pod, &leases.own, stage.clock);
-    KubernetesPort::new(client, effects, stage.clock, reporter, leases, Arc::clone(&stage.switchboard))
+    let (teller, tellings) = Teller::new();
+    let switchboard = Arc::clone(&stage.switchboard);
+    ctx.run(KubernetesPort::new(client, effects, stage.clock, reporter, teller, leases, switchboard));
+    tellings
 }
 
 /// What every shell is started with.

@@ -2,11 +2,15 @@
 //! them: health, metrics, the admin API, and what becomes of objects that are wrong.
 
 mod api;
+mod configuration;
 mod documents;
+mod events;
 mod health;
+mod lanes;
 mod leadership;
 mod log;
 mod metrics;
+mod openapi;
 mod pages;
 mod people;
 pub mod stage;

@@ -4,6 +4,7 @@ pub mod bench;
 mod check;
 mod export;
 mod restore;
+mod retire;
 mod simulate;
 mod snapshot;
 

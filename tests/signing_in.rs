@@ -136,7 +136,16 @@ impl Scene {
         .await;
         let http = reqwest::Client::builder().no_proxy().build().expect("a client");
         let mut shown = String::new();
-        let paths = ["/", "/api/v1/status", "/api/v1/queues", "/api/v1/services", "/api/v1/held"];
+        let paths = [
+            "/",
+            "/openapi.json",
+            "/api/v1/status",
+            "/api/v1/queues",
+            "/api/v1/services",
+            "/api/v1/held",
+            "/api/v1/lanes",
+            "/api/v1/config",
+        ];
         let admin = paths.map(|path| (&started["admin"], path));
         let health = ["/metrics", READY, "/livez?verbose"].map(|path| (&started["health"], path));
         for (listener, path) in admin.into_iter().chain(health) {

@@ -11,6 +11,7 @@ mod follow;
 mod lease;
 mod post;
 mod review;
+mod telling;
 pub mod words;
 
 use std::collections::HashMap;
@@ -36,6 +37,7 @@ pub use exchange::Place;
 pub use lease::Places;
 pub use post::{Pod, Reporter};
 pub use review::{Reviewer, Verdict};
+pub use telling::{Object, Teller, Telling, Tellings, word_of};
 
 /// The port.
 pub struct KubernetesPort {
@@ -43,6 +45,7 @@ pub struct KubernetesPort {
     effects: Effects,
     clock: Clock,
     reporter: Reporter,
+    teller: Teller,
     switchboard: Arc<Switchboard>,
     open: HashMap<Kind, AbortHandle>,
     own: Desk,
@@ -67,14 +70,15 @@ struct Heard {
 }
 
 impl KubernetesPort {
-    /// A port that calls through this client. `reporter` signs events; `places` is where both Leases are; our
-    /// ConfigMap has the namespace and the name of our own.
+    /// A port that calls through this client. `reporter` signs events, and `teller` hands them on besides; `places` is
+    /// where both Leases are; our ConfigMap has the namespace and the name of our own.
     #[must_use]
     pub fn new(
         client: Client,
         effects: Effects,
         clock: Clock,
         reporter: Reporter,
+        teller: Teller,
         places: Places,
         switchboard: Arc<Switchboard>,
     ) -> KubernetesPort {
@@ -92,6 +96,7 @@ impl KubernetesPort {
             effects,
             clock,
             reporter,
+            teller,
             switchboard,
             open,
             own,
@@ -171,7 +176,8 @@ impl KubernetesPort {
         }
     }
 
-    fn post(&self, call: CallId, event: Arc<events::Event>) {
+    fn post(&mut self, call: CallId, event: Arc<events::Event>) {
+        self.teller.tell(post::object_of(&event.subject, &self.reporter), &event);
         let (client, clock, reporter) = (self.client.clone(), self.clock, self.reporter.clone());
         let (effects, emitter) = (self.effects, self.switchboard.events.clone());
         drop(tokio::spawn(async move {

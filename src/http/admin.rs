@@ -1,4 +1,5 @@
-//! What the admin API shows under `/api/v1` (H3): every answer is made of one published snapshot.
+//! What the admin API shows under `/api/v1` (H3): every answer is made of one published snapshot. The configuration is
+//! that of the start, and events are sent as they are told.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,6 +12,8 @@ use pool_core::sample::PoolState;
 use pool_core::view::{PoolView, Snapshot};
 use serde_json::{Value, json};
 
+use super::events::events;
+use super::openapi::openapi;
 use super::page::page;
 use super::problem::{Serves, problem_as_of};
 use super::query::{Query, Wrong};
@@ -21,9 +24,10 @@ use super::{About, get};
 
 /// What the admin listener serves.
 pub(super) const SERVES: Serves = Serves(
-    "/ (a page for people), /api/v1/status, /api/v1/queues, /api/v1/held, /api/v1/services, and people's requests \
-     (POST) at /api/v1/pause, /api/v1/resume, /api/v1/compare, /api/v1/held/release, /api/v1/log-level and \
-     /api/v1/queues/{lb}/{pool}/attempt",
+    "/ (a page for people), /api/v1/status, /api/v1/queues, /api/v1/held, /api/v1/lanes, /api/v1/services, \
+     /api/v1/config, /api/v1/events, people's requests (POST) at /api/v1/pause, /api/v1/resume, /api/v1/compare, \
+     /api/v1/held/release, /api/v1/log-level and /api/v1/queues/{lb}/{pool}/attempt, and /openapi.json, which \
+     describes all of them",
 );
 
 /// The routes of the admin listener.
@@ -34,8 +38,12 @@ pub(super) fn routes(config: &mut web::ServiceConfig) {
         .service(get("/api/v1/queues", queues))
         .service(get("/api/v1/queues/{lb}/{pool}", queue))
         .service(get("/api/v1/held", held))
+        .service(get("/api/v1/lanes", lanes))
         .service(get("/api/v1/services", services))
-        .service(get("/api/v1/services/{namespace}/{name}", service));
+        .service(get("/api/v1/services/{namespace}/{name}", service))
+        .service(get("/api/v1/config", effective_config))
+        .service(get("/api/v1/events", events))
+        .service(get("/openapi.json", openapi));
 }
 
 fn told(answer: Result<Value, Wrong>) -> HttpResponse {
@@ -140,6 +148,37 @@ fn list_held(request: &HttpRequest, about: &About) -> Result<Value, Wrong> {
         "guards": snapshot.guards.as_ref().map(|view| show.guards(view)),
         "items": page.items.iter().map(|pool| show.held_line(pool)).collect::<Vec<_>>(),
         "next": page.next.map(ToString::to_string),
+    }))
+}
+
+async fn lanes(request: HttpRequest, about: web::Data<About>) -> HttpResponse {
+    told(list_lanes(&request, &about))
+}
+
+fn list_lanes(request: &HttpRequest, about: &About) -> Result<Value, Wrong> {
+    let query = Query::of(request, &["lb", "limit", "after"])?;
+    let lb = query.text("lb").map(LbName::new);
+    let after = query.text("after").map(LbName::new);
+    let limit = query.limit()?;
+    let (snapshot, show) = look(about);
+    let page =
+        page(&snapshot.lanes, after.as_ref(), limit, |lane| lb.as_ref().is_none_or(|lb| *lb == lane.lb));
+    Ok(json!({
+        "snapshotAgeSeconds": show.snapshot_age(&snapshot),
+        "items": page.items.iter().map(|lane| show.lane(lane)).collect::<Vec<_>>(),
+        "next": page.next.map(LbName::as_str),
+    }))
+}
+
+async fn effective_config(request: HttpRequest, about: web::Data<About>) -> HttpResponse {
+    told(Query::of(&request, &[]).map(|_| {
+        let (snapshot, show) = look(&about);
+        json!({
+            "snapshotAgeSeconds": show.snapshot_age(&snapshot),
+            "cloudConfig": about.effective.cloud,
+            "controllerConfig": about.effective.controller,
+            "identity": about.effective.identity,
+        })
     }))
 }
 

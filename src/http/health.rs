@@ -13,6 +13,7 @@ use pool_core::view::WishesView;
 
 use super::problem::Serves;
 use super::{Life, get};
+use crate::wiring::Pulse;
 
 /// What the health listener serves.
 pub(super) const SERVES: Serves = Serves("/livez, /readyz, /healthz and /metrics");
@@ -35,7 +36,12 @@ pub(super) fn routes(config: &mut web::ServiceConfig) {
 type Check = (&'static str, Result<String, String>);
 
 async fn livez(request: HttpRequest, life: web::Data<Life>) -> HttpResponse {
-    let asked = life.pulse.0.iter().map(|(name, machine)| async move {
+    answer(&request, &steps(&life.pulse).await)
+}
+
+/// Whether each machine still steps.
+async fn steps(pulse: &Pulse) -> Vec<Check> {
+    let asked = pulse.0.iter().map(|(name, machine)| async move {
         let answered = tokio::time::timeout(PULSE_WITHIN, machine.send(Ping)).await;
         let check = match answered {
             Ok(Ok(())) => Ok(OK.to_owned()),
@@ -44,7 +50,7 @@ async fn livez(request: HttpRequest, life: web::Data<Life>) -> HttpResponse {
         };
         (*name, check)
     });
-    answer(&request, &join_all(asked).await)
+    join_all(asked).await
 }
 
 async fn readyz(request: HttpRequest, life: web::Data<Life>) -> HttpResponse {
@@ -105,4 +111,44 @@ async fn metrics(life: web::Data<Life>) -> HttpResponse {
     let oldest = about.published.load().pools.values().filter_map(|pool| pool.waiting_since).min();
     recorder::oldest_waiting_change(oldest.map(|since| about.clock.now().since(since)));
     HttpResponse::Ok().content_type("text/plain; version=0.0.4").body(life.metrics.render())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use actix::{Actor, Context, Handler, ResponseFuture};
+    use actix_web::test::TestRequest;
+
+    use super::*;
+
+    /// An actor that never ends its first step, or ends at once.
+    struct Machine {
+        is_stuck: bool,
+    }
+
+    impl Actor for Machine {
+        type Context = Context<Self>;
+    }
+
+    impl Handler<Ping> for Machine {
+        type Result = ResponseFuture<()>;
+
+        fn handle(&mut self, _: Ping, _: &mut Context<Self>) -> ResponseFuture<()> {
+            if self.is_stuck { Box::pin(std::future::pending()) } else { Box::pin(std::future::ready(())) }
+        }
+    }
+
+    #[actix::test]
+    async fn h1_a_machine_that_does_not_step_is_named_and_the_process_is_not_live() {
+        tokio::time::pause();
+        let machine = |is_stuck| Machine { is_stuck }.start().recipient();
+        let request = TestRequest::default().to_http_request();
+        let steps_on = steps(&Pulse(Arc::new([("writer", machine(false))]))).await;
+        assert_eq!(answer(&request, &steps_on).status(), 200);
+        let checks = steps(&Pulse(Arc::new([("writer", machine(false)), ("leader", machine(true))]))).await;
+        let named = |check: &Check| matches!(check, ("leader", Err(why)) if why == "did not step within 2s");
+        assert!(checks[0].1.is_ok() && named(&checks[1]), "{checks:?}");
+        assert_eq!(answer(&request, &checks).status(), 503);
+    }
 }

@@ -18,6 +18,13 @@ use super::problem::{problem, unauthorized};
 /// `system:discovery`), and programs that judge as we do have rules about `/api/v1/*`: none of them is about us.
 const OURS: &str = "/azure-backend-pool-controller";
 
+/// The longest path of which anything is made, in bytes: names of a load balancer and a pool, and much more.
+const LONGEST_PATH: usize = 1024;
+/// The longest method.
+const LONGEST_METHOD: usize = 16;
+/// The longest token. Those of service accounts have about a thousand bytes, those of people some thousands.
+const LONGEST_TOKEN: usize = 32 << 10;
+
 /// Who asks, where they were judged already. It goes with the request.
 struct Judged(Arc<str>);
 
@@ -58,18 +65,27 @@ fn token_of(request: &HttpRequest) -> Option<&str> {
     let header = request.headers().get(AUTHORIZATION)?.to_str().ok()?;
     let (scheme, token) = header.split_once(' ')?;
     let token = token.trim();
-    (scheme.eq_ignore_ascii_case("bearer") && !token.is_empty()).then_some(token)
+    let may_be_one = scheme.eq_ignore_ascii_case("bearer") && (1..=LONGEST_TOKEN).contains(&token.len());
+    may_be_one.then_some(token)
 }
 
-/// Has the API server judge who asks. One line of the log tells of each who was turned away.
+/// Has the API server judge who asks, by the path that is routed, with nothing in it percent-encoded that need not be. One
+/// line of the log tells of each who was turned away by a verdict; without a token anybody could fill the log.
 ///
 /// What only reads may be judged by a verdict of the last 10 s: it is made again and again, and what somebody has seen a
 /// moment ago is no secret to him. What may change something is judged anew each time: whoever has lost the right must
 /// not pause or release anything from that moment on, and people ask for such things seldom.
 async fn judge(reviewer: &Reviewer, request: &HttpRequest) -> Result<Arc<str>, HttpResponse> {
-    let (path, verb) = (request.path(), verb_of(request.method()));
+    let (path, verb) = (request.match_info().as_str(), verb_of(request.method()));
+    if path.len() > LONGEST_PATH || verb.len() > LONGEST_METHOD {
+        let detail = format!(
+            "a path has {LONGEST_PATH} bytes at most, and a method {LONGEST_METHOD}; GET /openapi.json lists those \
+             that there are"
+        );
+        return Err(problem(StatusCode::URI_TOO_LONG, "too long", &detail));
+    }
     let Some(token) = token_of(request) else {
-        tracing::info!(path, verb, status = 401, "a request without a bearer token");
+        tracing::debug!(path, verb, status = 401, "a request without a bearer token");
         let detail = "this needs a Kubernetes bearer token: Authorization: Bearer $(kubectl create token \
                       <service account>)";
         return Err(unauthorized(detail));

@@ -5,6 +5,8 @@ use std::path::Path;
 
 use pool_core::assignment::HeldReason;
 use pool_core::sample::PoolState;
+use pool_core::view::Whose;
+use serde_json::Value;
 
 use crate::tidy;
 
@@ -60,6 +62,13 @@ fn every_reason_of_a_held_removal_and_every_state_is_explained_and_no_other() {
     let metrics = read("docs/metrics.md");
     let told = |word: &String| metrics.contains(&format!("`{word}`"));
     assert!(reasons.iter().chain(&states).all(told), "docs/metrics.md names each of them");
+    let api = api();
+    let schemas = &api["components"]["schemas"];
+    assert_eq!(reasons, enumerated(&schemas["HeldReason"]));
+    assert_eq!(states, enumerated(&schemas["PoolState"]));
+    let counted = schemas["Status"]["properties"]["pools"]["properties"]["byState"]["properties"].as_object();
+    let counted: BTreeSet<String> = counted.expect("the states").keys().cloned().collect();
+    assert_eq!(states, counted);
 }
 
 #[test]
@@ -73,6 +82,26 @@ fn every_role_and_every_state_of_the_shared_lease_is_explained_and_no_other() {
     let mut said = words("actors/core/src/leader.rs", "let role = match");
     said.extend(words("actors/core/src/writer/lease/show.rs", "fn state("));
     assert_eq!(said, first_cells(&read("docs/admin-api.md"), "Fields of `status`"));
+    let api = api();
+    let of =
+        |schema: &str, field: &str| enumerated(&api["components"]["schemas"][schema]["properties"][field]);
+    let described: BTreeSet<String> =
+        of("Leadership", "role").into_iter().chain(of("SharedLease", "state")).collect();
+    assert_eq!(said, described);
+    let whose: BTreeSet<String> = Whose::ALL.iter().map(|whose| whose.as_str().to_owned()).collect();
+    assert_eq!(whose, of("SharedLease", "whose"));
+}
+
+/// The paths of the routes in a source with this method.
+fn routes(source: &str, method: &str) -> BTreeSet<String> {
+    let source = read(source);
+    let routes = source
+        .lines()
+        .filter_map(|line| line.trim().split_once(&format!(".service({method}(")))
+        .map(|(_, rest)| rest);
+    let served: BTreeSet<String> = routes.filter_map(|rest| quoted(rest).next()).map(str::to_owned).collect();
+    assert!(served.len() >= 4, "{served:?}");
+    served
 }
 
 #[test]
@@ -82,16 +111,84 @@ fn every_route_is_explained_and_no_other() {
         ("src/http/health.rs", "get", "Health and metrics"),
         ("src/http/post.rs", "post", "Requests"),
     ] {
-        let source = read(source);
-        let routes = source
-            .lines()
-            .filter_map(|line| line.trim().split_once(&format!(".service({method}(")))
-            .map(|(_, rest)| rest);
-        let served: BTreeSet<String> =
-            routes.filter_map(|rest| quoted(rest).next()).map(str::to_owned).collect();
-        assert!(served.len() >= 4, "{served:?}");
-        assert_eq!(served, first_cells(&read("docs/admin-api.md"), heading));
+        assert_eq!(routes(source, method), first_cells(&read("docs/admin-api.md"), heading));
     }
+}
+
+/// What the admin API is in the words of OpenAPI.
+fn api() -> Value {
+    serde_json::from_str(&read("src/http/openapi.json")).expect("it is JSON")
+}
+
+/// The words that a schema lists.
+fn enumerated(schema: &Value) -> BTreeSet<String> {
+    let words = schema["enum"].as_array().unwrap_or_else(|| panic!("no list of words: {schema}"));
+    words.iter().filter_map(Value::as_str).map(str::to_owned).collect()
+}
+
+/// Every reference within a document.
+fn references(value: &Value, all: &mut BTreeSet<String>) {
+    match value {
+        Value::Object(fields) => {
+            all.extend(fields.get("$ref").and_then(Value::as_str).map(str::to_owned));
+            fields.values().for_each(|inner| references(inner, all));
+        }
+        Value::Array(items) => items.iter().for_each(|inner| references(inner, all)),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+    }
+}
+
+/// The names of an operation's parameters that are in this part of a request.
+fn parameters(api: &Value, operation: &Value, part: &str) -> BTreeSet<String> {
+    let all = operation["parameters"].as_array().into_iter().flatten();
+    let all = all.map(|parameter| {
+        let at = parameter["$ref"].as_str().and_then(|at| at.strip_prefix('#')).expect("a reference");
+        api.pointer(at).unwrap_or_else(|| panic!("there is no {at}"))
+    });
+    let named = all.filter(|parameter| parameter["in"] == part);
+    named.map(|parameter| parameter["name"].as_str().expect("a name").to_owned()).collect()
+}
+
+#[test]
+fn every_route_is_in_the_openapi_document_with_its_parameters_and_no_other() {
+    let api = api();
+    let described = |method: &str| -> BTreeSet<String> {
+        let paths = api["paths"].as_object().expect("paths").iter();
+        paths.filter(|(_, item)| item.get(method).is_some()).map(|(path, _)| path.clone()).collect()
+    };
+    assert_eq!(described("get"), routes("src/http/admin.rs", "get"));
+    assert_eq!(described("post"), routes("src/http/post.rs", "post"));
+    let (mut ids, mut count) = (BTreeSet::new(), 0);
+    for (path, item) in api["paths"].as_object().expect("paths") {
+        for (method, operation) in item.as_object().expect("operations") {
+            assert!(["get", "post"].contains(&method.as_str()), "{method} {path}");
+            let named: BTreeSet<String> = path
+                .split('{')
+                .skip(1)
+                .filter_map(|rest| rest.split_once('}'))
+                .map(|(name, _)| name.to_owned())
+                .collect();
+            assert_eq!(parameters(&api, operation, "path"), named, "{method} {path}");
+            ids.insert(operation["operationId"].as_str().expect("an id").to_owned());
+            count += 1;
+        }
+    }
+    assert_eq!(ids.len(), count, "each operation has an id of its own: {ids:?}");
+    let document = read("docs/admin-api.md");
+    let section =
+        document.split("\n## ").find(|section| section.starts_with("Admin API")).expect("the section");
+    for row in section.lines().filter(|line| line.starts_with("| `/")) {
+        let mut cells = row.split('|').map(str::trim).skip(1);
+        let path = cells.next().expect("a path").trim_matches('`');
+        let told: BTreeSet<String> =
+            cells.next().expect("parameters").split('`').skip(1).step_by(2).map(str::to_owned).collect();
+        assert_eq!(parameters(&api, &api["paths"][path]["get"], "query"), told, "{path}");
+    }
+    let mut all = BTreeSet::new();
+    references(&api, &mut all);
+    let lost: Vec<&String> =
+        all.iter().filter(|at| at.strip_prefix('#').and_then(|at| api.pointer(at)).is_none()).collect();
+    assert!(all.len() > 50 && lost.is_empty(), "{lost:?}");
 }
 
 #[test]

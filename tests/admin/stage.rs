@@ -34,7 +34,7 @@ pub struct Stage {
     log: PathBuf,
     child: Child,
     http: Client,
-    health: String,
+    pub health: String,
     pub admin: String,
     /// The admin API with TLS; empty where there is none.
     pub admin_tls: String,
@@ -96,6 +96,18 @@ impl Prepared {
         Stage::start(Arc::new(self.fakes), Arc::new(self.folder), files, "log", flags).await
     }
 
+    /// The same as [`Prepared::start`], with these keys in the cloud configuration.
+    pub async fn start_on(self, overlay: &Value, cloud: &Value) -> Stage {
+        let files = self.files(overlay);
+        let text = std::fs::read_to_string(&files.cloud_config).expect("the simulator has written it");
+        let mut keys: Value = serde_json::from_str(&text).expect("it is JSON");
+        for (key, value) in cloud.as_object().into_iter().flatten() {
+            keys[key] = value.clone();
+        }
+        std::fs::write(&files.cloud_config, keys.to_string()).expect("the folder can be written");
+        Stage::start(Arc::new(self.fakes), Arc::new(self.folder), files, "log", &[]).await
+    }
+
     /// Starts a controller that ends by itself; gives how it has ended and what it has said.
     pub async fn ends(self, overlay: &Value) -> (ExitStatus, String) {
         let mut program = command(&self.files(overlay), &[]);
@@ -134,14 +146,15 @@ fn command(files: &Files, flags: &[&str]) -> Command {
 }
 
 impl Answer {
-    /// What was answered.
+    /// What was answered; of a stream, which has no end, only its head.
     async fn of(answer: reqwest::Response) -> Result<Self, reqwest::Error> {
         let header = |name: &str| {
             let value = answer.headers().get(name).and_then(|value| value.to_str().ok());
             value.unwrap_or_default().to_owned()
         };
         let (status, kind, allow) = (answer.status().as_u16(), header("content-type"), header("allow"));
-        Ok(Self { status, kind, allow, text: answer.text().await? })
+        let text = if kind == "text/event-stream" { String::new() } else { answer.text().await? };
+        Ok(Self { status, kind, allow, text })
     }
 }
 
@@ -269,6 +282,18 @@ impl Stage {
         }
         let answer = request.send().await.unwrap_or_else(|error| panic!("{error}\n{:?}", self.log()));
         Answer::of(answer).await.expect("a body")
+    }
+
+    /// What `check-config` prints of the files of this controller.
+    pub async fn check_config(&self) -> String {
+        let mut command = Command::new(PROGRAM);
+        command.arg("check-config").arg("--cloud-config").arg(&self.files.cloud_config);
+        command.arg("--config").arg(&self.files.controller).env_remove("RUST_LOG");
+        command.stdin(Stdio::null()).kill_on_drop(true);
+        let output = tokio::time::timeout(PATIENCE, command.output()).await.expect("it ends in time");
+        let output = output.expect("the binary under test");
+        assert!(output.status.success(), "{output:?}");
+        String::from_utf8(output.stdout).expect("it prints text")
     }
 
     /// Another method of the health listener.

@@ -261,7 +261,7 @@ fn declared(shape: &Value, at: &str, all: &mut BTreeSet<String>) {
 
 /// A controller that holds a removal, is paused in parts, and whose writes get no answer: of two changes of one load
 /// balancer one is written, and one waits.
-async fn in_the_middle(names: &[&str]) -> (Stage, oneshot::Sender<()>) {
+pub(super) async fn in_the_middle(names: &[&str]) -> (Stage, oneshot::Sender<()>) {
     let prepared = Prepared::new(1).await;
     for name in names {
         add_service(&prepared.fakes, name, &[0]).await;
@@ -308,7 +308,7 @@ fn lane(status: &Value) -> &Value {
 }
 
 /// A controller that has stopped all removals, because most pools would lose most of their members.
-async fn stopped() -> Stage {
+pub(super) async fn stopped() -> Stage {
     let prepared = Prepared::new(0).await;
     let names: Vec<String> = (1..=7).map(|number| format!("web-{number}")).collect();
     for name in &names {
@@ -327,7 +327,7 @@ async fn stopped() -> Stage {
 }
 
 /// A dry run with guards that only observe, with a change that it would make and a removal that they would hold.
-async fn dry() -> Stage {
+pub(super) async fn dry() -> Stage {
     let prepared = Prepared::new(1).await;
     for name in ["moves", "empties"] {
         add_service(&prepared.fakes, name, &[0]).await;
@@ -347,7 +347,7 @@ async fn dry() -> Stage {
 }
 
 /// Notes a pause that cannot be read, and waits until it is told.
-async fn garble_a_pause(stage: &Stage) {
+pub(super) async fn garble_a_pause(stage: &Stage) {
     let edit = |cluster: &mut simulator::Cluster, now: u64| {
         let name = "azure-backend-pool-controller";
         let mut map =

@@ -1,5 +1,6 @@
 //! The Helm chart on a real API server, by the real helm: what the server says of every object, the life of a release,
-//! the binary as the chart's Deployment runs it and with no other rights than the chart's, and a rolling update.
+//! the binary as the chart's Deployment runs it and with no other rights than the chart's, a rolling update, and an
+//! uninstallation in the middle of the work. Namespaces of releases take restricted Pods alone.
 //!
 //! kwok plays the kubelets and runs nothing. Where a container is to do something, the test starts the binary in the
 //! kubelet's place, as the live Pod says ([`pod`]).
@@ -7,6 +8,8 @@
 mod pod;
 mod rights;
 mod rolling;
+mod secured;
+mod uninstall;
 
 use std::path::Path;
 use std::process::Stdio;
@@ -16,7 +19,7 @@ use tokio::process::Command;
 
 use self::pod::Pod;
 use super::Story;
-use crate::support::controller::settings;
+use crate::support::controller::{Controller, settings};
 use crate::support::kubernetes::{self, Cluster};
 use crate::support::{PATIENCE, eventually, objects};
 
@@ -24,7 +27,7 @@ const CHART: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/charts/azure-backend-p
 /// The Secret with the cloud configuration, where the chart looks for it by default.
 const CLOUD_CONFIG: &str = "azure-cloud-provider";
 /// All kinds of which a release has objects, or its objects have some.
-const KINDS: &str = "deployments,replicasets,pods,services,endpointslices,configmaps,secrets,serviceaccounts,\
+const KINDS: &str = "deployments,replicasets,jobs,pods,services,endpointslices,configmaps,secrets,serviceaccounts,\
     poddisruptionbudgets,networkpolicies,roles,rolebindings,clusterroles,clusterrolebindings";
 
 /// An installed release in the namespace of a story.
@@ -33,6 +36,22 @@ struct Release<'a> {
     name: &'static str,
     /// Its values, as a file.
     values: String,
+}
+
+/// A process that runs what a Pod of a Deployment says.
+struct Process {
+    /// The Pod's name.
+    name: String,
+    controller: Controller,
+}
+
+impl Process {
+    async fn start(story: &Story<&Cluster>, pod: &Pod) -> Self {
+        let (name, container) = (pod.name().to_owned(), pod.container(story.cluster).await);
+        container.name_at_azure(&name);
+        let controller = Controller::launch(story.cluster, &name, &mut container.command()).await;
+        Self { name, controller }
+    }
 }
 
 /// The values of a story's release: what everybody has to set, the story's own Leases and nodes, short times, and an
@@ -49,6 +68,22 @@ fn values(namespace: &str) -> Value {
     })
 }
 
+/// Has the namespace of a story take restricted Pods alone, by the API server's own admission.
+async fn restrict(story: &Story<&Cluster>) {
+    let labels = json!({ "pod-security.kubernetes.io/enforce": "restricted" });
+    let namespace = format!("/api/v1/namespaces/{}", story.namespace);
+    story.api.merge(&namespace, &json!({ "metadata": { "labels": labels } })).await;
+    let lax = json!({
+        "apiVersion": "v1", "kind": "Pod", "metadata": { "name": "lax" },
+        "spec": { "containers": [{ "name": "lax", "image": "example/lax:1" }] },
+    });
+    eventually("the namespace takes restricted Pods alone", PATIENCE, || async {
+        let status = story.api.attempt(&format!("{namespace}/pods?dryRun=All"), &lax).await?;
+        if status == 403 { Ok(()) } else { Err(status.to_string()) }
+    })
+    .await;
+}
+
 /// Makes the Secret with the cloud configuration of the story's Azure, as the chart expects it.
 async fn store_cloud_config(story: &Story<&Cluster>) {
     let secret = json!({
@@ -61,6 +96,7 @@ async fn store_cloud_config(story: &Story<&Cluster>) {
 impl<'a> Release<'a> {
     /// Installs it and waits, as helm does, until its Deployment is available.
     async fn install(story: &'a Story<&'a Cluster>, name: &'static str, values: &Value) -> Self {
+        restrict(story).await;
         let path = story.cluster.folder().join(format!("{name}.values.json"));
         std::fs::write(&path, values.to_string()).expect("the folder can be written");
         let release = Self { story, name, values: path.display().to_string() };
@@ -113,24 +149,45 @@ impl<'a> Release<'a> {
         sets.iter().map(|set| (hash(set).expect("a ReplicaSet has a hash"), size(set))).collect()
     }
 
+    /// The certificate of the admin API with TLS that Helm has made.
+    async fn certificate(&self) -> Value {
+        let path = self.story.path("secrets", &format!("{}-admin-tls", self.full_name()));
+        let secret = self.story.api.get(&path).await.expect("the Secret exists");
+        assert!(secret["data"]["tls.crt"].is_string(), "the Secret has a certificate");
+        secret["data"]["tls.crt"].clone()
+    }
+
     /// Runs `helm test`, and what its Pod says in the kubelet's place.
     async fn test(&self) {
-        let (story, path) = (self.story, self.story.path("pods", &format!("{}-check", self.full_name())));
         let tested = async { self.helm(&["test", self.name]).await };
-        let played = async {
-            let pod = eventually("the Pod of `helm test` has a node", PATIENCE, || async {
-                let pod = story.api.get(&path).await?;
-                // From then on kwok leaves its status alone.
-                if pod["status"]["phase"] == "Running" { Ok(pod) } else { Err(pod["status"].to_string()) }
-            })
-            .await;
-            let mut check = Command::from(Pod::new(pod).container(story.cluster).await.command());
-            let output = check.stdin(Stdio::null()).output().await.expect("the binary under test");
-            assert!(output.status.success(), "the Pod of `helm test` ends badly: {output:?}");
-            let ended = json!({ "status": { "phase": "Succeeded" } });
-            story.api.merge(&format!("{path}/status"), &ended).await;
-        };
-        tokio::join!(tested, played);
+        tokio::join!(tested, self.play("check"));
+    }
+
+    /// Runs `helm uninstall`, and what the Pod says in the kubelet's place that comes before the deletion.
+    async fn uninstall(&self) {
+        let uninstalled = async { self.helm(&["uninstall", self.name, "--wait"]).await };
+        tokio::join!(uninstalled, self.play("pre-delete"));
+    }
+
+    /// Does the kubelet's part for a hook's Pod, which must end well.
+    async fn play(&self, component: &str) {
+        let (story, namespace) = (self.story, self.story.namespace);
+        let selector =
+            format!("app.kubernetes.io/instance={},app.kubernetes.io/component={component}", self.name);
+        let path = format!("/api/v1/namespaces/{namespace}/pods?labelSelector={selector}");
+        let pod = eventually(&format!("the Pod {component} has a node"), PATIENCE, || async {
+            let pods = story.api.items(&path).await?;
+            // From then on kwok leaves its status alone.
+            let running = pods.iter().find(|pod| pod["status"]["phase"] == "Running");
+            running.cloned().ok_or_else(|| format!("{pods:?}"))
+        })
+        .await;
+        let pod = Pod::new(pod);
+        let mut container = Command::from(pod.container(story.cluster).await.command());
+        let output = container.stdin(Stdio::null()).output().await.expect("the binary under test");
+        assert!(output.status.success(), "the Pod {component} ends badly: {output:?}");
+        let ended = json!({ "status": { "phase": "Succeeded" } });
+        story.api.merge(&format!("{}/status", story.path("pods", pod.name())), &ended).await;
     }
 
     /// The names of the objects of the release that are left and belong to no other object. What belongs to one goes
@@ -150,8 +207,11 @@ impl<'a> Release<'a> {
 async fn the_api_server_takes_every_object_of_every_set_of_values() {
     let Some(cluster) = kubernetes::shared().await else { return };
     let mut check = Command::new(Path::new(env!("CARGO_MANIFEST_DIR")).join("charts/check"));
-    check.arg("--server").arg(cluster.admin_kubeconfig()).stdin(Stdio::null());
-    check.env("HELM", cluster.tool("helm")).env("KUBECTL", cluster.tool("kubectl"));
+    check.arg("--server").arg(cluster.admin_kubeconfig()).arg("--crds").arg(cluster.tool("crds"));
+    check.stdin(Stdio::null());
+    for (variable, tool) in [("HELM", "helm"), ("KUBECTL", "kubectl"), ("KUBECONFORM", "kubeconform")] {
+        check.env(variable, cluster.tool(tool));
+    }
     for place in ["HELM_CACHE_HOME", "HELM_CONFIG_HOME", "HELM_DATA_HOME"] {
         check.env(place, cluster.folder().join("helm"));
     }
@@ -159,6 +219,7 @@ async fn the_api_server_takes_every_object_of_every_set_of_values() {
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     let (said, wrong) = (text(&output.stdout), text(&output.stderr));
     assert!(output.status.success() && said.contains("all is well"), "{said}{wrong}");
+    assert!(!said.contains("SKIPPED"), "{said}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -166,7 +227,10 @@ async fn helm_installs_tests_upgrades_rolls_back_and_uninstalls_and_leaves_what_
     let Some(cluster) = kubernetes::shared().await else { return };
     let story = Story::begin(cluster, "chart-life", 2).await;
     store_cloud_config(&story).await;
-    let release = Release::install(&story, "life", &values(story.namespace)).await;
+    let mut values = values(story.namespace);
+    values["admin"] = json!({ "enabled": true });
+    let release = Release::install(&story, "life", &values).await;
+    let certificate = release.certificate().await;
     assert_eq!(release.pods().await.len(), 2);
     assert_eq!(release.config().await["batching"]["quietPeriod"], "200ms");
     let sets = release.replica_sets().await;
@@ -184,6 +248,7 @@ async fn helm_installs_tests_upgrades_rolls_back_and_uninstalls_and_leaves_what_
     };
     assert_eq!(sizes(&sets), (2, Some(0), Some(2)), "{sets:?}");
     assert_eq!(release.pods().await.len(), 2);
+    assert_eq!(release.certificate().await, certificate, "an upgrade leaves the certificate as it is");
 
     release.helm(&["rollback", release.name, "1", "--wait"]).await;
     assert_eq!(release.config().await["batching"]["quietPeriod"], "200ms");
@@ -191,6 +256,6 @@ async fn helm_installs_tests_upgrades_rolls_back_and_uninstalls_and_leaves_what_
     assert_eq!(sizes(&sets), (2, Some(2), Some(0)), "{sets:?}");
 
     assert!(release.left().await.len() > 10);
-    release.helm(&["uninstall", release.name, "--wait"]).await;
+    release.uninstall().await;
     assert_eq!(release.left().await, [format!("Pod {}-check", release.full_name())]);
 }

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 
-use reqwest::Client;
+use reqwest::{Client, Method, RequestBuilder};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
@@ -19,8 +19,15 @@ pub struct Controller {
     child: Child,
     log: PathBuf,
     http: Client,
+    at: Listeners,
+}
+
+/// Where a controller listens.
+struct Listeners {
     health: String,
     admin: String,
+    /// The admin API with TLS, where that is open.
+    admin_tls: Option<String>,
 }
 
 /// How a controller is started.
@@ -90,7 +97,7 @@ impl Controller {
         // A Pod's container that is started anew goes on in the same log.
         let before = log_lines(&log).len();
         let mut child = cluster.reaper().start(name, command);
-        let (health, admin) = eventually("the controller has its listeners", PATIENCE, || {
+        let at = eventually("the controller has its listeners", PATIENCE, || {
             let ended = child.try_wait().ok().flatten();
             let log = &log;
             async move {
@@ -100,9 +107,9 @@ impl Controller {
         })
         .await;
         let http = Client::builder().no_proxy().build().expect("a client");
-        let controller = Self { child, log, http, health, admin };
+        let controller = Self { child, log, http, at };
         eventually("the controller is ready", PATIENCE, || async {
-            let (status, text) = controller.fetch(&controller.health, "/readyz?verbose").await?;
+            let (status, text) = controller.fetch(&controller.at.health, "/readyz?verbose").await?;
             if status == 200 { Ok(()) } else { Err(format!("{status}: {text}")) }
         })
         .await;
@@ -116,9 +123,41 @@ impl Controller {
         Ok((status, answer.text().await.map_err(|error| format!("{path}: {error:?}"))?))
     }
 
+    /// The status of an answer. What follows its head may have no end.
+    async fn status(&self, request: RequestBuilder) -> u16 {
+        let answer = request.send().await;
+        answer.unwrap_or_else(|error| panic!("{error:?}:\n{}", tail(&self.log))).status().as_u16()
+    }
+
+    /// The status of a GET of the health listener.
+    pub async fn health(&self, path: &str) -> u16 {
+        self.status(self.http.get(format!("http://{}{path}", self.at.health))).await
+    }
+
+    /// The status of a GET of the admin API on loopback.
+    pub async fn looks(&self, path: &str) -> u16 {
+        self.status(self.http.get(format!("http://{}{path}", self.at.admin))).await
+    }
+
+    /// The status of a request of this client to the admin API with TLS, with this bearer token if there is one.
+    pub async fn secured(
+        &self,
+        http: &Client,
+        (method, path, body): (Method, &str, &str),
+        token: Option<&str>,
+    ) -> u16 {
+        let at = self.at.admin_tls.as_deref().expect("the admin API is open with TLS");
+        let request = http.request(method, format!("https://{at}{path}")).body(body.to_owned());
+        self.status(match token {
+            Some(token) => request.bearer_auth(token),
+            None => request,
+        })
+        .await
+    }
+
     /// An answer of the admin API.
     pub async fn get(&self, path: &str) -> Result<Value, String> {
-        match self.fetch(&self.admin, path).await? {
+        match self.fetch(&self.at.admin, path).await? {
             (200, text) => serde_json::from_str(&text).map_err(|error| format!("{path}: {error}: {text}")),
             (status, text) => Err(format!("{path}: {status}: {text}")),
         }
@@ -126,7 +165,7 @@ impl Controller {
 
     /// A POST to the admin API with this bearer token: the status and the text of the answer.
     pub async fn post(&self, path: &str, token: &str, body: &Value) -> (u16, String) {
-        let request = self.http.post(format!("http://{}{path}", self.admin)).bearer_auth(token);
+        let request = self.http.post(format!("http://{}{path}", self.at.admin)).bearer_auth(token);
         let answer = request.body(body.to_string()).send().await;
         let answer = answer.unwrap_or_else(|error| panic!("{path}: {error:?}:\n{}", tail(&self.log)));
         (answer.status().as_u16(), answer.text().await.expect("a body"))
@@ -134,11 +173,18 @@ impl Controller {
 
     /// The sum of the series of a metric whose labels contain this text; 0 when there is none.
     pub async fn metric(&self, name: &str, label: &str) -> Result<f64, String> {
-        let (_, text) = self.fetch(&self.health, "/metrics").await?;
+        let (_, text) = self.fetch(&self.at.health, "/metrics").await?;
         let series = text.lines().filter(|line| {
             line.strip_prefix(name).is_some_and(|rest| rest.starts_with(['{', ' '])) && line.contains(label)
         });
         Ok(series.filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok()).sum())
+    }
+
+    /// The value of a metric without labels, which is there from the start.
+    pub async fn counter(&self, name: &str) -> Result<f64, String> {
+        let (_, text) = self.fetch(&self.at.health, "/metrics").await?;
+        let value = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')?.parse().ok());
+        value.ok_or_else(|| format!("there is no {name}: {text}"))
     }
 
     fn signal(&self, signal: Signal) {
@@ -218,10 +264,10 @@ pub fn settings(namespace: &str) -> Value {
 pub const EMPTY_CONFIRM_S: u64 = 3;
 
 /// The addresses of the listeners, which the controller logs when it has started, after so many lines of the log.
-fn listeners(log: &Path, before: usize) -> Option<(String, String)> {
+fn listeners(log: &Path, before: usize) -> Option<Listeners> {
     let started = log_lines(log).into_iter().skip(before).find(|line| line["message"] == "started")?;
     let address = |field: &str| started[field].as_str().map(str::to_owned);
-    Some((address("health")?, address("admin")?))
+    Some(Listeners { health: address("health")?, admin: address("admin")?, admin_tls: address("admin_tls") })
 }
 
 /// The log's lines of level ERROR, and those that are no log lines: what a panic prints.

@@ -18,19 +18,21 @@ pub use api::Api;
 pub use audit::Request;
 
 /// What the folder of KUBEBUILDER_ASSETS must hold.
-const ASSETS: [&str; 8] = [
+const ASSETS: [&str; 10] = [
+    "crds",
     "etcd",
     "helm",
     "kube-apiserver",
     "kube-controller-manager",
     "kube-scheduler",
+    "kubeconform",
     "kubectl",
     "kwok",
     "kwok-stages.yaml",
 ];
 /// The controllers that the stories need; the others would only take processor time.
-const CONTROLLERS: &str = "deployment-controller,replicaset-controller,endpointslice-controller,\
-    serviceaccount-controller,namespace-controller,node-lifecycle-controller";
+const CONTROLLERS: &str = "deployment-controller,replicaset-controller,job-controller,\
+    endpointslice-controller,serviceaccount-controller,namespace-controller,node-lifecycle-controller";
 /// How long a control plane may take to be ready. It takes 5 s on an idle machine.
 const STARTED_WITHIN: Duration = Duration::from_secs(180);
 
@@ -142,13 +144,26 @@ impl Cluster {
             "--kube-api-burst=600",
         ]);
         let mut kwok = tool("kwok");
-        kwok.arg("--config").arg(self.assets.join("kwok-stages.yaml"));
+        kwok.arg("--config").arg(self.write_stages());
         kwok.args(["--manage-all-nodes=true", "--cidr=10.128.0.1/16", "--node-ip=10.0.0.1"]);
         for (name, mut tool) in
             [("kube-controller-manager", manager), ("kube-scheduler", scheduler), ("kwok", kwok)]
         {
             self.others.push(self.reaper.start(name, &mut tool));
         }
+    }
+
+    /// Writes what kwok does with nodes and Pods: what the assets have, but for the end of a Job's Pod, which is to do
+    /// something before it ends.
+    fn write_stages(&self) -> PathBuf {
+        let stages = std::fs::read_to_string(self.assets.join("kwok-stages.yaml")).expect("an asset");
+        let stages: Vec<&str> = stages.split("---\n").collect();
+        let kept: Vec<&str> =
+            stages.iter().filter(|stage| !stage.contains("name: pod-complete\n")).copied().collect();
+        assert_eq!(kept.len() + 1, stages.len(), "kwok-stages.yaml has one stage pod-complete");
+        let path = self.folder().join("kwok-stages.yaml");
+        std::fs::write(&path, kept.join("---\n")).expect("the folder can be written");
+        path
     }
 
     /// Kills the API server and starts it anew on the same data. Watches break, and resourceVersions from before are

@@ -19,7 +19,8 @@ pub fn node(story: &str, name: &str, ip: &str) -> Value {
     json!({
         "apiVersion": "v1", "kind": "Node",
         "metadata": {
-            "name": name, "labels": { STORY: story, "kubernetes.io/hostname": name },
+            "name": name,
+            "labels": { STORY: story, "kubernetes.io/hostname": name, "kubernetes.io/os": "linux" },
             "annotations": { "kwok.x-k8s.io/node": "fake" },
         },
         "status": {
@@ -58,11 +59,18 @@ pub fn deployment(story: &str, name: &str, replicas: u32) -> Value {
                 "metadata": { "labels": { "app": name } },
                 "spec": {
                     "nodeSelector": { STORY: story }, "terminationGracePeriodSeconds": 1,
-                    "containers": [{ "name": "web", "image": "example/web:1" }],
+                    "securityContext": { "runAsNonRoot": true, "seccompProfile": { "type": "RuntimeDefault" } },
+                    "containers": containers("example/web:1"),
                 },
             },
         },
     })
+}
+
+/// The containers of a Deployment's Pods with this image. A namespace that takes restricted Pods alone takes them.
+pub fn containers(image: &str) -> Value {
+    let security = json!({ "allowPrivilegeEscalation": false, "capabilities": { "drop": ["ALL"] } });
+    json!([{ "name": "web", "image": image, "securityContext": security }])
 }
 
 /// An EndpointSlice by hand: each endpoint is an address and, where it has one, the name of its node.

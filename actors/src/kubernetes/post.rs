@@ -12,6 +12,7 @@ use pool_core::report::Subject;
 use serde_json::{Value, json};
 
 use super::follow::escaped;
+use super::telling::{Object, word_of};
 use super::{exchange, words};
 use crate::clock::Clock;
 
@@ -73,38 +74,53 @@ struct Involved {
     name: String,
 }
 
-fn involved(subject: &Subject, reporter: &Reporter) -> Involved {
-    let (namespace, name, object) = match subject {
-        Subject::Service(service) => {
-            let (namespace, name) = (&*service.key.namespace, &*service.key.name);
-            let object = json!({
-                "apiVersion": "v1", "kind": "Service", "namespace": namespace, "name": name,
-                "uid": service.uid.as_str(),
-            });
-            (namespace, name, object)
-        }
-        Subject::Node { name, uid } => {
-            let object =
-                json!({ "apiVersion": "v1", "kind": "Node", "name": name.as_str(), "uid": uid.as_str() });
-            ("default", name.as_str(), object)
-        }
-        Subject::Controller => match &reporter.itself {
-            Itself::Pod(Pod { namespace, name, uid }) => {
-                let object = json!({
-                    "apiVersion": "v1", "kind": "Pod", "namespace": &**namespace, "name": &**name, "uid": &**uid,
-                });
-                (&**namespace, &**name, object)
-            }
-            Itself::Lease(exchange::Place { namespace, name }) => {
-                let object = json!({
-                    "apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "namespace": &**namespace,
-                    "name": &**name,
-                });
-                (&**namespace, &**name, object)
-            }
+/// The object that an event about this one is attached to.
+pub(super) fn object_of(subject: &Subject, reporter: &Reporter) -> Object {
+    match subject {
+        Subject::Service(service) => Object {
+            api_version: "v1",
+            kind: "Service",
+            namespace: Some(Arc::clone(&service.key.namespace)),
+            name: Arc::clone(&service.key.name),
+            uid: Some(service.uid.shared()),
         },
-    };
-    Involved { namespace: namespace.to_owned(), object, name: name.to_owned() }
+        Subject::Node { name, uid } => Object {
+            api_version: "v1",
+            kind: "Node",
+            namespace: None,
+            name: name.shared(),
+            uid: Some(uid.shared()),
+        },
+        Subject::Controller => match &reporter.itself {
+            Itself::Pod(Pod { namespace, name, uid }) => Object {
+                api_version: "v1",
+                kind: "Pod",
+                namespace: Some(Arc::clone(namespace)),
+                name: Arc::clone(name),
+                uid: Some(Arc::clone(uid)),
+            },
+            Itself::Lease(exchange::Place { namespace, name }) => Object {
+                api_version: "coordination.k8s.io/v1",
+                kind: "Lease",
+                namespace: Some(Arc::clone(namespace)),
+                name: Arc::clone(name),
+                uid: None,
+            },
+        },
+    }
+}
+
+fn involved(subject: &Subject, reporter: &Reporter) -> Involved {
+    let Object { api_version, kind, namespace, name, uid } = object_of(subject, reporter);
+    let mut object = json!({ "apiVersion": api_version, "kind": kind, "name": &*name });
+    for (key, value) in [("namespace", &namespace), ("uid", &uid)] {
+        if let Some(value) = value {
+            object[key] = Value::from(&**value);
+        }
+    }
+    // Events about what is in no namespace are in this one.
+    let namespace = namespace.as_deref().unwrap_or("default").to_owned();
+    Involved { namespace, object, name: (*name).to_owned() }
 }
 
 /// Creates or patches the Event object, and tells its name.
@@ -197,14 +213,10 @@ fn name_of(object: &str, start: i128, serial: u64) -> String {
 }
 
 fn manifest(event: &Event, involved: Involved, name: &str, reporter: &Reporter, clock: Clock) -> Value {
-    let severity = match event.severity {
-        Severity::Normal => "Normal",
-        Severity::Warning => "Warning",
-    };
     let mut manifest = json!({
         "apiVersion": "v1", "kind": "Event",
         "metadata": { "name": name, "namespace": involved.namespace },
-        "involvedObject": involved.object, "reason": event.reason, "type": severity,
+        "involvedObject": involved.object, "reason": event.reason, "type": word_of(event.severity),
         "source": { "component": COMPONENT }, "firstTimestamp": seconds(clock.timestamp_of(event.first)),
         "reportingComponent": COMPONENT, "reportingInstance": &*reporter.instance,
     });

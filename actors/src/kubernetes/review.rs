@@ -11,7 +11,8 @@ use http::{Method, StatusCode};
 use kube::Client;
 use pool_core::object::{ANSWER_WITHIN, RequestFailure};
 use serde_json::{Value, json};
-use tokio::sync::{Semaphore, SemaphorePermit};
+use tokio::runtime::Handle;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 
 use super::exchange::{exchange, refusal_without};
@@ -45,26 +46,35 @@ const TURN_WITHIN: Duration = Duration::from_secs(3);
 #[derive(Clone)]
 pub struct Reviewer {
     client: Client,
+    /// Where all requests to the API server run.
+    runtime: Handle,
     turns: Arc<Semaphore>,
     /// Read and replaced on the threads of all listeners that ask.
     kept: Arc<ArcSwap<Kept>>,
 }
 
 impl Reviewer {
-    /// One that asks through this client.
+    /// One that asks through this client, on the runtime that this is called in.
     #[must_use]
     pub fn new(client: Client) -> Reviewer {
         Reviewer {
             client,
+            runtime: Handle::current(),
             turns: Arc::new(Semaphore::new(AT_ONCE)),
             kept: Arc::new(ArcSwap::from_pointee(Kept::default())),
         }
     }
 
+    /// The same with turns of its own: whoever comes by another way keeps nobody here waiting.
+    #[must_use]
+    pub fn apart(&self) -> Reviewer {
+        Reviewer { turns: Arc::new(Semaphore::new(AT_ONCE)), ..self.clone() }
+    }
+
     /// Whose token it is, and whether they may use this verb on this path, as the API server says now.
     pub async fn review(&self, token: &str, path: &str, verb: &str) -> Verdict {
         match self.turn().await {
-            Ok(_turn) => self.judge(token, path, verb).await.unwrap_or_else(Verdict::Unanswered),
+            Ok(turn) => self.judged(turn, [token, path, verb], None).await,
             Err(failure) => Verdict::Unanswered(failure),
         }
     }
@@ -77,24 +87,43 @@ impl Reviewer {
         if let Some(verdict) = known() {
             return verdict;
         }
-        let _turn = match self.turn().await {
+        let turn = match self.turn().await {
             Ok(turn) => turn,
             Err(failure) => return Verdict::Unanswered(failure),
         };
         if let Some(verdict) = known() {
             return verdict;
         }
-        let verdict = self.judge(token, path, verb).await.unwrap_or_else(Verdict::Unanswered);
-        let given = Instant::now();
-        self.kept.rcu(|kept| kept.with(given, question, &verdict));
-        verdict
+        self.judged(turn, [token, path, verb], Some((Instant::now(), question))).await
     }
 
-    async fn turn(&self) -> Result<SemaphorePermit<'_>, RequestFailure> {
-        match tokio::time::timeout(TURN_WITHIN, self.turns.acquire()).await {
+    async fn turn(&self) -> Result<OwnedSemaphorePermit, RequestFailure> {
+        match tokio::time::timeout(TURN_WITHIN, Arc::clone(&self.turns).acquire_owned()).await {
             Ok(Ok(turn)) => Ok(turn),
             Ok(Err(_)) | Err(_) => Err(RequestFailure::Other("too many others are being judged".into())),
         }
+    }
+
+    /// Judges on the runtime of all other requests, and to the end, also when whoever asks has gone: connections to the
+    /// API server are shared with renewals of leadership, and must neither hang on a listener's thread nor be closed by
+    /// strangers. A verdict on a question is kept before whoever comes next has the turn.
+    async fn judged(
+        &self,
+        turn: OwnedSemaphorePermit,
+        asked: [&str; 3],
+        question: Option<(Instant, Question)>,
+    ) -> Verdict {
+        let (this, [token, path, verb]) = (self.clone(), asked.map(str::to_owned));
+        let task = self.runtime.spawn(async move {
+            let _turn = turn;
+            let verdict = this.judge(&token, &path, &verb).await.unwrap_or_else(Verdict::Unanswered);
+            if let Some((since, question)) = question {
+                this.kept.rcu(|kept| kept.with(since, question, &verdict));
+            }
+            verdict
+        });
+        let ends = |_| Verdict::Unanswered(RequestFailure::Other("the process ends".into()));
+        task.await.unwrap_or_else(ends)
     }
 
     async fn judge(&self, token: &str, path: &str, verb: &str) -> Result<Verdict, RequestFailure> {
@@ -232,5 +261,8 @@ mod tests {
         let turned_away = |verdict: &&Verdict| matches!(verdict, Verdict::Unanswered(RequestFailure::Other(why)) if why.contains("too many"));
         assert_eq!(verdicts.iter().filter(turned_away).count(), 20 - AT_ONCE, "{verdicts:?}");
         assert!(verdicts.iter().all(|verdict| matches!(verdict, Verdict::Unanswered(_))), "{verdicts:?}");
+        // Those who are judged now hold all turns, and none of another listener.
+        let holds = reviewer.turns.acquire_many(u32::try_from(AT_ONCE).expect("few")).await;
+        assert!(holds.is_ok() && reviewer.turn().await.is_err() && reviewer.apart().turn().await.is_ok());
     }
 }

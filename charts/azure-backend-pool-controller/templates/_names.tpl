@@ -38,11 +38,16 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 
 {{/* Without the chart's version: a new chart that changes nothing for pods restarts none. */}}
 {{- define "controller.podLabels" -}}
-{{ include "controller.releaseLabels" . }}
-app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+{{ include "controller.hookPodLabels" . }}
 {{- if and .Values.workloadIdentity.enabled (eq .Values.workloadIdentity.token "webhook") }}
 azure.workload.identity/use: "true"
 {{- end }}
+{{- end -}}
+
+{{/* The same for a pod that does not sign in at Azure. */}}
+{{- define "controller.hookPodLabels" -}}
+{{ include "controller.releaseLabels" . }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 {{- with mustMerge (dict) .Values.podLabels .Values.commonLabels }}
 {{ toYaml . }}
 {{- end }}

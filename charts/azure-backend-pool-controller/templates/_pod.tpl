@@ -1,6 +1,5 @@
-{{/* What the Deployment's pods and the pod of `helm test` share: who they are, what they read, and what they may not. */}}
+{{/* What all pods of the release share, those of hooks too: where they run, and how they reach others. */}}
 {{- define "controller.podBasics" -}}
-serviceAccountName: {{ include "controller.serviceAccountName" . }}
 automountServiceAccountToken: true
 # Variables of other Services in this namespace are not for us: POOL_CONTROLLER_* is configuration.
 enableServiceLinks: false
@@ -23,44 +22,52 @@ hostAliases:
 {{- with .Values.priorityClassName }}
 priorityClassName: {{ . }}
 {{- end }}
-{{- $require := eq .Values.controlPlane "require" }}
-{{- if or $require .Values.nodeSelector }}
 nodeSelector:
-  {{- if $require }}
-  node-role.kubernetes.io/control-plane: ""
+  {{- $selector := dict "kubernetes.io/os" "linux" }}
+  {{- if eq .Values.controlPlane "require" }}
+  {{- $_ := set $selector "node-role.kubernetes.io/control-plane" "" }}
   {{- end }}
-  {{- with .Values.nodeSelector }}
-  {{- toYaml . | nindent 2 }}
-  {{- end }}
-{{- end }}
-{{- $tolerate := ne .Values.controlPlane "avoid" }}
-{{- if or $tolerate .Values.tolerations }}
+  {{- toYaml (mustMergeOverwrite $selector (deepCopy .Values.nodeSelector)) | nindent 2 }}
 tolerations:
-  {{- if $tolerate }}
+  {{- if ne .Values.controlPlane "avoid" }}
   - key: node-role.kubernetes.io/control-plane
     operator: Exists
     effect: NoSchedule
   {{- end }}
+  # The system node pools of AKS: what is critical for the cluster belongs there, and there may be no others.
+  - key: CriticalAddonsOnly
+    operator: Exists
   {{- with .Values.tolerations }}
   {{- toYaml . | nindent 2 }}
   {{- end }}
-{{- end }}
+{{- end -}}
+
+{{/* The user of a pod, called with the values and whether it is root. */}}
+{{- define "controller.podSecurity" -}}
+{{- $security := (index . 0).security }}
+{{- $root := index . 1 -}}
 securityContext:
-  {{- $root := .Values.cloudConfig.hostPath.readAsRoot }}
   runAsNonRoot: {{ not $root }}
-  runAsUser: {{ ternary 0 (int .Values.security.runAsUser) $root }}
-  runAsGroup: {{ int .Values.security.runAsGroup }}
-  fsGroup: {{ int .Values.security.runAsGroup }}
-  {{- with .Values.security.supplementalGroups }}
+  runAsUser: {{ ternary 0 (int $security.runAsUser) $root }}
+  runAsGroup: {{ int $security.runAsGroup }}
+  fsGroup: {{ int $security.runAsGroup }}
+  {{- with $security.supplementalGroups }}
   supplementalGroups:
     {{- toYaml . | nindent 4 }}
   {{- end }}
-  {{- with .Values.security.seLinuxOptions }}
+  {{- with $security.seLinuxOptions }}
   seLinuxOptions:
     {{- toYaml . | nindent 4 }}
   {{- end }}
   seccompProfile:
     type: RuntimeDefault
+{{- end -}}
+
+{{/* What the pods share that run with the controller's own account, the Deployment's and that of `helm test`. */}}
+{{- define "controller.ownPod" -}}
+serviceAccountName: {{ include "controller.serviceAccountName" . }}
+{{ include "controller.podBasics" . }}
+{{ include "controller.podSecurity" (list .Values .Values.cloudConfig.hostPath.readAsRoot) }}
 {{- end -}}
 
 {{- define "controller.containerSecurity" -}}
@@ -183,4 +190,12 @@ capabilities:
 {{- with .Values.extraVolumes }}
 {{ toYaml . }}
 {{- end }}
+{{- end -}}
+
+{{/* The annotations of what is there for the time before a deletion, called with its weight. What has failed stays, to be
+read, until the next attempt. */}}
+{{- define "controller.preDelete" -}}
+helm.sh/hook: pre-delete
+helm.sh/hook-weight: {{ . | quote }}
+helm.sh/hook-delete-policy: before-hook-creation,hook-succeeded
 {{- end -}}

@@ -1,18 +1,27 @@
-//! What the kubelet does for a Pod of the chart, for a process of this machine: arguments, environment and files are
-//! those of the live Pod. A process is no container, so three things stand for what that one has:
-//! - Files are in a folder of the Pod's own, and paths in arguments and environment lead there.
-//! - Both listeners take free ports of loopback, by the environment, as it has no network of its own.
+//! What the kubelet does for a Pod of the chart, for a process of this machine: arguments, environment, files and probes
+//! are those of the live Pod. A process is no container, so three things stand for what that one has:
+//! - Files are in a folder of the Pod's own, and paths in arguments, environment and ConfigMaps lead there.
+//! - All listeners take free ports of loopback, by the environment, as it has no network of its own.
 //! - A token of the Pod's service account is in a kubeconfig, as nothing can be mounted at `/var/run/secrets`.
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 
 use crate::admin::stage::PROGRAM;
+use crate::support::controller::Controller;
 use crate::support::kubernetes::{Api, Cluster};
+
+/// The listeners, and where they listen here.
+const LISTENERS: [(&str, &str); 3] = [
+    ("POOL_CONTROLLER_HTTP_HEALTH_LISTEN", "127.0.0.1:0"),
+    ("POOL_CONTROLLER_HTTP_ADMIN_LISTEN", "127.0.0.1:0"),
+    ("POOL_CONTROLLER_HTTP_ADMIN_TLS_LISTEN", "127.0.0.1:0"),
+];
 
 /// A Pod with one container.
 pub(super) struct Pod(Value);
@@ -43,27 +52,26 @@ impl Pod {
     pub(super) async fn container(&self, cluster: &Cluster) -> Container {
         let spec = &self.0["spec"];
         let container = &spec["containers"][0];
+        // Neither can be given to a process: the kubeconfig has a token whatever the Pod says, and it may write anywhere.
+        assert_eq!(spec["automountServiceAccountToken"], true, "{}", self.0);
+        assert_eq!(container["securityContext"]["readOnlyRootFilesystem"], true, "{}", self.0);
         let folder = cluster.folder().join(format!("{}.files", self.name()));
-        let mut mounts = Vec::new();
+        let place = |mount: &Value| folder.join(text(&mount["mountPath"]).trim_start_matches('/'));
+        let moved = |text: &str| {
+            list(&container["volumeMounts"]).fold(text.to_owned(), |text, mount| {
+                text.replace(self::text(&mount["mountPath"]), &place(mount).display().to_string())
+            })
+        };
         for mount in list(&container["volumeMounts"]) {
-            let path = text(&mount["mountPath"]);
-            let mounted = folder.join(path.trim_start_matches('/'));
-            std::fs::create_dir_all(&mounted).expect("the folder can be written");
             let volume = list(&spec["volumes"]).find(|volume| volume["name"] == mount["name"]);
             let volume = volume.unwrap_or_else(|| panic!("no volume for {mount}"));
-            for (name, content) in self.files(&cluster.api(), volume).await {
-                std::fs::write(mounted.join(name), content).expect("the folder can be written");
+            std::fs::create_dir_all(place(mount)).expect("the folder can be written");
+            for (name, content) in self.files(&cluster.api(), volume, &moved).await {
+                std::fs::write(place(mount).join(name), content).expect("the folder can be written");
             }
-            mounts.push((path, mounted.display().to_string()));
         }
-        let moved = |text: &str| {
-            mounts.iter().fold(text.to_owned(), |text, (path, mounted)| text.replace(*path, mounted))
-        };
         let arguments = list(&container["args"]).map(|argument| moved(text(argument))).collect();
-        let mut environment = vec![
-            ("POOL_CONTROLLER_HTTP_HEALTH_LISTEN".to_owned(), "127.0.0.1:0".to_owned()),
-            ("POOL_CONTROLLER_HTTP_ADMIN_LISTEN".to_owned(), "127.0.0.1:0".to_owned()),
-        ];
+        let mut environment = Vec::new();
         for variable in list(&container["env"]) {
             let value = match variable["valueFrom"]["fieldRef"]["fieldPath"].as_str() {
                 Some(path) => self.field(path).to_owned(),
@@ -83,8 +91,30 @@ impl Pod {
         value.and_then(Value::as_str).unwrap_or_else(|| panic!("the Pod has no {path}: {}", self.0))
     }
 
-    /// The names of a volume's files, and what is in them.
-    async fn files(&self, api: &Api, volume: &Value) -> Vec<(String, Vec<u8>)> {
+    /// Requires that each of its probes asks where the configuration has its container listen, as the kubelet would, and
+    /// that the process which stands for it answers there.
+    pub(super) async fn answers_the_kubelet(&self, container: &Container, process: &Controller) {
+        let listens = container.health_listener();
+        let own = &self.0["spec"]["containers"][0];
+        for name in ["startupProbe", "livenessProbe", "readinessProbe"] {
+            let asked = &own[name]["httpGet"];
+            let port = list(&own["ports"])
+                .find(|port| [&port["name"], &port["containerPort"]].contains(&&asked["port"]));
+            let port = port.unwrap_or_else(|| panic!("{name} asks at no port of the container: {own}"));
+            assert_eq!(port["containerPort"], listens.port(), "{name} asks where nobody listens: {own}");
+            assert_eq!(asked["scheme"], "HTTP", "{name}: {own}");
+            let path = text(&asked["path"]);
+            assert_eq!(process.health(path).await, 200, "{name}: {path}");
+        }
+    }
+
+    /// The names of a volume's files, and what is in them; `moved` has the paths in a text lead here.
+    async fn files(
+        &self,
+        api: &Api,
+        volume: &Value,
+        moved: impl Fn(&str) -> String,
+    ) -> Vec<(String, Vec<u8>)> {
         let named = (volume["configMap"]["name"].as_str(), volume["secret"]["secretName"].as_str());
         let (kind, name) = match named {
             (Some(name), None) => ("configmaps", name),
@@ -97,7 +127,7 @@ impl Pod {
             if kind == "secrets" {
                 STANDARD.decode(text(value)).expect("a Secret is in base64")
             } else {
-                text(value).as_bytes().to_vec()
+                moved(text(value)).into_bytes()
             }
         };
         let items = &volume["secret"]["items"];
@@ -114,12 +144,31 @@ impl Pod {
 impl Container {
     /// What starts it.
     pub(super) fn command(&self) -> Command {
+        let mut command = self.with(&self.arguments);
+        command.envs(LISTENERS);
+        command
+    }
+
+    /// The binary with these arguments in the container's environment.
+    fn with(&self, arguments: &[String]) -> Command {
         let mut command = Command::new(PROGRAM);
+        let environment = self.environment.iter().map(|(name, value)| (name, value));
+        command.args(arguments).env_clear().envs(environment).stdin(Stdio::null());
         command
-            .args(&self.arguments)
-            .env_clear()
-            .envs(self.environment.iter().map(|(name, value)| (name, value)));
-        command
+    }
+
+    /// Where its configuration has it listen for the kubelet.
+    fn health_listener(&self) -> SocketAddr {
+        let [run, files @ ..] = &self.arguments[..] else { panic!("the container has no arguments") };
+        assert_eq!(run, "run");
+        let mut arguments = vec!["check-config".to_owned()];
+        arguments.extend_from_slice(files);
+        let output = self.with(&arguments).output().expect("the binary under test");
+        assert!(output.status.success(), "{output:?}");
+        let shown = String::from_utf8(output.stdout).expect("a text");
+        let line = shown.lines().find_map(|line| line.trim_start().strip_prefix("healthListen: "));
+        let address = line.and_then(|line| line.split_whitespace().next()?.trim_matches('"').parse().ok());
+        address.unwrap_or_else(|| panic!("no address to listen at: {shown}"))
     }
 
     /// Replaces an argument, where the test reads what else a person would.

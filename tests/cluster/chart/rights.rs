@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use tokio::process::Command;
 
 use super::pod::{Container, Pod};
-use super::{CHART, Release, store_cloud_config, values};
+use super::{CHART, Release, secured, store_cloud_config, values};
 use crate::cluster::replicas::has_role;
 use crate::cluster::{Story, load_balancer};
 use crate::support::controller::Controller;
@@ -138,8 +138,9 @@ async fn daily_work(story: &Story<&Cluster>, release: &Release<'_>, leader: Cont
     }
     story.rolled_out(&names).await;
     story.converged("scaling").await;
+    let containers = objects::containers("example/web:2");
     for name in &names {
-        story.roll(name, "example/web:2").await;
+        story.respec(name, &json!({ "template": { "spec": { "containers": containers } } })).await;
     }
     story.rolled_out(&names).await;
     story.converged("a new image").await;
@@ -270,6 +271,9 @@ async fn the_binary_works_as_the_chart_runs_it_with_exactly_the_rights_that_the_
     // Read through the API server, which needs a right as well.
     values["cloudConfig"] = json!({ "source": "api", "api": { "namespace": NAMESPACE } });
     values["tests"] = json!({ "within": "1s" });
+    values["admin"] = json!({ "enabled": true });
+    // What probes ask at follows from it.
+    values["config"]["http"] = json!({ "healthListen": "0.0.0.0:9080" });
     for (name, replicas) in [("web-0", 2), ("web-1", 3)] {
         story.deploy(name, replicas).await;
     }
@@ -280,12 +284,16 @@ async fn the_binary_works_as_the_chart_runs_it_with_exactly_the_rights_that_the_
     let release = Release::install(&story, "rights", &values).await;
     let mut running = Vec::new();
     for (pod, role) in release.pods().await.iter().zip(["leader", "standby"]) {
-        let mut command = pod.container(&cluster).await.command();
-        let controller = Controller::launch(&cluster, pod.name(), &mut command).await;
+        let container = pod.container(&cluster).await;
+        let controller = Controller::launch(&cluster, pod.name(), &mut container.command()).await;
         has_role(&controller, role).await;
+        pod.answers_the_kubelet(&container, &controller).await;
         running.push(controller);
     }
     let [leader, standby] = <[Controller; 2]>::try_from(running).ok().expect("the chart runs two");
+    story.converged("the start").await;
+    secured::everything_is_judged(&release, &leader, MOVING).await;
+    secured::each_verb_counts(&release, &leader).await;
     daily_work(&story, &release, leader, standby).await;
 
     let (grants, requests) = (grants(&story, release.name).await, cluster.requests());
@@ -325,7 +333,9 @@ async fn the_chart_gives_by_default_what_the_files_in_docs_give() {
     let rendered = async |more: &[&str]| {
         let mut command = Command::new(&helm);
         command.args(["template", objects::ACCOUNT, CHART, "--namespace", "kube-system"]);
-        command.args(["--set", "image.repository=example/controller"]).args(more).stdin(Stdio::null());
+        // What hooks may is theirs, for as long as they run.
+        command.args(["--no-hooks", "--set", "image.repository=example/controller"]);
+        command.args(more).stdin(Stdio::null());
         let Output { status, stdout, stderr } = command.output().await.expect("helm runs");
         assert!(status.success(), "{}", String::from_utf8_lossy(&stderr));
         rights(&String::from_utf8(stdout).expect("a text"))

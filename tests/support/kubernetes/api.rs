@@ -103,6 +103,12 @@ impl Api {
         self.change(Method::POST, path, "application/json", &object.to_string(), &[409]).await
     }
 
+    /// The status of a single attempt to create an object, such as one with `dryRun=All`.
+    pub async fn attempt(&self, path: &str, object: &Value) -> Result<u16, String> {
+        let (status, _) = self.call(Method::POST, path, "application/json", object.to_string()).await?;
+        Ok(status)
+    }
+
     /// Merges into an object.
     pub async fn merge(&self, path: &str, patch: &Value) -> Value {
         self.change(Method::PATCH, path, "application/merge-patch+json", &patch.to_string(), &[]).await

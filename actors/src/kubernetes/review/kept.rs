@@ -32,17 +32,17 @@ impl Question {
     }
 }
 
-/// A verdict, and when it was given.
+/// A verdict, and when it was asked for.
 #[derive(Clone, Debug)]
 struct Entry {
     question: Question,
     verdict: Verdict,
-    given: Instant,
+    asked: Instant,
 }
 
 impl Entry {
     fn is_fresh(&self, now: Instant) -> bool {
-        now.saturating_duration_since(self.given) < KEPT_FOR
+        now.saturating_duration_since(self.asked) < KEPT_FOR
     }
 }
 
@@ -58,19 +58,23 @@ impl Kept {
         entry.is_fresh(now).then_some(&entry.verdict)
     }
 
-    /// These verdicts and this one; those that are no longer fresh go, and where there are too many, the oldest. That
-    /// nobody answered is no verdict.
-    pub(super) fn with(&self, now: Instant, question: Question, verdict: &Verdict) -> Kept {
+    /// These verdicts and this one, which was asked for at that moment; those that are no longer fresh then go, and where
+    /// there are too many, the oldest. That nobody answered is no verdict, and none takes the place of one that was asked
+    /// for later.
+    pub(super) fn with(&self, asked: Instant, question: Question, verdict: &Verdict) -> Kept {
         match verdict {
             Verdict::Allowed(_) | Verdict::Denied(..) | Verdict::Unknown(_) => {}
             Verdict::Unanswered(_) => return self.clone(),
         }
-        let stays = |entry: &&Entry| entry.is_fresh(now) && entry.question != question;
+        if self.0.iter().any(|entry| entry.question == question && entry.asked > asked) {
+            return self.clone();
+        }
+        let stays = |entry: &&Entry| entry.is_fresh(asked) && entry.question != question;
         let mut kept: VecDeque<Entry> = self.0.iter().filter(stays).cloned().collect();
         while kept.len() >= MOST {
             kept.pop_front();
         }
-        kept.push_back(Entry { question, verdict: verdict.clone(), given: now });
+        kept.push_back(Entry { question, verdict: verdict.clone(), asked });
         Kept(kept)
     }
 }
@@ -118,6 +122,8 @@ mod tests {
         let kept =
             Kept::default().with(begin, question("a"), &allowed()).with(second, question("a"), &denied);
         assert_eq!((kept.of(begin + KEPT_FOR, question("a")), kept.0.len()), (Some(&denied), 1));
+        let late = kept.with(second - Duration::from_secs(1), question("a"), &allowed());
+        assert_eq!(late.of(second, question("a")), Some(&denied), "what was asked for before is older news");
     }
 
     #[tokio::test(start_paused = true)]

@@ -1,0 +1,155 @@
+//! The events that this process tells, for whoever listens: each is handed on when the emitter has it written, whether or
+//! not it then is. Nobody waits for a listener: one that falls behind misses some, and is told how many.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use pool_core::events::{Event, Severity};
+use tokio::sync::broadcast::{Receiver, Sender};
+
+/// How many events a listener may be behind.
+const BEHIND: usize = 256;
+/// Among how many of the last events a repeated try of writing one is recognised.
+const LATELY: usize = 256;
+
+/// An event that is told.
+#[derive(Clone, Debug)]
+pub struct Telling {
+    /// Its number among those of this process, from 1 on without gaps.
+    pub id: u64,
+    /// The object that it is attached to.
+    pub object: Object,
+    /// What is told.
+    pub event: Arc<Event>,
+}
+
+/// The object that an event is attached to.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Object {
+    /// Its `apiVersion`.
+    pub api_version: &'static str,
+    /// Its kind.
+    pub kind: &'static str,
+    /// Its namespace; `None`: it is in none.
+    pub namespace: Option<Arc<str>>,
+    /// Its name.
+    pub name: Arc<str>,
+    /// Its UID, where it is known.
+    pub uid: Option<Arc<str>>,
+}
+
+/// Where one listens.
+#[derive(Clone, Debug)]
+pub struct Tellings(Sender<Arc<Telling>>);
+
+impl Tellings {
+    /// Hears everything that is told from now on.
+    #[must_use]
+    pub fn listen(&self) -> Receiver<Arc<Telling>> {
+        self.0.subscribe()
+    }
+}
+
+/// Hands events on to those who listen.
+#[derive(Debug)]
+pub struct Teller {
+    listeners: Sender<Arc<Telling>>,
+    lately: VecDeque<Arc<Event>>,
+    last: u64,
+}
+
+impl Teller {
+    /// One that has told nothing yet, and where it is listened to.
+    #[must_use]
+    pub fn new() -> (Teller, Tellings) {
+        let listeners = Sender::new(BEHIND);
+        let tellings = Tellings(listeners.clone());
+        (Teller { listeners, lately: VecDeque::with_capacity(LATELY), last: 0 }, tellings)
+    }
+
+    /// Tells an event, unless it has lately: the emitter has it written again where the API server did not take it.
+    pub fn tell(&mut self, object: Object, event: &Arc<Event>) {
+        if self.lately.iter().any(|before| is_repeated(before, event)) {
+            return;
+        }
+        if self.lately.len() == LATELY {
+            self.lately.pop_front();
+        }
+        self.lately.push_back(Arc::clone(event));
+        self.last += 1;
+        // That nobody listens is no failure.
+        drop(self.listeners.send(Arc::new(Telling { id: self.last, object, event: Arc::clone(event) })));
+    }
+}
+
+/// Whether an event is that one, and has not occurred since.
+fn is_repeated(before: &Event, event: &Event) -> bool {
+    let of = |event: &Event| (event.severity, event.reason, event.count, event.first, event.last);
+    of(before) == of(event) && before.subject == event.subject && before.message == event.message
+}
+
+/// The word of core/v1 Events for this.
+#[must_use]
+pub fn word_of(severity: Severity) -> &'static str {
+    match severity {
+        Severity::Normal => "Normal",
+        Severity::Warning => "Warning",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use pool_core::events::Place;
+    use pool_core::machine::Now;
+    use pool_core::report::Subject;
+    use tokio::sync::broadcast::error::{RecvError, TryRecvError};
+
+    use super::*;
+
+    fn object() -> Object {
+        let (namespace, name) = (Some("kube-system".into()), "controller-0".into());
+        Object { api_version: "v1", kind: "Pod", namespace, name, uid: None }
+    }
+
+    fn event(count: u64, place: Place) -> Arc<Event> {
+        let first = Now::ZERO.plus(Duration::from_secs(1));
+        Arc::new(Event {
+            subject: Subject::Controller,
+            severity: Severity::Warning,
+            reason: "BackendPoolWritesBlocked",
+            message: "text".into(),
+            count,
+            first,
+            last: first.plus(Duration::from_secs(count)),
+            place,
+        })
+    }
+
+    #[tokio::test]
+    async fn h3_an_event_that_is_written_anew_is_told_once_and_one_that_occurs_again_is_told_again() {
+        let (mut teller, tellings) = Teller::new();
+        teller.tell(object(), &event(1, Place::New(1)));
+        let mut heard = tellings.listen();
+        for repeated in [Place::New(1), Place::New(7), Place::Existing("web.18b".into())] {
+            teller.tell(object(), &event(1, repeated));
+        }
+        assert!(matches!(heard.try_recv(), Err(TryRecvError::Empty)), "it was told before anybody listened");
+        teller.tell(object(), &event(2, Place::Existing("web.18b".into())));
+        let telling = heard.recv().await.expect("the teller is there");
+        assert_eq!((telling.id, telling.event.count, &telling.object), (2, 2, &object()));
+    }
+
+    #[tokio::test]
+    async fn h3_who_is_slow_holds_nobody_up_and_is_told_how_many_were_missed() {
+        let (mut teller, tellings) = Teller::new();
+        let mut heard = tellings.listen();
+        for count in 1..=300 {
+            teller.tell(object(), &event(count, Place::New(count)));
+        }
+        assert_eq!(heard.recv().await.map(|telling| telling.id), Err(RecvError::Lagged(44)));
+        assert_eq!(heard.recv().await.map(|telling| telling.id), Ok(45));
+        assert!(teller.lately.len() <= LATELY);
+    }
+}

@@ -1,0 +1,212 @@
+//! `retire`: has a Deployment run no Pods, and waits until they have ended. Whoever deletes it together with the Pods'
+//! rights does this first: what is told to end gives both Leases back, and needs those rights for it (W7, W8). What is
+//! asked next, and when it is too late, is decided by [`retirement`].
+
+mod retirement;
+
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use actors::clock::Clock;
+use anyhow::bail;
+use clap::Args;
+use clap::builder::NonEmptyStringValueParser;
+use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::core::v1::Pod;
+use kube::Api;
+use kube::api::{ListParams, Patch, PatchParams};
+use kube::core::Selector;
+use pool_core::machine::Machine as _;
+use pool_core::redact::told;
+use serde_json::json;
+
+use self::retirement::{End, In, Left, Out, Retirement, Scale, Seen};
+use super::{api_server, observe, say};
+use crate::service;
+
+/// How long one answer of the API server may take.
+const ANSWER_WITHIN: Duration = Duration::from_secs(15);
+/// The most bytes of what the API server says of a failure.
+const LONGEST: usize = 600;
+
+/// The flags of `retire`.
+#[derive(Args, Debug)]
+pub(super) struct RetireArgs {
+    /// The Deployment's namespace.
+    #[arg(long, value_name = "NAME", value_parser = NonEmptyStringValueParser::new())]
+    namespace: String,
+    /// The Deployment.
+    #[arg(long, value_name = "NAME", value_parser = NonEmptyStringValueParser::new())]
+    deployment: String,
+    /// How long it may take.
+    #[arg(long, value_parser = simulator::duration, default_value = "60s")]
+    within: Duration,
+    /// The kubeconfig; without it the files of KUBECONFIG or `~/.kube/config`, else the pod's service account.
+    #[arg(long)]
+    kubeconfig: Option<PathBuf>,
+}
+
+/// Has the Deployment run no Pods.
+///
+/// # Errors
+/// Some of them have not ended in time, or it is not known.
+pub(super) fn retire(args: &RetireArgs) -> anyhow::Result<()> {
+    service::in_system(async {
+        let client = service::kubernetes_client(args.kubeconfig.as_ref()).await?;
+        let mut work = Work {
+            args,
+            deployments: Api::namespaced(client.clone(), &args.namespace),
+            pods: Api::namespaced(client, &args.namespace),
+            selector: None,
+        };
+        work.carry_out().await
+    })
+}
+
+/// One call of the command.
+struct Work<'a> {
+    args: &'a RetireArgs,
+    deployments: Api<Deployment>,
+    pods: Api<Pod>,
+    /// Which Pods are the Deployment's, once that was read.
+    selector: Option<Selector>,
+}
+
+impl Work<'_> {
+    async fn carry_out(&mut self) -> anyhow::Result<()> {
+        let clock = Clock::start();
+        let mut retirement = Retirement::new(self.args.within);
+        let mut said = Vec::new();
+        retirement.step(clock.now(), In::Start, &mut said);
+        loop {
+            for out in std::mem::take(&mut said) {
+                let answer = match out {
+                    Out::Look => self.look().await,
+                    Out::ScaleDown { from } => self.scale_down(from).await?,
+                    Out::WaitsFor(left) => {
+                        say(&format!("waiting for {}\n", words(&left)))?;
+                        continue;
+                    }
+                    Out::Ended(end) => return self.ended(&end),
+                };
+                retirement.step(clock.now(), answer, &mut said);
+            }
+            if said.is_empty() {
+                let next = retirement.deadline().expect("what asks nothing and has not ended looks again");
+                tokio::time::sleep(next.since(clock.now())).await;
+                retirement.tick(clock.now(), &mut said);
+            }
+        }
+    }
+
+    async fn look(&mut self) -> In {
+        self.seen().await.map_or_else(In::Failed, In::Seen)
+    }
+
+    /// Reads the Deployment first: once its controller has acted, no Pod comes to those that are listed after.
+    async fn seen(&mut self) -> Result<Seen, String> {
+        let found = answered(self.deployments.get_opt(&self.args.deployment)).await?;
+        let scale = match found {
+            Some(deployment) => {
+                let (scale, selector) = facts(deployment)?;
+                self.selector = Some(selector);
+                Some(scale)
+            }
+            None => None,
+        };
+        let pods = match &self.selector {
+            Some(selector) => {
+                let its_own = ListParams::default().labels_from(selector);
+                running(answered(self.pods.list(&its_own)).await?.items)
+            }
+            None => BTreeSet::new(),
+        };
+        Ok(Seen { scale, pods })
+    }
+
+    async fn scale_down(&self, from: i32) -> anyhow::Result<In> {
+        say(&format!("scaling {} from {from} to 0\n", self.name()))?;
+        let none = Patch::Merge(json!({ "spec": { "replicas": 0 } }));
+        let params = PatchParams::default();
+        let scaled = answered(self.deployments.patch_scale(&self.args.deployment, &params, &none)).await;
+        Ok(scaled.map_or_else(In::Failed, |_| In::Scaled))
+    }
+
+    fn name(&self) -> String {
+        format!("Deployment {}/{}", self.args.namespace, self.args.deployment)
+    }
+
+    /// How it has ended.
+    fn ended(&self, end: &End) -> anyhow::Result<()> {
+        let (name, within, namespace) = (self.name(), self.args.within, &self.args.namespace);
+        match end {
+            End::Absent => say(&format!("there is no {name}: nothing is to be done\n")),
+            End::Retired => say(&format!("no Pod of {name} is left\n")),
+            End::Late(left @ Left::Pods(_)) => bail!(
+                "{name} is scaled to 0, and has not ended within {within:?}: {}; see why with `kubectl --namespace \
+                 {namespace} describe pod`, and run this again. A Pod whose node is gone for good ends with `kubectl \
+                 --namespace {namespace} delete pod <name> --force`",
+                words(left)
+            ),
+            End::Late(Left::Controller) => bail!(
+                "{name} is scaled to 0, and that was not carried out within {within:?}: see whether \
+                 kube-controller-manager works, and run this again"
+            ),
+            End::Late(Left::Unknown(why)) => bail!(
+                "it is not known after {within:?} whether {name} runs Pods: {why}; check --kubeconfig and the network, and \
+                 let the account get this Deployment, patch its scale, and list Pods in {namespace}"
+            ),
+        }
+    }
+}
+
+/// What is waited for, in words.
+fn words(left: &Left) -> String {
+    match left {
+        Left::Pods(pods) if pods.len() == 1 => format!("1 Pod: {}", named(pods)),
+        Left::Pods(pods) => format!("{} Pods: {}", pods.len(), named(pods)),
+        Left::Controller => "kube-controller-manager to carry it out".to_owned(),
+        Left::Unknown(why) => format!("the API server: {why}"),
+    }
+}
+
+fn named(pods: &BTreeSet<String>) -> String {
+    observe::named(pods.iter().cloned().collect())
+}
+
+/// What is to be known of a Deployment, and which Pods are its own.
+fn facts(deployment: Deployment) -> Result<(Scale, Selector), String> {
+    let spec = deployment.spec.ok_or_else(|| "the Deployment has no spec".to_owned())?;
+    let status = deployment.status.unwrap_or_default();
+    let is_current = status.observed_generation >= deployment.metadata.generation;
+    let scale = Scale {
+        // The API server's default.
+        wanted: spec.replicas.unwrap_or(1),
+        settled: is_current && status.replicas.unwrap_or(0) == 0,
+    };
+    let selector = Selector::try_from(spec.selector).map_err(|error| error.to_string())?;
+    Ok((scale, selector))
+}
+
+/// The names of the Pods that have not ended. One that was evicted, or has failed, may be there for long after its
+/// containers have ended.
+fn running(pods: Vec<Pod>) -> BTreeSet<String> {
+    let is_running = |pod: &Pod| {
+        let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
+        !matches!(phase, Some("Succeeded" | "Failed"))
+    };
+    pods.into_iter().filter(is_running).filter_map(|pod| pod.metadata.name).collect()
+}
+
+/// The answer to a request, or why there is none.
+async fn answered<T>(request: impl Future<Output = Result<T, kube::Error>>) -> Result<T, String> {
+    match tokio::time::timeout(ANSWER_WITHIN, request).await {
+        Ok(Ok(answer)) => Ok(answer),
+        Ok(Err(kube::Error::Api(status))) => {
+            Err(format!("HTTP {}: {}", status.code, told(&status.message, &[], LONGEST)))
+        }
+        Ok(Err(error)) => Err(api_server::chain(&error)),
+        Err(_) => Err(format!("no answer within {} s", ANSWER_WITHIN.as_secs())),
+    }
+}

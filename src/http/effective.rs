@@ -1,0 +1,97 @@
+//! The configuration that is in force, as `check-config` prints it (C1, H3): each key with its value and where that came
+//! from. Secrets have no content here.
+
+use std::time::Duration;
+
+use config::{Config, EffectiveValue, Origin, REDACTED};
+use serde_json::{Value, json};
+
+/// The units of a duration, the largest first, with their length in milliseconds.
+const UNITS: [(&str, u128); 4] = [("h", 3_600_000), ("m", 60_000), ("s", 1_000), ("ms", 1)];
+
+/// The configuration, in a form that may be shown to anybody.
+#[derive(Clone, Debug)]
+pub struct Effective {
+    /// The cloud configuration.
+    pub(super) cloud: Value,
+    /// Our own, controller.yaml.
+    pub(super) controller: Value,
+    /// How it signs in, by both and the environment.
+    pub(super) identity: Value,
+}
+
+impl Effective {
+    /// What may be shown of a configuration. It does not change while the process runs.
+    #[must_use]
+    pub fn of(config: &Config) -> Effective {
+        let section = |values: &[EffectiveValue]| -> Value { values.iter().map(shown).collect() };
+        Effective {
+            cloud: section(config.effective_cloud()),
+            controller: section(config.effective_controller()),
+            identity: section(config.effective_identity()),
+        }
+    }
+}
+
+fn shown(one: &EffectiveValue) -> Value {
+    let (origin, variable) = match &one.origin {
+        Origin::Default => ("default", None),
+        Origin::Compatibility => ("compatibility", None),
+        Origin::File => ("file", None),
+        Origin::Secret => ("secret", None),
+        Origin::Environment(name) => ("environment", Some(name)),
+    };
+    json!({ "key": one.path, "value": value(&one.value), "origin": origin, "variable": variable })
+}
+
+fn value(value: &config::Value) -> Value {
+    match value {
+        config::Value::Text(text) => json!(text),
+        config::Value::Whole(number) => json!(number),
+        config::Value::Decimal(number) => json!(number),
+        config::Value::Switch(on) => json!(on),
+        config::Value::Duration(length) => json!(with_unit(*length)),
+        config::Value::List(items) => json!(items),
+        config::Value::Secret => json!(REDACTED),
+        config::Value::Absent => Value::Null,
+    }
+}
+
+/// A duration as it is configured: in the largest unit that holds it exactly.
+fn with_unit(length: Duration) -> String {
+    let millis = length.as_millis();
+    let fits = UNITS.iter().find(|(_, unit)| millis > 0 && millis.is_multiple_of(*unit));
+    fits.map_or_else(|| "0s".to_owned(), |(name, unit)| format!("{}{name}", millis / unit))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn h3_values_are_shown_as_they_are_configured_and_secrets_without_content() {
+        for (millis, text) in [
+            (0, "0s"),
+            (500, "500ms"),
+            (1_500, "1500ms"),
+            (2_000, "2s"),
+            (90_000, "90s"),
+            (600_000, "10m"),
+            (7_200_000, "2h"),
+        ] {
+            assert_eq!(value(&config::Value::Duration(Duration::from_millis(millis))), text);
+        }
+        assert_eq!(value(&config::Value::Secret), REDACTED);
+        assert_eq!(value(&config::Value::Absent), Value::Null);
+        assert_eq!(value(&config::Value::List(vec!["a".to_owned()])), json!(["a"]));
+        let variable = "POOL_CONTROLLER_MODE".to_owned();
+        let one = EffectiveValue {
+            path: "mode".to_owned(),
+            value: config::Value::Text("observe".to_owned()),
+            origin: Origin::Environment(variable.clone()),
+        };
+        let expected =
+            json!({ "key": "mode", "value": "observe", "origin": "environment", "variable": variable });
+        assert_eq!(shown(&one), expected);
+    }
+}

@@ -1,0 +1,175 @@
+//! The events that this process tells, as they are told (H3): server-sent events. A stream begins with what is told after
+//! it was opened, and nobody waits for whoever listens: one that falls behind is told how many were missed.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::Duration;
+
+use actix_web::http::header::CACHE_CONTROL;
+use actix_web::http::{Method, StatusCode};
+use actix_web::web::Bytes;
+use actix_web::{HttpRequest, HttpResponse, web};
+use actors::clock::Clock;
+use actors::kubernetes::{Object, Telling, Tellings, word_of};
+use futures::stream::{self, StreamExt as _};
+use serde_json::json;
+use tokio::sync::broadcast::Receiver;
+use tokio::sync::broadcast::error::RecvError;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+use tokio::time::{Instant, timeout_at};
+
+use super::About;
+use super::problem::problem_until;
+use super::query::Query;
+use super::show::Show;
+
+/// How many streams there may be at a time, on all listeners together.
+const STREAMS: usize = 16;
+/// After so long a silence a comment is sent, by which a client that is gone is noticed too.
+const SILENT_FOR: Duration = Duration::from_secs(15);
+/// How long a stream lasts: whoever goes on listening is judged anew (H2).
+const LASTS: Duration = Duration::from_secs(3600);
+/// After so many seconds there may be room again: a client that is gone is noticed by then.
+const ROOM_AFTER: u64 = 30;
+
+/// What a stream begins with: it is open, and nothing that is told from now on is missed.
+const OPEN: &str = ": open\n\n";
+/// What is sent where there is nothing to tell.
+const ALIVE: &str = ": alive\n\n";
+
+/// What streams are made of, and how many there are.
+pub(super) struct Audience {
+    tellings: Tellings,
+    room: Arc<Semaphore>,
+    ending: watch::Receiver<bool>,
+}
+
+impl Audience {
+    /// Listens to these, until `ending` says so or is dropped.
+    pub(super) fn new(tellings: Tellings, ending: watch::Receiver<bool>) -> Audience {
+        Audience { tellings, room: Arc::new(Semaphore::new(STREAMS)), ending }
+    }
+
+    /// A stream of those that are wanted; `None`: there is no room for another one.
+    fn listener(&self, wanted: Wanted, clock: Clock) -> Option<Listener> {
+        let room = Arc::clone(&self.room).try_acquire_owned().ok()?;
+        let (heard, ending, now) = (self.tellings.listen(), self.ending.clone(), Instant::now());
+        let (alive_at, ends_at) = (now + SILENT_FOR, now + LASTS);
+        Some(Listener { heard, ending, wanted, clock, alive_at, ends_at, _room: room })
+    }
+}
+
+/// Which events are wanted: each that has all of these, by the object's namespace and name and by the reason.
+#[derive(Clone, Default, Debug)]
+struct Wanted {
+    namespace: Option<String>,
+    name: Option<String>,
+    reason: Option<String>,
+}
+
+impl Wanted {
+    fn of(query: &Query) -> Wanted {
+        let of = |name: &str| query.text(name).map(str::to_owned);
+        Wanted { namespace: of("namespace"), name: of("name"), reason: of("reason") }
+    }
+
+    fn has(&self, Telling { object, event, .. }: &Telling) -> bool {
+        let fits = |wanted: &Option<String>, found: Option<&str>| {
+            wanted.as_deref().is_none_or(|wanted| found == Some(wanted))
+        };
+        fits(&self.namespace, object.namespace.as_deref())
+            && fits(&self.name, Some(&*object.name))
+            && fits(&self.reason, Some(event.reason))
+    }
+}
+
+/// Somebody who listens. His place is free again when this goes.
+struct Listener {
+    heard: Receiver<Arc<Telling>>,
+    ending: watch::Receiver<bool>,
+    wanted: Wanted,
+    clock: Clock,
+    /// When something is sent at the latest.
+    alive_at: Instant,
+    ends_at: Instant,
+    _room: OwnedSemaphorePermit,
+}
+
+impl Listener {
+    /// What is sent next; `None`: the stream ends.
+    async fn next(&mut self) -> Option<String> {
+        loop {
+            let until = self.alive_at.min(self.ends_at);
+            let heard = tokio::select! {
+                biased;
+                _ = self.ending.wait_for(|ending| *ending) => return None,
+                heard = timeout_at(until, self.heard.recv()) => heard,
+            };
+            let said = match heard {
+                Ok(Ok(telling)) if self.wanted.has(&telling) => shown(&telling, self.clock),
+                Ok(Ok(_)) => continue,
+                Ok(Err(RecvError::Lagged(missed))) => {
+                    format!("event: lagged\ndata: {}\n\n", json!({ "missed": missed }))
+                }
+                Ok(Err(RecvError::Closed)) => return None,
+                Err(_) if until == self.ends_at => return None,
+                Err(_) => ALIVE.to_owned(),
+            };
+            self.alive_at = Instant::now() + SILENT_FOR;
+            return Some(said);
+        }
+    }
+}
+
+/// An event as it is sent.
+fn shown(Telling { id, object, event }: &Telling, clock: Clock) -> String {
+    let show = Show { clock, now: clock.now() };
+    let Object { api_version, kind, namespace, name, uid } = object;
+    let told = json!({
+        "time": show.time(event.last),
+        "firstTime": show.time(event.first),
+        "type": word_of(event.severity),
+        "reason": event.reason,
+        "object": {
+            "apiVersion": api_version,
+            "kind": kind,
+            "namespace": namespace.as_deref(),
+            "name": &**name,
+            "uid": uid.as_deref(),
+        },
+        "message": &*event.message,
+        "count": event.count,
+    });
+    format!("id: {id}\ndata: {told}\n\n")
+}
+
+/// The stream. HEAD has none, and takes no place.
+pub(super) async fn events(
+    request: HttpRequest,
+    about: web::Data<About>,
+    audience: web::Data<Audience>,
+) -> HttpResponse {
+    let wanted = match Query::of(&request, &["namespace", "name", "reason"]) {
+        Ok(query) => Wanted::of(&query),
+        Err(wrong) => return wrong.into(),
+    };
+    let mut answer = HttpResponse::Ok();
+    answer.content_type("text/event-stream").insert_header((CACHE_CONTROL, "no-store"));
+    if request.method() == Method::HEAD {
+        return answer.finish();
+    }
+    let Some(listener) = audience.listener(wanted, about.clock) else {
+        let detail =
+            format!("{STREAMS} streams of events are open, and there may be no more; end one of them");
+        return problem_until(StatusCode::SERVICE_UNAVAILABLE, "too many streams", &detail, ROOM_AFTER);
+    };
+    let told = stream::unfold(listener, |mut listener| async move {
+        let said = listener.next().await?;
+        Some((Ok::<_, Infallible>(Bytes::from(said)), listener))
+    });
+    let open = stream::iter([Ok(Bytes::from_static(OPEN.as_bytes()))]);
+    answer.streaming(open.chain(told))
+}
+
+#[cfg(test)]
+mod tests;

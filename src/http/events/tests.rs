@@ -1,0 +1,161 @@
+//! Streams of events, on the runtime's clock.
+
+use actors::kubernetes::Teller;
+use pool_core::events::{Event, Place, Severity};
+use pool_core::ids::{ServiceKey, ServiceUid};
+use pool_core::machine::Now;
+use pool_core::report::{ServiceRef, Subject};
+use serde_json::Value;
+
+use super::*;
+
+/// Who tells, who listens, and what ends all streams.
+struct Hall {
+    teller: Teller,
+    audience: Audience,
+    ending: watch::Sender<bool>,
+    clock: Clock,
+}
+
+impl Hall {
+    fn new() -> Hall {
+        let (teller, tellings) = Teller::new();
+        let (ending, ends) = watch::channel(false);
+        Hall { teller, audience: Audience::new(tellings, ends), ending, clock: Clock::of_runtime() }
+    }
+
+    fn listener(&self, wanted: Wanted) -> Option<Listener> {
+        self.audience.listener(wanted, self.clock)
+    }
+
+    /// Tells an event of a Service that has occurred so often.
+    fn tell(&mut self, name: &str, reason: &'static str, count: u64) {
+        let service = ServiceRef { key: ServiceKey::new("shop", name), uid: ServiceUid::new("u-1") };
+        let object = Object {
+            api_version: "v1",
+            kind: "Service",
+            namespace: Some("shop".into()),
+            name: name.into(),
+            uid: Some("u-1".into()),
+        };
+        let event = Event {
+            subject: Subject::Service(service),
+            severity: Severity::Normal,
+            reason,
+            message: "two\nlines".into(),
+            count,
+            first: Now::ZERO.plus(Clock::OFFSET),
+            last: self.clock.now(),
+            place: Place::New(count),
+        };
+        self.teller.tell(object, &Arc::new(event));
+    }
+}
+
+fn named(name: &str) -> Wanted {
+    Wanted { name: Some(name.to_owned()), ..Wanted::default() }
+}
+
+/// The number and the data of what was sent.
+fn read(said: Option<String>) -> (String, Value) {
+    let said = said.expect("the stream goes on");
+    let (id, rest) =
+        said.strip_prefix("id: ").and_then(|said| said.split_once("\ndata: ")).expect("an event");
+    let data = rest.strip_suffix("\n\n").expect("its end");
+    assert!(!data.contains('\n'), "{data}");
+    (id.to_owned(), serde_json::from_str(data).expect("JSON"))
+}
+
+#[tokio::test(start_paused = true)]
+async fn h3_an_event_is_sent_with_all_that_the_cluster_is_told_and_what_is_not_wanted_is_left_out() {
+    let mut hall = Hall::new();
+    let mut all = hall.listener(Wanted::default()).expect("there is room");
+    let mut some = hall.listener(named("web")).expect("there is room");
+    let reason = Some("LoadBalancerBackendPoolUpdated".to_owned());
+    let mut of_reason = hall.listener(Wanted { reason, ..named("web") }).expect("there is room");
+    let elsewhere = Wanted { namespace: Some("elsewhere".to_owned()), ..Wanted::default() };
+    let mut elsewhere = hall.listener(elsewhere).expect("there is room");
+    hall.tell("mail", "LoadBalancerBackendPoolUpdated", 1);
+    hall.tell("web", "LoadBalancerBackendPoolUpdateRetrying", 1);
+    hall.tell("web", "LoadBalancerBackendPoolUpdated", 7);
+
+    let (id, told) = read(all.next().await);
+    assert_eq!((id.as_str(), &told["object"]["name"]), ("1", &json!("mail")));
+    let (id, told) = read(some.next().await);
+    assert_eq!((id.as_str(), &told["object"]["name"]), ("2", &json!("web")));
+    let (id, told) = read(of_reason.next().await);
+    assert_eq!(id, "3");
+    let object = json!({
+        "apiVersion": "v1", "kind": "Service", "namespace": "shop", "name": "web", "uid": "u-1",
+    });
+    assert_eq!(
+        (&told["type"], &told["reason"], &told["message"], &told["count"], &told["object"]),
+        (
+            &json!("Normal"),
+            &json!("LoadBalancerBackendPoolUpdated"),
+            &json!("two\nlines"),
+            &json!(7),
+            &object
+        )
+    );
+    assert!(told["time"].is_string() && told["firstTime"].is_string(), "{told}");
+    assert_eq!(elsewhere.next().await.as_deref(), Some(ALIVE), "of nothing else");
+}
+
+#[tokio::test(start_paused = true)]
+async fn h3_a_stream_says_that_it_lives_when_nothing_was_sent_for_15_s_whatever_is_told_to_others() {
+    let mut hall = Hall::new();
+    let mut listener = hall.listener(named("web")).expect("there is room");
+    let began = Instant::now();
+    hall.tell("mail", "LoadBalancerBackendPoolUpdated", 1);
+    assert_eq!(listener.next().await.as_deref(), Some(ALIVE));
+    assert_eq!(began.elapsed().as_secs(), 15);
+    tokio::time::advance(Duration::from_secs(10)).await;
+    hall.tell("web", "LoadBalancerBackendPoolUpdated", 1);
+    read(listener.next().await);
+    assert_eq!(listener.next().await.as_deref(), Some(ALIVE));
+    assert_eq!(began.elapsed().as_secs(), 40, "15 s after what was sent last");
+}
+
+#[tokio::test(start_paused = true)]
+async fn h3_who_is_slow_is_told_how_many_were_missed_and_hears_on() {
+    let mut hall = Hall::new();
+    let mut listener = hall.listener(Wanted::default()).expect("there is room");
+    for count in 1..=300 {
+        hall.tell("web", "LoadBalancerBackendPoolUpdated", count);
+    }
+    assert_eq!(listener.next().await.as_deref(), Some("event: lagged\ndata: {\"missed\":44}\n\n"));
+    assert_eq!(read(listener.next().await).0, "45");
+}
+
+#[tokio::test(start_paused = true)]
+async fn h3_a_stream_ends_at_once_with_the_process_and_after_an_hour_at_the_latest() {
+    let mut hall = Hall::new();
+    let mut listener = hall.listener(Wanted::default()).expect("there is room");
+    let began = Instant::now();
+    let mut signs = 0;
+    while let Some(said) = listener.next().await {
+        assert_eq!(said, ALIVE);
+        signs += 1;
+    }
+    assert_eq!((began.elapsed().as_secs(), signs), (3600, 239), "every 15 s, and the end at the last");
+
+    let mut listener = hall.listener(Wanted::default()).expect("there is room");
+    hall.tell("web", "LoadBalancerBackendPoolUpdated", 1);
+    let began = Instant::now();
+    hall.ending.send_replace(true);
+    assert_eq!(listener.next().await, None, "though there is something to tell");
+    let mut late = hall.listener(Wanted::default()).expect("there is room");
+    assert_eq!(late.next().await, None);
+    assert_eq!(began.elapsed().as_secs(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn h3_there_are_16_streams_at_a_time_and_a_place_is_free_when_one_has_gone() {
+    let hall = Hall::new();
+    let mut all: Vec<Listener> =
+        (0..STREAMS).map(|_| hall.listener(Wanted::default()).expect("there is room")).collect();
+    assert!(hall.listener(Wanted::default()).is_none());
+    all.pop();
+    assert!(hall.listener(Wanted::default()).is_some());
+}

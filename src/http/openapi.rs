@@ -1,0 +1,31 @@
+//! What the admin API can do, in the words of OpenAPI 3.1 (H3): kept by hand, and compared with real answers by a test.
+
+use actix_web::http::header::CACHE_CONTROL;
+use actix_web::web::Bytes;
+use actix_web::{HttpRequest, HttpResponse, web};
+
+use super::query::Query;
+
+/// The document; `{{version}}` stands for the version of this program.
+const DOCUMENT: &str = include_str!("openapi.json");
+
+/// The document with its version.
+pub(super) struct OpenApi(Bytes);
+
+impl OpenApi {
+    /// Puts the version in.
+    pub(super) fn of_this_version() -> OpenApi {
+        OpenApi(DOCUMENT.replace("{{version}}", env!("CARGO_PKG_VERSION")).into())
+    }
+}
+
+/// The document. It is kept by nobody: what answers at this address may be another version tomorrow.
+pub(super) async fn openapi(request: HttpRequest, document: web::Data<OpenApi>) -> HttpResponse {
+    if let Err(wrong) = Query::of(&request, &[]) {
+        return wrong.into();
+    }
+    HttpResponse::Ok()
+        .content_type("application/json")
+        .insert_header((CACHE_CONTROL, "no-store"))
+        .body(document.0.clone())
+}

@@ -1,0 +1,88 @@
+//! The configuration in force (H3): what `check-config` prints, and no secret (C1).
+
+use std::collections::BTreeMap;
+
+use reqwest::Method;
+use serde_json::{Value, json};
+
+use super::stage::Prepared;
+
+/// What must never be seen. Each is planted where the real thing would be.
+const SECRET: &str = "planted-client-secret";
+const PASSWORD: &str = "planted-certificate-password";
+const MARKERS: [&str; 2] = [SECRET, PASSWORD];
+
+/// The sections, in the order in which they are printed.
+const SECTIONS: [&str; 3] = ["cloudConfig", "controllerConfig", "identity"];
+
+/// The values by their full paths, of nested keys.
+fn flat(value: &Value, path: &str, all: &mut BTreeMap<String, Value>) {
+    match value {
+        Value::Object(keys) => {
+            for (key, inner) in keys {
+                let path = if path.is_empty() { key.clone() } else { format!("{path}.{key}") };
+                flat(inner, &path, all);
+            }
+        }
+        Value::Null if path.is_empty() => {}
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_) => {
+            all.insert(path.to_owned(), value.clone());
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn h3_the_configuration_is_what_check_config_prints_and_c1_nothing_of_it_is_a_secret() {
+    let overlay = json!({ "log": { "level": "trace" }, "guards": { "maxRemovalFraction": 0.25 } });
+    let cloud =
+        json!({ "aadClientId": "client", "aadClientSecret": SECRET, "aadClientCertPassword": PASSWORD });
+    let stage = Prepared::new(1).await.start_on(&overlay, &cloud).await;
+    stage.wait_until_ready().await;
+    let printed = stage.check_config().await;
+    let answer = stage.admin(Method::GET, "/api/v1/config").await;
+    assert_eq!((answer.status, answer.kind.as_str()), (200, "application/json"), "{answer:?}");
+    for (what, text) in [
+        ("check-config", printed.clone()),
+        ("/api/v1/config", answer.text.clone()),
+        ("/openapi.json", stage.admin(Method::GET, "/openapi.json").await.text),
+        ("/api/v1/status", stage.admin(Method::GET, "/api/v1/status").await.text),
+        ("the log", format!("{:?}", stage.log())),
+    ] {
+        for marker in MARKERS {
+            assert!(!text.contains(marker), "{what} shows {marker}");
+        }
+    }
+
+    let shown = answer.json();
+    assert!(shown["snapshotAgeSeconds"].is_number(), "{shown}");
+    let sections: Value = serde_saphyr::from_str(&printed).expect("it prints YAML");
+    let mut origins = Vec::new();
+    for section in SECTIONS {
+        let mut expected = BTreeMap::new();
+        flat(&sections[section], "", &mut expected);
+        let items = shown[section].as_array().expect("a list");
+        let found: BTreeMap<String, Value> = items
+            .iter()
+            .map(|item| (item["key"].as_str().expect("a key").to_owned(), item["value"].clone()))
+            .collect();
+        assert_eq!(found, expected, "{section}");
+        assert_eq!(found.len(), items.len(), "{section}: each key once");
+        origins.extend(items.iter().map(|item| {
+            let origin = item["origin"].as_str().expect("an origin");
+            item["variable"].as_str().map_or_else(|| origin.to_owned(), |name| format!("{origin} {name}"))
+        }));
+    }
+    let told: Vec<&str> =
+        printed.lines().filter_map(|line| line.rsplit_once("  # ")).map(|(_, origin)| origin).collect();
+    assert_eq!(origins, told, "where each value comes from, in the same order");
+    let value = |section: &str, key: &str| {
+        let mut all = shown[section].as_array().into_iter().flatten();
+        all.find(|item| item["key"] == key).cloned().unwrap_or_else(|| panic!("{section} has no {key}"))
+    };
+    let fraction = value("controllerConfig", "guards.maxRemovalFraction");
+    assert_eq!((&fraction["value"], &fraction["origin"]), (&json!(0.25), &json!("file")));
+    assert_eq!(value("controllerConfig", "discovery.interval")["value"], "5s");
+    assert_eq!(value("cloudConfig", "aadClientSecret")["value"], "<redacted>");
+    let refused = stage.admin(Method::GET, "/api/v1/config?key=mode").await;
+    assert_eq!(refused.status, 400, "{refused:?}");
+}

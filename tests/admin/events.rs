@@ -1,0 +1,192 @@
+//! The stream of events (H3): what the cluster is told is sent as it is told, to a bounded number of listeners, and no
+//! listener keeps the process from its end.
+
+use std::time::Duration;
+
+use reqwest::{Client, Method, Response};
+use rustix::process::Signal;
+use serde_json::{Value, json};
+use simulator::models::kube::build::Endpoint;
+
+use super::stage::{Prepared, Stage, add_service, node_name, place};
+use crate::support::{PATIENCE, eventually};
+
+const UPDATED: &str = "LoadBalancerBackendPoolUpdated";
+/// How many streams there may be at a time.
+const STREAMS: usize = 16;
+
+/// A stream that is read.
+pub(super) struct Listening {
+    answer: Response,
+    text: String,
+}
+
+/// Asks for a stream with this query.
+async fn ask(stage: &Stage, query: &str) -> Response {
+    // A stream has no end by which a client could measure it.
+    let http = Client::builder().no_proxy().connect_timeout(PATIENCE).build().expect("a client");
+    let url = format!("http://{}/api/v1/events{query}", stage.admin);
+    let answer = tokio::time::timeout(PATIENCE, http.get(url).send()).await.expect("an answer in time");
+    answer.unwrap_or_else(|error| panic!("{error:?}\n{:?}", stage.log()))
+}
+
+impl Listening {
+    /// A stream that is open: what is told from now on is sent.
+    pub(super) async fn to(stage: &Stage, query: &str) -> Self {
+        let answer = ask(stage, query).await;
+        assert_eq!(answer.status(), 200);
+        let header = |name: &str| answer.headers()[name].to_str().expect("text").to_owned();
+        assert_eq!(
+            (header("content-type"), header("cache-control")),
+            ("text/event-stream".into(), "no-store".into())
+        );
+        let mut listening = Self { answer, text: String::new() };
+        assert_eq!(listening.next().await.as_deref(), Some(": open"));
+        listening
+    }
+
+    /// What is sent next; `None`: the stream has ended in good order.
+    async fn next(&mut self) -> Option<String> {
+        loop {
+            if let Some((block, rest)) = self.text.split_once("\n\n") {
+                let (block, rest) = (block.to_owned(), rest.to_owned());
+                self.text = rest;
+                return Some(block);
+            }
+            let part = tokio::time::timeout(PATIENCE, self.answer.chunk()).await;
+            let part = part.expect("something is sent in time").expect("it is not cut off")?;
+            self.text.push_str(std::str::from_utf8(&part).expect("an event is sent as a whole"));
+        }
+    }
+
+    /// The next event, with its number; signs of life are left out.
+    pub(super) async fn event(&mut self) -> (u64, Value) {
+        let read = async {
+            loop {
+                let block = self.next().await.expect("the stream goes on");
+                if let Some(rest) = block.strip_prefix("id: ") {
+                    let (id, data) = rest.split_once("\ndata: ").expect("a number and data");
+                    let data: Value = serde_json::from_str(data).expect("JSON");
+                    return (id.parse::<u64>().expect("a number"), data);
+                }
+                assert_eq!(block, ": alive");
+            }
+        };
+        tokio::time::timeout(PATIENCE, read).await.expect("an event in time")
+    }
+}
+
+async fn leading(flags: &[&str], role: &str) -> Stage {
+    let prepared = Prepared::new(1).await;
+    for name in ["web", "mail"] {
+        add_service(&prepared.fakes, name, &[0]).await;
+    }
+    let stage = prepared.start_with(&json!({}), flags).await;
+    stage.wait_until_ready().await;
+    stage.shown("/api/v1/status", |status| status["leadership"]["role"] == role).await;
+    for name in ["web", "mail"] {
+        stage.verdict(name, "right: ").await;
+    }
+    stage
+}
+
+async fn move_to(stage: &Stage, name: &str, node: usize) {
+    place(&stage.fakes, name, &[Endpoint::ready(&node_name(node))]).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn h3_each_event_that_the_cluster_is_told_is_sent_to_those_who_want_it_and_a_standby_tells_nothing() {
+    let stage = leading(&[], "leader").await;
+    let standby = stage.another("standby").await;
+    standby.wait_until_ready().await;
+    let mut silent = Listening::to(&standby, "").await;
+    let mut all = Listening::to(&stage, "").await;
+    let mut of_web = Listening::to(&stage, &format!("?namespace=shop&name=web&reason={UPDATED}")).await;
+
+    move_to(&stage, "web", 1).await;
+    let (first, told) = all.event().await;
+    let posted = stage.event("web", UPDATED).await;
+    assert_eq!(
+        (&told["reason"], &told["type"], &told["count"]),
+        (&json!(UPDATED), &json!("Normal"), &json!(1))
+    );
+    assert_eq!(told["message"], posted["message"], "{told}");
+    let involved = &posted["involvedObject"];
+    for key in ["apiVersion", "kind", "namespace", "name", "uid"] {
+        assert_eq!(told["object"][key], involved[key], "{key}: {told}");
+    }
+    assert!(told["time"].as_str().is_some_and(|time| time.ends_with('Z')), "{told}");
+    assert_eq!(of_web.event().await, (first, told));
+
+    move_to(&stage, "mail", 1).await;
+    let (second, of_mail) = all.event().await;
+    move_to(&stage, "web", 2).await;
+    let (third, again) = all.event().await;
+    assert!(first < second && second < third, "{first}, {second}, {third}");
+    assert_eq!(of_mail["object"]["name"], "mail");
+    assert_eq!((&again["object"]["name"], &again["count"]), (&json!("web"), &json!(2)), "{again}");
+    assert_eq!(of_web.event().await, (third, again), "and nothing of mail");
+
+    assert_eq!(silent.next().await.as_deref(), Some(": alive"), "a standby's stream is open, and silent");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn h3_a_dry_run_sends_what_it_tells_nobody() {
+    let stage = leading(&["--dry-run"], "alone").await;
+    let mut all = Listening::to(&stage, "?reason=BackendPoolRemovalHeld").await;
+    place(&stage.fakes, "web", &[]).await;
+    let (_, told) = all.event().await;
+    assert_eq!((&told["object"]["name"], &told["type"]), (&json!("web"), &json!("Warning")), "{told}");
+    let withheld = "backend_pool_controller_events_total{result=\"withheld\"}";
+    eventually("it is not posted", PATIENCE, || async {
+        let count = stage.series(withheld).await;
+        if count.is_some_and(|count| count >= 1.0) { Ok(()) } else { Err(format!("{count:?}")) }
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn h3_there_are_16_streams_at_a_time_and_none_keeps_the_process_from_its_end() {
+    let mut stage = leading(&[], "leader").await;
+    let mut streams = Vec::new();
+    for _ in 0..STREAMS {
+        streams.push(Listening::to(&stage, "").await);
+    }
+    let refused = ask(&stage, "").await;
+    assert_eq!(refused.status(), 503);
+    assert_eq!(refused.headers()["retry-after"], "30");
+    let problem = refused.text().await.expect("a body");
+    let problem: Value = serde_json::from_str(&problem).expect("a problem document");
+    assert_eq!(
+        (&problem["title"], &problem["retryAfterSeconds"]),
+        (&json!("too many streams"), &json!(30)),
+        "{problem}"
+    );
+    let head = stage.raw(Method::HEAD, "/api/v1/events").await;
+    assert_eq!(
+        (head.status().as_u16(), head.headers()["content-type"].to_str().ok()),
+        (200, Some("text/event-stream"))
+    );
+    let wrong = stage.admin(Method::GET, "/api/v1/events?kind=Service").await;
+    assert_eq!(wrong.status, 400, "{wrong:?}");
+    assert!(wrong.text.contains("it has namespace, name, reason"), "{wrong:?}");
+
+    // A client that is gone is noticed when something is sent to it.
+    drop(streams.pop());
+    eventually("a place is free again", PATIENCE, || async {
+        let answer = ask(&stage, "").await;
+        if answer.status() == 200 { Ok(()) } else { Err(format!("{answer:?}")) }
+    })
+    .await;
+
+    stage.signal(Signal::TERM);
+    let ends = async {
+        for stream in &mut streams {
+            // One that did not end by itself would be cut off when the listener's time is over.
+            while stream.next().await.is_some() {}
+        }
+    };
+    tokio::time::timeout(PATIENCE, ends).await.expect("every stream ends");
+    let ended = tokio::time::timeout(Duration::from_secs(30), stage.ended()).await;
+    assert_eq!(ended.expect("it ends").code(), Some(0), "{:?}", stage.log());
+}

@@ -1,0 +1,274 @@
+//! The OpenAPI document (H3): what the real binary answers, on every path and in many states, is as the document says, and
+//! nothing more.
+
+use std::collections::BTreeSet;
+
+use reqwest::{Client, Method};
+use serde_json::{Value, json};
+
+use super::events::Listening;
+use super::stage::{Answer, Stage, pool_of};
+use super::{tls, web};
+
+const TOKEN: Option<&str> = Some("a-secret-token");
+const OUTSIDER: Option<&str> = Some("outsiders-token");
+/// The pool of the only Service of a world with one.
+const POOL: &str = "team-000-web-00000";
+/// Every request of people, as the document names it.
+const REQUESTS: [&str; 6] = [
+    "/api/v1/pause",
+    "/api/v1/resume",
+    "/api/v1/compare",
+    "/api/v1/held/release",
+    "/api/v1/log-level",
+    "/api/v1/queues/{lb}/{pool}/attempt",
+];
+
+/// The document, and which of its answers were met.
+struct Contract {
+    api: Value,
+    met: BTreeSet<(String, String, u16)>,
+}
+
+impl Contract {
+    async fn of(stage: &Stage) -> Self {
+        let api = stage.get("/openapi.json").await;
+        assert_eq!(api["openapi"], "3.1.0");
+        assert_eq!(api["info"]["version"], env!("CARGO_PKG_VERSION"));
+        Self { api, met: BTreeSet::new() }
+    }
+
+    /// The paths that can be read.
+    fn readable(&self) -> Vec<String> {
+        let paths = self.api["paths"].as_object().expect("paths").iter();
+        paths.filter(|(_, item)| item.get("get").is_some()).map(|(path, _)| path.clone()).collect()
+    }
+
+    /// Requires that this is what the schema says.
+    fn fits(&self, schema: &Value, found: &Value, told: &str) {
+        let whole = json!({
+            "$schema": "https://json-schema.org/draft/2020-12/schema",
+            "components": self.api["components"],
+            "allOf": [schema],
+        });
+        let validator = jsonschema::validator_for(&whole).unwrap_or_else(|error| panic!("{told}: {error}"));
+        let wrong: Vec<String> =
+            validator.iter_errors(found).map(|error| format!("{}: {error}", error.instance_path())).collect();
+        assert!(wrong.is_empty(), "{told}: {wrong:#?}\n{found:#}");
+    }
+
+    /// The same, by the schema's name.
+    fn is(&self, schema: &str, found: &Value, told: &str) {
+        self.fits(&json!({ "$ref": format!("#/components/schemas/{schema}") }), found, told);
+    }
+
+    /// Requires that an answer is one that this path has for this method.
+    fn meets(&mut self, method: &Method, path: &str, answer: &Answer) {
+        let (method, told) = (method.as_str().to_lowercase(), format!("{method} {path}: {answer:?}"));
+        let operation = &self.api["paths"][path][&method];
+        assert!(operation.is_object(), "no such operation: {told}");
+        let response = &operation["responses"][answer.status.to_string()];
+        let response = match response["$ref"].as_str().and_then(|at| at.strip_prefix('#')) {
+            Some(at) => self.api.pointer(at).unwrap_or_else(|| panic!("there is no {at}")),
+            None => response,
+        };
+        let kind = answer.kind.split(';').next().unwrap_or_default();
+        let schema = &response["content"][kind]["schema"];
+        assert!(schema.is_object(), "no such answer: {told}");
+        if kind.ends_with("json") {
+            self.fits(schema, &answer.json(), &told);
+        }
+        self.met.insert((method, path.to_owned(), answer.status));
+    }
+
+    /// GETs a path, by the document's name of it and by its own.
+    async fn read(&mut self, stage: &Stage, path: &str, at: &str) -> Answer {
+        let answer = stage.admin(Method::GET, at).await;
+        self.meets(&Method::GET, path, &answer);
+        answer
+    }
+
+    /// Reads everything that a controller shows: every path, and every pool and every Service.
+    async fn read_all(&mut self, stage: &Stage) {
+        for path in self.readable().iter().filter(|path| !path.contains('{')) {
+            assert_eq!(self.read(stage, path, path).await.status, 200, "{path}");
+        }
+        for (list, one, [first, second]) in [
+            ("/api/v1/queues", "/api/v1/queues/{lb}/{pool}", ["loadBalancer", "backendPool"]),
+            ("/api/v1/services", "/api/v1/services/{namespace}/{name}", ["namespace", "name"]),
+        ] {
+            let all = stage.get(list).await;
+            for item in all["items"].as_array().expect("a list") {
+                let name = |key: &str| item[key].as_str().expect("a name").to_owned();
+                let at = format!("{list}/{}/{}", name(first), name(second));
+                assert_eq!(self.read(stage, one, &at).await.status, 200, "{at}");
+            }
+        }
+    }
+
+    /// POSTs to a path, and requires this status.
+    async fn ask(&mut self, stage: &Stage, path: &str, body: &Value, status: u16) -> Value {
+        self.ask_as(stage, TOKEN, path, body, status).await
+    }
+
+    async fn ask_as(
+        &mut self,
+        stage: &Stage,
+        token: Option<&str>,
+        path: &str,
+        body: &Value,
+        status: u16,
+    ) -> Value {
+        let at = path.replace("{lb}", "kubernetes").replace("{pool}", POOL);
+        self.ask_at(stage, token, (path, &at), body, status).await
+    }
+
+    /// The same where the path has other names than those of the only Service's pool.
+    async fn ask_at(
+        &mut self,
+        stage: &Stage,
+        token: Option<&str>,
+        (path, at): (&str, &str),
+        body: &Value,
+        status: u16,
+    ) -> Value {
+        let answer = stage.post(at, token, body).await;
+        assert_eq!(answer.status, status, "{at}: {answer:?}");
+        self.meets(&Method::POST, path, &answer);
+        answer.json()
+    }
+}
+
+fn attempt_of(name: &str) -> (&'static str, String) {
+    ("/api/v1/queues/{lb}/{pool}/attempt", format!("/api/v1/queues/kubernetes/{}/attempt", pool_of(name)))
+}
+
+/// Names for what a path leaves open: there is no such thing.
+fn named(path: &str) -> String {
+    let named = path.replace("{lb}", "kubernetes").replace("{pool}", "nobodys");
+    named.replace("{namespace}", "shop").replace("{name}", "nobody")
+}
+
+/// What people ask of a controller that leads, and what it refuses.
+async fn requests(contract: &mut Contract, stage: &Stage) {
+    let everything = json!({ "scope": "everything" });
+    for path in REQUESTS {
+        contract.ask_as(stage, None, path, &json!({}), 401).await;
+        contract.ask_as(stage, OUTSIDER, path, &json!({}), 403).await;
+        contract.ask(stage, path, &json!({ "nosuch": 1 }), 400).await;
+    }
+    let large = json!({ "scope": "everything", "reason": "x".repeat(12_000) });
+    contract.ask(stage, "/api/v1/pause", &large, 413).await;
+    contract.ask(stage, "/api/v1/compare", &json!({}), 200).await;
+    contract.ask(stage, "/api/v1/compare", &json!({ "loadBalancer": "nosuch" }), 404).await;
+    contract.ask(stage, "/api/v1/held/release", &everything, 409).await;
+    contract.ask(stage, "/api/v1/log-level", &json!({ "level": "debug" }), 200).await;
+    let (attempt, nobodys) = attempt_of("nobody");
+    contract.ask_at(stage, TOKEN, (attempt, &nobodys), &json!({}), 404).await;
+    contract.ask(stage, attempt, &json!({}), 200).await;
+    let paused = json!({ "scope": "everything", "reason": "a test" });
+    contract.ask(stage, "/api/v1/pause", &paused, 200).await;
+    let paused = |status: &Value| status["pauses"]["items"][0].is_object();
+    stage.shown("/api/v1/status", paused).await;
+    contract.read_all(stage).await;
+    contract.ask(stage, attempt, &json!({}), 409).await;
+    contract.ask(stage, "/api/v1/resume", &everything, 200).await;
+
+    let standby = stage.another("standby").await;
+    standby.wait_until_ready().await;
+    let knows = |status: &Value| status["leadership"]["holder"].is_string();
+    standby.shown("/api/v1/status", knows).await;
+    contract.read_all(&standby).await;
+    let refused = contract.ask(&standby, attempt, &json!({}), 409).await;
+    assert!(refused["leader"].is_string(), "{refused}");
+}
+
+/// What is refused of what reads: by whom it is asked, by its parameters, and by its names.
+async fn refusals(contract: &mut Contract, stage: &Stage, http: &Client) {
+    for path in contract.readable() {
+        let at = named(&path);
+        for (token, status) in [(None, 401), (OUTSIDER, 403)] {
+            let answer = tls::call(stage, http, &Method::GET, &at, token).await;
+            assert_eq!(answer.status, status, "{at}: {answer:?}");
+            contract.meets(&Method::GET, &path, &answer);
+        }
+        let answer = contract.read(stage, &path, &format!("{at}?nosuch=1")).await;
+        assert_eq!(answer.status, 400, "{at}: {answer:?}");
+        if path.contains('{') {
+            assert_eq!(contract.read(stage, &path, &at).await.status, 404, "{at}");
+        }
+        let answer = stage.admin(Method::DELETE, &at).await;
+        assert_eq!(answer.status, 405, "{at}: {answer:?}");
+        contract.is("Problem", &answer.json(), &at);
+    }
+    let answer = stage.admin(Method::GET, "/api/v1/nosuch").await;
+    contract.is("Problem", &answer.json(), "a path that is not here");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn h3_every_answer_is_as_the_openapi_document_says_and_has_nothing_that_it_does_not_tell() {
+    let (stage, _secret, http) = tls::secured().await;
+    let mut contract = Contract::of(&stage).await;
+    stage.shown("/api/v1/queues?state=right", |page| page["items"][0].is_object()).await;
+    refusals(&mut contract, &stage, &http).await;
+    requests(&mut contract, &stage).await;
+    drop(stage);
+
+    let names = ["quiet", "slow", "waits", "held", "paused", "foreign"];
+    let (stage, release) = web::in_the_middle(&names).await;
+    web::garble_a_pause(&stage).await;
+    contract.read_all(&stage).await;
+    let (attempt, of_paused) = attempt_of("paused");
+    contract.ask_at(&stage, TOKEN, (attempt, &of_paused), &json!({}), 409).await;
+    let mut listening = Listening::to(&stage, "").await;
+    drop(release);
+    let (_, told) = listening.event().await;
+    contract.is("ToldEvent", &told, "an event");
+    contract.is("Lagged", &json!({ "missed": 44 }), "what the stream's own test has seen");
+    drop(stage);
+
+    let stage = web::stopped().await;
+    contract.read_all(&stage).await;
+    let released = contract.ask(&stage, "/api/v1/held/release", &json!({ "scope": "everything" }), 200).await;
+    assert!(released["released"][0].is_object(), "{released}");
+    drop(stage);
+
+    let stage = web::dry().await;
+    contract.read_all(&stage).await;
+    contract.ask(&stage, "/api/v1/pause", &json!({ "scope": "everything" }), 409).await;
+
+    let all = contract.readable().into_iter().map(|path| ("get", path));
+    for (method, path) in all.chain(REQUESTS.map(|path| ("post", path.to_owned()))) {
+        let met = |status: u16| contract.met.contains(&(method.to_owned(), path.clone(), status));
+        let unmet: Vec<u16> = [200, 400, 401, 403].into_iter().filter(|status| !met(*status)).collect();
+        assert!(unmet.is_empty(), "{method} {path} was not answered with {unmet:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn h3_what_the_openapi_document_does_not_tell_of_is_noticed() {
+    let stage = Stage::ready(1).await;
+    let contract = Contract::of(&stage).await;
+    let queue = format!("/api/v1/queues/kubernetes/{POOL}");
+    let (status, pool) = (stage.get("/api/v1/status").await, stage.get(&queue).await);
+    let more = |value: &Value, at: &str| {
+        let mut value = value.clone();
+        value.pointer_mut(at).expect("it is there")["undocumented"] = json!(1);
+        value
+    };
+    for (schema, value, at) in [
+        ("Status", &status, ""),
+        ("Status", &status, "/gates/0"),
+        ("OnePool", &pool, "/pool"),
+        ("OnePool", &pool, "/pool/members"),
+    ] {
+        let whole = json!({
+            "$schema": "https://json-schema.org/draft/2020-12/schema",
+            "components": contract.api["components"],
+            "$ref": format!("#/components/schemas/{schema}"),
+        });
+        let validator = jsonschema::validator_for(&whole).expect("a good schema");
+        assert!(validator.is_valid(value), "{schema}");
+        assert!(!validator.is_valid(&more(value, at)), "{schema}{at}");
+    }
+}

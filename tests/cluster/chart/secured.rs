@@ -1,0 +1,96 @@
+//! The admin API with TLS as the chart opens it: with the certificate that Helm has made, to those whom the API server
+//! lets, and by each verb of the operator's role alone.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use reqwest::{Certificate, Client, Method};
+use serde_json::json;
+
+use super::Release;
+use crate::cluster::load_balancer;
+use crate::support::controller::Controller;
+use crate::support::{PATIENCE, azure, eventually};
+
+const STATUS: &str = "/api/v1/status";
+/// It reads, and changes nothing.
+const COMPARE: &str = "/api/v1/compare";
+/// No request has this key: whoever may ask is told so, and nothing is done.
+const NONSENSE: &str = r#"{ "nonsense": true }"#;
+/// The operator's verbs, each with a request that it is for.
+const VERBS: [(&str, Method, &str); 2] = [("get", Method::GET, STATUS), ("post", Method::POST, COMPARE)];
+
+/// The paths of one section of docs/admin-api.md, with a Service's names in them.
+fn paths(heading: &str, namespace: &str, service: &str) -> Vec<String> {
+    let mut sections = include_str!("../../../docs/admin-api.md").split("\n## ");
+    let section = sections.find(|section| section.starts_with(heading)).expect("the document has it");
+    let told = section.lines().filter_map(|line| line.strip_prefix("| `/")?.split_once('`'));
+    let named = |path: &str| {
+        let path = path.replace("{lb}", load_balancer(service));
+        let path = path.replace("{pool}", &azure::pool_name(namespace, service));
+        format!("/{}", path.replace("{namespace}", namespace).replace("{name}", service))
+    };
+    told.map(|(path, _)| named(path)).collect()
+}
+
+/// A client that trusts the authority of the release's certificate and no other.
+async fn client(release: &Release<'_>) -> Client {
+    let path = release.story.path("secrets", &format!("{}-admin-tls", release.full_name()));
+    let secret = release.story.api.get(&path).await.expect("the Secret exists");
+    let authority = STANDARD.decode(secret["data"]["ca.crt"].as_str().expect("it has an authority"));
+    let trusted = Certificate::from_pem(&authority.expect("a Secret is in base64")).expect("a certificate");
+    Client::builder().no_proxy().tls_certs_only([trusted]).build().expect("a client")
+}
+
+/// Asks for everything that the admin API has, about this Service: without a token, as somebody who may not, and as the
+/// operator, who is answered as on loopback.
+pub(super) async fn everything_is_judged(release: &Release<'_>, controller: &Controller, service: &str) {
+    let (story, http) = (release.story, client(release).await);
+    let operator = story.cluster.token(story.namespace, &format!("{}-operator", release.full_name())).await;
+    let stranger = story.cluster.token(story.namespace, "default").await;
+    let looks = paths("Admin API\n", story.namespace, service);
+    let requests = paths("Requests\n", story.namespace, service);
+    assert!(looks.len() >= 7 && requests.len() >= 6, "{looks:?} {requests:?}");
+    let all = looks.iter().map(|path| (Method::GET, path, "", 200));
+    // A request that is read at all has been let in.
+    let all = all.chain(requests.iter().map(|path| (Method::POST, path, NONSENSE, 400)));
+    for (method, path, body, answered) in all {
+        for (token, status) in [(None, 401), (Some(&stranger), 403), (Some(&operator), answered)] {
+            let found = controller
+                .secured(&http, (method.clone(), path.as_str(), body), token.map(String::as_str))
+                .await;
+            assert_eq!(found, status, "{method} {path}");
+        }
+        if method == Method::GET {
+            assert_eq!(controller.looks(path).await, 200, "{path} on loopback");
+        }
+    }
+    assert!(requests.iter().any(|path| path == COMPARE), "{requests:?}");
+    let compare = (Method::POST, COMPARE, "{}");
+    assert_eq!(controller.secured(&http, compare, Some(&operator)).await, 200);
+}
+
+/// Takes each verb of the operator's role away: what it is for is refused, and the rest is not.
+pub(super) async fn each_verb_counts(release: &Release<'_>, controller: &Controller) {
+    let (story, http) = (release.story, client(release).await);
+    let operator = format!("{}-operator", release.full_name());
+    let role = format!("/apis/rbac.authorization.k8s.io/v1/clusterroles/{operator}");
+    let rules = story.api.get(&role).await.expect("the role exists")["rules"].clone();
+    assert_eq!(rules[0]["verbs"], json!(["get", "post"]));
+    for (taken, ..) in &VERBS {
+        let mut fewer = rules.clone();
+        fewer[0]["verbs"] = VERBS.iter().map(|(verb, ..)| *verb).filter(|verb| verb != taken).collect();
+        story.api.merge(&role, &json!({ "rules": fewer })).await;
+        for (verb, method, path) in &VERBS {
+            let wanted = if verb == taken { 403 } else { 200 };
+            eventually(&format!("without {taken}, {method} {path} is {wanted}"), PATIENCE, || async {
+                // A verdict about reading is kept for each token.
+                let token = story.cluster.token(story.namespace, &operator).await;
+                let asked = (method.clone(), *path, if *method == Method::POST { "{}" } else { "" });
+                let found = controller.secured(&http, asked, Some(&token)).await;
+                if found == wanted { Ok(()) } else { Err(found.to_string()) }
+            })
+            .await;
+        }
+    }
+    story.api.merge(&role, &json!({ "rules": rules })).await;
+}

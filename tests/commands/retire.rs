@@ -1,0 +1,29 @@
+//! `retire` where there is no API server to ask. With one it is shown by the stories of the chart.
+
+use super::{Folder, KUBECONFIG, path, run, text};
+
+#[test]
+fn retire_asks_again_until_its_time_is_over_and_then_says_that_nothing_is_known_and_what_to_do() {
+    let folder = Folder::new();
+    let kubeconfig = folder.write("kubeconfig", KUBECONFIG);
+    let given = ["--namespace", "shop", "--deployment", "pools", "--within", "2s", "--kubeconfig"];
+    let output = run(&[&["retire"][..], &given, &[path(&kubeconfig)]].concat());
+    let (said, told) = (text(&output.stdout), text(&output.stderr));
+    assert_eq!(output.status.code(), Some(1), "{said}{told}");
+    assert_eq!(said.matches("waiting for the API server: ").count(), 1, "each reason is told once: {said}");
+    assert!(
+        told.starts_with("error: it is not known after 2s whether Deployment shop/pools runs Pods: "),
+        "{told}"
+    );
+    assert!(told.contains("get this Deployment, patch its scale, and list Pods in shop"), "{told}");
+}
+
+#[test]
+fn retire_needs_to_be_told_of_which_deployment() {
+    for arguments in
+        [&["retire", "--namespace", "shop"][..], &["retire", "--namespace", "", "--deployment", "a"]]
+    {
+        let output = run(arguments);
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}: {}", text(&output.stderr));
+    }
+}
