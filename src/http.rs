@@ -3,6 +3,7 @@
 
 mod admin;
 mod body;
+mod door;
 mod effective;
 mod events;
 mod health;
@@ -40,9 +41,11 @@ use tokio::task::JoinHandle;
 
 use crate::telemetry::Levels;
 use crate::wiring::Pulse;
+use door::Door;
 pub use effective::Effective;
 use events::Audience;
 use openapi::OpenApi;
+use people::Entry;
 use problem::Serves;
 use tls::{Certificate, Files};
 
@@ -75,11 +78,19 @@ pub struct About {
 #[derive(Clone)]
 pub struct People {
     /// Who asks the machines.
-    pub asks: Asks,
-    /// Who has the API server judge who asks.
-    pub reviewer: Reviewer,
+    asks: Asks,
+    /// The way in.
+    door: Door,
     /// Which log lines are written.
-    pub levels: Levels,
+    levels: Levels,
+}
+
+impl People {
+    /// Those whom this reviewer's API server lets.
+    #[must_use]
+    pub fn new(asks: Asks, reviewer: Reviewer, levels: Levels) -> People {
+        People { asks, door: Door::new(reviewer), levels }
+    }
 }
 
 /// What the health handlers need besides.
@@ -162,10 +173,11 @@ impl Listeners {
     ) -> anyhow::Result<Listeners> {
         let leaving = Arc::new(AtomicBool::new(false));
         let life = Life { about: about.clone(), pulse, metrics, leaving: Arc::clone(&leaving) };
-        let (health_server, health) = listen(at.health, None, health::SERVES, move |config| {
-            config.app_data(web::Data::new(life.clone())).configure(health::routes);
-        })?;
-        let reviewer = people.reviewer.apart();
+        let (health_server, health) =
+            listen(at.health, (None, Entry::Open), health::SERVES, move |config| {
+                config.app_data(web::Data::new(life.clone())).configure(health::routes);
+            })?;
+        let door = Door::new(people.door.reviewer.apart());
         let page = web::Data::new(web_page::WebPage::assembled());
         let document = web::Data::new(OpenApi::of_this_version());
         let (ending, ends) = watch::channel(false);
@@ -176,7 +188,7 @@ impl Listeners {
             let config = config.app_data(page.clone()).app_data(document.clone()).app_data(audience.clone());
             config.configure(admin::routes).configure(post::routes);
         };
-        let (admin_server, admin) = listen(at.admin, None, admin::SERVES, routes.clone())?;
+        let (admin_server, admin) = listen(at.admin, (None, Entry::Loopback), admin::SERVES, routes.clone())?;
         let mut listeners = Listeners {
             health,
             admin,
@@ -187,7 +199,7 @@ impl Listeners {
             ending,
         };
         if let Some((address, certificate)) = at.admin_tls {
-            let guarded = Some((certificate.server_config()?, reviewer));
+            let guarded = (Some(certificate.server_config()?), Entry::Judged(door));
             let (server, bound) = listen(address, guarded, admin::SERVES, routes)?;
             listeners.servers.push(server);
             listeners.admin_tls = Some(bound);
@@ -249,25 +261,23 @@ where
     web::resource(path).route(web::post().to(handler)).default_service(web::to(problem::not_allowed_but_post))
 }
 
-/// Serves these routes here: to everybody who reaches the address, or with TLS to those alone whom this reviewer's API
-/// server lets.
+/// Serves these routes here, in clear or with TLS, to those who may come in.
 fn listen(
     at: TcpListener,
-    guarded: Option<(ServerConfig, Reviewer)>,
+    (tls, entry): (Option<ServerConfig>, Entry),
     serves: Serves,
     routes: impl Fn(&mut web::ServiceConfig) + Clone + Send + 'static,
 ) -> anyhow::Result<(Server, SocketAddr)> {
     let bound = at.local_addr().context("failed to ask for a listener's address")?;
-    let (tls, reviewer) = guarded.unzip();
     let server = HttpServer::new(move || {
-        let (routes, reviewer) = (routes.clone(), reviewer.clone());
+        let (routes, entry) = (routes.clone(), entry.clone());
         App::new()
             .app_data(web::PathConfig::default().error_handler(problem::unreadable_path))
             .app_data(web::Data::new(serves))
             .configure(move |config| routes(config))
             .default_service(web::to(problem::no_such_path))
             .wrap(from_fn::<_, ()>(move |request: ServiceRequest, next: Next<BoxBody>| {
-                people::enter(reviewer.clone(), request, next)
+                people::enter(entry.clone(), request, next)
             }))
     })
     .workers(1)
@@ -279,6 +289,8 @@ fn listen(
     .client_request_timeout(HEAD_WITHIN)
     // There is no limit of time for a second head, and with it one client could keep all places.
     .keep_alive(KeepAlive::Disabled)
+    // Who has closed his side is gone: the place of his stream is free at once.
+    .h1_allow_half_closed(false)
     .shutdown_timeout(END_WITHIN);
     let server = match tls {
         Some(tls) => server.listen_rustls_0_23(at, tls),

@@ -174,11 +174,7 @@ pub(crate) async fn serve<T>(
     let running = wiring::start(parts);
     let sight = Sight::of(clock, &running);
     let about = about(&options, clock, &running);
-    let people = http::People {
-        asks: running.asks.clone(),
-        reviewer: running.reviewer.clone(),
-        levels: options.levels.clone(),
-    };
+    let people = http::People::new(running.asks.clone(), running.reviewer.clone(), options.levels.clone());
     let open = |at| http::Listeners::open(at, about, people, running.pulse.clone(), metrics);
     let listeners = addresses.map(open).transpose()?;
     tracing::info!(

@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use actors::clock::Clock;
-use anyhow::bail;
+use anyhow::{Context as _, bail};
 use clap::Args;
 use clap::builder::NonEmptyStringValueParser;
 use k8s_openapi::api::apps::v1::Deployment;
@@ -20,6 +20,7 @@ use kube::core::Selector;
 use pool_core::machine::Machine as _;
 use pool_core::redact::told;
 use serde_json::json;
+use tokio::signal::unix::{SignalKind, signal};
 
 use self::retirement::{End, In, Left, Out, Retirement, Scale, Seen};
 use super::{api_server, observe, say};
@@ -60,7 +61,12 @@ pub(super) fn retire(args: &RetireArgs) -> anyhow::Result<()> {
             pods: Api::namespaced(client, &args.namespace),
             selector: None,
         };
-        work.carry_out().await
+        // The first process of a container hears of nothing that it does not listen for.
+        let mut terminate = signal(SignalKind::terminate()).context("failed to listen for SIGTERM")?;
+        tokio::select! {
+            done = work.carry_out() => done,
+            _ = terminate.recv() => bail!("ended by SIGTERM: the Deployment stays as it is now; run this again"),
+        }
     })
 }
 
@@ -104,7 +110,7 @@ impl Work<'_> {
         self.seen().await.map_or_else(In::Failed, In::Seen)
     }
 
-    /// Reads the Deployment first: once its controller has acted, no Pod comes to those that are listed after.
+    /// Reads the Deployment first: once its controller has acted, hardly any Pod comes to those that are listed after.
     async fn seen(&mut self) -> Result<Seen, String> {
         let found = answered(self.deployments.get_opt(&self.args.deployment)).await?;
         let scale = match found {

@@ -1,17 +1,19 @@
 //! Who asks: a Kubernetes bearer token says it, and the API server says whose it is and whether they may (design.md H2).
 //! With TLS each request is judged before anything else is made of it; on loopback each POST is, by its handler.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use actix_web::body::BoxBody;
 use actix_web::dev::{ServiceRequest, ServiceResponse};
-use actix_web::http::header::AUTHORIZATION;
+use actix_web::http::header::{AUTHORIZATION, HOST};
 use actix_web::http::{Method, StatusCode};
 use actix_web::middleware::Next;
 use actix_web::{Error, HttpMessage as _, HttpRequest, HttpResponse};
-use actors::kubernetes::{Reviewer, Verdict};
+use actors::kubernetes::Verdict;
 use pool_core::object::RequestFailure;
 
+use super::door::Door;
 use super::problem::{problem, unauthorized};
 
 /// What stands before a path when it is judged. Kubernetes lets every account `get` `/api/*` of its API server (the role
@@ -28,31 +30,72 @@ const LONGEST_TOKEN: usize = 32 << 10;
 /// Who asks, where they were judged already. It goes with the request.
 struct Judged(Arc<str>);
 
-/// Hands a request on, where there is somebody who judges it only if they may make it: whatever its method and path.
+/// Who comes in by a listener.
+#[derive(Clone)]
+pub(super) enum Entry {
+    /// Everybody who reaches it.
+    Open,
+    /// Whoever asks for this machine by a name of loopback. A page of the Web whose own name has been made to lead here has
+    /// a browser ask for that name, through a person's port-forward.
+    Loopback,
+    /// Those alone whom the API server lets, whatever method and path they ask for.
+    Judged(Door),
+}
+
+/// Hands on the request of somebody who may come in.
 pub(super) async fn enter(
-    reviewer: Option<Reviewer>,
+    entry: Entry,
     request: ServiceRequest,
     next: Next<BoxBody>,
 ) -> Result<ServiceResponse<BoxBody>, Error> {
-    if let Some(reviewer) = reviewer {
-        let judged = judge(&reviewer, request.request()).await;
-        match judged {
-            Ok(user) => drop(request.extensions_mut().insert(Judged(user))),
-            Err(refused) => {
-                let (request, _) = request.into_parts();
-                return Ok(ServiceResponse::new(request, refused));
+    let entered = match &entry {
+        Entry::Open => Ok(None),
+        Entry::Loopback if asks_for_loopback(request.request()) => Ok(None),
+        Entry::Loopback => Err(not_this_host()),
+        Entry::Judged(door) => judge(door, request.request()).await.map(Some),
+    };
+    match entered {
+        Ok(user) => {
+            if let Some(user) = user {
+                request.extensions_mut().insert(Judged(user));
             }
+            next.call(request).await
+        }
+        Err(refused) => {
+            let (request, _) = request.into_parts();
+            Ok(ServiceResponse::new(request, refused))
         }
     }
-    next.call(request).await
+}
+
+fn asks_for_loopback(request: &HttpRequest) -> bool {
+    // Not by what forwarders add: a page can add it as well.
+    let host = request.headers().get(HOST).and_then(|host| host.to_str().ok());
+    host.is_some_and(is_loopback)
+}
+
+fn not_this_host() -> HttpResponse {
+    let detail =
+        "this listener is for the machine itself: ask for localhost or 127.0.0.1, as through a port-forward";
+    problem(StatusCode::MISDIRECTED_REQUEST, "not this host", detail)
+}
+
+/// Whether a host, with or without its port, is this machine's own loopback.
+fn is_loopback(host: &str) -> bool {
+    let name = match host.rsplit_once(':') {
+        Some((name, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => name,
+        Some(_) | None => host,
+    };
+    let address = name.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>();
+    name.eq_ignore_ascii_case("localhost") || address.is_ok_and(|address| address.is_loopback())
 }
 
 /// Who asks, if they may; else the answer to them. Nobody is judged twice for one request.
-pub(super) async fn allowed(reviewer: &Reviewer, request: &HttpRequest) -> Result<Arc<str>, HttpResponse> {
+pub(super) async fn allowed(door: &Door, request: &HttpRequest) -> Result<Arc<str>, HttpResponse> {
     let judged = request.extensions().get::<Judged>().map(|Judged(user)| Arc::clone(user));
     match judged {
         Some(user) => Ok(user),
-        None => judge(reviewer, request).await,
+        None => judge(door, request).await,
     }
 }
 
@@ -69,13 +112,13 @@ fn token_of(request: &HttpRequest) -> Option<&str> {
     may_be_one.then_some(token)
 }
 
-/// Has the API server judge who asks, by the path that is routed, with nothing in it percent-encoded that need not be. One
-/// line of the log tells of each who was turned away by a verdict; without a token anybody could fill the log.
+/// Has the API server judge who asks, by the path that is routed, with nothing in it percent-encoded that need not be.
+/// The log tells of those who are turned away by a verdict, as long as they are few.
 ///
 /// What only reads may be judged by a verdict of the last 10 s: it is made again and again, and what somebody has seen a
 /// moment ago is no secret to him. What may change something is judged anew each time: whoever has lost the right must
 /// not pause or release anything from that moment on, and people ask for such things seldom.
-async fn judge(reviewer: &Reviewer, request: &HttpRequest) -> Result<Arc<str>, HttpResponse> {
+async fn judge(door: &Door, request: &HttpRequest) -> Result<Arc<str>, HttpResponse> {
     let (path, verb) = (request.match_info().as_str(), verb_of(request.method()));
     if path.len() > LONGEST_PATH || verb.len() > LONGEST_METHOD {
         let detail = format!(
@@ -92,14 +135,16 @@ async fn judge(reviewer: &Reviewer, request: &HttpRequest) -> Result<Arc<str>, H
     };
     let judged = format!("{OURS}{path}");
     let verdict = if verb == "get" {
-        reviewer.review_lately(token, &judged, &verb).await
+        door.reviewer.review_lately(token, &judged, &verb).await
     } else {
-        reviewer.review(token, &judged, &verb).await
+        door.reviewer.review(token, &judged, &verb).await
     };
     match verdict {
         Verdict::Allowed(user) => Ok(user),
         Verdict::Denied(user, why) => {
-            tracing::info!(path, verb, status = 403, %user, %why, "a request that is not allowed");
+            if let Some(untold) = door.tells_of_refused() {
+                tracing::info!(path, verb, status = 403, %user, %why, untold, "a request that is not allowed");
+            }
             let detail = format!(
                 "{user} may not {verb} {judged}; bind them to a ClusterRole with the rule {{nonResourceURLs: \
                  [\"{OURS}/*\"], verbs: [\"get\", \"post\"]}}, or with as much of it as they need{}",
@@ -108,7 +153,9 @@ async fn judge(reviewer: &Reviewer, request: &HttpRequest) -> Result<Arc<str>, H
             Err(problem(StatusCode::FORBIDDEN, "forbidden", &detail))
         }
         Verdict::Unknown(why) => {
-            tracing::info!(path, verb, status = 401, %why, "a request with a token of nobody");
+            if let Some(untold) = door.tells_of_refused() {
+                tracing::info!(path, verb, status = 401, %why, untold, "a request with a token of nobody");
+            }
             Err(unauthorized("the API server does not know this token; it may have expired"))
         }
         Verdict::Unanswered(failure) => {
@@ -118,9 +165,42 @@ async fn judge(reviewer: &Reviewer, request: &HttpRequest) -> Result<Arc<str>, H
                 }
                 RequestFailure::Other(why) => ("try again when the API server answers", why),
             };
-            tracing::warn!(path, verb, status = 503, %why, remedy, "the API server does not say who asks");
+            if let Some(untold) = door.tells_of_unanswered() {
+                tracing::warn!(path, verb, status = 503, %why, remedy, untold, "the API server does not say who asks");
+            }
             let detail = format!("the API server does not say who asks: {why}; {remedy}");
             Err(problem(StatusCode::SERVICE_UNAVAILABLE, "cannot tell who asks", &detail))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn h2_a_listener_on_loopback_is_asked_for_by_a_name_of_loopback() {
+        for host in [
+            "localhost",
+            "LOCALHOST:8081",
+            "127.0.0.1",
+            "127.0.0.1:1",
+            "127.8.9.10:80",
+            "[::1]",
+            "[::1]:8081",
+        ] {
+            assert!(is_loopback(host), "{host}");
+        }
+        for host in [
+            "",
+            ":8081",
+            "pages.example",
+            "pages.example:8081",
+            "localhost.example",
+            "10.0.0.1:8081",
+            "127.0.0.1.example",
+        ] {
+            assert!(!is_loopback(host), "{host}");
         }
     }
 }

@@ -109,7 +109,7 @@ async fn log_level(request: HttpRequest, (_, people): Data, payload: web::Payloa
 
 /// Who asks, if they may ask this, and the address has no parameters.
 async fn admitted(request: &HttpRequest, people: &People) -> Result<Arc<str>, HttpResponse> {
-    let user = allowed(&people.reviewer, request).await?;
+    let user = allowed(&people.door, request).await?;
     Query::of(request, &[])?;
     Ok(user)
 }

@@ -25,6 +25,8 @@ const READER: Option<&str> = Some("readers-token");
 const ANSWER_WITHIN: Duration = Duration::from_secs(30);
 /// How long a verdict about reading is kept.
 const KEPT_FOR: Duration = Duration::from_secs(10);
+/// More requests than the log tells of in some seconds.
+const MANY: usize = 100;
 /// More connections than a listener takes.
 const TOO_MANY: usize = 530;
 
@@ -294,16 +296,28 @@ async fn h2_who_has_no_right_can_neither_keep_a_connection_nor_fill_the_log() {
     for address in [health, admin, stage.admin_tls.as_str()] {
         answer_to(address, b"nonsense\r\n\r\n").await;
     }
+    // A page of the Web may have its own name lead to a person's port-forward.
+    let page = format!("GET {STATUS} HTTP/1.1\r\nhost: pages.example\r\nx-forwarded-host: localhost\r\n\r\n");
+    assert!(answer_to(admin, page.as_bytes()).await.starts_with("HTTP/1.1 421 "));
     let long = format!("/{}", "a".repeat(60_000));
     for token in [None, TOKEN] {
         assert_eq!(call(&stage, &http, &Method::GET, &long, token).await.status, 414);
         assert_eq!(call(&stage, &http, &Method::GET, STATUS, None).await.status, 401);
     }
+    let since = Instant::now();
+    for _ in 0..MANY {
+        assert_eq!(call(&stage, &http, &Method::GET, STATUS, Some("nobody")).await.status, 401);
+        assert_eq!(call(&stage, &http, &Method::GET, STATUS, Some("outsiders-token")).await.status, 403);
+    }
+    let periods = since.elapsed().as_secs() / 10 + 2;
     // What is logged stands behind all of this.
     assert_eq!(call(&stage, &http, &Method::POST, "/api/v1/compare", TOKEN).await.status, 200);
     let done = |line: &Value| line["message"] == "a request of a person" && line["path"] == "/api/v1/compare";
     stage.logged("the last request", done).await;
     let log = stage.log();
+    let refused = ["a request with a token of nobody", "a request that is not allowed"];
+    let told = log.iter().filter(|line| refused.iter().any(|text| line["message"] == *text)).count() as u64;
+    assert!((1..=20 * periods).contains(&told), "{told} lines of {MANY} requests");
     let strange =
         |line: &&Value| line["level"] == "ERROR" || line.to_string().contains("without a bearer token");
     assert_eq!(log.iter().filter(strange).collect::<Vec<_>>(), Vec::<&Value>::new());

@@ -47,7 +47,7 @@ async fn begin_a_write(story: &Story<&Cluster>) {
     story.replace_by_hand(GROWING, &endpoints).await;
     eventually("a write is in flight", PATIENCE, || async {
         let (puts, now_us) = (story.azure.puts().await, story.azure.now_us());
-        let in_flight = puts[before..].iter().any(|put| now_us + 200_000 < put.answered_us);
+        let in_flight = puts[before..].iter().any(|put| now_us + 1_500_000 < put.answered_us);
         if in_flight { Ok(()) } else { Err(format!("{} writes", puts.len() - before)) }
     })
     .await;
@@ -146,11 +146,21 @@ async fn retire_waits_for_the_pods_that_run_and_names_those_that_do_not_end_in_t
     let [slow, quick] = names[..] else { panic!("not two Pods: {names:?}") };
     keep(&story, slow, &[RUNS]).await;
 
-    let (code, said, wrong) = retire(&story, "15s").await;
+    let (code, said, wrong) = retire(&story, "5s").await;
     assert_eq!(code, Some(1), "{said}{wrong}");
     assert!(said.contains("scaling Deployment retire/web from 2 to 0\n"), "{said}");
+    let path = story.path("pods", quick);
+    eventually("the other Pod is gone", PATIENCE, || async {
+        match story.api.get(&path).await {
+            Ok(pod) => Err(pod["metadata"].to_string()),
+            Err(_) => Ok(()),
+        }
+    })
+    .await;
+    let (code, said, wrong) = retire(&story, "5s").await;
+    assert_eq!(code, Some(1), "{said}{wrong}");
     let told = format!(
-        "error: Deployment retire/web is scaled to 0, and has not ended within 15s: 1 Pod: {slow}; see why"
+        "error: Deployment retire/web is scaled to 0, and has not ended within 5s: 1 Pod: {slow}; see why"
     );
     assert!(wrong.starts_with(&told) && !wrong.contains(quick), "{wrong}");
     let web = story.api.get(&story.path("deployments", "web")).await.expect("the Deployment stays");
