@@ -25,6 +25,8 @@ const PREVIOUS: &str = "aks-managed-resource-locker-previous-holder";
 const OUR_HOLD: SignedDuration = SignedDuration::from_secs(60);
 /// How long after one renewal the next one comes.
 const RENEWED_EVERY: SignedDuration = SignedDuration::from_secs(15);
+/// How much longer one renewal may take than the next, from the decision to its sending, which is what the Lease tells.
+const ON_ITS_WAY: SignedDuration = SignedDuration::from_secs(2);
 /// How long a foreign hold lasts, whatever the Lease says.
 const FOREIGN_HOLD: SignedDuration = SignedDuration::from_secs(900);
 /// How long a foreign hold is looked at before its own account of its age is believed.
@@ -115,8 +117,8 @@ impl<'a> Locker<'a> {
     async fn states(&self) -> Vec<State> {
         let version = self.made["metadata"]["resourceVersion"].as_str().expect("a version");
         let name = &self.name;
-        // The API server ends the watch after a second, and has told what has happened by then.
-        let query = format!("watch=true&timeoutSeconds=1&resourceVersion={version}");
+        // The API server ends the watch after some seconds, and has told what has happened by then.
+        let query = format!("watch=true&timeoutSeconds=5&resourceVersion={version}");
         let path = format!("{LEASES}?{query}&fieldSelector=metadata.name={name}");
         let text = self.story.api.text(&path).await.expect("the API server tells what has happened");
         let lines = text.lines().map(|line| serde_json::from_str::<Value>(line).expect("an event"));
@@ -336,7 +338,10 @@ async fn w7_our_hold_says_60_s_and_is_renewed_and_leaves_900_s_and_our_name_wher
     assert!(renewals().count() > 0, "no hold lasted long enough: {holds:?}");
     for renewal in renewals() {
         let apart = renewal[1].duration_since(renewal[0]);
-        assert!(apart >= RENEWED_EVERY && apart < RENEWED_EVERY + SLACK, "renewed after {apart:?}");
+        assert!(
+            apart > RENEWED_EVERY - ON_ITS_WAY && apart < RENEWED_EVERY + SLACK,
+            "renewed after {apart:?}: {holds:?}"
+        );
     }
     story.end(controller).await;
 }
