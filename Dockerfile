@@ -9,17 +9,16 @@
 #
 # The base image is named by its version, for its digest cannot be told without asking a registry. Pin it where you build:
 # --build-arg RUST_IMAGE=docker.io/library/rust:1.95.0-bookworm@sha256:…
-# Any Debian with this Rust and rustup will do.
+# Any Debian with this Rust, rustup and a C linker will do; .ci/image makes one where no registry can be reached.
 ARG RUST_IMAGE=docker.io/library/rust:1.95.0-bookworm
 
-# hadolint ignore=DL3006
 FROM --platform=$BUILDPLATFORM ${RUST_IMAGE} AS tools
 # The compiler of rust-toolchain.toml, without the components that it asks for and a build does not need.
 ENV RUSTUP_TOOLCHAIN=1.95.0
 # Debian's compilers are taken as they are: what they compile of is pinned in Cargo.lock.
 # hadolint ignore=DL3008
 RUN apt-get update \
-    && apt-get install --yes --no-install-recommends ca-certificates clang llvm \
+    && apt-get install --yes --no-install-recommends ca-certificates clang jq llvm \
     && rm -rf /var/lib/apt/lists/*
 # Headers alone, unpacked and not installed: the package of another platform would bring that platform's compiler.
 WORKDIR /opt/musl
@@ -47,39 +46,59 @@ WORKDIR /src
 FROM tools AS build
 # The platform of the image, as the builder sets it: amd64 or arm64.
 ARG TARGETARCH
-# Seconds since 1970 of the commit; every time in what is built is this one.
-ARG SOURCE_DATE_EPOCH=0
 COPY . .
+# One target folder for both platforms, one after the other: build scripts and macros are the builder's own in both.
+# Cargo tells by its time whether a file of the workspace has changed. That says nothing here, where a file may have the
+# time of its commit or of a checkout, and the folder outlasts both; so all of them count as changed.
 RUN --mount=type=cache,id=cargo-registry,target=/usr/local/cargo/registry \
-    --mount=type=cache,id=cargo-target-${TARGETARCH},target=/src/target,sharing=locked \
+    --mount=type=cache,id=cargo-target,target=/src/target,sharing=locked \
     case "$TARGETARCH" in \
         amd64) target=x86_64-unknown-linux-musl ;; \
         arm64) target=aarch64-unknown-linux-musl ;; \
         *) echo "no target for the platform '$TARGETARCH'" >&2; exit 1 ;; \
     esac \
-    && export SOURCE_DATE_EPOCH \
+    && find . -path ./target -prune -o -type f -exec touch {} + \
     && cargo build --release --locked --target "$target" --bin azure-backend-pool-controller \
-    && install -D -m 0755 "target/$target/release/azure-backend-pool-controller" /out/azure-backend-pool-controller \
+    && install -D -m 0755 -t /out "target/$target/release/azure-backend-pool-controller" \
+    && echo "$target" >/opt/target
+# Seconds since 1970 of the commit: the time of all that the image has. It comes so late because a commit that changes
+# nothing of the above need not compile it again.
+ARG SOURCE_DATE_EPOCH=0
+# Scanners look for the bill of materials there: a stripped binary does not tell of what it was made. `cargo metadata`, of
+# which cargo-cyclonedx makes it, names crates too that only a feature would bring which nobody has switched on; so what
+# `cargo tree` does not name is taken out again.
+RUN --mount=type=cache,id=cargo-registry,target=/usr/local/cargo/registry \
+    export SOURCE_DATE_EPOCH \
+    && target="$(cat /opt/target)" \
     && cargo cyclonedx --format json --target "$target" --no-build-deps --spec-version 1.5 \
-    && install -D -m 0644 azure-backend-pool-controller.cdx.json /out/sbom/azure-backend-pool-controller.cdx.json
+    && cargo tree --locked --edges normal,no-proc-macro --target "$target" --prefix none --format '{p}' >/opt/crates \
+    && install -d /out/usr/share/sbom \
+    && jq --rawfile crates /opt/crates ' \
+        ($crates | split("\n") | map(split(" ")[:2] | join(" "))) as $linked \
+        | .components |= map(select("\(.name) v\(.version)" | IN($linked[]))) \
+        | [.metadata.component, .components[] | ."bom-ref"] as $refs \
+        | .dependencies |= map(select(.ref | IN($refs[])) \
+            | if .dependsOn then .dependsOn |= map(select(IN($refs[]))) else . end)' \
+        azure-backend-pool-controller.cdx.json >/out/usr/share/sbom/azure-backend-pool-controller.cdx.json \
+    && install -D -m 0644 -t /out/etc/ssl/certs /etc/ssl/certs/ca-certificates.crt \
+    && install -m 0644 -t /out LICENSE \
+    && chmod 0644 /out/usr/share/sbom/* \
+    && find /out -exec touch --date="@$SOURCE_DATE_EPOCH" {} +
 
 # For `make sbom`: the bill of materials alone.
 FROM scratch AS sbom
-COPY --from=build /out/sbom/ /
+COPY --from=build /out/usr/share/sbom/ /
 
 FROM scratch
-COPY --from=tools /etc/ssl/certs/ca-certificates.crt /etc/ssl/certs/ca-certificates.crt
-COPY LICENSE /LICENSE
-# Scanners find it here: a stripped binary does not tell of what it was made.
-COPY --from=build /out/sbom/ /usr/share/sbom/
-COPY --from=build /out/azure-backend-pool-controller /azure-backend-pool-controller
 ARG VERSION=unknown
 ARG REVISION=unknown
+# Before the files: a builder that keeps layers must not take those of another commit, which have another time.
 LABEL org.opencontainers.image.title="azure-backend-pool-controller" \
       org.opencontainers.image.description="Keeps Azure Load Balancer backend pools equal to what the Kubernetes cluster says." \
       org.opencontainers.image.licenses="Apache-2.0" \
       org.opencontainers.image.version="${VERSION}" \
       org.opencontainers.image.revision="${REVISION}"
+COPY --from=build /out/ /
 # By number: Kubernetes' runAsNonRoot cannot judge a name.
 USER 65532:65532
 EXPOSE 8080 8443
