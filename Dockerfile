@@ -64,7 +64,7 @@ RUN --mount=type=cache,id=cargo-registry,target=/usr/local/cargo/registry \
 # Seconds since 1970 of the commit: the time of all that the image has. It comes so late because a commit that changes
 # nothing of the above need not compile it again.
 ARG SOURCE_DATE_EPOCH=0
-# Scanners look for the bill of materials there: a stripped binary does not tell of what it was made. `cargo metadata`, of
+# Scanners look for the bill of materials there: a static binary does not tell of what it was made. `cargo metadata`, of
 # which cargo-cyclonedx makes it, names crates too that only a feature would bring which nobody has switched on; so what
 # `cargo tree` does not name is taken out again.
 RUN --mount=type=cache,id=cargo-registry,target=/usr/local/cargo/registry \
