@@ -27,8 +27,12 @@ pub(crate) fn parse(text: &str) -> Option<Duration> {
     last.map(|_| Duration::from_millis(total))
 }
 
-/// Writes a duration in the largest unit that holds it exactly; whole milliseconds.
-pub(crate) fn render(duration: Duration) -> String {
+/// Writes a duration as it is configured, in the largest unit that holds it exactly; whole milliseconds.
+///
+/// # Panics
+/// Never: one millisecond divides every whole number of them.
+#[must_use]
+pub fn render(duration: Duration) -> String {
     let millis = u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
     if millis == 0 {
         return "0s".to_owned();

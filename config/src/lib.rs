@@ -26,6 +26,7 @@ pub use controller::{
     Members, MembersAdd, Mode, ObjectName, Resync, SECTIONS, Section, Services, Writer, environment_name,
     reference,
 };
+pub use duration::render as render_duration;
 pub use identity::{Identity, ManagedIdentity};
 pub use load::{Config, Loaded};
 pub use problem::{Place, Problem, Report, WHOLE_FILE, Warning};

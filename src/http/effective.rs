@@ -1,13 +1,8 @@
 //! The configuration that is in force, as `check-config` prints it (C1, H3): each key with its value and where that came
 //! from. Secrets have no content here.
 
-use std::time::Duration;
-
 use config::{Config, EffectiveValue, Origin, REDACTED};
 use serde_json::{Value, json};
-
-/// The units of a duration, the largest first, with their length in milliseconds.
-const UNITS: [(&str, u128); 4] = [("h", 3_600_000), ("m", 60_000), ("s", 1_000), ("ms", 1)];
 
 /// The configuration, in a form that may be shown to anybody.
 #[derive(Clone, Debug)]
@@ -50,22 +45,17 @@ fn value(value: &config::Value) -> Value {
         config::Value::Whole(number) => json!(number),
         config::Value::Decimal(number) => json!(number),
         config::Value::Switch(on) => json!(on),
-        config::Value::Duration(length) => json!(with_unit(*length)),
+        config::Value::Duration(length) => json!(config::render_duration(*length)),
         config::Value::List(items) => json!(items),
         config::Value::Secret => json!(REDACTED),
         config::Value::Absent => Value::Null,
     }
 }
 
-/// A duration as it is configured: in the largest unit that holds it exactly.
-fn with_unit(length: Duration) -> String {
-    let millis = length.as_millis();
-    let fits = UNITS.iter().find(|(_, unit)| millis > 0 && millis.is_multiple_of(*unit));
-    fits.map_or_else(|| "0s".to_owned(), |(name, unit)| format!("{}{name}", millis / unit))
-}
-
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     #[test]
