@@ -1,14 +1,14 @@
 # The image: one static binary, the authorities that Debian trusts, and the bill of materials; no shell, no libc, no root.
 #
-#   make image REGISTRY=registry.example TAG=0.1.0 PLATFORMS=linux/amd64,linux/arm64
+#   make image IMAGE_REGISTRY=registry.example IMAGE_TAG=0.1.0 ARCH="amd64 arm64"
 #
-# Cross-compiled, never emulated: the compilers run on the builder's own platform. Only aws-lc-sys needs a C compiler for
-# the target, and one clang compiles for all of them, given musl's headers; Rust brings musl itself and its linker
-# (rust-lld). So neither cargo-zigbuild nor tonistiigi/xx is needed: they would be one more compiler, or one more image, to
+# Cross-compiled, never emulated: the compilers run on the builder's own platform. Only aws-lc-sys and libmimalloc-sys need a
+# C compiler for the target, and one clang compiles for all of them, given musl's headers; Rust brings musl itself and its
+# linker (rust-lld). So neither cargo-zigbuild nor tonistiigi/xx is needed: they would be one more compiler, or one more image, to
 # trust, for what is three variables here.
 #
-# The base image is named by its version, for its digest cannot be told without asking a registry. Pin it where you build:
-# --build-arg RUST_IMAGE=docker.io/library/rust:1.95.0-bookworm@sha256:…
+# The base image is named by its version, for its digest cannot be told without asking a registry. `make push` wants it:
+# BASE_DIGEST=sha256:…
 # Any Debian with this Rust, rustup and a C linker will do; .ci/image makes one where no registry can be reached.
 ARG RUST_IMAGE=docker.io/library/rust:1.95.0-bookworm
 
@@ -32,12 +32,13 @@ RUN for arch in amd64 arm64; do \
 RUN rustup target add x86_64-unknown-linux-musl aarch64-unknown-linux-musl
 RUN --mount=type=cache,id=cargo-registry,target=/usr/local/cargo/registry \
     cargo install --locked --version 0.5.9 cargo-cyclonedx
+# __DATE__ and __TIME__ would tell when it was compiled, and no two builds would be alike.
 ENV CC_x86_64_unknown_linux_musl=clang \
     CC_aarch64_unknown_linux_musl=clang \
     AR_x86_64_unknown_linux_musl=llvm-ar \
     AR_aarch64_unknown_linux_musl=llvm-ar \
-    CFLAGS_x86_64_unknown_linux_musl="--target=x86_64-unknown-linux-musl -nostdlibinc -isystem /opt/musl/usr/include/x86_64-linux-musl -ffile-prefix-map=/usr/local/cargo=cargo -ffile-prefix-map=/src=." \
-    CFLAGS_aarch64_unknown_linux_musl="--target=aarch64-unknown-linux-musl -nostdlibinc -isystem /opt/musl/usr/include/aarch64-linux-musl -ffile-prefix-map=/usr/local/cargo=cargo -ffile-prefix-map=/src=." \
+    CFLAGS_x86_64_unknown_linux_musl="--target=x86_64-unknown-linux-musl -nostdlibinc -isystem /opt/musl/usr/include/x86_64-linux-musl -ffile-prefix-map=/usr/local/cargo=cargo -ffile-prefix-map=/src=. -Wno-builtin-macro-redefined -D__DATE__=__FILE__ -D__TIME__=__FILE__" \
+    CFLAGS_aarch64_unknown_linux_musl="--target=aarch64-unknown-linux-musl -nostdlibinc -isystem /opt/musl/usr/include/aarch64-linux-musl -ffile-prefix-map=/usr/local/cargo=cargo -ffile-prefix-map=/src=. -Wno-builtin-macro-redefined -D__DATE__=__FILE__ -D__TIME__=__FILE__" \
     CARGO_TARGET_X86_64_UNKNOWN_LINUX_MUSL_LINKER=rust-lld \
     CARGO_TARGET_AARCH64_UNKNOWN_LINUX_MUSL_LINKER=rust-lld \
     RUSTFLAGS="--remap-path-prefix=/usr/local/cargo=cargo --remap-path-prefix=/src=."
