@@ -3,7 +3,6 @@
 //!
 //! What is worth an event is decided by whoever reports it; the port creates and patches Event objects as it is told.
 
-mod bucket;
 mod correlator;
 mod recent;
 #[cfg(test)]
@@ -14,7 +13,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::events::bucket::Bucket;
+use crate::bucket::Bucket;
 use crate::events::correlator::{Correlator, Key, Kin, News, Series};
 use crate::ids::{CallId, Epoch};
 use crate::machine::{Machine, Now, earliest};

@@ -8,6 +8,7 @@ pub mod machine;
 pub mod arm;
 pub mod ask;
 pub mod assignment;
+mod bucket;
 pub mod config_map;
 pub mod error;
 pub mod guard;
@@ -34,6 +35,7 @@ pub mod pauses;
 pub mod queue;
 pub mod starts;
 pub mod watch;
+pub mod work_queue;
 pub mod writer;
 
 pub mod outbox;

@@ -8,8 +8,8 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::bucket::Bucket;
 use crate::events::Severity;
-use crate::events::bucket::Bucket;
 use crate::events::recent::Recent;
 use crate::events::words;
 use crate::machine::Now;

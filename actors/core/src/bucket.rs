@@ -6,12 +6,13 @@ use crate::machine::Now;
 
 /// Lets `burst` pass at once and one more after each `refill` over time.
 #[derive(Debug)]
-pub(super) struct Bucket {
+pub(crate) struct Bucket {
     /// One token, in the bucket's units: microseconds of refilling. Zero: nothing is ever refilled.
     token: u64,
     capacity: u64,
     level: u64,
-    /// When the level was last brought up to date; `None`: full since ever.
+    /// When the level was last brought up to date, or until when all that is refilled is reserved; `None`: full since
+    /// ever.
     at: Option<Now>,
 }
 
@@ -30,16 +31,21 @@ impl Bucket {
 
     /// Takes a token if there is one.
     pub fn take(&mut self, now: Now) -> bool {
-        let elapsed = self.at.map_or(0, |at| now.as_micros().saturating_sub(at.as_micros()));
-        self.at = Some(self.at.map_or(now, |at| at.max(now)));
-        if self.token > 0 {
-            self.level = self.level.saturating_add(elapsed).min(self.capacity);
-        }
+        self.refill(now);
         let some = self.level >= self.token.max(1);
         if some {
             self.level -= self.token.max(1);
         }
         some
+    }
+
+    /// Takes the next token, also one that is still to be refilled; when it is there. `None`: there never is one.
+    pub fn reserve(&mut self, now: Now) -> Option<Now> {
+        self.refill(now);
+        let at = self.next_token_at()?;
+        self.refill(at);
+        self.level = self.level.saturating_sub(self.token.max(1));
+        Some(at)
     }
 
     /// When there will be a token; `None`: never.
@@ -52,6 +58,15 @@ impl Bucket {
             (0, _) => Some(self.at.unwrap_or(Now::ZERO)),
             (_, 0) => None,
             (missing, _) => Some(self.at.unwrap_or(Now::ZERO).plus(Duration::from_micros(missing))),
+        }
+    }
+
+    /// Brings the level up to a moment.
+    fn refill(&mut self, until: Now) {
+        let elapsed = self.at.map_or(0, |at| until.as_micros().saturating_sub(at.as_micros()));
+        self.at = Some(self.at.map_or(until, |at| at.max(until)));
+        if self.token > 0 {
+            self.level = self.level.saturating_add(elapsed).min(self.capacity);
         }
     }
 }
@@ -77,7 +92,29 @@ mod tests {
         assert!(once.take(Now::ZERO));
         assert!(!once.take(Now::from_millis(9_000)));
         assert_eq!(once.next_token_at(), None);
+        assert_eq!(once.reserve(Now::from_millis(9_000)), None);
         assert!(!Bucket::per_second(5, 0).take(Now::from_millis(9_000)));
         assert_eq!(Bucket::per_second(5, 0).next_token_at(), None);
+        assert_eq!(Bucket::per_second(5, 0).reserve(Now::ZERO), None);
+    }
+
+    #[test]
+    fn s4_tokens_are_reserved_also_before_they_are_refilled_each_for_a_moment_of_its_own() {
+        let mut bucket = Bucket::per_second(10, 2);
+        let mut reserve = |ms| bucket.reserve(Now::from_millis(ms)).map(|at| at.as_micros() / 1_000);
+        assert_eq!([1_000; 5].map(&mut reserve), [1_000, 1_000, 1_100, 1_200, 1_300].map(Some));
+        assert_eq!(reserve(1_250), Some(1_400), "what is refilled until 1,300 is reserved");
+        assert_eq!(reserve(1_450), Some(1_500), "half a token is there");
+        assert_eq!([9_000; 3].map(&mut reserve), [9_000, 9_000, 9_100].map(Some), "it holds two at most");
+    }
+
+    #[test]
+    fn nobody_takes_a_token_that_is_reserved() {
+        let mut bucket = Bucket::per_second(10, 1);
+        assert_eq!(bucket.reserve(Now::ZERO), Some(Now::ZERO));
+        assert_eq!(bucket.reserve(Now::ZERO), Some(Now::from_millis(100)));
+        assert!(!bucket.take(Now::from_millis(100)));
+        assert_eq!(bucket.next_token_at(), Some(Now::from_millis(200)));
+        assert!(bucket.take(Now::from_millis(200)));
     }
 }
