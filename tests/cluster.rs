@@ -16,6 +16,7 @@ mod pauses;
 mod preflight;
 mod replicas;
 mod restart;
+mod retire;
 mod rollout;
 mod starts;
 
@@ -32,6 +33,9 @@ use crate::support::{PATIENCE, azure, eventually, objects, truth};
 
 /// The load balancers of every story; Services are spread over them by the number at the end of their names.
 const LOAD_BALANCERS: [&str; 3] = ["kubernetes", "lb-1", "lb-2"];
+
+/// The finalizer of a Pod whose process has not ended.
+const RUNS: &str = "example.com/runs";
 
 /// A namespace with nodes in a control plane, and a fake Azure for its Services.
 struct Story<C: Deref<Target = Cluster>> {
@@ -131,6 +135,43 @@ impl<C: Deref<Target = Cluster>> Story<C> {
     async fn roll(&self, name: &str, image: &str) {
         let containers = json!([{ "name": "web", "image": image }]);
         self.respec(name, &json!({ "template": { "spec": { "containers": containers } } })).await;
+    }
+
+    /// Keeps a Pod's object when it is deleted, as the kubelet does for as long as its process runs; kwok would not.
+    async fn keep(&self, pod: &str) {
+        self.finalize(pod, &[RUNS]).await;
+    }
+
+    /// Does what the kubelet does when the process of a Pod that was kept has ended.
+    async fn let_go(&self, pod: &str) {
+        self.finalize(pod, &[]).await;
+    }
+
+    async fn finalize(&self, pod: &str, finalizers: &[&str]) {
+        self.api.merge(&self.path("pods", pod), &json!({ "metadata": { "finalizers": finalizers } })).await;
+    }
+
+    /// Waits until a Pod was told to end.
+    async fn is_told_to_end(&self, pod: &str) {
+        let path = self.path("pods", pod);
+        eventually(&format!("Pod {pod} is being deleted"), PATIENCE, || async {
+            let pod = self.api.get(&path).await?;
+            let is_kept = pod["metadata"]["deletionTimestamp"].is_null();
+            if is_kept { Err(pod["metadata"].to_string()) } else { Ok(()) }
+        })
+        .await;
+    }
+
+    /// Waits until the API server has no such Pod.
+    async fn is_gone(&self, pod: &str) {
+        let path = self.path("pods", pod);
+        eventually(&format!("Pod {pod} is gone"), PATIENCE, || async {
+            match self.api.get(&path).await {
+                Ok(pod) => Err(pod["metadata"].to_string()),
+                Err(_) => Ok(()),
+            }
+        })
+        .await;
     }
 
     async fn rolled_out(&self, names: &[String]) {

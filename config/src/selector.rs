@@ -28,8 +28,11 @@ impl LabelSelector {
         &self.requirements
     }
 
-    /// Reads the text form; the error says what is wrong with which part.
-    pub(crate) fn parse(text: &str) -> Result<Self, String> {
+    /// Reads the text form.
+    ///
+    /// # Errors
+    /// What is wrong with which part.
+    pub fn parse(text: &str) -> Result<Self, String> {
         if text.trim().is_empty() {
             return Ok(Self::default());
         }

@@ -1,8 +1,6 @@
 //! `retire`: has a Deployment run no Pods, and waits until they have ended. Whoever deletes it together with the Pods'
 //! rights does this first: what is told to end gives both Leases back, and needs those rights for it (W7, W8). What is
-//! asked next, and when it is too late, is decided by [`retirement`].
-
-mod retirement;
+//! asked next, and when it is too late, is decided by [`pool_core::retirement`].
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -12,6 +10,7 @@ use actors::clock::Clock;
 use anyhow::{Context as _, bail};
 use clap::Args;
 use clap::builder::NonEmptyStringValueParser;
+use config::LabelSelector;
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::Pod;
 use kube::Api;
@@ -19,10 +18,10 @@ use kube::api::{ListParams, Patch, PatchParams};
 use kube::core::Selector;
 use pool_core::machine::Machine as _;
 use pool_core::redact::told;
+use pool_core::retirement::{End, In, Left, Out, Retirement, Scale, Seen};
 use serde_json::json;
 use tokio::signal::unix::{SignalKind, signal};
 
-use self::retirement::{End, In, Left, Out, Retirement, Scale, Seen};
 use super::{api_server, observe, say};
 use crate::service;
 
@@ -40,12 +39,26 @@ pub(super) struct RetireArgs {
     /// The Deployment.
     #[arg(long, value_name = "NAME", value_parser = NonEmptyStringValueParser::new())]
     deployment: String,
+    /// Which Pods are the Deployment's where it was deleted already, by their labels, as for `kubectl get --selector`;
+    /// without it none are waited for then.
+    #[arg(long, value_name = "LABELS", value_parser = labels)]
+    selector: Option<LabelSelector>,
     /// How long it may take.
     #[arg(long, value_parser = simulator::duration, default_value = "60s")]
     within: Duration,
     /// The kubeconfig; without it the files of KUBECONFIG or `~/.kube/config`, else the pod's service account.
     #[arg(long)]
     kubeconfig: Option<PathBuf>,
+}
+
+/// Reads a label selector that is not for all Pods.
+fn labels(text: &str) -> Result<LabelSelector, String> {
+    let example = "write labels such as app.kubernetes.io/name=web,tier!=cache";
+    match LabelSelector::parse(text) {
+        Ok(selector) if selector.requirements().is_empty() => Err(format!("it is for all Pods; {example}")),
+        Ok(selector) => Ok(selector),
+        Err(wrong) => Err(format!("not a label selector: {wrong}; {example}")),
+    }
 }
 
 /// Has the Deployment run no Pods.
@@ -59,7 +72,7 @@ pub(super) fn retire(args: &RetireArgs) -> anyhow::Result<()> {
             args,
             deployments: Api::namespaced(client.clone(), &args.namespace),
             pods: Api::namespaced(client, &args.namespace),
-            selector: None,
+            selector: args.selector.as_ref().map(ToString::to_string),
         };
         // The first process of a container hears of nothing that it does not listen for.
         let mut terminate = signal(SignalKind::terminate()).context("failed to listen for SIGTERM")?;
@@ -75,8 +88,8 @@ struct Work<'a> {
     args: &'a RetireArgs,
     deployments: Api<Deployment>,
     pods: Api<Pod>,
-    /// Which Pods are the Deployment's, once that was read.
-    selector: Option<Selector>,
+    /// Which Pods are the Deployment's: as it says itself, once it was read, and until then as the flag says.
+    selector: Option<String>,
 }
 
 impl Work<'_> {
@@ -123,7 +136,7 @@ impl Work<'_> {
         };
         let pods = match &self.selector {
             Some(selector) => {
-                let its_own = ListParams::default().labels_from(selector);
+                let its_own = ListParams::default().labels(selector);
                 running(answered(self.pods.list(&its_own)).await?.items)
             }
             None => BTreeSet::new(),
@@ -147,13 +160,28 @@ impl Work<'_> {
     fn ended(&self, end: &End) -> anyhow::Result<()> {
         let (name, within, namespace) = (self.name(), self.args.within, &self.args.namespace);
         match end {
-            End::Absent => say(&format!("there is no {name}: nothing is to be done\n")),
+            End::Absent => say(&match &self.args.selector {
+                Some(labels) => {
+                    format!(
+                        "there is no {name}, and no Pod with the labels {labels}: nothing is to be done\n"
+                    )
+                }
+                None => format!(
+                    "there is no {name}: nothing is to be done; Pods of one that was deleted are waited for with \
+                     --selector\n"
+                ),
+            }),
             End::Retired => say(&format!("no Pod of {name} is left\n")),
             End::Late(left @ Left::Pods(_)) => bail!(
-                "{name} is scaled to 0, and has not ended within {within:?}: {}; see why with `kubectl --namespace \
-                 {namespace} describe pod`, and run this again. A Pod whose node is gone for good ends with `kubectl \
-                 --namespace {namespace} delete pod <name> --force`",
-                words(left)
+                "{name} is scaled to 0, and has not ended within {within:?}: {}; {}",
+                words(left),
+                self.what_to_do()
+            ),
+            End::Late(Left::Orphans(pods)) => bail!(
+                "there is no {name}, and not all of its Pods have ended within {within:?}: {}; {}. Where it was deleted \
+                 with --cascade=orphan, delete its ReplicaSets",
+                counted(pods, ""),
+                self.what_to_do()
             ),
             End::Late(Left::Controller) => bail!(
                 "{name} is scaled to 0, and that was not carried out within {within:?}: see whether \
@@ -165,16 +193,31 @@ impl Work<'_> {
             ),
         }
     }
+
+    /// What helps where Pods do not end.
+    fn what_to_do(&self) -> String {
+        let namespace = &self.args.namespace;
+        format!(
+            "see why with `kubectl --namespace {namespace} describe pod`, and run this again. A Pod whose node is gone for \
+             good ends with `kubectl --namespace {namespace} delete pod <name> --force`"
+        )
+    }
 }
 
 /// What is waited for, in words.
 fn words(left: &Left) -> String {
     match left {
-        Left::Pods(pods) if pods.len() == 1 => format!("1 Pod: {}", named(pods)),
-        Left::Pods(pods) => format!("{} Pods: {}", pods.len(), named(pods)),
+        Left::Pods(pods) => counted(pods, ""),
+        Left::Orphans(pods) => counted(pods, " of a Deployment that is gone"),
         Left::Controller => "kube-controller-manager to carry it out".to_owned(),
         Left::Unknown(why) => format!("the API server: {why}"),
     }
+}
+
+/// How many Pods there are, of what, and their names.
+fn counted(pods: &BTreeSet<String>, of_what: &str) -> String {
+    let pod = if pods.len() == 1 { "Pod" } else { "Pods" };
+    format!("{} {pod}{of_what}: {}", pods.len(), named(pods))
 }
 
 fn named(pods: &BTreeSet<String>) -> String {
@@ -182,7 +225,7 @@ fn named(pods: &BTreeSet<String>) -> String {
 }
 
 /// What is to be known of a Deployment, and which Pods are its own.
-fn facts(deployment: Deployment) -> Result<(Scale, Selector), String> {
+fn facts(deployment: Deployment) -> Result<(Scale, String), String> {
     let spec = deployment.spec.ok_or_else(|| "the Deployment has no spec".to_owned())?;
     let status = deployment.status.unwrap_or_default();
     let is_current = status.observed_generation >= deployment.metadata.generation;
@@ -192,7 +235,7 @@ fn facts(deployment: Deployment) -> Result<(Scale, Selector), String> {
         settled: is_current && status.replicas.unwrap_or(0) == 0,
     };
     let selector = Selector::try_from(spec.selector).map_err(|error| error.to_string())?;
-    Ok((scale, selector))
+    Ok((scale, selector.to_string()))
 }
 
 /// The names of the Pods that have not ended. One that was evicted, or has failed, may be there for long after its

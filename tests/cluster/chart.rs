@@ -3,7 +3,7 @@
 //! uninstallation in the middle of the work. Namespaces of releases take restricted Pods alone.
 //!
 //! kwok plays the kubelets and runs nothing. Where a container is to do something, the test starts the binary in the
-//! kubelet's place, as the live Pod says ([`pod`]).
+//! kubelet's place, as the live Pod says ([`pod`]): inside the cluster, with its service account's own files.
 
 mod pod;
 mod rights;
@@ -12,12 +12,12 @@ mod secured;
 mod uninstall;
 
 use std::path::Path;
-use std::process::Stdio;
+use std::process::{Output, Stdio};
 
 use serde_json::{Value, json};
 use tokio::process::Command;
 
-use self::pod::Pod;
+use self::pod::{Container, Pod};
 use super::Story;
 use crate::support::controller::{Controller, settings};
 use crate::support::kubernetes::{self, Cluster};
@@ -115,6 +115,12 @@ impl<'a> Release<'a> {
         self.story.cluster.helm(&all).await
     }
 
+    /// Runs helm where it must fail, and gives what it says of that.
+    async fn helm_fails(&self, arguments: &[&str]) -> String {
+        let all = [arguments, &["--namespace", self.story.namespace]].concat();
+        self.story.cluster.helm_fails(&all).await
+    }
+
     /// What the names of its objects begin with.
     fn full_name(&self) -> String {
         format!("{}-{}", self.name, objects::ACCOUNT)
@@ -171,6 +177,14 @@ impl<'a> Release<'a> {
 
     /// Does the kubelet's part for a hook's Pod, which must end well.
     async fn play(&self, component: &str) {
+        let pod = self.hook(component).await;
+        let container = pod.container(self.story.cluster).await;
+        let output = self.carry_out(&pod, &container).await;
+        assert!(output.status.success(), "the Pod {component} ends badly: {output:?}");
+    }
+
+    /// Waits for the Pod of a hook that has a node and has not ended.
+    async fn hook(&self, component: &str) -> Pod {
         let (story, namespace) = (self.story, self.story.namespace);
         let selector =
             format!("app.kubernetes.io/instance={},app.kubernetes.io/component={component}", self.name);
@@ -182,12 +196,17 @@ impl<'a> Release<'a> {
             running.cloned().ok_or_else(|| format!("{pods:?}"))
         })
         .await;
-        let pod = Pod::new(pod);
-        let mut container = Command::from(pod.container(story.cluster).await.command());
-        let output = container.stdin(Stdio::null()).output().await.expect("the binary under test");
-        assert!(output.status.success(), "the Pod {component} ends badly: {output:?}");
-        let ended = json!({ "status": { "phase": "Succeeded" } });
-        story.api.merge(&format!("{}/status", story.path("pods", pod.name())), &ended).await;
+        Pod::new(pod)
+    }
+
+    /// Runs what a Pod says to its end, and tells the API server how that was.
+    async fn carry_out(&self, pod: &Pod, container: &Container) -> Output {
+        let mut command = Command::from(container.command());
+        let output = command.stdin(Stdio::null()).output().await.expect("the binary under test");
+        let phase = if output.status.success() { "Succeeded" } else { "Failed" };
+        let ended = json!({ "status": { "phase": phase } });
+        self.story.api.merge(&format!("{}/status", self.story.path("pods", pod.name())), &ended).await;
+        output
     }
 
     /// The names of the objects of the release that are left and belong to no other object. What belongs to one goes
@@ -225,6 +244,9 @@ async fn the_api_server_takes_every_object_of_every_set_of_values() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn helm_installs_tests_upgrades_rolls_back_and_uninstalls_and_leaves_what_readme_says() {
     let Some(cluster) = kubernetes::shared().await else { return };
+    if !pod::can_be_played().await {
+        return;
+    }
     let story = Story::begin(cluster, "chart-life", 2).await;
     store_cloud_config(&story).await;
     let mut values = values(story.namespace);

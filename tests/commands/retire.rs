@@ -1,4 +1,4 @@
-//! `retire` where there is no API server to ask. With one it is shown by the stories of the chart.
+//! `retire` where there is no API server to ask. With one it is shown by the stories against a control plane.
 
 use super::{Folder, KUBECONFIG, path, run, text};
 
@@ -25,5 +25,21 @@ fn retire_needs_to_be_told_of_which_deployment() {
     {
         let output = run(arguments);
         assert_eq!(output.status.code(), Some(2), "{arguments:?}: {}", text(&output.stderr));
+    }
+}
+
+#[test]
+fn retire_refuses_a_selector_that_it_cannot_read_or_that_is_for_all_pods() {
+    for (selector, why) in [
+        ("app in (web", "not a label selector: a `(` without `)`; write labels such as"),
+        ("app>1", "not a label selector: the label key \"app>1\"; write labels such as"),
+        ("app=web,", "not a label selector: the label key \"\"; write labels such as"),
+        ("", "it is for all Pods; write labels such as"),
+    ] {
+        let given = ["retire", "--namespace", "shop", "--deployment", "pools", "--selector", selector];
+        let output = run(&given);
+        let told = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{selector:?}: {told}");
+        assert!(told.contains("for '--selector <LABELS>': ") && told.contains(why), "{selector:?}: {told}");
     }
 }

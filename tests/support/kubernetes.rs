@@ -15,7 +15,7 @@ use tokio::sync::OnceCell;
 use super::reaper::Reaper;
 use super::{PATIENCE, certificates, eventually, objects, tell};
 pub use api::Api;
-pub use audit::Request;
+pub use audit::{Request, credential_of};
 
 /// What the folder of KUBEBUILDER_ASSETS must hold.
 const ASSETS: [&str; 10] = [
@@ -73,9 +73,8 @@ pub fn tool(name: &str) -> Option<PathBuf> {
     Some(assets()?.join(name))
 }
 
-/// The folder of the real components: KUBEBUILDER_ASSETS, or `.tools/k8s` of this workspace.
-///
-/// Without them a story passes and says so past the harness; with `CLUSTER_TESTS=required` it fails.
+/// The folder of the real components: KUBEBUILDER_ASSETS, or `.tools/k8s` of this workspace. Without them a story is
+/// skipped.
 fn assets() -> Option<PathBuf> {
     let named = std::env::var_os("KUBEBUILDER_ASSETS").filter(|name| !name.is_empty());
     let folder =
@@ -84,18 +83,22 @@ fn assets() -> Option<PathBuf> {
     if missing.is_empty() {
         return Some(folder);
     }
-    let test = std::thread::current().name().unwrap_or("a cluster test").to_owned();
-    let why = format!(
+    skip(&format!(
         "{} has no {}; `.ci/tools` installs them, and KUBEBUILDER_ASSETS names another folder",
         folder.display(),
         missing.join(", ")
-    );
+    ));
+    None
+}
+
+/// Says past the harness that this test cannot run here, and why; with `CLUSTER_TESTS=required` it fails instead.
+pub fn skip(why: &str) {
+    let test = std::thread::current().name().unwrap_or("a cluster test").to_owned();
     assert!(
         std::env::var_os("CLUSTER_TESTS").is_none_or(|wish| wish != "required"),
         "{test} cannot run: {why}"
     );
     tell(&format!("SKIPPED {test}: {why}"));
-    None
 }
 
 impl Cluster {
@@ -227,16 +230,28 @@ impl Cluster {
         self.run("helm", arguments).await
     }
 
+    /// Runs helm in the same way where it must fail, and gives what it says of that.
+    pub async fn helm_fails(&self, arguments: &[&str]) -> String {
+        let Output { status, stdout, stderr } = self.output("helm", arguments).await;
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        assert!(!status.success(), "helm {} goes well: {}", arguments.join(" "), text(&stdout));
+        text(&stderr)
+    }
+
     async fn run(&self, name: &str, arguments: &[&str]) -> String {
+        let Output { status, stdout, stderr } = self.output(name, arguments).await;
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        assert!(status.success(), "{name} {}: {}{}", arguments.join(" "), text(&stdout), text(&stderr));
+        text(&stdout)
+    }
+
+    async fn output(&self, name: &str, arguments: &[&str]) -> Output {
         let mut command = tokio::process::Command::new(self.tool(name));
         command.arg("--kubeconfig").arg(self.admin_kubeconfig()).args(arguments).stdin(Stdio::null());
         for place in ["HELM_CACHE_HOME", "HELM_CONFIG_HOME", "HELM_DATA_HOME"] {
             command.env(place, self.folder().join("helm"));
         }
-        let Output { status, stdout, stderr } = command.output().await.expect("a tool runs");
-        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-        assert!(status.success(), "{name} {}: {}{}", arguments.join(" "), text(&stdout), text(&stderr));
-        text(&stdout)
+        command.output().await.expect("a tool runs")
     }
 
     /// The kubeconfig of a member of `system:masters`.

@@ -33,6 +33,7 @@ pub mod informer;
 pub mod leader;
 pub mod pauses;
 pub mod queue;
+pub mod retirement;
 pub mod starts;
 pub mod watch;
 pub mod work_queue;

@@ -1,11 +1,13 @@
-//! What the kubelet does for a Pod of the chart, for a process of this machine: arguments, environment, files and probes
-//! are those of the live Pod. A process is no container, so three things stand for what that one has:
-//! - Files are in a folder of the Pod's own, and paths in arguments, environment and ConfigMaps lead there.
+//! What the kubelet and a container runtime do for a Pod of the chart, for a process of this machine: arguments,
+//! environment, files and probes are those of the live Pod. The process has mounts of its own, and with them a root that
+//! nobody can write, with the Pod's volumes and the files of its service account at their very paths, and nothing of this
+//! machine but what a debug build needs. Two things are not as in a container:
 //! - All listeners take free ports of loopback, by the environment, as it has no network of its own.
-//! - A token of the Pod's service account is in a kubeconfig, as nothing can be mounted at `/var/run/secrets`.
+//! - It runs as whoever runs the tests.
 
+use std::fs;
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use base64::Engine as _;
@@ -14,7 +16,7 @@ use serde_json::{Value, json};
 
 use crate::admin::stage::PROGRAM;
 use crate::support::controller::Controller;
-use crate::support::kubernetes::{Api, Cluster};
+use crate::support::kubernetes::{self, Api, Cluster};
 
 /// The listeners, and where they listen here.
 const LISTENERS: [(&str, &str); 3] = [
@@ -22,6 +24,64 @@ const LISTENERS: [(&str, &str); 3] = [
     ("POOL_CONTROLLER_HTTP_ADMIN_LISTEN", "127.0.0.1:0"),
     ("POOL_CONTROLLER_HTTP_ADMIN_TLS_LISTEN", "127.0.0.1:0"),
 ];
+/// Where every container finds what its service account signs in with.
+const ACCOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
+/// Where the image has its program.
+const ENTRYPOINT: &str = "/azure-backend-pool-controller";
+
+/// Makes the process that runs it a container: `$1` becomes its root, `$2` has what is mounted, each below its own path,
+/// and `$3` is the program, which comes to `$4`. The paths of the mounts follow, `--`, and what `env` is to run in which
+/// environment.
+const RUNTIME: &str = r#"
+set -eu
+PATH="$PATH:/usr/sbin:/sbin"
+root="$1" files="$2" program="$3" entrypoint="$4"
+shift 4
+mount -t tmpfs -o mode=755 container "$root"
+# The libraries of a debug build, what every container has, and the authorities that the image brings.
+for place in /usr /bin /lib /lib32 /lib64 /sbin /nix /dev /proc /etc/ssl /etc/pki; do
+  mkdir -p "$root${place%/*}"
+  if [ -L "$place" ]; then
+    cp -P "$place" "$root$place"
+  elif [ -d "$place" ]; then
+    mkdir "$root$place"
+    mount --rbind "$place" "$root$place"
+  fi
+done
+: >"$root$entrypoint"
+mount --bind "$program" "$root$entrypoint"
+while [ "$1" != -- ]; do
+  mkdir -p "$root$1"
+  mount --bind "$files$1" "$root$1"
+  shift
+done
+shift
+mount -o remount,bind,ro "$root"
+exec chroot "$root" /usr/bin/env -i "$@"
+"#;
+
+/// Whether this machine lets a process have mounts of its own, without which no container can be played. Where it does
+/// not, the test says that it is skipped.
+pub(super) async fn can_be_played() -> bool {
+    let mut attempt = tokio::process::Command::from(unshared());
+    let why = match attempt.arg("true").stdin(Stdio::null()).output().await {
+        Ok(output) if output.status.success() => return true,
+        Ok(output) => String::from_utf8_lossy(&output.stderr).trim().to_owned(),
+        Err(error) => format!("unshare: {error}"),
+    };
+    kubernetes::skip(&format!("a process may have no mounts of its own here, as a container has: {why}"));
+    false
+}
+
+/// What runs the command that follows with mounts of its own: as root, or as somebody who is root for himself alone.
+fn unshared() -> Command {
+    let mut command = Command::new("unshare");
+    command.arg("--mount");
+    if !rustix::process::geteuid().is_root() {
+        command.arg("--map-root-user");
+    }
+    command
+}
 
 /// A Pod with one container.
 pub(super) struct Pod(Value);
@@ -30,7 +90,10 @@ pub(super) struct Pod(Value);
 pub(super) struct Container {
     arguments: Vec<String>,
     environment: Vec<(String, String)>,
-    folder: PathBuf,
+    /// Where something is mounted.
+    mounts: Vec<String>,
+    /// What is mounted, each below its own path.
+    files: PathBuf,
 }
 
 impl Pod {
@@ -48,41 +111,46 @@ impl Pod {
         text(&self.0["metadata"]["namespace"])
     }
 
-    /// Writes what its volumes hold, as the API server has it now, and a kubeconfig with a new token.
+    /// Writes what its volumes hold, as the API server has it now, and what its service account signs in with, a new token
+    /// among it.
     pub(super) async fn container(&self, cluster: &Cluster) -> Container {
         let spec = &self.0["spec"];
         let container = &spec["containers"][0];
-        // Neither can be given to a process: the kubeconfig has a token whatever the Pod says, and it may write anywhere.
+        // The process has both whatever the Pod says: the account's files, and a root that it cannot write.
         assert_eq!(spec["automountServiceAccountToken"], true, "{}", self.0);
         assert_eq!(container["securityContext"]["readOnlyRootFilesystem"], true, "{}", self.0);
-        let folder = cluster.folder().join(format!("{}.files", self.name()));
-        let place = |mount: &Value| folder.join(text(&mount["mountPath"]).trim_start_matches('/'));
-        let moved = |text: &str| {
-            list(&container["volumeMounts"]).fold(text.to_owned(), |text, mount| {
-                text.replace(self::text(&mount["mountPath"]), &place(mount).display().to_string())
-            })
-        };
+        let files = cluster.folder().join(format!("{}.files", self.name()));
+        let token = cluster.token(self.namespace(), text(&spec["serviceAccountName"])).await;
+        let authority = fs::read(cluster.folder().join("ca.crt")).expect("the certificates are written");
+        let of_account = [
+            ("token", token.into_bytes()),
+            ("ca.crt", authority),
+            ("namespace", self.namespace().to_owned().into_bytes()),
+        ];
+        write(&below(&files, ACCOUNT), of_account);
+        let mut mounts = vec![ACCOUNT.to_owned()];
         for mount in list(&container["volumeMounts"]) {
             let volume = list(&spec["volumes"]).find(|volume| volume["name"] == mount["name"]);
             let volume = volume.unwrap_or_else(|| panic!("no volume for {mount}"));
-            std::fs::create_dir_all(place(mount)).expect("the folder can be written");
-            for (name, content) in self.files(&cluster.api(), volume, &moved).await {
-                std::fs::write(place(mount).join(name), content).expect("the folder can be written");
-            }
+            let path = text(&mount["mountPath"]);
+            write(&below(&files, path), self.files(&cluster.api(), volume).await);
+            mounts.push(path.to_owned());
         }
-        let arguments = list(&container["args"]).map(|argument| moved(text(argument))).collect();
-        let mut environment = Vec::new();
+        let arguments = list(&container["args"]).map(|argument| text(argument).to_owned()).collect();
+        // The kubelet tells every container where the API server is.
+        let at = cluster.address();
+        let mut environment = vec![
+            ("KUBERNETES_SERVICE_HOST".to_owned(), at.ip().to_string()),
+            ("KUBERNETES_SERVICE_PORT".to_owned(), at.port().to_string()),
+        ];
         for variable in list(&container["env"]) {
             let value = match variable["valueFrom"]["fieldRef"]["fieldPath"].as_str() {
-                Some(path) => self.field(path).to_owned(),
-                None => moved(text(&variable["value"])),
+                Some(path) => self.field(path),
+                None => text(&variable["value"]),
             };
-            environment.push((text(&variable["name"]).to_owned(), value));
+            environment.push((text(&variable["name"]).to_owned(), value.to_owned()));
         }
-        let account = text(&spec["serviceAccountName"]);
-        let kubeconfig = cluster.account_kubeconfig(self.namespace(), account).await;
-        environment.push(("KUBECONFIG".to_owned(), kubeconfig.display().to_string()));
-        Container { arguments, environment, folder }
+        Container { arguments, environment, mounts, files }
     }
 
     /// The value of a `fieldPath`.
@@ -108,13 +176,8 @@ impl Pod {
         }
     }
 
-    /// The names of a volume's files, and what is in them; `moved` has the paths in a text lead here.
-    async fn files(
-        &self,
-        api: &Api,
-        volume: &Value,
-        moved: impl Fn(&str) -> String,
-    ) -> Vec<(String, Vec<u8>)> {
+    /// The names of a volume's files, and what is in them.
+    async fn files(&self, api: &Api, volume: &Value) -> Vec<(String, Vec<u8>)> {
         let named = (volume["configMap"]["name"].as_str(), volume["secret"]["secretName"].as_str());
         let (kind, name) = match named {
             (Some(name), None) => ("configmaps", name),
@@ -127,7 +190,7 @@ impl Pod {
             if kind == "secrets" {
                 STANDARD.decode(text(value)).expect("a Secret is in base64")
             } else {
-                moved(text(value)).into_bytes()
+                text(value).to_owned().into_bytes()
             }
         };
         let items = &volume["secret"]["items"];
@@ -144,17 +207,29 @@ impl Pod {
 impl Container {
     /// What starts it.
     pub(super) fn command(&self) -> Command {
-        let mut command = self.with(&self.arguments);
-        command.envs(LISTENERS);
+        self.with(&self.arguments, &LISTENERS)
+    }
+
+    /// The binary with these arguments, in the container's environment and with this in it besides.
+    fn with(&self, arguments: &[String], besides: &[(&str, &str)]) -> Command {
+        let root = self.files.with_extension("root");
+        fs::create_dir_all(&root).expect("the folder can be written");
+        let mut command = unshared();
+        command.args(["sh", "-c", RUNTIME, "container"]).arg(root).arg(&self.files);
+        command.args([PROGRAM, ENTRYPOINT]).args(&self.mounts).arg("--");
+        command.args(self.environment.iter().map(|(name, value)| format!("{name}={value}")));
+        command.args(besides.iter().map(|(name, value)| format!("{name}={value}")));
+        command.arg(ENTRYPOINT).args(arguments).stdin(Stdio::null());
         command
     }
 
-    /// The binary with these arguments in the container's environment.
-    fn with(&self, arguments: &[String]) -> Command {
-        let mut command = Command::new(PROGRAM);
-        let environment = self.environment.iter().map(|(name, value)| (name, value));
-        command.args(arguments).env_clear().envs(environment).stdin(Stdio::null());
-        command
+    /// Puts another token of its service account in the place of the one before, as the kubelet does long before that
+    /// one ends.
+    pub(super) fn renew_token(&self, token: &str) {
+        let folder = below(&self.files, ACCOUNT);
+        let next = folder.join("..token");
+        fs::write(&next, token).expect("the folder can be written");
+        fs::rename(next, folder.join("token")).expect("the folder can be written");
     }
 
     /// Where its configuration has it listen for the kubelet.
@@ -163,7 +238,7 @@ impl Container {
         assert_eq!(run, "run");
         let mut arguments = vec!["check-config".to_owned()];
         arguments.extend_from_slice(files);
-        let output = self.with(&arguments).output().expect("the binary under test");
+        let output = self.with(&arguments, &[]).output().expect("the binary under test");
         assert!(output.status.success(), "{output:?}");
         let shown = String::from_utf8(output.stdout).expect("a text");
         let line = shown.lines().find_map(|line| line.trim_start().strip_prefix("healthListen: "));
@@ -179,11 +254,24 @@ impl Container {
 
     /// Has it call itself so at Azure, whose log is to tell replicas apart. All of them mount the same Secret.
     pub(super) fn name_at_azure(&self, name: &str) {
-        let path = self.folder.join("etc/azure-backend-pool-controller/cloud/azure.json");
-        let text = std::fs::read_to_string(&path).expect("the cloud configuration is mounted");
+        let path = below(&self.files, "/etc/azure-backend-pool-controller/cloud/azure.json");
+        let text = fs::read_to_string(&path).expect("the cloud configuration is mounted");
         let mut cloud: Value = serde_json::from_str(&text).expect("stories write it as JSON");
         cloud["userAgent"] = json!(name);
-        std::fs::write(&path, cloud.to_string()).expect("the folder can be written");
+        fs::write(&path, cloud.to_string()).expect("the folder can be written");
+    }
+}
+
+/// Where a path of a container leads, below this folder.
+fn below(folder: &Path, path: &str) -> PathBuf {
+    folder.join(path.trim_start_matches('/'))
+}
+
+/// Writes these files into a folder, which is made where it is missing.
+fn write<N: AsRef<Path>>(folder: &Path, files: impl IntoIterator<Item = (N, Vec<u8>)>) {
+    fs::create_dir_all(folder).expect("the folder can be written");
+    for (name, content) in files {
+        fs::write(folder.join(name), content).expect("the folder can be written");
     }
 }
 

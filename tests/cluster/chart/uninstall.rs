@@ -1,27 +1,27 @@
-//! `helm uninstall` in the middle of the controller's work: both Leases are given back before the rights to do so go. And
-//! the command `retire` by itself, which the chart has run before.
+//! `helm uninstall` in the middle of the controller's work: both Leases are given back before the rights to do so go, by
+//! a hook with exactly the rights that it needs. And where a Pod does not end: nothing is deleted, and it is run again.
 
-use std::process::{Output, Stdio};
+use std::process::Output;
 use std::time::Duration;
 
-use serde_json::{Value, json};
-use tokio::process::Command;
+use serde_json::Value;
 
-use super::{Process, Release, store_cloud_config, values};
-use crate::admin::stage::PROGRAM;
+use super::rights::{Grant, granted, unused};
+use super::{Process, Release, pod, store_cloud_config, values};
 use crate::cluster::Story;
 use crate::cluster::replicas::has_role;
 use crate::support::controller::shared_lease;
-use crate::support::kubernetes::{self, Cluster};
+use crate::support::kubernetes::{self, Cluster, Request};
 use crate::support::{PATIENCE, eventually, objects};
 
 const NAMESPACE: &str = "chart-uninstall";
+/// The account of the hook of the release `leaving` in it.
+const ACCOUNT: &str =
+    "system:serviceaccount:chart-uninstall:leaving-azure-backend-pool-controller-pre-delete";
 /// A Service whose EndpointSlice the story writes by itself.
 const GROWING: &str = "growing-2";
 /// How long Azure takes to answer a write.
 const WRITE_TAKES: Duration = Duration::from_secs(3);
-/// Keeps a Pod's object for as long as its process runs, as the kubelet does; kwok would not.
-const RUNS: &str = "example.com/runs";
 
 /// A Lease.
 async fn lease(story: &Story<&Cluster>, namespace: &str, name: &str) -> Value {
@@ -32,11 +32,6 @@ async fn lease(story: &Story<&Cluster>, namespace: &str, name: &str) -> Value {
 /// Whether a Lease says that nobody has it.
 fn is_free(lease: &Value) -> bool {
     lease["spec"]["holderIdentity"].as_str().unwrap_or_default().is_empty()
-}
-
-/// Sets what keeps a Pod's object.
-async fn keep(story: &Story<&Cluster>, pod: &str, finalizers: &[&str]) {
-    story.api.merge(&story.path("pods", pod), &json!({ "metadata": { "finalizers": finalizers } })).await;
 }
 
 /// Gives the Service a second endpoint, and waits until the write of that is under way.
@@ -57,35 +52,41 @@ async fn begin_a_write(story: &Story<&Cluster>) {
 /// leader is told in the middle of a write.
 async fn ends_with_its_pod(story: &Story<&Cluster>, process: Process, leads: bool) {
     let Process { name, controller } = process;
-    let path = story.path("pods", &name);
-    eventually("the Pod is being deleted", PATIENCE, || async {
-        let pod = story.api.get(&path).await?;
-        let is_kept = pod["metadata"]["deletionTimestamp"].is_null();
-        if is_kept { Err(pod["metadata"].to_string()) } else { Ok(()) }
-    })
-    .await;
+    story.is_told_to_end(&name).await;
     if leads {
         begin_a_write(story).await;
         let shared = lease(story, "kube-system", &shared_lease(NAMESPACE)).await;
         assert!(!is_free(&shared) && shared["spec"]["leaseDurationSeconds"] == 60, "{shared}");
     }
     controller.terminate().await;
-    keep(story, &name, &[]).await;
+    story.let_go(&name).await;
+}
+
+/// What the roles of the release's hooks grant; they are there for as long as the hook runs.
+async fn rights_of_hooks(release: &Release<'_>) -> Vec<Grant> {
+    let hooks = release.helm(&["get", "hooks", release.name]).await;
+    let hooks: Vec<Value> = serde_saphyr::from_multiple(&hooks).expect("hooks are YAML");
+    let roles = hooks.iter().filter(|hook| hook["kind"] == "Role" || hook["kind"] == "ClusterRole");
+    roles.flat_map(granted).collect()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn w7_w8_helm_uninstall_in_the_middle_of_a_write_leaves_both_leases_free_and_nothing_of_the_release() {
-    let Some(cluster) = kubernetes::shared().await else { return };
-    let story = Story::begin(cluster, NAMESPACE, 2).await;
+    let Some(cluster) = kubernetes::audited(ACCOUNT).await else { return };
+    if !pod::can_be_played().await {
+        return;
+    }
+    let story = Story::begin(&cluster, NAMESPACE, 2).await;
     store_cloud_config(&story).await;
     story.place_by_hand(GROWING, &[("10.222.0.1", Some(&story.node(1)))]).await;
     story.provision(NAMESPACE).await;
     let release = Release::install(&story, "leaving", &values(NAMESPACE)).await;
+    let grants = rights_of_hooks(&release).await;
     let mut running = Vec::new();
     for (pod, role) in release.pods().await.iter().zip(["leader", "standby"]) {
         let process = Process::start(&story, pod).await;
         has_role(&process.controller, role).await;
-        keep(&story, &process.name, &[RUNS]).await;
+        story.keep(&process.name).await;
         running.push(process);
     }
     let [leader, standby] = <[Process; 2]>::try_from(running).ok().expect("the chart runs two");
@@ -107,68 +108,62 @@ async fn w7_w8_helm_uninstall_in_the_middle_of_a_write_leaves_both_leases_free_a
     // This stays, as README says.
     let notes = story.api.get(&story.path("configmaps", objects::ACCOUNT)).await;
     assert!(notes.is_ok(), "{notes:?}");
+
+    let requests = cluster.requests();
+    assert_eq!(unused(&grants, &requests), Vec::<&Grant>::new(), "rights that the hook does not need");
+    let by_no_right =
+        |request: &&Request| request.status == 403 || !grants.iter().any(|grant| grant.covers(request));
+    let missing: Vec<&Request> = requests.iter().filter(by_no_right).collect();
+    assert_eq!(missing, Vec::<&Request>::new(), "rights that the hook lacks");
 }
 
-/// Runs `retire` for the Deployment `web` of a story.
-async fn retire(story: &Story<&Cluster>, within: &str) -> (Option<i32>, String, String) {
-    let mut command = Command::new(PROGRAM);
-    command.args(["retire", "--namespace", story.namespace, "--deployment", "web", "--within", within]);
-    command.arg("--kubeconfig").arg(story.cluster.admin_kubeconfig()).env_clear().stdin(Stdio::null());
-    let Output { status, stdout, stderr } = command.output().await.expect("the binary under test");
-    let text = |bytes: Vec<u8>| String::from_utf8(bytes).expect("a text");
-    (status.code(), text(stdout), text(stderr))
+/// Plays the hook's Job to its failure, while this Pod does not end: what its first Pod has not reached, a second one
+/// tries.
+async fn hook_fails(release: &Release<'_>, slow: &str) {
+    for attempt in ["first", "second"] {
+        let pod = release.hook("pre-delete").await;
+        let mut container = pod.container(release.story.cluster).await;
+        // Waiting for longer would show the same.
+        container.replace_argument("--within=60s", "--within=3s");
+        let output = release.carry_out(&pod, &container).await;
+        let Output { status, stderr, .. } = &output;
+        let told = String::from_utf8_lossy(stderr);
+        assert_eq!(status.code(), Some(1), "the {attempt} attempt: {output:?}");
+        assert!(told.contains("has not ended within 3s: ") && told.contains(slow), "{attempt}: {told}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn retire_waits_for_the_pods_that_run_and_names_those_that_do_not_end_in_time() {
+async fn w8_helm_uninstall_deletes_nothing_while_a_pod_does_not_end_and_can_be_run_again() {
     let Some(cluster) = kubernetes::shared().await else { return };
-    let story = Story::begin(cluster, "retire", 1).await;
-    let (code, said, _) = retire(&story, "10s").await;
-    assert_eq!(
-        (code, said.as_str()),
-        (Some(0), "there is no Deployment retire/web: nothing is to be done\n")
-    );
+    if !pod::can_be_played().await {
+        return;
+    }
+    let story = Story::begin(cluster, "chart-stuck", 2).await;
+    store_cloud_config(&story).await;
+    let release = Release::install(&story, "stuck", &values(story.namespace)).await;
+    let pods = release.pods().await;
+    let slow = pods.first().expect("the chart runs two").name();
+    story.keep(slow).await;
+    let before = release.left().await;
+    assert!(before.contains(&format!("Deployment {}", release.full_name())), "{before:?}");
 
-    story.create("deployments", &objects::deployment(story.namespace, "web", 2)).await;
-    cluster.rolled_out(story.namespace, "web").await;
-    // One that has failed stays for long, and nothing of it runs.
-    let failed = json!({
-        "apiVersion": "v1", "kind": "Pod", "metadata": { "name": "failed", "labels": { "app": "web" } },
-        "spec": { "nodeSelector": { "nowhere": "" }, "containers": objects::containers("example/web:1") },
-    });
-    story.create("pods", &failed).await;
-    let ended = json!({ "status": { "phase": "Failed" } });
-    story.api.merge(&format!("{}/status", story.path("pods", "failed")), &ended).await;
-    let pods = story.api.items("/api/v1/namespaces/retire/pods?labelSelector=app=web").await;
-    let pods = pods.expect("the API server lists Pods");
-    let names = pods.iter().filter_map(|pod| pod["metadata"]["name"].as_str());
-    let names: Vec<&str> = names.filter(|name| *name != "failed").collect();
-    let [slow, quick] = names[..] else { panic!("not two Pods: {names:?}") };
-    keep(&story, slow, &[RUNS]).await;
+    let uninstall = ["uninstall", release.name, "--wait"];
+    let (told, ()) = tokio::join!(release.helm_fails(&uninstall), hook_fails(&release, slow));
+    let job = format!("{}-pre-delete", release.full_name());
+    assert!(told.contains(&job), "{told}");
+    let status = release.helm(&["status", release.name, "--output=json"]).await;
+    let status: Value = serde_json::from_str(&status).expect("helm prints JSON");
+    assert_eq!(status["info"]["status"], "uninstalling");
+    let left = release.left().await;
+    let (of_hook, rest): (Vec<String>, Vec<String>) =
+        left.into_iter().partition(|object| object.ends_with(&format!(" {job}")));
+    assert_eq!(rest, before);
+    assert!(of_hook.contains(&format!("Job {job}")), "the Job stays to be read: {of_hook:?}");
+    let deployment = story.api.get(&story.path("deployments", &release.full_name())).await;
+    assert_eq!(deployment.expect("the Deployment stays")["spec"]["replicas"], 0);
 
-    let (code, said, wrong) = retire(&story, "5s").await;
-    assert_eq!(code, Some(1), "{said}{wrong}");
-    assert!(said.contains("scaling Deployment retire/web from 2 to 0\n"), "{said}");
-    let path = story.path("pods", quick);
-    eventually("the other Pod is gone", PATIENCE, || async {
-        match story.api.get(&path).await {
-            Ok(pod) => Err(pod["metadata"].to_string()),
-            Err(_) => Ok(()),
-        }
-    })
-    .await;
-    let (code, said, wrong) = retire(&story, "5s").await;
-    assert_eq!(code, Some(1), "{said}{wrong}");
-    let told = format!(
-        "error: Deployment retire/web is scaled to 0, and has not ended within 5s: 1 Pod: {slow}; see why"
-    );
-    assert!(wrong.starts_with(&told) && !wrong.contains(quick), "{wrong}");
-    let web = story.api.get(&story.path("deployments", "web")).await.expect("the Deployment stays");
-    assert_eq!(web["spec"]["replicas"], 0);
-
-    keep(&story, slow, &[]).await;
-    let (code, said, wrong) = retire(&story, "60s").await;
-    assert_eq!(code, Some(0), "{said}{wrong}");
-    assert!(said.ends_with("no Pod of Deployment retire/web is left\n"), "{said}");
-    assert!(!said.contains("scaling"), "it is at 0: {said}");
+    story.let_go(slow).await;
+    release.uninstall().await;
+    assert_eq!(release.left().await, Vec::<String>::new());
 }

@@ -2,6 +2,8 @@
 
 use std::path::Path;
 
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use serde_json::{Value, json};
 
 use crate::support::log_lines;
@@ -16,7 +18,7 @@ pub struct Request {
     pub verb: String,
     /// The API group; empty for the core's.
     pub group: String,
-    /// The resource; empty where it was about none.
+    /// The resource, as rules name it: with its subresource after a slash. Empty where it was about none.
     pub resource: String,
     /// The namespace; empty for all.
     pub namespace: String,
@@ -26,6 +28,8 @@ pub struct Request {
     pub uri: String,
     /// The status of its answer; 0 where there was none.
     pub status: u64,
+    /// With which token it came, as [`credential_of`] calls it.
+    pub credential: String,
 }
 
 /// Writes a policy that has every request of this user logged, and of nobody else, and gives the API server's flags for
@@ -44,18 +48,31 @@ pub(super) fn requests(folder: &Path) -> Vec<Request> {
     log_lines(&folder.join(LOG)).iter().map(Request::of).collect()
 }
 
+/// What the log calls this token of a service account.
+pub fn credential_of(token: &str) -> String {
+    let claims = token.split('.').nth(1).and_then(|claims| URL_SAFE_NO_PAD.decode(claims).ok());
+    let claims = claims.and_then(|claims| serde_json::from_slice::<Value>(&claims).ok());
+    let claims = claims.expect("the token of a service account is a JWT");
+    format!("JTI={}", claims["jti"].as_str().expect("such a token has an id"))
+}
+
 impl Request {
     fn of(event: &Value) -> Self {
         let about = &event["objectRef"];
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        let resource = match about["subresource"].as_str() {
+            Some(subresource) => format!("{}/{subresource}", text(&about["resource"])),
+            None => text(&about["resource"]),
+        };
         Self {
             verb: text(&event["verb"]),
             group: text(&about["apiGroup"]),
-            resource: text(&about["resource"]),
+            resource,
             namespace: text(&about["namespace"]),
             name: text(&about["name"]),
             uri: text(&event["requestURI"]),
             status: event["responseStatus"]["code"].as_u64().unwrap_or_default(),
+            credential: text(&event["user"]["extra"]["authentication.kubernetes.io/credential-id"][0]),
         }
     }
 }

@@ -1,0 +1,151 @@
+//! Drives retirements on the test's clock.
+
+mod properties;
+
+use super::*;
+
+const WITHIN: Duration = Duration::from_secs(60);
+
+struct Driven(Retirement);
+
+impl Driven {
+    /// One that has begun at 0 s and looks for the first time.
+    fn begun(within: Duration) -> Self {
+        let mut driven = Self(Retirement::new(within));
+        assert_eq!(driven.at(0, In::Start), [Out::Look]);
+        driven
+    }
+
+    fn at(&mut self, second: u64, input: In) -> Vec<Out> {
+        let mut out = Vec::new();
+        self.0.step(Now::from_millis(second * 1_000), input, &mut out);
+        out
+    }
+
+    /// What it says when its deadline has come, and when that was, in seconds.
+    fn woken(&mut self) -> (u64, Vec<Out>) {
+        let at = self.0.deadline().expect("it looks again");
+        let mut out = Vec::new();
+        self.0.tick(at, &mut out);
+        (at.as_micros() / 1_000_000, out)
+    }
+}
+
+fn seen(scale: Option<(i32, bool)>, pods: &[&str]) -> In {
+    let scale = scale.map(|(wanted, settled)| Scale { wanted, settled });
+    In::Seen(Seen { scale, pods: names(pods) })
+}
+
+fn names(pods: &[&str]) -> BTreeSet<String> {
+    pods.iter().map(ToString::to_string).collect()
+}
+
+fn waits_for(pods: &[&str]) -> Out {
+    Out::WaitsFor(Left::Pods(names(pods)))
+}
+
+fn waits_for_orphans(pods: &[&str]) -> Out {
+    Out::WaitsFor(Left::Orphans(names(pods)))
+}
+
+#[test]
+fn w8_what_runs_is_scaled_down_and_waited_for_until_its_last_pod_has_ended() {
+    let mut driven = Driven::begun(WITHIN);
+    assert_eq!(driven.at(0, seen(Some((2, false)), &["a", "b"])), [Out::ScaleDown { from: 2 }]);
+    assert_eq!(driven.at(0, In::Scaled), []);
+    assert_eq!(driven.woken(), (1, vec![Out::Look]));
+    assert_eq!(driven.at(1, seen(Some((0, false)), &["a", "b"])), [waits_for(&["a", "b"])]);
+    assert_eq!(driven.woken(), (2, vec![Out::Look]));
+    assert_eq!(driven.at(2, seen(Some((0, true)), &["a", "b"])), [], "nothing is said twice");
+    assert_eq!(driven.woken(), (3, vec![Out::Look]));
+    assert_eq!(driven.at(3, seen(Some((0, true)), &["b"])), [waits_for(&["b"])]);
+    assert_eq!(driven.woken(), (4, vec![Out::Look]));
+    assert_eq!(driven.at(4, seen(Some((0, true)), &[])), [Out::Ended(End::Retired)]);
+    assert_eq!(driven.0.deadline(), None);
+}
+
+#[test]
+fn no_pods_are_no_proof_before_the_controller_has_heard_that_there_are_to_be_none() {
+    let mut driven = Driven::begun(WITHIN);
+    assert_eq!(driven.at(0, seen(Some((0, false)), &[])), [Out::WaitsFor(Left::Controller)]);
+    assert_eq!(driven.woken(), (1, vec![Out::Look]));
+    assert_eq!(driven.at(1, seen(Some((0, false)), &["a"])), [waits_for(&["a"])]);
+}
+
+#[test]
+fn what_somebody_scales_up_again_is_scaled_down_again() {
+    let mut driven = Driven::begun(WITHIN);
+    for second in 0..3 {
+        assert_eq!(driven.at(second, seen(Some((3, false)), &[])), [Out::ScaleDown { from: 3 }]);
+        assert_eq!(driven.at(second, In::Scaled), []);
+        assert_eq!(driven.woken(), (second + 1, vec![Out::Look]));
+    }
+}
+
+#[test]
+fn w8_without_a_deployment_nothing_is_done_and_one_that_is_deleted_meanwhile_still_has_pods() {
+    let mut driven = Driven::begun(WITHIN);
+    assert_eq!(driven.at(0, seen(None, &[])), [Out::Ended(End::Absent)]);
+
+    let mut driven = Driven::begun(WITHIN);
+    assert_eq!(driven.at(0, seen(Some((0, false)), &["a"])), [waits_for(&["a"])]);
+    assert_eq!(driven.woken(), (1, vec![Out::Look]));
+    assert_eq!(driven.at(1, seen(None, &["a"])), [waits_for_orphans(&["a"])]);
+    assert_eq!(driven.woken(), (2, vec![Out::Look]));
+    assert_eq!(driven.at(2, seen(None, &[])), [Out::Ended(End::Retired)]);
+}
+
+#[test]
+fn w8_the_pods_of_a_deployment_that_was_deleted_before_are_waited_for_too() {
+    let mut driven = Driven::begun(Duration::from_secs(2));
+    assert_eq!(driven.at(0, seen(None, &["a", "b"])), [waits_for_orphans(&["a", "b"])]);
+    assert_eq!(driven.woken(), (1, vec![Out::Look]));
+    assert_eq!(driven.at(1, seen(None, &["b"])), [waits_for_orphans(&["b"])]);
+    assert_eq!(driven.woken(), (2, vec![Out::Look]));
+    assert_eq!(
+        driven.at(2, seen(None, &["b"])),
+        [Out::Ended(End::Late(Left::Orphans(names(&["b"]))))],
+        "there is nothing to scale down"
+    );
+
+    let mut driven = Driven::begun(WITHIN);
+    assert_eq!(driven.at(0, seen(None, &["a"])), [waits_for_orphans(&["a"])]);
+    assert_eq!(driven.woken(), (1, vec![Out::Look]));
+    assert_eq!(driven.at(1, seen(None, &[])), [Out::Ended(End::Retired)]);
+}
+
+#[test]
+fn a_request_without_a_good_answer_is_made_again_and_each_reason_is_told_once() {
+    let mut driven = Driven::begun(WITHIN);
+    let refused = || In::Failed("HTTP 403".to_owned());
+    assert_eq!(driven.at(0, refused()), [Out::WaitsFor(Left::Unknown("HTTP 403".to_owned()))]);
+    assert_eq!(driven.woken(), (1, vec![Out::Look]));
+    assert_eq!(driven.at(1, refused()), []);
+    assert_eq!(driven.woken(), (2, vec![Out::Look]));
+    assert_eq!(driven.at(2, seen(Some((1, true)), &[])), [Out::ScaleDown { from: 1 }]);
+    assert_eq!(
+        driven.at(2, In::Failed("HTTP 500".to_owned())),
+        [Out::WaitsFor(Left::Unknown("HTTP 500".to_owned()))]
+    );
+    assert_eq!(driven.woken(), (3, vec![Out::Look]));
+}
+
+#[test]
+fn when_the_time_is_over_it_looks_once_more_and_names_what_is_left() {
+    for (last, left) in [
+        (seen(Some((0, true)), &["a"]), Left::Pods(names(&["a"]))),
+        (seen(None, &["a"]), Left::Orphans(names(&["a"]))),
+        (seen(Some((0, false)), &[]), Left::Controller),
+        (In::Failed("no answer".to_owned()), Left::Unknown("no answer".to_owned())),
+    ] {
+        let mut driven = Driven::begun(Duration::from_millis(1_500));
+        assert_eq!(driven.at(0, seen(Some((0, true)), &["a"])), [waits_for(&["a"])]);
+        assert_eq!(driven.woken(), (1, vec![Out::Look]));
+        assert_eq!(driven.at(1, seen(Some((0, true)), &["a"])), []);
+        assert_eq!(driven.0.deadline(), Some(Now::from_millis(1_500)), "not later than its time");
+        assert_eq!(driven.woken().1, [Out::Look]);
+        assert_eq!(driven.at(2, last), [Out::Ended(End::Late(left))]);
+    }
+    let mut driven = Driven::begun(Duration::ZERO);
+    assert_eq!(driven.at(3, seen(Some((0, true)), &[])), [Out::Ended(End::Retired)], "late, and done");
+}

@@ -1,0 +1,114 @@
+//! The command `retire` by itself, which the chart runs before `helm uninstall`: it waits for the Pods that run, also
+//! where their Deployment was deleted, and names those that do not end in time.
+
+use std::process::{Output, Stdio};
+
+use serde_json::json;
+use tokio::process::Command;
+
+use super::Story;
+use crate::admin::stage::PROGRAM;
+use crate::support::kubernetes::{self, Cluster};
+use crate::support::objects;
+
+/// The labels of the Pods of the Deployment `web`.
+const LABELS: &str = "app=web";
+
+/// Runs `retire` for the Deployment `web` of a story, with these flags too.
+async fn retire(story: &Story<&Cluster>, flags: &[&str]) -> (Option<i32>, String, String) {
+    let mut command = Command::new(PROGRAM);
+    command.args(["retire", "--namespace", story.namespace, "--deployment", "web"]).args(flags);
+    command.arg("--kubeconfig").arg(story.cluster.admin_kubeconfig()).env_clear().stdin(Stdio::null());
+    let Output { status, stdout, stderr } = command.output().await.expect("the binary under test");
+    let text = |bytes: Vec<u8>| String::from_utf8(bytes).expect("a text");
+    (status.code(), text(stdout), text(stderr))
+}
+
+/// The names of the Pods with the labels of the Deployment `web`.
+async fn pods(story: &Story<&Cluster>) -> Vec<String> {
+    let path = format!("/api/v1/namespaces/{}/pods?labelSelector={LABELS}", story.namespace);
+    let pods = story.api.items(&path).await.expect("the API server lists Pods");
+    pods.iter().filter_map(|pod| pod["metadata"]["name"].as_str().map(str::to_owned)).collect()
+}
+
+/// Makes a Pod with the labels of the Deployment `web` that has failed, and stays for long: nothing of it runs.
+async fn leave_a_failed_pod(story: &Story<&Cluster>) {
+    let failed = json!({
+        "apiVersion": "v1", "kind": "Pod", "metadata": { "name": "failed", "labels": { "app": "web" } },
+        "spec": { "nodeSelector": { "nowhere": "" }, "containers": objects::containers("example/web:1") },
+    });
+    story.create("pods", &failed).await;
+    let ended = json!({ "status": { "phase": "Failed" } });
+    story.api.merge(&format!("{}/status", story.path("pods", "failed")), &ended).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn w8_retire_waits_for_the_pods_that_run_and_names_those_that_do_not_end_in_time() {
+    let Some(cluster) = kubernetes::shared().await else { return };
+    let story = Story::begin(cluster, "retire", 1).await;
+    story.create("deployments", &objects::deployment(story.namespace, "web", 2)).await;
+    cluster.rolled_out(story.namespace, "web").await;
+    let names = pods(&story).await;
+    let [slow, quick] = &names[..] else { panic!("not two Pods: {names:?}") };
+    leave_a_failed_pod(&story).await;
+    story.keep(slow).await;
+
+    let (code, said, wrong) = retire(&story, &["--within=5s"]).await;
+    assert_eq!(code, Some(1), "{said}{wrong}");
+    assert!(said.contains("scaling Deployment retire/web from 2 to 0\n"), "{said}");
+    story.is_gone(quick).await;
+    // As long as the Deployment is there, it says itself which Pods are its own.
+    let (code, said, wrong) = retire(&story, &["--within=5s", "--selector=app=other"]).await;
+    assert_eq!(code, Some(1), "{said}{wrong}");
+    let told = format!(
+        "error: Deployment retire/web is scaled to 0, and has not ended within 5s: 1 Pod: {slow}; see why"
+    );
+    assert!(wrong.starts_with(&told) && !wrong.contains(quick.as_str()), "{wrong}");
+    let web = story.api.get(&story.path("deployments", "web")).await.expect("the Deployment stays");
+    assert_eq!(web["spec"]["replicas"], 0);
+
+    story.let_go(slow).await;
+    let (code, said, wrong) = retire(&story, &["--within=60s"]).await;
+    assert_eq!(code, Some(0), "{said}{wrong}");
+    assert!(said.ends_with("no Pod of Deployment retire/web is left\n"), "{said}");
+    assert!(!said.contains("scaling"), "it is at 0: {said}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn w8_retire_waits_for_the_pods_of_a_deployment_that_was_deleted_by_their_labels() {
+    let Some(cluster) = kubernetes::shared().await else { return };
+    let story = Story::begin(cluster, "retire-deleted", 1).await;
+    story.create("deployments", &objects::deployment(story.namespace, "web", 1)).await;
+    cluster.rolled_out(story.namespace, "web").await;
+    let names = pods(&story).await;
+    let [slow] = &names[..] else { panic!("not one Pod: {names:?}") };
+    leave_a_failed_pod(&story).await;
+    story.keep(slow).await;
+    // At 0 its ReplicaSet makes no other Pod. The garbage collector, which takes what a Deployment leaves, does not run.
+    story.scale("web", 0).await;
+    story.is_told_to_end(slow).await;
+    story.api.delete(&story.path("deployments", "web")).await;
+
+    let (code, said, wrong) = retire(&story, &["--within=3s"]).await;
+    assert_eq!((code, wrong.as_str()), (Some(0), ""), "{said}");
+    let told = "there is no Deployment retire-deleted/web: nothing is to be done; Pods of one that was deleted are \
+                waited for with --selector\n";
+    assert_eq!(said, told);
+
+    let by_labels = |within| [within, "--selector", LABELS];
+    let (code, said, wrong) = retire(&story, &by_labels("--within=3s")).await;
+    assert_eq!(code, Some(1), "{said}{wrong}");
+    assert_eq!(said, format!("waiting for 1 Pod of a Deployment that is gone: {slow}\n"));
+    let told = format!(
+        "error: there is no Deployment retire-deleted/web, and not all of its Pods have ended within 3s: 1 Pod: {slow}; \
+         see why"
+    );
+    assert!(wrong.starts_with(&told) && wrong.contains("--cascade=orphan"), "{wrong}");
+
+    story.let_go(slow).await;
+    story.is_gone(slow).await;
+    let (code, said, wrong) = retire(&story, &by_labels("--within=60s")).await;
+    assert_eq!(code, Some(0), "{said}{wrong}");
+    let told = "there is no Deployment retire-deleted/web, and no Pod with the labels app=web: nothing is to be done\n";
+    assert_eq!(said, told);
+}
