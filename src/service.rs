@@ -25,7 +25,7 @@ use crate::wiring::{self, Ballot, Election, Parts, Running};
 
 /// How long it may take, after the signal, to hear of what was sent and to let go of both Leases: a token, one PUT of
 /// 20 s, and up to 3 s for each Lease.
-const QUIET_WITHIN: Duration = Duration::from_secs(28);
+pub const QUIET_WITHIN: Duration = Duration::from_secs(28);
 /// Threads for network work.
 const WORKERS: usize = 2;
 /// How long a connection to the API server may take to stand.

@@ -21,7 +21,7 @@ use pool_core::directory::Directory;
 use pool_core::discovery::Discovery;
 use pool_core::events::Emitter;
 use pool_core::informer::Informer;
-use pool_core::leader::Leader;
+use pool_core::leader::{Free, Leader};
 use pool_core::machine::Machine;
 use pool_core::object::Kind;
 use pool_core::pauses::Pauses;
@@ -137,13 +137,23 @@ impl Running {
             tracing::warn!("the writer, the Leader or the keeper of notes had stopped before the shutdown");
             return;
         };
-        if tokio::time::timeout(within, self.ended.wait_for(|ended| ended.all())).await.is_err() {
-            let Ended { leadership, note } = *self.ended.borrow();
+        let in_time = tokio::time::timeout(within, self.ended.wait_for(|ended| ended.all())).await.is_ok();
+        let Ended { leadership, note } = *self.ended.borrow();
+        if !in_time {
             tracing::warn!(
-                writes_answered_and_leases_released = leadership,
-                start_note_struck = note,
+                writes_answered = leadership.is_some(),
+                start_note_struck = note.is_some(),
                 "the shutdown was not complete when its time ran out"
             );
+        }
+        let Free { own, shared } = leadership.unwrap_or(Free { own: false, shared: false });
+        let left = [
+            (own, "our own Lease, which lapses 45 s after its last renewal"),
+            (shared, "the shared Lease, which lapses a minute after its last renewal"),
+            (note == Some(true), "the note of this start, which counts as a bad end for an hour"),
+        ];
+        for what in left.iter().filter(|(is_gone, _)| !is_gone).map(|(_, what)| what) {
+            tracing::warn!(what, "left behind: the API server has not confirmed in time that it is gone");
         }
     }
 }

@@ -7,6 +7,7 @@ use actix::{Actor, Context, Handler, Message};
 use arc_swap::ArcSwap;
 use jiff::Timestamp;
 use pool_core::ask::{Answer, RequestId};
+use pool_core::leader::Free;
 use pool_core::route::{Delivery, HostMessage};
 use pool_core::view::{LeadershipView, Snapshot, StartsView, WishesView};
 use tokio::sync::{oneshot, watch};
@@ -34,20 +35,20 @@ pub struct Await {
     pub answer: oneshot::Sender<Answer>,
 }
 
-/// What is over after a shutdown.
+/// What is over after a shutdown; `None`: not yet.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub struct Ended {
-    /// The writer waits for nothing, and both Leases are let go of.
-    pub leadership: bool,
-    /// The note of this start is struck, or was given up (A4).
-    pub note: bool,
+    /// The writer waits for nothing any more, and these Leases are let go of.
+    pub leadership: Option<Free>,
+    /// The note of this start is struck, or was given up (A4): whether it is gone.
+    pub note: Option<bool>,
 }
 
 impl Ended {
     /// Whether nothing is waited for any more.
     #[must_use]
     pub fn all(self) -> bool {
-        self.leadership && self.note
+        self.leadership.is_some() && self.note.is_some()
     }
 }
 
@@ -186,10 +187,12 @@ impl Handler<Deliver> for Host {
                             tracing::debug!(id = id.0, "a request was answered after its asker had left");
                         }
                     }
-                    HostMessage::Done => {
-                        self.ended.send_modify(|ended| ended.leadership = true);
+                    HostMessage::Done(free) => {
+                        self.ended.send_modify(|ended| ended.leadership = Some(free));
                     }
-                    HostMessage::Struck => self.ended.send_modify(|ended| ended.note = true),
+                    HostMessage::Struck { is_gone } => {
+                        self.ended.send_modify(|ended| ended.note = Some(is_gone));
+                    }
                 }
             }
         }

@@ -1,12 +1,16 @@
-//! That a panic ends the process: shown by processes that do end, each this test once more as a child.
+//! That a panic ends the process: shown by processes that do end, each this test once more as a child. And that the chart
+//! leaves the process the time that its end may take.
 
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, Output};
+use std::time::Duration;
 
 use actix::{Actor, Context};
 use rustix::process::Signal;
+use serde_json::Value;
 
-use super::system;
+use super::{QUIET_WITHIN, system};
+use crate::http::END_WITHIN;
 
 /// Tells a child where it is to panic; who is not told is the parent.
 const PANICS: &str = "TEST_PANICS_ON";
@@ -74,4 +78,20 @@ fn a4_c1_a_panic_anywhere_in_the_runtime_aborts_the_process_and_tells_no_secret(
     let Output { status, stdout, .. } = child("nothing");
     let told = String::from_utf8_lossy(&stdout);
     assert!(status.success() && told.contains("1 passed"), "who does not panic ends well: {status}: {told}");
+}
+
+#[test]
+fn w8_the_chart_kills_no_process_before_its_end_may_be_complete() {
+    const KEY: &str = "terminationGracePeriodSeconds";
+    let schema = include_str!("../../charts/azure-backend-pool-controller/values.schema.json");
+    let schema: Value = serde_json::from_str(schema).expect("the schema is JSON");
+    let values = include_str!("../../charts/azure-backend-pool-controller/values.yaml");
+    let values: Value = serde_saphyr::from_str(values).expect("the values are YAML");
+    let longest = QUIET_WITHIN + Duration::from_secs(END_WITHIN);
+    for (which, seconds) in
+        [("the smallest", &schema["properties"][KEY]["minimum"]), ("the default", &values[KEY])]
+    {
+        let grace = Duration::from_secs(seconds.as_u64().expect("whole seconds"));
+        assert!(longest < grace, "{which} {KEY} is {grace:?}, and the end may take {longest:?}");
+    }
 }

@@ -78,8 +78,12 @@ pub enum In {
     Gates(GateTimes),
     /// Nothing new is begun; the Lease is let go of when the writer is quiet.
     Shutdown,
-    /// After a shutdown, nothing that the writer has sent is unanswered any more, and it holds no Lease.
-    WriterQuiet,
+    /// After a shutdown, nothing that the writer has sent is unanswered any more. The shared Lease is given back or not
+    /// ours, or was given up and lapses.
+    WriterQuiet {
+        /// Whether it is given back, or not ours.
+        shared_is_free: bool,
+    },
 }
 
 /// What the Leader can say.
@@ -111,8 +115,17 @@ pub enum Out {
     View(LeadershipView),
     /// To the metrics.
     Sample(Sample),
-    /// To the process: after a shutdown, the Lease is let go of, or was not held.
-    Done,
+    /// To the process: after a shutdown, the Lease is let go of, was not held, or was given up.
+    Done(Free),
+}
+
+/// Which Leases are known not to be this process's at its end; the others lapse by themselves.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Free {
+    /// Our own Lease.
+    pub own: bool,
+    /// The Lease that is shared with the cloud-controller-manager.
+    pub shared: bool,
 }
 
 /// How long the process waits, after the writer has become quiet, for the Lease to be let go of.
@@ -175,7 +188,7 @@ enum Ending {
     /// The writer waits for what it has sent.
     Begun,
     /// The Lease is let go of, until this moment at the latest.
-    Releasing { until: Now },
+    Releasing { until: Now, shared_is_free: bool },
 }
 
 impl Leader {
@@ -345,9 +358,11 @@ impl Leader {
         }
     }
 
-    fn on_writer_quiet(&mut self, now: Now, out: &mut Vec<Out>) {
+    fn on_writer_quiet(&mut self, now: Now, shared_is_free: bool, out: &mut Vec<Out>) {
         match self.ending {
-            Ending::Begun => self.ending = Ending::Releasing { until: now.plus(RELEASE_WITHIN) },
+            Ending::Begun => {
+                self.ending = Ending::Releasing { until: now.plus(RELEASE_WITHIN), shared_is_free };
+            }
             Ending::Not | Ending::Releasing { .. } => out.push(Out::Sample(Sample::UnmatchedAnswer)),
         }
     }
@@ -356,7 +371,7 @@ impl Leader {
     fn is_over(&self, now: Now) -> bool {
         match self.ending {
             Ending::Not | Ending::Begun => false,
-            Ending::Releasing { until } => {
+            Ending::Releasing { until, .. } => {
                 // Whoever took a release for the end of all writes would not wait for those of a predecessor that did
                 // not let go: the Lease is left to lapse.
                 let held_too_early = self.renewed.is_some() && self.sight.quiet_at() > now;
@@ -382,11 +397,15 @@ impl Leader {
                 self.go_on(now, times, out);
             }
         }
-        if self.phase != Phase::Done && self.is_over(now) {
+        if let Ending::Releasing { shared_is_free: shared, .. } = self.ending
+            && self.phase != Phase::Done
+            && self.is_over(now)
+        {
+            let own = self.renewed.is_none() && !self.may_become_ours();
             self.renewed = None;
             self.errand = Errand::None;
             self.enter(now, Phase::Done, out);
-            out.push(Out::Done);
+            out.push(Out::Done(Free { own, shared }));
         }
         self.show(out);
         let broken = self.check().err();
@@ -461,7 +480,7 @@ impl Machine for Leader {
             In::Opened(epoch) => self.on_opened(now, epoch, out),
             In::Gates(gates) => self.gates = gates,
             In::Shutdown => self.on_shutdown(now, out),
-            In::WriterQuiet => self.on_writer_quiet(now, out),
+            In::WriterQuiet { shared_is_free } => self.on_writer_quiet(now, shared_is_free, out),
         }
         self.advance(now, out);
     }
@@ -472,7 +491,7 @@ impl Machine for Leader {
         }
         let ending = match self.ending {
             Ending::Not | Ending::Begun => None,
-            Ending::Releasing { until } => Some(until),
+            Ending::Releasing { until, .. } => Some(until),
         };
         let Contest::Elected(times) = self.params.contest else { return ending };
         let loss = self.renewed.map(|sent| sent.plus(times.renew_deadline));

@@ -199,10 +199,13 @@ pub enum HostMessage {
     Quarantined(PoolId, &'static str),
     /// A person's request was answered.
     Answered(RequestId, Answer),
-    /// After a shutdown, the writer waits for nothing any more, and both Leases are let go of.
-    Done,
+    /// After a shutdown, the writer waits for nothing any more, and both Leases are let go of, or were given up.
+    Done(leader::Free),
     /// After a shutdown, the note of this start is struck, or was given up.
-    Struck,
+    Struck {
+        /// Whether no note of this start can be there.
+        is_gone: bool,
+    },
 }
 
 /// What a fact is about: of two undelivered facts about the same thing on the same edge, the newer replaces
@@ -407,7 +410,9 @@ fn from_writer(said: writer::Out, deliver: &mut impl FnMut(Delivery)) {
         writer::Out::Lane(view) => deliver(Delivery::Board(board::In::Lane(view))),
         writer::Out::Gate(class, view) => deliver(Delivery::Board(board::In::Gate(class, view))),
         writer::Out::Sample(sample) => deliver(Delivery::Metrics(sample)),
-        writer::Out::Quiet => deliver(Delivery::Leader(leader::In::WriterQuiet)),
+        writer::Out::Quiet { shared_is_free } => {
+            deliver(Delivery::Leader(leader::In::WriterQuiet { shared_is_free }));
+        }
     }
 }
 
@@ -441,7 +446,7 @@ fn from_leader(said: leader::Out, deliver: &mut impl FnMut(Delivery)) {
         leader::Out::Round => deliver(Delivery::Discovery(discovery::In::Round)),
         leader::Out::View(view) => deliver(Delivery::Board(board::In::Leadership(view))),
         leader::Out::Sample(sample) => deliver(Delivery::Metrics(sample)),
-        leader::Out::Done => deliver(Delivery::Host(HostMessage::Done)),
+        leader::Out::Done(free) => deliver(Delivery::Host(HostMessage::Done(free))),
     }
 }
 
@@ -455,7 +460,7 @@ fn from_starts(said: starts::Out, deliver: &mut impl FnMut(Delivery)) {
         starts::Out::Begin => deliver(Delivery::Leader(leader::In::Start)),
         starts::Out::View(view) => deliver(Delivery::Board(board::In::Starts(view))),
         starts::Out::Sample(sample) => deliver(Delivery::Metrics(sample)),
-        starts::Out::Struck => deliver(Delivery::Host(HostMessage::Struck)),
+        starts::Out::Struck { is_gone } => deliver(Delivery::Host(HostMessage::Struck { is_gone })),
     }
 }
 

@@ -95,8 +95,11 @@ pub enum Out {
     View(StartsView),
     /// To the metrics.
     Sample(Sample),
-    /// To the process: after a shutdown, the note is struck, or was given up.
-    Struck,
+    /// To the process: after a shutdown, the note is struck, or was given up: whether it is known to be gone.
+    Struck {
+        /// Whether no note of this start can be there.
+        is_gone: bool,
+    },
 }
 
 /// The note of this start, and whether the process is passive (A4).
@@ -273,7 +276,7 @@ impl Starts {
                 if *until <= now || (self.note == Note::Absent && self.errand.asked().is_none()) {
                     self.phase = Phase::Done;
                     self.errand.stop();
-                    out.push(Out::Struck);
+                    out.push(Out::Struck { is_gone: self.note == Note::Absent });
                 }
             }
             Phase::Idle | Phase::Active | Phase::Done => {}

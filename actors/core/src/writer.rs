@@ -289,7 +289,10 @@ pub enum Out {
     /// To the metrics.
     Sample(Sample),
     /// To the process: after [`In::Shutdown`], nothing that was sent is unanswered any more.
-    Quiet,
+    Quiet {
+        /// Whether the shared Lease is given back, or not ours; else it lapses.
+        shared_is_free: bool,
+    },
 }
 
 /// How much of leadership must be left when a PUT is sent (W8).
@@ -482,7 +485,8 @@ impl Writer {
         self.refill = earliest(grants, self.read_refill(now));
         if self.life == Life::Ending && self.calls.puts() == 0 && self.has_let_go(now) {
             self.life = Life::Quiet;
-            out.push(Out::Quiet);
+            let shared_is_free = self.shared_lease.as_ref().is_none_or(SharedLease::is_let_go);
+            out.push(Out::Quiet { shared_is_free });
         }
         self.publish(now, out);
         let within = self.busy <= self.params.turns;

@@ -123,6 +123,7 @@ struct Drive {
     remembered: Vec<GateTimes>,
     rounds: usize,
     done: bool,
+    free: Option<Free>,
     unmatched: usize,
     /// How often it said that the storage was set back.
     restored: u64,
@@ -142,6 +143,7 @@ impl Drive {
             remembered: Vec::new(),
             rounds: 0,
             done: false,
+            free: None,
             unmatched: 0,
             restored: 0,
             relists: 0,
@@ -168,7 +170,10 @@ impl Drive {
                 }
                 Out::Relist => self.relists += 1,
                 Out::Round => self.rounds += 1,
-                Out::Done => self.done = true,
+                Out::Done(free) => {
+                    self.done = true;
+                    self.free = Some(free);
+                }
                 Out::Sample(Sample::UnmatchedAnswer) => self.unmatched += 1,
                 Out::View(_) | Out::Sample(_) => {}
             }
@@ -292,9 +297,10 @@ fn w8_a_release_is_taken_up_at_once_by_a_standby_that_awaits_it() {
     assert!(matches!(two.asked.front(), Some((_, LeaseAsk::Await(..)))));
     one.tell(In::Shutdown);
     assert!(one.leads(), "what is sent is still waited for");
-    one.tell(In::WriterQuiet);
+    one.tell(In::WriterQuiet { shared_is_free: true });
     one.served(&mut server);
     assert!(one.done && !one.leads());
+    assert_eq!(one.free, Some(Free { own: true, shared: true }));
     assert_eq!(server.lease.as_ref().and_then(|lease| lease.holder.clone()), None);
     two.served(&mut server);
     assert_eq!(two.confirms, [(Epoch(2), true)], "somebody has led before: lists are made anew");
@@ -358,7 +364,7 @@ fn w8_whoever_ends_while_it_settles_leaves_the_lease_to_lapse() {
     two.served(&mut server);
     two.tell(In::Shutdown);
     two.asked.clear();
-    two.tell(In::WriterQuiet);
+    two.tell(In::WriterQuiet { shared_is_free: true });
     assert!(two.done);
     assert!(two.asked.is_empty(), "nor is a release on its way: {:?}", two.asked);
     assert_eq!(server.lease.as_ref().and_then(|lease| lease.holder.as_deref()), Some("two"));
@@ -382,7 +388,7 @@ fn w8_each_term_has_its_own_number_also_when_the_holder_stays() {
     }
     let mut two = Drive::elected("two");
     one.tell(In::Shutdown);
-    one.tell(In::WriterQuiet);
+    one.tell(In::WriterQuiet { shared_is_free: true });
     one.served(&mut server);
     two.served(&mut server);
     assert_eq!(two.confirms.last(), Some(&(Epoch(5), true)));
@@ -602,7 +608,7 @@ fn w8_gate_times_are_noted_with_the_next_renewal_and_remembered_by_the_successor
     one.at(at(5));
     one.served(&mut server);
     one.tell(In::Shutdown);
-    one.tell(In::WriterQuiet);
+    one.tell(In::WriterQuiet { shared_is_free: true });
     one.served(&mut server);
     let mut two = Drive::elected("two");
     two.served(&mut server);
@@ -611,7 +617,7 @@ fn w8_gate_times_are_noted_with_the_next_renewal_and_remembered_by_the_successor
     let mut late = Drive::elected("late");
     late.now = at(501);
     two.tell(In::Shutdown);
-    two.tell(In::WriterQuiet);
+    two.tell(In::WriterQuiet { shared_is_free: true });
     two.served(&mut server);
     late.served(&mut server);
     late.opened();
@@ -626,7 +632,7 @@ fn w8_a_process_that_ends_takes_nothing_and_lets_go_of_a_take_that_was_under_way
     one.tell(In::Lease(call, server.carry_out(&ask).expect("an answer")));
     let (call, ask) = one.asked.pop_front().expect("it takes");
     one.tell(In::Shutdown);
-    one.tell(In::WriterQuiet);
+    one.tell(In::WriterQuiet { shared_is_free: true });
     assert!(!one.done, "the Lease may be ours");
     one.tell(In::Lease(call, server.carry_out(&ask).expect("an answer")));
     one.served(&mut server);
@@ -639,11 +645,12 @@ fn w8_a_shutdown_waits_at_most_3_s_for_the_lease_to_be_let_go_of() {
     let mut server = Server::default();
     let mut one = leading("one", &mut server);
     one.tell(In::Shutdown);
-    one.tell(In::WriterQuiet);
+    one.tell(In::WriterQuiet { shared_is_free: true });
     one.at(Now::from_millis(2_999));
     assert!(!one.done);
     one.at(at(3));
     assert!(one.done && !one.leads());
+    assert_eq!(one.free, Some(Free { own: false, shared: true }), "it lapses");
     assert_eq!(one.leader.deadline(), None);
 }
 
@@ -654,8 +661,13 @@ fn w8_a_standby_that_ends_asks_for_nothing() {
     let mut two = Drive::elected("two");
     two.served(&mut server);
     two.tell(In::Shutdown);
-    two.tell(In::WriterQuiet);
+    two.tell(In::WriterQuiet { shared_is_free: false });
     assert!(two.done);
+    assert_eq!(
+        two.free,
+        Some(Free { own: true, shared: false }),
+        "what the writer says of its own is passed on"
+    );
 }
 
 #[test]
@@ -668,7 +680,7 @@ fn c4_a_dry_run_leads_without_a_lease() {
     alone.at(at(1_000));
     assert!(alone.asked.is_empty());
     alone.tell(In::Shutdown);
-    alone.tell(In::WriterQuiet);
+    alone.tell(In::WriterQuiet { shared_is_free: true });
     assert!(alone.done);
 }
 
@@ -678,7 +690,7 @@ fn a3_answers_that_nobody_waits_for_change_nothing() {
     let mut one = leading("one", &mut server);
     one.tell(In::Lease(CallId(99), LeaseAnswer::Absent));
     one.tell(In::Opened(Epoch(7)));
-    one.tell(In::WriterQuiet);
+    one.tell(In::WriterQuiet { shared_is_free: true });
     assert_eq!(one.unmatched, 3);
     assert!(one.leads() && !one.done);
 }
@@ -828,7 +840,7 @@ fn w8_a_lease_that_is_set_back_to_a_released_one_does_not_say_that_the_last_hold
     let mut server = Server::default();
     let mut one = leading("one", &mut server);
     one.tell(In::Shutdown);
-    one.tell(In::WriterQuiet);
+    one.tell(In::WriterQuiet { shared_is_free: true });
     one.served(&mut server);
     let _two = leading_next("two", &mut server);
     let mut three = Drive::elected("three");
@@ -1049,7 +1061,7 @@ impl World {
                 let (drive, stopped) = &mut self.processes[who];
                 if !*stopped {
                     drive.tell(In::Shutdown);
-                    drive.tell(In::WriterQuiet);
+                    drive.tell(In::WriterQuiet { shared_is_free: true });
                 }
             }
             Event::Crash(who) => {
@@ -1155,7 +1167,7 @@ fn a4_a_passive_process_ends_at_once_and_competes_no_more() {
     drive.tell(In::Start);
     drive.tell(In::Shutdown);
     drive.tell(In::Passive(false));
-    drive.tell(In::WriterQuiet);
+    drive.tell(In::WriterQuiet { shared_is_free: true });
     assert!(drive.done && drive.asked.is_empty());
 }
 
@@ -1163,7 +1175,7 @@ fn a4_a_passive_process_ends_at_once_and_competes_no_more() {
 fn a4_a_process_that_ends_before_it_has_begun_ends_at_once() {
     let mut drive = Drive::new("a", Contest::Elected(TIMES));
     drive.tell(In::Shutdown);
-    drive.tell(In::WriterQuiet);
+    drive.tell(In::WriterQuiet { shared_is_free: true });
     assert!(drive.done);
     drive.tell(In::Start);
     assert!(drive.asked.is_empty());
@@ -1222,7 +1234,7 @@ fn w8_a_term_after_somebody_else_led_begins_with_most_recent_data_also_where_its
     two.opened();
     assert!(two.leads());
     two.tell(In::Shutdown);
-    two.tell(In::WriterQuiet);
+    two.tell(In::WriterQuiet { shared_is_free: true });
     two.served(&mut server);
     assert!(two.done);
     // One is back; the answer of its taking is lost, so that it finds the Lease its own.

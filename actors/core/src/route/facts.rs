@@ -46,7 +46,7 @@ impl Delivery {
                 | leader::In::Lease(..)
                 | leader::In::Opened(_)
                 | leader::In::Shutdown
-                | leader::In::WriterQuiet => None,
+                | leader::In::WriterQuiet { .. } => None,
             },
             Delivery::Events(events::In::Standing(_)) => Some(FactKey::Standing),
             Delivery::Events(events::In::Wishes { .. }) | Delivery::Informer(informer::In::Wishes(_)) => {
@@ -68,8 +68,8 @@ impl Delivery {
             | Delivery::Metrics(_)
             | Delivery::Host(
                 HostMessage::Answered(..)
-                | HostMessage::Done
-                | HostMessage::Struck
+                | HostMessage::Done(_)
+                | HostMessage::Struck { .. }
                 | HostMessage::Quarantined(..),
             ) => None,
         }

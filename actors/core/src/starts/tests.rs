@@ -95,13 +95,22 @@ struct Process {
     began: Option<Now>,
     passive: bool,
     struck: Option<Now>,
+    is_gone: bool,
     view: Option<StartsView>,
 }
 
 impl Process {
     fn new(identity: &str, keeping: Keeping) -> Process {
         let starts = Starts::new(Params { identity: identity.into(), keeping });
-        Process { starts, asked: VecDeque::new(), began: None, passive: false, struck: None, view: None }
+        Process {
+            starts,
+            asked: VecDeque::new(),
+            began: None,
+            passive: false,
+            struck: None,
+            is_gone: false,
+            view: None,
+        }
     }
 
     fn started(identity: &str, now: Now) -> Process {
@@ -128,7 +137,10 @@ impl Process {
                 Out::View(view) => self.view = Some(view),
                 Out::Sample(Sample::Passive(passive)) => assert_ne!(passive, self.passive),
                 Out::Sample(sample) => assert_eq!(sample, Sample::UnmatchedAnswer),
-                Out::Struck => assert_eq!(self.struck.replace(now), None, "it ends once"),
+                Out::Struck { is_gone } => {
+                    assert_eq!(self.struck.replace(now), None, "it ends once");
+                    self.is_gone = is_gone;
+                }
             }
         }
         assert_eq!(self.starts.check(now), Ok(()));
@@ -390,7 +402,7 @@ fn a4_a_note_whose_answer_was_lost_is_struck_by_a_clean_stop() {
     process.tell(given_up, In::Shutdown);
     process.serve(given_up, &mut server);
     assert!(server.keys().is_empty());
-    assert!(process.struck.is_some());
+    assert!(process.struck.is_some() && process.is_gone);
     assert_eq!(process.began, None, "who ends does not begin any more");
 }
 
@@ -403,6 +415,7 @@ fn a4_a_silent_api_server_keeps_no_process_from_ending_for_more_than_2_s() {
     assert_eq!(process.struck, None);
     process.wait(at(7));
     assert_eq!((process.struck, process.starts.deadline()), (Some(at(7)), None));
+    assert!(!process.is_gone, "the note may stand");
 }
 
 #[test]

@@ -891,14 +891,15 @@ fn w8_on_shutdown_nothing_starts_polls_are_left_and_quiet_follows_the_last_answe
     assert!(matches!(outcome(&said, reading_attempt), Outcome::Interrupted));
     assert!(matches!(outcome(&said, polling_attempt), Outcome::Interrupted));
     assert!(
-        said.iter().all(|said| !matches!(said, Out::Quiet | Out::Finished(_, AttemptId { n: 1, .. }, _)))
+        said.iter()
+            .all(|said| !matches!(said, Out::Quiet { .. } | Out::Finished(_, AttemptId { n: 1, .. }, _)))
     );
     assert!(bench.due(&web, due(0, Class::Add)).is_empty());
     let refused = bench.hear(In::Read { call: CallId(77), lb: LbName::new("a") });
     assert!(matches!(&refused[..], [Out::Read { call: CallId(77), result: Err(_), .. }]));
     let said = bench.answer(call, accepted(Provisioning::Succeeded, RetryAfter::Absent));
     assert!(matches!(outcome(&said, put_attempt), Outcome::Written { .. }));
-    assert_eq!(said.iter().filter(|said| matches!(said, Out::Quiet)).count(), 1);
+    assert_eq!(said.iter().filter(|said| matches!(said, Out::Quiet { .. })).count(), 1);
     assert!(bench.hear(In::Shutdown).is_empty() && bench.until(600_000).is_empty(), "and nothing more");
 }
 

@@ -214,7 +214,8 @@ impl Field {
                 | KubernetesCall::ConfigMap { .. }
                 | KubernetesCall::CountLockFailures { .. },
             )
-            | Delivery::Host(HostMessage::Answered(..) | HostMessage::Done | HostMessage::Struck) => {
+            | Delivery::Host(HostMessage::Answered(..) | HostMessage::Done(_) | HostMessage::Struck { .. }) =>
+            {
                 panic!("nobody asks for {delivery:?}")
             }
         }

@@ -396,7 +396,7 @@ impl Hour {
             | Out::Sample(_)
             | Out::Attempt(..)
             | Out::Answer(..)
-            | Out::Quiet => Vec::new(),
+            | Out::Quiet { .. } => Vec::new(),
         }
     }
 }

@@ -658,7 +658,7 @@ fn w8_a_shutdown_lets_it_go_before_it_is_quiet() {
     let (mut bench, web, attempt) = Bench::holding(leased());
     let read = bench.bring(&web, attempt, &[1]);
     let (put, ..) = put(&bench.answer(read, read_of(holds(&web, &[]), "W/1")), &web);
-    let quiet = |said: &[Out]| said.iter().any(|said| matches!(said, Out::Quiet));
+    let quiet = |said: &[Out]| said.iter().any(|said| matches!(said, Out::Quiet { .. }));
     let said = bench.hear(In::Shutdown);
     assert!(none_replaced(&said) && !quiet(&said), "the PUT is waited for");
     let (call, ..) = replaces(&bench.until(15_000));
@@ -667,7 +667,8 @@ fn w8_a_shutdown_lets_it_go_before_it_is_quiet() {
     let (call, version, edit) = replaces(&said);
     assert_eq!((version, edit.holder), (3, None));
     assert!(!quiet(&said));
-    assert!(quiet(&bench.lease(call, state(4, None))));
+    let said = bench.lease(call, state(4, None));
+    assert!(said.iter().any(|said| matches!(said, Out::Quiet { shared_is_free: true })));
     assert!(asks(&bench.until(100_000)).is_empty());
 }
 
@@ -680,18 +681,19 @@ fn w8_a_shutdown_tries_to_let_it_go_for_three_seconds_at_most() {
     bench.lease(call, lost());
     let (call, ..) = replaces(&bench.until(1_000));
     bench.lease(call, lost());
-    let quiet = |said: &[Out]| said.iter().any(|said| matches!(said, Out::Quiet));
+    let quiet = |said: &[Out]| said.iter().any(|said| matches!(said, Out::Quiet { .. }));
     assert!(!quiet(&bench.until(2_999)));
-    assert!(quiet(&bench.until(3_000)));
+    let said = bench.until(3_000);
+    assert!(said.iter().any(|said| matches!(said, Out::Quiet { shared_is_free: false })), "it lapses");
 }
 
 #[test]
 fn w8_a_shutdown_without_the_lease_is_quiet_at_once() {
     let (mut bench, _) = Bench::with_lease(leased(), 1, None);
-    assert!(bench.hear(In::Shutdown).iter().any(|said| matches!(said, Out::Quiet)));
+    assert!(bench.hear(In::Shutdown).iter().any(|said| matches!(said, Out::Quiet { .. })));
     let (mut bench, _) = Bench::with_lease(leased(), 1, None);
     let (call, ..) = replaces(&bench.due(&pool("lb", "web"), due(0, Class::Add)));
-    let quiet = |said: &[Out]| said.iter().any(|said| matches!(said, Out::Quiet));
+    let quiet = |said: &[Out]| said.iter().any(|said| matches!(said, Out::Quiet { .. }));
     assert!(!quiet(&bench.hear(In::Shutdown)), "it may be ours in a moment");
     let (call, ..) = replaces(&bench.lease(call, state(2, Some(OURS))));
     assert!(quiet(&bench.lease(call, state(3, None))));

@@ -233,7 +233,7 @@ impl World {
                 | Out::Sample(_)
                 | Out::Attempt(..)
                 | Out::Answer(..)
-                | Out::Quiet => {}
+                | Out::Quiet { .. } => {}
             }
         }
     }
@@ -382,7 +382,7 @@ impl World {
             | Out::Sample(_)
             | Out::Attempt(..)
             | Out::Answer(..)
-            | Out::Quiet => panic!("it is not sent to a pool"),
+            | Out::Quiet { .. } => panic!("it is not sent to a pool"),
         }
     }
 

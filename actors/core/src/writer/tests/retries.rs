@@ -346,7 +346,7 @@ fn w8_a_put_that_meets_trouble_during_the_shutdown_is_interrupted_for_nobody_tri
     bench.hear(In::Shutdown);
     let said = bench.fail(call, broken());
     assert!(matches!(outcome(&said, attempt), Outcome::Interrupted));
-    assert!(said.iter().any(|said| matches!(said, Out::Quiet)));
+    assert!(said.iter().any(|said| matches!(said, Out::Quiet { .. })));
 }
 
 #[test]

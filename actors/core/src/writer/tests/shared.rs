@@ -327,7 +327,7 @@ impl World {
                     let count = self.other.failures.iter().filter(|at| **at >= since).count();
                     self.tell(number, In::LockFailures(call, u32::try_from(count).ok()));
                 }
-                Out::Quiet => self.processes[number].quiet = true,
+                Out::Quiet { .. } => self.processes[number].quiet = true,
                 Out::Verified(..)
                 | Out::Observed(..)
                 | Out::AdminFinished { .. }

@@ -94,7 +94,7 @@ impl Watchdog {
                     }
                     start.passive = None;
                 }
-                Out::ConfigMap(..) | Out::Sample(_) | Out::Struck => {}
+                Out::ConfigMap(..) | Out::Sample(_) | Out::Struck { .. } => {}
             }
         }
         if !begins || !known {

@@ -233,7 +233,7 @@ impl Watchdog {
                 | writer::Out::Lane(_)
                 | writer::Out::Gate(..)
                 | writer::Out::Sample(_)
-                | writer::Out::Quiet => {}
+                | writer::Out::Quiet { .. } => {}
             }
         }
         Ok(())

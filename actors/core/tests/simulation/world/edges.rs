@@ -87,8 +87,8 @@ impl World {
                         HostMessage::Answered(id, answer) => {
                             self.watchdog.answered(self.now, process, id, &answer)?;
                         }
-                        HostMessage::Done => self.ends(process, true)?,
-                        HostMessage::Struck => self.ends(process, false)?,
+                        HostMessage::Done(_) => self.ends(process, true)?,
+                        HostMessage::Struck { .. } => self.ends(process, false)?,
                     }
                 }
             }
