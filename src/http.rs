@@ -50,14 +50,14 @@ use problem::Serves;
 use tls::{Certificate, Files};
 
 /// How long open requests may take to end at shutdown, in seconds.
-const END_WITHIN: u64 = 5;
+pub const END_WITHIN: u64 = 5;
 /// How long a client may take to send its request's head, and before that to agree on TLS.
 const HEAD_WITHIN: Duration = Duration::from_secs(5);
 /// How long a client may leave what it is sent unread, in milliseconds; connections have it from their listener.
 const TAKEN_WITHIN_MS: u32 = 10_000;
 /// The most connections of one listener at a time: whoever opens more waits, and leaves the process its memory and its
 /// connections to Azure and to the API server.
-const CONNECTIONS: usize = 512;
+pub const CONNECTIONS: usize = 512;
 
 /// What every handler knows.
 #[derive(Clone)]
@@ -299,3 +299,6 @@ fn listen(
     let server = server.with_context(|| format!("failed to listen on {bound}"))?;
     Ok((server.run(), bound))
 }
+
+#[cfg(test)]
+mod tests;

@@ -13,6 +13,7 @@ mod metrics;
 mod openapi;
 mod pages;
 mod people;
+mod shutdown;
 pub mod stage;
 mod starts;
 mod tls;

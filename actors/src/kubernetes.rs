@@ -37,7 +37,7 @@ pub use exchange::Place;
 pub use lease::Places;
 pub use post::{Pod, Reporter};
 pub use review::{Reviewer, Verdict};
-pub use telling::{Object, Teller, Telling, Tellings, word_of};
+pub use telling::{Object, Teller, Telling, Tellings};
 
 /// The port.
 pub struct KubernetesPort {

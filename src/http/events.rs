@@ -1,8 +1,11 @@
 //! The events that this process tells, as they are told (H3): server-sent events. A stream begins with what is told after
-//! it was opened, and nobody waits for whoever listens: one that falls behind is told how many were missed.
+//! it was opened, and nobody waits for whoever listens: one that falls behind is told how many were missed, and one that
+//! sends on behind his request is cut off.
 
-use std::convert::Infallible;
+use std::future::poll_fn;
+use std::pin::pin;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
 use actix_web::http::header::CACHE_CONTROL;
@@ -10,7 +13,7 @@ use actix_web::http::{Method, StatusCode};
 use actix_web::web::Bytes;
 use actix_web::{HttpRequest, HttpResponse, web};
 use actors::clock::Clock;
-use actors::kubernetes::{Object, Telling, Tellings, word_of};
+use actors::kubernetes::{Object, Telling, Tellings};
 use futures::stream::{self, StreamExt as _};
 use serde_json::json;
 use tokio::sync::broadcast::Receiver;
@@ -28,7 +31,11 @@ const STREAMS: usize = 16;
 /// After so long a silence a comment is sent, by which a client that is gone is noticed too.
 const SILENT_FOR: Duration = Duration::from_secs(15);
 /// How long a stream lasts: whoever goes on listening is judged anew (H2).
-const LASTS: Duration = Duration::from_secs(3600);
+const LASTS: Duration = Duration::from_secs(600);
+/// How often a stream may be asked in vain for what is sent next, until something is heard or sent. The server asks when
+/// what was sent is taken, which is seldom; when there is something to hear; and whenever the client sends on, which has
+/// it ask without rest once its buffer is full.
+const ASKED_IN_VAIN: u32 = 64;
 /// After so many seconds there may be room again: a client that is gone is noticed by then.
 const ROOM_AFTER: u64 = 30;
 
@@ -51,11 +58,11 @@ impl Audience {
     }
 
     /// A stream of those that are wanted; `None`: there is no room for another one.
-    fn listener(&self, wanted: Wanted, clock: Clock) -> Option<Listener> {
+    fn reader(&self, wanted: Wanted, clock: Clock) -> Option<Reader> {
         let room = Arc::clone(&self.room).try_acquire_owned().ok()?;
         let (heard, ending, now) = (self.tellings.listen(), self.ending.clone(), Instant::now());
         let (alive_at, ends_at) = (now + SILENT_FOR, now + LASTS);
-        Some(Listener { heard, ending, wanted, clock, alive_at, ends_at, _room: room })
+        Some(Reader { heard, ending, wanted, clock, alive_at, ends_at, _room: room })
     }
 }
 
@@ -83,8 +90,28 @@ impl Wanted {
     }
 }
 
-/// Somebody who listens. His place is free again when this goes.
-struct Listener {
+/// A client sends on behind the request for a stream.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("the client sends on behind a request that is being answered by a stream")]
+struct SendsOn;
+
+/// Awaits this, unless it is asked for in vain too often: then somebody keeps the processor busy by what he sends.
+async fn undisturbed<T>(awaited: impl Future<Output = T>) -> Result<T, SendsOn> {
+    let mut awaited = pin!(awaited);
+    let mut in_vain = 0;
+    poll_fn(|context| match awaited.as_mut().poll(context) {
+        Poll::Ready(there) => Poll::Ready(Ok(there)),
+        Poll::Pending if in_vain == ASKED_IN_VAIN => Poll::Ready(Err(SendsOn)),
+        Poll::Pending => {
+            in_vain += 1;
+            Poll::Pending
+        }
+    })
+    .await
+}
+
+/// Somebody who reads a stream. His place is free again when this goes.
+struct Reader {
     heard: Receiver<Arc<Telling>>,
     ending: watch::Receiver<bool>,
     wanted: Wanted,
@@ -95,28 +122,31 @@ struct Listener {
     _room: OwnedSemaphorePermit,
 }
 
-impl Listener {
+impl Reader {
     /// What is sent next; `None`: the stream ends.
-    async fn next(&mut self) -> Option<String> {
+    async fn next(&mut self) -> Result<Option<String>, SendsOn> {
         loop {
             let until = self.alive_at.min(self.ends_at);
-            let heard = tokio::select! {
-                biased;
-                _ = self.ending.wait_for(|ending| *ending) => return None,
-                heard = timeout_at(until, self.heard.recv()) => heard,
-            };
+            let heard = undisturbed(async {
+                tokio::select! {
+                    biased;
+                    _ = self.ending.wait_for(|ending| *ending) => None,
+                    heard = timeout_at(until, self.heard.recv()) => Some(heard),
+                }
+            });
+            let Some(heard) = heard.await? else { return Ok(None) };
             let said = match heard {
                 Ok(Ok(telling)) if self.wanted.has(&telling) => shown(&telling, self.clock),
                 Ok(Ok(_)) => continue,
                 Ok(Err(RecvError::Lagged(missed))) => {
                     format!("event: lagged\ndata: {}\n\n", json!({ "missed": missed }))
                 }
-                Ok(Err(RecvError::Closed)) => return None,
-                Err(_) if until == self.ends_at => return None,
+                Ok(Err(RecvError::Closed)) => return Ok(None),
+                Err(_) if until == self.ends_at => return Ok(None),
                 Err(_) => ALIVE.to_owned(),
             };
             self.alive_at = Instant::now() + SILENT_FOR;
-            return Some(said);
+            return Ok(Some(said));
         }
     }
 }
@@ -128,7 +158,7 @@ fn shown(Telling { id, object, event }: &Telling, clock: Clock) -> String {
     let told = json!({
         "time": show.time(event.last),
         "firstTime": show.time(event.first),
-        "type": word_of(event.severity),
+        "type": event.severity.as_str(),
         "reason": event.reason,
         "object": {
             "apiVersion": api_version,
@@ -158,14 +188,15 @@ pub(super) async fn events(
     if request.method() == Method::HEAD {
         return answer.finish();
     }
-    let Some(listener) = audience.listener(wanted, about.clock) else {
+    let Some(reader) = audience.reader(wanted, about.clock) else {
         let detail =
             format!("{STREAMS} streams of events are open, and there may be no more; end one of them");
         return problem_until(StatusCode::SERVICE_UNAVAILABLE, "too many streams", &detail, ROOM_AFTER);
     };
-    let told = stream::unfold(listener, |mut listener| async move {
-        let said = listener.next().await?;
-        Some((Ok::<_, Infallible>(Bytes::from(said)), listener))
+    // An error ends the connection, and with it what was sent on.
+    let told = stream::try_unfold(reader, |mut reader| async move {
+        let said = reader.next().await?;
+        Ok::<_, SendsOn>(said.map(|said| (Bytes::from(said), reader)))
     });
     let open = stream::iter([Ok(Bytes::from_static(OPEN.as_bytes()))]);
     answer.streaming(open.chain(told))

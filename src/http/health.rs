@@ -73,12 +73,13 @@ async fn readyz(request: HttpRequest, life: web::Data<Life>) -> HttpResponse {
     )
 }
 
-/// How it is about the pauses. Whoever cannot read them is no less ready than a standby, so this fails nothing.
+/// How it is about the pauses. Whoever cannot read them is no less ready than a standby, so this fails nothing. Why they
+/// cannot be read is in the words of others, and this listener answers everybody: they are told elsewhere.
 fn of_pauses(view: Option<&WishesView>) -> String {
     match view {
-        Some(WishesView { last_error: Some(why), term_waits, .. }) => {
+        Some(WishesView { last_error: Some(_), term_waits, .. }) => {
             let effect = if *term_waits { "; nothing is written before they can be" } else { "" };
-            format!("cannot be read{effect}: {why}")
+            format!("cannot be read{effect}; the log and pauses in /api/v1/status of the admin API say why")
         }
         Some(_) | None => OK.to_owned(),
     }

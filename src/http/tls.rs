@@ -1,8 +1,6 @@
 //! The certificate of the admin API with TLS (H2): read at the start, and again every 10 s, because the kubelet puts other
-//! files in the place of a Secret's when it has changed. Whether what was found is shown from then on is decided in
-//! `renewal`. Nothing of a key is ever told.
-
-mod renewal;
+//! files in the place of a Secret's when it has changed. Whether what was found is shown from then on is decided by
+//! [`Renewal`]. Nothing of a key is ever told.
 
 use std::fmt;
 use std::fs::File;
@@ -11,10 +9,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use ::aws_lc_rs::digest::{Context, SHA256};
 use actors::recorder;
 use anyhow::Context as _;
 use arc_swap::ArcSwap;
 use jiff::Timestamp;
+use pool_core::certificate::{Decision, Fingerprint, Found, Renewal};
 use rustls::ServerConfig;
 use rustls::crypto::{CryptoProvider, aws_lc_rs};
 use rustls::pki_types::pem::PemObject as _;
@@ -22,8 +22,6 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::{ClientHello, NoServerSessionStorage, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
 use x509_parser::parse_x509_certificate;
-
-use renewal::{Decision, Fingerprint, Renewal};
 
 /// How often both files are read.
 const LOOK_EVERY: Duration = Duration::from_secs(10);
@@ -64,12 +62,6 @@ struct Pair {
     certified: Arc<CertifiedKey>,
     /// When it ends; `None`: it does not say.
     expires: Option<Timestamp>,
-}
-
-/// What a look at the files has found.
-struct Found {
-    fingerprint: Fingerprint,
-    pair: Result<Pair, Fault>,
 }
 
 /// What clients are shown: read on the listener's thread at each handshake, replaced by whoever renews it.
@@ -137,10 +129,9 @@ impl Certificate {
         }
     }
 
-    fn take(&mut self, Found { fingerprint, pair }: Found) {
-        let decision = self.renewal.step(fingerprint, pair.is_ok());
-        match (decision, pair) {
-            (Decision::Replace, Ok(pair)) => {
+    fn take(&mut self, found: Found<Pair, Fault>) {
+        match self.renewal.step(found) {
+            Decision::Show(pair) => {
                 self.shown.0.store(pair.certified);
                 self.expires = pair.expires;
                 let (file, expires) =
@@ -148,11 +139,11 @@ impl Certificate {
                 tracing::info!(%file, expires, "the admin API has another certificate");
                 self.tell_the_end();
             }
-            (Decision::Tell, Err(fault)) => {
+            Decision::Tell(fault) => {
                 let remedy = fault.remedy;
                 tracing::warn!(why = %fault, remedy, "the files of the admin API's certificate cannot be used");
             }
-            (Decision::Same | Decision::Told | Decision::Replace | Decision::Tell, Ok(_) | Err(_)) => {}
+            Decision::Stay => {}
         }
     }
 
@@ -164,14 +155,14 @@ impl Certificate {
 }
 
 impl Files {
-    fn look(&self, provider: &CryptoProvider) -> Found {
+    fn look(&self, provider: &CryptoProvider) -> Found<Pair, Fault> {
         match self.content() {
             Ok(content) => {
-                let fingerprint = Fingerprint::of([&content.certificate, &content.key]);
+                let fingerprint = fingerprint([&content.certificate, &content.key]);
                 Found { fingerprint, pair: self.pair(content, provider) }
             }
             Err(fault) => {
-                let fingerprint = Fingerprint::of([fault.key.as_bytes(), fault.why.as_bytes()]);
+                let fingerprint = fingerprint([fault.key.as_bytes(), fault.why.as_bytes()]);
                 Found { fingerprint, pair: Err(fault) }
             }
         }
@@ -249,6 +240,18 @@ fn read(path: &Path) -> Result<Vec<u8>, String> {
         Ok(_) => Ok(bytes),
         Err(error) => Err(format!("cannot be read ({error})")),
     }
+}
+
+/// The digest of these parts, each with its length before it.
+fn fingerprint(parts: [&[u8]; 2]) -> Fingerprint {
+    let mut context = Context::new(&SHA256);
+    for part in parts {
+        context.update(&part.len().to_be_bytes());
+        context.update(part);
+    }
+    let mut digest = [0; 32];
+    digest.copy_from_slice(context.finish().as_ref());
+    Fingerprint::of_digest(digest)
 }
 
 /// When a certificate ends.

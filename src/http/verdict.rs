@@ -156,7 +156,7 @@ fn rank(pool: &PoolView, snapshot: &Snapshot) -> Rank {
         | PoolState::Due
         | PoolState::Attempting
         | PoolState::Parked => {
-            let lacks = pool.difference().is_some_and(|(missing, _)| !missing.is_empty());
+            let lacks = pool.deviation().is_some_and(|(missing, _)| !missing.is_empty());
             let blocked = snapshot.lanes.get(&pool.pool.lb).is_some_and(|lane| lane.blocked_by.is_some());
             if lacks || blocked { Rank::Lacking } else { Rank::Rest }
         }
@@ -165,9 +165,9 @@ fn rank(pool: &PoolView, snapshot: &Snapshot) -> Rank {
 
 /// How many members are missing and how many must go, where it was seen and is known to differ.
 fn difference(pool: &PoolView) -> String {
-    match pool.difference().map(|(missing, surplus)| (missing.len(), surplus.len())) {
-        None | Some((0, 0)) => String::new(),
-        Some((missing, surplus)) => format!("; {missing} missing, {surplus} to go"),
+    match pool.deviation() {
+        None => String::new(),
+        Some((missing, surplus)) => format!("; {} missing, {} to go", missing.len(), surplus.len()),
     }
 }
 

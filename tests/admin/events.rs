@@ -7,6 +7,8 @@ use reqwest::{Client, Method, Response};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 use simulator::models::kube::build::Endpoint;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
 
 use super::stage::{Prepared, Stage, add_service, node_name, place};
 use crate::support::{PATIENCE, eventually};
@@ -189,4 +191,23 @@ async fn h3_there_are_16_streams_at_a_time_and_none_keeps_the_process_from_its_e
     tokio::time::timeout(PATIENCE, ends).await.expect("every stream ends");
     let ended = tokio::time::timeout(Duration::from_secs(30), stage.ended()).await;
     assert_eq!(ended.expect("it ends").code(), Some(0), "{:?}", stage.log());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn h2_whoever_sends_on_behind_a_stream_is_cut_off_long_before_its_end() {
+    let stage = Stage::ready(1).await;
+    let connection = TcpStream::connect(&stage.admin).await.expect("the listener");
+    let (mut from, mut to) = connection.into_split();
+    let many = b"GET /api/v1/events HTTP/1.1\r\nhost: localhost\r\n\r\n".repeat(100);
+    let sends = async { while to.write_all(&many).await.is_ok() {} };
+    let mut heard = Vec::new();
+    let cut_off = async {
+        tokio::select! {
+            () = sends => {}
+            _ = from.read_to_end(&mut heard) => {}
+        }
+    };
+    tokio::time::timeout(PATIENCE, cut_off).await.expect("the connection ends");
+    Listening::to(&stage, "").await;
+    assert!(stage.log().iter().all(|line| line["level"] != "ERROR"), "{:?}", stage.log());
 }

@@ -1,5 +1,6 @@
 //! The stage of these tests: the simulator's fakes with a small world, the real binary against them, and its listeners.
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::{ExitStatus, Stdio};
 use std::sync::Arc;
@@ -105,6 +106,16 @@ impl Prepared {
             keys[key] = value.clone();
         }
         std::fs::write(&files.cloud_config, keys.to_string()).expect("the folder can be written");
+        Stage::start(Arc::new(self.fakes), Arc::new(self.folder), files, "log", &[]).await
+    }
+
+    /// The same as [`Prepared::start`], by another way to the API server.
+    pub async fn start_by(self, way: SocketAddr) -> Stage {
+        let files = self.files(&json!({}));
+        let text = std::fs::read_to_string(&files.kubeconfig).expect("the simulator has written it");
+        let detour = text.replace(&self.fakes.kubernetes_url, &format!("http://{way}"));
+        assert_ne!(text, detour, "the kubeconfig leads to the fake");
+        std::fs::write(&files.kubeconfig, detour).expect("the folder can be written");
         Stage::start(Arc::new(self.fakes), Arc::new(self.folder), files, "log", &[]).await
     }
 
@@ -272,6 +283,14 @@ impl Stage {
     pub async fn raw(&self, method: Method, path: &str) -> reqwest::Response {
         let answer = self.http.request(method, format!("http://{}{path}", self.admin)).send().await;
         answer.unwrap_or_else(|error| panic!("{error}\n{:?}", self.log()))
+    }
+
+    /// A call of the admin listener for another host than this machine.
+    pub async fn for_another_host(&self, method: Method, path: &str) -> Answer {
+        let request = self.http.request(method, format!("http://{}{path}", self.admin));
+        let answer = request.header("host", "pages.example").send().await;
+        let answer = answer.unwrap_or_else(|error| panic!("{error}\n{:?}", self.log()));
+        Answer::of(answer).await.expect("a body")
     }
 
     /// A POST to the admin listener, with this bearer token if there is one.

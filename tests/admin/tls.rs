@@ -2,10 +2,12 @@
 //! process runs; and whoever only opens connections keeps nobody from anything else.
 
 use std::fs;
+use std::io::ErrorKind;
 use std::os::unix::fs::symlink;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use azure_backend_pool_controller::http::CONNECTIONS;
 use reqwest::{Certificate, Client, Method};
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -28,7 +30,7 @@ const KEPT_FOR: Duration = Duration::from_secs(10);
 /// More requests than the log tells of in some seconds.
 const MANY: usize = 100;
 /// More connections than a listener takes.
-const TOO_MANY: usize = 530;
+const TOO_MANY: usize = CONNECTIONS + 18;
 
 /// A Secret's files as a pod sees them: the kubelet changes both at once, by another link.
 pub(super) struct Secret {
@@ -252,27 +254,53 @@ async fn h2_a_certificate_that_cannot_be_used_ends_the_start_by_its_key_and_its_
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn h2_without_tls_nothing_is_answered_and_who_is_slow_or_many_keeps_nobody_from_anything_else() {
-    let (stage, _secret, http) = secured().await;
+async fn h2_without_tls_nothing_is_answered() {
+    let (stage, _secret, _) = secured().await;
     let plain = Client::builder().no_proxy().timeout(ANSWER_WITHIN).build().expect("a client");
     let answer = plain.get(format!("http://{}{STATUS}", stage.admin_tls)).bearer_auth("a-secret-token");
     assert!(answer.send().await.is_err(), "no answer to who does not speak TLS");
+}
 
+/// As many connections as a listener does not take at once, on which nothing is said.
+async fn silence(address: &str) -> Vec<TcpStream> {
     let mut silent = Vec::new();
     for _ in 0..TOO_MANY {
-        silent.push(TcpStream::connect(&stage.admin_tls).await.expect("the system takes connections"));
+        silent.push(TcpStream::connect(address).await.expect("the system takes connections"));
     }
-    assert_eq!(stage.health("/livez").await.status, 200);
+    silent
+}
+
+/// How many of these connections the listener has ended. What it may have said before is no matter.
+fn ended(silent: Vec<TcpStream>) -> usize {
+    let has_ended = |connection: TcpStream| {
+        let connection = connection.into_std().expect("a connection of this runtime");
+        let seen = connection.peek(&mut [0; 1]);
+        !matches!(seen, Err(error) if error.kind() == ErrorKind::WouldBlock)
+    };
+    silent.into_iter().map(has_ended).filter(|ended| *ended).count()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn h2_who_only_opens_connections_keeps_others_waiting_no_longer_than_until_his_are_cut() {
+    let (stage, _secret, http) = secured().await;
+    // Whoever comes after all of them has a place when so many of them are gone.
+    let must_have_ended = TOO_MANY + 1 - CONNECTIONS;
+
+    let silent = silence(&stage.admin_tls).await;
+    assert_eq!(stage.health("/livez").await.status, 200, "other listeners have places of their own");
     assert_eq!(stage.admin(Method::GET, STATUS).await.status, 200);
-    // Whoever does not agree on TLS in time is let go.
-    let mut first = silent.swap_remove(0);
-    let end = tokio::time::timeout(PATIENCE, first.read_to_end(&mut Vec::new())).await;
-    assert!(end.is_ok(), "a connection on which nothing is said ends");
-    eventually("the listener answers again", PATIENCE, || async {
-        stage.secured(&http, Method::GET, STATUS, TOKEN).await.map(drop)
-    })
-    .await;
-    drop(silent);
+    // This one attempt waits until it has a place.
+    assert_eq!(call(&stage, &http, &Method::GET, STATUS, TOKEN).await.status, 200);
+    let cut = ended(silent);
+    assert!(cut >= must_have_ended, "{cut} of {TOO_MANY} without TLS were cut before the next was answered");
+
+    let silent = silence(&stage.admin).await;
+    assert_eq!(stage.admin(Method::GET, STATUS).await.status, 200);
+    let cut = ended(silent);
+    assert!(
+        cut >= must_have_ended,
+        "{cut} of {TOO_MANY} without a head were cut before the next was answered"
+    );
 }
 
 /// What a listener answers to these bytes, until it ends the connection.

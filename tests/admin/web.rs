@@ -284,7 +284,13 @@ pub(super) async fn in_the_middle(names: &[&str]) -> (Stage, oneshot::Sender<()>
     assert_eq!(stage.post("/api/v1/pause", TOKEN, &pause).await.status, 200);
     place(&stage.fakes, "held", &[]).await;
     stage.verdict("held", "held back (empty_confirm)").await;
+    let release = one_is_written_and_one_waits(&stage).await;
+    (stage, release)
+}
 
+/// Changes the Services `slow` and `waits` of one load balancer: Azure does not answer the write of the one, for as long as
+/// the sender is kept, and the other waits for that.
+pub(super) async fn one_is_written_and_one_waits(stage: &Stage) -> oneshot::Sender<()> {
     let (release, held) = oneshot::channel();
     let mut held = Some(held);
     let hook = move |_: &mut simulator::Azure, request: &simulator::models::arm::Request, _| {
@@ -299,7 +305,7 @@ pub(super) async fn in_the_middle(names: &[&str]) -> (Stage, oneshot::Sender<()>
     stage
         .shown("/api/v1/status", |status| lane(status)["waiting"][0]["pool"] == "kubernetes/shop-waits")
         .await;
-    (stage, release)
+    release
 }
 
 fn lane(status: &Value) -> &Value {

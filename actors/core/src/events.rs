@@ -121,6 +121,8 @@ pub struct Event {
     pub last: Now,
     /// Which Event object it is.
     pub place: Place,
+    /// Whether it has occurred since it was posted last; `false`: this is another try of writing what was posted before.
+    pub is_news: bool,
 }
 
 /// Which Event object stands for an event.
@@ -139,6 +141,17 @@ pub enum Severity {
     Normal,
     /// `Warning`.
     Warning,
+}
+
+impl Severity {
+    /// The word of core/v1 Events.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Severity::Normal => "Normal",
+            Severity::Warning => "Warning",
+        }
+    }
 }
 
 /// The queue of events towards the API server (E1).
@@ -418,7 +431,8 @@ impl Emitter {
         let Kin { subject, severity, reason } = key.kin.clone();
         let (message, count) = (Arc::clone(&series.message), series.count);
         let (first, last) = (series.first, series.last);
-        let event = Event { subject, severity, reason, message, count, first, last, place };
+        let is_news = std::mem::replace(&mut series.posted, count) != count;
+        let event = Event { subject, severity, reason, message, count, first, last, place, is_news };
         out.push(Out::Post { call, event: Arc::new(event) });
         self.in_flight.insert(call, (now, key));
     }

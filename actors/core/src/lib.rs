@@ -25,6 +25,7 @@ pub mod view;
 pub mod wishes;
 
 pub mod board;
+pub mod certificate;
 pub mod comparison;
 pub mod directory;
 pub mod discovery;

@@ -263,14 +263,18 @@ impl PoolView {
         Some((self.level.missing(seen).copied().collect(), self.level.surplus(seen).copied().collect()))
     }
 
-    /// What a write would change if it were not only shown: the difference of a pool that is paused or observed (G6),
+    /// The same of a pool that is not as it should be; `None`: it is, or was not seen.
+    #[must_use]
+    pub fn deviation(&self) -> Option<(BTreeSet<IpAddr>, BTreeSet<IpAddr>)> {
+        self.difference().filter(|(missing, surplus)| !missing.is_empty() || !surplus.is_empty())
+    }
+
+    /// What a write would change if it were not only shown: the deviation of a pool that is paused or observed (G6),
     /// else what a dry run has withheld (C4). `None`: nothing, or it is written, or was not seen.
     #[must_use]
     pub fn would_change(&self) -> Option<(BTreeSet<IpAddr>, BTreeSet<IpAddr>)> {
         match self.state {
-            PoolState::Paused => {
-                self.difference().filter(|(added, removed)| !added.is_empty() || !removed.is_empty())
-            }
+            PoolState::Paused => self.deviation(),
             PoolState::Unknown
             | PoolState::Right
             | PoolState::Waiting

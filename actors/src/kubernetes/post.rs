@@ -12,7 +12,7 @@ use pool_core::report::Subject;
 use serde_json::{Value, json};
 
 use super::follow::escaped;
-use super::telling::{Object, word_of};
+use super::telling::Object;
 use super::{exchange, words};
 use crate::clock::Clock;
 
@@ -216,7 +216,7 @@ fn manifest(event: &Event, involved: Involved, name: &str, reporter: &Reporter, 
     let mut manifest = json!({
         "apiVersion": "v1", "kind": "Event",
         "metadata": { "name": name, "namespace": involved.namespace },
-        "involvedObject": involved.object, "reason": event.reason, "type": word_of(event.severity),
+        "involvedObject": involved.object, "reason": event.reason, "type": event.severity.as_str(),
         "source": { "component": COMPONENT }, "firstTimestamp": seconds(clock.timestamp_of(event.first)),
         "reportingComponent": COMPONENT, "reportingInstance": &*reporter.instance,
     });

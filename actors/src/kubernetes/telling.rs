@@ -1,16 +1,14 @@
 //! The events that this process tells, for whoever listens: each is handed on when the emitter has it written, whether or
-//! not it then is. Nobody waits for a listener: one that falls behind misses some, and is told how many.
+//! not it then is; further tries of writing it are not. Nobody waits for a listener: one that falls behind misses some,
+//! and is told how many.
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 
-use pool_core::events::{Event, Severity};
+use pool_core::events::Event;
 use tokio::sync::broadcast::{Receiver, Sender};
 
 /// How many events a listener may be behind.
 const BEHIND: usize = 256;
-/// Among how many of the last events a repeated try of writing one is recognised.
-const LATELY: usize = 256;
 
 /// An event that is told.
 #[derive(Clone, Debug)]
@@ -54,7 +52,6 @@ impl Tellings {
 #[derive(Debug)]
 pub struct Teller {
     listeners: Sender<Arc<Telling>>,
-    lately: VecDeque<Arc<Event>>,
     last: u64,
 }
 
@@ -64,36 +61,17 @@ impl Teller {
     pub fn new() -> (Teller, Tellings) {
         let listeners = Sender::new(BEHIND);
         let tellings = Tellings(listeners.clone());
-        (Teller { listeners, lately: VecDeque::with_capacity(LATELY), last: 0 }, tellings)
+        (Teller { listeners, last: 0 }, tellings)
     }
 
-    /// Tells an event, unless it has lately: the emitter has it written again where the API server did not take it.
+    /// Tells an event that is news: the emitter has others written again where the API server did not take them.
     pub fn tell(&mut self, object: Object, event: &Arc<Event>) {
-        if self.lately.iter().any(|before| is_repeated(before, event)) {
+        if !event.is_news {
             return;
         }
-        if self.lately.len() == LATELY {
-            self.lately.pop_front();
-        }
-        self.lately.push_back(Arc::clone(event));
         self.last += 1;
         // That nobody listens is no failure.
         drop(self.listeners.send(Arc::new(Telling { id: self.last, object, event: Arc::clone(event) })));
-    }
-}
-
-/// Whether an event is that one, and has not occurred since.
-fn is_repeated(before: &Event, event: &Event) -> bool {
-    let of = |event: &Event| (event.severity, event.reason, event.count, event.first, event.last);
-    of(before) == of(event) && before.subject == event.subject && before.message == event.message
-}
-
-/// The word of core/v1 Events for this.
-#[must_use]
-pub fn word_of(severity: Severity) -> &'static str {
-    match severity {
-        Severity::Normal => "Normal",
-        Severity::Warning => "Warning",
     }
 }
 
@@ -101,7 +79,7 @@ pub fn word_of(severity: Severity) -> &'static str {
 mod tests {
     use std::time::Duration;
 
-    use pool_core::events::Place;
+    use pool_core::events::{Place, Severity};
     use pool_core::machine::Now;
     use pool_core::report::Subject;
     use tokio::sync::broadcast::error::{RecvError, TryRecvError};
@@ -113,7 +91,7 @@ mod tests {
         Object { api_version: "v1", kind: "Pod", namespace, name, uid: None }
     }
 
-    fn event(count: u64, place: Place) -> Arc<Event> {
+    fn event(count: u64, is_news: bool) -> Arc<Event> {
         let first = Now::ZERO.plus(Duration::from_secs(1));
         Arc::new(Event {
             subject: Subject::Controller,
@@ -123,20 +101,19 @@ mod tests {
             count,
             first,
             last: first.plus(Duration::from_secs(count)),
-            place,
+            place: Place::New(count),
+            is_news,
         })
     }
 
     #[tokio::test]
-    async fn h3_an_event_that_is_written_anew_is_told_once_and_one_that_occurs_again_is_told_again() {
+    async fn h3_what_is_news_is_told_and_numbered_without_gaps_and_what_is_none_is_not() {
         let (mut teller, tellings) = Teller::new();
-        teller.tell(object(), &event(1, Place::New(1)));
+        teller.tell(object(), &event(1, true));
         let mut heard = tellings.listen();
-        for repeated in [Place::New(1), Place::New(7), Place::Existing("web.18b".into())] {
-            teller.tell(object(), &event(1, repeated));
-        }
+        teller.tell(object(), &event(1, false));
         assert!(matches!(heard.try_recv(), Err(TryRecvError::Empty)), "it was told before anybody listened");
-        teller.tell(object(), &event(2, Place::Existing("web.18b".into())));
+        teller.tell(object(), &event(2, true));
         let telling = heard.recv().await.expect("the teller is there");
         assert_eq!((telling.id, telling.event.count, &telling.object), (2, 2, &object()));
     }
@@ -146,10 +123,9 @@ mod tests {
         let (mut teller, tellings) = Teller::new();
         let mut heard = tellings.listen();
         for count in 1..=300 {
-            teller.tell(object(), &event(count, Place::New(count)));
+            teller.tell(object(), &event(count, true));
         }
         assert_eq!(heard.recv().await.map(|telling| telling.id), Err(RecvError::Lagged(44)));
         assert_eq!(heard.recv().await.map(|telling| telling.id), Ok(45));
-        assert!(teller.lately.len() <= LATELY);
     }
 }

@@ -1,5 +1,7 @@
 //! Streams of events, on the runtime's clock.
 
+use std::task::{Context, Waker};
+
 use actors::kubernetes::Teller;
 use pool_core::events::{Event, Place, Severity};
 use pool_core::ids::{ServiceKey, ServiceUid};
@@ -24,8 +26,8 @@ impl Hall {
         Hall { teller, audience: Audience::new(tellings, ends), ending, clock: Clock::of_runtime() }
     }
 
-    fn listener(&self, wanted: Wanted) -> Option<Listener> {
-        self.audience.listener(wanted, self.clock)
+    fn reader(&self, wanted: Wanted) -> Option<Reader> {
+        self.audience.reader(wanted, self.clock)
     }
 
     /// Tells an event of a Service that has occurred so often.
@@ -47,6 +49,7 @@ impl Hall {
             first: Now::ZERO.plus(Clock::OFFSET),
             last: self.clock.now(),
             place: Place::New(count),
+            is_news: true,
         };
         self.teller.tell(object, &Arc::new(event));
     }
@@ -56,6 +59,26 @@ fn named(name: &str) -> Wanted {
     Wanted { name: Some(name.to_owned()), ..Wanted::default() }
 }
 
+impl Reader {
+    /// What is sent next to a client that sends nothing more; `None`: the stream ends.
+    async fn said(&mut self) -> Option<String> {
+        self.next().await.expect("nobody sends on")
+    }
+}
+
+/// Requires that this is what the OpenAPI document says of a schema.
+fn fits(schema: &str, found: &Value) {
+    let api: Value = serde_json::from_str(include_str!("../openapi.json")).expect("JSON");
+    let whole = json!({
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "components": api["components"],
+        "$ref": format!("#/components/schemas/{schema}"),
+    });
+    let validator = jsonschema::validator_for(&whole).expect("a good schema");
+    let wrong: Vec<String> = validator.iter_errors(found).map(|error| error.to_string()).collect();
+    assert!(wrong.is_empty(), "{schema}: {wrong:?}: {found}");
+}
+
 /// The number and the data of what was sent.
 fn read(said: Option<String>) -> (String, Value) {
     let said = said.expect("the stream goes on");
@@ -63,27 +86,29 @@ fn read(said: Option<String>) -> (String, Value) {
         said.strip_prefix("id: ").and_then(|said| said.split_once("\ndata: ")).expect("an event");
     let data = rest.strip_suffix("\n\n").expect("its end");
     assert!(!data.contains('\n'), "{data}");
-    (id.to_owned(), serde_json::from_str(data).expect("JSON"))
+    let data = serde_json::from_str(data).expect("JSON");
+    fits("ToldEvent", &data);
+    (id.to_owned(), data)
 }
 
 #[tokio::test(start_paused = true)]
 async fn h3_an_event_is_sent_with_all_that_the_cluster_is_told_and_what_is_not_wanted_is_left_out() {
     let mut hall = Hall::new();
-    let mut all = hall.listener(Wanted::default()).expect("there is room");
-    let mut some = hall.listener(named("web")).expect("there is room");
+    let mut all = hall.reader(Wanted::default()).expect("there is room");
+    let mut some = hall.reader(named("web")).expect("there is room");
     let reason = Some("LoadBalancerBackendPoolUpdated".to_owned());
-    let mut of_reason = hall.listener(Wanted { reason, ..named("web") }).expect("there is room");
+    let mut of_reason = hall.reader(Wanted { reason, ..named("web") }).expect("there is room");
     let elsewhere = Wanted { namespace: Some("elsewhere".to_owned()), ..Wanted::default() };
-    let mut elsewhere = hall.listener(elsewhere).expect("there is room");
+    let mut elsewhere = hall.reader(elsewhere).expect("there is room");
     hall.tell("mail", "LoadBalancerBackendPoolUpdated", 1);
     hall.tell("web", "LoadBalancerBackendPoolUpdateRetrying", 1);
     hall.tell("web", "LoadBalancerBackendPoolUpdated", 7);
 
-    let (id, told) = read(all.next().await);
+    let (id, told) = read(all.said().await);
     assert_eq!((id.as_str(), &told["object"]["name"]), ("1", &json!("mail")));
-    let (id, told) = read(some.next().await);
+    let (id, told) = read(some.said().await);
     assert_eq!((id.as_str(), &told["object"]["name"]), ("2", &json!("web")));
-    let (id, told) = read(of_reason.next().await);
+    let (id, told) = read(of_reason.said().await);
     assert_eq!(id, "3");
     let object = json!({
         "apiVersion": "v1", "kind": "Service", "namespace": "shop", "name": "web", "uid": "u-1",
@@ -99,63 +124,85 @@ async fn h3_an_event_is_sent_with_all_that_the_cluster_is_told_and_what_is_not_w
         )
     );
     assert!(told["time"].is_string() && told["firstTime"].is_string(), "{told}");
-    assert_eq!(elsewhere.next().await.as_deref(), Some(ALIVE), "of nothing else");
+    assert_eq!(elsewhere.said().await.as_deref(), Some(ALIVE), "of nothing else");
 }
 
 #[tokio::test(start_paused = true)]
 async fn h3_a_stream_says_that_it_lives_when_nothing_was_sent_for_15_s_whatever_is_told_to_others() {
     let mut hall = Hall::new();
-    let mut listener = hall.listener(named("web")).expect("there is room");
+    let mut reader = hall.reader(named("web")).expect("there is room");
     let began = Instant::now();
     hall.tell("mail", "LoadBalancerBackendPoolUpdated", 1);
-    assert_eq!(listener.next().await.as_deref(), Some(ALIVE));
+    assert_eq!(reader.said().await.as_deref(), Some(ALIVE));
     assert_eq!(began.elapsed().as_secs(), 15);
     tokio::time::advance(Duration::from_secs(10)).await;
     hall.tell("web", "LoadBalancerBackendPoolUpdated", 1);
-    read(listener.next().await);
-    assert_eq!(listener.next().await.as_deref(), Some(ALIVE));
+    read(reader.said().await);
+    assert_eq!(reader.said().await.as_deref(), Some(ALIVE));
     assert_eq!(began.elapsed().as_secs(), 40, "15 s after what was sent last");
 }
 
 #[tokio::test(start_paused = true)]
 async fn h3_who_is_slow_is_told_how_many_were_missed_and_hears_on() {
     let mut hall = Hall::new();
-    let mut listener = hall.listener(Wanted::default()).expect("there is room");
+    let mut reader = hall.reader(Wanted::default()).expect("there is room");
     for count in 1..=300 {
         hall.tell("web", "LoadBalancerBackendPoolUpdated", count);
     }
-    assert_eq!(listener.next().await.as_deref(), Some("event: lagged\ndata: {\"missed\":44}\n\n"));
-    assert_eq!(read(listener.next().await).0, "45");
+    let said = reader.said().await.expect("the stream goes on");
+    let data = said.strip_prefix("event: lagged\ndata: ").and_then(|said| said.strip_suffix("\n\n"));
+    let lagged = serde_json::from_str(data.expect("the event `lagged`")).expect("JSON");
+    fits("Lagged", &lagged);
+    assert_eq!(lagged, json!({ "missed": 44 }));
+    assert_eq!(read(reader.said().await).0, "45");
 }
 
 #[tokio::test(start_paused = true)]
-async fn h3_a_stream_ends_at_once_with_the_process_and_after_an_hour_at_the_latest() {
+async fn h3_a_stream_ends_at_once_with_the_process_and_after_10_min_at_the_latest() {
     let mut hall = Hall::new();
-    let mut listener = hall.listener(Wanted::default()).expect("there is room");
+    let mut reader = hall.reader(Wanted::default()).expect("there is room");
     let began = Instant::now();
     let mut signs = 0;
-    while let Some(said) = listener.next().await {
+    while let Some(said) = reader.said().await {
         assert_eq!(said, ALIVE);
         signs += 1;
     }
-    assert_eq!((began.elapsed().as_secs(), signs), (3600, 239), "every 15 s, and the end at the last");
+    assert_eq!((began.elapsed().as_secs(), signs), (600, 39), "every 15 s, and the end at the last");
 
-    let mut listener = hall.listener(Wanted::default()).expect("there is room");
+    let mut reader = hall.reader(Wanted::default()).expect("there is room");
     hall.tell("web", "LoadBalancerBackendPoolUpdated", 1);
     let began = Instant::now();
     hall.ending.send_replace(true);
-    assert_eq!(listener.next().await, None, "though there is something to tell");
-    let mut late = hall.listener(Wanted::default()).expect("there is room");
-    assert_eq!(late.next().await, None);
+    assert_eq!(reader.said().await, None, "though there is something to tell");
+    let mut late = hall.reader(Wanted::default()).expect("there is room");
+    assert_eq!(late.said().await, None);
     assert_eq!(began.elapsed().as_secs(), 0);
 }
 
 #[tokio::test(start_paused = true)]
 async fn h3_there_are_16_streams_at_a_time_and_a_place_is_free_when_one_has_gone() {
     let hall = Hall::new();
-    let mut all: Vec<Listener> =
-        (0..STREAMS).map(|_| hall.listener(Wanted::default()).expect("there is room")).collect();
-    assert!(hall.listener(Wanted::default()).is_none());
+    let mut all: Vec<Reader> =
+        (0..STREAMS).map(|_| hall.reader(Wanted::default()).expect("there is room")).collect();
+    assert!(hall.reader(Wanted::default()).is_none());
     all.pop();
-    assert!(hall.listener(Wanted::default()).is_some());
+    assert!(hall.reader(Wanted::default()).is_some());
+}
+
+#[tokio::test(start_paused = true)]
+async fn h3_whoever_sends_on_behind_a_stream_is_cut_off_and_what_is_heard_begins_the_count_anew() {
+    let mut hall = Hall::new();
+    let mut reader = hall.reader(named("web")).expect("there is room");
+    let mut context = Context::from_waker(Waker::noop());
+    let mut next = pin!(reader.next());
+    for count in 1..=3 {
+        for _ in 0..ASKED_IN_VAIN {
+            assert!(next.as_mut().poll(&mut context).is_pending());
+        }
+        hall.tell("mail", "LoadBalancerBackendPoolUpdated", count);
+    }
+    for _ in 0..ASKED_IN_VAIN {
+        assert!(next.as_mut().poll(&mut context).is_pending());
+    }
+    assert_eq!(next.as_mut().poll(&mut context), Poll::Ready(Err(SendsOn)));
 }

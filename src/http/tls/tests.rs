@@ -74,6 +74,15 @@ fn h2_a_pair_that_cannot_be_used_is_refused_by_the_key_of_the_configuration_and_
 }
 
 #[test]
+fn h2_each_file_counts_and_none_runs_into_the_other() {
+    assert_eq!(fingerprint([b"ab", b"c"]), fingerprint([b"ab", b"c"]));
+    let others: [[&[u8]; 2]; 4] = [[b"ab", b"d"], [b"a", b"bc"], [b"", b"abc"], [b"c", b"ab"]];
+    for other in others {
+        assert_ne!(fingerprint([b"ab", b"c"]), fingerprint(other));
+    }
+}
+
+#[test]
 fn h2_another_pair_is_shown_once_it_is_whole_and_a_broken_one_changes_nothing() {
     let (folder, first, second) = (folder(), pair(2040), pair(2050));
     let mut certificate = Certificate::read(files(&folder, &first)).expect("a pair");

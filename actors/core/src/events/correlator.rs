@@ -72,6 +72,8 @@ pub(super) struct Series {
     pub serial: Option<u64>,
     /// How often it occurred.
     pub count: u64,
+    /// How often it had when it was posted last; 0: it never was.
+    pub posted: u64,
     /// When it first occurred.
     pub first: Now,
     /// When it last occurred.
@@ -150,7 +152,7 @@ impl Correlator {
                 series.occurred(now, message);
                 series
             }
-            None => Series { name: None, serial: None, count: 1, first: now, last: now, message },
+            None => Series { name: None, serial: None, count: 1, posted: 0, first: now, last: now, message },
         }
     }
 

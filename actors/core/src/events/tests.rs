@@ -209,6 +209,26 @@ fn e1_a_repeated_try_is_for_the_same_event_object_and_says_what_is_true_then() {
 }
 
 #[test]
+fn h3_what_is_posted_is_news_once_until_it_occurs_again_whatever_becomes_of_its_tries() {
+    let mut drive = Drive::new(params());
+    drive.tell(&["web"], updated(3));
+    assert!(drive.answer_next(Err(PostFailure::Transient(None))).is_news);
+    drive.at(1_000);
+    assert!(!drive.answer_next(Err(PostFailure::Exists(name("one")))).is_news, "another try");
+    assert!(!drive.answer_next(Err(PostFailure::Gone)).is_news, "the same in another object");
+    drive.tell(&["web"], updated(3));
+    let again = drive.answer_next(Err(PostFailure::Transient(None)));
+    assert_eq!((again.is_news, again.count), (false, 1), "it was posted before it occurred again");
+    let later = drive.answer_next(Err(PostFailure::Final("forbidden".into())));
+    assert_eq!((later.is_news, later.count), (true, 2));
+    drive.tell(&["web"], updated(3));
+    let after = drive.take_next();
+    assert_eq!((after.is_news, after.count), (true, 3), "what is remembered of it counts on");
+    drive.tell(&["api"], updated(3));
+    assert!(drive.take_next().is_news, "another series");
+}
+
+#[test]
 fn e1_a_final_failure_is_dropped_and_an_unknown_answer_counted() {
     let mut drive = Drive::new(params());
     drive.tell(&["web"], updated(3));

@@ -37,6 +37,7 @@ fn event(clock: Clock, place: Place) -> Event {
         first: clock.now().minus(Duration::from_secs(60)),
         last: clock.now(),
         place,
+        is_news: true,
     }
 }
 

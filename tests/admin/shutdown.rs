@@ -1,0 +1,62 @@
+//! The end of the process where nobody answers it any more (W8): Azure has a write and says nothing, and the API server
+//! takes connections and says nothing.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use azure_backend_pool_controller::http::END_WITHIN;
+use azure_backend_pool_controller::service::QUIET_WITHIN;
+use rustix::process::Signal;
+use serde_json::Value;
+use tokio::time::Instant;
+
+use super::stage::{Prepared, add_service};
+use super::web::one_is_written_and_one_waits;
+use crate::support::proxy::Proxy;
+
+/// Our own Lease.
+const OWN: &str = "kube-system/azure-backend-pool-controller";
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn w8_without_answers_of_azure_and_the_api_server_the_end_begins_no_write_and_comes_in_time() {
+    let prepared = Prepared::new(1).await;
+    for name in ["slow", "waits"] {
+        add_service(&prepared.fakes, name, &[0]).await;
+    }
+    let (_, server) = prepared.fakes.kubernetes_url.split_once("//").expect("a URL has a scheme");
+    let way = Proxy::start(server.parse().expect("the fake is at an address")).await;
+    let mut stage = prepared.start_by(way.address()).await;
+    stage.wait_until_ready().await;
+    stage.shown("/api/v1/status", |status| status["leadership"]["role"] == "leader").await;
+    for name in ["slow", "waits"] {
+        stage.verdict(name, "right: ").await;
+    }
+    let _unanswered = one_is_written_and_one_waits(&stage).await;
+    let fakes = Arc::clone(&stage.fakes);
+    assert_eq!(fakes.counters().await.pool_puts, 1, "one is written, and one waits");
+
+    way.cut();
+    let told = Instant::now();
+    stage.signal(Signal::TERM);
+    let status = stage.ended().await;
+    let took = told.elapsed();
+    let log = stage.log();
+    assert_eq!(status.code(), Some(0), "{log:?}");
+    let promised = QUIET_WITHIN + Duration::from_secs(END_WITHIN);
+    assert!(took <= promised, "it has ended after {took:?}, not within {promised:?}: {log:?}");
+    assert_eq!(fakes.counters().await.pool_puts, 1, "nothing is begun that waited: {log:?}");
+
+    let said = |message: &str| log.iter().filter(|line| line["message"] == message).collect::<Vec<&Value>>();
+    let [write] = said("failed to write backend pool")[..] else { panic!("not one failed write: {log:?}") };
+    let why = write["failure"].as_str().unwrap_or_default();
+    assert!(write["pool"] == "kubernetes/shop-slow" && why.starts_with("no answer in time"), "{write}");
+    let leases = said("a Lease cannot be read or written");
+    assert!(leases.iter().any(|line| line["lease"] == OWN && line["request"] == "write"), "{log:?}");
+    assert_eq!(said("let go of the Lease"), Vec::<&Value>::new(), "nobody was told that it is free");
+    let left = said("left behind: the API server has not confirmed in time that it is gone");
+    let what = left.iter().filter_map(|line| line["what"].as_str()?.split(',').next());
+    let all = ["our own Lease", "the shared Lease", "the note of this start"];
+    assert_eq!(what.collect::<Vec<_>>(), all, "{log:?}");
+    assert_eq!((said("SIGTERM: shutting down").len(), said("stopped").len()), (1, 1), "{log:?}");
+    assert!(log.iter().all(|line| line["level"] != "ERROR"), "{log:?}");
+}
