@@ -30,7 +30,7 @@ PLATFORMS = $(subst $(space),$(comma),$(addprefix linux/,$(strip $(ARCH))))
 BUILD = SOURCE_DATE_EPOCH=$(SOURCE_DATE_EPOCH) docker buildx build \
 	--build-arg VERSION=$(VERSION) --build-arg REVISION=$(REVISION) \
 	--build-arg SOURCE_DATE_EPOCH=$(SOURCE_DATE_EPOCH) \
-	$(if $(BASE_DIGEST),--build-arg RUST_IMAGE=$(RUST_IMAGE)@$(BASE_DIGEST)) $(BUILD_ARGS) --platform $(PLATFORMS)
+	--build-arg RUST_IMAGE=$(RUST_IMAGE)$(addprefix @,$(BASE_DIGEST)) $(BUILD_ARGS) --platform $(PLATFORMS)
 
 .PHONY: image push sbom chart chart-readme
 
@@ -39,7 +39,7 @@ image:
 	$(BUILD) --provenance=mode=max --tag $(IMAGE_REGISTRY)/$(NAME):$(IMAGE_TAG) --output $(OUTPUT) .
 
 # What others will run is not built on what a tag names today.
-push: OUTPUT = type=image,push=true,rewrite-timestamp=true
+push: override OUTPUT = type=image,push=true,rewrite-timestamp=true
 push:
 	$(if $(BASE_DIGEST),,$(error name the base image's digest: make $@ BASE_DIGEST=sha256:…, as `docker buildx imagetools inspect $(RUST_IMAGE)` tells it))
 	$(MAKE) image BASE_DIGEST=$(BASE_DIGEST) OUTPUT=$(OUTPUT)

@@ -147,13 +147,9 @@ impl Running {
             );
         }
         let Free { own, shared } = leadership.unwrap_or(Free { own: false, shared: false });
-        let left = [
-            (own, "our own Lease, which lapses 45 s after its last renewal"),
-            (shared, "the shared Lease, which lapses a minute after its last renewal"),
-            (note == Some(true), "the note of this start, which counts as a bad end for an hour"),
-        ];
-        for what in left.iter().filter(|(is_gone, _)| !is_gone).map(|(_, what)| what) {
-            tracing::warn!(what, "left behind: the API server has not confirmed in time that it is gone");
+        let gone = [("own_lease", own), ("shared_lease", shared), ("start_note", note == Some(true))];
+        for (what, _) in gone.into_iter().filter(|(_, is_gone)| !is_gone) {
+            tracing::warn!(what, "something may be left behind, which ends by itself");
         }
     }
 }

@@ -38,9 +38,12 @@ pub fn is_test(path: &str) -> bool {
     path.split('/').any(|part| part == "tests") || path.ends_with("/tests.rs")
 }
 
-/// A source file up to its unit tests.
+/// A source file up to its unit tests. Those in a file of their own are named anywhere, and end nothing.
 pub fn before_tests(text: &str) -> &str {
-    text.split("\n#[cfg(test)]\nmod ").next().unwrap_or(text)
+    const MODULE: &str = "\n#[cfg(test)]\nmod ";
+    let opens = |at: &usize| text[at + MODULE.len()..].lines().next().is_some_and(|line| line.ends_with('{'));
+    let begin = text.match_indices(MODULE).map(|(at, _)| at).find(opens);
+    &text[..begin.unwrap_or(text.len())]
 }
 
 fn fail_if_any(rule: &str, offences: &[String]) {

@@ -125,7 +125,7 @@ impl Work<'_> {
 
     /// Reads the Deployment first: once its controller has acted, hardly any Pod comes to those that are listed after.
     async fn seen(&mut self) -> Result<Seen, String> {
-        let found = answered(self.deployments.get_opt(&self.args.deployment)).await?;
+        let found = self.answered(self.deployments.get_opt(&self.args.deployment)).await?;
         let scale = match found {
             Some(deployment) => {
                 let (scale, selector) = facts(deployment)?;
@@ -137,9 +137,9 @@ impl Work<'_> {
         let pods = match &self.selector {
             Some(selector) => {
                 let its_own = ListParams::default().labels(selector);
-                running(answered(self.pods.list(&its_own)).await?.items)
+                Some(running(self.answered(self.pods.list(&its_own)).await?.items))
             }
-            None => BTreeSet::new(),
+            None => None,
         };
         Ok(Seen { scale, pods })
     }
@@ -148,8 +148,21 @@ impl Work<'_> {
         say(&format!("scaling {} from {from} to 0\n", self.name()))?;
         let none = Patch::Merge(json!({ "spec": { "replicas": 0 } }));
         let params = PatchParams::default();
-        let scaled = answered(self.deployments.patch_scale(&self.args.deployment, &params, &none)).await;
+        let scaled = self.answered(self.deployments.patch_scale(&self.args.deployment, &params, &none)).await;
         Ok(scaled.map_or_else(In::Failed, |_| In::Scaled))
+    }
+
+    /// The answer to a request, or why there is none. No answer takes longer than all may.
+    async fn answered<T>(&self, request: impl Future<Output = Result<T, kube::Error>>) -> Result<T, String> {
+        let within = ANSWER_WITHIN.min(self.args.within);
+        match tokio::time::timeout(within, request).await {
+            Ok(Ok(answer)) => Ok(answer),
+            Ok(Err(kube::Error::Api(status))) => {
+                Err(format!("HTTP {}: {}", status.code, told(&status.message, &[], LONGEST)))
+            }
+            Ok(Err(error)) => Err(api_server::chain(&error)),
+            Err(_) => Err(format!("no answer within {within:?}")),
+        }
     }
 
     fn name(&self) -> String {
@@ -246,16 +259,4 @@ fn running(pods: Vec<Pod>) -> BTreeSet<String> {
         !matches!(phase, Some("Succeeded" | "Failed"))
     };
     pods.into_iter().filter(is_running).filter_map(|pod| pod.metadata.name).collect()
-}
-
-/// The answer to a request, or why there is none.
-async fn answered<T>(request: impl Future<Output = Result<T, kube::Error>>) -> Result<T, String> {
-    match tokio::time::timeout(ANSWER_WITHIN, request).await {
-        Ok(Ok(answer)) => Ok(answer),
-        Ok(Err(kube::Error::Api(status))) => {
-            Err(format!("HTTP {}: {}", status.code, told(&status.message, &[], LONGEST)))
-        }
-        Ok(Err(error)) => Err(api_server::chain(&error)),
-        Err(_) => Err(format!("no answer within {} s", ANSWER_WITHIN.as_secs())),
-    }
 }

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use azure_backend_pool_controller::http::CONNECTIONS;
 use reqwest::{Certificate, Client, Method};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -282,6 +283,9 @@ fn ended(silent: Vec<TcpStream>) -> usize {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn h2_who_only_opens_connections_keeps_others_waiting_no_longer_than_until_his_are_cut() {
+    // This process has one end of each.
+    let limit = getrlimit(Resource::Nofile);
+    setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit }).expect("up to the hard limit");
     let (stage, _secret, http) = secured().await;
     // Whoever comes after all of them has a place when so many of them are gone.
     let must_have_ended = TOO_MANY + 1 - CONNECTIONS;

@@ -8,6 +8,7 @@ mod rights;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use tokio::sync::OnceCell;
@@ -83,21 +84,19 @@ fn assets() -> Option<PathBuf> {
     if missing.is_empty() {
         return Some(folder);
     }
-    skip(&format!(
+    let why = format!(
         "{} has no {}; `.ci/tools` installs them, and KUBEBUILDER_ASSETS names another folder",
         folder.display(),
         missing.join(", ")
-    ));
+    );
+    skip("CLUSTER_TESTS", &why);
     None
 }
 
-/// Says past the harness that this test cannot run here, and why; with `CLUSTER_TESTS=required` it fails instead.
-pub fn skip(why: &str) {
+/// Says past the harness that this test cannot run here, and why; where this variable is `required` it fails instead.
+pub fn skip(variable: &str, why: &str) {
     let test = std::thread::current().name().unwrap_or("a cluster test").to_owned();
-    assert!(
-        std::env::var_os("CLUSTER_TESTS").is_none_or(|wish| wish != "required"),
-        "{test} cannot run: {why}"
-    );
+    assert!(std::env::var_os(variable).is_none_or(|wish| wish != "required"), "{test} cannot run: {why}");
     tell(&format!("SKIPPED {test}: {why}"));
 }
 
@@ -376,12 +375,18 @@ fn start_apiserver(reaper: &Reaper, assets: &Path, etcd: &str, server: &str, fla
     reaper.start("kube-apiserver", &mut apiserver)
 }
 
-/// Ports that were free a moment ago, all different.
+/// Ports that were free a moment ago, all different. They are none that the system gives to connections, or one of those
+/// of other tests could have it before the server that it is meant for.
 fn free_ports<const N: usize>() -> [u16; N] {
-    let listeners: [TcpListener; N] = std::array::from_fn(|_| {
-        TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("loopback has free ports")
-    });
-    listeners.map(|listener| listener.local_addr().expect("a bound listener has an address").port())
+    const FIRST: u32 = 10_000;
+    const COUNT: u32 = 20_000;
+    static GIVEN: AtomicU32 = AtomicU32::new(0);
+    // Each test program begins elsewhere.
+    let begin = std::process::id().wrapping_mul(100);
+    let next = || FIRST + begin.wrapping_add(GIVEN.fetch_add(1, Ordering::Relaxed)) % COUNT;
+    let is_free = |port: &u16| TcpListener::bind((Ipv4Addr::LOCALHOST, *port)).is_ok();
+    let mut ports = std::iter::repeat_with(next).map(|port| port as u16).filter(is_free);
+    std::array::from_fn(|_| ports.next().expect("ports go round"))
 }
 
 /// The last lines of a log.

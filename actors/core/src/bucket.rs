@@ -1,4 +1,5 @@
-//! A token bucket in whole numbers.
+//! A token bucket in whole numbers, from which the future may be reserved. That of ARM's budget (`writer/budget.rs`) is of
+//! another kind: its rate changes, and it keeps shares apart.
 
 use std::time::Duration;
 

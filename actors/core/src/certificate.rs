@@ -7,7 +7,7 @@
 pub struct Fingerprint([u8; 32]);
 
 impl Fingerprint {
-    /// That of what has this digest.
+    /// The fingerprint of what has this digest.
     #[must_use]
     pub const fn of_digest(digest: [u8; 32]) -> Fingerprint {
         Fingerprint(digest)
@@ -43,7 +43,7 @@ pub struct Renewal {
 }
 
 impl Renewal {
-    /// That this is shown.
+    /// A renewal while this is shown.
     #[must_use]
     pub fn new(shown: Fingerprint) -> Renewal {
         Renewal { shown, told: None }

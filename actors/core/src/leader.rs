@@ -401,7 +401,8 @@ impl Leader {
             && self.phase != Phase::Done
             && self.is_over(now)
         {
-            let own = self.renewed.is_none() && !self.may_become_ours();
+            // A term that has ended for want of a renewal leaves the Lease in our name.
+            let own = self.sight.ours().is_none() && !self.may_become_ours();
             self.renewed = None;
             self.errand = Errand::None;
             self.enter(now, Phase::Done, out);

@@ -2,7 +2,8 @@
 //! nobody who still needs them to give his Leases back (design.md W7, W8). It owns what is asked next, when it is over or
 //! too late, and what is worth telling; asking and telling are the command's business.
 //!
-//! Its requests are answered one by one, and it makes none while another one is under way.
+//! Its requests are answered one by one, and it makes none while another one is under way. Whoever carries them out bounds
+//! them: one that is under way when the time is over is waited for.
 
 #[cfg(test)]
 mod tests;
@@ -30,8 +31,8 @@ pub struct Seen {
     /// The Deployment; `None`: there is none.
     pub scale: Option<Scale>,
     /// The names of its Pods that have not ended. Where there is no Deployment, those that would be its own by their
-    /// labels, as far as these are known.
-    pub pods: BTreeSet<String>,
+    /// labels; `None`: it is not known by which.
+    pub pods: Option<BTreeSet<String>>,
 }
 
 /// What the machine can be told.
@@ -79,7 +80,7 @@ pub enum Left {
 /// How it has ended.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum End {
-    /// Neither the Deployment nor a Pod of it was there at any look.
+    /// The Deployment was not there at any look, nor a Pod of it, where it is known which these are.
     Absent,
     /// None of its Pods runs.
     Retired,
@@ -128,19 +129,24 @@ impl Retirement {
     fn on_seen(&mut self, now: Now, until: Now, seen: Seen, out: &mut Vec<Out>) {
         let Seen { scale, pods } = seen;
         let was_found = self.found;
-        self.found |= scale.is_some() || !pods.is_empty();
-        match scale {
-            Some(Scale { wanted, .. }) if wanted > 0 => {
+        let runs = pods.as_ref().is_some_and(|pods| !pods.is_empty());
+        self.found |= scale.is_some() || runs;
+        match (scale, pods) {
+            (Some(Scale { wanted, .. }), _) if wanted > 0 => {
                 self.phase = Phase::Scaling { until };
                 out.push(Out::ScaleDown { from: wanted });
             }
-            Some(_) if !pods.is_empty() => self.wait(now, until, Left::Pods(pods), out),
-            Some(Scale { settled: false, .. }) => self.wait(now, until, Left::Controller, out),
-            Some(Scale { settled: true, .. }) => self.end(End::Retired, out),
+            (Some(_), Some(pods)) if runs => self.wait(now, until, Left::Pods(pods), out),
+            (Some(_), None) => {
+                let why = "nobody says by which labels its Pods are known".to_owned();
+                self.wait(now, until, Left::Unknown(why), out);
+            }
+            (Some(Scale { settled: false, .. }), Some(_)) => self.wait(now, until, Left::Controller, out),
+            (Some(Scale { settled: true, .. }), Some(_)) => self.end(End::Retired, out),
             // Whoever has deleted it, its Pods end later than it, or not at all.
-            None if !pods.is_empty() => self.wait(now, until, Left::Orphans(pods), out),
-            None if was_found => self.end(End::Retired, out),
-            None => self.end(End::Absent, out),
+            (None, Some(pods)) if runs => self.wait(now, until, Left::Orphans(pods), out),
+            (None, _) if was_found => self.end(End::Retired, out),
+            (None, _) => self.end(End::Absent, out),
         }
     }
 

@@ -263,7 +263,7 @@ impl PoolView {
         Some((self.level.missing(seen).copied().collect(), self.level.surplus(seen).copied().collect()))
     }
 
-    /// The same of a pool that is not as it should be; `None`: it is, or was not seen.
+    /// The members that a pool lacks and those that must go, where there are any; `None`: it is right, or was not seen.
     #[must_use]
     pub fn deviation(&self) -> Option<(BTreeSet<IpAddr>, BTreeSet<IpAddr>)> {
         self.difference().filter(|(missing, surplus)| !missing.is_empty() || !surplus.is_empty())

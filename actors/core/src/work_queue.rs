@@ -195,7 +195,7 @@ impl<Item: Ord + Clone> WorkQueue<Item> {
 
     /// The item is to be worked on when the limiter lets it: it counts this as a failure.
     pub fn add_rate_limited(&mut self, now: Now, item: Item) {
-        let wait = self.limiter.wait(now, &item);
+        let wait = self.limiter.count_failure(now, &item);
         self.add_after(now, item, wait);
     }
 

@@ -485,7 +485,7 @@ impl Writer {
         self.refill = earliest(grants, self.read_refill(now));
         if self.life == Life::Ending && self.calls.puts() == 0 && self.has_let_go(now) {
             self.life = Life::Quiet;
-            let shared_is_free = self.shared_lease.as_ref().is_none_or(SharedLease::is_let_go);
+            let shared_is_free = self.shared_lease.as_ref().is_none_or(|lease| lease.is_free(now));
             out.push(Out::Quiet { shared_is_free });
         }
         self.publish(now, out);

@@ -67,7 +67,7 @@ app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 
 {{- define "controller.image" -}}
 {{- $image := .Values.image -}}
-{{- $repository := required "image.repository: name the repository that you have pushed the image to; `make image REGISTRY=… TAG=…` builds it, and there is no default" $image.repository -}}
+{{- $repository := required "image.repository: name the repository that you have pushed the image to; `make push IMAGE_REGISTRY=… IMAGE_TAG=… BASE_DIGEST=…` builds and pushes it, and there is no default" $image.repository -}}
 {{- if $image.digest -}}
 {{- printf "%s@%s" $repository $image.digest -}}
 {{- else -}}

@@ -64,19 +64,22 @@ exec chroot "$root" /usr/bin/env -i "$@"
 /// not, the test says that it is skipped.
 pub(super) async fn can_be_played() -> bool {
     let mut attempt = tokio::process::Command::from(unshared());
-    let why = match attempt.arg("true").stdin(Stdio::null()).output().await {
+    // Some let a process unshare its mounts, and mount nothing then.
+    attempt.args(["mount", "-t", "tmpfs", "attempt", "/tmp"]);
+    let why = match attempt.stdin(Stdio::null()).output().await {
         Ok(output) if output.status.success() => return true,
         Ok(output) => String::from_utf8_lossy(&output.stderr).trim().to_owned(),
         Err(error) => format!("unshare: {error}"),
     };
-    kubernetes::skip(&format!("a process may have no mounts of its own here, as a container has: {why}"));
+    let why = format!("a process may have no mounts of its own here, as a container has: {why}");
+    kubernetes::skip("CONTAINER_TESTS", &why);
     false
 }
 
 /// What runs the command that follows with mounts of its own: as root, or as somebody who is root for himself alone.
 fn unshared() -> Command {
     let mut command = Command::new("unshare");
-    command.arg("--mount");
+    command.args(["--mount", "--propagation", "private"]);
     if !rustix::process::geteuid().is_root() {
         command.arg("--map-root-user");
     }
@@ -244,6 +247,12 @@ impl Container {
         let line = shown.lines().find_map(|line| line.trim_start().strip_prefix("healthListen: "));
         let address = line.and_then(|line| line.split_whitespace().next()?.trim_matches('"').parse().ok());
         address.unwrap_or_else(|| panic!("no address to listen at: {shown}"))
+    }
+
+    /// What stands behind the beginning of an argument.
+    pub(super) fn argument(&self, begins: &str) -> String {
+        let value = self.arguments.iter().find_map(|argument| argument.strip_prefix(begins));
+        value.unwrap_or_else(|| panic!("the container has no argument {begins}")).to_owned()
     }
 
     /// Replaces an argument, where the test reads what else a person would.

@@ -1,6 +1,7 @@
 //! `helm uninstall` in the middle of the controller's work: both Leases are given back before the rights to do so go, by
 //! a hook with exactly the rights that it needs. And where a Pod does not end: nothing is deleted, and it is run again.
 
+use std::collections::BTreeSet;
 use std::process::Output;
 use std::time::Duration;
 
@@ -118,19 +119,22 @@ async fn w7_w8_helm_uninstall_in_the_middle_of_a_write_leaves_both_leases_free_a
 }
 
 /// Plays the hook's Job to its failure, while this Pod does not end: what its first Pod has not reached, a second one
-/// tries.
-async fn hook_fails(release: &Release<'_>, slow: &str) {
+/// tries. Gives the labels by which it would know the Pods.
+async fn hook_fails(release: &Release<'_>, slow: &str) -> String {
+    let mut labels = String::new();
     for attempt in ["first", "second"] {
         let pod = release.hook("pre-delete").await;
         let mut container = pod.container(release.story.cluster).await;
         // Waiting for longer would show the same.
-        container.replace_argument("--within=60s", "--within=3s");
+        container.replace_argument("--within=60s", "--within=8s");
+        labels = container.argument("--selector=");
         let output = release.carry_out(&pod, &container).await;
         let Output { status, stderr, .. } = &output;
         let told = String::from_utf8_lossy(stderr);
         assert_eq!(status.code(), Some(1), "the {attempt} attempt: {output:?}");
-        assert!(told.contains("has not ended within 3s: ") && told.contains(slow), "{attempt}: {told}");
+        assert!(told.contains("has not ended within 8s: ") && told.contains(slow), "{attempt}: {told}");
     }
+    labels
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -149,7 +153,7 @@ async fn w8_helm_uninstall_deletes_nothing_while_a_pod_does_not_end_and_can_be_r
     assert!(before.contains(&format!("Deployment {}", release.full_name())), "{before:?}");
 
     let uninstall = ["uninstall", release.name, "--wait"];
-    let (told, ()) = tokio::join!(release.helm_fails(&uninstall), hook_fails(&release, slow));
+    let (told, given) = tokio::join!(release.helm_fails(&uninstall), hook_fails(&release, slow));
     let job = format!("{}-pre-delete", release.full_name());
     assert!(told.contains(&job), "{told}");
     let status = release.helm(&["status", release.name, "--output=json"]).await;
@@ -160,8 +164,21 @@ async fn w8_helm_uninstall_deletes_nothing_while_a_pod_does_not_end_and_can_be_r
         left.into_iter().partition(|object| object.ends_with(&format!(" {job}")));
     assert_eq!(rest, before);
     assert!(of_hook.contains(&format!("Job {job}")), "the Job stays to be read: {of_hook:?}");
-    let deployment = story.api.get(&story.path("deployments", &release.full_name())).await;
-    assert_eq!(deployment.expect("the Deployment stays")["spec"]["replicas"], 0);
+    let path = story.path("deployments", &release.full_name());
+    let deployment = story.api.get(&path).await.expect("the Deployment stays");
+    assert_eq!(deployment["spec"]["replicas"], 0);
+    // The hook would know the Pods where the Deployment was deleted before.
+    let labels = deployment["spec"]["selector"]["matchLabels"].as_object().expect("its selector has labels");
+    let labels = labels.iter().map(|(key, value)| format!("{key}={}", value.as_str().expect("a text")));
+    let selector: BTreeSet<String> = labels.collect();
+    assert_eq!(given.split(',').map(str::to_owned).collect::<BTreeSet<_>>(), selector);
+
+    // Whoever goes back has the replicas back.
+    let rolled_back = release.helm(&["rollback", release.name, "1", "--wait"]).await;
+    let deployment = story.api.get(&path).await.expect("the Deployment stays");
+    assert_eq!(deployment["spec"]["replicas"], 2, "{rolled_back}");
+    let (told, _) = tokio::join!(release.helm_fails(&uninstall), hook_fails(&release, slow));
+    assert!(told.contains(&job), "{told}");
 
     story.let_go(slow).await;
     release.uninstall().await;

@@ -367,6 +367,7 @@ fn w8_whoever_ends_while_it_settles_leaves_the_lease_to_lapse() {
     two.tell(In::WriterQuiet { shared_is_free: true });
     assert!(two.done);
     assert!(two.asked.is_empty(), "nor is a release on its way: {:?}", two.asked);
+    assert_eq!(two.free, Some(Free { own: false, shared: true }));
     assert_eq!(server.lease.as_ref().and_then(|lease| lease.holder.as_deref()), Some("two"));
     let mut three = Drive::elected("three");
     three.served(&mut server);
@@ -652,6 +653,20 @@ fn w8_a_shutdown_waits_at_most_3_s_for_the_lease_to_be_let_go_of() {
     assert!(one.done && !one.leads());
     assert_eq!(one.free, Some(Free { own: false, shared: true }), "it lapses");
     assert_eq!(one.leader.deadline(), None);
+}
+
+#[test]
+fn w8_a_lease_that_was_lost_for_want_of_renewals_is_not_told_to_be_free() {
+    let mut server = Server::default();
+    let mut one = leading("one", &mut server);
+    one.at(at(25));
+    one.tell(In::Shutdown);
+    one.at(Now::from_millis(29_000));
+    one.tell(In::WriterQuiet { shared_is_free: true });
+    one.at(at(32));
+    assert!(one.done && !one.leads());
+    assert_eq!(one.free, Some(Free { own: false, shared: true }));
+    assert_eq!(server.lease.and_then(|lease| lease.holder).as_deref(), Some("one"), "and it is not");
 }
 
 #[test]

@@ -33,7 +33,7 @@ impl Driven {
 
 fn seen(scale: Option<(i32, bool)>, pods: &[&str]) -> In {
     let scale = scale.map(|(wanted, settled)| Scale { wanted, settled });
-    In::Seen(Seen { scale, pods: names(pods) })
+    In::Seen(Seen { scale, pods: Some(names(pods)) })
 }
 
 fn names(pods: &[&str]) -> BTreeSet<String> {
@@ -93,6 +93,21 @@ fn w8_without_a_deployment_nothing_is_done_and_one_that_is_deleted_meanwhile_sti
     assert_eq!(driven.at(1, seen(None, &["a"])), [waits_for_orphans(&["a"])]);
     assert_eq!(driven.woken(), (2, vec![Out::Look]));
     assert_eq!(driven.at(2, seen(None, &[])), [Out::Ended(End::Retired)]);
+}
+
+#[test]
+fn pods_that_nobody_can_name_are_not_taken_for_none_while_there_is_a_deployment() {
+    let mut retirement = Retirement::new(Duration::from_secs(60));
+    let mut out = Vec::new();
+    retirement.step(Now::from_millis(0), In::Start, &mut out);
+    let scale = Some(Scale { wanted: 0, settled: true });
+    retirement.step(Now::from_millis(5), In::Seen(Seen { scale, pods: None }), &mut out);
+    assert!(matches!(out[..], [Out::Look, Out::WaitsFor(Left::Unknown(_))]), "{out:?}");
+    out.clear();
+    retirement.step(Now::from_millis(5), In::Start, &mut out);
+    retirement.tick(Now::from_millis(1_005), &mut out);
+    retirement.step(Now::from_millis(1_010), In::Seen(Seen { scale: None, pods: None }), &mut out);
+    assert_eq!(out, [Out::Look, Out::Ended(End::Retired)], "it was there, and now nothing is known of it");
 }
 
 #[test]

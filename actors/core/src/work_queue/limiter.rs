@@ -17,7 +17,7 @@ pub(super) struct Limiter<Item> {
 }
 
 impl<Item: Ord + Clone> Limiter<Item> {
-    /// That knows of no failure yet.
+    /// A limiter that knows of no failure yet.
     pub fn new(params: Params) -> Limiter<Item> {
         Limiter {
             base: params.base,
@@ -29,7 +29,7 @@ impl<Item: Ord + Clone> Limiter<Item> {
 
     /// Counts a failure; how long the item waits after it. The longer of both waits counts, and a token is taken also
     /// where the item's own wait is the longer one.
-    pub fn wait(&mut self, now: Now, item: &Item) -> Duration {
+    pub fn count_failure(&mut self, now: Now, item: &Item) -> Duration {
         let own = self.backoff(item);
         let overall = self.overall.reserve(now).map_or(Duration::MAX, |at| at.since(now));
         own.max(overall)
@@ -68,7 +68,7 @@ mod tests {
     /// The waits after so many failures of one item that are so far apart that the bucket is always full.
     fn waits(params: Params, failures: u64) -> Vec<Duration> {
         let mut limiter = Limiter::new(params);
-        (0..failures).map(|n| limiter.wait(Now::from_millis(n * 1_000_000), &"demo")).collect()
+        (0..failures).map(|n| limiter.count_failure(Now::from_millis(n * 1_000_000), &"demo")).collect()
     }
 
     #[test]
@@ -102,13 +102,13 @@ mod tests {
     #[test]
     fn s4_a_hundred_items_are_let_through_at_once_and_then_ten_in_each_second() {
         let mut limiter = Limiter::new(Params::S4);
-        let waits: Vec<Duration> = (0..150).map(|item| limiter.wait(Now::ZERO, &item)).collect();
+        let waits: Vec<Duration> = (0..150).map(|item| limiter.count_failure(Now::ZERO, &item)).collect();
         assert!(waits[..100].iter().all(|wait| *wait == Duration::from_millis(5)), "each has failed once");
         for (n, wait) in (1..).zip(&waits[100..]) {
             assert_eq!(*wait, Duration::from_millis(100 * n));
         }
         let later = Now::from_millis(60_000);
-        let again: Vec<Duration> = (200..301).map(|item| limiter.wait(later, &item)).collect();
+        let again: Vec<Duration> = (200..301).map(|item| limiter.count_failure(later, &item)).collect();
         assert_eq!(again[99..], [5, 100].map(Duration::from_millis), "a minute fills it again");
     }
 
@@ -118,29 +118,33 @@ mod tests {
         let now = Now::from_millis(7);
         let table = [("one", 5), ("one", 10), ("two", 100), ("one", 200), ("two", 300)];
         for (item, millis) in table {
-            assert_eq!(limiter.wait(now, &item), Duration::from_millis(millis));
+            assert_eq!(limiter.count_failure(now, &item), Duration::from_millis(millis));
         }
         let later = Now::from_millis(9_000);
-        assert_eq!(limiter.wait(later, &"one"), Duration::from_millis(40), "its own is the longer one again");
+        assert_eq!(
+            limiter.count_failure(later, &"one"),
+            Duration::from_millis(40),
+            "its own is the longer one again"
+        );
     }
 
     #[test]
     fn s4_a_token_is_taken_also_where_an_item_s_own_wait_is_longer() {
         let mut limiter = Limiter::new(Params { burst: 11, ..Params::S4 });
-        let own: Vec<Duration> = (0..11).map(|_| limiter.wait(Now::ZERO, &"often")).collect();
+        let own: Vec<Duration> = (0..11).map(|_| limiter.count_failure(Now::ZERO, &"often")).collect();
         assert_eq!(own[10], Duration::from_millis(5_120));
-        assert_eq!(limiter.wait(Now::ZERO, &"once"), Duration::from_millis(100));
+        assert_eq!(limiter.count_failure(Now::ZERO, &"once"), Duration::from_millis(100));
     }
 
     #[test]
     fn s4_items_fail_by_themselves_and_a_forgotten_one_begins_again() {
         let mut limiter = Limiter::new(Params::S4);
-        assert_eq!([0; 3].map(|_| limiter.wait(Now::ZERO, &"one").as_millis()), [5, 10, 20]);
-        assert_eq!(limiter.wait(Now::ZERO, &"two"), Duration::from_millis(5));
+        assert_eq!([0; 3].map(|_| limiter.count_failure(Now::ZERO, &"one").as_millis()), [5, 10, 20]);
+        assert_eq!(limiter.count_failure(Now::ZERO, &"two"), Duration::from_millis(5));
         assert_eq!((limiter.failures(&"one"), limiter.failures(&"two")), (3, 1));
         limiter.forget(&"one");
         assert_eq!((limiter.failures(&"one"), limiter.failures(&"two")), (0, 1));
-        assert_eq!(limiter.wait(Now::ZERO, &"one"), Duration::from_millis(5));
+        assert_eq!(limiter.count_failure(Now::ZERO, &"one"), Duration::from_millis(5));
         ["one", "two"].iter().for_each(|item| limiter.forget(item));
         assert!(limiter.is_empty());
     }
@@ -148,6 +152,6 @@ mod tests {
     #[test]
     fn without_rate_or_room_a_retry_waits_for_ever() {
         let mut limiter = Limiter::new(Params { burst: 0, ..Params::S4 });
-        assert_eq!(limiter.wait(Now::ZERO, &"demo"), Duration::MAX);
+        assert_eq!(limiter.count_failure(Now::ZERO, &"demo"), Duration::MAX);
     }
 }

@@ -208,6 +208,11 @@ impl SharedLease {
         self.patience.reset(now);
     }
 
+    /// Whether it is certain that it is not ours: no take that had no answer may have been carried out either.
+    pub(super) fn is_free(&self, now: Now) -> bool {
+        self.is_let_go() && !self.may_yet_be_ours(now)
+    }
+
     /// Whether nothing of it is ours, and no request is under way that could make it so.
     pub(super) fn is_let_go(&self) -> bool {
         let taking = self.asked.as_ref().is_some_and(|asked| match asked.what {

@@ -150,6 +150,11 @@ struct World {
     ended: Option<End>,
 }
 
+/// Whether it is known that none of them runs.
+fn is_none(pods: &Option<BTreeSet<String>>) -> bool {
+    pods.as_ref().is_some_and(BTreeSet::is_empty)
+}
+
 /// What holds, or what is wrong.
 fn require(holds: bool, wrong: &'static str) -> Result<(), &'static str> {
     if holds { Ok(()) } else { Err(wrong) }
@@ -195,7 +200,7 @@ impl World {
         let settled = self.carried_out && self.running.is_empty();
         Seen {
             scale: self.wanted.map(|wanted| Scale { wanted, settled }),
-            pods: self.running.union(&self.ending).cloned().collect(),
+            pods: Some(self.running.union(&self.ending).cloned().collect()),
         }
     }
 
@@ -273,13 +278,13 @@ impl World {
     fn is_left(&self, left: &Left) -> bool {
         match (left, &self.shown) {
             (Left::Pods(pods), Some(shown)) => {
-                shown.scale.is_some() && !pods.is_empty() && *pods == shown.pods
+                shown.scale.is_some() && !pods.is_empty() && Some(pods) == shown.pods.as_ref()
             }
             (Left::Orphans(pods), Some(shown)) => {
-                shown.scale.is_none() && !pods.is_empty() && *pods == shown.pods
+                shown.scale.is_none() && !pods.is_empty() && Some(pods) == shown.pods.as_ref()
             }
             (Left::Controller, Some(shown)) => {
-                shown.pods.is_empty() && shown.scale.is_some_and(|scale| !scale.settled)
+                is_none(&shown.pods) && shown.scale.is_some_and(|scale| !scale.settled)
             }
             // What was scaled a moment ago.
             (Left::Controller, None) | (Left::Unknown(_), None) => true,
@@ -291,7 +296,7 @@ impl World {
     fn judge(&self, end: &End) -> Result<(), &'static str> {
         match (end, &self.shown) {
             (End::Retired, Some(shown)) => {
-                require(shown.pods.is_empty(), "retired while Pods run")?;
+                require(is_none(&shown.pods), "retired while Pods run")?;
                 let is_over = shown.scale.is_none_or(|scale| scale.wanted == 0 && scale.settled);
                 require(is_over, "retired before that was carried out")?;
                 require(self.found, "retired, though nothing was ever there")
@@ -313,7 +318,7 @@ impl World {
         let answer = match (asked, well, self.wanted) {
             (Request::Look, true, _) => {
                 let seen = self.seen();
-                self.found |= seen.scale.is_some() || !seen.pods.is_empty();
+                self.found |= seen.scale.is_some() || !is_none(&seen.pods);
                 self.shown = Some(seen.clone());
                 In::Seen(seen)
             }
@@ -336,7 +341,7 @@ impl World {
         let Some(plant) = self.plant else { return Some(answer) };
         match (answer, plant) {
             (In::Seen(mut seen), Plant::EndingUnseen) => {
-                seen.pods.retain(|pod| self.running.contains(pod));
+                seen.pods.iter_mut().for_each(|pods| pods.retain(|pod| self.running.contains(pod)));
                 Some(In::Seen(seen))
             }
             (In::Seen(mut seen), Plant::SettledAtOnce) => {
@@ -348,7 +353,7 @@ impl World {
                 Some(In::Seen(seen))
             }
             (In::Failed(_), Plant::FailureIsAbsence) if asked == Request::Look => {
-                Some(In::Seen(Seen { scale: None, pods: BTreeSet::new() }))
+                Some(In::Seen(Seen { scale: None, pods: Some(BTreeSet::new()) }))
             }
             (In::Failed(_), Plant::FailureUnheard) => None,
             (answer, _) => Some(answer),
@@ -357,7 +362,7 @@ impl World {
 
     /// Tells it something that answers nothing of what it has asked: nothing comes of it.
     fn stray(&mut self) -> Result<(), &'static str> {
-        let nothing = In::Seen(Seen { scale: None, pods: BTreeSet::new() });
+        let nothing = In::Seen(Seen { scale: None, pods: Some(BTreeSet::new()) });
         let strays = match self.asked {
             Some(Request::Look) => vec![In::Scaled],
             Some(Request::ScaleDown) => vec![nothing],

@@ -87,8 +87,14 @@ impl World {
                         HostMessage::Answered(id, answer) => {
                             self.watchdog.answered(self.now, process, id, &answer)?;
                         }
-                        HostMessage::Done(_) => self.ends(process, true)?,
-                        HostMessage::Struck { .. } => self.ends(process, false)?,
+                        HostMessage::Done(free) => {
+                            self.judge_free(process, free)?;
+                            self.ends(process, true)?;
+                        }
+                        HostMessage::Struck { is_gone } => {
+                            self.judge_struck(process, is_gone)?;
+                            self.ends(process, false)?;
+                        }
                     }
                 }
             }

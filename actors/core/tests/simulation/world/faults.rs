@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use pool_core::leader::Free;
 use pool_core::lease::LeaseName;
 use pool_core::object::Kind;
 use pool_core::route::Delivery;
@@ -9,6 +10,7 @@ use pool_core::{leader, starts, writer};
 
 use super::{Happening, World};
 use crate::ccm::lease_object;
+use crate::notes;
 use crate::plant::Plant;
 use crate::process::{Life, Process};
 use crate::replica::{Actor, Replica};
@@ -82,6 +84,25 @@ impl World {
         let (quiet, struck) = &mut self.processes[number].ended;
         *(if writes { quiet } else { struck }) = true;
         if self.processes[number].ended == (true, true) { self.done(number) } else { Ok(()) }
+    }
+
+    /// What a process says at its end that it has let go of, nobody has in its name.
+    pub(super) fn judge_free(&self, number: usize, free: Free) -> Result<(), String> {
+        let identity = &self.processes[number].identity;
+        let lease = lease_object(&self.kube, LeaseName::Own);
+        if free.own && lease.is_some_and(|lease| lease["spec"]["holderIdentity"] == **identity) {
+            return Err(format!("W8: process {number} says that our Lease is free, and has it"));
+        }
+        Ok(())
+    }
+
+    /// A note that a process says is gone is not there.
+    pub(super) fn judge_struck(&self, number: usize, is_gone: bool) -> Result<(), String> {
+        let identity = &self.processes[number].identity;
+        if is_gone && notes::noted(&self.kube).iter().any(|noted| **noted == **identity) {
+            return Err(format!("A4: process {number} says that its note is gone, and it is there"));
+        }
+        Ok(())
     }
 
     fn done(&mut self, number: usize) -> Result<(), String> {
