@@ -52,6 +52,7 @@ fn of_model(model: LoadBalancerBackendAddress) -> Reading {
             ip: properties.ip_address.as_deref().and_then(address),
             admin_state,
             network: network.as_deref().and_then(network_id),
+            instance: None,
         },
         by_nat_rule: !properties.inbound_nat_rules_port_mapping.is_empty(),
     }
@@ -70,6 +71,7 @@ fn of_json(value: &Value) -> Reading {
             ip: properties["ipAddress"].as_str().and_then(address),
             admin_state,
             network: properties["virtualNetwork"]["id"].as_str().and_then(network_id),
+            instance: None,
         },
         by_nat_rule: match &properties["inboundNatRulesPortMapping"] {
             Value::Null => false,

@@ -10,7 +10,9 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::ids::{AddressName, AttemptId, CallId, Etag, LbName, NetworkId, Operation, PoolId, PoolName};
+use crate::ids::{
+    AddressName, AttemptId, CallId, Etag, InstanceId, LbName, NetworkId, Operation, PoolId, PoolName,
+};
 use crate::machine::Now;
 
 /// One call to ARM.
@@ -149,6 +151,42 @@ pub struct Entry {
     pub admin_state: AdminState,
     /// The virtual network at address level.
     pub network: Option<NetworkId>,
+    /// The virtual machine behind the network interface that it names; `None` when it names none.
+    pub instance: Option<InstanceId>,
+}
+
+impl Entry {
+    /// What it sends traffic to: its address, else the virtual machine behind its network interface; `None` when it
+    /// says neither.
+    #[must_use]
+    pub fn backend(&self) -> Option<Backend> {
+        let instance = || self.instance.clone().map(Backend::Instance);
+        self.ip.map(Backend::Address).or_else(instance)
+    }
+}
+
+/// What an address entry sends traffic to (N2).
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum Backend {
+    /// An address.
+    Address(IpAddr),
+    /// A virtual machine, by its network interface.
+    Instance(InstanceId),
+}
+
+impl From<IpAddr> for Backend {
+    fn from(ip: IpAddr) -> Backend {
+        Backend::Address(ip)
+    }
+}
+
+impl fmt::Display for Backend {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Backend::Address(ip) => ip.fmt(f),
+            Backend::Instance(instance) => instance.fmt(f),
+        }
+    }
 }
 
 /// A pool as it was seen, by a GET of its own or within a GET of its load balancer.

@@ -139,6 +139,11 @@ text_id! {
     /// The UID of a Node: a node re-created under the same name has another one.
     NodeUid
 }
+case_blind_id! {
+    /// A virtual machine as network interfaces name it: `<scale set>/<number>`, or its own name outside of a scale set
+    /// (N2).
+    InstanceId
+}
 text_id! {
     /// The name of an address entry in a pool: unique there, at most 80 characters (W3).
     AddressName

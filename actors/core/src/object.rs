@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::ids::{Family, NodeName, NodeUid, ServiceKey, ServiceUid, SliceKey};
+use crate::ids::{Family, InstanceId, NodeName, NodeUid, ServiceKey, ServiceUid, SliceKey};
 
 /// The kinds that are listed and watched.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -190,8 +190,21 @@ pub struct NodeObject {
     pub left_out: Option<LeftOut>,
     /// Whether its condition `Ready` is `True`.
     pub ready: bool,
-    /// Keys and values of its taints; the admin state reads them (N1).
-    pub taints: Vec<(Arc<str>, Arc<str>)>,
+    /// Its taints, in the order of its spec; the admin state reads them (N1).
+    pub taints: Vec<Taint>,
+    /// The virtual machine that `spec.providerID` names, as network interfaces name it (N2).
+    pub instance: Option<InstanceId>,
+}
+
+/// A taint of a node.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct Taint {
+    /// Its key.
+    pub key: Arc<str>,
+    /// Its value; empty when absent.
+    pub value: Arc<str>,
+    /// Its effect.
+    pub effect: Arc<str>,
 }
 
 /// An object of one of the watched kinds.

@@ -10,6 +10,7 @@
 //! - `progress`: the way of a write: grant, level, GET, PUT (W1, W2);
 //! - `polls`: how the operation of an accepted PUT is followed to its end (W2);
 //! - `write`: one write on its way, its phase and the waits of that phase (W2);
+//! - `draining`: what the admin state asks for (N2, N3, N4);
 //! - `plan`: what one PUT must change, a pure function of its GET (W3);
 //! - `waits`: writes that wait without lane, Lease and turn (W2, W4);
 //! - `ending`: the end of a write, and what becomes of the lane (W2, W5);
@@ -32,7 +33,7 @@ use std::time::Duration;
 use crate::arm::{ArmAnswer, ArmCall, Failure, FailureKind, LbFacts, RetryAfter};
 use crate::ask::{Answer, RequestId};
 use crate::assignment::Observation;
-use crate::ids::{AttemptId, CallId, Epoch, LbName, NetworkId, NodeUid, PoolId};
+use crate::ids::{AttemptId, CallId, Epoch, LbName, NetworkId, PoolId};
 use crate::lease::{GateTimes, LeaseAnswer, LeaseAsk};
 use crate::machine::{Machine, Now, earliest};
 use crate::queue::{Due, Outcome, Taken, WriteFate};
@@ -46,6 +47,7 @@ mod budget;
 mod calls;
 mod choice;
 pub mod classify;
+mod draining;
 mod ending;
 mod first_look;
 mod gate;
@@ -75,6 +77,7 @@ use verify::Verifications;
 use wished::Wished;
 use write::Phase;
 
+pub use draining::{AdminDue, AdminUrgency, Draining};
 pub use lease::FOREIGN_HOLD;
 pub use standing::Standing;
 
@@ -188,37 +191,6 @@ pub enum In {
     Remembered(GateTimes),
     /// Nothing new is started; what is sent is waited for.
     Shutdown,
-}
-
-/// A pool's admin state is due.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct AdminDue {
-    /// Since when.
-    pub since: Now,
-    /// The generation of the draining set that asks for it.
-    pub generation: u64,
-    /// Whether a node goes down, or is only restored.
-    pub urgency: AdminUrgency,
-}
-
-/// How urgent an admin state write is (W1).
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub enum AdminUrgency {
-    /// A node is to be cut out.
-    Down,
-    /// A node is to be restored.
-    Restore,
-}
-
-/// The nodes that leave service, as a level (N2).
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Draining {
-    /// Raised with each change.
-    pub generation: u64,
-    /// Addresses of draining nodes, with the UID of the node.
-    pub addresses: BTreeMap<std::net::IpAddr, NodeUid>,
-    /// Addresses whose Down is ours to take back (N4).
-    pub restorable: BTreeSet<std::net::IpAddr>,
 }
 
 /// What the writer can say.

@@ -11,7 +11,7 @@ use std::time::Duration;
 use pool_core::ids::{Family, NodeName, NodeUid, ServiceKey, ServiceUid, SliceKey};
 use pool_core::object::{
     Endpoint, Kind, LeftOut, NodeObject, Object, ObjectKey, Owner, ResourceVersion, ServiceObject,
-    ServiceType, SliceObject,
+    ServiceType, SliceObject, Taint,
 };
 use pool_core::watch::{Line, WatchFailure};
 use serde::Deserialize;
@@ -443,14 +443,7 @@ fn node(object: &[u8]) -> Result<NodeObject, Arc<str>> {
     #[derive(Deserialize, Default)]
     struct Spec<'a> {
         #[serde(borrow, default)]
-        taints: Option<Vec<Taint<'a>>>,
-    }
-    #[derive(Deserialize)]
-    struct Taint<'a> {
-        #[serde(borrow, default)]
-        key: Cow<'a, str>,
-        #[serde(borrow, default)]
-        value: Cow<'a, str>,
+        taints: Option<Vec<RawTaint<'a>>>,
     }
     #[derive(Deserialize, Default)]
     struct Status<'a> {
@@ -476,13 +469,7 @@ fn node(object: &[u8]) -> Result<NodeObject, Arc<str>> {
     let raw: Raw<'_> = serde_json::from_slice(object).map_err(unreadable)?;
     let meta = &raw.metadata;
     let name = named(meta)?;
-    let taints: Vec<(Arc<str>, Arc<str>)> = raw
-        .spec
-        .taints
-        .unwrap_or_default()
-        .iter()
-        .map(|taint| (Arc::from(&*taint.key), Arc::from(&*taint.value)))
-        .collect();
+    let taints: Vec<Taint> = raw.spec.taints.unwrap_or_default().iter().map(RawTaint::owned).collect();
     let addresses = raw.status.addresses.unwrap_or_default();
     let internal = addresses.iter().filter(|address| address.kind == "InternalIP");
     let internal_ips: Vec<IpAddr> = internal.filter_map(|address| address.address.parse().ok()).collect();
@@ -496,10 +483,27 @@ fn node(object: &[u8]) -> Result<NodeObject, Arc<str>> {
         left_out: left_out(meta.labels.as_ref(), &taints),
         ready,
         taints,
+        instance: None,
     })
 }
 
-fn left_out(labels: Option<&BTreeMap<String, String>>, taints: &[(Arc<str>, Arc<str>)]) -> Option<LeftOut> {
+#[derive(Deserialize)]
+struct RawTaint<'a> {
+    #[serde(borrow, default)]
+    key: Cow<'a, str>,
+    #[serde(borrow, default)]
+    value: Cow<'a, str>,
+    #[serde(borrow, default)]
+    effect: Cow<'a, str>,
+}
+
+impl RawTaint<'_> {
+    fn owned(&self) -> Taint {
+        Taint { key: Arc::from(&*self.key), value: Arc::from(&*self.value), effect: Arc::from(&*self.effect) }
+    }
+}
+
+fn left_out(labels: Option<&BTreeMap<String, String>>, taints: &[Taint]) -> Option<LeftOut> {
     let label = |key: &str| labels.and_then(|labels| labels.get(key));
     if label("node.kubernetes.io/exclude-from-external-load-balancers").is_some() {
         Some(LeftOut::ExcludedByLabel)
@@ -509,7 +513,7 @@ fn left_out(labels: Option<&BTreeMap<String, String>>, taints: &[(Arc<str>, Arc<
         || label("node-role.kubernetes.io/master").is_some()
     {
         Some(LeftOut::ControlPlane)
-    } else if taints.iter().any(|(key, _)| &**key == "ToBeDeletedByClusterAutoscaler") {
+    } else if taints.iter().any(|taint| &*taint.key == "ToBeDeletedByClusterAutoscaler") {
         Some(LeftOut::ToBeDeleted)
     } else {
         None

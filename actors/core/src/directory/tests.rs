@@ -85,6 +85,7 @@ fn pool(lb: &str, name: &str, members: &[u8]) -> PoolFacts {
         ip: Some(ip(*n)),
         admin_state: AdminState::None,
         network: None,
+        instance: None,
     };
     PoolFacts::at_rest(PoolId::new(LbName::new(lb), PoolName::new(name)), members.iter().map(entry).collect())
 }

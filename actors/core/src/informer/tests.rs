@@ -8,7 +8,7 @@ mod unread;
 
 use super::*;
 use crate::ids::{NodeUid, Restore, SliceKey};
-use crate::object::{Endpoint, LeftOut, NodeObject, ResourceVersion, ServiceType, SliceObject};
+use crate::object::{Endpoint, LeftOut, NodeObject, ResourceVersion, ServiceType, SliceObject, Taint};
 use crate::report::{ServiceRef, Subject, What};
 
 const V4: Family = Family::V4;
@@ -58,6 +58,7 @@ fn node(name: &str, ips: &[&str]) -> NodeObject {
         left_out: None,
         ready: true,
         taints: Vec::new(),
+        instance: None,
     }
 }
 
@@ -415,7 +416,7 @@ fn d5_a_node_that_is_not_ready_stays_required_and_is_marked() {
     let fact = run.fact();
     assert_eq!(shown(&fact, V4), "1 | ");
     assert!(!fact.parts[&V4].required[&ip("10.0.0.1")].ready);
-    unready.taints = vec![("key".into(), "value".into())];
+    unready.taints = vec![Taint { key: "key".into(), value: "value".into(), effect: "NoSchedule".into() }];
     run.put(unready);
     assert!(facts(&run.turn()).is_empty(), "taints are not the level's business");
 }

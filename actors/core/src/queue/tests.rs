@@ -78,6 +78,7 @@ fn facts(members: &[u8]) -> Arc<PoolFacts> {
         ip: Some(ip(*n)),
         admin_state: AdminState::None,
         network: None,
+        instance: None,
     };
     Arc::new(PoolFacts::at_rest(pool(), members.iter().map(entry).collect()))
 }

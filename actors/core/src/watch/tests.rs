@@ -22,6 +22,7 @@ fn object(n: u64) -> Line {
         left_out: None,
         ready: true,
         taints: Vec::new(),
+        instance: None,
     })))
 }
 

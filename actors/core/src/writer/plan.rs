@@ -6,7 +6,7 @@
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
-use crate::arm::{AdminState, Edit, Entry, NewEntry, PoolFacts};
+use crate::arm::{Edit, NewEntry, PoolFacts};
 use crate::ids::{AddressName, NetworkId};
 use crate::level::Level;
 
@@ -57,23 +57,11 @@ pub fn plan(
         if change.edit.remove.contains(&at) {
             continue;
         }
-        if let Some(state) = admin_change(entry, draining) {
+        if let Some(state) = draining.wants(&facts.id, entry) {
             change.edit.set_admin.insert(at, state);
         }
     }
     if change.edit.is_empty() { Plan::Unchanged } else { Plan::Edit(Box::new(change)) }
-}
-
-/// The admin state that an existing entry must get, if any (N4): a draining address is Down, a Down of ours on
-/// any other address ends. A state that we do not know is left alone.
-fn admin_change(entry: &Entry, draining: &Draining) -> Option<AdminState> {
-    let ip = entry.ip?;
-    let drains = draining.addresses.contains_key(&ip);
-    match entry.admin_state {
-        AdminState::None | AdminState::Up => drains.then_some(AdminState::Down),
-        AdminState::Down => (!drains && draining.restorable.contains(&ip)).then_some(AdminState::None),
-        AdminState::Unknown => None,
-    }
 }
 
 fn edit_members(
@@ -111,7 +99,7 @@ fn edit_members(
             name: names.choose(wanted, *ip),
             ip: *ip,
             network: at_address.clone(),
-            admin_state: draining.addresses.contains_key(ip).then_some(AdminState::Down),
+            admin_state: draining.at_birth(&facts.id, &(*ip).into()),
         });
     }
     if facts.network.is_none() && at_address.is_none() && !change.edit.add.is_empty() {

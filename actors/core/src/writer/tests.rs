@@ -24,7 +24,7 @@ use super::*;
 use crate::arm::{
     ArmRequest, Document, Edit, Entry, OperationState, PoolFacts, PoolRead, Provisioning, PutAccepted,
 };
-use crate::ids::{AddressName, Epoch, Etag, Family, Operation, PoolName};
+use crate::ids::{AddressName, Epoch, Etag, Family, NodeUid, Operation, PoolName};
 use crate::level::{Keeps, Level, Member};
 use crate::queue::Class;
 use crate::sample::ArmVerb;
@@ -69,8 +69,8 @@ fn down(since: u64) -> AdminDue {
 fn drains(last: u8) -> Arc<Draining> {
     Arc::new(Draining {
         generation: 1,
-        addresses: BTreeMap::from([(ip(last), NodeUid::new("uid"))]),
-        restorable: BTreeSet::new(),
+        addresses: BTreeMap::from([(ip(last).into(), NodeUid::new("uid"))]),
+        ..Draining::default()
     })
 }
 

@@ -280,6 +280,7 @@ mod tests {
             ip: Some(ip(*last)),
             admin_state: AdminState::None,
             network: None,
+            instance: None,
         };
         Arc::new(PoolFacts::at_rest(pool("lb", "a"), members.iter().map(entry).collect()))
     }

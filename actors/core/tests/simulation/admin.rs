@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use pool_core::arm::{AdminState, Failure, FailureKind, LbFacts, PoolFacts};
+use pool_core::arm::{AdminState, Backend, Failure, FailureKind, LbFacts, PoolFacts};
 use pool_core::ids::{Epoch, LbName, PoolId};
 use pool_core::machine::Now;
 use pool_core::route::Said;
@@ -117,12 +117,14 @@ impl Asker {
 /// What a pool needs (N2, N4).
 fn wanted(pool: &PoolFacts, draining: &Draining) -> Option<AdminUrgency> {
     let of = |state: AdminState| {
-        pool.entries.iter().filter(move |entry| entry.admin_state == state).filter_map(|entry| entry.ip)
+        let entries = pool.entries.iter().filter(move |entry| entry.admin_state == state);
+        entries.filter_map(|entry| entry.ip.map(Backend::Address))
     };
-    let drains = |ip: &std::net::IpAddr| draining.addresses.contains_key(ip);
-    if of(AdminState::None).chain(of(AdminState::Up)).any(|ip| drains(&ip)) {
+    let drains = |backend: &Backend| draining.addresses.contains_key(backend);
+    if of(AdminState::None).chain(of(AdminState::Up)).any(|backend| drains(&backend)) {
         Some(AdminUrgency::Down)
-    } else if of(AdminState::Down).any(|ip| !drains(&ip) && draining.restorable.contains(&ip)) {
+    } else if of(AdminState::Down).any(|backend| !drains(&backend) && draining.restorable.contains(&backend))
+    {
         Some(AdminUrgency::Restore)
     } else {
         None

@@ -194,6 +194,7 @@ fn pool(id: &PoolId, body: &Value) -> PoolFacts {
             _ => AdminState::Unknown,
         },
         network: network(&entry["properties"]["virtualNetwork"]),
+        instance: None,
     });
     let rules = items(&properties["loadBalancingRules"]).iter();
     PoolFacts {

@@ -147,5 +147,6 @@ fn node(object: &Value) -> NodeObject {
         left_out: excluded.then_some(LeftOut::ExcludedByLabel),
         ready: conditions.any(|condition| condition["type"] == "Ready" && condition["status"] == "True"),
         taints: Vec::new(),
+        instance: None,
     }
 }

@@ -80,6 +80,7 @@ pub fn nodes(number: u64, ready: bool) -> Vec<Object> {
         left_out: None,
         ready,
         taints: Vec::new(),
+        instance: None,
     };
     (0..NODES).map(|n| Object::Node(Arc::new(node(n)))).collect()
 }
@@ -135,6 +136,7 @@ fn entry(node: usize) -> Entry {
         ip: Some(address(node)),
         admin_state: AdminState::None,
         network: None,
+        instance: None,
     }
 }
 

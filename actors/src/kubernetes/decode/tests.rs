@@ -88,7 +88,11 @@ fn d5_a_node_is_left_out_by_label_or_taint_and_not_by_being_not_ready() {
     let control = r#"{"node-role.kubernetes.io/control-plane":""}"#;
     assert_eq!(node(control, "[]", "True").left_out, Some(LeftOut::ControlPlane));
     let doomed = r#"[{"key":"ToBeDeletedByClusterAutoscaler","value":"1","effect":"NoSchedule"}]"#;
-    assert_eq!(node("{}", doomed, "True").left_out, Some(LeftOut::ToBeDeleted));
+    let doomed = node("{}", doomed, "True");
+    assert_eq!(doomed.left_out, Some(LeftOut::ToBeDeleted));
+    let [taint] = &doomed.taints[..] else { panic!("one taint") };
+    let shown = [&*taint.key, &*taint.value, &*taint.effect];
+    assert_eq!(shown, ["ToBeDeletedByClusterAutoscaler", "1", "NoSchedule"]);
 }
 
 #[test]

@@ -141,6 +141,7 @@ impl Field {
             ip: Some(*ip),
             admin_state: AdminState::None,
             network: None,
+            instance: None,
         };
         let uid = ServiceUid::new(service_of(pool));
         let entries = self.held[pool].iter().map(entry).collect();

@@ -6,7 +6,8 @@ use std::sync::Arc;
 use proptest::prelude::*;
 
 use super::*;
-use crate::ids::{LbName, NodeUid, PoolId, PoolName};
+use crate::arm::{AdminState, Backend, Entry};
+use crate::ids::{InstanceId, LbName, NodeUid, PoolId, PoolName};
 use crate::level::{Keeps, Member};
 use crate::writer::tests::fake::{apply, entry, ip};
 
@@ -29,8 +30,9 @@ fn level(required: &[(u8, &str)], tolerated: &[u8]) -> Level {
 fn draining(addresses: &[u8], restorable: &[u8]) -> Draining {
     Draining {
         generation: 1,
-        addresses: addresses.iter().map(|last| (ip(*last), NodeUid::new("uid"))).collect(),
-        restorable: restorable.iter().map(|last| ip(*last)).collect(),
+        addresses: addresses.iter().map(|last| (ip(*last).into(), NodeUid::new("uid"))).collect(),
+        restorable: restorable.iter().map(|last| ip(*last).into()).collect(),
+        ..Draining::default()
     }
 }
 
@@ -131,6 +133,41 @@ fn n4_draining_beats_up_and_only_a_down_of_ours_is_taken_back() {
 }
 
 #[test]
+fn n4_an_exception_holds_in_its_pool_alone() {
+    let down = Entry { admin_state: AdminState::Down, ..entry("down", Some(ip(1))) };
+    let facts = pool(vec![down]);
+    let exception = (facts.id.clone(), Backend::from(ip(1)));
+    let set = Draining { foreign: BTreeSet::from([exception]), ..draining(&[], &[1]) };
+    assert_eq!(plan(&facts, None, &set, None), Plan::Unchanged);
+    let other = PoolFacts { id: PoolId::new(LbName::new("lb"), PoolName::new("other")), ..facts };
+    assert_eq!(edit(&other, None, &set).edit.set_admin, BTreeMap::from([(0, AdminState::None)]));
+}
+
+#[test]
+fn n2_an_excluded_pool_gets_no_admin_state_at_all() {
+    let down = Entry { admin_state: AdminState::Down, ..entry("down", Some(ip(2))) };
+    let facts = pool(vec![entry("drains", Some(ip(1))), down]);
+    let set = Draining { excluded: [PoolName::new("SHOP-WEB")].into(), ..draining(&[1, 3], &[2]) };
+    assert_eq!(plan(&facts, None, &set, None), Plan::Unchanged);
+    let change = edit(&facts, Some(&level(&[(3, "born")], &[1, 2])), &set);
+    assert_eq!((change.edit.set_admin.len(), change.edit.add[0].admin_state), (0, None));
+}
+
+#[test]
+fn n2_an_entry_without_an_address_is_found_by_its_virtual_machine() {
+    let named = |name: &str| Some(InstanceId::new(name));
+    let facts = pool(vec![
+        Entry { instance: named("pool1/3"), ..entry("a", None) },
+        Entry { instance: named("pool1/4"), ..entry("b", None) },
+        entry("c", None),
+    ]);
+    let drains = Backend::Instance(InstanceId::new("POOL1/3"));
+    let addresses = BTreeMap::from([(drains, NodeUid::new("uid"))]);
+    let change = edit(&facts, None, &Draining { addresses, ..Draining::default() });
+    assert_eq!(change.edit.set_admin, BTreeMap::from([(0, AdminState::Down)]));
+}
+
+#[test]
 fn w3_the_virtual_network_stays_where_the_pool_has_it() {
     let (ours, theirs) = (NetworkId::new("ours"), NetworkId::new("theirs"));
     let wanted = level(&[(1, "a"), (2, "b")], &[]);
@@ -180,6 +217,7 @@ prop_compose! {
             ip: last.map(ip),
             admin_state: *admin_state,
             network: networked.then(|| NetworkId::new("at-address")),
+            instance: None,
         });
         PoolFacts { network, ..pool(entries.collect()) }
     }
@@ -252,7 +290,7 @@ proptest! {
         } else {
             prop_assert!(change.edit.remove.is_empty() && change.edit.add.is_empty());
         }
-        for entry in after.entries.iter().filter(|entry| entry.ip.is_some_and(|ip| set.addresses.contains_key(&ip))) {
+        for entry in after.entries.iter().filter(|entry| entry.ip.is_some_and(|ip| set.addresses.contains_key(&ip.into()))) {
             prop_assert!(!matches!(entry.admin_state, AdminState::None | AdminState::Up));
         }
         prop_assert!(change.edit.pool_network.is_none() || facts.network.is_none());

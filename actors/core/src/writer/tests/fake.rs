@@ -21,7 +21,7 @@ pub(in crate::writer) fn ip(last: u8) -> IpAddr {
 
 /// An entry of a pool.
 pub(in crate::writer) fn entry(name: &str, address: Option<IpAddr>) -> Entry {
-    Entry { name: Arc::from(name), ip: address, admin_state: AdminState::None, network: None }
+    Entry { name: Arc::from(name), ip: address, admin_state: AdminState::None, network: None, instance: None }
 }
 
 /// The Service that owns a pool of this name.
@@ -64,6 +64,7 @@ pub(in crate::writer) fn apply(entries: &[Entry], edit: &Edit) -> Vec<Entry> {
         ip: Some(new.ip),
         admin_state: new.admin_state.unwrap_or(AdminState::None),
         network: new.network.clone(),
+        instance: None,
     });
     kept.chain(added).collect()
 }

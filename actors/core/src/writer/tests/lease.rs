@@ -792,7 +792,7 @@ fn w7_what_goes_without_the_lease_takes_no_node_back_into_traffic() {
         let at_rest = lb_with("W/9", Provisioning::Succeeded, Provisioning::Succeeded);
         let said = bench.answer(super::look(&said, "lb"), at_rest);
         let read = get(&said, &web);
-        let restored = Draining { generation: 2, restorable: set(&[2]), ..Draining::default() };
+        let restored = Draining { generation: 2, restorable: [ip(2).into()].into(), ..Draining::default() };
         let addresses = if both { drains(1).addresses.clone() } else { BTreeMap::new() };
         bench.hear(In::Draining(Arc::new(Draining { addresses, ..restored })));
         let mut facts = holds(&web, &[1, 2]);

@@ -12,8 +12,8 @@ use proptest::prelude::*;
 
 use super::super::*;
 use super::fake::{FakeArm, Fate, entry, failed, failure, ip, owner};
-use crate::arm::{AdminState, ArmRequest, PoolFacts};
-use crate::ids::{AddressName, Epoch, Etag, Family, PoolName};
+use crate::arm::{AdminState, ArmRequest, Backend, PoolFacts};
+use crate::ids::{AddressName, Epoch, Etag, Family, NodeUid, PoolName};
 use crate::level::{Keeps, Level, Member};
 use crate::proof::prove;
 use crate::queue::Class;
@@ -326,7 +326,8 @@ impl World {
     fn serves_while_draining(&self, pool: &PoolId) -> bool {
         let drains = &self.writer.draining.addresses;
         self.arm.entries(pool).iter().any(|entry| {
-            entry.admin_state != AdminState::Down && entry.ip.is_some_and(|ip| drains.contains_key(&ip))
+            entry.admin_state != AdminState::Down
+                && entry.ip.is_some_and(|ip| drains.contains_key(&ip.into()))
         })
     }
 
@@ -455,9 +456,11 @@ impl World {
             Happening::Drain(bits, urgent) => {
                 let generation = self.writer.draining.generation + 1;
                 let addresses: BTreeMap<_, _> =
-                    level(bits, 0).required.keys().map(|ip| (*ip, NodeUid::new("uid"))).collect();
-                let restorable = (0..8).map(ip).filter(|ip| !addresses.contains_key(ip)).collect();
-                self.tell(In::Draining(Arc::new(Draining { generation, addresses, restorable })));
+                    level(bits, 0).required.keys().map(|ip| ((*ip).into(), NodeUid::new("uid"))).collect();
+                let all = (0..8).map(|last| Backend::from(ip(last)));
+                let restorable = all.filter(|backend| !addresses.contains_key(backend)).collect();
+                let set = Draining { generation, addresses, restorable, ..Draining::default() };
+                self.tell(In::Draining(Arc::new(set)));
                 let urgency = if urgent { AdminUrgency::Down } else { AdminUrgency::Restore };
                 for number in 0..self.pools.len() {
                     let id = self.pools[number].id.clone();

@@ -177,7 +177,7 @@ impl Saboteur {
         }
         if let (Plant::AllDownsOurs, writer::In::Draining(draining)) = (plant, input) {
             let families = [Family::V4, Family::V6];
-            let all = (0..200).flat_map(|number| families.map(|family| address(number, family)));
+            let all = (0..200).flat_map(|number| families.map(|family| address(number, family).into()));
             std::sync::Arc::make_mut(draining).restorable.extend(all);
         }
         false

@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use pool_core::arm::ArmRequest;
+use pool_core::arm::{ArmRequest, Backend};
 use pool_core::ids::{AttemptId, LbName, PoolId};
 use pool_core::queue::{Class, Outcome};
 use pool_core::route::{Delivery, Said};
@@ -137,7 +137,7 @@ impl Downs {
 impl Watchdog {
     /// The draining set from now on.
     pub fn note_draining(&mut self, now: u64, draining: &Draining) {
-        let texts = |ip: &std::net::IpAddr| ip.to_string();
+        let texts = |backend: &Backend| backend.to_string();
         let addresses: BTreeSet<String> = draining.addresses.keys().map(texts).collect();
         for gone in self.draining.keys().filter(|known| !addresses.contains(*known)) {
             self.drained_until.insert(gone.clone(), now);

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use pool_core::arm::Backend;
 use pool_core::route::Delivery;
 use pool_core::writer;
 
@@ -17,20 +18,22 @@ const ASK_APART_US: u64 = 100_000;
 impl World {
     /// Takes note of which nodes drain now.
     pub(super) fn note_draining(&mut self) -> Result<(), String> {
-        let draining: BTreeSet<IpAddr> = self.story.cluster.draining();
-        let foreign = &self.story.cluster.foreign_downs;
-        let was_foreign = self.draining.restorable.intersection(foreign).next().is_some();
+        let backends = |ips: &BTreeSet<IpAddr>| ips.iter().copied().map(Backend::Address).collect();
+        let draining: BTreeSet<Backend> = backends(&self.story.cluster.draining());
+        let foreign: BTreeSet<Backend> = backends(&self.story.cluster.foreign_downs);
+        let was_foreign = self.draining.restorable.intersection(&foreign).next().is_some();
         if draining.iter().eq(self.draining.addresses.keys()) && !was_foreign {
             return Ok(());
         }
         let uid = || pool_core::ids::NodeUid::new("a node");
-        let mut restorable: BTreeSet<IpAddr> = self.draining.restorable.union(&draining).copied().collect();
+        let mut restorable: BTreeSet<Backend> = self.draining.restorable.union(&draining).cloned().collect();
         // What somebody has set by hand is not ours to take back (N4).
-        restorable.retain(|ip| !foreign.contains(ip));
+        restorable.retain(|backend| !foreign.contains(backend));
         let next = writer::Draining {
             generation: self.draining.generation + 1,
-            addresses: draining.into_iter().map(|address| (address, uid())).collect(),
+            addresses: draining.into_iter().map(|backend| (backend, uid())).collect(),
             restorable,
+            ..writer::Draining::default()
         };
         self.watchdog.note_draining(self.now, &next);
         self.draining = Arc::new(next);

@@ -1,0 +1,80 @@
+//! What the admin state asks of the writer: which backends are to be Down, which of ours may come back, and what is
+//! due in a pool (design.md N2, N3, N4).
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::arm::{AdminState, Backend, Entry};
+use crate::ids::{NodeUid, PoolId, PoolName};
+use crate::machine::Now;
+
+/// A pool's admin state is due.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct AdminDue {
+    /// Since when.
+    pub since: Now,
+    /// The generation of the draining set that asks for it.
+    pub generation: u64,
+    /// Whether a node goes down, or is only restored.
+    pub urgency: AdminUrgency,
+}
+
+/// How urgent an admin state write is (W1).
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum AdminUrgency {
+    /// A node is to be cut out.
+    Down,
+    /// A node is to be restored.
+    Restore,
+}
+
+/// The nodes that leave service, as a level (N2).
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Draining {
+    /// Raised with each change.
+    pub generation: u64,
+    /// Backends of draining nodes, with the UID of the node.
+    pub addresses: BTreeMap<Backend, NodeUid>,
+    /// Backends whose Down is ours to take back (N4).
+    pub restorable: BTreeSet<Backend>,
+    /// The exceptions: Downs of such backends that were there before ours, in these pools (N4).
+    pub foreign: BTreeSet<(PoolId, Backend)>,
+    /// Pools in which no admin state is written (N2, `adminState.excludePools`).
+    pub excluded: BTreeSet<PoolName>,
+}
+
+impl Draining {
+    /// The admin state that an entry of this pool must get, if any (N4): a draining backend is Down, a Down of ours on
+    /// any other ends. A state that we do not know is left alone.
+    #[must_use]
+    pub fn wants(&self, pool: &PoolId, entry: &Entry) -> Option<AdminState> {
+        let backend = entry.backend()?;
+        self.wants_of(pool, &backend, entry.admin_state)
+    }
+
+    /// The same for a backend with this admin state.
+    #[must_use]
+    pub fn wants_of(&self, pool: &PoolId, backend: &Backend, state: AdminState) -> Option<AdminState> {
+        if self.excluded.contains(&pool.pool) {
+            return None;
+        }
+        let drains = self.addresses.contains_key(backend);
+        match state {
+            AdminState::None | AdminState::Up => drains.then_some(AdminState::Down),
+            AdminState::Down => {
+                let ours = self.restorable.contains(backend);
+                (ours && !drains && !self.is_foreign(pool, backend)).then_some(AdminState::None)
+            }
+            AdminState::Unknown => None,
+        }
+    }
+
+    /// The admin state with which a new entry is made (W3).
+    #[must_use]
+    pub fn at_birth(&self, pool: &PoolId, backend: &Backend) -> Option<AdminState> {
+        self.wants_of(pool, backend, AdminState::None)
+    }
+
+    fn is_foreign(&self, pool: &PoolId, backend: &Backend) -> bool {
+        !self.foreign.is_empty() && self.foreign.contains(&(pool.clone(), backend.clone()))
+    }
+}
