@@ -24,6 +24,7 @@ pub mod sample;
 pub mod view;
 pub mod wishes;
 
+pub mod admin_state;
 pub mod board;
 pub mod certificate;
 pub mod comparison;
