@@ -1,0 +1,616 @@
+//! The machine on the test's clock: with a writer that carries out what is due when it is told to, and pools that hold
+//! what was written.
+
+mod properties;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::signals::{DRAINING, OUT_OF_SERVICE, SHUTDOWN, SPOT_EVICTION};
+use super::*;
+use crate::arm::{AdminState as State, Entry, LbFacts, PoolFacts, RetryAfter};
+use crate::object::Taint;
+use crate::wishes::{Mode, Pause};
+use crate::writer::AdminUrgency;
+
+const LBS: [&str; 2] = ["lb", "lb-internal"];
+
+fn uid(name: &str) -> NodeUid {
+    NodeUid::new(format!("uid-of-{name}"))
+}
+
+fn taint(key: &str) -> Taint {
+    let value = if key == DRAINING { SPOT_EVICTION } else { "" };
+    Taint { key: key.into(), value: value.into(), effect: "NoSchedule".into() }
+}
+
+/// The addresses of the node of this number.
+fn ips(n: u8) -> [IpAddr; 2] {
+    [IpAddr::from([10, 0, 0, n]), IpAddr::from([0xfd00, 0, 0, 0, 0, 0, 0, u16::from(n)])]
+}
+
+/// `node-<n>` with the addresses of that number.
+fn node(n: u8, taints: &[&str]) -> NodeFact {
+    let name = format!("node-{n}");
+    NodeFact {
+        uid: uid(&name),
+        name: NodeName::new(name),
+        ips: ips(n).into(),
+        instance: None,
+        ready: true,
+        left_out: false,
+        taints: taints.iter().map(|key| taint(key)).collect(),
+    }
+}
+
+fn pool(lb: &str, name: &str) -> PoolId {
+    PoolId::new(LbName::new(lb), PoolName::new(name))
+}
+
+fn failure(status: u16) -> Arc<Failure> {
+    Arc::new(Failure {
+        kind: FailureKind::Status(status),
+        code: None,
+        inner_codes: Vec::new(),
+        message: "no".into(),
+        retry_after: RetryAfter::Absent,
+        correlation_id: None,
+    })
+}
+
+/// The machine, a writer and the pools.
+struct Bench {
+    now: Now,
+    machine: AdminState,
+    /// What is due at the writer, and the set that it was told.
+    due: BTreeMap<PoolId, AdminDue>,
+    set: Arc<Draining>,
+    azure: BTreeMap<PoolId, BTreeMap<IpAddr, State>>,
+    /// The Dues that were said since they were last asked for, and how often a look was.
+    said: Vec<(PoolId, AdminUrgency)>,
+    looks: usize,
+    opened: Option<Epoch>,
+}
+
+impl Bench {
+    /// One that has heard nothing; the pool `web` of both load balancers holds the IPv4 addresses of the first nodes,
+    /// `web-ipv6` the others.
+    fn silent(role: Role, nodes: u8) -> Bench {
+        let of =
+            |family: usize| (1..=nodes).map(|n| (ips(n)[family], State::None)).collect::<BTreeMap<_, _>>();
+        let pools = LBS.iter().flat_map(|lb| [(pool(lb, "web"), of(0)), (pool(lb, "web-ipv6"), of(1))]);
+        Bench {
+            now: Now::from_millis(1_000),
+            machine: AdminState::new(Params {
+                role,
+                load_balancers: LBS.map(LbName::new).into(),
+                excluded: [PoolName::new("aksOutboundBackendPool")].into(),
+                max_backoff: Duration::from_secs(15),
+            }),
+            due: BTreeMap::new(),
+            set: Arc::default(),
+            azure: pools.collect(),
+            said: Vec::new(),
+            looks: 0,
+            opened: None,
+        }
+    }
+
+    /// One that leads, and has seen these nodes and all pools.
+    fn new(nodes: u8) -> Bench {
+        let mut bench = Bench::silent(Role::On, nodes);
+        for n in 1..=nodes {
+            bench.tell(node(n, &[]));
+        }
+        bench.look();
+        bench.lead(1);
+        bench
+    }
+
+    fn lead(&mut self, n: u64) {
+        let epoch = Epoch(n);
+        self.hear(In::Confirmed(epoch));
+        self.hear(In::Opened(epoch));
+        self.wish(n, Wishes::default());
+        self.hear(In::Standing(Standing::Leading { epoch, until: Now::NEVER }));
+    }
+
+    fn wish(&mut self, term: u64, wishes: Wishes) {
+        self.hear(In::Wishes { term: Some(Epoch(term)), wishes: Arc::new(wishes) });
+    }
+
+    fn tell(&mut self, fact: NodeFact) {
+        self.hear(In::Node(fact.name.clone(), Some(Arc::new(fact))));
+    }
+
+    fn delete(&mut self, n: u8) {
+        self.hear(In::Node(NodeName::new(format!("node-{n}")), None));
+    }
+
+    fn hear(&mut self, input: In) {
+        let mut out = Vec::new();
+        self.machine.step(self.now, input, &mut out);
+        self.obey(out);
+    }
+
+    fn pass(&mut self, millis: u64) {
+        let until = self.now.plus(Duration::from_millis(millis));
+        while let Some(at) = self.machine.deadline().filter(|at| *at <= until) {
+            self.now = self.now.max(at);
+            let mut out = Vec::new();
+            self.machine.tick(self.now, &mut out);
+            self.obey(out);
+        }
+        self.now = until;
+    }
+
+    fn obey(&mut self, out: Vec<Out>) {
+        assert_eq!(self.machine.check(), Ok(()));
+        for said in out {
+            match said {
+                Out::Draining(set) => {
+                    assert!(set.generation > self.set.generation, "raised with each change");
+                    self.set = set;
+                }
+                Out::Due(pool, due) => {
+                    assert_eq!(due.generation, self.set.generation, "the writer knows the set first");
+                    self.said.push((pool.clone(), due.urgency));
+                    self.due.insert(pool, due);
+                }
+                Out::Withdraw(pool, generation) => {
+                    if self.due.remove(&pool).is_some() {
+                        self.hear(In::Withdrawn(pool, generation));
+                    }
+                }
+                Out::Opened(epoch) => self.opened = Some(epoch),
+                Out::Look => self.looks += 1,
+            }
+        }
+    }
+
+    /// What was said to be due since this was last asked.
+    fn said(&mut self) -> Vec<(String, AdminUrgency)> {
+        let mut said: Vec<_> =
+            self.said.drain(..).map(|(pool, urgency)| (pool.to_string(), urgency)).collect();
+        said.sort();
+        said
+    }
+
+    /// The writer carries out what is due in a pool.
+    fn write(&mut self, id: &PoolId) {
+        self.due.remove(id);
+        let set = Arc::clone(&self.set);
+        for (ip, state) in self.azure.entry(id.clone()).or_default() {
+            *state = set.wants_of(id, &(*ip).into(), *state).unwrap_or(*state);
+        }
+        self.pass(1);
+        self.finished(id, set.generation, None);
+    }
+
+    fn finished(&mut self, id: &PoolId, generation: u64, failure: Option<Arc<Failure>>) {
+        self.hear(In::Finished { pool: id.clone(), generation, failure });
+    }
+
+    /// The writer fails at a pool.
+    fn fail(&mut self, id: &PoolId, status: u16) {
+        let due = self.due.remove(id).expect("it is due");
+        self.finished(id, due.generation, Some(failure(status)));
+    }
+
+    fn write_all(&mut self) {
+        while let Some((id, _)) = self.due.first_key_value() {
+            self.write(&id.clone());
+        }
+    }
+
+    /// Discovery reads every load balancer.
+    fn look(&mut self) {
+        self.pass(1);
+        for lb in LBS {
+            self.look_at(lb, self.now);
+        }
+    }
+
+    fn look_at(&mut self, lb: &str, began: Now) {
+        let lb = LbName::new(lb);
+        let entry = |(ip, state): (&IpAddr, &State)| Entry {
+            name: ip.to_string().into(),
+            ip: Some(*ip),
+            admin_state: *state,
+            network: None,
+            instance: None,
+        };
+        let pools = self.azure.iter().filter(|(id, _)| id.lb == lb).map(|(id, entries)| {
+            Arc::new(PoolFacts::at_rest(id.clone(), entries.iter().map(entry).collect()))
+        });
+        let facts = LbFacts {
+            lb: lb.clone(),
+            etag: None,
+            provisioning: Provisioning::Succeeded,
+            pools: pools.collect(),
+            rules: Vec::new(),
+        };
+        self.hear(In::Lb(LbObservation { lb, began, facts: Some(Arc::new(facts)) }));
+    }
+
+    /// Writes what is due and looks until nothing changes.
+    fn settle(&mut self) {
+        for _ in 0..4 {
+            self.write_all();
+            self.look();
+        }
+        assert!(self.due.is_empty());
+    }
+
+    /// The addresses that are Down, with how often.
+    fn downs(&self) -> BTreeMap<IpAddr, usize> {
+        let mut downs = BTreeMap::new();
+        for (ip, state) in self.azure.values().flatten() {
+            if *state == State::Down {
+                *downs.entry(*ip).or_default() += 1;
+            }
+        }
+        downs
+    }
+
+    fn is_idle(&self) -> bool {
+        self.machine.queue.is_idle()
+    }
+}
+
+const DOWN: AdminUrgency = AdminUrgency::Down;
+const RESTORE: AdminUrgency = AdminUrgency::Restore;
+
+fn all(urgency: AdminUrgency) -> Vec<(String, AdminUrgency)> {
+    let pools = ["lb-internal/web", "lb-internal/web-ipv6", "lb/web", "lb/web-ipv6"];
+    pools.iter().map(|pool| ((*pool).to_owned(), urgency)).collect()
+}
+
+#[test]
+fn n1_each_of_the_three_taints_takes_a_node_down_in_every_pool_of_both_families() {
+    for key in [OUT_OF_SERVICE, SHUTDOWN, DRAINING] {
+        let mut bench = Bench::new(4);
+        assert!(bench.said().is_empty() && bench.set.generation == 0);
+        bench.tell(node(2, &[key]));
+        assert_eq!(bench.said(), all(DOWN), "in the turn of the fact");
+        assert_eq!(bench.set.addresses.values().collect::<BTreeSet<_>>(), [&uid("node-2")].into());
+        assert!(bench.looks > 0, "pools that are not known yet may hold it");
+        bench.settle();
+        assert_eq!(bench.downs(), ips(2).map(|ip| (ip, 2)).into());
+        assert!(bench.is_idle() && bench.said().is_empty(), "further looks cost nothing");
+    }
+}
+
+#[test]
+fn n2_one_due_for_all_nodes_of_a_pool_with_the_oldest_signal() {
+    let mut bench = Bench::new(8);
+    bench.tell(node(1, &[SHUTDOWN]));
+    let first = bench.due.clone();
+    bench.pass(500);
+    bench.tell(node(2, &[SHUTDOWN]));
+    assert_eq!(bench.due.len(), 4);
+    assert!(bench.due.iter().all(|(pool, due)| due.since == first[pool].since && due.generation == 2));
+    bench.write_all();
+    assert_eq!(bench.downs().len(), 4);
+    bench.look();
+    assert!(bench.due.is_empty() && bench.is_idle());
+}
+
+#[test]
+fn n2_without_draining_nodes_and_in_excluded_pools_nothing_is_due() {
+    let mut bench = Bench::new(3);
+    let excluded = pool("lb", "AksOutboundBackendPool");
+    bench.azure.insert(excluded.clone(), [(ips(1)[0], State::None)].into());
+    bench.look();
+    assert_eq!((bench.set.generation, bench.looks), (0, 0));
+    bench.tell(node(1, &[SHUTDOWN]));
+    assert!(!bench.due.contains_key(&excluded) && bench.due.len() == 4);
+    bench.settle();
+    assert!(bench.is_idle());
+}
+
+#[test]
+fn n4_the_last_taint_that_goes_restores_the_node() {
+    let mut bench = Bench::new(4);
+    bench.tell(node(1, &[SHUTDOWN, OUT_OF_SERVICE]));
+    bench.settle();
+    bench.said();
+    bench.tell(node(1, &[SHUTDOWN]));
+    assert!(bench.said().is_empty(), "one of two that goes restores nothing");
+    bench.tell(node(1, &[]));
+    assert_eq!(bench.said(), all(RESTORE));
+    bench.settle();
+    assert!(bench.downs().is_empty() && bench.is_idle());
+    assert!(bench.set.addresses.is_empty() && bench.set.restorable.is_empty(), "then nothing is ours");
+}
+
+#[test]
+fn n3_a_taint_removed_halfway_turns_the_rest_around_at_once() {
+    let mut bench = Bench::new(4);
+    bench.tell(node(1, &[SHUTDOWN]));
+    bench.write(&pool("lb", "web"));
+    bench.said();
+    bench.tell(node(1, &[]));
+    assert_eq!(bench.said(), [("lb/web".to_owned(), RESTORE)]);
+    assert_eq!(bench.due.len(), 1, "pools that were not touched yet see no call");
+    bench.settle();
+    assert!(bench.downs().is_empty() && bench.is_idle());
+    bench.tell(node(1, &[SHUTDOWN]));
+    assert_eq!(bench.said(), all(DOWN), "and again");
+}
+
+#[test]
+fn n3_what_is_withdrawn_under_way_is_waited_for() {
+    let mut bench = Bench::new(4);
+    bench.tell(node(1, &[SHUTDOWN]));
+    let web = pool("lb", "web");
+    // The write of this pool has begun: the writer will say when nothing of it is left.
+    let begun = bench.due.remove(&web).expect("due");
+    let set = Arc::clone(&bench.set);
+    bench.tell(node(1, &[]));
+    let generation = bench.set.generation;
+    bench.look();
+    bench.look();
+    assert!(!bench.is_idle(), "the node is not done, whatever a look has seen meanwhile");
+    bench.azure.get_mut(&web).expect("a pool").insert(ips(1)[0], State::Down);
+    bench.finished(&web, set.generation, None);
+    bench.hear(In::Withdrawn(web.clone(), generation));
+    assert_eq!(begun.urgency, DOWN);
+    assert_eq!(bench.due.get(&web).map(|due| due.urgency), Some(RESTORE));
+    bench.settle();
+    assert!(bench.downs().is_empty() && bench.is_idle());
+}
+
+#[test]
+fn n4_a_node_that_is_deleted_costs_no_call() {
+    let mut bench = Bench::new(4);
+    bench.tell(node(1, &[SHUTDOWN]));
+    bench.settle();
+    bench.said();
+    bench.delete(1);
+    bench.look();
+    assert!(bench.said().is_empty() && bench.set.addresses.is_empty() && bench.set.restorable.is_empty());
+    for entries in bench.azure.values_mut() {
+        entries.retain(|ip, _| !ips(1).contains(ip));
+    }
+    bench.look();
+    assert!(bench.machine.nodes.check().is_ok() && bench.said().is_empty() && bench.is_idle());
+}
+
+#[test]
+fn n3_a_node_that_is_gone_leaves_the_queue() {
+    let mut bench = Bench::new(4);
+    bench.tell(node(1, &[SHUTDOWN]));
+    bench.fail(&pool("lb", "web"), 500);
+    bench.delete(1);
+    assert_eq!(bench.due.len(), 0, "what nobody has begun is withdrawn");
+    bench.said();
+    bench.pass(60_000);
+    bench.look();
+    assert!(bench.said().is_empty() && bench.is_idle());
+}
+
+#[test]
+fn n2_a_node_replaced_under_the_same_name_is_not_down() {
+    let mut bench = Bench::new(4);
+    bench.tell(node(1, &[SHUTDOWN]));
+    bench.settle();
+    bench.said();
+    let other = NodeFact { uid: uid("another"), ips: ips(9).into(), ..node(1, &[]) };
+    bench.tell(other);
+    assert!(bench.set.addresses.is_empty() && bench.said().is_empty());
+    assert!(bench.set.restorable.is_empty(), "nobody has the old addresses");
+}
+
+#[test]
+fn n4_a_down_that_outlived_its_node_ends_where_another_node_has_the_address() {
+    let mut bench = Bench::new(4);
+    bench.tell(node(1, &[SHUTDOWN]));
+    bench.settle();
+    bench.said();
+    // The new node comes before the old object goes.
+    bench.tell(NodeFact { ips: ips(1).into(), ..node(9, &[]) });
+    assert_eq!(bench.said(), all(RESTORE));
+    bench.write_all();
+    bench.delete(1);
+    bench.settle();
+    assert!(bench.downs().is_empty() && bench.is_idle());
+}
+
+#[test]
+fn n4_a_foreign_down_stays_down() {
+    let mut bench = Bench::new(4);
+    let web = pool("lb", "web");
+    for n in [1, 2] {
+        bench.azure.get_mut(&web).expect("a pool").insert(ips(n)[0], State::Down);
+    }
+    bench.look();
+    assert!(bench.said().is_empty(), "nor is one reported as ours on a node that does not drain");
+    bench.tell(node(1, &[SHUTDOWN]));
+    bench.settle();
+    bench.tell(node(1, &[]));
+    bench.settle();
+    assert_eq!(bench.downs(), [(ips(1)[0], 1), (ips(2)[0], 1)].into());
+    assert!(bench.is_idle());
+}
+
+#[test]
+fn n4_draining_beats_up_and_an_entry_that_is_added_again_goes_down_again() {
+    let mut bench = Bench::new(4);
+    let web = pool("lb", "web");
+    bench.azure.get_mut(&web).expect("a pool").insert(ips(1)[0], State::Up);
+    bench.look();
+    bench.tell(node(1, &[SHUTDOWN]));
+    bench.settle();
+    assert_eq!(bench.downs()[&ips(1)[0]], 2);
+    bench.said();
+    bench.azure.get_mut(&web).expect("a pool").insert(ips(1)[0], State::None);
+    bench.look();
+    assert_eq!(bench.said(), [("lb/web".to_owned(), DOWN)]);
+    bench.settle();
+    assert!(bench.is_idle());
+}
+
+#[test]
+fn d3_an_observation_that_began_before_the_write_ended_is_not_believed() {
+    let mut bench = Bench::new(4);
+    let began = bench.now;
+    bench.tell(node(1, &[SHUTDOWN]));
+    bench.pass(5);
+    let before = bench.azure.clone();
+    bench.write_all();
+    bench.said();
+    let after = std::mem::replace(&mut bench.azure, before);
+    bench.look_at("lb", began);
+    assert!(bench.said().is_empty() && !bench.is_idle(), "nor does it make a node done");
+    bench.azure = after;
+    bench.look();
+    assert!(bench.is_idle());
+}
+
+#[test]
+fn n3_pools_that_fail_are_tried_again_and_the_others_are_done() {
+    let mut bench = Bench::new(4);
+    let web = pool("lb", "web");
+    bench.tell(node(1, &[SHUTDOWN]));
+    for other in bench.due.keys().filter(|id| **id != web).cloned().collect::<Vec<_>>() {
+        bench.write(&other);
+    }
+    bench.look();
+    bench.said();
+    bench.fail(&web, 500);
+    assert!(bench.said().is_empty(), "not at once");
+    let mut waits = Vec::new();
+    while waits.len() < 14 {
+        let failed = bench.now;
+        while bench.said().is_empty() {
+            let at = bench.machine.deadline().expect("it is tried again");
+            bench.pass(at.since(bench.now).as_millis().try_into().expect("a short time"));
+        }
+        waits.push(bench.now.since(failed).as_millis());
+        assert_eq!(bench.due.keys().collect::<Vec<_>>(), [&web]);
+        bench.fail(&web, 500);
+    }
+    assert_eq!(waits[..6], [5, 10, 20, 40, 80, 160]);
+    assert_eq!(waits[12..], [15_000, 15_000], "up to adminState.maxBackoff");
+    bench.tell(node(1, &[]));
+    bench.settle();
+    assert!(bench.downs().is_empty() && bench.is_idle());
+}
+
+#[test]
+fn n3_a_down_does_not_wait_for_the_retry_of_another_node() {
+    let mut bench = Bench::new(8);
+    let web = pool("lb", "web");
+    bench.tell(node(1, &[SHUTDOWN]));
+    for _ in 0..3 {
+        bench.fail(&web, 500);
+        bench.pass(100);
+    }
+    bench.fail(&web, 500);
+    bench.said();
+    bench.tell(node(2, &[SHUTDOWN]));
+    assert!(bench.said().contains(&("lb/web".to_owned(), DOWN)));
+}
+
+#[test]
+fn n3_a_pool_that_does_not_exist_is_nothing_to_wait_for() {
+    let mut bench = Bench::new(4);
+    let web = pool("lb", "web");
+    bench.tell(node(1, &[SHUTDOWN]));
+    bench.azure.remove(&web);
+    bench.fail(&web, 404);
+    bench.settle();
+    assert!(bench.is_idle());
+}
+
+#[test]
+fn n5_half_of_the_ready_nodes_go_down_and_the_others_follow_when_there_is_room() {
+    let mut bench = Bench::new(6);
+    for n in 1..=5 {
+        bench.tell(node(n, &[SHUTDOWN]));
+        bench.pass(1);
+    }
+    let drains = |bench: &Bench| bench.set.addresses.values().collect::<BTreeSet<_>>().len();
+    assert_eq!(drains(&bench), 3, "of six");
+    bench.tell(NodeFact { ready: false, ..node(5, &[SHUTDOWN]) });
+    assert_eq!(drains(&bench), 4, "one that is not Ready goes at once");
+    bench.delete(1);
+    assert!(bench.set.addresses.values().any(|of| *of == uid("node-4")) || drains(&bench) == 3);
+    bench.tell(node(7, &[]));
+    bench.tell(node(8, &[]));
+    bench.tell(node(9, &[]));
+    assert!(bench.set.addresses.values().any(|of| *of == uid("node-4")), "it has its turn");
+    bench.settle();
+    assert!(bench.is_idle());
+}
+
+#[test]
+fn w8_a_term_begins_when_the_nodes_are_known_and_the_writer_was_told_the_set() {
+    let mut bench = Bench::silent(Role::On, 4);
+    bench.look();
+    bench.hear(In::Opened(Epoch(3)));
+    assert_eq!(bench.opened, None);
+    bench.hear(In::Confirmed(Epoch(2)));
+    assert_eq!(bench.opened, None, "these are of an older term");
+    bench.hear(In::Confirmed(Epoch(3)));
+    assert_eq!(bench.opened, Some(Epoch(3)));
+    bench.hear(In::Opened(Epoch(4)));
+    assert_eq!(bench.opened, Some(Epoch(3)));
+    bench.hear(In::Confirmed(Epoch(5)));
+    assert_eq!(bench.opened, Some(Epoch(4)), "newer ones serve");
+}
+
+#[test]
+fn w8_a_silent_one_passes_on_that_a_term_may_begin_and_nothing_more() {
+    let mut bench = Bench::silent(Role::Silent, 4);
+    bench.look();
+    bench.hear(In::Opened(Epoch(3)));
+    assert_eq!(bench.opened, Some(Epoch(3)));
+    bench.lead(4);
+    bench.tell(node(1, &[SHUTDOWN]));
+    bench.look();
+    assert_eq!((bench.said().len(), bench.looks, bench.set.generation), (0, 0, 0));
+    assert_eq!(bench.machine.deadline(), None);
+}
+
+#[test]
+fn g6_nothing_begins_on_standby_in_observe_or_while_everything_is_paused() {
+    let stops: [fn(&mut Bench); 3] = [
+        |bench| bench.hear(In::Standing(Standing::Standby)),
+        |bench| bench.wish(1, Wishes { mode: Mode::Observe, ..Wishes::default() }),
+        |bench| bench.wish(1, Wishes { everything: Some(Pause::default()), ..Wishes::default() }),
+    ];
+    for stop in stops {
+        let mut bench = Bench::new(4);
+        stop(&mut bench);
+        bench.tell(node(1, &[SHUTDOWN]));
+        bench.look();
+        bench.pass(60_000);
+        assert_eq!((bench.said().len(), bench.looks, bench.set.generation), (0, 0, 0));
+        bench.lead(2);
+        assert_eq!(bench.said(), all(DOWN), "it goes on by itself");
+    }
+    let mut bench = Bench::new(4);
+    let shop = Wishes { pools: [(pool("lb", "web"), Pause::default())].into(), ..Wishes::default() };
+    bench.wish(1, Wishes { mode: Mode::AddOnly, ..shop });
+    bench.tell(node(1, &[SHUTDOWN]));
+    assert_eq!(bench.said(), all(DOWN), "pauses of single pools and add-only let Downs go");
+}
+
+#[test]
+fn w8_what_was_posted_in_another_term_is_posted_again() {
+    let mut bench = Bench::new(4);
+    bench.tell(node(1, &[SHUTDOWN]));
+    bench.write(&pool("lb", "web"));
+    bench.said();
+    bench.due.clear();
+    bench.hear(In::Standing(Standing::Standby));
+    bench.lead(2);
+    assert_eq!(bench.said().len(), 3);
+    bench.settle();
+    assert_eq!(bench.downs().len(), 2);
+    assert!(bench.is_idle());
+}
