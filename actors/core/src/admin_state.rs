@@ -7,6 +7,7 @@
 //! load balancer that began afterwards agrees.
 //!
 //! The phases are these of one process: nothing is noted anywhere, so that after a restart no Down is known to be ours.
+//! Therefore nobody starts it yet, and no message is routed to it or from it.
 //!
 //! What stands where:
 //! - `nodes`: the nodes, their phases, and the set that follows from them (N1, N2, N4);

@@ -151,7 +151,8 @@ pub struct Entry {
     pub admin_state: AdminState,
     /// The virtual network at address level.
     pub network: Option<NetworkId>,
-    /// The virtual machine behind the network interface that it names; `None` when it names none.
+    /// The virtual machine behind the network interface that it names; `None` when it names none. The port does not read it
+    /// yet.
     pub instance: Option<InstanceId>,
 }
 

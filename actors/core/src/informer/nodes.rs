@@ -1,4 +1,4 @@
-//! What the admin state is told of a node (design.md N1, N2).
+//! What the admin state is to be told of a node (design.md N1, N2); the Informer does not tell it yet.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;

@@ -79,6 +79,15 @@ impl World {
         due.keys().nth(at % due.len().max(1)).cloned()
     }
 
+    /// In a term of its own everything that is due is carried out, retries and looks too.
+    fn comes_to_rest(&mut self) {
+        self.term += 1;
+        self.bench.lead(self.term);
+        self.bench.pass(60_000);
+        self.bench.look();
+        self.bench.settle();
+    }
+
     /// The write that has begun is carried out by the set that it began with.
     fn end(&mut self) {
         let Some((id, set)) = self.begun.take() else { return };
@@ -195,11 +204,7 @@ proptest! {
                 world.bench.tell(fact);
             }
         }
-        world.term += 1;
-        world.bench.lead(world.term);
-        world.bench.pass(60_000);
-        world.bench.look();
-        world.bench.settle();
+        world.comes_to_rest();
         let bench = &world.bench;
         for (n, fact) in &world.nodes {
             let drains = fact.as_ref().is_some_and(|fact| !fact.taints.is_empty());
@@ -230,11 +235,7 @@ proptest! {
             let fact = world.nodes.get(&n).cloned().flatten().map_or(fact, |known| NodeFact { taints: Vec::new(), ..known });
             world.bench.tell(fact);
         }
-        world.term += 1;
-        world.bench.lead(world.term);
-        world.bench.pass(60_000);
-        world.bench.look();
-        world.bench.settle();
+        world.comes_to_rest();
         prop_assert_eq!(world.bench.downs(), BTreeMap::new());
         prop_assert!(world.bench.is_idle() && world.bench.set.restorable.is_empty());
     }
