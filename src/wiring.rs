@@ -16,6 +16,7 @@ use actors::recorder::{CloudLabels, Recorder};
 use actors::shell::{Ping, Shell};
 use actors::switchboard::{Deliver, Switchboard};
 use metrics_exporter_prometheus::PrometheusHandle;
+use pool_core::admin_state::AdminState;
 use pool_core::board::Board;
 use pool_core::directory::Directory;
 use pool_core::discovery::Discovery;
@@ -110,7 +111,7 @@ pub struct Pulse(pub Arc<[(&'static str, Recipient<Ping>)]>);
 
 impl Pulse {
     /// The watchers of Services, EndpointSlices and Nodes, and all others by name.
-    fn of(watchers: &[Recipient<Ping>; 3], others: [(&'static str, Recipient<Ping>); 10]) -> Pulse {
+    fn of(watchers: &[Recipient<Ping>; 3], others: [(&'static str, Recipient<Ping>); 11]) -> Pulse {
         let names = ["services_watcher", "endpointslices_watcher", "nodes_watcher"];
         let watchers = names.into_iter().zip(watchers.iter().cloned());
         Pulse(watchers.chain(others).collect())
@@ -174,6 +175,7 @@ pub fn start(parts: Parts) -> Running {
     let (discovery_ctx, discovery) = shell_context::<Discovery>();
     let (directory_ctx, directory) = shell_context::<Directory>();
     let (writer_ctx, writer) = shell_context::<Writer>();
+    let (admin_ctx, admin_state) = shell_context::<AdminState>();
     let (leader_ctx, leader) = shell_context::<Leader>();
     let (starts_ctx, starts) = shell_context::<Starts>();
     let (pauses_ctx, pauses) = shell_context::<Pauses>();
@@ -192,6 +194,7 @@ pub fn start(parts: Parts) -> Running {
         directory: directory.clone().recipient(),
         pools: pools.clone().recipient(),
         writer: writer.clone().recipient(),
+        admin_state: admin_state.clone().recipient(),
         leader: leader.clone().recipient(),
         starts: starts.clone().recipient(),
         pauses: pauses.clone().recipient(),
@@ -210,6 +213,7 @@ pub fn start(parts: Parts) -> Running {
             ("directory", directory.recipient()),
             ("pools", pools.recipient()),
             ("writer", writer.clone().recipient()),
+            ("admin_state", admin_state.recipient()),
             ("leader", leader.clone().recipient()),
             ("starts", starts.clone().recipient()),
             ("pauses", pauses.recipient()),
@@ -228,17 +232,14 @@ pub fn start(parts: Parts) -> Running {
     stage.run(discovery_ctx, discovery, Delivery::for_discovery, Said::Discovery, vec![]);
     stage.run(directory_ctx, directory, Delivery::for_directory, Said::Directory, vec![]);
     stage.run(writer_ctx, Writer::new(params.writer), Delivery::for_writer, Said::Writer, vec![]);
+    let admin = AdminState::new(params.admin_state);
+    stage.run(admin_ctx, admin, Delivery::for_admin_state, Said::AdminState, vec![]);
     // The Leader begins when the notes of earlier starts have been read (A4).
     stage.run(leader_ctx, Leader::new(params.leader), Delivery::for_leader, Said::Leader, vec![]);
-    let (machine, first) = (Starts::new(params.starts), election.first());
-    stage.run(starts_ctx, machine, Delivery::for_starts, Said::Starts, first);
-    let (machine, first) = (Pauses::new(params.pauses), vec![pauses::In::Start]);
-    stage.run(pauses_ctx, machine, Delivery::for_pauses, Said::Pauses, first);
+    stage.run_notes((starts_ctx, params.starts, election.first()), (pauses_ctx, params.pauses));
     stage.run(events_ctx, Emitter::new(params.events), Delivery::for_events, Said::Events, vec![]);
     stage.run(board_ctx, Board::new(), Delivery::for_board, Said::Board, vec![]);
-    for (kind, (ctx, _)) in watchers {
-        stage.run(ctx, Watcher::new(kind), Delivery::for_watcher, Said::Watcher, vec![watch::In::Start]);
-    }
+    stage.run_watchers(watchers.map(|(kind, (ctx, _))| (kind, ctx)));
     let (writer, leader, starts) = (writer.recipient(), leader.recipient(), starts.recipient());
     Running { published, pulse, asks, reviewer, tellings, writer, leader, starts, ended }
 }
@@ -281,5 +282,24 @@ impl Stage {
     {
         let shell = Shell::new(machine, accept, say, self.clock, Arc::clone(&self.switchboard));
         ctx.run(shell.beginning_with(first));
+    }
+
+    /// Starts the keepers of what is noted in our ConfigMap.
+    fn run_notes(
+        &self,
+        (starts, params, first): (Context<Shell<Starts>>, starts::Params, Vec<starts::In>),
+        (pauses, wished): (Context<Shell<Pauses>>, pauses::Params),
+    ) {
+        self.run(starts, Starts::new(params), Delivery::for_starts, Said::Starts, first);
+        let (machine, first) = (Pauses::new(wished), vec![pauses::In::Start]);
+        self.run(pauses, machine, Delivery::for_pauses, Said::Pauses, first);
+    }
+
+    /// Starts the watchers of all kinds.
+    fn run_watchers(&self, watchers: [(Kind, Context<Shell<Watcher>>); 3]) {
+        for (kind, ctx) in watchers {
+            let first = vec![watch::In::Start];
+            self.run(ctx, Watcher::new(kind), Delivery::for_watcher, Said::Watcher, first);
+        }
     }
 }

@@ -39,6 +39,7 @@ impl Destination for End {
             End::Directory => "directory",
             End::Pools => "pools",
             End::Writer => "writer",
+            End::AdminState => "admin_state",
             End::Leader => "leader",
             End::Starts => "starts",
             End::Pauses => "pauses",

@@ -119,6 +119,7 @@ impl Handler<Deliver> for Pools {
                 | Delivery::Discovery(_)
                 | Delivery::Directory(_)
                 | Delivery::Writer(_)
+                | Delivery::AdminState(_)
                 | Delivery::Leader(_)
                 | Delivery::Starts(_)
                 | Delivery::Pauses(_)

@@ -85,7 +85,7 @@ const SHARED_LEASE: &str = "azure_resource_locker";
 const UPDATER: &str = "LocalServiceBackendPoolUpdater";
 
 /// Every mailbox, by the actor whose it is; all pools count as one.
-pub const MAILBOXES: [&str; 18] = [
+pub const MAILBOXES: [&str; 19] = [
     "services_watcher",
     "endpointslices_watcher",
     "nodes_watcher",
@@ -95,6 +95,7 @@ pub const MAILBOXES: [&str; 18] = [
     "pools",
     "pool",
     "writer",
+    "admin_state",
     "leader",
     "starts",
     "pauses",

@@ -25,6 +25,8 @@ pub enum End {
     Pools,
     /// The writer.
     Writer,
+    /// The admin state.
+    AdminState,
     /// The Leader.
     Leader,
     /// The keeper of the notes of starts.
@@ -54,6 +56,7 @@ impl From<&Address> for End {
             Address::Directory => End::Directory,
             Address::Pool(_) => End::Pools,
             Address::Writer => End::Writer,
+            Address::AdminState => End::AdminState,
             Address::Leader => End::Leader,
             Address::Starts => End::Starts,
             Address::Pauses => End::Pauses,
@@ -82,6 +85,8 @@ pub struct Switchboard {
     pub pools: Recipient<Deliver>,
     /// The writer.
     pub writer: Recipient<Deliver>,
+    /// The admin state.
+    pub admin_state: Recipient<Deliver>,
     /// The Leader.
     pub leader: Recipient<Deliver>,
     /// The keeper of the notes of starts.
@@ -115,6 +120,7 @@ impl Switchboard {
             End::Directory => &self.directory,
             End::Pools => &self.pools,
             End::Writer => &self.writer,
+            End::AdminState => &self.admin_state,
             End::Leader => &self.leader,
             End::Starts => &self.starts,
             End::Pauses => &self.pauses,

@@ -11,11 +11,13 @@ use config::{
     ObjectName, SecretString,
 };
 use pool_core::guard::{Fraction, GuardMode};
-use pool_core::ids::{LbName, NetworkId};
+use pool_core::ids::{LbName, NetworkId, PoolName};
 use pool_core::informer::{Counts, Requirement, Selector};
 use pool_core::machine::Wall;
 use pool_core::pins::Pins;
-use pool_core::{directory, discovery, events, informer, leader, pauses, queue, starts, wishes, writer};
+use pool_core::{
+    admin_state, directory, discovery, events, informer, leader, pauses, queue, starts, wishes, writer,
+};
 
 /// D6: how long a node's last known address is tolerated.
 const LAST_KNOWN_FOR: Duration = Duration::from_secs(300);
@@ -24,6 +26,11 @@ const EVENTS_WAITING: usize = 1_000;
 /// E1: events per second over time, and at once.
 const EVENTS_PER_SECOND: u32 = 10;
 const EVENTS_AT_ONCE: u32 = 100;
+
+/// N2: the pool in which no admin state is written.
+const WITHOUT_ADMIN_STATE: &str = "aksOutboundBackendPool";
+/// N3: the most that a node waits because of its own failures.
+const ADMIN_STATE_BACKOFF: Duration = Duration::from_secs(15);
 
 /// How requests to ARM name us, unless `userAgent` says otherwise.
 const USER_AGENT: &str = concat!("azure-backend-pool-controller/", env!("CARGO_PKG_VERSION"));
@@ -41,6 +48,8 @@ pub struct Machines {
     pub queue: queue::Params,
     /// The writer's.
     pub writer: writer::Params,
+    /// The admin state's.
+    pub admin_state: admin_state::Params,
     /// The Leader's.
     pub leader: leader::Params,
     /// Of the keeper of the notes of starts.
@@ -64,6 +73,7 @@ pub struct Instance {
 #[must_use]
 pub fn machines(config: &Config, instance: &Instance) -> Machines {
     let controller = &config.controller;
+    let load_balancers: Vec<LbName> = config.managed_load_balancers().into_iter().map(LbName::new).collect();
     Machines {
         informer: informer::Params {
             counts: match controller.members.add {
@@ -77,7 +87,7 @@ pub fn machines(config: &Config, instance: &Instance) -> Machines {
             last_known_for: LAST_KNOWN_FOR,
         },
         discovery: discovery::Params {
-            load_balancers: config.managed_load_balancers().into_iter().map(LbName::new).collect(),
+            load_balancers: load_balancers.clone(),
             interval: controller.discovery.interval,
         },
         directory: directory::Params {
@@ -95,6 +105,13 @@ pub fn machines(config: &Config, instance: &Instance) -> Machines {
         },
         queue: queue(config),
         writer: writer(config, instance),
+        admin_state: admin_state::Params {
+            // Without a note of what is Down by us, nothing could be taken back after a restart (N4).
+            role: admin_state::Role::Silent,
+            load_balancers,
+            excluded: [PoolName::new(WITHOUT_ADMIN_STATE)].into(),
+            max_backoff: ADMIN_STATE_BACKOFF,
+        },
         leader: leader::Params {
             identity: Arc::clone(&instance.identity),
             contest: if instance.dry_run {

@@ -81,6 +81,7 @@ async fn h1_livez_and_healthz_ask_every_machine_and_other_methods_and_paths_are_
             "directory",
             "pools",
             "writer",
+            "admin_state",
             "leader",
             "starts",
             "pauses",

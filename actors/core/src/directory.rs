@@ -101,7 +101,7 @@ pub enum Out {
     Observe(PoolId, Observation),
     /// To the registry of pools: drop this one; it has retired and is nobody's.
     Forget(PoolId),
-    /// To the Leader: every assignment from now on is of this term (W8).
+    /// To the admin state, which passes it on to the Leader: every assignment from now on is of this term (W8).
     Opened(Epoch),
     /// To the watchers of all three kinds: what is in doubt needs lists that are begun after this word (G1).
     Reread(ReadId),

@@ -56,6 +56,9 @@ pub enum In {
     ForeignRelease,
     /// A term of leadership begins: read every load balancer now (W8).
     Round,
+    /// The admin state asks for a look at every load balancer soon (N2): looks that are asked for one after another are
+    /// one.
+    Look,
     /// A person asks for a look at this load balancer, or at all, now (H3).
     Compare(RequestId, Option<LbName>),
 }
@@ -244,6 +247,20 @@ impl Discovery {
         }
     }
 
+    fn on_look(&mut self, now: Now) {
+        match self.phase {
+            // The first look serves: nobody writes before it is over.
+            Phase::Waiting => {}
+            Phase::FirstLook { .. } | Phase::Synced => self.ask_round(now),
+        }
+    }
+
+    /// Has an extra round begin, as soon as may be after the last one.
+    fn ask_round(&mut self, now: Now) {
+        let last = self.last_round;
+        self.round_at.get_or_insert_with(|| last.map_or(now, |last| now.max(last.plus(ROUND_EVERY))));
+    }
+
     /// A person asks for a look: it is made at once, one load balancer after another, and what it shows is compared as
     /// always.
     fn on_compare(&mut self, now: Now, id: RequestId, lb: Option<&LbName>, out: &mut Vec<Out>) {
@@ -357,8 +374,8 @@ impl Discovery {
             self.failed(now, reading.balancer, Arc::from("no answer within 2 min"), out);
         }
         let follows = self.follows() && self.followups.ask(now, &self.rules);
-        if (self.foreign.asks(now) || follows) && self.round_at.is_none() {
-            self.round_at = Some(self.last_round.map_or(now, |last| now.max(last.plus(ROUND_EVERY))));
+        if self.foreign.asks(now) || follows {
+            self.ask_round(now);
         }
         if self.round_at.is_some_and(|at| at <= now) {
             self.round_at = None;
@@ -416,6 +433,7 @@ impl Machine for Discovery {
             In::Missing(pool) => self.on_missing(now, &pool.lb),
             In::ForeignRelease => self.on_foreign_release(now),
             In::Round => self.on_round(now),
+            In::Look => self.on_look(now),
             In::Compare(id, lb) => self.on_compare(now, id, lb.as_ref(), out),
         }
         self.advance(now, out);

@@ -108,10 +108,13 @@ pub enum In {
 pub enum Out {
     /// To the Directory and to Discovery: a Service's part, or that it is gone.
     Service(ServiceUid, Option<Arc<ServiceFact>>),
+    /// To the admin state, before the first complete lists are said to be in, and before what rests on a list is
+    /// confirmed: a node, or that none has this name any more.
+    Node(NodeName, Option<Arc<NodeFact>>),
     /// To the Directory, Discovery and the board: the first complete lists of all three kinds are in.
     Synced,
-    /// To the Directory, after all facts that rest on them: the most recent lists of all kinds that this term needs
-    /// were taken in (W8). Terms rise; one whose Leader has moved on may still be named.
+    /// To the Directory and the admin state, after all facts that rest on them: the most recent lists of all kinds that
+    /// this term needs were taken in (W8). Terms rise; one whose Leader has moved on may still be named.
     Confirmed(Epoch),
     /// To the Directory, after all facts that rest on them: lists of all kinds that were begun after this second read
     /// had been asked for were taken in (G1).
@@ -274,6 +277,7 @@ impl Machine for Informer {
                 out.push(Out::Relist(*kind, RelistReason::Broken));
             }
         }
+        self.tell_nodes(out);
         for key in std::mem::take(&mut self.cache.dirty) {
             self.settle(now, &key, out);
         }

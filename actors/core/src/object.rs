@@ -192,8 +192,7 @@ pub struct NodeObject {
     pub ready: bool,
     /// Its taints, in the order of its spec; the admin state reads them (N1).
     pub taints: Vec<Taint>,
-    /// The virtual machine that `spec.providerID` names, as network interfaces name it (N2); the port does not read it
-    /// yet.
+    /// The virtual machine that `spec.providerID` names, as network interfaces name it (N2). The port does not read it yet.
     pub instance: Option<InstanceId>,
 }
 

@@ -3,6 +3,7 @@
 //! Production shells and the simulation use this same function, so that there is no wiring that only one of
 //! them has.
 
+mod admin;
 mod facts;
 mod inputs;
 
@@ -12,7 +13,7 @@ use crate::arm::ArmCall;
 use crate::ask::{Answer, Refusal, Request, RequestId, Wanted};
 use crate::config_map::{ConfigMapAsk, Keeper};
 use crate::events::Event;
-use crate::ids::{CallId, LbName, PoolId, ServiceKey, ServiceUid};
+use crate::ids::{CallId, LbName, NodeName, PoolId, ServiceKey, ServiceUid};
 use crate::informer::ServiceFact;
 use crate::lease::{GateTimes, LeaseAsk, LeaseName};
 use crate::machine::Now;
@@ -20,7 +21,9 @@ use crate::object::Kind;
 use crate::sample::{GateClass, RelistReason, Sample};
 use crate::view::Snapshot;
 use crate::watch::Ask;
-use crate::{board, directory, discovery, events, informer, leader, pauses, queue, starts, watch, writer};
+use crate::{
+    admin_state, board, directory, discovery, events, informer, leader, pauses, queue, starts, watch, writer,
+};
 
 /// Something that a machine said.
 #[derive(Clone, Debug)]
@@ -37,6 +40,8 @@ pub enum Said {
     Pool(queue::Out),
     /// The writer.
     Writer(writer::Out),
+    /// The admin state.
+    AdminState(admin_state::Out),
     /// The Leader.
     Leader(leader::Out),
     /// The keeper of the notes of starts.
@@ -66,6 +71,8 @@ pub enum Address {
     Pool(PoolId),
     /// The writer.
     Writer,
+    /// The admin state.
+    AdminState,
     /// The Leader.
     Leader,
     /// The keeper of the notes of starts.
@@ -101,6 +108,8 @@ pub enum Delivery {
     Pool(PoolId, PoolMessage),
     /// To the writer.
     Writer(writer::In),
+    /// To the admin state.
+    AdminState(admin_state::In),
     /// To the Leader.
     Leader(leader::In),
     /// To the keeper of the notes of starts.
@@ -224,8 +233,8 @@ pub enum FactKey {
     Due(PoolId),
     /// A pool's due admin state.
     AdminDue(PoolId),
-    /// The draining set.
-    Draining,
+    /// A node.
+    Node(NodeName),
     /// The standing of this process.
     Standing,
     /// Gate times, for the Lease or from it.
@@ -271,6 +280,7 @@ pub fn route(said: Said, deliver: &mut impl FnMut(Delivery)) {
         Said::Directory(said) => from_directory(said, deliver),
         Said::Pool(said) => from_pool(said, deliver),
         Said::Writer(said) => from_writer(said, deliver),
+        Said::AdminState(said) => admin::from_admin_state(said, deliver),
         Said::Leader(said) => from_leader(said, deliver),
         Said::Starts(said) => from_starts(said, deliver),
         Said::Pauses(said) => from_pauses(said, deliver),
@@ -305,7 +315,13 @@ fn from_informer(said: informer::Out, deliver: &mut impl FnMut(Delivery)) {
             deliver(Delivery::Discovery(discovery::In::ListsSynced));
             deliver(Delivery::Board(board::In::ListsSynced));
         }
-        informer::Out::Confirmed(epoch) => deliver(Delivery::Directory(directory::In::Confirmed(epoch))),
+        informer::Out::Node(name, fact) => {
+            deliver(Delivery::AdminState(admin_state::In::Node(name, fact)));
+        }
+        informer::Out::Confirmed(epoch) => {
+            deliver(Delivery::AdminState(admin_state::In::Confirmed(epoch)));
+            deliver(Delivery::Directory(directory::In::Confirmed(epoch)));
+        }
         informer::Out::Reread(read) => deliver(Delivery::Directory(directory::In::Reread(read))),
         informer::Out::AwaitingIngress(newest) => {
             deliver(Delivery::Writer(writer::In::AwaitingIngress(newest)));
@@ -320,7 +336,10 @@ fn from_informer(said: informer::Out, deliver: &mut impl FnMut(Delivery)) {
 fn from_discovery(said: discovery::Out, deliver: &mut impl FnMut(Delivery)) {
     match said {
         discovery::Out::Read { call, lb } => deliver(Delivery::Writer(writer::In::Read { call, lb })),
-        discovery::Out::Lb(observation) => deliver(Delivery::Directory(directory::In::Lb(observation))),
+        discovery::Out::Lb(observation) => {
+            deliver(Delivery::AdminState(admin_state::In::Lb(observation.clone())));
+            deliver(Delivery::Directory(directory::In::Lb(observation)));
+        }
         discovery::Out::Synced => {
             deliver(Delivery::Directory(directory::In::DiscoverySynced));
             deliver(Delivery::Board(board::In::DiscoverySynced));
@@ -340,7 +359,7 @@ fn from_directory(said: directory::Out, deliver: &mut impl FnMut(Delivery)) {
         directory::Out::Observe(pool, observation) => {
             deliver(to_pool(pool, queue::In::Observed(observation)))
         }
-        directory::Out::Opened(epoch) => deliver(Delivery::Leader(leader::In::Opened(epoch))),
+        directory::Out::Opened(epoch) => deliver(Delivery::AdminState(admin_state::In::Opened(epoch))),
         directory::Out::Answer(id, answer) => deliver(answered(id, answer)),
         directory::Out::Forget(pool) => deliver(Delivery::Pool(pool, PoolMessage::Forget)),
         directory::Out::Reread(read) => {
@@ -385,8 +404,12 @@ fn from_writer(said: writer::Out, deliver: &mut impl FnMut(Delivery)) {
         }
         writer::Out::Verified(pool, verdict) => deliver(to_pool(pool, queue::In::Verified(verdict))),
         writer::Out::Observed(pool, observation) => deliver(to_pool(pool, queue::In::Observed(observation))),
-        // Nobody posts the admin-state part of a slot, so nobody waits for its end.
-        writer::Out::AdminFinished { .. } => {}
+        writer::Out::AdminFinished { pool, generation, failure } => {
+            deliver(Delivery::AdminState(admin_state::In::Finished { pool, generation, failure }));
+        }
+        writer::Out::AdminWithdrawn(pool, generation) => {
+            deliver(Delivery::AdminState(admin_state::In::Withdrawn(pool, generation)));
+        }
         writer::Out::Read { call, began, result } => {
             deliver(Delivery::Discovery(discovery::In::Read { call, began, result }));
         }
@@ -429,6 +452,7 @@ fn from_leader(said: leader::Out, deliver: &mut impl FnMut(Delivery)) {
         }
         leader::Out::Standing(standing) => {
             deliver(Delivery::Writer(writer::In::Standing(standing)));
+            deliver(Delivery::AdminState(admin_state::In::Standing(standing)));
             deliver(Delivery::Events(events::In::Standing(standing)));
         }
         leader::Out::Remembered(gates) => deliver(Delivery::Writer(writer::In::Remembered(gates))),
@@ -473,6 +497,7 @@ fn from_pauses(said: pauses::Out, deliver: &mut impl FnMut(Delivery)) {
         pauses::Out::Wishes { term, wishes } => {
             // Whoever writes hears of it first.
             deliver(Delivery::Writer(writer::In::Wishes { term, wishes: Arc::clone(&wishes) }));
+            deliver(Delivery::AdminState(admin_state::In::Wishes { term, wishes: Arc::clone(&wishes) }));
             deliver(Delivery::Events(events::In::Wishes { term, wishes: Arc::clone(&wishes) }));
             deliver(Delivery::Informer(informer::In::Wishes(Arc::clone(&wishes))));
             deliver(Delivery::Directory(directory::In::Wishes { term, wishes }));
@@ -542,6 +567,7 @@ impl Delivery {
             Delivery::Directory(_) => Address::Directory,
             Delivery::Pool(pool, _) => Address::Pool(pool.clone()),
             Delivery::Writer(_) => Address::Writer,
+            Delivery::AdminState(_) => Address::AdminState,
             Delivery::Leader(_) => Address::Leader,
             Delivery::Starts(_) => Address::Starts,
             Delivery::Pauses(_) => Address::Pauses,

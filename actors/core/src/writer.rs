@@ -10,6 +10,7 @@
 //! - `progress`: the way of a write: grant, level, GET, PUT (W1, W2);
 //! - `polls`: how the operation of an accepted PUT is followed to its end (W2);
 //! - `write`: one write on its way, its phase and the waits of that phase (W2);
+//! - `admin`: the admin part of slots, made due, withdrawn and answered (N3);
 //! - `draining`: what the admin state asks for (N2, N3, N4);
 //! - `plan`: what one PUT must change, a pure function of its GET (W3);
 //! - `waits`: writes that wait without lane, Lease and turn (W2, W4);
@@ -42,6 +43,7 @@ use crate::sample::{GateClass, Sample};
 use crate::view::{GateView, LaneView, SharedLeaseView};
 use crate::wishes::Wishes;
 
+mod admin;
 mod breaker;
 mod budget;
 mod calls;
@@ -167,6 +169,8 @@ pub enum In {
     Taken(PoolId, AttemptId, Option<Taken>),
     /// A pool's admin state is due (N3): the other part of its slot.
     AdminDue(PoolId, AdminDue),
+    /// A pool's admin state is no longer due, as of this generation of the draining set.
+    AdminWithdraw(PoolId, u64),
     /// The draining set (N2); every plan reads the newest one.
     Draining(Arc<Draining>),
     /// Discovery wants a load balancer read.
@@ -217,6 +221,8 @@ pub enum Out {
         /// Why not, if it failed.
         failure: Option<Arc<Failure>>,
     },
+    /// To the admin state: nothing is left or under way of what was withdrawn in this generation.
+    AdminWithdrawn(PoolId, u64),
     /// To Discovery: the answer to its read.
     Read {
         /// The id of the request.
@@ -277,6 +283,8 @@ pub struct Writer {
     wished: Wished,
     life: Life,
     draining: Arc<Draining>,
+    /// Admin parts that were withdrawn when something of them had begun, with the generation of that.
+    withdrawn: BTreeMap<PoolId, u64>,
     lanes: BTreeMap<LbName, Lane>,
     /// The lanes that could be granted, and the one that was granted last: turns go round (W1).
     ready: BTreeSet<LbName>,
@@ -331,6 +339,7 @@ impl Writer {
             wished: Wished::default(),
             life: Life::Running,
             draining: Arc::default(),
+            withdrawn: BTreeMap::new(),
             lanes: BTreeMap::new(),
             ready: BTreeSet::new(),
             unseen: BTreeSet::new(),
@@ -512,6 +521,7 @@ impl Machine for Writer {
             In::Withdraw(pool) => self.on_withdraw(&pool),
             In::Taken(pool, attempt, taken) => self.on_taken(now, &pool, attempt, taken, out),
             In::AdminDue(pool, due) => self.on_admin_due(&pool, due),
+            In::AdminWithdraw(pool, generation) => self.on_admin_withdraw(&pool, generation, out),
             In::Draining(draining) => self.draining = draining,
             In::Read { call, lb } => self.on_discovery_read(now, call, lb, out),
             In::Answered(call, answer) => self.on_answered(now, call, answer, out),

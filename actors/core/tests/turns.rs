@@ -123,6 +123,7 @@ fn kind_of(address: Address) -> Address {
         | Address::Writer
         | Address::Leader
         | Address::Starts
+        | Address::AdminState
         | Address::Pauses
         | Address::Events
         | Address::Board

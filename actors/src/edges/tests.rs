@@ -119,6 +119,7 @@ fn e2_every_end_has_a_mailbox_of_its_own_among_those_that_are_declared() {
         End::Directory,
         End::Pools,
         End::Writer,
+        End::AdminState,
         End::Leader,
         End::Starts,
         End::Pauses,

@@ -72,6 +72,7 @@ pub(crate) fn board_of_sinks(slow: Duration) -> (Arc<Switchboard>, mpsc::Unbound
         directory: all(),
         pools: all(),
         writer: all(),
+        admin_state: all(),
         leader: all(),
         starts: all(),
         pauses: all(),

@@ -469,6 +469,29 @@ fn w8_a_term_has_all_read_now_in_order_and_what_was_asked_before_does_not_count(
 }
 
 #[test]
+fn n2_looks_of_the_admin_state_are_rounds_at_least_2_seconds_apart() {
+    let mut bench = Bench::synced(&["a", "b"]);
+    bench.tell(In::Look);
+    bench.tell(In::Look);
+    bench.pass(500);
+    bench.tell(In::Look);
+    bench.tell(In::Look);
+    bench.pass(10_000);
+    let expected = [(1_000, "a"), (1_100, "b"), (3_000, "a"), (3_100, "b")];
+    assert_eq!(bench.reads, expected.map(|(at, lb)| (at, lb.to_owned())));
+}
+
+#[test]
+fn n2_a_read_that_is_under_way_when_a_look_is_asked_for_is_made_again() {
+    let mut bench = Bench::synced(&["a"]);
+    bench.tell(In::Look);
+    bench.pass(50);
+    bench.tell(In::Look);
+    bench.pass(10_000);
+    assert_eq!(bench.reads_of("a"), [1_000, 3_000]);
+}
+
+#[test]
 fn w8_a_term_does_not_wait_for_the_moment_of_a_retry() {
     let mut bench = Bench::new(&["a", "b"]);
     bench.set("a", Answer::Fails(FailureKind::Status(503)));

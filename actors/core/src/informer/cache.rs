@@ -8,6 +8,7 @@ use super::ServiceFact;
 use super::ingress::Awaiting;
 use super::intern::Interner;
 use super::node::Node;
+use super::nodes::say_the_same;
 use super::selection::Selection;
 use super::told::Trouble;
 use crate::ids::{NodeName, ServiceKey, SliceKey};
@@ -110,6 +111,8 @@ pub(super) struct Cache {
     pub(super) dirty: BTreeSet<ServiceKey>,
     /// When the first of them became so.
     pub(super) due: Option<Now>,
+    /// Nodes of which the admin state is to be told.
+    pub(super) changed_nodes: BTreeSet<NodeName>,
     memories: BTreeSet<(Now, Memory)>,
     /// The Services that the cloud-controller-manager may be about to serve (W7).
     pub(super) awaiting: Awaiting,
@@ -128,6 +131,7 @@ impl Cache {
             nodes_held: 0,
             dirty: BTreeSet::new(),
             due: None,
+            changed_nodes: BTreeSet::new(),
             memories: BTreeSet::new(),
             awaiting: Awaiting::default(),
             names: Interner::default(),
@@ -367,6 +371,10 @@ impl Cache {
         let before = std::mem::replace(&mut node.object, object);
         let after = node.object.as_deref();
         self.nodes_held = self.nodes_held + usize::from(after.is_some()) - usize::from(before.is_some());
+        if !say_the_same(before.as_deref(), after) {
+            self.changed_nodes.insert(name.clone());
+            self.due.get_or_insert(arrival.now);
+        }
         let same = match (before.as_deref(), after) {
             (Some(before), Some(after)) => {
                 before.internal_ips == after.internal_ips
@@ -487,7 +495,7 @@ impl Cache {
         let counted = self.keys(Kind::Services).len() == self.services_held
             && self.keys(Kind::Nodes).len() == self.nodes_held;
         let void = self.nodes.values().any(Node::is_void);
-        let due = self.dirty.is_empty() || self.due.is_some();
+        let due = self.dirty.is_empty() && self.changed_nodes.is_empty() || self.due.is_some();
         let indexes = slices_placed && placed == owned && forward && indexed == resting;
         indexes && counted && !void && due && self.awaiting.check()
     }

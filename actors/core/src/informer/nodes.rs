@@ -1,8 +1,10 @@
-//! What the admin state is to be told of a node (design.md N1, N2); the Informer does not tell it yet.
+//! What the admin state is told of nodes, each when anything of it has changed (design.md N1, N2).
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
+use std::sync::Arc;
 
+use super::{Informer, Out};
 use crate::arm::Backend;
 use crate::ids::{InstanceId, NodeName, NodeUid};
 use crate::object::{NodeObject, Taint};
@@ -45,5 +47,31 @@ impl NodeFact {
     pub fn backends(&self) -> impl Iterator<Item = Backend> + '_ {
         let instance = self.instance.iter().cloned().map(Backend::Instance);
         self.ips.iter().copied().map(Backend::Address).chain(instance)
+    }
+}
+
+/// Whether both objects say the same to the admin state.
+pub(super) fn say_the_same(before: Option<&NodeObject>, after: Option<&NodeObject>) -> bool {
+    match (before, after) {
+        (Some(before), Some(after)) => {
+            before.uid == after.uid
+                && before.internal_ips == after.internal_ips
+                && before.instance == after.instance
+                && before.ready == after.ready
+                && before.left_out.is_some() == after.left_out.is_some()
+                && before.taints == after.taints
+        }
+        (None, None) => true,
+        (Some(_), None) | (None, Some(_)) => false,
+    }
+}
+
+impl Informer {
+    /// Says what has changed of nodes since the last turn.
+    pub(super) fn tell_nodes(&mut self, out: &mut Vec<Out>) {
+        for name in std::mem::take(&mut self.cache.changed_nodes) {
+            let fact = self.cache.node(&name).map(|object| Arc::new(NodeFact::of(object)));
+            out.push(Out::Node(name, fact));
+        }
     }
 }

@@ -2,6 +2,7 @@
 
 mod confirm;
 mod ingress;
+mod nodes;
 mod property;
 mod told;
 mod unread;
@@ -237,6 +238,7 @@ fn facts(out: &[Out]) -> Vec<(ServiceUid, Option<Arc<ServiceFact>>)> {
         | Out::Confirmed(_)
         | Out::Reread(_)
         | Out::AwaitingIngress(_)
+        | Out::Node(..)
         | Out::Cached(..)
         | Out::Relist(..)
         | Out::Report(_)
@@ -253,6 +255,7 @@ fn reports(out: &[Out]) -> Vec<Report> {
         | Out::Confirmed(_)
         | Out::Reread(_)
         | Out::AwaitingIngress(_)
+        | Out::Node(..)
         | Out::Cached(..)
         | Out::Relist(..)
         | Out::Sample(_) => None,
@@ -268,6 +271,7 @@ fn samples(out: &[Out]) -> Vec<Sample> {
         | Out::Confirmed(_)
         | Out::Reread(_)
         | Out::AwaitingIngress(_)
+        | Out::Node(..)
         | Out::Cached(..)
         | Out::Relist(..)
         | Out::Report(_) => None,
@@ -296,7 +300,10 @@ fn d6_nothing_is_said_before_all_first_lists_and_then_facts_come_before_synced()
     assert!(facts(&run.out).is_empty());
     run.out.clear();
     let out = run.turn();
-    assert!(matches!(out[..], [Out::Service(..), Out::Service(..), Out::Synced]), "{out:?}");
+    assert!(
+        matches!(out[..], [Out::Node(..), Out::Node(..), Out::Service(..), Out::Service(..), Out::Synced]),
+        "{out:?}"
+    );
     let facts = facts(&out);
     let fact = facts[1].1.as_ref().expect("a fact");
     assert_eq!((shown(fact, V4).as_str(), shown(fact, V6).as_str()), ("1 | ", " | "));

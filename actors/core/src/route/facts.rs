@@ -1,7 +1,7 @@
 //! Which deliveries are facts, and what each is about: on one edge a newer one replaces an older one (design.md A3).
 
 use super::{ArmMessage, Delivery, FactKey, HostMessage, PoolMessage};
-use crate::{board, directory, discovery, events, informer, leader, queue, writer};
+use crate::{admin_state, board, directory, discovery, events, informer, leader, queue, writer};
 
 impl Delivery {
     /// What it is about, when it is a fact.
@@ -27,6 +27,7 @@ impl Delivery {
                 | discovery::In::Missing(_)
                 | discovery::In::Compare(..)
                 | discovery::In::ForeignRelease
+                | discovery::In::Look
                 | discovery::In::Round => None,
             },
             Delivery::Pool(pool, PoolMessage::In(input)) => match input {
@@ -39,6 +40,7 @@ impl Delivery {
                 | queue::In::Verified(_) => None,
             },
             Delivery::Writer(input) => writer_fact(input),
+            Delivery::AdminState(input) => admin_fact(input),
             Delivery::Leader(input) => match input {
                 leader::In::Gates(_) => Some(FactKey::GateTimes),
                 leader::In::Start
@@ -79,13 +81,16 @@ impl Delivery {
 fn writer_fact(input: &writer::In) -> Option<FactKey> {
     match input {
         writer::In::Due(pool, _) | writer::In::Withdraw(pool) => Some(FactKey::Due(pool.clone())),
-        writer::In::AdminDue(pool, _) => Some(FactKey::AdminDue(pool.clone())),
-        writer::In::Draining(_) => Some(FactKey::Draining),
+        writer::In::AdminDue(pool, _) | writer::In::AdminWithdraw(pool, _) => {
+            Some(FactKey::AdminDue(pool.clone()))
+        }
         writer::In::Standing(_) => Some(FactKey::Standing),
         writer::In::Wishes { .. } => Some(FactKey::Wishes),
         writer::In::Remembered(_) => Some(FactKey::GateTimes),
         writer::In::AwaitingIngress(_) => Some(FactKey::AwaitingIngress),
-        writer::In::Taken(..)
+        // What is due is due by a set that is known: it must not take the place of something older in front of it.
+        writer::In::Draining(_)
+        | writer::In::Taken(..)
         | writer::In::Attempt(..)
         | writer::In::PassOn(..)
         | writer::In::Read { .. }
@@ -94,6 +99,19 @@ fn writer_fact(input: &writer::In) -> Option<FactKey> {
         | writer::In::Lease(..)
         | writer::In::LockFailures(..)
         | writer::In::Shutdown => None,
+    }
+}
+
+fn admin_fact(input: &admin_state::In) -> Option<FactKey> {
+    match input {
+        admin_state::In::Node(name, _) => Some(FactKey::Node(name.clone())),
+        admin_state::In::Lb(observation) => Some(FactKey::Lb(observation.lb.clone())),
+        admin_state::In::Standing(_) => Some(FactKey::Standing),
+        admin_state::In::Wishes { .. } => Some(FactKey::Wishes),
+        admin_state::In::Confirmed(_)
+        | admin_state::In::Finished { .. }
+        | admin_state::In::Withdrawn(..)
+        | admin_state::In::Opened(_) => None,
     }
 }
 

@@ -1,7 +1,9 @@
 //! A machine's input out of a delivery: one function each, shared by the shells and the simulation.
 
 use super::{Delivery, PoolMessage};
-use crate::{board, directory, discovery, events, informer, leader, pauses, queue, starts, watch, writer};
+use crate::{
+    admin_state, board, directory, discovery, events, informer, leader, pauses, queue, starts, watch, writer,
+};
 
 macro_rules! inputs {
     ($($(#[$doc:meta])* $name:ident: $input:ty, $variant:pat => $value:expr;)+) => {
@@ -28,6 +30,8 @@ inputs! {
     for_pool: queue::In, Delivery::Pool(_, PoolMessage::In(input)) => input;
     /// What it tells the writer.
     for_writer: writer::In, Delivery::Writer(input) => input;
+    /// What it tells the admin state.
+    for_admin_state: admin_state::In, Delivery::AdminState(input) => input;
     /// What it tells the Leader.
     for_leader: leader::In, Delivery::Leader(input) => input;
     /// What it tells the keeper of the notes of starts.

@@ -124,15 +124,15 @@ impl Writer {
                 }
                 End::Written { put, .. } | End::Withheld(put) => {
                     let generation = put.draining.generation;
-                    out.push(Out::AdminFinished { pool: pool.clone(), generation, failure: None });
+                    self.admin_finished(&pool, generation, None, out);
                 }
                 End::Unchanged(_) => {
                     let generation = self.draining.generation;
-                    out.push(Out::AdminFinished { pool: pool.clone(), generation, failure: None });
+                    self.admin_finished(&pool, generation, None, out);
                 }
                 End::Stale(failure) | End::Retriable { failure, .. } | End::Terminal(failure) => {
                     let failure = Some(Arc::clone(failure));
-                    out.push(Out::AdminFinished { pool: pool.clone(), generation: due.generation, failure });
+                    self.admin_finished(&pool, due.generation, failure, out);
                 }
                 // Nothing was tried, so it stays due.
                 End::NotGranted | End::Interrupted | End::Left => {

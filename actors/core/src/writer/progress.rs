@@ -39,14 +39,6 @@ impl Writer {
         self.touch(&pool.lb);
     }
 
-    pub(super) fn on_admin_due(&mut self, pool: &PoolId, due: AdminDue) {
-        if self.life == Life::Running {
-            let lane = self.lane(&pool.lb);
-            lane.edit(&pool.pool, |slot| slot.admin_due(due));
-            self.touch(&pool.lb);
-        }
-    }
-
     /// Grants the lanes that are ready, one after another, while there are turns and nothing else forbids it.
     pub(super) fn grant_all(&mut self, now: Now, out: &mut Vec<Out>) {
         while self.may_start(now) && self.lock_may_start(now) {

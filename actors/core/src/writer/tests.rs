@@ -13,6 +13,7 @@ mod shared;
 mod throttle;
 mod waits;
 mod wished;
+mod withdrawn;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;

@@ -462,6 +462,7 @@ impl Bench {
             | Delivery::Informer(_)
             | Delivery::Leader(_)
             | Delivery::Starts(_)
+            | Delivery::AdminState(_)
             | Delivery::Pauses(_)
             | Delivery::Kubernetes(_)
             | Delivery::Host(_) => {}

@@ -9,7 +9,7 @@ use pool_core::ids::{LbName, NetworkId};
 use pool_core::informer::{Counts, Selector};
 use pool_core::view::Snapshot;
 use pool_core::writer::{LeaseParams, RateLimit};
-use pool_core::{directory, discovery, events, informer, leader, pauses, queue, starts, writer};
+use pool_core::{admin_state, directory, discovery, events, informer, leader, pauses, queue, starts, writer};
 
 use crate::admin::Asker;
 use crate::azure::ArmPort;
@@ -230,12 +230,23 @@ fn params(plant: Option<Plant>, settings: Settings, identity: Arc<str>) -> Param
             keeping: pauses::Keeping::ConfigMap,
             heeding: pauses::Heeding::Pauses,
         },
+        admin_state: silent(),
         starts: starts::Params { identity: Arc::clone(&identity), keeping: starts::Keeping::Notes },
         leader: leader::Params {
             identity,
             contest: leader::Contest::Elected(leader::Times { settle, ..leader::Times::W8 }),
         },
         events: events::Params { capacity: 1_000, per_second: 10, burst: 100 },
+    }
+}
+
+/// The admin state of these worlds is an asker of their own (`admin`).
+fn silent() -> admin_state::Params {
+    admin_state::Params {
+        role: admin_state::Role::Silent,
+        load_balancers: Vec::new(),
+        excluded: BTreeSet::new(),
+        max_backoff: Duration::from_secs(15),
     }
 }
 

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 
+use pool_core::admin_state::AdminState;
 use pool_core::board::Board;
 use pool_core::directory::Directory;
 use pool_core::discovery::Discovery;
@@ -19,7 +20,9 @@ use pool_core::route::{Address, Delivery, Said, route};
 use pool_core::starts::Starts;
 use pool_core::watch::Watcher;
 use pool_core::writer::Writer;
-use pool_core::{directory, discovery, events, informer, leader, pauses, queue, starts, watch, writer};
+use pool_core::{
+    admin_state, directory, discovery, events, informer, leader, pauses, queue, starts, watch, writer,
+};
 
 /// How often a machine may act on its deadline in one turn.
 const TICKS_PER_TURN: usize = 32;
@@ -44,6 +47,8 @@ pub enum Actor {
     Pool(PoolId, u64),
     /// The writer.
     Writer,
+    /// The admin state.
+    AdminState,
     /// The Leader.
     Leader,
     /// The keeper of the notes of starts.
@@ -73,6 +78,7 @@ impl Actor {
             Address::Directory => Actor::Directory,
             Address::Pool(_) => Actor::Registry,
             Address::Writer => Actor::Writer,
+            Address::AdminState => Actor::AdminState,
             Address::Leader => Actor::Leader,
             Address::Events => Actor::Events,
             Address::Board => Actor::Board,
@@ -102,6 +108,8 @@ pub struct Params {
     pub queue: queue::Params,
     /// The writer's.
     pub writer: writer::Params,
+    /// The admin state's.
+    pub admin_state: admin_state::Params,
     /// The Leader's.
     pub leader: leader::Params,
     /// The keeper of notes'.
@@ -135,6 +143,7 @@ pub struct Replica {
     /// The pools' machines, each with its number.
     pub pools: BTreeMap<PoolId, (u64, PoolQueue)>,
     writer: Writer,
+    admin_state: AdminState,
     leader: Leader,
     starts: Starts,
     pauses: Pauses,
@@ -159,6 +168,7 @@ impl Replica {
             directory: Directory::new(params.directory.clone()),
             pools: BTreeMap::new(),
             writer: Writer::new(params.writer.clone()),
+            admin_state: AdminState::new(params.admin_state.clone()),
             leader: Leader::new(params.leader.clone()),
             starts: Starts::new(params.starts.clone()),
             pauses: Pauses::new(params.pauses.clone()),
@@ -277,6 +287,9 @@ impl Replica {
                 Some(_) | None => Turn { steps: Vec::new(), deadline: None },
             },
             Actor::Writer => run(&mut self.writer, now, batch, Delivery::for_writer, Said::Writer),
+            Actor::AdminState => {
+                run(&mut self.admin_state, now, batch, Delivery::for_admin_state, Said::AdminState)
+            }
             Actor::Leader => run(&mut self.leader, now, batch, Delivery::for_leader, Said::Leader),
             Actor::Pauses => run(&mut self.pauses, now, batch, Delivery::for_pauses, Said::Pauses),
             Actor::Starts => run(&mut self.starts, now, batch, Delivery::for_starts, Said::Starts),

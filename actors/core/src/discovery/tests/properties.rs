@@ -15,6 +15,7 @@ enum Event {
     Missing { lb: usize },
     ForeignRelease,
     Round,
+    Look,
     Arm { lb: usize, answer: Option<Answer> },
     Latency { millis: u64 },
     Stray { call: u64 },
@@ -39,6 +40,7 @@ fn event() -> impl Strategy<Value = Event> {
         2 => (0..3_usize).prop_map(|lb| Event::Missing { lb }),
         1 => Just(Event::ForeignRelease),
         1 => Just(Event::Round),
+        1 => Just(Event::Look),
         3 => (0..3_usize, answer()).prop_map(|(lb, answer)| Event::Arm { lb, answer }),
         1 => prop_oneof![Just(1_u64), Just(500), Just(7_000), Just(100_000)]
             .prop_map(|millis| Event::Latency { millis }),
@@ -64,6 +66,7 @@ fn happen(bench: &mut Bench, event: Event, open: &mut Option<CallId>) {
         }
         Event::ForeignRelease => bench.tell(In::ForeignRelease),
         Event::Round => bench.tell(In::Round),
+        Event::Look => bench.tell(In::Look),
         Event::Arm { lb, answer: Some(answer) } => bench.set(LBS[lb], answer),
         Event::Arm { lb, answer: None } => {
             bench.arm.remove(&LbName::new(LBS[lb]));

@@ -14,6 +14,7 @@ fn confirmed(out: &[Out]) -> Vec<u64> {
                 assert!(terms.is_empty(), "a fact comes after the confirmation")
             }
             Out::AwaitingIngress(_)
+            | Out::Node(..)
             | Out::Cached(..)
             | Out::Relist(..)
             | Out::Report(_)
@@ -49,6 +50,7 @@ fn reread(out: &[Out]) -> Vec<u64> {
             Out::Confirmed(_)
             | Out::Synced
             | Out::AwaitingIngress(_)
+            | Out::Node(..)
             | Out::Cached(..)
             | Out::Relist(..)
             | Out::Report(_)

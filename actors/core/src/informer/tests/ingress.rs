@@ -10,6 +10,7 @@ fn said(out: &[Out]) -> Vec<Option<u64>> {
         | Out::Synced
         | Out::Confirmed(_)
         | Out::Reread(_)
+        | Out::Node(..)
         | Out::Cached(..)
         | Out::Relist(..)
         | Out::Report(_)

@@ -205,6 +205,7 @@ impl Field {
             | Delivery::Directory(_)
             | Delivery::Leader(_)
             | Delivery::Starts(_)
+            | Delivery::AdminState(_)
             | Delivery::Pauses(_)
             | Delivery::Arm(ArmMessage::Gates { .. })
             | Delivery::Metrics(_) => {}

@@ -385,6 +385,7 @@ impl Hour {
             Out::Verified(..)
             | Out::Observed(..)
             | Out::AdminFinished { .. }
+            | Out::AdminWithdrawn(..)
             | Out::Read { .. }
             | Out::Gates { .. }
             | Out::ForeignRelease

@@ -223,6 +223,7 @@ impl World {
                 | Out::Observed(..)
                 | Out::Lease(..)
                 | Out::CountLockFailures { .. }
+                | Out::AdminWithdrawn(..)
                 | Out::ForeignRelease
                 | Out::Pace(..)
                 | Out::Report(_)
@@ -375,6 +376,7 @@ impl World {
             | Out::Report(_)
             | Out::SharedLease(_)
             | Out::AdminFinished { .. }
+            | Out::AdminWithdrawn(..)
             | Out::Read { .. }
             | Out::Call(_)
             | Out::Gates { .. }

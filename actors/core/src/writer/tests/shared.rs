@@ -331,6 +331,7 @@ impl World {
                 Out::Verified(..)
                 | Out::Observed(..)
                 | Out::AdminFinished { .. }
+                | Out::AdminWithdrawn(..)
                 | Out::Read { .. }
                 | Out::Gates { .. }
                 | Out::ForeignRelease

@@ -84,6 +84,7 @@ impl Watchdog {
             Actor::Discovery
             | Actor::Registry
             | Actor::Starts
+            | Actor::AdminState
             | Actor::Pauses
             | Actor::Events
             | Actor::Board
@@ -175,8 +176,9 @@ impl Watchdog {
             match said {
                 writer::Out::Take(pool, attempt) => {
                     within.takes.insert((pool.clone(), *attempt), now);
-                    let identity = within.identity.as_ref();
-                    if let Some(identity) = identity.filter(|_| within.started_at + POSTS_US < now)
+                    let has_posted = within.started_at + POSTS_US < now;
+                    if let Some(identity) = within.identity.as_ref()
+                        && has_posted
                         && self.tenure.is_bystander(now, identity)
                     {
                         return Err(format!(
@@ -188,9 +190,7 @@ impl Watchdog {
                 writer::Out::Finished(pool, attempt, outcome) => match outcome {
                     queue::Outcome::Written { .. } => {
                         if !within.accepted.remove(pool) {
-                            return Err(format!(
-                                "W2: {pool} counts as written, and no PUT of it was accepted"
-                            ));
+                            return Err(format!("W2: {pool} counts as written without an accepted PUT"));
                         }
                         within.untold.remove(pool);
                         within.given_up.remove(pool);
@@ -219,6 +219,7 @@ impl Watchdog {
                 writer::Out::Verified(..)
                 | writer::Out::Observed(..)
                 | writer::Out::AdminFinished { .. }
+                | writer::Out::AdminWithdrawn(..)
                 | writer::Out::Read { .. }
                 | writer::Out::Call(_)
                 | writer::Out::Gates { .. }

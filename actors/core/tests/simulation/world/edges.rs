@@ -106,6 +106,7 @@ impl World {
             | Actor::Writer
             | Actor::Leader
             | Actor::Starts
+            | Actor::AdminState
             | Actor::Pauses
             | Actor::Events
             | Actor::Board => self.turn(process, &edge.1, batch)?,
