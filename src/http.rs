@@ -7,6 +7,7 @@ mod door;
 mod effective;
 mod events;
 mod health;
+mod nodes;
 mod openapi;
 mod page;
 mod people;

@@ -159,7 +159,7 @@ pub(crate) async fn serve<T>(
     let metrics = recorder::install().context("failed to install the metrics recorder")?;
 
     let instance = Instance { identity: identity(), dry_run: options.dry_run };
-    let (params, election) = machines(&options, &instance);
+    let (params, election) = machines(&options, &instance, listeners);
     let parts = Parts {
         params,
         kubernetes,
@@ -223,11 +223,12 @@ fn about(options: &Options, clock: Clock, running: &Running) -> http::About {
 }
 
 /// The machines' parameters, and when the process takes part in the election.
-fn machines(options: &Options, instance: &Instance) -> (params::Machines, Election) {
+fn machines(options: &Options, instance: &Instance, listeners: Listeners) -> (params::Machines, Election) {
     let params = params::machines(&options.config, instance);
-    match &options.restoring {
-        Some(restoring) => (params.restoring(restoring), Election::WhenTold),
-        None => (params, Election::AtOnce),
+    match (&options.restoring, listeners) {
+        (Some(restoring), _) => (params.restoring(restoring), Election::WhenTold),
+        (None, Listeners::Absent) => (params.comparing(), Election::AtOnce),
+        (None, Listeners::Open) => (params, Election::AtOnce),
     }
 }
 

@@ -16,7 +16,7 @@ use actors::recorder::{CloudLabels, Recorder};
 use actors::shell::{Ping, Shell};
 use actors::switchboard::{Deliver, Switchboard};
 use metrics_exporter_prometheus::PrometheusHandle;
-use pool_core::admin_state::AdminState;
+use pool_core::admin_state::{AdminState, Role};
 use pool_core::board::Board;
 use pool_core::directory::Directory;
 use pool_core::discovery::Discovery;
@@ -110,9 +110,9 @@ pub struct Running {
 pub struct Pulse(pub Arc<[(&'static str, Recipient<Ping>)]>);
 
 impl Pulse {
-    /// The watchers of Services, EndpointSlices and Nodes, and all others by name.
-    fn of(watchers: &[Recipient<Ping>; 3], others: [(&'static str, Recipient<Ping>); 11]) -> Pulse {
-        let names = ["services_watcher", "endpointslices_watcher", "nodes_watcher"];
+    /// The watchers, in the order of [`Kind::WATCHED`], and all others by name.
+    fn of(watchers: &[Recipient<Ping>; 4], others: [(&'static str, Recipient<Ping>); 11]) -> Pulse {
+        let names = ["services_watcher", "endpointslices_watcher", "nodes_watcher", "preemptions_watcher"];
         let watchers = names.into_iter().zip(watchers.iter().cloned());
         Pulse(watchers.chain(others).collect())
     }
@@ -170,7 +170,7 @@ where
 #[must_use]
 pub fn start(parts: Parts) -> Running {
     let Parts { params, kubernetes, azure, metrics, labels, effects, clock, leases, election } = parts;
-    let watchers = Kind::ALL.map(|kind| (kind, shell_context::<Watcher>()));
+    let watchers = Kind::WATCHED.map(|kind| (kind, shell_context::<Watcher>()));
     let (informer_ctx, informer) = shell_context::<Informer>();
     let (discovery_ctx, discovery) = shell_context::<Discovery>();
     let (directory_ctx, directory) = shell_context::<Directory>();
@@ -232,14 +232,14 @@ pub fn start(parts: Parts) -> Running {
     stage.run(discovery_ctx, discovery, Delivery::for_discovery, Said::Discovery, vec![]);
     stage.run(directory_ctx, directory, Delivery::for_directory, Said::Directory, vec![]);
     stage.run(writer_ctx, Writer::new(params.writer), Delivery::for_writer, Said::Writer, vec![]);
-    let admin = AdminState::new(params.admin_state);
+    let (role, admin) = (params.admin_state.role, AdminState::new(params.admin_state));
     stage.run(admin_ctx, admin, Delivery::for_admin_state, Said::AdminState, vec![]);
     // The Leader begins when the notes of earlier starts have been read (A4).
     stage.run(leader_ctx, Leader::new(params.leader), Delivery::for_leader, Said::Leader, vec![]);
     stage.run_notes((starts_ctx, params.starts, election.first()), (pauses_ctx, params.pauses));
     stage.run(events_ctx, Emitter::new(params.events), Delivery::for_events, Said::Events, vec![]);
     stage.run(board_ctx, Board::new(), Delivery::for_board, Said::Board, vec![]);
-    stage.run_watchers(watchers.map(|(kind, (ctx, _))| (kind, ctx)));
+    stage.run_watchers(watchers.map(|(kind, (ctx, _))| (kind, ctx)), role);
     let (writer, leader, starts) = (writer.recipient(), leader.recipient(), starts.recipient());
     Running { published, pulse, asks, reviewer, tellings, writer, leader, starts, ended }
 }
@@ -295,10 +295,14 @@ impl Stage {
         self.run(pauses, machine, Delivery::for_pauses, Said::Pauses, first);
     }
 
-    /// Starts the watchers of all kinds.
-    fn run_watchers(&self, watchers: [(Kind, Context<Shell<Watcher>>); 3]) {
+    /// Starts the watchers of all kinds. That of preemptions never begins where nobody heeds them: it asks for nothing.
+    fn run_watchers(&self, watchers: [(Kind, Context<Shell<Watcher>>); 4], role: Role) {
         for (kind, ctx) in watchers {
-            let first = vec![watch::In::Start];
+            let begins = match kind {
+                Kind::Services | Kind::EndpointSlices | Kind::Nodes => true,
+                Kind::Preemptions => role == Role::On,
+            };
+            let first = if begins { vec![watch::In::Start] } else { vec![] };
             self.run(ctx, Watcher::new(kind), Delivery::for_watcher, Said::Watcher, first);
         }
     }

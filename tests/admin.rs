@@ -10,6 +10,7 @@ mod lanes;
 mod leadership;
 mod log;
 mod metrics;
+mod nodes;
 mod openapi;
 mod pages;
 mod people;

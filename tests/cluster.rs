@@ -1,15 +1,17 @@
 //! Stories against a real control plane: the real binary, with a token that may do no more than its ClusterRole says,
 //! keeps the pools of a fake Azure equal to what the API server's own objects say.
 //!
-//! Stories share a control plane, each with a namespace, nodes, a fake Azure and a controller of its own; the one that
-//! kills the API server has its own control plane.
+//! Stories share a control plane, each with a namespace, nodes, a fake Azure and a controller of its own. The one that
+//! kills the API server has its own control plane, and so have those whose nodes leave service.
 
 mod careful;
 mod chart;
 mod cloud_config;
+mod drain;
 mod guards;
 mod holds;
 mod lease;
+mod leaving;
 mod modes;
 mod nodes;
 mod pauses;
@@ -18,6 +20,7 @@ mod replicas;
 mod restart;
 mod retire;
 mod rollout;
+mod spot;
 mod starts;
 
 use std::collections::{BTreeMap, BTreeSet};

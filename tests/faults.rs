@@ -27,8 +27,14 @@ const AT_ONCE: usize = 10;
 const SPEED: u32 = 4;
 
 /// Stories that turn on times which no speed divides: those of the Leases. They take longest, and so they begin first.
-const SLOWER: [(&str, u32); 4] =
-    [("suspended", 1), ("file-descriptors", 1), ("apiserver-slow", 2), ("apiserver-down", 2)];
+const SLOWER: [(&str, u32); 6] = [
+    ("suspended", 1),
+    ("file-descriptors", 1),
+    ("drain-and-return", 1),
+    ("apiserver-slow", 2),
+    ("apiserver-down", 2),
+    ("spot-storm", 2),
+];
 
 /// Stories that take many minutes at any speed: the realistic one is a measurement (`benches/realistic.sh`).
 const TOO_LONG: [&str; 1] = ["realistic"];
@@ -176,6 +182,7 @@ fn summary(report: &Value) -> String {
         "held",
         "removals_stopped_seconds",
         "guards_wrong",
+        "admin_state",
         "unreached",
         "events",
         "warnings",

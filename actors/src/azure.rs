@@ -12,7 +12,6 @@ use pool_core::arm::{ArmAnswer, ArmCall, ArmRequest};
 use pool_core::ids::{LbName, Operation};
 use pool_core::route::{ArmMessage, Delivery};
 use pool_core::writer;
-use tokio::time::Instant;
 
 use self::log::{About, Accepted, Write};
 use crate::switchboard::Deliver;
@@ -77,13 +76,7 @@ impl AzurePort {
         match request {
             ArmRequest::GetLoadBalancer(lb) => About::LoadBalancer(lb.clone()),
             ArmRequest::GetPool(pool) => About::Pool(pool.clone()),
-            ArmRequest::PutPool { pool, edit, .. } => About::Put(Write {
-                pool: pool.clone(),
-                added: edit.add.len(),
-                removed: edit.remove.len(),
-                began: Instant::now(),
-                correlation_id: None,
-            }),
+            ArmRequest::PutPool { pool, edit, .. } => About::Put(Write::begins(pool.clone(), edit)),
             ArmRequest::Poll(operation) => {
                 let known = self.running.values().find(|(running, _)| running == operation);
                 About::Poll(known.map(|(_, write)| write.clone()))

@@ -34,6 +34,7 @@ impl Destination for End {
             End::Watcher(Kind::Services) => "services_watcher",
             End::Watcher(Kind::EndpointSlices) => "endpointslices_watcher",
             End::Watcher(Kind::Nodes) => "nodes_watcher",
+            End::Watcher(Kind::Preemptions) => "preemptions_watcher",
             End::Informer => "informer",
             End::Discovery => "discovery",
             End::Directory => "directory",

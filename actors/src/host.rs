@@ -1,5 +1,7 @@
 //! The published snapshot, the answers to people, and word that nothing is waited for any more.
 
+mod admin_state;
+
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -175,6 +177,7 @@ impl Handler<Deliver> for Host {
                         log_leadership(&before, &snapshot);
                         log_starts(&before, &snapshot);
                         log_wishes(&before, &snapshot);
+                        admin_state::log(&before, &snapshot);
                     }
                     HostMessage::Quarantined(pool, broken) => {
                         let remedy = "this is an error of the controller: report it, and restart the controller to \

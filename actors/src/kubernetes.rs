@@ -1,7 +1,7 @@
 //! The port to Kubernetes: opens the watchers' lists and watches, decodes their lines straight from the stream,
-//! creates events, reads and writes the two Leases and our ConfigMap, counts the lock failures that the
-//! cloud-controller-manager has told of, and has the API server judge who asks the admin API for something. Nothing
-//! else in the program writes to Kubernetes.
+//! creates events, patches the taint of nodes that are evicted, reads and writes the two Leases and our ConfigMap, counts
+//! the lock failures that the cloud-controller-manager has told of, and has the API server judge who asks the admin API for
+//! something. Nothing else in the program writes to Kubernetes.
 
 mod config_map;
 pub mod decode;
@@ -11,6 +11,7 @@ mod follow;
 mod lease;
 mod post;
 mod review;
+mod taint;
 mod telling;
 pub mod words;
 
@@ -23,15 +24,15 @@ use pool_core::config_map::{ConfigMapAsk, Keeper};
 use pool_core::ids::CallId;
 use pool_core::lease::{LeaseAnswer, LeaseAsk, LeaseName};
 use pool_core::machine::Now;
-use pool_core::object::Kind;
+use pool_core::object::{Kind, TaintAnswer, TaintAsk};
 use pool_core::route::{Delivery, KubernetesCall};
-use pool_core::{events, leader, pauses, starts, watch, writer};
+use pool_core::{admin_state, events, leader, pauses, starts, watch, writer};
 use tokio::task::AbortHandle;
 
 use crate::azure::Effects;
 use crate::clock::Clock;
 use crate::switchboard::{Deliver, End, Switchboard};
-pub use config_map::{Note, facts as config_map_facts, keep};
+pub use config_map::{Note, ask as ask_config_map, facts as config_map_facts, keep};
 use exchange::Exchange;
 pub use exchange::Place;
 pub use lease::Places;
@@ -51,6 +52,8 @@ pub struct KubernetesPort {
     own: Desk,
     shared: Desk,
     config_map: config_map::Requests,
+    taints: taint::Requests,
+    taints_told: taint::Told,
     failures: failures::Counter,
 }
 
@@ -67,6 +70,14 @@ struct Heard {
     lease: LeaseName,
     asked: lease::Asked,
     answer: LeaseAnswer,
+}
+
+/// A patch of a node's taints was answered.
+#[derive(Message)]
+#[rtype(result = "()")]
+struct Patched {
+    ask: TaintAsk,
+    answer: TaintAnswer,
 }
 
 impl KubernetesPort {
@@ -90,6 +101,7 @@ impl KubernetesPort {
         let config_map =
             config_map::Requests { exchange: about(exchange::Kind::ConfigMap, places.own.clone()), clock };
         let (own, shared) = (desk(LeaseName::Own, places.own), desk(LeaseName::Shared, places.shared));
+        let taints = taint::Requests { client: client.clone(), effects };
         let (open, failures) = (HashMap::new(), failures::Counter::new(client.clone()));
         KubernetesPort {
             client,
@@ -102,6 +114,8 @@ impl KubernetesPort {
             own,
             shared,
             config_map,
+            taints,
+            taints_told: taint::Told::default(),
             failures,
         }
     }
@@ -142,15 +156,30 @@ impl KubernetesPort {
         let machine = match keeper {
             Keeper::Starts => self.switchboard.starts.clone(),
             Keeper::Pauses => self.switchboard.pauses.clone(),
+            Keeper::AdminState => self.switchboard.admin_state.clone(),
         };
         drop(tokio::spawn(async move {
             let answer = requests.carry_out(ask).await;
             let delivery = match keeper {
                 Keeper::Starts => Delivery::Starts(starts::In::ConfigMap(call, answer)),
                 Keeper::Pauses => Delivery::Pauses(pauses::In::ConfigMap(call, answer)),
+                Keeper::AdminState => Delivery::AdminState(admin_state::In::ConfigMap(call, answer)),
             };
             if machine.send(Deliver(vec![delivery])).await.is_err() {
                 tracing::debug!("an answer about the ConfigMap came after the end");
+            }
+        }));
+    }
+
+    fn taint(&self, call: CallId, ask: TaintAsk, port: Recipient<Patched>) {
+        let requests = self.taints.clone();
+        let machine = self.switchboard.admin_state.clone();
+        drop(tokio::spawn(async move {
+            let answer = requests.carry_out(&ask).await;
+            let delivery = Delivery::AdminState(admin_state::In::Tainted(call, answer.clone()));
+            let heard = machine.send(Deliver(vec![delivery])).await;
+            if heard.is_err() || port.send(Patched { ask, answer }).await.is_err() {
+                tracing::debug!("an answer about a taint came after the end");
             }
         }));
     }
@@ -226,6 +255,14 @@ impl Handler<Heard> for KubernetesPort {
     }
 }
 
+impl Handler<Patched> for KubernetesPort {
+    type Result = ();
+
+    fn handle(&mut self, Patched { ask, answer }: Patched, _: &mut Self::Context) {
+        self.taints_told.heard(&ask, &answer);
+    }
+}
+
 impl Handler<Deliver> for KubernetesPort {
     type Result = ();
 
@@ -240,6 +277,7 @@ impl Handler<Deliver> for KubernetesPort {
                         self.lease(call, lease, ask, ctx.address().recipient());
                     }
                     KubernetesCall::ConfigMap { keeper, call, ask } => self.config_map(keeper, call, ask),
+                    KubernetesCall::Taint { call, ask } => self.taint(call, ask, ctx.address().recipient()),
                     KubernetesCall::CountLockFailures { call, since } => {
                         self.count_lock_failures(call, since);
                     }

@@ -10,10 +10,12 @@ use actix::{Actor, AsyncContext, Context, Handler};
 use metrics::{Unit, counter, describe_counter, describe_gauge, describe_histogram, gauge, histogram};
 use metrics_exporter_prometheus::{BuildError, Matcher, PrometheusBuilder, PrometheusHandle};
 use pool_core::route::Delivery;
-use pool_core::sample::{ArmResult, ArmVerb, GateClass, PoolState, Sample};
+use pool_core::sample::{ArmResult, ArmVerb, Caller, GateClass, PoolState, Sample};
 use pool_core::wishes::Mode;
 
 use crate::switchboard::Deliver;
+
+mod admin;
 
 /// How often idle parts of the recorder are cleared.
 const UPKEEP: Duration = Duration::from_secs(5);
@@ -62,6 +64,15 @@ const BLOCKED: &str = "backend_pool_controller_blocked_scopes";
 const MAILBOX: &str = "backend_pool_controller_mailbox_waiting";
 const CERTIFICATE_ENDS: &str = "backend_pool_controller_admin_certificate_expiration_timestamp_seconds";
 const UNMATCHED: &str = "backend_pool_controller_unmatched_answers_total";
+const ADMIN_NODES: &str = "backend_pool_controller_admin_state_nodes";
+const DRAINING_NODES: &str = "backend_pool_controller_draining_nodes";
+const DOWN_ENTRIES: &str = "backend_pool_controller_down_entries";
+const ADMIN_OLDEST: &str = "backend_pool_controller_admin_state_oldest_seconds";
+const DRAIN_DURATION: &str = "backend_pool_controller_drain_duration_seconds";
+const RECONCILED: &str = "backend_pool_controller_reconcile_total";
+const RECONCILE_QUEUE: &str = "backend_pool_controller_reconcile_queue_length";
+const TAINT_PATCHES: &str = "backend_pool_controller_taint_patches_total";
+const ADMIN_RECORDS: &str = "backend_pool_controller_admin_state_records";
 
 /// Upstream's buckets of `op_duration_seconds`, in seconds.
 const OP_BUCKETS: [f64; 17] =
@@ -74,21 +85,25 @@ const HOLD_BUCKETS: [f64; 9] = [1.0, 2.0, 5.0, 10.0, 15.0, 20.0, 30.0, 45.0, 60.
 /// Buckets of the time from an endpoint change to its write, in seconds.
 const PROGRAMMING_BUCKETS: [f64; 14] =
     [0.25, 0.5, 1.0, 2.0, 3.0, 5.0, 10.0, 20.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1800.0];
+/// Buckets of the time from a node's signal to the end of the last operation for it, in seconds; a notice of eviction
+/// leaves 30 (N1).
+const DRAIN_BUCKETS: [f64; 12] = [0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 20.0, 30.0, 60.0, 120.0, 600.0];
 /// Buckets of one call to ARM, in seconds.
 const CALL_BUCKETS: [f64; 11] = [0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0];
 
 /// The lock that stands for a load balancer's lane, by S1's name.
 const LANE: &str = "service_reconcile";
+/// The request of an attempt to write members, by S0's name.
+const UPDATE: &str = "services_local_update_backend_pool";
 /// The lock that is the Lease which the cloud-controller-manager takes too.
 const SHARED_LEASE: &str = "azure_resource_locker";
-/// Who waited for a lock: the writer of memberships.
-const UPDATER: &str = "LocalServiceBackendPoolUpdater";
 
 /// Every mailbox, by the actor whose it is; all pools count as one.
-pub const MAILBOXES: [&str; 19] = [
+pub const MAILBOXES: [&str; 20] = [
     "services_watcher",
     "endpointslices_watcher",
     "nodes_watcher",
+    "preemptions_watcher",
     "informer",
     "discovery",
     "directory",
@@ -136,6 +151,7 @@ fn builder() -> Result<PrometheusBuilder, BuildError> {
         .set_buckets_for_metric(Matcher::Full(LOCK_WAIT.to_owned()), &lock_buckets)?
         .set_buckets_for_metric(Matcher::Full(PROGRAMMING.to_owned()), &PROGRAMMING_BUCKETS)?
         .set_buckets_for_metric(Matcher::Full(LEASE_HELD.to_owned()), &HOLD_BUCKETS)?
+        .set_buckets_for_metric(Matcher::Full(DRAIN_DURATION.to_owned()), &DRAIN_BUCKETS)?
         .set_buckets_for_metric(Matcher::Full(ARM_CALLS.to_owned()), &CALL_BUCKETS)
 }
 
@@ -204,6 +220,7 @@ fn describe() {
     describe_gauge!(BLOCKED, Unit::Count, "Load balancers that are blocked after failures, or 1 for all.");
     describe_gauge!(MAILBOX, Unit::Count, "Messages that wait for an actor for longer than a moment.");
     describe_counter!(UNMATCHED, Unit::Count, "Answers that nobody waited for.");
+    admin::describe();
 }
 
 /// Says what the metrics of leadership, of the shared Lease and of what people wish are.
@@ -268,8 +285,8 @@ pub(crate) fn mailbox_changed(mailbox: &'static str, before: usize, now: usize) 
     }
 }
 
-fn lock_wait(lock: &'static str, waited: Duration) {
-    histogram!(LOCK_WAIT, "lock" => lock, "caller" => UPDATER).record(waited.as_secs_f64());
+fn lock_wait(lock: &'static str, caller: Caller, waited: Duration) {
+    histogram!(LOCK_WAIT, "lock" => lock, "caller" => caller.as_str()).record(waited.as_secs_f64());
 }
 
 /// A call by upstream's name.
@@ -313,9 +330,7 @@ impl Recorder {
         self.record(Sample::Leading(false));
         self.record(Sample::Passive(false));
         self.record(Sample::RemovalBreaker(false));
-        self.wishes(None, false, [0, 0, 0]);
-        gauge!(PAUSES_FRESH).set(0.0);
-        gauge!(TERM_WAITS).set(0.0);
+        self.wishes(None, false, [0, 0, 0], [false, false]);
         self.record(Sample::Blocked { scopes: 0 });
         for counted in [DRIFT, LOST, FIGHTS, LOCK_FAILURES, SECOND_READS, UNMATCHED] {
             counter!(counted).absolute(0);
@@ -326,18 +341,15 @@ impl Recorder {
         for mailbox in MAILBOXES {
             gauge!(MAILBOX, "actor" => mailbox).increment(0.0);
         }
+        admin::begin();
     }
 
     fn record(&mut self, sample: Sample) {
         match sample {
-            Sample::Attempt { took, failed } => self.attempt(took, failed),
+            Sample::Attempt { took, failed } => self.operation(UPDATE, took, failed),
             Sample::AttemptEnded(end) => counter!(ATTEMPTS, "outcome" => end.as_str()).increment(1),
             Sample::NetworkProgramming(took) => histogram!(PROGRAMMING).record(took.as_secs_f64()),
-            Sample::ArmCall { verb, took, result } => {
-                self.request(verb, took, result);
-                histogram!(ARM_CALLS, "operation" => verb.as_str(), "result" => result.as_str())
-                    .record(took.as_secs_f64());
-            }
+            Sample::ArmCall { verb, took, result } => self.request(verb, took, result),
             Sample::RateLimited(verb) => {
                 counter!(API_RATE_LIMITED, &self.upstream(request_of(verb))).increment(1);
             }
@@ -353,16 +365,14 @@ impl Recorder {
             Sample::NotManageable { reason, pools } => {
                 gauge!(NOT_MANAGEABLE, "reason" => reason.0).set(as_f64(pools));
             }
-            Sample::LaneWait(waited) => lock_wait(LANE, waited),
-            Sample::LeaseWait(waited) => lock_wait(SHARED_LEASE, waited),
+            Sample::LaneWait { caller, waited } => lock_wait(LANE, caller, waited),
+            Sample::LeaseWait { caller, waited } => lock_wait(SHARED_LEASE, caller, waited),
             Sample::LeaseHeld(held) => histogram!(LEASE_HELD).record(held.as_secs_f64()),
             Sample::ForeignLockFailures(count) => counter!(LOCK_FAILURES).increment(count),
             Sample::Leading(leading) => gauge!(LEADING).set(flag(leading)),
             Sample::Passive(passive) => gauge!(PASSIVE).set(flag(passive)),
             Sample::Wishes { mode, everything, pools, services, unreadable, fresh, term_waits } => {
-                self.wishes(Some(mode), everything, [pools, services, unreadable]);
-                gauge!(PAUSES_FRESH).set(flag(fresh));
-                gauge!(TERM_WAITS).set(flag(term_waits));
+                self.wishes(Some(mode), everything, [pools, services, unreadable], [fresh, term_waits]);
             }
             Sample::Fight => counter!(FIGHTS).increment(1),
             Sample::Blocked { scopes } => gauge!(BLOCKED).set(as_f64(scopes)),
@@ -390,11 +400,30 @@ impl Recorder {
             Sample::EventPosted => counter!(EVENTS, "result" => "posted").increment(1),
             Sample::EventWithheld => counter!(EVENTS, "result" => "withheld").increment(1),
             Sample::UnmatchedAnswer => counter!(UNMATCHED).increment(1),
+            Sample::AdminEnded { down, took, failed } => {
+                self.operation(admin::request_of(down), took, failed)
+            }
+            Sample::AdminNodes { state, nodes } => admin::nodes(state, nodes),
+            Sample::DrainingNodes { signal, nodes } => admin::draining(signal, nodes),
+            Sample::DownEntries { foreign, entries } => admin::down_entries(foreign, entries),
+            Sample::AdminOldest(waited) => admin::oldest(waited),
+            Sample::Drained(took) => histogram!(DRAIN_DURATION).record(took.as_secs_f64()),
+            Sample::Reconciled(result) => admin::reconciled(result),
+            Sample::ReconcileQueue(nodes) => admin::queue(nodes),
+            Sample::TaintPatch(result) => admin::taint_patch(result),
+            Sample::AdminRecords { kept, unreadable, refused } => admin::records(kept, unreadable, refused),
         }
     }
 
-    /// What people wish: paused pools, paused Services, notes that cannot be read.
-    fn wishes(&self, set: Option<Mode>, everything: bool, [pools, services, unreadable]: [u64; 3]) {
+    /// What people wish: paused pools, paused Services, notes that cannot be read; whether that could be read, and
+    /// whether a term waits for it.
+    fn wishes(
+        &self,
+        set: Option<Mode>,
+        everything: bool,
+        [pools, services, unreadable]: [u64; 3],
+        [fresh, term_waits]: [bool; 2],
+    ) {
         for mode in Mode::ALL {
             gauge!(MODE, "mode" => mode.as_str()).set(flag(Some(mode) == set));
         }
@@ -402,18 +431,23 @@ impl Recorder {
         gauge!(PAUSES, "scope" => "pool").set(as_f64(pools));
         gauge!(PAUSES, "scope" => "service").set(as_f64(services));
         gauge!(PAUSES_UNREADABLE).set(as_f64(unreadable));
+        gauge!(PAUSES_FRESH).set(flag(fresh));
+        gauge!(TERM_WAITS).set(flag(term_waits));
     }
 
-    fn attempt(&self, took: Duration, failed: bool) {
-        let labels = self.upstream("services_local_update_backend_pool");
+    /// An attempt that has come to its end, under upstream's names.
+    fn operation(&self, request: &'static str, took: Duration, failed: bool) {
+        let labels = self.upstream(request);
         histogram!(OP_DURATION, &labels).record(took.as_secs_f64());
         if failed {
             counter!(OP_FAILURES, &labels).increment(1);
         }
     }
 
-    /// The same call under upstream's names, where something was sent.
+    /// A call; where something was sent, under upstream's names as well.
     fn request(&self, verb: ArmVerb, took: Duration, result: ArmResult) {
+        histogram!(ARM_CALLS, "operation" => verb.as_str(), "result" => result.as_str())
+            .record(took.as_secs_f64());
         let labels = self.upstream(request_of(verb));
         match result {
             ArmResult::NotSent => return,

@@ -73,8 +73,8 @@ impl From<&Address> for End {
 /// The recipients of all addresses.
 #[derive(Clone)]
 pub struct Switchboard {
-    /// The watchers of Services, EndpointSlices and Nodes.
-    pub watchers: [Recipient<Deliver>; 3],
+    /// The watchers, in the order of [`Kind::WATCHED`].
+    pub watchers: [Recipient<Deliver>; 4],
     /// The Informer.
     pub informer: Recipient<Deliver>,
     /// Discovery.
@@ -115,6 +115,7 @@ impl Switchboard {
             End::Watcher(Kind::Services) => &self.watchers[0],
             End::Watcher(Kind::EndpointSlices) => &self.watchers[1],
             End::Watcher(Kind::Nodes) => &self.watchers[2],
+            End::Watcher(Kind::Preemptions) => &self.watchers[3],
             End::Informer => &self.informer,
             End::Discovery => &self.discovery,
             End::Directory => &self.directory,

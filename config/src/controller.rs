@@ -22,7 +22,7 @@ pub(crate) use compatibility::{Departure, imitate};
 pub(crate) use reader::{MAX_RETRY_INTERVAL, Reader};
 
 use crate::selector::LabelSelector;
-use setting::{AnyValue, Listen, Setting};
+use setting::{AnyValue, Listen, Names, Setting};
 
 /// Declares the configuration's structs and the table of its keys.
 macro_rules! settings {
@@ -130,7 +130,7 @@ settings! {
         /// Only Services with these labels; "" is all.
         selector: LabelSelector = "selector", AnyValue, Fixed(""), since "0.1.0";
         /// Only Services in these namespaces; [] is all.
-        namespaces: Vec<String> = "namespaces", AnyValue, Fixed("[]"), since "0.1.0";
+        namespaces: Vec<String> = "namespaces", Names::Namespaces, Fixed("[]"), since "0.1.0";
     }
     /// Finding out which load balancer and pools each Service uses.
     discovery: Discovery = "discovery" {
@@ -184,6 +184,15 @@ settings! {
     client: Client = "client" {
         /// Whether a throttled request (HTTP 429) is sent again within the same attempt.
         retry_throttled: bool = "retryThrottled", AnyValue, Fixed("false"), since "0.1.0";
+    }
+    /// Cutting nodes that leave service out of traffic, by the admin state of their entries in backend pools. Whether that
+    /// is done at all is said by enableLoadBalancerAdminState of the cloud configuration.
+    admin_state: AdminState = "adminState" {
+        /// Backend pools of these names are left as they are, on every load balancer; [] is none.
+        exclude_pools: Vec<String> =
+            "excludePools", Names::BackendPools, Fixed("[aksOutboundBackendPool]"), since "0.1.0";
+        /// The most that a node waits for its next try after failures of its own, which begins with 5ms and doubles.
+        max_backoff: Duration = "maxBackoff", secs(1)..=secs(1_020), Fixed("15s"), since "0.1.0";
     }
     /// Our own Lease, by which the replicas agree on the one that writes.
     leader_election: LeaderElection = "leaderElection" {

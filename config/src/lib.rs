@@ -21,10 +21,10 @@ pub use cloud::{
     is_loopback, secret_counts,
 };
 pub use controller::{
-    Batching, Budget, Client, Compatibility, ControllerConfig, DefaultValue, Discovery, Fraction, Guards,
-    GuardsMode, Http, HttpTls, IdentityMode, KEYS, Key, LeaderElection, Lease, Log, LogFormat, LogLevel,
-    Members, MembersAdd, Mode, ObjectName, Resync, SECTIONS, Section, Services, Writer, environment_name,
-    reference,
+    AdminState, Batching, Budget, Client, Compatibility, ControllerConfig, DefaultValue, Discovery, Fraction,
+    Guards, GuardsMode, Http, HttpTls, IdentityMode, KEYS, Key, LeaderElection, Lease, Log, LogFormat,
+    LogLevel, Members, MembersAdd, Mode, ObjectName, Resync, SECTIONS, Section, Services, Writer,
+    environment_name, reference,
 };
 pub use duration::render as render_duration;
 pub use identity::{Identity, ManagedIdentity};

@@ -1,16 +1,20 @@
 //! ARM's model as an owner task has it, together with the ledger that watches its pools.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use simulator_models::arm::{ArmModel, Method, Reply, Request};
 
+use crate::downs::{AdminPut, Downs};
 use crate::lanes::{Fate, Lanes, Write};
 use crate::ledger::{Ledger, PoolName};
 use crate::outages::Outages;
 use crate::owner::Model;
 use crate::story::Reach;
-use crate::truth::{self, Wanted};
+use crate::truth::{self, States, Wanted, WrongEntry};
 use crate::wire::Wire;
+
+/// How requests of somebody else call themselves.
+pub(crate) const FOREIGN_AGENT: &str = "kubernetes-cloudprovider";
 
 /// The state of the simulated Azure.
 pub struct Azure {
@@ -22,6 +26,8 @@ pub struct Azure {
     pub outages: Outages,
     /// The writes of each load balancer.
     pub lanes: Lanes,
+    /// Which entries are Down, and who has set them so.
+    pub(crate) downs: Downs,
     /// While set, every connection is cut.
     pub down: bool,
     /// What its listener records, and who decides about requests before the model does.
@@ -45,6 +51,7 @@ impl Azure {
             ledger: Ledger::default(),
             outages: Outages::default(),
             lanes: Lanes::default(),
+            downs: Downs::default(),
             down: false,
             cut: 0,
             wire: Wire::default(),
@@ -60,21 +67,40 @@ impl Azure {
             self.cut += 1;
             return Reply::Refused;
         }
+        let put = self.admin_put(request, now_us);
         let reply = self.model.handle(request, now_us);
         let (latency_us, status) = match &reply {
             Reply::Answer(response) => (response.latency_us, response.status),
             Reply::Lost { latency_us } => (*latency_us, 0),
-            Reply::Refused => return reply,
+            Reply::Refused => {
+                self.downs.sent_if(put, false);
+                return reply;
+            }
         };
+        let taken = fate_of(status) != Fate::Refused;
+        self.downs.sent_if(put, taken);
         if matches!(request.method, Method::Put | Method::Delete) {
             let answered_us = now_us.saturating_add(latency_us);
             self.note(request, status, now_us, answered_us);
             match pool_of(&request.path_and_query) {
-                Some(pool) => self.written(pool, answered_us),
+                Some(pool) => {
+                    if taken {
+                        self.downs.wrote(&pool, is_foreign(request));
+                    }
+                    self.written(pool, answered_us);
+                }
                 None => self.look_at_all(answered_us),
             }
         }
         reply
+    }
+
+    /// What a request asks for, if it is a PUT of the service that changes admin states.
+    fn admin_put(&self, request: &Request, now_us: u64) -> Option<AdminPut> {
+        if request.method != Method::Put || is_foreign(request) {
+            return None;
+        }
+        self.downs.asked(pool_of(&request.path_and_query)?, &request.body, now_us)
     }
 
     /// Keeps a write on its lane.
@@ -87,12 +113,11 @@ impl Azure {
                 path.rsplit('/').next().unwrap_or_default().to_lowercase()
             }
         };
-        let agent = request.headers.iter().find(|(name, _)| name.eq_ignore_ascii_case("user-agent"));
         let runs = self.model.is_updating(&load_balancer);
         let write = Write {
             load_balancer,
             pool: pool.map(|pool| pool.pool),
-            foreign: agent.is_some_and(|(_, agent)| agent.starts_with("kubernetes-cloudprovider")),
+            foreign: is_foreign(request),
             started_us,
             answered_us,
             ended_us: answered_us,
@@ -113,7 +138,7 @@ impl Azure {
 
     /// Looks at every pool, after something that may have changed any of them.
     pub(crate) fn look_at_all(&mut self, at_us: u64) {
-        let pools: Vec<PoolName> = self.ledger.names().cloned().collect();
+        let pools: BTreeSet<PoolName> = self.ledger.names().chain(self.downs.names()).cloned().collect();
         for pool in pools {
             self.observe(&pool, at_us);
         }
@@ -139,9 +164,28 @@ impl Azure {
             status,
             fate: fate_of(status),
         };
+        if write.fate == Fate::Done {
+            self.downs.wrote(&name, true);
+        }
         self.lanes.wrote(write, self.model.is_updating(load_balancer));
         self.written(name, now_us);
         status
+    }
+
+    /// Begins the record of admin states with the pools that there are.
+    pub(crate) fn begin_downs(&mut self) {
+        let model = &self.model;
+        let of = |lb| model.pools(lb).map(move |pool| PoolName::new(lb, pool));
+        let pools: Vec<PoolName> = model.load_balancers().flat_map(of).collect();
+        for pool in pools {
+            self.downs.look(&self.model, &pool, 0);
+        }
+    }
+
+    /// The entries whose admin states are not as they must be by the taints of the nodes.
+    #[must_use]
+    pub fn wrong_entries(&self, states: &States) -> Vec<WrongEntry> {
+        truth::wrong_entries(&self.model, states, &self.downs)
     }
 
     fn written(&mut self, pool: PoolName, at_us: u64) {
@@ -155,6 +199,7 @@ impl Azure {
     fn observe(&mut self, pool: &PoolName, at_us: u64) {
         let members = truth::members(&self.model, &pool.load_balancer, &pool.pool);
         self.ledger.observe(pool, &members, at_us);
+        self.downs.look(&self.model, pool, at_us);
         if let Some(required) = self.ledger.required(pool) {
             self.outages.look(&self.model, pool, required, at_us);
         }
@@ -163,7 +208,7 @@ impl Azure {
 
 impl Model for Azure {
     fn revision(&self) -> u64 {
-        self.ledger.moves()
+        self.ledger.moves() + self.downs.moves()
     }
 
     fn deadline(&self) -> Option<u64> {
@@ -181,6 +226,12 @@ impl Model for Azure {
             }
         }
     }
+}
+
+/// Whether the cloud-controller-manager sent a request, or somebody under its name.
+fn is_foreign(request: &Request) -> bool {
+    let agent = request.headers.iter().find(|(name, _)| name.eq_ignore_ascii_case("user-agent"));
+    agent.is_some_and(|(_, agent)| agent.starts_with(FOREIGN_AGENT))
 }
 
 /// What a status says of a write; 0 stands for a lost answer.

@@ -216,7 +216,7 @@ impl Churn {
         let Some((old, slice)) = known.pods.first().map(|pod| (pod.serial, pod.slice)) else {
             return Some(nothing_of(service));
         };
-        let node = known.free_node(world.nodes(), &mut self.random);
+        let node = world.free_node(service, &mut self.random);
         let pod = Pod { serial, node, slice, phase: Phase::Starting, replaces: Some(old) };
         world.service_mut(service).pods.push(pod);
         Some(Change { service, slice })
@@ -300,7 +300,7 @@ impl Churn {
 
     fn start(&mut self, world: &mut World, service: usize, slice: usize, replaces: Option<u64>) -> usize {
         let serial = world.next_serial();
-        let node = world.services()[service].free_node(world.nodes(), &mut self.random);
+        let node = world.free_node(service, &mut self.random);
         let pod = Pod { serial, node, slice, phase: Phase::Starting, replaces };
         world.service_mut(service).pods.push(pod);
         slice
@@ -311,7 +311,7 @@ impl Churn {
         let turn = usize::try_from(self.made).unwrap_or(usize::MAX);
         let service = turn % services;
         let serial = world.next_serial();
-        let node = world.services()[service].free_node(world.nodes(), &mut self.random);
+        let node = world.free_node(service, &mut self.random);
         let pods = &mut world.service_mut(service).pods;
         let count = pods.len();
         if count == 0 {

@@ -1,10 +1,14 @@
-//! The API server's model as an owner task has it, with a record of who held the shared Lease.
+//! The API server's model as an owner task has it, with a record of who held the shared Lease, and of the nodes that left
+//! service.
+
+use std::collections::BTreeSet;
 
 use serde_json::Value;
 use simulator_models::kube::{KubeModel, Reply, Request, Resource};
 
 use crate::holds::Holds;
 use crate::owner::Model;
+use crate::signals::{Signals, node_of};
 
 /// The shared Lease's namespace and name.
 const LEASE: [&str; 2] = ["kube-system", "aks-managed-resource-locker"];
@@ -21,13 +25,25 @@ pub struct Cluster {
     pub(crate) hidden_nodes: Vec<Value>,
     /// How many seconds its wall clock is ahead of ours.
     pub(crate) ahead_s: i64,
+    /// Which nodes leave service.
+    pub(crate) signals: Signals,
+    /// The nodes whose machines a scenario has stopped.
+    pub(crate) stopped: BTreeSet<String>,
 }
 
 impl Cluster {
     /// The cluster as this model has it.
     #[must_use]
     pub fn new(model: KubeModel) -> Self {
-        Self { model, holds: Holds::default(), backup: None, hidden_nodes: Vec::new(), ahead_s: 0 }
+        Self {
+            model,
+            holds: Holds::default(),
+            backup: None,
+            hidden_nodes: Vec::new(),
+            ahead_s: 0,
+            signals: Signals::default(),
+            stopped: BTreeSet::new(),
+        }
     }
 
     /// Answers one request.
@@ -35,6 +51,11 @@ impl Cluster {
         let reply = self.model.handle(request, now_us);
         if request.method != "GET" && request.path_and_query.contains("/leases") {
             self.note_holder(now_us);
+        }
+        if request.method != "GET"
+            && let Some(node) = node_of(&request.path_and_query)
+        {
+            self.signals.look_at(&self.model, node, now_us);
         }
         reply
     }

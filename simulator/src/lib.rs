@@ -9,6 +9,7 @@ mod azure;
 mod churn;
 mod clock;
 mod cluster;
+mod downs;
 mod fakes;
 mod files;
 mod holds;
@@ -25,6 +26,7 @@ mod random;
 mod reins;
 mod report;
 mod rival;
+mod signals;
 mod story;
 mod truth;
 pub mod upstream;
@@ -49,10 +51,15 @@ pub use play::{Outcome, Play, Progress, Stage};
 pub use process::{Ended, Process, Usage};
 pub use random::Random;
 pub use reins::Reins;
-pub use report::{Convergence, Lease, Manager, Report, Told};
+pub use report::{AdminState, Convergence, Drained, Lease, Manager, Report, Times, Told};
 pub use rival::Rival;
 pub use simulator_models as models;
-pub use story::{Act, BadLine, Beside, Guarded, Happening, Knob, NAMED, Scene, Story, Upheaval};
-pub use truth::{Addresses, Wanted, WrongPool, members, pool_name, wanted_pools, wrong_pools};
+pub use story::{
+    Act, BadLine, Beside, Form, Guarded, Happening, Knob, Leaving, NAMED, Preemption, Scene, Step, Story,
+    Upheaval,
+};
+pub use truth::{
+    Addresses, States, Wanted, WrongEntry, WrongPool, members, pool_name, wanted_pools, wrong_pools,
+};
 pub use wire::{Exchange, Fate, Journal, Wire};
 pub use world::{CLUSTER_NAME, Phase, Pod, Scope, Service, Size, World};

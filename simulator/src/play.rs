@@ -1,4 +1,4 @@
-//! A run: the changes at their times, then the wait until every pool is right.
+//! A run: the changes at their times, then the wait until every pool and every admin state is right.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use crate::churn::Churn;
 use crate::fakes::Fakes;
 use crate::reins::Reins;
 use crate::story::{Act, Happening};
-use crate::truth::{self, Addresses, WrongPool};
+use crate::truth::{self, Addresses, States, WrongEntry, WrongPool};
 use crate::world::{Scope, World};
 
 /// How often progress is shown.
@@ -70,6 +70,8 @@ pub struct Outcome {
     pub changing_us: u64,
     /// Pools that are not right in the end, by the truth computed anew from all objects.
     pub wrong: Vec<WrongPool>,
+    /// Entries whose admin states are not as they must be in the end.
+    pub wrong_entries: Vec<WrongEntry>,
 }
 
 impl<'a> Play<'a> {
@@ -95,7 +97,7 @@ impl<'a> Play<'a> {
         self
     }
 
-    /// Makes all changes, each at its time, and waits at most `settle` for the pools after the last.
+    /// Makes all changes, each at its time, and waits at most `settle` for pools and admin states after the last.
     pub async fn run(mut self, settle: Duration, mut show: impl FnMut(&Progress)) -> Outcome {
         let clock = self.fakes.clock();
         let begin_us = clock.now_us();
@@ -110,7 +112,8 @@ impl<'a> Play<'a> {
             wrong
         };
         let wrong = self.fakes.azure.ask(judge).await;
-        Outcome { changes: self.churn.made(), changing_us, wrong }
+        let wrong_entries = self.wrong_entries().await;
+        Outcome { changes: self.churn.made(), changing_us, wrong, wrong_entries }
     }
 
     async fn change(&mut self, begin_us: u64, show: &mut impl FnMut(&Progress)) {
@@ -142,7 +145,7 @@ impl<'a> Play<'a> {
         }
         let trigger_time = self.trigger_time();
         let mut scene = happening.act.begin(&mut self.world, &trigger_time);
-        scene.on_process(self.reins.as_ref());
+        scene.on_process(self.reins.as_ref()).await;
         let there = (0..self.scopes.len()).filter(|service| !self.world.is_gone(*service));
         let scopes: Vec<Arc<Scope>> = if scene.changes_wishes() {
             there.map(|service| Arc::clone(&self.scopes[service])).collect()
@@ -218,7 +221,7 @@ impl<'a> Play<'a> {
                 (azure.ledger.wrong(), azure.ledger.all_right_since_us())
             };
             let (wrong, right_since_us) = self.fakes.azure.ask(told).await;
-            if wrong == 0 {
+            if wrong == 0 && self.wrong_entries().await.is_empty() {
                 let at_us = right_since_us.unwrap_or(0);
                 // The last write has been answered only then.
                 tokio::time::sleep_until(self.fakes.clock().instant(at_us)).await;
@@ -231,6 +234,12 @@ impl<'a> Play<'a> {
             }
         }
         show(&self.progress(Stage::Settling).await);
+    }
+
+    /// The entries whose admin states are not as they must be now.
+    async fn wrong_entries(&self) -> Vec<WrongEntry> {
+        let states = self.fakes.cluster.ask(|cluster, _| States::of(&cluster.model)).await;
+        self.fakes.azure.ask(move |azure, _| azure.wrong_entries(&states)).await
     }
 
     async fn progress(&self, stage: Stage) -> Progress {

@@ -1,9 +1,9 @@
 //! The service under test: a child process, its log, and what it costs.
 
-use std::fs::File;
+use std::fs::{File, OpenOptions};
 use std::io;
 use std::net::SocketAddr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
 
@@ -12,9 +12,10 @@ use thiserror::Error;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::process::{Child, Command};
+use tokio::sync::{mpsc, watch};
 
 use crate::files::Files;
-use crate::reins::Reins;
+use crate::reins::{Asked, Reins};
 
 /// How often a service that starts is asked whether it is ready.
 const ASK_EVERY: Duration = Duration::from_millis(50);
@@ -23,6 +24,22 @@ const ASK_EVERY: Duration = Duration::from_millis(50);
 #[derive(Debug)]
 pub struct Process {
     child: Child,
+    /// How it is started again.
+    begin: Begin,
+    /// Its number, for those who hold its reins.
+    pid: watch::Sender<Option<Pid>>,
+    /// They ask here; the other end is kept, so that there is always one.
+    asked: (mpsc::UnboundedSender<Asked>, mpsc::UnboundedReceiver<Asked>),
+    /// What it had cost before it was last started again.
+    spent: Usage,
+}
+
+/// What a service is started with.
+#[derive(Clone, Debug)]
+struct Begin {
+    program: PathBuf,
+    files: Files,
+    log: Option<PathBuf>,
 }
 
 /// Why a service is not there.
@@ -54,29 +71,14 @@ impl Process {
     /// # Errors
     /// The program or the log cannot be opened.
     pub fn start(program: &Path, files: &Files, log: Option<&Path>) -> io::Result<Self> {
-        let mut command = Command::new(program);
-        command.arg("run").arg("--kubeconfig").arg(&files.kubeconfig);
-        command.arg("--cloud-config").arg(&files.cloud_config).arg("--config").arg(&files.controller);
-        command.stdin(Stdio::null()).kill_on_drop(true);
-        match log {
-            Some(path) => {
-                let file = File::create(path)?;
-                command.stdout(file.try_clone()?).stderr(file);
-            }
-            None => {
-                command.stdout(Stdio::null()).stderr(Stdio::inherit());
-            }
-        }
-        // The environment of whoever simulates must not reach into the files, nor send loopback to a proxy.
-        for (key, _) in std::env::vars_os() {
-            let name = key.to_string_lossy();
-            let reaches_in = ["POOL_CONTROLLER_", "AZURE_", "POD_"].iter().any(|head| name.starts_with(head));
-            if reaches_in || name == "KUBECONFIG" {
-                command.env_remove(&key);
-            }
-        }
-        command.env("NO_PROXY", "127.0.0.1").env("no_proxy", "127.0.0.1");
-        Ok(Self { child: command.spawn()? })
+        let begin = Begin { program: program.to_owned(), files: files.clone(), log: log.map(Path::to_owned) };
+        let log = log.map(File::create).transpose()?;
+        Ok(Self::of(begin.spawn(log)?, begin))
+    }
+
+    fn of(child: Child, begin: Begin) -> Self {
+        let (pid, _) = watch::channel(pid_of(&child));
+        Self { child, begin, pid, asked: mpsc::unbounded_channel(), spent: Usage::default() }
     }
 
     /// Waits until `/readyz` at this address answers 200.
@@ -102,19 +104,38 @@ impl Process {
     /// What a story needs to let it stand still and the like; `None` once it has ended.
     #[must_use]
     pub fn reins(&self) -> Option<Reins> {
-        self.pid().map(Reins::of)
+        pid_of(&self.child).map(|_| Reins::of(self.pid.subscribe(), self.asked.0.clone()))
     }
 
-    fn pid(&self) -> Option<Pid> {
-        self.child.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw)
-    }
-
-    /// Waits until the service ends by itself, and says how.
+    /// Waits until the service ends by itself, and says how. Meanwhile it is killed and started again whenever somebody
+    /// who holds its reins asks for that.
     pub async fn ended(&mut self) -> Ended {
-        self.child.wait().await.map_or_else(Ended::Io, Ended::Exited)
+        loop {
+            tokio::select! {
+                status = self.child.wait() => return status.map_or_else(Ended::Io, Ended::Exited),
+                Some(asked) = self.asked.1.recv() => {
+                    if let Err(error) = self.again().await {
+                        return Ended::Io(error);
+                    }
+                    // Whoever has asked may have gone.
+                    let _alone = asked.send(true).is_err();
+                }
+            }
+        }
     }
 
-    /// What it has cost; `None` once it has ended, or where the system does not tell.
+    /// Kills it as it stands, and starts it again with the same files and the same log.
+    async fn again(&mut self) -> io::Result<()> {
+        self.spent = self.usage().unwrap_or(self.spent);
+        self.child.start_kill()?;
+        self.child.wait().await?;
+        let log = self.begin.log.as_deref().map(go_on_with).transpose()?;
+        self.child = self.begin.spawn(log)?;
+        self.pid.send_replace(pid_of(&self.child));
+        Ok(())
+    }
+
+    /// What it has cost, its former lives included; `None` once it has ended, or where the system does not tell.
     #[must_use]
     pub fn usage(&self) -> Option<Usage> {
         let folder = format!("/proc/{}", self.child.id()?);
@@ -122,8 +143,8 @@ impl Process {
         let status = std::fs::read_to_string(format!("{folder}/status")).ok()?;
         let ticks_per_second = rustix::param::clock_ticks_per_second();
         Some(Usage {
-            cpu_seconds: cpu_ticks(&stat)? as f64 / ticks_per_second as f64,
-            max_rss_bytes: peak_bytes(&status)?,
+            cpu_seconds: self.spent.cpu_seconds + cpu_ticks(&stat)? as f64 / ticks_per_second as f64,
+            max_rss_bytes: self.spent.max_rss_bytes.max(peak_bytes(&status)?),
         })
     }
 
@@ -132,7 +153,7 @@ impl Process {
     /// # Errors
     /// The operating system does not let go of it.
     pub async fn stop(mut self, within: Duration) -> io::Result<ExitStatus> {
-        if let Some(pid) = self.pid() {
+        if let Some(pid) = pid_of(&self.child) {
             // A process that stands still hears of nothing.
             kill_process(pid, Signal::CONT)?;
             kill_process(pid, Signal::TERM)?;
@@ -145,6 +166,49 @@ impl Process {
             }
         }
     }
+}
+
+impl Begin {
+    /// Starts the service; what it says goes to `log`, or through where there is none.
+    fn spawn(&self, log: Option<File>) -> io::Result<Child> {
+        let Self { program, files, .. } = self;
+        let mut command = Command::new(program);
+        command.arg("run").arg("--kubeconfig").arg(&files.kubeconfig);
+        command.arg("--cloud-config").arg(&files.cloud_config).arg("--config").arg(&files.controller);
+        command.stdin(Stdio::null()).kill_on_drop(true);
+        match log {
+            Some(file) => {
+                command.stdout(file.try_clone()?).stderr(file);
+            }
+            None => {
+                command.stdout(Stdio::null()).stderr(Stdio::inherit());
+            }
+        }
+        // The environment of whoever simulates must not reach into the files, nor send loopback to a proxy.
+        for (key, _) in std::env::vars_os() {
+            let name = key.to_string_lossy();
+            let reaches_in = ["POOL_CONTROLLER_", "AZURE_", "POD_"].iter().any(|head| name.starts_with(head));
+            if reaches_in || name == "KUBECONFIG" {
+                command.env_remove(&key);
+            }
+        }
+        command.env("NO_PROXY", "127.0.0.1").env("no_proxy", "127.0.0.1");
+        command.spawn()
+    }
+}
+
+/// The log of a service that was killed, for its successor: a line that it had not finished is none, and goes.
+fn go_on_with(log: &Path) -> io::Result<File> {
+    if std::fs::metadata(log)?.is_file() {
+        let text = std::fs::read(log)?;
+        let whole = text.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
+        OpenOptions::new().write(true).open(log)?.set_len(whole as u64)?;
+    }
+    OpenOptions::new().append(true).open(log)
+}
+
+fn pid_of(child: &Child) -> Option<Pid> {
+    child.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw)
 }
 
 /// User and system time of `/proc/<pid>/stat`, in clock ticks. The name in parentheses may hold anything.
@@ -175,6 +239,27 @@ async fn is_ready(address: SocketAddr) -> io::Result<bool> {
 mod tests {
     use super::*;
 
+    fn nothing(program: &str) -> Begin {
+        let files = Files { kubeconfig: "k".into(), cloud_config: "c".into(), controller: "y".into() };
+        Begin { program: program.into(), files, log: None }
+    }
+
+    #[tokio::test]
+    async fn z2_a_process_is_killed_and_started_again_and_its_log_goes_on_behind_the_last_whole_line() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let log = folder.path().join("log");
+        std::fs::write(&log, "begin\nhal").expect("a log");
+        let child = Command::new("sleep").arg("600").kill_on_drop(true).spawn().expect("sleep is everywhere");
+        // It says what it is started with, and ends.
+        let begin = Begin { log: Some(log.clone()), ..nothing("echo") };
+        let mut process = Process::of(child, begin);
+        let reins = process.reins().expect("it runs");
+        let (ended, done) = tokio::join!(process.ended(), reins.restart());
+        assert!(done && matches!(ended, Ended::Exited(status) if status.success()), "{ended:?}");
+        let log = std::fs::read_to_string(&log).expect("a log");
+        assert_eq!(log, "begin\nrun --kubeconfig k --cloud-config c --config y\n");
+    }
+
     #[test]
     fn cost_is_read_from_proc_whatever_the_program_is_called() {
         let stat = "42 (a ) b) S 1 42 42 0 -1 4194560 900 0 0 0 120 35 7 7 20 0 4 0 100 1 1";
@@ -186,7 +271,7 @@ mod tests {
     #[tokio::test]
     async fn z2_a_process_stands_still_may_hardly_open_files_and_is_stopped_all_the_same() {
         let child = Command::new("sleep").arg("600").kill_on_drop(true).spawn().expect("sleep is everywhere");
-        let process = Process { child };
+        let process = Process::of(child, nothing("sleep"));
         let reins = process.reins().expect("it runs");
         let folder = format!("/proc/{}", process.child.id().expect("it runs"));
         let read = |file: &str| std::fs::read_to_string(format!("{folder}/{file}")).unwrap_or_default();
@@ -213,8 +298,8 @@ mod tests {
 
     #[tokio::test]
     async fn a_service_that_ends_at_once_is_not_waited_for() {
-        let files = Files { kubeconfig: "k".into(), cloud_config: "c".into(), controller: "y".into() };
-        let mut process = Process::start(Path::new("false"), &files, None).expect("false is everywhere");
+        let Begin { program, files, .. } = nothing("false");
+        let mut process = Process::start(&program, &files, None).expect("false is everywhere");
         let nobody: SocketAddr = ([127, 0, 0, 1], 9).into();
         let ended = process.ready(nobody, Duration::from_secs(60)).await;
         assert!(matches!(ended, Err(Ended::Exited(status)) if !status.success()), "{ended:?}");

@@ -1,33 +1,40 @@
-//! What a story does to the service's process: it stands still for a while, or may hardly open a file.
+//! What a story does to the service's process: it stands still for a while, may hardly open a file, or is killed and
+//! started again.
 
 use rustix::process::{Pid, Resource, Rlimit, Signal, getrlimit, kill_process, prlimit};
+use tokio::sync::{mpsc, oneshot, watch};
+
+/// Whoever asks to kill the process and to start it again; is told whether that was done.
+pub(crate) type Asked = oneshot::Sender<bool>;
 
 /// A hold on a running process. Once that has ended, nothing is done any more: its end is noticed elsewhere.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Reins {
-    pid: Pid,
+    /// Its number, which is another one after it was started again.
+    pid: watch::Receiver<Option<Pid>>,
+    /// To whoever has started it.
+    starter: mpsc::UnboundedSender<Asked>,
 }
 
 impl Reins {
-    /// The reins of this process.
-    pub(crate) fn of(pid: Pid) -> Self {
-        Self { pid }
+    /// The reins of the process that has this number, and that whoever hears this end can start again.
+    pub(crate) fn of(pid: watch::Receiver<Option<Pid>>, starter: mpsc::UnboundedSender<Asked>) -> Self {
+        Self { pid, starter }
+    }
+
+    fn pid(&self) -> Option<Pid> {
+        *self.pid.borrow()
     }
 
     /// Lets it stand still, or go on, and says whether it was told to, and in the second case had stood still until
     /// then. Time goes on for everybody else.
     pub(crate) fn stand_still(&self, still: bool) -> bool {
+        let Some(pid) = self.pid() else { return false };
         if still {
-            return kill_process(self.pid, Signal::STOP).is_ok();
+            return kill_process(pid, Signal::STOP).is_ok();
         }
-        let stood_still = self.stands_still();
-        kill_process(self.pid, Signal::CONT).is_ok() && stood_still
-    }
-
-    /// Whether it is stopped, as the system tells. Its name in parentheses may hold anything.
-    fn stands_still(&self) -> bool {
-        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.pid)).unwrap_or_default();
-        stat.rsplit_once(") ").is_some_and(|(_, fields)| fields.starts_with('T'))
+        let stood_still = stands_still(pid);
+        kill_process(pid, Signal::CONT).is_ok() && stood_still
     }
 
     /// Lets it have so many files open at most, connections included; those that are open stay. Nothing: as many as
@@ -35,8 +42,20 @@ impl Reins {
     pub(crate) fn limit_files(&self, most: Option<u64>) -> bool {
         let ours = getrlimit(Resource::Nofile);
         let limit = Rlimit { current: most.or(ours.current), maximum: ours.maximum };
-        prlimit(Some(self.pid), Resource::Nofile, limit).is_ok()
+        self.pid().is_some_and(|pid| prlimit(Some(pid), Resource::Nofile, limit).is_ok())
     }
+
+    /// Has it killed as it stands, and started again; says whether that was done. It is not ready then.
+    pub(crate) async fn restart(&self) -> bool {
+        let (asked, done) = oneshot::channel();
+        self.starter.send(asked).is_ok() && done.await.unwrap_or(false)
+    }
+}
+
+/// Whether a process is stopped, as the system tells. Its name in parentheses may hold anything.
+fn stands_still(pid: Pid) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    stat.rsplit_once(") ").is_some_and(|(_, fields)| fields.starts_with('T'))
 }
 
 #[cfg(test)]
@@ -49,19 +68,37 @@ mod tests {
     fn z2_reins_tell_whether_a_process_has_stood_still_and_whether_it_has_its_limit() {
         let mut child = Command::new("sleep").arg("60").spawn().expect("sleep is everywhere");
         let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw).expect("it runs");
-        let reins = Reins::of(pid);
+        let ((_named, named), (starter, _)) = (watch::channel(Some(pid)), mpsc::unbounded_channel());
+        let reins = Reins::of(named, starter);
         assert!(!reins.stand_still(false), "it did not stand still");
         assert!(reins.stand_still(true));
-        while !reins.stands_still() {
+        while !stands_still(pid) {
             std::thread::yield_now();
         }
         assert!(reins.stand_still(false), "it stood still until then");
-        while reins.stands_still() {
+        while stands_still(pid) {
             std::thread::yield_now();
         }
         assert!(reins.limit_files(Some(7)) && reins.limit_files(None));
         child.kill().expect("it runs");
         child.wait().expect("it ends");
         assert!(!reins.stand_still(true) && !reins.limit_files(Some(7)), "nobody is there any more");
+    }
+
+    #[tokio::test]
+    async fn z2_a_process_is_started_again_by_whoever_has_started_it_or_not_at_all() {
+        let (named, pid) = watch::channel(None);
+        let (starter, mut asked) = mpsc::unbounded_channel();
+        let reins = Reins::of(pid, starter);
+        assert!(!reins.stand_still(true) && !reins.limit_files(None), "there is none");
+        for outcome in [true, false] {
+            let starts = async {
+                let done: Asked = asked.recv().await.expect("somebody asks");
+                done.send(outcome).expect("somebody waits");
+            };
+            assert_eq!(tokio::join!(reins.restart(), starts), (outcome, ()));
+        }
+        drop((named, asked));
+        assert!(!reins.restart().await, "nobody hears it");
     }
 }

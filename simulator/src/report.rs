@@ -1,5 +1,6 @@
 //! What a run showed: numbers for programs (JSON), a table and a verdict for people, and a page with pictures.
 
+mod drain;
 mod html;
 mod lanes;
 mod measure;
@@ -14,6 +15,7 @@ use serde::Serialize;
 use crate::aftermath::Aftermath;
 use crate::truth::WrongPool;
 
+pub use drain::{AdminState, Drained, Times};
 pub use measure::Told;
 
 use measure::Picture;
@@ -27,7 +29,7 @@ const UPSTREAM: &str = "Upstream's updater";
 /// The numbers of a run. Times are seconds.
 #[derive(Clone, Debug, Serialize)]
 pub struct Report {
-    /// Whether every pool was right in the end.
+    /// Whether every pool, and the admin state of every entry, was right in the end.
     pub converged: bool,
     /// Pools that were not.
     pub wrong_pools: usize,
@@ -67,6 +69,8 @@ pub struct Report {
     pub emptied_pools: usize,
     /// For how long pools had no member that could serve though their Services had endpoints.
     pub unserved: Unserved,
+    /// What became of the nodes that left service.
+    pub admin_state: AdminState,
     /// How often ARM reset a member's flows because its admin state became `Down`.
     pub flows_reset: u64,
     /// What one write takes of a lane at the median: its read, its answer, and its operation as polls at Retry-After
@@ -184,14 +188,15 @@ impl Convergence {
 }
 
 impl Report {
-    /// Whether the service did its job: everything right, no two PUTs of one load balancer at a time, and nothing left
-    /// behind that should not be.
+    /// Whether the service did its job: everything right, no two PUTs of one load balancer at a time, as many nodes cut off
+    /// in time as the story expects, and nothing left behind that should not be.
     #[must_use]
     pub fn passed(&self) -> bool {
         let right = self.converged && self.wrong_pools == 0;
         right
             && self.max_concurrent_puts_per_lb <= 1
             && self.unreached.is_empty()
+            && self.admin_state.is_as_expected()
             && self.aftermath.as_ref().is_none_or(Aftermath::is_clean)
     }
 
@@ -240,8 +245,15 @@ impl Report {
             return format!("PASSED: all {} pools are right.", self.pools);
         }
         let mut reasons = Vec::new();
-        if self.wrong_pools > 0 || !self.converged {
+        let AdminState { wrong_entries, reached_in_time, reached_expected, .. } = &self.admin_state;
+        if self.wrong_pools > 0 || !self.converged && *wrong_entries == 0 {
             reasons.push(format!("{} of {} pools are wrong", self.wrong_pools, self.pools));
+        }
+        if *wrong_entries > 0 {
+            reasons.push(format!("{wrong_entries} entries have a wrong admin state"));
+        }
+        if let Some(least) = reached_expected.filter(|least| reached_in_time < least) {
+            reasons.push(format!("{reached_in_time} nodes were reached in time, not {least}"));
         }
         if self.max_concurrent_puts_per_lb > 1 {
             reasons

@@ -1,13 +1,13 @@
 //! The model of the cloud-controller-manager beside the service under test: it sees the same cluster, takes the same
 //! Lease, and writes the same pools, while both run.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use serde_json::Value;
 use simulator_models::arm;
 use simulator_models::ccm::{Answer, Call, Ccm, Counters, In, Settings, Side};
-use simulator_models::kube::{self, KubeModel, Resource};
+use simulator_models::kube::{self, Resource};
 use tokio::sync::{mpsc, watch};
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
@@ -142,9 +142,12 @@ type Sums = (Counters, u64);
 /// Until a manager has carried all nodes into all pools once, it does so soon; from then on as often as upstream.
 const FIRST_NODE_SYNC_US: u64 = 1_000_000;
 
+/// How often upstream looks which nodes' machines are stopped (`--node-monitor-period`).
+const NODE_MONITOR_US: u64 = 5_000_000;
+
 /// The settings of one that is just starting; whoever has waited until it rests calls [`settled`].
 pub(crate) fn starting(settings: Settings) -> Settings {
-    Settings { node_sync_us: FIRST_NODE_SYNC_US, ..settings }
+    Settings { node_sync_us: FIRST_NODE_SYNC_US, lifecycle_us: Some(NODE_MONITOR_US), ..settings }
 }
 
 /// One that has been running for long.
@@ -158,6 +161,8 @@ pub(crate) struct Sight {
     places: Places,
     /// The resourceVersion of each object, by kind, namespace and name.
     seen: BTreeMap<(Kind, String, String), String>,
+    /// The nodes whose machines are stopped.
+    stopped: BTreeSet<String>,
     revision: u64,
 }
 
@@ -177,19 +182,23 @@ const KINDS: [(Kind, Resource); 3] = [
 
 impl Sight {
     pub(crate) fn new(places: Places) -> Self {
-        Self { places, seen: BTreeMap::new(), revision: 0 }
+        Self { places, seen: BTreeMap::new(), stopped: BTreeSet::new(), revision: 0 }
     }
 
-    /// What is new in the cluster. Nothing while its API server is down.
-    pub(crate) fn look(&mut self, cluster: &KubeModel) -> Vec<In> {
-        if cluster.is_down() || self.revision == cluster.revision() {
+    /// What is new in the cluster. Nothing while its API server is down; what becomes of machines is told with it, which
+    /// never happens without a change of their nodes.
+    pub(crate) fn look(&mut self, cluster: &Cluster) -> Vec<In> {
+        let Cluster { model, stopped, .. } = cluster;
+        if model.is_down() || self.revision == model.revision() {
             return Vec::new();
         }
-        self.revision = cluster.revision();
-        let mut inputs = Vec::new();
+        self.revision = model.revision();
+        let machine = |node: &String| In::Machine { node: node.clone(), stopped: stopped.contains(node) };
+        let mut inputs: Vec<In> = stopped.symmetric_difference(&self.stopped).map(machine).collect();
+        self.stopped.clone_from(stopped);
         let mut gone = std::mem::take(&mut self.seen);
         for (kind, resource) in KINDS {
-            for object in cluster.list(resource) {
+            for object in model.list(resource) {
                 let text = |name: &str| object["metadata"][name].as_str().unwrap_or_default().to_owned();
                 let (namespace, name, version) = (text("namespace"), text("name"), text("resourceVersion"));
                 let key = (kind, namespace.clone(), name.clone());
@@ -298,7 +307,7 @@ impl Driver {
         let (sight, inputs) = self
             .cluster
             .ask(move |cluster, _| {
-                let inputs = sight.look(&cluster.model);
+                let inputs = sight.look(cluster);
                 (sight, inputs)
             })
             .await;

@@ -20,10 +20,10 @@ use crate::world::Size;
 pub use act::{Act, Scene};
 pub use knob::Knob;
 pub(crate) use reach::Reach;
-pub use upheaval::Upheaval;
+pub use upheaval::{Form, Leaving, Preemption, Step, Upheaval};
 
 /// The scenarios that have names, with their texts.
-pub const NAMED: [(&str, &str); 33] = [
+pub const NAMED: [(&str, &str); 36] = [
     ("arm-down", include_str!("../scenarios/arm-down.txt")),
     ("arm-5xx-storm", include_str!("../scenarios/arm-5xx-storm.txt")),
     ("quota-exhausted", include_str!("../scenarios/quota-exhausted.txt")),
@@ -56,6 +56,9 @@ pub const NAMED: [(&str, &str); 33] = [
     ("file-descriptors", include_str!("../scenarios/file-descriptors.txt")),
     ("gateway-forgets", include_str!("../scenarios/gateway-forgets.txt")),
     ("etcd-catches-up", include_str!("../scenarios/etcd-catches-up.txt")),
+    ("one-node-drains", include_str!("../scenarios/one-node-drains.txt")),
+    ("spot-storm", include_str!("../scenarios/spot-storm.txt")),
+    ("drain-and-return", include_str!("../scenarios/drain-and-return.txt")),
     ("realistic", include_str!("../scenarios/realistic.txt")),
 ];
 
@@ -97,6 +100,23 @@ pub struct Happening {
     pub act: Act,
 }
 
+impl Happening {
+    /// The steps of what takes its time, each at its own; `number` counts those that were there. All else is as it is.
+    fn steps(self, number: &mut usize) -> Vec<Self> {
+        let Act::Upheaval(Upheaval::Leaving(Leaving::Preempt(preemption))) = &self.act else {
+            return vec![self];
+        };
+        let steps = preemption.steps(*number);
+        *number += preemption.count;
+        let happening = |(after_us, step)| Self {
+            at_us: self.at_us.saturating_add(after_us),
+            words: self.words.clone(),
+            act: Act::Upheaval(Upheaval::Leaving(step)),
+        };
+        steps.into_iter().map(happening).collect()
+    }
+}
+
 /// What a story says of the guards that hold back removals.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Guarded {
@@ -127,6 +147,8 @@ pub struct Story {
     pub errors: Vec<String>,
     /// What the controller's guards must do.
     pub guarded: Guarded,
+    /// How many nodes that leave service must be cut out of traffic in time; nothing where nobody counts.
+    pub reached: Option<usize>,
     /// How long pools may take to become right after the last change, and the last happening.
     pub settle: Duration,
     /// What happens once, in the order of time.
@@ -147,6 +169,7 @@ impl Default for Story {
             log_full: false,
             errors: Vec::new(),
             guarded: Guarded::default(),
+            reached: None,
             settle: Duration::from_secs(180),
             happenings: Vec::new(),
             repeats: Vec::new(),
@@ -213,6 +236,7 @@ impl Story {
             ["expect", "held", reason, least] => {
                 self.guarded.held.push(((*reason).to_owned(), number(least)?))
             }
+            ["expect", "nodes", "reached", least] => self.reached = Some(number(least)?),
             ["every", time, rest @ ..] => {
                 let (at_us, act) = (us(time)?, Act::parse(rest)?);
                 if at_us == 0 {
@@ -252,7 +276,7 @@ impl Story {
         self
     }
 
-    /// Everything that happens, in the order of time.
+    /// Everything that happens, in the order of time, and in steps where it takes its time.
     #[must_use]
     pub fn timetable(&self) -> Vec<Happening> {
         let mut all = self.happenings.clone();
@@ -263,6 +287,8 @@ impl Story {
                 Happening { at_us: repeat.at_us * number, words: repeat.words.clone(), act }
             }));
         }
+        let mut evictions = 0;
+        let mut all: Vec<Happening> = all.into_iter().flat_map(|one| one.steps(&mut evictions)).collect();
         all.sort_by_key(|happening| happening.at_us);
         all
     }
@@ -271,15 +297,23 @@ impl Story {
     /// median, its operation seen by polls at Retry-After.
     #[must_use]
     pub fn lane_turn_us(&self) -> u64 {
-        let median = |latency: Latency| match latency {
-            Latency::Fixed { us } => us,
-            Latency::LogNormal { median_us, .. } => median_us,
-        };
         let operation_us = self.arm.operation.map_or(0, |operation| {
             let every = u64::from(self.arm.operation_retry_after_s.unwrap_or(1).max(1)) * 1_000_000;
             median(operation).div_ceil(every) * every
         });
-        median(self.arm.get_latency) + median(self.arm.put_latency) + operation_us
+        self.read_us() + median(self.arm.put_latency) + operation_us
+    }
+
+    /// What a read takes at the median, in microseconds.
+    pub(crate) fn read_us(&self) -> u64 {
+        median(self.arm.get_latency)
+    }
+}
+
+fn median(latency: Latency) -> u64 {
+    match latency {
+        Latency::Fixed { us } => us,
+        Latency::LogNormal { median_us, .. } => median_us,
     }
 }
 

@@ -4,6 +4,10 @@
 //! Required are the InternalIPs of nodes with an endpoint that is not terminating; allowed are those of nodes
 //! with any endpoint. Nodes that are left out by label (D5) do not count, unless a Service has no others: then its pool
 //! keeps what it has (D6). Delays and guards are the service's business; scenarios wait for them.
+//!
+//! An entry's admin state must be Down exactly where its node has a taint that says that it leaves service (N1); on other
+//! nodes a Down of somebody else is left as it is (N4). What notices of an eviction ask for is not judged here: the
+//! service turns them into a taint.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -14,6 +18,7 @@ use simulator_models::arm::ArmModel;
 use simulator_models::kube::build::Family;
 use simulator_models::kube::{KubeModel, Resource};
 
+use crate::downs::{Downs, Others};
 use crate::ledger::PoolName;
 
 /// What one pool must and may hold.
@@ -74,14 +79,11 @@ impl Addresses {
     #[must_use]
     pub fn of(cluster: &KubeModel) -> Self {
         let nodes = cluster.list(Resource::Nodes).map(|node| {
-            let internal = |address: &&Value| address["type"] == "InternalIP";
-            let ips = items(&node["status"]["addresses"]).filter(internal);
-            let ips = ips.filter_map(|address| text(&address["address"]).parse().ok());
             let labels = &node["metadata"]["labels"];
             let left_out = LEAVING_OUT.iter().any(|(key, value)| {
                 labels.get(key).is_some_and(|found| value.is_none_or(|value| found == value))
             });
-            let addressed = Addressed { ips: ips.collect(), left_out };
+            let addressed = Addressed { ips: internal_ips(&node).collect(), left_out };
             (text(&node["metadata"]["name"]).to_owned(), addressed)
         });
         Self(nodes.collect())
@@ -193,6 +195,113 @@ pub(crate) fn pools_again(azure: &ArmModel, gone: &[PoolName]) -> Vec<WrongPool>
         unwanted: members(azure, &pool.load_balancer, &pool.pool).into_iter().collect(),
     });
     wrong.collect()
+}
+
+/// Taints that say that a node leaves service: by key, or by key and value (N1).
+const LEAVING: [(&str, Option<&str>); 3] = [
+    ("node.kubernetes.io/out-of-service", None),
+    ("node.cloudprovider.kubernetes.io/shutdown", None),
+    ("cloudprovider.azure.microsoft.com/draining", Some("spot-eviction")),
+];
+
+/// The pool whose entries keep the admin states that they have (`adminState.excludePools`).
+const LEFT_ALONE: &str = "aksOutboundBackendPool";
+
+/// Whether a node has a taint that says that it leaves service.
+pub(crate) fn leaves(node: &Value) -> bool {
+    let says_so = |taint: &Value| {
+        let is = |(key, value): &(&str, Option<&str>)| {
+            taint["key"] == *key && value.is_none_or(|value| taint["value"] == value)
+        };
+        LEAVING.iter().any(is)
+    };
+    items(&node["spec"]["taints"]).any(says_so)
+}
+
+/// The InternalIPs of a node.
+pub(crate) fn internal_ips(node: &Value) -> impl Iterator<Item = IpAddr> {
+    let internal = items(&node["status"]["addresses"]).filter(|address| address["type"] == "InternalIP");
+    internal.filter_map(|address| text(&address["address"]).parse().ok())
+}
+
+/// Which InternalIPs must be Down, and which must not, by the taints of the nodes that there are. Of others nothing is
+/// said.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct States {
+    down: BTreeSet<IpAddr>,
+    open: BTreeSet<IpAddr>,
+}
+
+impl States {
+    /// Those of the cluster's nodes.
+    #[must_use]
+    pub fn of(cluster: &KubeModel) -> Self {
+        let mut states = Self::default();
+        for node in cluster.list(Resource::Nodes) {
+            let side = if leaves(&node) { &mut states.down } else { &mut states.open };
+            side.extend(internal_ips(&node));
+        }
+        let both: Vec<IpAddr> = states.down.intersection(&states.open).copied().collect();
+        for ip in both {
+            states.down.remove(&ip);
+            states.open.remove(&ip);
+        }
+        states
+    }
+}
+
+/// An entry whose admin state is not as it must be.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct WrongEntry {
+    /// Its load balancer.
+    pub load_balancer: String,
+    /// Its pool.
+    pub pool: String,
+    /// Its address.
+    pub ip: IpAddr,
+    /// The state that it has.
+    pub state: String,
+    /// What is wrong with that.
+    pub why: &'static str,
+}
+
+/// The entries whose admin states are not as they must be, in a stable order.
+pub(crate) fn wrong_entries(azure: &ArmModel, states: &States, downs: &Downs) -> Vec<WrongEntry> {
+    let mut wrong = Vec::new();
+    for load_balancer in azure.load_balancers() {
+        let judged = azure.pools(load_balancer).filter(|pool| !pool.eq_ignore_ascii_case(LEFT_ALONE));
+        for pool in judged {
+            let name = PoolName::new(load_balancer, pool);
+            for member in azure.members(load_balancer, pool).unwrap_or_default() {
+                let Ok(ip) = member.ip.parse::<IpAddr>() else { continue };
+                let is_down = member.admin_state.eq_ignore_ascii_case("Down");
+                let why = if states.down.contains(&ip) {
+                    (!is_down).then_some("its node leaves service")
+                } else if states.open.contains(&ip) {
+                    why_wrong(is_down, downs.of_others(&name, ip))
+                } else {
+                    None
+                };
+                let Some(why) = why else { continue };
+                let (load_balancer, pool) = (load_balancer.to_owned(), pool.to_owned());
+                wrong.push(WrongEntry { load_balancer, pool, ip, state: member.admin_state, why });
+            }
+        }
+    }
+    wrong
+}
+
+/// What is wrong with the state of an entry whose node stays in service.
+fn why_wrong(is_down: bool, others: Option<Others>) -> Option<&'static str> {
+    match (is_down, others) {
+        (true, None | Some(Others::TakenBack)) => {
+            Some("its node stays in service, and nobody else has set it")
+        }
+        (false, Some(Others::TakenBack)) => {
+            Some("somebody else had set it Down, and the service took that back")
+        }
+        (true, Some(Others::Set)) | (false, None | Some(Others::Set)) => None,
+    }
 }
 
 fn items(value: &Value) -> impl Iterator<Item = &Value> {

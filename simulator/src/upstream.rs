@@ -17,7 +17,7 @@ use crate::rival::{
     Sight, answer_at_once, forget_events, serve_azure, serve_cluster, settled, since, starting,
 };
 use crate::story::{Happening, Story};
-use crate::truth::{self, Addresses};
+use crate::truth::{self, Addresses, States};
 use crate::world::{Scope, World};
 
 /// How long it may take at most after the last change, in microseconds of its own time.
@@ -65,7 +65,9 @@ pub fn play(story: &Story, world: &World, seed: u64) -> Ended {
     });
     let wanted = truth::wanted_pools(&stage.cluster.model);
     let wrong = truth::wrong_pools(&stage.azure.model, &wanted);
-    let outcome = Outcome { changes: stage.churn.made(), changing_us: last_us - began_us, wrong };
+    let wrong_entries = stage.azure.wrong_entries(&States::of(&stage.cluster.model));
+    let (changes, changing_us) = (stage.churn.made(), last_us - began_us);
+    let outcome = Outcome { changes, changing_us, wrong, wrong_entries };
     let counters = since(stage.ccm.counters(), base);
     let (azure, cluster, ended_us) = (stage.azure, stage.cluster, stage.now);
     Ended { azure, cluster, counters, outcome, began_us, ended_us }
@@ -117,7 +119,7 @@ impl Stage {
     }
 
     fn run_until(&mut self, over: impl Fn(&Self) -> bool) {
-        let mut inputs = self.sight.look(&self.cluster.model);
+        let mut inputs = self.sight.look(&self.cluster);
         loop {
             let mut calls = Vec::new();
             for input in inputs.drain(..) {
@@ -127,7 +129,7 @@ impl Stage {
             for call in &calls {
                 self.send(call);
             }
-            inputs = self.sight.look(&self.cluster.model);
+            inputs = self.sight.look(&self.cluster);
             if !inputs.is_empty() {
                 continue;
             }
@@ -140,7 +142,7 @@ impl Stage {
             while let Some(entry) = self.arriving.first_entry().filter(|entry| entry.key().0 <= self.now) {
                 inputs.push(entry.remove());
             }
-            inputs.extend(self.sight.look(&self.cluster.model));
+            inputs.extend(self.sight.look(&self.cluster));
         }
     }
 

@@ -4,6 +4,7 @@
 //! Owns what the scenario knows of pods and their places; what the service under test has to make of it is
 //! computed from the cluster's objects by `truth`.
 
+mod eviction;
 mod objects;
 mod service;
 mod upheaval;
@@ -23,6 +24,7 @@ use crate::ledger::PoolName;
 use crate::random::Random;
 use crate::truth::{self, Addresses, Wanted};
 
+use eviction::Evictions;
 pub use service::{Phase, Pod, Service};
 
 /// The cluster's name, and that of its first load balancer and its own pools.
@@ -59,6 +61,12 @@ pub struct World {
     next_pod: u64,
     /// The numbers of the nodes that there are; those below have gone, and new ones come behind.
     nodes: Range<usize>,
+    /// The nodes that are evicted, and those among them that have gone already.
+    evictions: Evictions,
+    /// The numbers of the addresses of nodes that have others than those of their own numbers.
+    moved: BTreeMap<usize, usize>,
+    /// How many nodes were made anew under their names.
+    renewed: usize,
     /// The pods that Services have lost for good, until they are scaled back; by the number of the Service.
     asleep: BTreeMap<usize, Vec<Pod>>,
     /// The numbers of Services that were deleted.
@@ -80,6 +88,9 @@ impl World {
             services: Vec::with_capacity(size.services),
             next_pod: 0,
             nodes: 0..size.nodes,
+            evictions: Evictions::default(),
+            moved: BTreeMap::new(),
+            renewed: 0,
             asleep: BTreeMap::new(),
             gone: BTreeSet::new(),
         };
@@ -94,7 +105,7 @@ impl World {
                 pods: Vec::with_capacity(size.endpoints),
             };
             for number in 0..size.endpoints {
-                let node = service.free_node(&world.nodes, &mut random);
+                let node = service.free_node(&world.nodes, world.evictions.closed(), &mut random);
                 let slice = number % service.slices;
                 service.pods.push(Pod {
                     serial: world.next_serial(),
@@ -125,6 +136,11 @@ impl World {
     #[must_use]
     pub fn nodes(&self) -> &Range<usize> {
         &self.nodes
+    }
+
+    /// A node for a new pod of the Service of this number: one that has none of it, and is not evicted.
+    pub(crate) fn free_node(&self, service: usize, random: &mut Random) -> usize {
+        self.services[service].free_node(&self.nodes, self.evictions.closed(), random)
     }
 
     /// Whether the Service of this number was deleted.
@@ -194,7 +210,7 @@ impl World {
 
     /// Writes nodes, Services and slices.
     pub(crate) fn fill_cluster(&self, cluster: &mut KubeModel, trigger_time: &str, now_us: u64) {
-        let mut everything = objects::nodes(self.nodes.clone(), self.families());
+        let mut everything: Vec<Value> = self.nodes.clone().map(|node| self.node_object(node)).collect();
         for (index, service) in self.services.iter().enumerate() {
             everything.push(objects::service(service, index, self.families()));
             for slice in 0..service.slices {
@@ -209,6 +225,7 @@ impl World {
     /// Makes load balancers and pools that are right, and begins the ledger.
     pub(crate) fn fill_azure(&self, azure: &mut Azure, wanted: &BTreeMap<String, Wanted>, vnet_id: &str) {
         self.build(&mut azure.model, wanted, vnet_id);
+        azure.begin_downs();
         for index in 0..self.services.len() {
             for (_, pool) in self.pools(index) {
                 let members = truth::members(&azure.model, &pool.load_balancer, &pool.pool);
@@ -216,6 +233,12 @@ impl World {
                 azure.ledger.begin(pool, wanted, &members);
             }
         }
+    }
+
+    /// The object of a node that is Ready, with nothing but what it has from the beginning.
+    fn node_object(&self, node: usize) -> Value {
+        let address = self.moved.get(&node).copied().unwrap_or(node);
+        objects::node(node, address, self.families())
     }
 
     /// The name of the load balancer of each Service, by namespace and name.

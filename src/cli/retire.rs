@@ -1,12 +1,14 @@
 //! `retire`: has a Deployment run no Pods, and waits until they have ended. Whoever deletes it together with the Pods'
-//! rights does this first: what is told to end gives both Leases back, and needs those rights for it (W7, W8). What is
-//! asked next, and when it is too late, is decided by [`pool_core::retirement`].
+//! rights does this first: what is told to end gives both Leases back, and needs those rights for it (W7, W8). Before that
+//! the Pods take the nodes back that are Down by us (N4). What is asked next, and when it is too late, is decided by
+//! [`pool_core::retirement`].
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use actors::clock::Clock;
+use actors::kubernetes::{Place, ask_config_map};
 use anyhow::{Context as _, bail};
 use clap::Args;
 use clap::builder::NonEmptyStringValueParser;
@@ -16,11 +18,13 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::Api;
 use kube::api::{ListParams, Patch, PatchParams};
 use kube::core::Selector;
-use pool_core::machine::Machine as _;
+use pool_core::config_map::{ConfigMapAnswer, ConfigMapAsk};
+use pool_core::machine::{Machine as _, Now};
+use pool_core::object::RequestFailure;
 use pool_core::redact::told;
-use pool_core::retirement::{End, In, Left, Out, Retirement, Scale, Seen};
+use pool_core::retirement::{End, In, Left, Out, Retirement, Scale, Seen, Stay};
 use serde_json::json;
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use super::{api_server, observe, say};
 use crate::service;
@@ -43,6 +47,10 @@ pub(super) struct RetireArgs {
     /// without it none are waited for then.
     #[arg(long, value_name = "LABELS", value_parser = labels)]
     selector: Option<LabelSelector>,
+    /// Our ConfigMap, named like our own Lease: the nodes that it notes as Down by the controller are taken back first,
+    /// while the Pods still run, for at most half of the time; without it they stay Down.
+    #[arg(long, value_name = "NAMESPACE/NAME", value_parser = place)]
+    configmap: Option<Place>,
     /// How long it may take.
     #[arg(long, value_parser = simulator::duration, default_value = "60s")]
     within: Duration,
@@ -61,6 +69,22 @@ fn labels(text: &str) -> Result<LabelSelector, String> {
     }
 }
 
+/// Reads where an object is.
+fn place(text: &str) -> Result<Place, String> {
+    let is_name = |name: &str| {
+        let fits = |letter: char| letter.is_ascii_alphanumeric() || matches!(letter, '-' | '.');
+        (1..=253).contains(&name.len()) && name.chars().all(fits)
+    };
+    match text.split_once('/') {
+        Some((namespace, name)) if is_name(namespace) && is_name(name) => {
+            Ok(Place { namespace: namespace.into(), name: name.into() })
+        }
+        Some(_) | None => {
+            Err("write NAMESPACE/NAME, such as kube-system/azure-backend-pool-controller".to_owned())
+        }
+    }
+}
+
 /// Has the Deployment run no Pods.
 ///
 /// # Errors
@@ -70,22 +94,30 @@ pub(super) fn retire(args: &RetireArgs) -> anyhow::Result<()> {
         let client = service::kubernetes_client(args.kubeconfig.as_ref()).await?;
         let mut work = Work {
             args,
+            clock: Clock::start(),
             deployments: Api::namespaced(client.clone(), &args.namespace),
-            pods: Api::namespaced(client, &args.namespace),
+            pods: Api::namespaced(client.clone(), &args.namespace),
+            client,
             selector: args.selector.as_ref().map(ToString::to_string),
         };
         // The first process of a container hears of nothing that it does not listen for.
         let mut terminate = signal(SignalKind::terminate()).context("failed to listen for SIGTERM")?;
-        tokio::select! {
-            done = work.carry_out() => done,
-            _ = terminate.recv() => bail!("ended by SIGTERM: the Deployment stays as it is now; run this again"),
-        }
+        work.carry_out(&mut terminate).await
     })
+}
+
+/// What is asked of the API server.
+enum Request {
+    Look,
+    ScaleDown,
+    ConfigMap(ConfigMapAsk),
 }
 
 /// One call of the command.
 struct Work<'a> {
     args: &'a RetireArgs,
+    clock: Clock,
+    client: kube::Client,
     deployments: Api<Deployment>,
     pods: Api<Pod>,
     /// Which Pods are the Deployment's: as it says itself, once it was read, and until then as the flag says.
@@ -93,29 +125,60 @@ struct Work<'a> {
 }
 
 impl Work<'_> {
-    async fn carry_out(&mut self) -> anyhow::Result<()> {
-        let clock = Clock::start();
-        let mut retirement = Retirement::new(self.args.within);
+    async fn carry_out(&mut self, terminate: &mut Signal) -> anyhow::Result<()> {
+        let retirement = Retirement::new(self.args.within);
+        let mut retirement =
+            if self.args.configmap.is_some() { retirement.taking_back() } else { retirement };
         let mut said = Vec::new();
-        retirement.step(clock.now(), In::Start, &mut said);
+        retirement.step(self.clock.now(), In::Start, &mut said);
         loop {
+            let mut request = None;
             for out in std::mem::take(&mut said) {
-                let answer = match out {
-                    Out::Look => self.look().await,
-                    Out::ScaleDown { from } => self.scale_down(from).await?,
-                    Out::WaitsFor(left) => {
-                        say(&format!("waiting for {}\n", words(&left)))?;
-                        continue;
+                match out {
+                    Out::Look => request = Some(Request::Look),
+                    Out::ScaleDown { from } => {
+                        say(&format!("scaling {} from {from} to 0\n", self.name()))?;
+                        request = Some(Request::ScaleDown);
                     }
+                    Out::ConfigMap(ask) => request = Some(Request::ConfigMap(ask)),
+                    Out::WaitsFor(left) => say(&format!("waiting for {}\n", words(&left)))?,
+                    Out::TakesBack(nodes) => {
+                        say(&format!("waiting for what is Down of {} to be taken back\n", of_nodes(&nodes)))?;
+                    }
+                    Out::StaysDown(stay) => self.stays_down(&stay)?,
+                    Out::NoteStays(why) => self.note_stays(&why)?,
                     Out::Ended(end) => return self.ended(&end),
-                };
-                retirement.step(clock.now(), answer, &mut said);
+                }
             }
-            if said.is_empty() {
-                let next = retirement.deadline().expect("what asks nothing and has not ended looks again");
-                tokio::time::sleep(next.since(clock.now())).await;
-                retirement.tick(clock.now(), &mut said);
+            let input = tokio::select! {
+                input = self.answer(request, retirement.deadline()) => input,
+                _ = terminate.recv() => Some(In::Terminated),
+            };
+            match input {
+                Some(input) => retirement.step(self.clock.now(), input, &mut said),
+                None => retirement.tick(self.clock.now(), &mut said),
             }
+        }
+    }
+
+    /// The answer to what was asked. Where nothing was, it waits until it is time for the next request, and gives none.
+    async fn answer(&mut self, request: Option<Request>, next: Option<Now>) -> Option<In> {
+        match request {
+            Some(Request::Look) => Some(self.look().await),
+            Some(Request::ScaleDown) => Some(self.scale_down().await),
+            Some(Request::ConfigMap(ask)) => Some(In::ConfigMap(self.ask(ask).await)),
+            None => {
+                let next = next.expect("what asks nothing and has not ended looks again");
+                tokio::time::sleep(next.since(self.clock.now())).await;
+                None
+            }
+        }
+    }
+
+    async fn ask(&self, ask: ConfigMapAsk) -> ConfigMapAnswer {
+        match &self.args.configmap {
+            Some(place) => ask_config_map(self.client.clone(), place.clone(), self.clock, ask).await,
+            None => ConfigMapAnswer::Failed(RequestFailure::Other("--configmap is not given".into())),
         }
     }
 
@@ -144,12 +207,11 @@ impl Work<'_> {
         Ok(Seen { scale, pods })
     }
 
-    async fn scale_down(&self, from: i32) -> anyhow::Result<In> {
-        say(&format!("scaling {} from {from} to 0\n", self.name()))?;
+    async fn scale_down(&self) -> In {
         let none = Patch::Merge(json!({ "spec": { "replicas": 0 } }));
         let params = PatchParams::default();
         let scaled = self.answered(self.deployments.patch_scale(&self.args.deployment, &params, &none)).await;
-        Ok(scaled.map_or_else(In::Failed, |_| In::Scaled))
+        scaled.map_or_else(In::Failed, |_| In::Scaled)
     }
 
     /// The answer to a request, or why there is none. No answer takes longer than all may.
@@ -169,6 +231,36 @@ impl Work<'_> {
         format!("Deployment {}/{}", self.args.namespace, self.args.deployment)
     }
 
+    /// Our ConfigMap, as people call it.
+    fn config_map(&self) -> String {
+        let place = self.args.configmap.as_ref().map(ToString::to_string);
+        format!("ConfigMap {}", place.unwrap_or_default())
+    }
+
+    fn stays_down(&self, stay: &Stay) -> anyhow::Result<()> {
+        say(&match stay {
+            Stay::Nodes(nodes) => format!(
+                "what is Down of {} stays Down: it was not taken back in time; docs/admin-state.md says what to do\n",
+                of_nodes(nodes)
+            ),
+            Stay::Unnamed => {
+                "what is Down of nodes by the controller stays Down: pass --configmap to have it taken back\n"
+                    .to_owned()
+            }
+            Stay::Unknown(why) => {
+                format!("it is not known of which nodes something stays Down: {}: {why}\n", self.config_map())
+            }
+        })
+    }
+
+    fn note_stays(&self, why: &str) -> anyhow::Result<()> {
+        say(&format!(
+            "the key admin-state.off of the {} may still be there: {why}; remove it: a controller that begins would cut out \
+             no node for 10 minutes\n",
+            self.config_map()
+        ))
+    }
+
     /// How it has ended.
     fn ended(&self, end: &End) -> anyhow::Result<()> {
         let (name, within, namespace) = (self.name(), self.args.within, &self.args.namespace);
@@ -185,6 +277,7 @@ impl Work<'_> {
                 ),
             }),
             End::Retired => say(&format!("no Pod of {name} is left\n")),
+            End::Terminated => bail!("ended by SIGTERM: the Deployment stays as it is now; run this again"),
             End::Late(left @ Left::Pods(_)) => bail!(
                 "{name} is scaled to 0, and has not ended within {within:?}: {}; {}",
                 words(left),
@@ -233,8 +326,14 @@ fn counted(pods: &BTreeSet<String>, of_what: &str) -> String {
     format!("{} {pod}{of_what}: {}", pods.len(), named(pods))
 }
 
-fn named(pods: &BTreeSet<String>) -> String {
-    observe::named(pods.iter().cloned().collect())
+/// How many nodes there are, and their names.
+fn of_nodes(nodes: &BTreeSet<String>) -> String {
+    let node = if nodes.len() == 1 { "node" } else { "nodes" };
+    format!("{} {node}: {}", nodes.len(), named(nodes))
+}
+
+fn named(names: &BTreeSet<String>) -> String {
+    observe::named(names.iter().cloned().collect())
 }
 
 /// What is to be known of a Deployment, and which Pods are its own.
@@ -259,4 +358,19 @@ fn running(pods: Vec<Pod>) -> BTreeSet<String> {
         !matches!(phase, Some("Succeeded" | "Failed"))
     };
     pods.into_iter().filter(is_running).filter_map(|pod| pod.metadata.name).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn n4_our_config_map_is_named_with_its_namespace() {
+        let shown = |text: &str| place(text).map(|place| place.to_string());
+        assert_eq!(shown("kube-system/pools.a"), Ok("kube-system/pools.a".to_owned()));
+        for wrong in ["", "pools", "kube-system/", "/pools", "a/b/c", "a/b c", "a/b?x=y"] {
+            let told = shown(wrong).expect_err("it names no ConfigMap");
+            assert!(told.starts_with("write NAMESPACE/NAME, such as "), "{wrong}: {told}");
+        }
+    }
 }

@@ -13,6 +13,7 @@ use pool_core::view::{PoolView, Snapshot};
 use serde_json::{Value, json};
 
 use super::events::events;
+use super::nodes::{admin_state, node, nodes};
 use super::openapi::openapi;
 use super::page::page;
 use super::problem::{Serves, problem_as_of};
@@ -25,7 +26,7 @@ use super::{About, get};
 /// What the admin listener serves.
 pub(super) const SERVES: Serves = Serves(
     "/ (a page for people), /api/v1/status, /api/v1/queues, /api/v1/held, /api/v1/lanes, /api/v1/services, \
-     /api/v1/config, /api/v1/events, people's requests (POST) at /api/v1/pause, /api/v1/resume, /api/v1/compare, \
+     /api/v1/nodes, /api/v1/config, /api/v1/events, people's requests (POST) at /api/v1/pause, /api/v1/resume, /api/v1/compare, \
      /api/v1/held/release, /api/v1/log-level and /api/v1/queues/{lb}/{pool}/attempt, and /openapi.json, which \
      describes all of them",
 );
@@ -41,19 +42,23 @@ pub(super) fn routes(config: &mut web::ServiceConfig) {
         .service(get("/api/v1/lanes", lanes))
         .service(get("/api/v1/services", services))
         .service(get("/api/v1/services/{namespace}/{name}", service))
+        .service(get("/api/v1/nodes", nodes))
+        .service(get("/api/v1/nodes/{name}", node))
         .service(get("/api/v1/config", effective_config))
         .service(get("/api/v1/events", events))
         .service(get("/openapi.json", openapi));
 }
 
-fn told(answer: Result<Value, Wrong>) -> HttpResponse {
+/// An answer as JSON.
+pub(super) fn told(answer: Result<Value, Wrong>) -> HttpResponse {
     match answer {
         Ok(body) => HttpResponse::Ok().content_type("application/json").body(body.to_string()),
         Err(wrong) => wrong.into(),
     }
 }
 
-fn look(about: &About) -> (Arc<Snapshot>, Show) {
+/// What is published now, and how it is shown.
+pub(super) fn look(about: &About) -> (Arc<Snapshot>, Show) {
     let snapshot = about.published.load_full();
     (snapshot, Show { clock: about.clock, now: about.clock.now() })
 }
@@ -90,6 +95,7 @@ fn whole(about: &About) -> Value {
         "oldestWaitingChangeSeconds": oldest.map(|at| show.age(at)),
         "guards": snapshot.guards.as_ref().map(|view| show.guards(view)),
         "held": held.collect::<Vec<_>>(),
+        "adminState": admin_state(&snapshot),
         "sources": snapshot.sources.values().map(|source| show.source(source)).collect::<Vec<_>>(),
         "loadBalancers": snapshot.load_balancers.values().map(|lb| show.lb(lb)).collect::<Vec<_>>(),
         "lanes": snapshot.lanes.values().map(|lane| show.lane(lane)).collect::<Vec<_>>(),

@@ -5,7 +5,7 @@ use std::time::Duration;
 use actix_web::http::StatusCode;
 use actix_web::{HttpResponse, web};
 use pool_core::ask::Scope;
-use pool_core::ids::{LbName, PoolId, PoolName, ServiceKey};
+use pool_core::ids::{LbName, NodeName, PoolId, PoolName, ServiceKey};
 use serde_json::{Map, Value};
 
 use super::problem::problem;
@@ -95,6 +95,7 @@ impl Body {
         let names: &[&str] = match scope {
             "pool" => &["loadBalancer", "backendPool"],
             "service" => &["namespace", "name"],
+            "node" => &["name"],
             _ => &[],
         };
         let all = ["loadBalancer", "backendPool", "namespace", "name"];
@@ -106,6 +107,7 @@ impl Body {
                 Scope::Pool(PoolId::new(LbName::new(self.name(lb)?), PoolName::new(self.name(pool)?)))
             }
             [namespace, name] => Scope::Service(ServiceKey::new(self.name(namespace)?, self.name(name)?)),
+            [name] => Scope::Node(NodeName::new(self.name(name)?)),
             _ => Scope::Everything,
         })
     }
@@ -124,7 +126,7 @@ mod tests {
     use super::*;
 
     const KEYS: [&str; 6] = ["scope", "loadBalancer", "backendPool", "namespace", "name", "reason"];
-    const SCOPES: [&str; 3] = ["everything", "pool", "service"];
+    const SCOPES: [&str; 4] = ["everything", "pool", "service", "node"];
 
     fn scope(text: &'static str) -> Result<Scope, Wrong> {
         Body::read(&web::Bytes::from_static(text.as_bytes()), &KEYS)?.scope(&SCOPES)
@@ -138,6 +140,7 @@ mod tests {
         assert_eq!(scope(text), Ok(Scope::Pool(pool)));
         let text = r#"{"scope":"service","namespace":"shop","name":"web"}"#;
         assert_eq!(scope(text), Ok(Scope::Service(ServiceKey::new("shop", "web"))));
+        assert_eq!(scope(r#"{"scope":"node","name":"node-1"}"#), Ok(Scope::Node(NodeName::new("node-1"))));
     }
 
     #[test]
@@ -152,6 +155,9 @@ mod tests {
             (r#"{"scope":"pool","loadBalancer":"a/b","backendPool":"c"}"#, "loadBalancer:"),
             (r#"{"scope":"everything","namespace":"a"}"#, "namespace:"),
             (r#"{"scope":"service","namespace":"a","name":"b","loadBalancer":"c"}"#, "loadBalancer:"),
+            (r#"{"scope":"node"}"#, "name:"),
+            (r#"{"scope":"node","namespace":"a","name":"b"}"#, "namespace:"),
+            (r#"{"scope":"everything","name":"a"}"#, "name:"),
             (r#"{"scop":"everything"}"#, "scop:"),
         ] {
             let Err(Wrong(told)) = scope(text) else { panic!("{text} is taken") };

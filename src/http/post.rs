@@ -7,7 +7,7 @@ use actix_web::http::StatusCode;
 use actix_web::{HttpRequest, HttpResponse, web};
 use pool_core::ask::{Answer, Done, Effect, Refusal, Released, Scope, Stays, Wanted};
 use pool_core::assignment::{HeldReason, PausedBy};
-use pool_core::ids::{LbName, PoolId, PoolName};
+use pool_core::ids::{LbName, NodeName, PoolId, PoolName};
 use serde_json::{Value, json};
 
 use super::body::{Body, received};
@@ -49,7 +49,7 @@ async fn attempt(
 async fn release(request: HttpRequest, (about, people): Data, payload: web::Payload) -> HttpResponse {
     let wanted = |bytes: &web::Bytes, _: &Arc<str>| {
         let body = Body::read(bytes, &SCOPED[..5])?;
-        Ok(Wanted::Release(body.scope(&["everything", "pool", "service"])?))
+        Ok(Wanted::Release(body.scope(&["everything", "pool", "service", "node"])?))
     };
     carry_out(&request, &about, &people, payload, wanted).await
 }
@@ -157,7 +157,7 @@ fn of_done(about: &About, wanted: &Wanted, done: &Done) -> Value {
     let known = match wanted {
         Wanted::Pause { scope: Scope::Pool(pool), .. } => snapshot.pools.contains_key(pool),
         Wanted::Pause { scope: Scope::Service(key), .. } => snapshot.services.contains_key(key),
-        Wanted::Pause { scope: Scope::Everything, .. }
+        Wanted::Pause { scope: Scope::Everything | Scope::Node(_), .. }
         | Wanted::Resume(_)
         | Wanted::Attempt(_)
         | Wanted::Release(_)
@@ -165,9 +165,10 @@ fn of_done(about: &About, wanted: &Wanted, done: &Done) -> Value {
     };
     match done {
         Done::Attempting => json!({ "answer": "attempting" }),
-        Done::Released(all) => json!({
+        Done::Released { pools, nodes } => json!({
             "answer": "released",
-            "released": all.iter().map(of_released).collect::<Vec<_>>(),
+            "released": pools.iter().map(of_released).collect::<Vec<_>>(),
+            "nodes": nodes.iter().map(NodeName::as_str).collect::<Vec<_>>(),
         }),
         Done::Comparing(all) => json!({
             "answer": "comparing",
@@ -245,6 +246,9 @@ fn unknown(wanted: &Wanted) -> &'static str {
         Wanted::Release(Scope::Service(_)) => {
             "no such Service is known here; GET /api/v1/services lists those that are"
         }
+        Wanted::Release(Scope::Node(_)) => {
+            "no such node is known here; GET /api/v1/nodes lists those that leave service, and kubectl get nodes all"
+        }
         Wanted::Attempt(_)
         | Wanted::Release(Scope::Everything | Scope::Pool(_))
         | Wanted::Pause { .. }
@@ -310,20 +314,8 @@ fn not_leading(about: &About) -> HttpResponse {
 
 /// Why a release has let go of nothing, and what does.
 fn nothing_released(wanted: &Wanted, stays: Stays) -> (&'static str, String) {
-    let place = match wanted {
-        Wanted::Release(Scope::Pool(_)) => " in this pool",
-        Wanted::Release(Scope::Service(_)) => " in the pools of this Service",
-        Wanted::Release(Scope::Everything)
-        | Wanted::Attempt(_)
-        | Wanted::Compare(_)
-        | Wanted::Pause { .. }
-        | Wanted::Resume(_) => "",
-    };
     match stays {
-        Stays::NothingHeld => {
-            let detail = format!("no removal is held back{place}; GET /api/v1/held lists those that are");
-            ("nothing is held", detail)
-        }
+        Stays::NothingHeld => ("nothing is held", nothing_held(wanted).to_owned()),
         Stays::AllStopped => {
             let detail = "all removals are stopped, because too many pools would lose most of their members (G4); see \
                           guards in GET /api/v1/held, and release with the scope everything";
@@ -333,6 +325,29 @@ fn nothing_released(wanted: &Wanted, stays: Stays) -> (&'static str, String) {
             let detail = "the mode add-only holds it, and a release does not change the mode; set mode: enforce in the \
                           configuration, and restart";
             ("the mode removes nothing", detail.to_owned())
+        }
+        Stays::NodeNotHeld => {
+            let detail = "the node does not wait to be cut out of traffic: nothing says that it leaves service, or it is cut \
+                          out already; GET /api/v1/nodes?state=held lists those that wait";
+            ("the node is not held", detail.to_owned())
+        }
+    }
+}
+
+fn nothing_held(wanted: &Wanted) -> &'static str {
+    match wanted {
+        Wanted::Release(Scope::Pool(_)) => {
+            "no removal is held back in this pool; GET /api/v1/held lists those that are"
+        }
+        Wanted::Release(Scope::Service(_)) => {
+            "no removal is held back in the pools of this Service; GET /api/v1/held lists those that are"
+        }
+        Wanted::Release(Scope::Everything | Scope::Node(_))
+        | Wanted::Attempt(_)
+        | Wanted::Compare(_)
+        | Wanted::Pause { .. }
+        | Wanted::Resume(_) => {
+            "no removal is held back, and no node; GET /api/v1/held and GET /api/v1/nodes?state=held list those that are"
         }
     }
 }

@@ -237,6 +237,7 @@ impl Show {
                 Scope::Everything => ("everything", None),
                 Scope::Pool(pool) => ("pool", Some(pool.to_string())),
                 Scope::Service(key) => ("service", Some(key.to_string())),
+                Scope::Node(name) => ("node", Some(name.to_string())),
             };
             json!({
                 "scope": scope,

@@ -27,11 +27,6 @@ const EVENTS_WAITING: usize = 1_000;
 const EVENTS_PER_SECOND: u32 = 10;
 const EVENTS_AT_ONCE: u32 = 100;
 
-/// N2: the pool in which no admin state is written.
-const WITHOUT_ADMIN_STATE: &str = "aksOutboundBackendPool";
-/// N3: the most that a node waits because of its own failures.
-const ADMIN_STATE_BACKOFF: Duration = Duration::from_secs(15);
-
 /// How requests to ARM name us, unless `userAgent` says otherwise.
 const USER_AGENT: &str = concat!("azure-backend-pool-controller/", env!("CARGO_PKG_VERSION"));
 
@@ -105,13 +100,7 @@ pub fn machines(config: &Config, instance: &Instance) -> Machines {
         },
         queue: queue(config),
         writer: writer(config, instance),
-        admin_state: admin_state::Params {
-            // Without a note of what is Down by us, nothing could be taken back after a restart (N4).
-            role: admin_state::Role::Silent,
-            load_balancers,
-            excluded: [PoolName::new(WITHOUT_ADMIN_STATE)].into(),
-            max_backoff: ADMIN_STATE_BACKOFF,
-        },
+        admin_state: admin_state(config, instance, load_balancers),
         leader: leader::Params {
             identity: Arc::clone(&instance.identity),
             contest: if instance.dry_run {
@@ -158,6 +147,7 @@ impl Machines {
     #[must_use]
     pub fn restoring(mut self, restoring: &Restoring) -> Machines {
         self.directory.pins = Some(Arc::clone(&restoring.pins));
+        self.admin_state.role = admin_state::Role::Silent;
         self.starts.keeping = starts::Keeping::Nothing;
         self.pauses.mode = wishes::Mode::Enforce;
         // A dry run reads it too: whoever looks first is to see what is paused.
@@ -166,6 +156,14 @@ impl Machines {
             reversed: restoring.pauses,
             heeds_single: !restoring.named,
         });
+        self
+    }
+
+    /// Has the machines leave the admin state of nodes alone: for a process that ends by itself once everything was
+    /// compared.
+    #[must_use]
+    pub fn comparing(mut self) -> Machines {
+        self.admin_state.role = admin_state::Role::Silent;
         self
     }
 }
@@ -237,6 +235,21 @@ fn writer(config: &Config, instance: &Instance) -> writer::Params {
         gates_delay_grants: beyond,
         breaker: beyond,
         min_interval: controller.batching.min_interval,
+    }
+}
+
+fn admin_state(config: &Config, instance: &Instance, load_balancers: Vec<LbName>) -> admin_state::Params {
+    let settings = &config.controller.admin_state;
+    admin_state::Params {
+        role: if config.cloud.admin_state_enabled() { admin_state::Role::On } else { admin_state::Role::Off },
+        load_balancers,
+        excluded: settings.exclude_pools.iter().map(|name| PoolName::new(name.as_str())).collect(),
+        max_backoff: settings.max_backoff,
+        keeping: if instance.dry_run {
+            admin_state::Keeping::Nothing
+        } else {
+            admin_state::Keeping::ConfigMap
+        },
     }
 }
 

@@ -3,9 +3,11 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
+use pool_core::admin_state::NodeState;
+use pool_core::admin_state::signals::Signal;
 use pool_core::assignment::HeldReason;
 use pool_core::sample::PoolState;
-use pool_core::view::Whose;
+use pool_core::view::{NodePoolState, Whose};
 use serde_json::Value;
 
 use crate::tidy;
@@ -90,6 +92,30 @@ fn every_role_and_every_state_of_the_shared_lease_is_explained_and_no_other() {
     assert_eq!(said, described);
     let whose: BTreeSet<String> = Whose::ALL.iter().map(|whose| whose.as_str().to_owned()).collect();
     assert_eq!(whose, of("SharedLease", "whose"));
+}
+
+#[test]
+fn every_state_and_every_reason_of_a_node_is_explained_and_no_other() {
+    let words = |all: &[&str]| -> BTreeSet<String> { all.iter().map(|&word| word.to_owned()).collect() };
+    let document = read("docs/admin-api.md");
+    let states = words(&NodeState::ALL.map(NodeState::as_str));
+    assert_eq!(states, first_cells(&document, "Nodes that leave service"));
+    let api = api();
+    let schemas = &api["components"]["schemas"];
+    assert_eq!(states, enumerated(&schemas["NodeState"]));
+    let sums = schemas["AdminState"]["properties"].as_object().expect("the sums");
+    assert!(states.iter().all(|state| sums.contains_key(state)), "each is counted: {sums:?}");
+
+    let section = document.split("\n## ").find(|section| section.starts_with("Nodes that leave service"));
+    let section = section.expect("the section");
+    let told = |word: &String| section.contains(&format!("`{word}`"));
+    let reasons = words(&Signal::ALL.map(Signal::as_str));
+    assert_eq!(reasons, enumerated(&schemas["NodeFacts"]["properties"]["reasons"]["items"]));
+    let pools = words(&NodePoolState::ALL.map(NodePoolState::as_str));
+    assert_eq!(pools, enumerated(&schemas["Node"]["properties"]["inPools"]["items"]["properties"]["state"]));
+    let counted = schemas["NodeFacts"]["properties"]["pools"]["properties"].as_object().expect("the counts");
+    assert!(pools.iter().all(|state| counted.contains_key(state)), "{counted:?}");
+    assert!(reasons.iter().chain(&pools).all(told), "the document names each of them");
 }
 
 /// The paths of the routes in a source with this method.

@@ -76,6 +76,7 @@ async fn h1_livez_and_healthz_ask_every_machine_and_other_methods_and_paths_are_
             "services_watcher",
             "endpointslices_watcher",
             "nodes_watcher",
+            "preemptions_watcher",
             "informer",
             "discovery",
             "directory",

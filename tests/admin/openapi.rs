@@ -10,8 +10,8 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
 use super::events::Listening;
-use super::stage::{Answer, Stage, pool_of};
-use super::{tls, web};
+use super::stage::{Answer, Stage, node_name, pool_of};
+use super::{nodes, tls, web};
 use crate::support::PATIENCE;
 
 const TOKEN: Option<&str> = Some("a-secret-token");
@@ -110,7 +110,7 @@ impl Contract {
         answer
     }
 
-    /// Reads everything that a controller shows: every path, and every pool and every Service.
+    /// Reads everything that a controller shows: every path, every pool, every Service and every node that leaves.
     async fn read_all(&mut self, stage: &Stage) {
         for path in self.readable().iter().filter(|path| !path.contains('{')) {
             assert_eq!(self.read(stage, path, path).await.status, 200, "{path}");
@@ -125,6 +125,11 @@ impl Contract {
                 let at = format!("{list}/{}/{}", name(first), name(second));
                 assert_eq!(self.read(stage, one, &at).await.status, 200, "{at}");
             }
+        }
+        let all = stage.get("/api/v1/nodes").await;
+        for item in all["items"].as_array().expect("a list") {
+            let at = format!("/api/v1/nodes/{}", item["name"].as_str().expect("a name"));
+            assert_eq!(self.read(stage, "/api/v1/nodes/{name}", &at).await.status, 200, "{at}");
         }
     }
 
@@ -322,6 +327,13 @@ async fn h3_every_answer_is_as_the_openapi_document_says_with_nothing_more_and_e
     for path in ["/api/v1/pause", "/api/v1/resume"] {
         contract.ask(&stage, path, &json!({ "scope": "everything" }), 409).await;
     }
+
+    drop(stage);
+
+    let stage = nodes::leaving().await;
+    contract.read_all(&stage).await;
+    let down = json!({ "scope": "node", "name": node_name(0) });
+    contract.ask(&stage, "/api/v1/held/release", &down, 409).await;
 
     let unmet = contract.unmet();
     assert!(unmet.is_empty(), "never answered: {unmet:#?}; not asked for: {NEVER_GIVEN:?}");

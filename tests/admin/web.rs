@@ -6,6 +6,7 @@ use std::collections::BTreeSet;
 use aws_lc_rs::digest::{SHA256, digest};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use pool_core::admin_state::NodeState;
 use pool_core::assignment::HeldReason;
 use pool_core::sample::PoolState;
 use reqwest::Method;
@@ -15,6 +16,7 @@ use simulator::models::kube::Resource;
 use simulator::models::kube::build::{self, Endpoint, Family};
 use tokio::sync::oneshot;
 
+use super::nodes;
 use super::stage::{NAMESPACE, Prepared, Stage, add_service, node_name, place, pool_of};
 
 const TOKEN: Option<&str> = Some("a-secret-token");
@@ -152,6 +154,8 @@ async fn h3_the_page_explains_every_state_reason_and_role_and_no_other() {
     assert_eq!(keys(&words["state"]), states);
     let reasons: BTreeSet<String> = HeldReason::ALL.iter().map(|reason| reason.as_str().to_owned()).collect();
     assert_eq!(keys(&words["reason"]), reasons);
+    let nodes: BTreeSet<String> = NodeState::ALL.iter().map(|state| state.as_str().to_owned()).collect();
+    assert_eq!(keys(&words["nodeState"]), nodes);
     // That these tables have every word of the sources is shown with the documents.
     let document = include_str!("../../docs/admin-api.md");
     let cells = |from: &str| -> BTreeSet<String> {
@@ -209,7 +213,9 @@ impl Found {
 
     /// Reads everything that the page can show of a controller.
     async fn visit(&mut self, stage: &Stage, api: &Value) {
-        for (kind, nothing) in [("status", ""), ("pools", "?limit=9"), ("held", ""), ("services", "")] {
+        let lists =
+            [("status", ""), ("pools", "?limit=9"), ("held", ""), ("services", ""), ("nodes", "?limit=9")];
+        for (kind, nothing) in lists {
             let path = format!("/{}{nothing}", api[kind]["path"].as_str().expect("a path"));
             let answer = stage.get(&path).await;
             self.look(&api[kind]["answer"], &answer, kind);
@@ -291,13 +297,7 @@ pub(super) async fn in_the_middle(names: &[&str]) -> (Stage, oneshot::Sender<()>
 /// Changes the Services `slow` and `waits` of one load balancer: Azure does not answer the write of the one, for as long as
 /// the sender is kept, and the other waits for that.
 pub(super) async fn one_is_written_and_one_waits(stage: &Stage) -> oneshot::Sender<()> {
-    let (release, held) = oneshot::channel();
-    let mut held = Some(held);
-    let hook = move |_: &mut simulator::Azure, request: &simulator::models::arm::Request, _| {
-        let first = if request.method == simulator::models::arm::Method::Put { held.take() } else { None };
-        first.map_or(Fate::Answered, Fate::Held)
-    };
-    stage.fakes.azure.ask(move |azure, _| azure.wire.intercept(hook)).await;
+    let release = hold_the_first_write(stage).await;
     place(&stage.fakes, "slow", &[Endpoint::ready(&node_name(1))]).await;
     let writes = |status: &Value| lane(status)["writing"]["pool"] == "kubernetes/shop-slow";
     stage.shown("/api/v1/status", writes).await;
@@ -305,6 +305,18 @@ pub(super) async fn one_is_written_and_one_waits(stage: &Stage) -> oneshot::Send
     stage
         .shown("/api/v1/status", |status| lane(status)["waiting"][0]["pool"] == "kubernetes/shop-waits")
         .await;
+    release
+}
+
+/// Azure does not answer the next write, for as long as the sender is kept.
+pub(super) async fn hold_the_first_write(stage: &Stage) -> oneshot::Sender<()> {
+    let (release, held) = oneshot::channel();
+    let mut held = Some(held);
+    let hook = move |_: &mut simulator::Azure, request: &simulator::models::arm::Request, _| {
+        let first = if request.method == simulator::models::arm::Method::Put { held.take() } else { None };
+        first.map_or(Fate::Answered, Fate::Held)
+    };
+    stage.fakes.azure.ask(move |azure, _| azure.wire.intercept(hook)).await;
     release
 }
 
@@ -379,6 +391,7 @@ async fn h3_every_path_and_every_field_that_the_page_reads_is_in_real_answers() 
     drop(release);
     found.visit(&stopped().await, &api).await;
     found.visit(&dry().await, &api).await;
+    found.visit(&nodes::leaving().await, &api).await;
 
     let mut wanted = BTreeSet::new();
     for (kind, of) in api.as_object().expect("an object") {
@@ -404,7 +417,7 @@ async fn h3_every_path_and_every_field_that_the_page_reads_is_in_real_answers() 
 
     for (kind, of) in api.as_object().expect("an object") {
         let examples = [
-            ("state", "right"),
+            ("state", if kind == "nodes" { "down" } else { "right" }),
             ("reason", "breaker"),
             ("lb", "kubernetes"),
             ("contains", "shop"),

@@ -76,7 +76,7 @@ async fn g1_a_killed_api_server_costs_lists_after_410_empties_no_pool_and_g3_hal
         let sources = controller.get("/api/v1/status").await?["sources"].take();
         let errors =
             sources.as_array().into_iter().flatten().filter(|source| !source["lastError"].is_null()).count();
-        if errors == 3 { Ok(()) } else { Err(sources.to_string()) }
+        if errors == 4 { Ok(()) } else { Err(sources.to_string()) }
     })
     .await;
     halve(&mut story, &controller, &endpoints).await;

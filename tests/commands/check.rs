@@ -76,7 +76,7 @@ async fn c4_check_finds_nothing_wrong_where_nothing_is_and_writes_nothing() {
     let mut made: Vec<&str> = findings.0.iter().filter_map(|it| it["check"].as_str()).collect();
     made.dedup();
     assert_eq!(made.len(), 15, "each check is made once: {made:?}");
-    findings.must_have("rights", "ok", "all 22 things");
+    findings.must_have("rights", "ok", "all 24 things");
     findings.must_have("load-balancers", "ok", "absent: ");
     findings.must_have("candidates", "ok", "3 Services are candidates");
     findings.must_have("pools", "ok", "3 pools are proven to be ours, 0 are not");

@@ -4,15 +4,19 @@
 //! node, Service, slice or pool, as there a world of hundreds has none to name, and one bad answer with all that it says,
 //! where a story there has a rate.
 
+mod nodes;
+
 use serde_json::{Value, json};
 use simulator::Act;
-use simulator::models::arm::{BadEnd, Fault, FaultAnswer, FaultBody, FaultEffect, FaultTarget, SyncMode};
+use simulator::models::arm::{
+    BadEnd, Fault, FaultAnswer, FaultBody, FaultEffect, FaultTarget, PoolSpec, SyncMode,
+};
 use simulator::models::kube::build::{self, Family};
 use simulator::models::kube::{Resource, StreamingLists};
 
 use super::stage::Stage;
 use super::story::duration;
-use super::world::{self, Service, ServiceName};
+use super::world::{self, Service, ServiceName, split_pool};
 
 /// The outcome of a line.
 type Done = Result<(), String>;
@@ -38,7 +42,6 @@ impl Stage {
                 let path = format!("/{}", key.replace('.', "/"));
                 set(&mut self.controller, &path, value_of(value))
             }
-            ["cloud", key, value @ ..] => set(&mut self.cloud, &format!("/{key}"), value_of(value)),
             ["dry", "run"] => {
                 self.dry_run = true;
                 Ok(())
@@ -65,15 +68,14 @@ impl Stage {
         for number in 1..=count {
             let name = format!("node-{number}");
             self.world.place_node(&name, world::node_ips(number, dual));
-            self.apply(vec![self.world.node_object(&name)?]).await?;
+            self.write_node(&name).await?;
         }
         Ok(())
     }
 
     /// Makes a pool hold these nodes, as if it always had.
     async fn fill_pool(&mut self, pool: &str, nodes: &[&str]) -> Done {
-        let (spec, load_balancer) = (self.world.pool(pool, nodes)?, self.load_balancer_of(pool).await?);
-        let pool = pool.to_owned();
+        let (spec, (load_balancer, pool)) = (self.world.pool(pool, nodes)?, self.place_of(pool).await?);
         self.fakes.azure.ask(move |azure, _| azure.model.add_pool(&load_balancer, &pool, &spec)).await;
         Ok(())
     }
@@ -109,27 +111,11 @@ impl Stage {
             }
             ["arm" | "lists", ..] => self.happens(words).await,
             ["person", rest @ ..] => self.person(rest).await,
+            ["cloud", key, value @ ..] => set(&mut self.cloud, &format!("/{key}"), value_of(value)),
+            ["controller", rest @ ..] => self.change_controller(rest).await,
             ["apiserver", rest @ ..] => self.change_apiserver(rest).await,
             other => self.change_azure(other).await,
         }
-    }
-
-    async fn change_node(&mut self, name: &str, words: &[&str]) -> Done {
-        match words {
-            ["gone"] => {
-                let there = self.fakes.delete(Resource::Nodes, "", name).await;
-                return if there { Ok(()) } else { Err(format!("there is no node {name}")) };
-            }
-            ["ip", ips @ ..] => {
-                let ips = ips.iter().map(|ip| ip.parse().map_err(|_| format!("{ip:?} is no address")));
-                self.world.place_node(name, ips.collect::<Result<_, _>>()?);
-            }
-            ["label", key] => self.world.label_node(name, key, Some(""))?,
-            ["label", key, value] => self.world.label_node(name, key, Some(value))?,
-            ["unlabel", key] => self.world.label_node(name, key, None)?,
-            other => return Err(format!("a node does not know {other:?}")),
-        }
-        self.apply(vec![self.world.node_object(name)?]).await
     }
 
     /// Makes the objects of a Service and, as the cloud-controller-manager does, its rules and empty pools. Gives back
@@ -207,63 +193,72 @@ impl Stage {
     async fn change_azure(&mut self, words: &[&str]) -> Done {
         match words {
             ["rule", rule, "for", pool] => {
-                let (lb, rule, pool) = (self.load_balancer_of(pool).await?, text(rule), text(pool));
+                let ((lb, pool), rule) = (self.place_of(pool).await?, text(rule));
                 self.fakes.azure.ask(move |azure, _| azure.model.add_rule(&lb, &rule, &pool, true)).await;
             }
             ["no", "rule", "of", service] => {
                 let key = ServiceName::parse(service);
                 for family in self.world.service(&key)?.families.clone() {
-                    let (lb, rule) = (self.load_balancer_of(&key.pool(family)).await?, key.rule(family));
+                    let ((lb, _), rule) = (self.place_of(&key.pool(family)).await?, key.rule(family));
                     self.fakes.azure.ask(move |azure, _| azure.model.remove_rule(&lb, &rule)).await;
                 }
             }
             ["outbound", "rule", rule, "for", pool] => {
-                let (lb, rule, pool) = (self.load_balancer_of(pool).await?, text(rule), text(pool));
+                let ((lb, pool), rule) = (self.place_of(pool).await?, text(rule));
                 self.fakes.azure.ask(move |azure, _| azure.model.add_outbound_rule(&lb, &rule, &pool)).await;
             }
             ["nat", "rule", rule, "for", pool] => {
-                let (lb, rule, pool) = (self.load_balancer_of(pool).await?, text(rule), text(pool));
+                let ((lb, pool), rule) = (self.place_of(pool).await?, text(rule));
                 self.fakes
                     .azure
                     .ask(move |azure, _| azure.model.add_inbound_nat_rule(&lb, &rule, &pool))
                     .await;
             }
-            ["pool", pool, how @ ("nic-backed" | "automatic"), nodes @ ..] => {
-                let (lb, mut spec) = (self.load_balancer_of(pool).await?, self.world.pool(pool, nodes)?);
-                match *how {
-                    "nic-backed" => spec.nic_backed = true,
-                    _ => spec.sync_mode = Some(SyncMode::Automatic),
-                }
-                if spec.nic_backed {
-                    spec.members.iter_mut().for_each(|(name, ip)| ip.clone_from(name));
-                }
-                let pool = text(pool);
+            ["pool", pool, "nic-backed", nodes @ ..] => {
+                let (spec, (lb, pool)) = (self.world.interface_pool(nodes)?, self.place_of(pool).await?);
                 self.fakes.azure.ask(move |azure, _| azure.model.add_pool(&lb, &pool, &spec)).await;
+            }
+            ["pool", pool, "automatic", nodes @ ..] => {
+                let spec = self.world.pool(pool, nodes)?;
+                let spec = PoolSpec { sync_mode: Some(SyncMode::Automatic), ..spec };
+                let (lb, pool) = self.place_of(pool).await?;
+                self.fakes.azure.ask(move |azure, _| azure.model.add_pool(&lb, &pool, &spec)).await;
+            }
+            ["pool", pool, "removed"] => {
+                let (lb, pool) = self.place_of(pool).await?;
+                self.fakes.azure.ask(move |azure, _| azure.model.remove_pool(&lb, &pool)).await;
             }
             ["unknown", "fields"] => {
                 self.fakes.azure.ask(|azure, _| azure.model.plant_unknown_fields()).await;
             }
             ["foreign", "PUT", pool, nodes @ ..] => {
-                let (lb, members) = (self.load_balancer_of(pool).await?, self.world.entries(pool, nodes)?);
-                let status = self.fakes.foreign_put(&lb, pool, members).await;
-                if !(200..300).contains(&status) {
-                    return Err(format!("the foreign PUT was answered {status}"));
-                }
+                let ((lb, pool), members) = (self.place_of(pool).await?, self.world.entries(pool, nodes)?);
+                was_done(self.fakes.foreign_put(&lb, &pool, members).await)?;
+            }
+            ["foreign", state @ ("down" | "up" | "none"), pool, node] => {
+                self.set_state(state, pool, node).await?;
             }
             other => return Err(format!("nobody can do {other:?}")),
         }
         Ok(())
     }
 
-    /// The load balancer that has a pool of this name.
-    async fn load_balancer_of(&self, pool: &str) -> Result<String, String> {
-        let wanted = pool.to_owned();
+    /// The load balancer and the name of a pool. Where no load balancer is named, it is one that has a pool of this name.
+    pub async fn place_of(&self, pool: &str) -> Result<(String, String), String> {
+        let (load_balancer, name) = split_pool(pool);
+        if let Some(load_balancer) = load_balancer {
+            return Ok((load_balancer.to_owned(), name.to_owned()));
+        }
+        let wanted = name.to_owned();
         let find = move |azure: &mut simulator::Azure, _| {
             let model = &azure.model;
             let mut having = model.load_balancers().filter(|lb| model.pools(lb).any(|known| known == wanted));
             having.next().map(str::to_owned)
         };
-        self.fakes.azure.ask(find).await.ok_or_else(|| format!("there is no pool {pool}"))
+        let found = self.fakes.azure.ask(find).await;
+        let found =
+            found.ok_or_else(|| format!("there is no pool {pool}; a new one is <load balancer>/<pool>"))?;
+        Ok((found, name.to_owned()))
     }
 
     /// What the simulator's own stories can do to ARM and to the API server, in their words.
@@ -277,19 +272,25 @@ impl Stage {
 
     /// Somebody who may do so asks the admin API for something.
     async fn person(&mut self, words: &[&str]) -> Done {
-        let [wish, scope] = words else { return Err(format!("a person cannot {words:?}")) };
-        let path = match *wish {
+        let known = "a person releases, pauses or resumes everything or a pool, or releases node <node>";
+        let (wish, scope) = match words {
+            [wish, scope @ ..] if !scope.is_empty() => (*wish, scope),
+            other => return Err(format!("a person cannot {other:?}: {known}")),
+        };
+        let path = match wish {
             "releases" => "/api/v1/held/release",
             "pauses" => "/api/v1/pause",
             "resumes" => "/api/v1/resume",
-            other => return Err(format!("a person cannot {other}")),
+            other => return Err(format!("a person cannot {other}: {known}")),
         };
-        let body = match *scope {
-            "everything" => json!({ "scope": "everything" }),
-            pool => {
-                let balancer = self.load_balancer_of(pool).await?;
+        let body = match scope {
+            ["everything"] => json!({ "scope": "everything" }),
+            ["node", node] => json!({ "scope": "node", "name": node }),
+            [pool] => {
+                let (balancer, pool) = self.place_of(pool).await?;
                 json!({ "scope": "pool", "loadBalancer": balancer, "backendPool": pool })
             }
+            other => return Err(format!("{other:?} is no scope: {known}")),
         };
         match self.post(path, &body).await? {
             (200, _) => Ok(()),
@@ -323,6 +324,11 @@ impl Stage {
         }
         Ok(())
     }
+}
+
+/// Whether somebody else's write was carried out.
+fn was_done(status: u16) -> Done {
+    if (200..300).contains(&status) { Ok(()) } else { Err(format!("the foreign PUT was answered {status}")) }
 }
 
 /// What is watched under this name.

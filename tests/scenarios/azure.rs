@@ -3,9 +3,11 @@
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
+use serde_json::Value;
 use simulator::models::arm::Method;
 use simulator::{Azure, Exchange, Journal, Owner};
 
+use super::world::split_pool;
 use crate::support::azure::members;
 
 /// A PUT of a pool as it arrived.
@@ -21,12 +23,34 @@ pub struct Put {
     pub pool: String,
     /// The addresses in its body; `None` when that has no array of them.
     pub members: Option<BTreeSet<IpAddr>>,
+    /// The entries in its body.
+    pub entries: Vec<Entry>,
     /// The status of its answer; 0 when there was none.
     pub status: u16,
     /// The body as it came.
     pub body: String,
     /// Whether the story has spoken of it.
     pub told: bool,
+}
+
+/// An entry of a pool.
+#[derive(Clone, Debug)]
+pub struct Entry {
+    /// Its name.
+    pub name: String,
+    /// Its address, where it has one.
+    pub ip: Option<IpAddr>,
+    /// Whether its admin state is `Down`.
+    pub down: bool,
+}
+
+impl Put {
+    /// Whether it is of this pool: `shop-web`, or `lb-2/shop-web`.
+    pub fn is_of(&self, pool: &str) -> bool {
+        let (load_balancer, pool) = split_pool(pool);
+        let is_there = load_balancer.is_none_or(|name| self.load_balancer == name.to_lowercase());
+        is_there && self.pool == pool.to_lowercase()
+    }
 }
 
 /// The journal of one story.
@@ -59,8 +83,23 @@ fn put(exchange: &Exchange) -> Put {
         load_balancer: pool.load_balancer,
         pool: pool.pool,
         members: members(exchange),
+        entries: entries(&exchange.request.body),
         status: exchange.status.unwrap_or(0),
         body: String::from_utf8_lossy(&exchange.request.body).into_owned(),
         told: false,
     }
+}
+
+fn entries(body: &[u8]) -> Vec<Entry> {
+    let body: Value = serde_json::from_slice(body).unwrap_or_default();
+    let listed = body["properties"]["loadBalancerBackendAddresses"].as_array();
+    let entry = |entry: &Value| {
+        let properties = &entry["properties"];
+        Entry {
+            name: entry["name"].as_str().unwrap_or_default().to_owned(),
+            ip: properties["ipAddress"].as_str().and_then(|ip| ip.parse().ok()),
+            down: properties["adminState"] == "Down",
+        }
+    };
+    listed.into_iter().flatten().map(entry).collect()
 }

@@ -1,8 +1,9 @@
-//! How every story ends: each pool is right, nothing waits, nothing was written that the story did not speak of, no two writes of one
-//! load balancer overlapped, and the controller ends in good order with no error in its log that was not expected.
+//! How every story ends: each pool and each admin state is right, nothing waits, nothing was written that the story did
+//! not speak of, no two writes of one load balancer overlapped, and the controller ends in good order with no error in its
+//! log that was not expected.
 
 use serde_json::Value;
-use simulator::{wanted_pools, wrong_pools};
+use simulator::{States, wanted_pools, wrong_pools};
 
 use super::expect::Patience;
 use super::stage::Stage;
@@ -11,11 +12,21 @@ use super::stage::Stage;
 type Done = Result<(), String>;
 
 impl Stage {
-    /// Notes how a pool ends: `POOL node-1 node-2`, `POOL nobody`, or `any POOL`; or that something waits then.
+    /// Notes how a pool ends: `POOL node-1 node-2`, `POOL nobody`, or `any POOL`; that something waits then; that admin
+    /// states are not what plain truth says; or of which refused PUTs nobody speaks.
     pub fn promise(&mut self, words: &[&str]) -> Done {
         let (pool, members) = match words {
             ["something", "waits"] => {
                 self.promises.waits = true;
+                return Ok(());
+            }
+            ["any", "admin", "states"] => {
+                self.promises.any_states = true;
+                return Ok(());
+            }
+            ["refused", "PUTs", pool, "->", status] => {
+                let status = status.parse().map_err(|_| format!("{status:?} is no status"))?;
+                self.promises.refused.push(((*pool).to_owned(), status));
                 return Ok(());
             }
             ["any", pool] => (pool, None),
@@ -37,10 +48,10 @@ impl Stage {
         if counters.max_concurrent_puts > 1 || counters.refused_by_lock > 0 || counters.superseded > 0 {
             return Err(format!("writes of one load balancer overlapped: {counters:?}"));
         }
-        for (reason, service, count) in std::mem::take(&mut self.promises.events) {
-            let seen = self.events(&reason, &service).await;
+        for (reason, about, count) in std::mem::take(&mut self.promises.events) {
+            let seen = self.events(&reason, &about).await;
             if seen.len() != count {
-                return Err(format!("{service} has {} events {reason}, not {count}: {seen:?}", seen.len()));
+                return Err(format!("{about:?} has {} events {reason}, not {count}: {seen:?}", seen.len()));
             }
         }
         let status = self.stop().await?;
@@ -89,6 +100,11 @@ impl Stage {
         wanted.retain(|pool, _| !self.promises.pools.contains_key(pool));
         let pools = self.fakes.azure.ask(move |azure, _| wrong_pools(&azure.model, &wanted)).await;
         let mut wrong: Vec<String> = pools.iter().map(|pool| format!("{pool:?}")).collect();
+        if !self.promises.any_states {
+            let states = self.fakes.cluster.ask(|cluster, _| States::of(&cluster.model)).await;
+            let entries = self.fakes.azure.ask(move |azure, _| azure.wrong_entries(&states)).await;
+            wrong.extend(entries.iter().map(|entry| format!("{entry:?}")));
+        }
         for (pool, members) in &self.promises.pools {
             let Some(members) = members else { continue };
             let names: Vec<&str> = members.iter().map(String::as_str).collect();

@@ -1,6 +1,8 @@
 //! What a story expects: each line waits until it is so, and fails when it can no longer be so. What must not happen
 //! is judged by the fakes' own times.
 
+mod nodes;
+
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
@@ -9,9 +11,12 @@ use simulator::models::arm::Kind;
 use simulator::models::kube::Resource;
 use simulator::{Azure, members};
 
+pub use nodes::About;
+
+use super::azure::{Entry, Put};
 use super::stage::{Look, Stage};
 use super::story::duration;
-use super::world::ServiceName;
+use super::world::{ServiceName, split_pool};
 
 /// The outcome of a line.
 type Done = Result<(), String>;
@@ -31,11 +36,16 @@ impl Stage {
             ["overlap", one, other] => self.expect_overlap(one, other),
             ["body", rest @ ..] => self.expect_body(&rest.join(" ")),
             ["unknown", "fields", "in", "body"] => self.expect_unknown_fields(),
-            ["event", reason, service, rest @ ..] => self.expect_event(reason, service, rest).await,
-            ["no", "event", reason, service] => {
-                let seen = self.events(reason, service).await;
-                if seen.is_empty() { Ok(()) } else { Err(format!("there is one: {seen:?}")) }
+            ["down", pool, nodes @ ..] => self.expect_down(pool, nodes).await,
+            ["taints", node, taints @ ..] => self.expect_taints(node, taints).await,
+            ["records", nodes @ ..] => self.expect_records(nodes).await,
+            ["quiet", time] => self.expect_quiet(micros(time)?).await,
+            ["no", "ARM", what @ ("write" | "call"), "for", time] => {
+                let end_us = self.mark_us + micros(time)?;
+                self.expect_no_request(*what == "write", end_us).await
             }
+            ["event", reason, rest @ ..] => self.expect_event(reason, rest).await,
+            ["no", "event", reason, rest @ ..] => self.expect_no_event(reason, rest).await,
             ["no", "events"] => self.expect_no_events().await,
             ["shared", "lease", "never", "ours"] => self.expect_no_hold().await,
             ["held", service, reason] => self.expect_held(service, reason).await,
@@ -50,17 +60,22 @@ impl Stage {
         }
     }
 
-    /// The next PUT of a pool that was not spoken of has exactly these members, and this answer.
+    /// The next PUT of a pool that was not spoken of has exactly these members, of which exactly these are Down, and this
+    /// answer.
     async fn expect_put(&mut self, pool: &str, words: &[&str]) -> Done {
-        let (nodes, answer) = match words {
-            [nodes @ .., "->", answer] => (nodes, Some(*answer)),
-            nodes => (nodes, None),
+        let (words, answer) = match words {
+            [words @ .., "->", answer] => (words, Some(*answer)),
+            words => (words, None),
+        };
+        let (nodes, downs) = match words.iter().position(|word| *word == "down") {
+            Some(at) => (&words[..at], nodes::nodes(&words[at + 1..])?),
+            None => (words, Vec::new()),
         };
         let wanted = self.world.members(pool, nodes)?;
-        let name = pool.to_lowercase();
+        let interfaces = self.interfaces(pool).await;
         let ended_us = self
             .until(|stage| {
-                let Some(put) = stage.puts.iter_mut().find(|put| !put.told && put.pool == name) else {
+                let Some(put) = stage.puts.iter_mut().find(|put| !put.told && put.is_of(pool)) else {
                     return Look::NotYet(format!("{} PUTs in all", stage.puts.len()));
                 };
                 let answered = match answer {
@@ -68,9 +83,19 @@ impl Stage {
                     Some("lost") => put.status == 0,
                     Some(status) => put.status.to_string() == status,
                 };
-                if put.members.as_ref() != Some(&wanted) || !answered {
+                let is_of = |node: &str, entry: &Entry| {
+                    let interface = interfaces.get(&entry.name).map(String::as_str);
+                    stage.world.is_of(node, entry.ip, interface)
+                };
+                let fits = if interfaces.is_empty() {
+                    put.members.as_ref() == Some(&wanted)
+                } else {
+                    nodes::are_of(nodes, &put.entries, is_of)
+                };
+                let down: Vec<Entry> = put.entries.iter().filter(|entry| entry.down).cloned().collect();
+                if !(fits && answered && nodes::are_of(&downs, &down, is_of)) {
                     let said = format!("the next PUT has {:?} and was answered {}", put.members, put.status);
-                    return Look::Wrong(format!("{said}; expected were {wanted:?}"));
+                    return Look::Wrong(format!("{said}, Down are {down:?}; expected were {wanted:?}"));
                 }
                 put.told = true;
                 Look::Found(put.ended_us)
@@ -92,8 +117,8 @@ impl Stage {
         };
         self.wait_until(end_us).await;
         self.take_puts();
-        let of_pool = |name: &str| pool.first().is_none_or(|wanted| *wanted == name);
-        let early = self.puts.iter().find(|put| !put.told && put.at_us < end_us && of_pool(&put.pool));
+        let is_meant = |put: &&Put| pool.first().is_none_or(|wanted| put.is_of(wanted));
+        let early = self.puts.iter().find(|put| !put.told && put.at_us < end_us && is_meant(put));
         match early {
             None => Ok(()),
             Some(put) => {
@@ -134,12 +159,15 @@ impl Stage {
         }
     }
 
-    /// The members of a pool now, whichever load balancer has it.
+    /// The members of a pool now, whichever load balancer has it, unless one is named.
     pub async fn members(&self, pool: &str) -> BTreeSet<IpAddr> {
-        let pool = pool.to_owned();
+        let (load_balancer, pool) = split_pool(pool);
+        let (load_balancer, pool) = (load_balancer.map(str::to_lowercase), pool.to_owned());
         let look = move |azure: &mut Azure, _| {
             let model = &azure.model;
-            model.load_balancers().flat_map(|lb| members(model, lb, &pool)).collect()
+            let is_meant =
+                |lb: &&str| load_balancer.as_ref().is_none_or(|wanted| *wanted == lb.to_lowercase());
+            model.load_balancers().filter(is_meant).flat_map(|lb| members(model, lb, &pool)).collect()
         };
         self.fakes.azure.ask(look).await
     }
@@ -193,22 +221,20 @@ impl Stage {
         Ok(())
     }
 
-    /// The messages of a Service's events of a reason.
-    pub async fn events(&self, reason: &str, service: &str) -> Vec<String> {
-        let (reason, service) = (reason.to_owned(), ServiceName::parse(service));
+    /// The messages of the events of a reason about something.
+    pub async fn events(&self, reason: &str, about: &About) -> Vec<String> {
+        let (reason, about) = (reason.to_owned(), about.clone());
         let look = move |cluster: &mut simulator::Cluster, _| {
-            let events = cluster.model.list(Resource::Events).filter(|event| {
-                let about = &event["involvedObject"];
-                event["reason"] == *reason
-                    && about["namespace"] == *service.namespace
-                    && about["name"] == *service.name
-            });
+            let events = cluster.model.list(Resource::Events);
+            let events = events.filter(|event| event["reason"] == *reason && about.is_of(event));
             events.map(|event| event["message"].as_str().unwrap_or_default().to_owned()).collect()
         };
         self.fakes.cluster.ask(look).await
     }
 
-    async fn expect_event(&mut self, reason: &str, service: &str, words: &[&str]) -> Done {
+    /// `<service>` or `node <node>`, and then perhaps how many, and a text.
+    async fn expect_event(&mut self, reason: &str, words: &[&str]) -> Done {
+        let (about, words) = About::parse(words)?;
         let (count, text) = match words {
             [count, text @ ..] if count.strip_prefix('x').is_some_and(|n| n.parse::<usize>().is_ok()) => {
                 (count[1..].parse::<usize>().ok(), text.join(" "))
@@ -216,16 +242,24 @@ impl Stage {
             text => (None, text.join(" ")),
         };
         if let Some(count) = count {
-            self.promises.events.push((reason.to_owned(), service.to_owned(), count));
+            self.promises.events.push((reason.to_owned(), about.clone(), count));
         }
         let mut again = Patience::of(self);
         loop {
-            let seen = self.events(reason, service).await;
+            let seen = self.events(reason, &about).await;
             if seen.iter().filter(|message| message.contains(&text)).count() >= count.unwrap_or(1) {
                 return Ok(());
             }
             again.more(&format!("{seen:?}")).await?;
         }
+    }
+
+    async fn expect_no_event(&mut self, reason: &str, words: &[&str]) -> Done {
+        let (about, []) = About::parse(words)? else {
+            return Err(format!("{words:?}: no event is about <service> or node <node>, and nothing more"));
+        };
+        let seen = self.events(reason, &about).await;
+        if seen.is_empty() { Ok(()) } else { Err(format!("there is one: {seen:?}")) }
     }
 
     async fn expect_no_events(&mut self) -> Done {

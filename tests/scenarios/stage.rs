@@ -11,6 +11,7 @@ use simulator::models::arm::{self, Latency};
 use simulator::{Clock, Fakes, Settings};
 
 use super::azure::{Put, Recorder};
+use super::expect::About;
 use super::world::World;
 use crate::support::reaper::Reaper;
 
@@ -51,10 +52,14 @@ pub struct Stage {
 pub struct Promises {
     /// Texts of ERROR lines that may be, and must be, in the log.
     pub errors: Vec<String>,
-    /// How many events of a reason a Service has in all.
-    pub events: Vec<(String, String, usize)>,
+    /// How many events of a reason there are in all about something.
+    pub events: Vec<(String, About, usize)>,
     /// Pools that end with these members, or, with `None`, in any way.
     pub pools: BTreeMap<String, Option<Vec<String>>>,
+    /// Pools of which PUTs that are answered with this status need not be spoken of.
+    pub refused: Vec<(String, u16)>,
+    /// Whether plain truth does not say which admin states there are at the end.
+    pub any_states: bool,
     /// Whether the controller has something to do all the same, for as long as the story lasts.
     pub waits: bool,
 }
@@ -117,7 +122,11 @@ impl Stage {
         Ok(())
     }
 
-    async fn launch(&mut self) -> Result<(), String> {
+    /// Starts the controller's process with what is configured now, and waits until it is ready.
+    pub async fn launch(&mut self) -> Result<(), String> {
+        if self.process.is_some() {
+            return Err("the controller runs already".to_owned());
+        }
         let kubeconfig = json!({
             "apiVersion": "v1", "kind": "Config", "current-context": "story",
             "clusters": [{ "name": "story", "cluster": { "server": self.fakes.kubernetes_url } }],
@@ -144,6 +153,8 @@ impl Stage {
         if self.dry_run {
             command.arg("--dry-run");
         }
+        // A process that was started before has said where it listens, too.
+        let before = self.log().len();
         let mut child = self.reaper.start("controller", &mut command);
         let (health, admin) = self
             .until(|stage| {
@@ -151,7 +162,8 @@ impl Stage {
                     Ok(None) => {}
                     ended => return Look::Wrong(format!("the controller ended: {ended:?}")),
                 }
-                let started = stage.log().into_iter().find(|line| line["message"] == "started");
+                let mut log = stage.log().into_iter().skip(before);
+                let started = log.find(|line| line["message"] == "started");
                 let address = |field: &str| Some(started.as_ref()?[field].as_str()?.to_owned());
                 match (address("health"), address("admin")) {
                     (Some(health), Some(admin)) => Look::Found((health, admin)),
@@ -212,11 +224,15 @@ impl Stage {
         while let Some(put) = self.recorder.next() {
             self.puts.push(put);
         }
+        for (pool, status) in &self.promises.refused {
+            let meant = self.puts.iter_mut().filter(|put| put.is_of(pool) && put.status == *status);
+            meant.for_each(|put| put.told = true);
+        }
     }
 
     /// Status and text of a page: `/readyz` and `/metrics` of the one listener, all else of the admin API.
     pub async fn fetch(&self, path: &str) -> Result<(u16, String), String> {
-        let process = self.process.as_ref().ok_or("the controller was not started")?;
+        let process = self.process.as_ref().ok_or("the controller does not run")?;
         let on_health =
             ["/readyz", "/livez", "/healthz", "/metrics"].iter().any(|page| path.starts_with(page));
         let listener = if on_health { &process.health } else { &process.admin };
@@ -228,7 +244,7 @@ impl Stage {
 
     /// A POST to the admin API with a token of somebody who may do everything; status and text of the answer.
     pub async fn post(&self, path: &str, body: &Value) -> Result<(u16, String), String> {
-        let process = self.process.as_ref().ok_or("the controller was not started")?;
+        let process = self.process.as_ref().ok_or("the controller does not run")?;
         let request = self.http.post(format!("http://{}{path}", process.admin)).bearer_auth("a-person");
         let answer = request.body(body.to_string()).send().await;
         let answer = answer.map_err(|error| format!("{path}: {error:?}"))?;
@@ -238,12 +254,21 @@ impl Stage {
 
     /// Ends the controller in good order, and says how it ended.
     pub async fn stop(&mut self) -> Result<ExitStatus, String> {
-        let mut process = self.process.take().ok_or("the controller was not started")?;
+        self.end_by(Signal::TERM).await
+    }
+
+    /// Kills the controller: it does nothing more.
+    pub async fn kill(&mut self) -> Result<(), String> {
+        self.end_by(Signal::KILL).await.map(drop)
+    }
+
+    async fn end_by(&mut self, signal: Signal) -> Result<ExitStatus, String> {
+        let mut process = self.process.take().ok_or("the controller does not run")?;
         let pid = i32::try_from(process.child.id()).ok().and_then(Pid::from_raw).ok_or("no process id")?;
-        kill_process(pid, Signal::TERM).map_err(|error| format!("the controller is gone: {error}"))?;
+        kill_process(pid, signal).map_err(|error| format!("the controller is gone: {error}"))?;
         self.until(|_| match process.child.try_wait() {
             Ok(Some(status)) => Look::Found(status),
-            Ok(None) => Look::NotYet("the controller runs on after SIGTERM".to_owned()),
+            Ok(None) => Look::NotYet(format!("the controller runs on after {signal:?}")),
             Err(error) => Look::Wrong(error.to_string()),
         })
         .await
@@ -266,7 +291,14 @@ impl Stage {
         self.take_puts();
         let put = |put: &Put| {
             let at = put.at_us as f64 / 1e6 - self.zero_us as f64 / 1e6;
-            format!("  {at:.3}s {}/{} {:?} -> {}", put.load_balancer, put.pool, put.members, put.status)
+            let downs: Vec<String> = put
+                .entries
+                .iter()
+                .filter(|entry| entry.down)
+                .map(|entry| entry.ip.map_or_else(|| entry.name.clone(), |ip| ip.to_string()))
+                .collect();
+            let written = format!("{:?} down {downs:?}", put.members);
+            format!("  {at:.3}s {}/{} {written} -> {}", put.load_balancer, put.pool, put.status)
         };
         let puts: Vec<String> = self.puts.iter().map(put).collect();
         let log: Vec<String> = self.log().iter().map(ToString::to_string).collect();

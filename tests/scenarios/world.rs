@@ -11,6 +11,8 @@ use simulator::{pool_name, vnet_id};
 
 /// The namespace of Services that name none.
 const NAMESPACE: &str = "shop";
+/// The empty list of nodes.
+pub const NOBODY: &str = "nobody";
 
 /// The world of one story.
 #[derive(Default)]
@@ -24,6 +26,10 @@ pub struct World {
 struct Node {
     ips: Vec<IpAddr>,
     labels: BTreeMap<String, String>,
+    /// Its virtual machine, where that is in a scale set: `<scale set>/<number>`. Others are called as their nodes.
+    machine: Option<String>,
+    /// How often it was made anew under its name.
+    renewed: u32,
 }
 
 /// Namespace and name of a Service; `web` is in the namespace `shop`, `team.web` in `team`.
@@ -77,7 +83,7 @@ impl World {
 
     /// Sets a label of a node, or takes it away.
     pub fn label_node(&mut self, name: &str, key: &str, value: Option<&str>) -> Result<(), String> {
-        let node = self.nodes.get_mut(name).ok_or_else(|| format!("there is no node {name}"))?;
+        let node = self.node_mut(name)?;
         match value {
             Some(value) => node.labels.insert(key.to_owned(), value.to_owned()),
             None => node.labels.remove(key),
@@ -85,14 +91,71 @@ impl World {
         Ok(())
     }
 
-    /// A node's object.
+    /// Names a node's virtual machine in a scale set.
+    pub fn place_machine(&mut self, name: &str, machine: &str) -> Result<(), String> {
+        let parts = machine.split_once('/').filter(|(set, _)| !set.is_empty());
+        if parts.is_none_or(|(_, number)| number.parse::<u32>().is_err()) {
+            return Err(format!("{machine:?} is no machine: write <scale set>/<number>, such as vmss/0"));
+        }
+        self.node_mut(name)?.machine = Some(machine.to_owned());
+        Ok(())
+    }
+
+    /// Another node gets the name, the addresses and the labels of this one.
+    pub fn renew_node(&mut self, name: &str) -> Result<(), String> {
+        self.node_mut(name)?.renewed += 1;
+        Ok(())
+    }
+
+    fn node(&self, name: &str) -> Result<&Node, String> {
+        self.nodes.get(name).ok_or_else(|| unknown(name))
+    }
+
+    fn node_mut(&mut self, name: &str) -> Result<&mut Node, String> {
+        self.nodes.get_mut(name).ok_or_else(|| unknown(name))
+    }
+
+    /// Whether a node was made anew under its name.
+    pub fn is_renewed(&self, name: &str) -> bool {
+        self.nodes.get(name).is_some_and(|node| node.renewed > 0)
+    }
+
+    /// Whether an entry of a pool is a node's, by its address, or by the id of the network interface that stands instead.
+    /// An address may stand for the node.
+    pub fn is_of(&self, node: &str, ip: Option<IpAddr>, interface: Option<&str>) -> bool {
+        let known = self.nodes.get(node);
+        match (ip, interface, known) {
+            (Some(ip), _, _) if node.parse::<IpAddr>() == Ok(ip) => true,
+            (Some(ip), _, Some(known)) => known.ips.contains(&ip),
+            (None, Some(interface), Some(known)) => {
+                let part = match known.machine.as_deref().and_then(|machine| machine.split_once('/')) {
+                    Some((set, number)) => {
+                        format!("/virtualMachineScaleSets/{set}/virtualMachines/{number}/networkInterfaces/")
+                    }
+                    None => format!("/networkInterfaces/{node}-nic/"),
+                };
+                interface.contains(&part)
+            }
+            (_, _, None) | (None, None, Some(_)) => false,
+        }
+    }
+
+    /// A node's object, as it is when it has just been made.
     pub fn node_object(&self, name: &str) -> Result<Value, String> {
-        let node = self.nodes.get(name).ok_or_else(|| format!("there is no node {name}"))?;
+        let node = self.node(name)?;
         let ips: Vec<String> = node.ips.iter().map(ToString::to_string).collect();
         let ips: Vec<&str> = ips.iter().map(String::as_str).collect();
         let labels: Vec<(&str, &str)> =
             node.labels.iter().map(|(key, value)| (key.as_str(), value.as_str())).collect();
-        Ok(build::node(name, &ips, &labels, true, &[]))
+        let mut object = build::node(name, &ips, &labels, true, &[]);
+        if let Some((set, number)) = node.machine.as_deref().and_then(|machine| machine.split_once('/')) {
+            object["spec"]["providerID"] = json!(format!(
+                "azure:///subscriptions/00000000-0000-0000-0000-000000000000/resourceGroups/rg/providers/\
+                 Microsoft.Compute/virtualMachineScaleSets/{set}/virtualMachines/{number}"
+            ));
+        }
+        let uid = build::uid("Node", &node.renewed.to_string(), name);
+        Ok(if node.renewed > 0 { build::with_uid(object, &uid) } else { object })
     }
 
     /// Puts a Service into the world.
@@ -140,16 +203,16 @@ impl World {
 
     /// The addresses that these nodes have in a pool: names of nodes, or addresses as they are.
     pub fn members(&self, pool: &str, names: &[&str]) -> Result<BTreeSet<IpAddr>, String> {
-        let v6 = pool.ends_with("-ipv6");
+        let v6 = pool.to_lowercase().ends_with("-ipv6");
         let ip = |name: &&str| {
             if let Ok(ip) = name.parse() {
                 return Ok(ip);
             }
-            let node = self.nodes.get(*name).ok_or_else(|| format!("there is no node {name}"))?;
+            let node = self.node(name)?;
             let ip = node.ips.iter().find(|ip| ip.is_ipv6() == v6).copied();
             ip.ok_or_else(|| format!("node {name} has no address of the family of {pool}"))
         };
-        names.iter().filter(|name| **name != "nobody").map(ip).collect()
+        names.iter().filter(|name| **name != NOBODY).map(ip).collect()
     }
 
     /// The same with the names that the entries of a pool have.
@@ -158,7 +221,19 @@ impl World {
             let ip = self.members(pool, &[name])?.into_iter().next();
             ip.map(|ip| ((*name).to_owned(), ip.to_string())).ok_or_else(|| format!("{name} has no address"))
         };
-        names.iter().filter(|name| **name != "nobody").map(entry).collect()
+        names.iter().filter(|name| **name != NOBODY).map(entry).collect()
+    }
+
+    /// A pool that the network interfaces of these nodes fill.
+    pub fn interface_pool(&self, names: &[&str]) -> Result<PoolSpec, String> {
+        let machine = |name: &&str| {
+            let machine = self.node(name)?.machine.clone();
+            Ok(machine.unwrap_or_else(|| (*name).to_owned()))
+        };
+        let machines = names.iter().filter(|name| **name != NOBODY).map(machine);
+        let instances = machines.collect::<Result<_, String>>()?;
+        let virtual_network = VirtualNetwork::Pool(vnet_id());
+        Ok(PoolSpec { virtual_network, nic_backed: true, instances, ..PoolSpec::default() })
     }
 
     /// A pool that holds these nodes.
@@ -166,6 +241,15 @@ impl World {
         let members = self.entries(pool, names)?;
         Ok(PoolSpec { virtual_network: VirtualNetwork::Pool(vnet_id()), members, ..PoolSpec::default() })
     }
+}
+
+fn unknown(node: &str) -> String {
+    format!("there is no node {node}; `given nodes N` makes node-1 to node-N")
+}
+
+/// The load balancer, where it is named, and the name of a pool: `shop-web`, or `lb-2/shop-web`.
+pub fn split_pool(text: &str) -> (Option<&str>, &str) {
+    text.split_once('/').map_or((None, text), |(load_balancer, pool)| (Some(load_balancer), pool))
 }
 
 /// The addresses of the n-th node, from 1.

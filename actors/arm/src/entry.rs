@@ -11,7 +11,7 @@ use azure_mgmt_network::package_2024_03::models::{
     LoadBalancerBackendAddress, LoadBalancerBackendAddressPropertiesFormat, SubResource,
 };
 use pool_core::arm::{AdminState, Entry, NewEntry};
-use pool_core::ids::NetworkId;
+use pool_core::ids::{InstanceId, NetworkId};
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -40,6 +40,7 @@ pub(crate) fn fits_model(value: &Value) -> bool {
 fn of_model(model: LoadBalancerBackendAddress) -> Reading {
     let properties = model.properties.unwrap_or_default();
     let network = properties.virtual_network.and_then(|network| network.id);
+    let interface = properties.network_interface_ip_configuration.and_then(|configuration| configuration.id);
     let admin_state = match properties.admin_state {
         None | Some(ModelState::None) => AdminState::None,
         Some(ModelState::Up) => AdminState::Up,
@@ -52,7 +53,7 @@ fn of_model(model: LoadBalancerBackendAddress) -> Reading {
             ip: properties.ip_address.as_deref().and_then(address),
             admin_state,
             network: network.as_deref().and_then(network_id),
-            instance: None,
+            instance: interface.as_deref().and_then(InstanceId::of_ip_configuration),
         },
         by_nat_rule: !properties.inbound_nat_rules_port_mapping.is_empty(),
     }
@@ -60,6 +61,7 @@ fn of_model(model: LoadBalancerBackendAddress) -> Reading {
 
 fn of_json(value: &Value) -> Reading {
     let properties = &value["properties"];
+    let interface = &properties["networkInterfaceIPConfiguration"]["id"];
     let admin_state = match &properties["adminState"] {
         Value::Null => AdminState::None,
         Value::String(text) => state_of(text),
@@ -71,7 +73,7 @@ fn of_json(value: &Value) -> Reading {
             ip: properties["ipAddress"].as_str().and_then(address),
             admin_state,
             network: properties["virtualNetwork"]["id"].as_str().and_then(network_id),
-            instance: None,
+            instance: interface.as_str().and_then(InstanceId::of_ip_configuration),
         },
         by_nat_rule: match &properties["inboundNatRulesPortMapping"] {
             Value::Null => false,

@@ -1,46 +1,68 @@
 //! The admin state of address entries: nodes that leave service are cut out of traffic, and ours are taken back
 //! (design.md chapter 8).
 //!
-//! The machine hears of nodes, load balancers, and the ends of writes. It tells the writer the draining set as a level,
-//! and for each pool that lacks something that its admin part is due. It stands between the Directory and the Leader:
-//! a term begins when the writer knows the set. A node is done when no pool lacks anything for it and a read of every
-//! load balancer that began afterwards agrees.
-//!
-//! The phases are these of one process: nothing is noted anywhere, so that after a restart no Down is known to be ours.
-//! Therefore nobody starts it yet, and no message is routed to it or from it.
+//! The machine hears of nodes, notices of eviction, load balancers, and the ends of writes. It notes each node in our
+//! ConfigMap before anything of it goes Down, tells the writer the draining set as a level, and for each pool that lacks
+//! something that its admin part is due. It stands between the Directory and the Leader: a term begins when the records
+//! were read and the writer knows the set; every phase follows from the records and the signals, and not from what this
+//! process remembers. A node is done when no pool lacks anything for it and a read of every load balancer that began
+//! afterwards agrees.
 //!
 //! What stands where:
 //! - `nodes`: the nodes, their phases, and the set that follows from them (N1, N2, N4);
 //! - `posts`: what is due in which pool, and what comes of it (N3);
 //! - `signals`: which taints and messages say that a node leaves (N1);
+//! - `spot`: notices of eviction, and the taint that makes them last (N1);
 //! - `admission`: how many Ready nodes may be Down at the same time (N5);
 //! - `pools`: what is known of the entries, and what pools lack (N2, N4);
-//! - `records`: what is noted of a node before its first Down, as text (N4).
+//! - `records`: what is noted of a node before its first Down, as text (N4);
+//! - `keeping`: which records are to be in our ConfigMap, and which it is confirmed to hold (N4);
+//! - `term`: when a term may begin, what counts then, and what may be done in it (W8, N4);
+//! - `people`: nodes that a person lets go on (N5);
+//! - `told`: what people and metrics are told.
 
 pub mod admission;
+mod keeping;
 mod nodes;
+mod people;
 pub mod pools;
 mod posts;
 pub mod records;
 pub mod signals;
+mod spot;
+mod term;
 #[cfg(test)]
 mod tests;
+mod told;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::arm::{Failure, FailureKind, Provisioning};
+use crate::arm::{Backend, Failure, FailureKind, Provisioning};
+use crate::ask::{Answer, RequestId, Scope};
+use crate::config_map::{ConfigMapAnswer, ConfigMapAsk};
 use crate::discovery::LbObservation;
-use crate::ids::{Epoch, LbName, NodeName, NodeUid, PoolId, PoolName};
+use crate::ids::{CallId, Epoch, LbName, NodeName, NodeUid, PoolId, PoolName};
 use crate::informer::NodeFact;
-use crate::machine::{Machine, Now};
+use crate::machine::{Machine, Now, earliest};
+use crate::object::{TaintAnswer, TaintAsk};
+use crate::report::Report;
+use crate::sample::Sample;
+use crate::view::{AdminView, NodeView};
+use crate::watch;
 use crate::wishes::Wishes;
 use crate::work_queue::{self, WorkQueue};
 use crate::writer::{AdminDue, Draining, Standing};
-use nodes::Nodes;
+use keeping::Records;
+pub use nodes::NodeState;
+use nodes::{Nodes, Stand};
 use pools::Pools;
 use posts::Posts;
+use records::Record;
+use signals::Signal;
+use spot::Spots;
+use told::{Kept, Seen, Told};
 
 /// What the machine is told once, at start.
 #[derive(Clone, Debug)]
@@ -53,6 +75,17 @@ pub struct Params {
     pub excluded: BTreeSet<PoolName>,
     /// `adminState.maxBackoff`: the most that a node waits because of its own failures (N3).
     pub max_backoff: Duration,
+    /// Where records of nodes are kept.
+    pub keeping: Keeping,
+}
+
+/// Where records of nodes are kept (N4).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Keeping {
+    /// In our ConfigMap.
+    ConfigMap,
+    /// Nowhere: in a dry run nothing is read or written, and every node counts as recorded (C4).
+    Nothing,
 }
 
 /// What the machine does.
@@ -60,6 +93,8 @@ pub struct Params {
 pub enum Role {
     /// It cuts nodes out and takes them back.
     On,
+    /// `enableLoadBalancerAdminState: false`: it takes back what records say is ours, and then does nothing.
+    Off,
     /// It passes on that a term may begin, and nothing more.
     Silent,
 }
@@ -95,6 +130,19 @@ pub enum In {
         /// All of it.
         wishes: Arc<Wishes>,
     },
+    /// The answer to a request about our ConfigMap.
+    ConfigMap(CallId, ConfigMapAnswer),
+    /// The watcher of evictions has seen this.
+    Preemption(watch::Seen),
+    /// The answer to a patch of a node's taints.
+    Tainted(CallId, TaintAnswer),
+    /// A PUT that was made by a set older than this generation has added these, which drain now: they are in the pool and
+    /// not Down.
+    Missed(PoolId, u64, BTreeSet<Backend>),
+    /// A person lets a node go on, or everything ([`Scope::Node`], [`Scope::Everything`]).
+    Release(RequestId, Scope),
+    /// In which term events are posted; `None`: in none.
+    Reporting(Option<Epoch>),
 }
 
 /// What the machine can say.
@@ -110,6 +158,22 @@ pub enum Out {
     Opened(Epoch),
     /// To Discovery: read every load balancer soon.
     Look,
+    /// To the kubernetes port, about our ConfigMap.
+    ConfigMap(CallId, ConfigMapAsk),
+    /// To the kubernetes port, about a node's taints.
+    Taint(CallId, TaintAsk),
+    /// To the event emitter.
+    Report(Report),
+    /// To the board: a node; `None`: nothing is left of it under this name.
+    Node(NodeName, Option<NodeView>),
+    /// To the board: the admin state as a whole.
+    View(AdminView),
+    /// To the process: the answer to a person's request.
+    Answer(RequestId, Answer),
+    /// To the Directory: a person lets everything go on, which these nodes do; the Directory answers.
+    Release(RequestId, Vec<NodeName>),
+    /// To the metrics.
+    Sample(Sample),
 }
 
 /// The draining nodes, and how far they are (design.md chapter 8).
@@ -118,16 +182,18 @@ pub struct AdminState {
     params: Params,
     /// The newest term for which the nodes are known.
     confirmed: Option<Epoch>,
-    /// A term for which the Directory is ready and the nodes are not known yet.
+    /// A term for which the Directory is ready, and the nodes or the records are not known yet.
     opening: Option<Epoch>,
     /// The newest term that was passed on.
     open: Option<Epoch>,
     /// The term in which this process may write.
     leads: Option<Epoch>,
-    /// The newest term for which wishes were heard, and whether they let anything be written.
+    /// The newest term for which wishes were heard, and the wishes.
     wished: Option<Epoch>,
-    lets: bool,
+    wishes: Option<Arc<Wishes>>,
     nodes: Nodes,
+    records: Records,
+    spots: Spots,
     pools: Pools,
     posts: Posts,
     /// What the writer was told last, and the sets before that something may still be carried out of.
@@ -137,8 +203,13 @@ pub struct AdminState {
     dirty: BTreeSet<PoolId>,
     /// Whether a load balancer was seen since nodes were last forgotten.
     looked: bool,
+    /// Whether the set has grown since every load balancer was last to be read.
+    grown: bool,
+    /// Whether anything of nodes, pools or the set has changed since it was last told.
+    changed: bool,
     /// Paces what is posted again after failures (S4).
     queue: WorkQueue<NodeUid>,
+    told: Told,
 }
 
 /// How many sets before the last one are kept: a write that carries out an older one is judged by the next look.
@@ -155,27 +226,48 @@ impl AdminState {
             open: None,
             leads: None,
             wished: None,
-            lets: false,
+            wishes: None,
             nodes: Nodes::default(),
+            records: Records::new(params.keeping),
+            spots: Spots::default(),
             pools: Pools::default(),
             posts: Posts::default(),
             set: Arc::new(Draining { excluded: params.excluded.clone(), ..Draining::default() }),
             past: BTreeMap::new(),
             dirty: BTreeSet::new(),
             looked: false,
+            grown: false,
+            changed: false,
             queue: WorkQueue::new(pace),
+            told: Told::default(),
             params,
         }
     }
 
-    /// Whether anything may be begun: this process leads in the term that was opened, and people let it (G6).
-    fn acts(&self) -> bool {
-        self.open.is_some() && self.leads == self.open && self.wished >= self.open && self.lets
+    /// Why a node leaves service, as far as that is heeded.
+    fn signals_of(&self, fact: &NodeFact) -> BTreeSet<Signal> {
+        if !self.heeds_signals() {
+            return BTreeSet::new();
+        }
+        let mut signals = signals::of_taints(&fact.taints);
+        if self.spots.is_noticed(&fact.uid) {
+            signals.insert(Signal::Notice);
+        }
+        signals
     }
 
     fn on_node(&mut self, now: Now, name: &NodeName, fact: Option<Arc<NodeFact>>) {
-        let changed = self.nodes.tell(now, name, fact);
+        if let Some(fact) = &fact {
+            self.spots.on_fact(now, fact);
+        }
+        let fact = fact.map(|fact| {
+            let signals = self.signals_of(&fact);
+            (fact, signals)
+        });
+        let changed = self.nodes.tell(now, name, fact, &mut self.records);
+        self.changed = true;
         if let Some(uid) = changed.gone {
+            self.spots.on_gone(&uid);
             if self.nodes.knows(&uid) {
                 self.turn(now, uid);
             } else {
@@ -199,13 +291,46 @@ impl AdminState {
         self.queue.add(now, uid);
     }
 
+    /// Takes in what has changed of notices: signals, and whose a taint is (N1).
+    fn heed_notices(&mut self, now: Now) {
+        for uid in self.spots.changed() {
+            self.records.note_taint(&uid, self.spots.is_ours(&uid));
+            self.heed_signals(now, &uid);
+        }
+    }
+
+    /// Takes in the signals of a node anew.
+    fn heed_signals(&mut self, now: Now, uid: &NodeUid) {
+        let Some(fact) = self.nodes.fact(uid) else { return };
+        let signals = self.signals_of(fact);
+        self.changed = true;
+        if self.nodes.signal(now, uid, signals, &mut self.records) {
+            self.turn(now, uid.clone());
+        }
+    }
+
+    fn on_wishes(&mut self, now: Now, term: Option<Epoch>, wishes: Arc<Wishes>) {
+        let heeded = self.heeds_signals();
+        self.wished = self.wished.max(term);
+        self.wishes = Some(wishes);
+        self.changed = true;
+        if heeded != self.heeds_signals() {
+            let uids: Vec<NodeUid> = self.nodes.facts().map(|fact| fact.uid.clone()).collect();
+            for uid in uids {
+                self.heed_signals(now, &uid);
+            }
+            self.nodes.make_stale();
+        }
+    }
+
     fn on_lb(&mut self, seen: &LbObservation) {
         if !self.params.load_balancers.contains(&seen.lb) {
             return;
         }
         let news = self.pools.observe(seen);
         if !news.is_empty() {
-            self.nodes.pools_seen();
+            self.nodes.pools_seen(&news, seen.began, &self.pools, &mut self.records);
+            self.changed = true;
         }
         self.dirty.extend(news);
         // While an operation runs, what was seen is about to be another thing.
@@ -221,7 +346,7 @@ impl AdminState {
 
     fn on_finished(&mut self, now: Now, pool: PoolId, generation: u64, failure: Option<Arc<Failure>>) {
         let is_gone = |failure: &Arc<Failure>| failure.kind == FailureKind::Status(404);
-        match failure.as_ref().map(is_gone) {
+        match failure {
             None => {
                 let set = if generation == self.set.generation {
                     Some(&self.set)
@@ -231,38 +356,36 @@ impl AdminState {
                 if let Some(set) = set {
                     self.pools.carried_out(now, &pool, set);
                 }
+                if !self.records.writes() {
+                    self.pools.withheld(&pool, generation);
+                }
                 self.posts.ended(&pool, generation);
             }
-            Some(true) => {
+            Some(failure) if is_gone(&failure) => {
                 self.pools.absent(now, &pool);
                 self.posts.ended(&pool, generation);
             }
-            Some(false) => {
-                for uid in self.posts.failed(&pool, generation) {
-                    self.queue.finish(now, &uid, Err(work_queue::Failed::default()));
+            Some(failure) => {
+                let uids = self.posts.failed(&pool, generation);
+                for uid in &uids {
+                    self.queue.finish(now, uid, Err(work_queue::Failed::default()));
                 }
+                self.told.failed(now, Some(&pool), &uids, failure.to_string().into());
             }
         }
+        self.changed = true;
         self.dirty.insert(pool);
-    }
-
-    /// A term may begin: what was posted in another one may be lost.
-    fn begin(&mut self, now: Now, epoch: Epoch, out: &mut Vec<Out>) {
-        self.opening = None;
-        self.open = Some(epoch);
-        self.posts.clear();
-        self.dirty.extend(self.pools.ids().cloned());
-        for uid in self.nodes.begin() {
-            self.turn(now, uid);
-        }
-        self.tell_set(out);
-        out.push(Out::Opened(epoch));
     }
 
     /// Tells the writer the set, if it is another one.
     fn tell_set(&mut self, out: &mut Vec<Out>) {
-        let Some(next) = self.nodes.set(&self.pools, &self.set) else { return };
-        let grows = next.addresses.keys().any(|backend| !self.set.addresses.contains_key(backend))
+        if self.records.take_news() {
+            self.nodes.make_stale();
+        }
+        let gives_back = !self.heeds_signals();
+        let next = self.nodes.set(&self.pools, &self.records, gives_back, &self.set);
+        let Some(next) = next else { return };
+        self.grown |= next.addresses.keys().any(|backend| !self.set.addresses.contains_key(backend))
             || next.restorable.difference(&self.set.restorable).next().is_some();
         let before = std::mem::replace(&mut self.set, Arc::new(next));
         self.past.insert(before.generation, before);
@@ -270,24 +393,42 @@ impl AdminState {
             self.past.pop_first();
         }
         out.push(Out::Draining(Arc::clone(&self.set)));
-        if grows {
-            out.push(Out::Look);
-        }
         self.dirty.extend(self.pools.ids().cloned());
+        self.changed = true;
     }
 
     /// Does what time and the last input allow; the end of every step and tick.
     fn advance(&mut self, now: Now, out: &mut Vec<Out>) {
-        let ready = self.opening.filter(|epoch| self.confirmed >= Some(*epoch));
-        if let Some(epoch) = ready {
+        self.heed_notices(now);
+        if let Some(epoch) = self.may_begin() {
             self.begin(now, epoch, out);
         }
-        if !self.acts() {
-            return;
+        let acts = self.acts();
+        if acts {
+            self.spots.advance(now, |uid| self.records.keeps_taint(uid), out);
+            self.heed_notices(now);
+            self.nodes.admit(&self.pools, &mut self.records, |uid| self.spots.is_ours(uid));
+            for uid in self.nodes.enter(now, &self.records) {
+                self.turn(now, uid);
+            }
         }
-        for uid in self.nodes.admit(&self.pools) {
-            self.turn(now, uid);
+        if self.leads() {
+            // Also while nothing is begun: what is under way, or due since before, goes by the newest set.
+            self.tell_set(out);
         }
+        if acts {
+            self.work(now, out);
+        }
+        self.records.advance(now, acts, out);
+        if let Some(why) = self.records.take_failure() {
+            self.told.failed(now, None, &self.records.unconfirmed(), why);
+        }
+        self.tell(now, acts, out);
+        debug_assert_eq!(self.check(), Ok(()));
+    }
+
+    /// Works on nodes until nothing more follows.
+    fn work(&mut self, now: Now, out: &mut Vec<Out>) {
         loop {
             self.tell_set(out);
             self.take_work(now);
@@ -301,12 +442,12 @@ impl AdminState {
                 break;
             }
         }
-        debug_assert_eq!(self.check(), Ok(()));
     }
 
     /// Takes what is to be worked on: what has failed for it is posted again.
     fn take_work(&mut self, now: Now) {
         while let Some(uid) = self.queue.take(now) {
+            self.changed = true;
             self.dirty.extend(self.posts.retry(&uid));
             if !self.nodes.works_on(&uid) {
                 self.queue.finish(now, &uid, Ok(work_queue::Done::Success));
@@ -316,10 +457,14 @@ impl AdminState {
 
     /// Moves nodes on that are done, or are not done any more.
     fn judge_nodes(&mut self, now: Now, out: &mut Vec<Out>) {
-        let judged = self.nodes.judge(now, &self.params.load_balancers, |uid| self.posts.concern(uid));
-        if judged.look {
+        let gives_back = !self.heeds_signals();
+        let waits = |uid: &NodeUid| self.posts.concern(uid);
+        let lbs = &self.params.load_balancers;
+        let judged = self.nodes.judge(now, lbs, gives_back, waits, &mut self.records);
+        if judged.look | std::mem::take(&mut self.grown) {
             out.push(Out::Look);
         }
+        self.changed |= !judged.lost.is_empty() || !judged.done.is_empty();
         for uid in judged.lost {
             self.queue.add(now, uid);
         }
@@ -327,10 +472,40 @@ impl AdminState {
             self.queue.finish(now, &uid, Ok(work_queue::Done::Success));
         }
         if std::mem::take(&mut self.looked) {
-            for uid in self.nodes.forget(&self.pools) {
+            let excluded = &self.params.excluded;
+            for uid in self.nodes.forget(&self.pools, excluded, &mut self.records) {
+                self.changed = true;
                 self.drop_work(now, &uid);
             }
         }
+    }
+
+    /// Tells people and metrics how everything stands.
+    fn tell(&mut self, now: Now, acts: bool, out: &mut Vec<Out>) {
+        let changed = std::mem::take(&mut self.changed);
+        let stands: Vec<Stand<'_>> = self.nodes.stands(&self.records).collect();
+        let refused: BTreeSet<NodeUid> = self.records.refused().keys().cloned().collect();
+        let seen = Seen {
+            stands: &stands,
+            facts: &|| self.nodes.facts().map(Arc::as_ref).collect(),
+            pools: &self.pools,
+            posts: &self.posts,
+            queue: &self.queue,
+            set: &self.set,
+            records: Kept {
+                count: self.records.count(),
+                unreadable: self.records.unreadable(),
+                refused: &refused,
+                fresh: self.records.is_fresh(),
+                last_error: self.records.last_error(),
+            },
+            params: &self.params,
+            switched_off: self.is_switched_off(),
+            leads: self.leads(),
+            acts,
+            changed,
+        };
+        self.told.advance(now, &seen, out);
     }
 
     /// The invariants that hold between any two steps.
@@ -339,13 +514,14 @@ impl AdminState {
     /// The one that does not hold.
     pub fn check(&self) -> Result<(), &'static str> {
         let rule = |holds: bool, what: &'static str| if holds { Ok(()) } else { Err(what) };
-        rule(self.params.role == Role::On || self.set.generation == 0, "a silent machine has told a set")?;
-        let drains = |uid: &NodeUid| self.nodes.drains(uid);
-        rule(
-            self.set.addresses.values().all(drains) || !self.acts(),
-            "the set holds a node that does not drain",
-        )?;
-        self.nodes.check()?;
+        let mut drains = self.set.addresses.iter();
+        let drains = drains.all(|(backend, uid)| {
+            let noted = self.records.kept(uid).is_some_and(|record| record.has(backend));
+            self.nodes.drains(uid) && noted
+        });
+        rule(drains || !self.leads(), "the set holds a node that does not drain, or is not recorded")?;
+        self.nodes.check(&self.records)?;
+        self.records.check()?;
         self.posts.check()
     }
 }
@@ -356,35 +532,48 @@ impl Machine for AdminState {
 
     fn step(&mut self, now: Now, input: In, out: &mut Vec<Out>) {
         match self.params.role {
-            Role::On => {}
+            Role::On | Role::Off => {}
             Role::Silent => {
-                if let In::Opened(epoch) = input {
-                    out.push(Out::Opened(epoch));
-                }
+                self.step_silently(input, out);
                 return;
             }
         }
         match input {
             In::Node(name, fact) => self.on_node(now, &name, fact),
-            In::Confirmed(epoch) => self.confirmed = self.confirmed.max(Some(epoch)),
+            In::Confirmed(epoch) => {
+                self.confirmed = self.confirmed.max(Some(epoch));
+                self.records.confirm(now, epoch);
+            }
             In::Lb(seen) => self.on_lb(&seen),
             In::Finished { pool, generation, failure } => self.on_finished(now, pool, generation, failure),
             In::Withdrawn(pool, generation) => {
                 self.posts.withdrawn(&pool, generation);
                 self.dirty.insert(pool);
+                self.changed = true;
+            }
+            In::Missed(pool, _, backends) => {
+                self.pools.missed(now, &pool, backends);
+                self.dirty.insert(pool);
+                self.changed = true;
             }
             In::Opened(epoch) => self.opening = self.opening.max(Some(epoch)),
-            In::Standing(standing) => self.leads = standing.term(),
-            In::Wishes { term, wishes } => {
-                self.wished = self.wished.max(term);
-                self.lets = !wishes.only_observes();
+            In::Standing(standing) => {
+                self.leads = standing.term();
+                self.changed = true;
             }
+            In::Wishes { term, wishes } => self.on_wishes(now, term, wishes),
+            In::ConfigMap(call, answer) => self.on_config_map(now, call, answer, out),
+            In::Preemption(seen) => self.spots.on_seen(now, &seen),
+            In::Tainted(call, answer) => self.spots.on_tainted(now, call, &answer),
+            In::Release(id, scope) => self.on_release(id, &scope, out),
+            In::Reporting(term) => self.told.reporting(term),
         }
         self.advance(now, out);
     }
 
     fn deadline(&self) -> Option<Now> {
-        self.queue.deadline().filter(|_| self.acts())
+        let work = earliest(self.queue.deadline(), self.spots.deadline()).filter(|_| self.acts());
+        earliest(work, earliest(self.records.deadline(), self.told.deadline()))
     }
 
     fn tick(&mut self, now: Now, out: &mut Vec<Out>) {

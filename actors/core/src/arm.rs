@@ -151,8 +151,7 @@ pub struct Entry {
     pub admin_state: AdminState,
     /// The virtual network at address level.
     pub network: Option<NetworkId>,
-    /// The virtual machine behind the network interface that it names; `None` when it names none. The port does not read it
-    /// yet.
+    /// The virtual machine behind the network interface that it names; `None` when it names none.
     pub instance: Option<InstanceId>,
 }
 
@@ -414,5 +413,34 @@ impl fmt::Display for Failure {
             write!(f, " (correlation id {id})")?;
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// There are as many entries as pools have members.
+    #[test]
+    fn an_entry_takes_no_more_than_eight_words() {
+        assert!(size_of::<Entry>() <= size_of::<[usize; 8]>(), "{}", size_of::<Entry>());
+    }
+
+    #[test]
+    fn n2_an_entry_sends_traffic_to_its_address_or_else_to_the_machine_of_its_interface() {
+        let address: IpAddr = [10, 0, 0, 4].into();
+        let machine = InstanceId::new("pool-vmss/0");
+        let entry = |ip, instance| Entry {
+            name: Arc::from("entry"),
+            ip,
+            admin_state: AdminState::None,
+            network: None,
+            instance,
+        };
+        let by_address = Some(Backend::Address(address));
+        assert_eq!(entry(Some(address), None).backend(), by_address);
+        assert_eq!(entry(Some(address), Some(machine.clone())).backend(), by_address);
+        assert_eq!(entry(None, Some(machine.clone())).backend(), Some(Backend::Instance(machine)));
+        assert_eq!(entry(None, None).backend(), None);
     }
 }

@@ -7,7 +7,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::assignment::{HeldReason, PausedBy};
-use crate::ids::{LbName, PoolId, ServiceKey};
+use crate::ids::{LbName, NodeName, PoolId, ServiceKey};
 use crate::machine::Now;
 
 /// The id of one person's request, unique in this process.
@@ -28,7 +28,8 @@ pub struct Request {
 pub enum Wanted {
     /// An attempt of this pool now (H3).
     Attempt(PoolId),
-    /// The end of what guards hold back (G5): everywhere, and of the stop of all removals (G4) too, or in these pools.
+    /// The end of what guards hold back (G5) and of the wait of nodes that leave service (N5): everywhere, and of the stop
+    /// of all removals (G4) too, or in these pools, or of this node.
     Release(Scope),
     /// A look at this load balancer, or at all, and a comparison of its pools.
     Compare(Option<LbName>),
@@ -54,6 +55,8 @@ pub enum Scope {
     Pool(PoolId),
     /// One Service, in all its pools.
     Service(ServiceKey),
+    /// One node: it can be let go, and not be paused.
+    Node(NodeName),
 }
 
 impl fmt::Display for Wanted {
@@ -76,6 +79,7 @@ impl fmt::Display for Scope {
             Scope::Everything => f.write_str("everything"),
             Scope::Pool(pool) => write!(f, "pool {pool}"),
             Scope::Service(key) => write!(f, "Service {key}"),
+            Scope::Node(name) => write!(f, "node {name}"),
         }
     }
 }
@@ -94,8 +98,13 @@ pub enum Answer {
 pub enum Done {
     /// The pool takes part in the next turn of its lane, without its window and intervals.
     Attempting,
-    /// These removals are no longer held back for what held them; none: only the stop of all removals has ended.
-    Released(Vec<Released>),
+    /// These are no longer held back for what held them; nothing of either: only the stop of all removals has ended.
+    Released {
+        /// The removals.
+        pools: Vec<Released>,
+        /// The nodes that waited to be cut out of traffic (N5).
+        nodes: Vec<NodeName>,
+    },
     /// These load balancers are read and their pools compared.
     Comparing(Vec<LbName>),
     /// It is paused, and that is noted where it outlives this process.
@@ -132,7 +141,7 @@ pub enum Effect {
 /// Why a request was refused. Each says what the person can do about it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Refusal {
-    /// There is no such pool, Service or load balancer here.
+    /// There is no such pool, Service, node or load balancer here.
     Unknown,
     /// This process does not lead; only the leader does this.
     NotLeading,
@@ -157,4 +166,6 @@ pub enum Stays {
     AllStopped,
     /// The mode removes no member (G6).
     AddOnly,
+    /// The node does not wait: no signal says that it leaves service, or it is cut out already (N5).
+    NodeNotHeld,
 }

@@ -8,12 +8,12 @@ mod tests;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::ids::{PoolId, ServiceKey, ServiceUid};
+use crate::ids::{NodeName, PoolId, ServiceKey, ServiceUid};
 use crate::machine::{Machine, Now};
 use crate::sample::GateClass;
 use crate::view::{
-    GateView, GuardsView, LaneView, LbView, LeadershipView, PoolView, ServiceView, SharedLeaseView, Snapshot,
-    SourceView, StartsView, WishesView,
+    AdminView, GateView, GuardsView, LaneView, LbView, LeadershipView, NodeView, PoolView, ServiceView,
+    SharedLeaseView, Snapshot, SourceView, StartsView, WishesView,
 };
 
 /// The shortest time between two snapshots.
@@ -46,6 +46,10 @@ pub enum In {
     Guards(GuardsView),
     /// The mode and the pauses.
     Wishes(WishesView),
+    /// A node that leaves service or comes back, or that nothing is left of that under this name.
+    Node(NodeName, Option<NodeView>),
+    /// The admin state as a whole.
+    Admin(AdminView),
     /// The first complete lists are in.
     ListsSynced,
     /// Every managed load balancer has been tried, and at least one was seen.
@@ -130,6 +134,17 @@ impl Board {
             In::Wishes(view) => {
                 let same = newest.wishes.as_ref() == Some(&view);
                 newest.wishes = Some(view);
+                !same
+            }
+            In::Node(name, Some(view)) => {
+                let same = newest.nodes.get(&name).is_some_and(|known| **known == view);
+                newest.nodes.insert(name, Arc::new(view));
+                !same
+            }
+            In::Node(name, None) => newest.nodes.remove(&name).is_some(),
+            In::Admin(view) => {
+                let same = newest.admin_state.as_ref().is_some_and(|known| **known == view);
+                newest.admin_state = Some(Arc::new(view));
                 !same
             }
             In::ListsSynced => !std::mem::replace(&mut newest.synced.lists, true),

@@ -18,7 +18,7 @@ use crate::ids::{LbName, PoolId, PoolName};
 use crate::machine::{Machine, Now};
 use crate::object::Kind;
 use crate::sample::PoolState;
-use crate::view::{Candidacy, PoolView, ServiceView, Snapshot};
+use crate::view::{Candidacy, PoolView, ServiceView, Snapshot, SourceView};
 
 /// For how long everything must have been compared.
 const STEADY_FOR: Duration = Duration::from_secs(1);
@@ -195,7 +195,7 @@ impl Comparison {
             missing.push(Missing::Steadiness);
         }
         // Why it may be so: what these sources have brought before still counts.
-        let failing = self.snapshot.sources.values().filter(|source| source.synced);
+        let failing = sources(&self.snapshot).filter(|source| source.synced);
         let failing = failing.filter_map(|it| Some(Missing::List(it.kind, Some(it.last_error.clone()?))));
         missing.extend(failing);
         missing
@@ -291,14 +291,19 @@ impl Machine for Comparison {
     }
 }
 
+/// The sources that levels rest on.
+fn sources(snapshot: &Snapshot) -> impl Iterator<Item = &SourceView> {
+    Kind::ALL.iter().filter_map(|kind| snapshot.sources.get(kind))
+}
+
 /// What of the first lists and of the load balancers is not known. Discovery is done when one load balancer was seen;
 /// what another one has is not known then.
 #[must_use]
 pub fn unread(snapshot: &Snapshot) -> Vec<Missing> {
-    let Snapshot { synced, sources, load_balancers, .. } = snapshot;
+    let Snapshot { synced, load_balancers, .. } = snapshot;
     let mut unread = Vec::new();
     if !synced.lists {
-        let open = sources.values().filter(|source| !source.synced);
+        let open = sources(snapshot).filter(|source| !source.synced);
         unread.extend(open.map(|source| Missing::List(source.kind, source.last_error.clone())));
         if unread.is_empty() {
             unread.push(Missing::Lists);

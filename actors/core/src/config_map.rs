@@ -1,8 +1,9 @@
 //! Our ConfigMap: what is asked of the kubernetes port about it, and what it answers. It keeps what must outlive a
 //! process and has no place in a Lease, one key for each thing that is noted (design.md A4).
 //!
-//! The port reads and writes the object; what a key means is decided by whoever notes it: [`crate::starts`] and
-//! [`crate::pauses`]. Each of them leaves the other's keys alone. How they ask is the same for both: `errand`.
+//! The port reads and writes the object; what a key means is decided by whoever notes it: [`crate::starts`],
+//! [`crate::pauses`] and [`crate::admin_state`]. Each of them leaves the others' keys alone. How they ask is the same for
+//! all: `errand`.
 
 pub(crate) mod errand;
 
@@ -79,6 +80,8 @@ pub enum Keeper {
     Starts,
     /// [`crate::pauses`].
     Pauses,
+    /// [`crate::admin_state`].
+    AdminState,
 }
 
 /// What is asked about it.

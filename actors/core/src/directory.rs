@@ -10,7 +10,7 @@ use crate::assignment::{Assignment, Observation};
 use crate::discovery::LbObservation;
 use crate::discovery::rules::{RuleIndex, folded};
 use crate::guard::{Fraction, GuardMode};
-use crate::ids::{Epoch, LbName, PoolId, PoolName, ReadId, ServiceUid};
+use crate::ids::{Epoch, LbName, NodeName, PoolId, PoolName, ReadId, ServiceUid};
 use crate::informer::ServiceFact;
 use crate::machine::{Machine, Now, earliest};
 use crate::pins::Pins;
@@ -88,8 +88,9 @@ pub enum In {
         /// All of it.
         wishes: Arc<Wishes>,
     },
-    /// A person lets go of what is held back there; answered in this turn (H3), and done by who leads alone.
-    Ask(RequestId, Scope),
+    /// A person lets go of what is held back there; answered in this turn (H3), and done by who leads alone. The names
+    /// are those of the nodes that the admin state has let go for the same request: they are in the answer.
+    Ask(RequestId, Scope, Vec<NodeName>),
 }
 
 /// What the Directory can say.
@@ -426,7 +427,7 @@ impl Machine for Directory {
             In::Reporting(term) => self.on_reporting(now, term),
             In::Reread(read) => self.on_reread(now, read, out),
             In::Wishes { term, wishes } => self.on_wishes(now, term, wishes),
-            In::Ask(request, scope) => self.on_ask(now, request, &scope, out),
+            In::Ask(request, scope, nodes) => self.on_ask(now, request, &scope, nodes, out),
         }
     }
 

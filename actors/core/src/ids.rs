@@ -51,6 +51,43 @@ macro_rules! text_id {
     };
 }
 
+/// Equality, order and hash of a name by its `folded()`, and what is shown of it.
+macro_rules! case_blind {
+    ($name:ident) => {
+        impl PartialEq for $name {
+            fn eq(&self, other: &Self) -> bool {
+                self.folded() == other.folded()
+            }
+        }
+        impl Eq for $name {}
+        impl PartialOrd for $name {
+            fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+                Some(self.cmp(other))
+            }
+        }
+        impl Ord for $name {
+            fn cmp(&self, other: &Self) -> Ordering {
+                self.folded().cmp(other.folded())
+            }
+        }
+        impl Hash for $name {
+            fn hash<H: Hasher>(&self, state: &mut H) {
+                self.folded().hash(state);
+            }
+        }
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(self.as_str())
+            }
+        }
+        impl fmt::Debug for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write!(f, concat!(stringify!($name), "({:?})"), self.as_str())
+            }
+        }
+    };
+}
+
 macro_rules! case_blind_id {
     ($(#[$doc:meta])* $name:ident) => {
         $(#[$doc])*
@@ -85,39 +122,13 @@ macro_rules! case_blind_id {
             }
         }
 
-        impl PartialEq for $name {
-            fn eq(&self, other: &Self) -> bool {
-                self.folded == other.folded
-            }
-        }
-        impl Eq for $name {}
-        impl PartialOrd for $name {
-            fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
-                Some(self.cmp(other))
-            }
-        }
-        impl Ord for $name {
-            fn cmp(&self, other: &Self) -> Ordering {
-                self.folded.cmp(&other.folded)
-            }
-        }
-        impl Hash for $name {
-            fn hash<H: Hasher>(&self, state: &mut H) {
-                self.folded.hash(state);
-            }
-        }
-        impl fmt::Display for $name {
-            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str(&self.shown)
-            }
-        }
-        impl fmt::Debug for $name {
-            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                write!(f, concat!(stringify!($name), "({:?})"), &*self.shown)
-            }
-        }
+        case_blind!($name);
     };
 }
+
+mod instance;
+
+pub use instance::InstanceId;
 
 case_blind_id! {
     /// The name of an Azure load balancer.
@@ -138,11 +149,6 @@ text_id! {
 text_id! {
     /// The UID of a Node: a node re-created under the same name has another one.
     NodeUid
-}
-case_blind_id! {
-    /// A virtual machine as network interfaces name it: `<scale set>/<number>`, or its own name outside of a scale set
-    /// (N2).
-    InstanceId
 }
 text_id! {
     /// The name of an address entry in a pool: unique there, at most 80 characters (W3).
@@ -239,6 +245,15 @@ pub struct SliceKey {
     /// The namespace.
     pub namespace: Arc<str>,
     /// The name within it.
+    pub name: Arc<str>,
+}
+
+/// An Event of Kubernetes: namespace and name.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct EventKey {
+    /// The namespace.
+    pub namespace: Arc<str>,
+    /// The name.
     pub name: Arc<str>,
 }
 

@@ -245,6 +245,8 @@ impl Machine for Informer {
 
     fn step(&mut self, now: Now, input: In, out: &mut Vec<Out>) {
         let kind = match input {
+            // Levels do not rest on events, and nothing waits for a list of them.
+            In::Seen(Kind::Preemptions, _) => return,
             In::Seen(kind, seen) => {
                 self.on_seen(now, kind, seen, out);
                 kind
@@ -386,7 +388,7 @@ impl Informer {
     fn on_contact(&mut self, now: Now, kind: Kind, current: bool) {
         let lost = match kind {
             Kind::EndpointSlices => !current,
-            Kind::Services | Kind::Nodes => return,
+            Kind::Services | Kind::Nodes | Kind::Preemptions => return,
         };
         if std::mem::replace(&mut self.slices_lost, lost) != lost {
             let arrival = self.streams.entry(kind).or_default().arrival(now);

@@ -6,7 +6,8 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::ids::{Family, InstanceId, NodeName, NodeUid, ServiceKey, ServiceUid, SliceKey};
+use crate::ids::{EventKey, Family, InstanceId, NodeName, NodeUid, ServiceKey, ServiceUid, SliceKey};
+use crate::machine::Wall;
 
 /// The kinds that are listed and watched.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -17,11 +18,15 @@ pub enum Kind {
     EndpointSlices,
     /// core/v1 Nodes.
     Nodes,
+    /// core/v1 Events of Nodes with the reason `PreemptScheduled` (N1).
+    Preemptions,
 }
 
 impl Kind {
-    /// Every kind, in the order in which they are shown.
+    /// The kinds that levels rest on, in the order in which they are shown.
     pub const ALL: [Kind; 3] = [Kind::Services, Kind::EndpointSlices, Kind::Nodes];
+    /// Every kind, in the order in which they are shown.
+    pub const WATCHED: [Kind; 4] = [Kind::Services, Kind::EndpointSlices, Kind::Nodes, Kind::Preemptions];
 
     /// The plural resource name of the Kubernetes API.
     #[must_use]
@@ -30,6 +35,7 @@ impl Kind {
             Kind::Services => "services",
             Kind::EndpointSlices => "endpointslices",
             Kind::Nodes => "nodes",
+            Kind::Preemptions => "events",
         }
     }
 }
@@ -50,8 +56,8 @@ impl ResourceVersion {
     }
 }
 
-/// How long the kubernetes port waits for the answer to one request about a Lease or our ConfigMap, from its sending
-/// to the last byte.
+/// How long the kubernetes port waits for the answer to one request about a Lease, our ConfigMap or a taint, from its
+/// sending to the last byte.
 ///
 /// W8's figures leave room for it: a leader asks again 5 s after its last renewal was sent, and may fail three times
 /// until no PUT is sent any more (45 s less 25 s), five times until it stands by (30 s). W7's too: writes may start for
@@ -63,7 +69,7 @@ pub const ANSWER_WITHIN: Duration = Duration::from_secs(5);
 /// for answers alone that were lost within the process.
 pub const GIVE_UP_AFTER: Duration = Duration::from_secs(6);
 
-/// Why a request about a Lease or our ConfigMap failed. A write may have been carried out all the same.
+/// Why a request about a Lease, our ConfigMap or a taint failed. A write may have been carried out all the same.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum RequestFailure {
     /// 401 or 403; the text says it in the server's words.
@@ -192,8 +198,34 @@ pub struct NodeObject {
     pub ready: bool,
     /// Its taints, in the order of its spec; the admin state reads them (N1).
     pub taints: Vec<Taint>,
-    /// The virtual machine that `spec.providerID` names, as network interfaces name it (N2). The port does not read it yet.
+    /// The virtual machine that `spec.providerID` names, as network interfaces name it (N2).
     pub instance: Option<InstanceId>,
+    /// When it was created.
+    pub created: Option<Wall>,
+    /// The condition that tells of an eviction; `None` when there is none (N1).
+    pub preempt: Option<Preempt>,
+}
+
+/// A condition that tells of an eviction (N1).
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Preempt {
+    /// Since when it stands: `lastTransitionTime`.
+    pub at: Option<Wall>,
+    /// How long before its arrival that was; `None` when that is not known or lies more than 60 s in the future.
+    pub age: Option<Duration>,
+    /// How long after its arrival the eviction is due by the date in the message, zero when that has passed; `None`
+    /// without a date.
+    pub due_in: Option<Duration>,
+    /// What it says.
+    pub message: Arc<str>,
+}
+
+impl Preempt {
+    /// Whether both are the same condition, whenever they arrived.
+    #[must_use]
+    pub fn is_same_as(&self, other: &Preempt) -> bool {
+        self.at == other.at && self.message == other.message
+    }
 }
 
 /// A taint of a node.
@@ -207,6 +239,72 @@ pub struct Taint {
     pub effect: Arc<str>,
 }
 
+/// What is to become of the taint of a node that is evicted (N1).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum TaintEdit {
+    /// It is added to those that the node has.
+    AddTo,
+    /// It becomes the first of a node that has none.
+    AddFirst,
+    /// It goes.
+    Remove {
+        /// Its place in `spec.taints`.
+        at: usize,
+    },
+}
+
+/// A patch of a node's taints, which leaves all taints but ours as they are (N1).
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct TaintAsk {
+    /// The node.
+    pub node: NodeName,
+    /// Its UID: another node of the same name is left alone.
+    pub uid: NodeUid,
+    /// The version of the state that the edit was made for.
+    pub version: ResourceVersion,
+    /// What is to become of it.
+    pub edit: TaintEdit,
+}
+
+/// What became of a patch of a node's taints.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum TaintAnswer {
+    /// It was carried out.
+    Done,
+    /// It was refused, because the node is not as it was seen: 409 or 422.
+    Overtaken,
+    /// The node does not exist: 404.
+    Gone,
+    /// It was not sent, for this is a dry run (C4).
+    Withheld,
+    /// The request failed, or its answer was lost: it may have been carried out all the same.
+    Failed(RequestFailure),
+}
+
+/// An event that tells of a node's eviction (N1).
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct PreemptionObject {
+    /// Namespace and name of the event.
+    pub key: EventKey,
+    /// The version of this state of it.
+    pub resource_version: ResourceVersion,
+    /// The node that it is about.
+    pub node: NodeName,
+    /// The UID of that node; `None` where the event gives none, or the node's name in its place.
+    pub uid: Option<NodeUid>,
+    /// How often it was seen.
+    pub count: u64,
+    /// When it was last seen: the newest of the times in it.
+    pub at: Option<Wall>,
+    /// How long before its arrival that was; `None` when that is not known or lies more than 60 s in the future.
+    pub age: Option<Duration>,
+    /// How long after its arrival the eviction is due by the date in the message, zero when that has passed; `None`
+    /// without a date.
+    pub due_in: Option<Duration>,
+    /// What it says.
+    pub message: Arc<str>,
+}
+
 /// An object of one of the watched kinds.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Object {
@@ -216,6 +314,8 @@ pub enum Object {
     Slice(Arc<SliceObject>),
     /// A Node.
     Node(Arc<NodeObject>),
+    /// An event that tells of a node's eviction.
+    Preemption(Arc<PreemptionObject>),
 }
 
 impl Object {
@@ -226,6 +326,7 @@ impl Object {
             Object::Service(service) => ObjectKey::Service(service.key.clone()),
             Object::Slice(slice) => ObjectKey::Slice(slice.key.clone()),
             Object::Node(node) => ObjectKey::Node(node.name.clone()),
+            Object::Preemption(event) => ObjectKey::Preemption(event.key.clone()),
         }
     }
 
@@ -236,6 +337,7 @@ impl Object {
             Object::Service(service) => &service.resource_version,
             Object::Slice(slice) => &slice.resource_version,
             Object::Node(node) => &node.resource_version,
+            Object::Preemption(event) => &event.resource_version,
         }
     }
 }
@@ -249,4 +351,6 @@ pub enum ObjectKey {
     Slice(SliceKey),
     /// A Node.
     Node(NodeName),
+    /// An event that tells of a node's eviction.
+    Preemption(EventKey),
 }

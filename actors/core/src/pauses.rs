@@ -6,6 +6,9 @@
 //! is the Informer's, the Directory's, the writer's and the emitter's business. What a note says stands in `pauses/notes.rs`, the
 //! requests in `pauses/asking.rs`.
 //!
+//! The note by which the admin state is switched off is read with them, and heeded for ten minutes at most: what has written
+//! it may never come to take it away.
+//!
 //! Where the API server's storage is set back to an earlier state, pauses come back that were ended: one that says of
 //! itself that it is older than a look that did not find it is marked, so that people see it.
 //!
@@ -34,6 +37,9 @@ use notes::Noted;
 
 /// By how much the clocks of those who note pauses may differ from ours, and how long a note may be on its way.
 const CLOCKS_DIFFER: Duration = Duration::from_secs(120);
+
+/// How long the note is heeded that switches the admin state off, from when it was first seen.
+const HEEDS_OFF_FOR: Duration = Duration::from_secs(600);
 
 /// What the machine is told once, at start.
 #[derive(Clone, Debug)]
@@ -152,16 +158,37 @@ struct Known {
     seen: Now,
     /// The pauses in it that have come back.
     returned: BTreeSet<Scope>,
+    /// The note in it that switches the admin state off.
+    off: Option<Off>,
+}
+
+/// The note that switches the admin state off.
+#[derive(Clone, Copy, Debug)]
+enum Off {
+    /// It is heeded; it was first seen then.
+    Heeded { since: Now },
+    /// It has stood for too long.
+    Outlived,
 }
 
 impl Known {
     fn of(now: Now, facts: Option<Arc<ConfigMapFacts>>, before: Option<&Known>) -> Known {
         let noted = facts.as_deref().map(Noted::of).unwrap_or_default();
-        let mut known = Known { facts, noted, seen: now, returned: BTreeSet::new() };
+        let stood = before.and_then(|before| before.off).unwrap_or(Off::Heeded { since: now });
+        let off = noted.admin_state_off.then_some(stood);
+        let mut known = Known { facts, noted, seen: now, returned: BTreeSet::new(), off };
         if let Some(before) = before {
             known.returned = known.returned_since(before);
         }
         known
+    }
+
+    /// Until when the admin state is switched off; `None`: it is not.
+    fn off_until(&self) -> Option<Now> {
+        match self.off {
+            Some(Off::Heeded { since }) => Some(since.plus(HEEDS_OFF_FOR)),
+            Some(Off::Outlived) | None => None,
+        }
     }
 
     /// The pauses that have come back since this state, or had before: by what they say of themselves they were made
@@ -183,8 +210,8 @@ impl Known {
 /// reason: for those who look at it beside the machine.
 #[must_use]
 pub fn noted(facts: &ConfigMapFacts) -> (Wishes, BTreeMap<Arc<str>, &'static str>) {
-    let Noted { everything, pools, services, unreadable, .. } = Noted::of(facts);
-    (Wishes { mode: Mode::default(), everything, pools, services }, unreadable)
+    let Noted { everything, pools, services, admin_state_off, unreadable, .. } = Noted::of(facts);
+    (Wishes { mode: Mode::default(), everything, pools, services, admin_state_off }, unreadable)
 }
 
 impl Pauses {
@@ -224,6 +251,10 @@ impl Pauses {
     }
 
     fn on_request(&mut self, now: Now, work: Work, out: &mut Vec<Out>) {
+        if work.is_of_a_node() {
+            out.push(Out::Answer(work.id, Answer::Refused(Refusal::Unknown)));
+            return;
+        }
         match self.params.keeping {
             Keeping::ConfigMap => {
                 self.work.push_back(work);
@@ -249,13 +280,23 @@ impl Pauses {
 
     /// What people wish, as far as it is known.
     fn wishes(&self) -> Option<Wishes> {
-        let Noted { everything, pools, services, .. } = &self.known.as_ref()?.noted;
+        let known = self.known.as_ref()?;
+        let Noted { everything, pools, services, .. } = &known.noted;
         Some(Wishes {
             mode: self.params.mode,
             everything: everything.clone(),
             pools: pools.clone(),
             services: services.clone(),
+            admin_state_off: known.off_until().is_some(),
         })
+    }
+
+    /// A note that has stood for too long switches nothing off any more.
+    fn outlive_off(&mut self, now: Now) {
+        if let Some(known) = self.known.as_mut().filter(|known| known.off_until().is_some_and(|at| at <= now))
+        {
+            known.off = Some(Off::Outlived);
+        }
     }
 
     /// Says what has changed for those who act by it.
@@ -275,6 +316,7 @@ impl Pauses {
 
     /// Does what time and the last input allow; the end of every step and tick.
     fn advance(&mut self, now: Now, out: &mut Vec<Out>) {
+        self.outlive_off(now);
         self.give_up_overdue(now, out);
         self.go_on(now, out);
         self.say(out);
@@ -357,7 +399,8 @@ impl Machine for Pauses {
 
     fn deadline(&self) -> Option<Now> {
         let waits = self.work.front().map(|work| work.received.plus(ANSWERED_WITHIN));
-        earliest(self.errand.deadline(), waits)
+        let off = self.known.as_ref().and_then(Known::off_until);
+        earliest(off, earliest(self.errand.deadline(), waits))
     }
 
     fn tick(&mut self, now: Now, out: &mut Vec<Out>) {

@@ -1,8 +1,10 @@
 //! What is told to people as Kubernetes Events: typed facts here, words in [`crate::events`] (E1).
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use crate::arm::Failure;
+use crate::admin_state::signals::Signal;
+use crate::arm::{AdminState, Failure};
 use crate::assignment::HeldReason;
 use crate::error::NotManageable;
 use crate::ids::{LbName, NodeName, NodeUid, PoolId, ServiceKey, ServiceUid};
@@ -175,5 +177,46 @@ pub enum What {
         object: Arc<str>,
         /// What is wrong with it.
         error: Arc<str>,
+    },
+    /// A node is cut out of traffic in every pool that it is in (S1, N2).
+    AdminDown {
+        /// How many pools that are.
+        pools: usize,
+        /// On how many load balancers.
+        balancers: usize,
+        /// Why it leaves service.
+        signals: BTreeSet<Signal>,
+    },
+    /// What was Down of a node by us is taken back in every pool (S1, N4).
+    AdminRestored {
+        /// How many pools that are.
+        pools: usize,
+    },
+    /// What is wanted for a node could not be carried out, or not be noted; it is tried again (S1, N3).
+    AdminFailed {
+        /// The pool; `None`: it is about no pool.
+        pool: Option<PoolId>,
+        /// Why.
+        why: Arc<str>,
+        /// How often it has failed in a row before.
+        retry: u32,
+        /// When it is tried again; `None`: not by time alone.
+        next: Option<std::time::Duration>,
+    },
+    /// Nodes that leave service wait, for so many Ready nodes are Down already (N5).
+    AdminHeld {
+        /// How many are.
+        down: usize,
+        /// How many Ready nodes there are.
+        ready: usize,
+    },
+    /// Somebody else has set the admin state of a node that does not leave service; it is left (N4).
+    AdminForeign {
+        /// In how many pools.
+        pools: usize,
+        /// One of them.
+        example: PoolId,
+        /// What is set there.
+        state: AdminState,
     },
 }

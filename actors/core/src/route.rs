@@ -10,14 +10,14 @@ mod inputs;
 use std::sync::Arc;
 
 use crate::arm::ArmCall;
-use crate::ask::{Answer, Refusal, Request, RequestId, Wanted};
+use crate::ask::{Answer, Refusal, Request, RequestId, Scope, Wanted};
 use crate::config_map::{ConfigMapAsk, Keeper};
 use crate::events::Event;
 use crate::ids::{CallId, LbName, NodeName, PoolId, ServiceKey, ServiceUid};
 use crate::informer::ServiceFact;
 use crate::lease::{GateTimes, LeaseAsk, LeaseName};
 use crate::machine::Now;
-use crate::object::Kind;
+use crate::object::{Kind, TaintAsk};
 use crate::sample::{GateClass, RelistReason, Sample};
 use crate::view::Snapshot;
 use crate::watch::Ask;
@@ -183,6 +183,13 @@ pub enum KubernetesCall {
         /// What is asked.
         ask: ConfigMapAsk,
     },
+    /// Carry out this patch of a node's taints; the admin state asks.
+    Taint {
+        /// The id that the answer carries.
+        call: CallId,
+        /// What is asked.
+        ask: TaintAsk,
+    },
     /// Count the lock failures that the cloud-controller-manager has told of since a moment.
     CountLockFailures {
         /// The id that the answer carries.
@@ -267,6 +274,10 @@ pub enum FactKey {
     SharedLeaseView,
     /// The view of the guards.
     GuardsView,
+    /// A view of a node.
+    NodeView(NodeName),
+    /// The view of the admin state.
+    AdminView,
     /// The snapshot.
     Snapshot,
 }
@@ -295,10 +306,19 @@ fn from_watcher(said: watch::Out, deliver: &mut impl FnMut(Delivery)) {
         watch::Out::Open { call, kind, ask } => {
             deliver(Delivery::Kubernetes(KubernetesCall::Open { call, kind, ask }));
         }
-        watch::Out::Seen(kind, seen) => deliver(Delivery::Informer(informer::In::Seen(kind, seen))),
-        watch::Out::Contact(kind, current) => {
-            deliver(Delivery::Informer(informer::In::Contact(kind, current)));
-        }
+        watch::Out::Seen(kind, seen) => deliver(match kind {
+            Kind::Services | Kind::EndpointSlices | Kind::Nodes => {
+                Delivery::Informer(informer::In::Seen(kind, seen))
+            }
+            Kind::Preemptions => Delivery::AdminState(admin_state::In::Preemption(seen)),
+        }),
+        watch::Out::Contact(kind, current) => match kind {
+            Kind::Services | Kind::EndpointSlices | Kind::Nodes => {
+                deliver(Delivery::Informer(informer::In::Contact(kind, current)));
+            }
+            // No level rests on them: nobody asks whether they are current.
+            Kind::Preemptions => {}
+        },
         watch::Out::View(view) => deliver(Delivery::Board(board::In::Source(view))),
         watch::Out::Sample(sample) => deliver(Delivery::Metrics(sample)),
     }
@@ -410,6 +430,9 @@ fn from_writer(said: writer::Out, deliver: &mut impl FnMut(Delivery)) {
         writer::Out::AdminWithdrawn(pool, generation) => {
             deliver(Delivery::AdminState(admin_state::In::Withdrawn(pool, generation)));
         }
+        writer::Out::AdminMissed(pool, generation, backends) => {
+            deliver(Delivery::AdminState(admin_state::In::Missed(pool, generation, backends)));
+        }
         writer::Out::Read { call, began, result } => {
             deliver(Delivery::Discovery(discovery::In::Read { call, began, result }));
         }
@@ -513,7 +536,12 @@ fn from_pauses(said: pauses::Out, deliver: &mut impl FnMut(Delivery)) {
 fn from_person(Request { id, wanted }: Request) -> Delivery {
     match wanted {
         Wanted::Attempt(pool) => Delivery::Writer(writer::In::Attempt(id, pool)),
-        Wanted::Release(scope) => Delivery::Directory(directory::In::Ask(id, scope)),
+        Wanted::Release(scope) => match scope {
+            Scope::Node(_) | Scope::Everything => Delivery::AdminState(admin_state::In::Release(id, scope)),
+            Scope::Pool(_) | Scope::Service(_) => {
+                Delivery::Directory(directory::In::Ask(id, scope, Vec::new()))
+            }
+        },
         Wanted::Compare(lb) => Delivery::Discovery(discovery::In::Compare(id, lb)),
         Wanted::Pause { scope, by, reason } => Delivery::Pauses(pauses::In::Pause { id, scope, by, reason }),
         Wanted::Resume(scope) => Delivery::Pauses(pauses::In::Resume { id, scope }),
@@ -532,6 +560,7 @@ fn from_events(said: events::Out, deliver: &mut impl FnMut(Delivery)) {
         events::Out::Reporting(term) => {
             deliver(Delivery::Informer(informer::In::Reporting(term)));
             deliver(Delivery::Directory(directory::In::Reporting(term)));
+            deliver(Delivery::AdminState(admin_state::In::Reporting(term)));
         }
         events::Out::Sample(sample) => deliver(Delivery::Metrics(sample)),
     }

@@ -2,10 +2,13 @@
 
 use std::time::Duration;
 
+use crate::admin_state::NodeState;
+use crate::admin_state::signals::Signal;
 use crate::assignment::HeldReason;
 use crate::error::ReasonLabel;
 use crate::object::Kind;
 use crate::wishes::Mode;
+use crate::work_queue;
 
 /// One observation for the metrics actor. Labels are closed sets; addresses never occur in them.
 #[derive(Clone, PartialEq, Debug)]
@@ -68,11 +71,21 @@ pub enum Sample {
         /// The number of pools.
         pools: u64,
     },
-    /// The time a pool's due membership waited for its lane: S1's lock wait of `service_reconcile`.
-    LaneWait(Duration),
+    /// How long a due part of a pool's slot waited for its lane: S1's lock wait of `service_reconcile`.
+    LaneWait {
+        /// Whose part it was.
+        caller: Caller,
+        /// For how long.
+        waited: Duration,
+    },
     /// How long a write that could have begun waited for the shared Lease: S1's lock wait of
     /// `azure_resource_locker`.
-    LeaseWait(Duration),
+    LeaseWait {
+        /// Whose write it was.
+        caller: Caller,
+        /// For how long.
+        waited: Duration,
+    },
     /// The shared Lease was let go of after so long (lease duty).
     LeaseHeld(Duration),
     /// So many lock failures of the cloud-controller-manager were seen for one hold of ours (W7).
@@ -161,6 +174,116 @@ pub enum Sample {
     EventWithheld,
     /// An answer whose id nobody waits for: lost, late or duplicated (A3).
     UnmatchedAnswer,
+    /// An attempt to set the admin states of a pool has ended (S1).
+    AdminEnded {
+        /// Whether a node was to be cut out; else nodes were only restored.
+        down: bool,
+        /// From the grant to the end.
+        took: Duration,
+        /// Whether it counts as a failure.
+        failed: bool,
+    },
+    /// How many nodes stand so with regard to the admin state.
+    AdminNodes {
+        /// How they stand.
+        state: NodeState,
+        /// How many.
+        nodes: u64,
+    },
+    /// How many nodes leave service for this reason; one with several reasons counts for each.
+    DrainingNodes {
+        /// The reason.
+        signal: Signal,
+        /// How many.
+        nodes: u64,
+    },
+    /// How many address entries are Down.
+    DownEntries {
+        /// Whether somebody else has set them.
+        foreign: bool,
+        /// How many.
+        entries: u64,
+    },
+    /// For how long the oldest node that is not done, and is not held back, has waited; `None`: all are done.
+    AdminOldest(Option<Duration>),
+    /// The last operation for a draining node has ended so long after its signal.
+    Drained(Duration),
+    /// Work on a node has ended like this (S4).
+    Reconciled(work_queue::Kind),
+    /// How many nodes are in the work queue, to be tried again (S4).
+    ReconcileQueue(u64),
+    /// A patch of a node's taints was answered (N1).
+    TaintPatch(TaintResult),
+    /// How many records of nodes there are in our ConfigMap, or should be (N4).
+    AdminRecords {
+        /// Kept, and understood.
+        kept: u64,
+        /// There, and not understood.
+        unreadable: u64,
+        /// Wanted, for which there is no room or no key.
+        refused: u64,
+    },
+}
+
+/// Who waited for a lock, in S1's words.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum Caller {
+    /// A pool that wants its members written.
+    Membership,
+    /// The admin state, which wants entries Down or restored.
+    AdminState,
+}
+
+impl Caller {
+    /// Both callers.
+    pub const ALL: [Caller; 2] = [Caller::Membership, Caller::AdminState];
+
+    /// The word for metrics.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Caller::Membership => "LocalServiceBackendPoolUpdater",
+            Caller::AdminState => "AdminStateController",
+        }
+    }
+}
+
+/// What became of a patch of a node's taints.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum TaintResult {
+    /// It was carried out.
+    Done,
+    /// Somebody else had changed the node before.
+    Overtaken,
+    /// The node was gone.
+    Gone,
+    /// It was shown, not sent (C4).
+    Withheld,
+    /// It failed.
+    Failed,
+}
+
+impl TaintResult {
+    /// Every result.
+    pub const ALL: [TaintResult; 5] = [
+        TaintResult::Done,
+        TaintResult::Overtaken,
+        TaintResult::Gone,
+        TaintResult::Withheld,
+        TaintResult::Failed,
+    ];
+
+    /// The word for metrics.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            TaintResult::Done => "done",
+            TaintResult::Overtaken => "overtaken",
+            TaintResult::Gone => "gone",
+            TaintResult::Withheld => "withheld",
+            TaintResult::Failed => "failed",
+        }
+    }
 }
 
 /// How an attempt ended.

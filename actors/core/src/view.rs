@@ -8,12 +8,16 @@ use crate::ask::Scope;
 use crate::assignment::{Held, PausedBy};
 use crate::error::NotManageable;
 use crate::guard::GuardMode;
-use crate::ids::{AttemptId, Epoch, Family, LbName, PoolId, ServiceKey, ServiceUid};
+use crate::ids::{AttemptId, Epoch, Family, LbName, NodeName, PoolId, ServiceKey, ServiceUid};
 use crate::level::{Level, Provenance, Source};
 use crate::machine::Now;
 use crate::object::Kind;
 use crate::sample::{AttemptEnd, GateClass, PoolState};
 use crate::wishes::{Mode, Wishes};
+
+mod nodes;
+
+pub use nodes::{AdminView, ForeignState, NodePool, NodePoolState, NodeView, admin_state_word};
 
 /// All that is shown, swapped as a whole at most every 250 ms.
 #[derive(Clone, Debug, Default)]
@@ -44,6 +48,10 @@ pub struct Snapshot {
     pub guards: Option<GuardsView>,
     /// The mode and the pauses; `None`: nothing was said of them yet.
     pub wishes: Option<WishesView>,
+    /// The nodes that leave service, and those that come back.
+    pub nodes: BTreeMap<NodeName, Arc<NodeView>>,
+    /// The admin state as a whole; `None`: nothing was said of it yet.
+    pub admin_state: Option<Arc<AdminView>>,
 }
 
 /// What people wish, and what of it cannot be read (G6).

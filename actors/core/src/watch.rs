@@ -2,7 +2,7 @@
 //!
 //! It owns the resourceVersion to go on from, the choice between a streaming list and a plain one, and the
 //! waiting after failures. The kubernetes port opens the requests and decodes the lines; the Informer owns the
-//! objects.
+//! objects, and of events the admin state what it needs.
 //!
 //! The port sets `timeoutSeconds` of a watch to 240 to 300 s and asks for bookmarks, which servers send about once a
 //! minute, so a healthy watch is never silent for long. One that is silent for [`REOPEN_AFTER`] may hang on a
@@ -152,9 +152,9 @@ pub enum Out {
         /// What to ask.
         ask: Ask,
     },
-    /// To the Informer.
+    /// To the Informer, or to the admin state if it is of [`Kind::Preemptions`].
     Seen(Kind, Seen),
-    /// To the Informer: whether what it was told is current.
+    /// To the Informer: whether what it was told is current. Of [`Kind::Preemptions`] nobody hears it.
     Contact(Kind, bool),
     /// To the board.
     View(SourceView),
@@ -179,7 +179,7 @@ pub enum Ask {
     },
 }
 
-/// What a watcher tells the Informer.
+/// What a watcher tells whoever keeps its objects.
 #[derive(Clone, Debug)]
 pub enum Seen {
     /// A list begins; what follows until [`Seen::ListDone`] is the whole of it.

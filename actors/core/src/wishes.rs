@@ -61,6 +61,9 @@ pub struct Wishes {
     /// Pauses of single Services, in all their pools. The annotation of a Service is another way to the same, and not
     /// among these.
     pub services: BTreeMap<ServiceKey, Pause>,
+    /// Whether the admin state is switched off by a note in our ConfigMap (key `admin-state.off`): ours are taken back and
+    /// nothing is begun (N4, uninstall).
+    pub admin_state_off: bool,
 }
 
 impl Wishes {

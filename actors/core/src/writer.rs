@@ -10,7 +10,7 @@
 //! - `progress`: the way of a write: grant, level, GET, PUT (W1, W2);
 //! - `polls`: how the operation of an accepted PUT is followed to its end (W2);
 //! - `write`: one write on its way, its phase and the waits of that phase (W2);
-//! - `admin`: the admin part of slots, made due, withdrawn and answered (N3);
+//! - `admin`: the admin part of slots, made due, withdrawn and answered (N3), and what older sets have missed (N2);
 //! - `draining`: what the admin state asks for (N2, N3, N4);
 //! - `plan`: what one PUT must change, a pure function of its GET (W3);
 //! - `waits`: writes that wait without lane, Lease and turn (W2, W4);
@@ -31,7 +31,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::arm::{ArmAnswer, ArmCall, Failure, FailureKind, LbFacts, RetryAfter};
+use crate::arm::{ArmAnswer, ArmCall, Backend, Failure, FailureKind, LbFacts, RetryAfter};
 use crate::ask::{Answer, RequestId};
 use crate::assignment::Observation;
 use crate::ids::{AttemptId, CallId, Epoch, LbName, NetworkId, PoolId};
@@ -223,6 +223,9 @@ pub enum Out {
     },
     /// To the admin state: nothing is left or under way of what was withdrawn in this generation.
     AdminWithdrawn(PoolId, u64),
+    /// To the admin state: a PUT of an older draining set than that of this generation has, or may have, left these
+    /// backends in the pool. By the newer one they are to be Down, and they are not.
+    AdminMissed(PoolId, u64, BTreeSet<Backend>),
     /// To Discovery: the answer to its read.
     Read {
         /// The id of the request.

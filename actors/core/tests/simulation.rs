@@ -25,8 +25,6 @@
 //! has left behind comes first: somebody's name in the shared Lease lasts 15 minutes, notes that keep every process
 //! passive half an hour. What was seen is printed.
 
-#[path = "simulation/admin.rs"]
-mod admin;
 #[path = "simulation/azure.rs"]
 mod azure;
 #[path = "simulation/ccm.rs"]

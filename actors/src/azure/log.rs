@@ -5,7 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use actix::Message;
-use pool_core::arm::{ArmAnswer, Failure, FailureKind, OperationState, Provisioning, PutAccepted};
+use pool_core::arm::{
+    AdminState, ArmAnswer, Edit, Failure, FailureKind, OperationState, Provisioning, PutAccepted,
+};
 use pool_core::ids::{LbName, Operation, PoolId};
 use tokio::time::Instant;
 
@@ -28,8 +30,33 @@ pub(super) struct Write {
     pub(super) pool: PoolId,
     pub(super) added: usize,
     pub(super) removed: usize,
+    /// Entries that are Down from now on, new ones among them; `None`: not one.
+    pub(super) down: Option<usize>,
+    /// Entries that are Down no longer; `None`: not one.
+    pub(super) restored: Option<usize>,
     pub(super) began: Instant,
     pub(super) correlation_id: Option<Arc<str>>,
+}
+
+impl Write {
+    /// One that begins now.
+    pub(super) fn begins(pool: PoolId, edit: &Edit) -> Write {
+        let born = edit.add.iter().filter_map(|new| new.admin_state);
+        let states: Vec<AdminState> = born.chain(edit.set_admin.values().copied()).collect();
+        let with = |state: AdminState| {
+            let entries = states.iter().filter(|set| **set == state).count();
+            (entries > 0).then_some(entries)
+        };
+        Write {
+            pool,
+            added: edit.add.len(),
+            removed: edit.remove.len(),
+            down: with(AdminState::Down),
+            restored: with(AdminState::None),
+            began: Instant::now(),
+            correlation_id: None,
+        }
+    }
 }
 
 /// A write was accepted, and its operation runs on.
@@ -80,10 +107,10 @@ fn put(write: Write, accepted: &PutAccepted) -> Option<Accepted> {
 }
 
 fn written(write: &Write) {
-    let Write { pool, added, removed, began, correlation_id } = write;
+    let Write { pool, added, removed, down, restored, began, correlation_id } = write;
     tracing::info!(
-        %pool, added, removed, took_ms = millis(began.elapsed()), correlation_id = correlation_id.as_deref(),
-        "wrote backend pool"
+        %pool, added, removed, down, restored, took_ms = millis(began.elapsed()),
+        correlation_id = correlation_id.as_deref(), "wrote backend pool"
     );
 }
 
@@ -102,8 +129,9 @@ fn failed(about: &About, failure: &Failure) {
             tracing::warn!(load_balancer = %lb, %failure, remedy, "failed to read load balancer");
         }
         About::Pool(pool) => tracing::warn!(%pool, %failure, remedy, "failed to read backend pool"),
-        About::Put(Write { pool, added, removed, began, .. }) => tracing::warn!(
-            %pool, added, removed, took_ms = millis(began.elapsed()), %failure, remedy, "failed to write backend pool"
+        About::Put(Write { pool, added, removed, down, restored, began, .. }) => tracing::warn!(
+            %pool, added, removed, down, restored, took_ms = millis(began.elapsed()), %failure, remedy,
+            "failed to write backend pool"
         ),
         About::Poll(Some(Write { pool, began, .. })) => tracing::warn!(
             %pool, took_ms = millis(began.elapsed()), %failure, remedy, "the operation that writes a backend pool failed"

@@ -63,6 +63,12 @@ impl Requests {
     }
 }
 
+/// Carries out one request about a ConfigMap, for a command that a person has started; every failure is an answer too.
+pub async fn ask(client: Client, place: Place, clock: Clock, ask: ConfigMapAsk) -> ConfigMapAnswer {
+    let exchange = Exchange { client, effects: Effects::Carried, kind: Kind::ConfigMap, place };
+    Requests { exchange, clock }.carry_out(ask).await
+}
+
 /// A note that a command of a person leaves in our ConfigMap.
 #[derive(Clone, Debug)]
 pub struct Note {

@@ -1,17 +1,19 @@
 //! Decodes lists and watch lines into the few fields that the machines read. What cannot be decoded is isolated:
 //! it becomes one undecodable line, and the stream goes on.
 
+mod nodes;
+mod preemptions;
+
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
-use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use pool_core::ids::{Family, NodeName, NodeUid, ServiceKey, ServiceUid, SliceKey};
+use pool_core::ids::{EventKey, Family, NodeName, ServiceKey, ServiceUid, SliceKey};
+use pool_core::machine::Wall;
 use pool_core::object::{
-    Endpoint, Kind, LeftOut, NodeObject, Object, ObjectKey, Owner, ResourceVersion, ServiceObject,
-    ServiceType, SliceObject, Taint,
+    Endpoint, Kind, Object, ObjectKey, Owner, ResourceVersion, ServiceObject, ServiceType, SliceObject,
 };
 use pool_core::watch::{Line, WatchFailure};
 use serde::Deserialize;
@@ -80,11 +82,20 @@ struct Meta<'a> {
     #[serde(borrow, default)]
     resource_version: Cow<'a, str>,
     #[serde(borrow, default)]
+    creation_timestamp: Option<Cow<'a, str>>,
+    #[serde(borrow, default)]
     deletion_timestamp: Option<Cow<'a, str>>,
     #[serde(default)]
     labels: Option<BTreeMap<String, String>>,
     #[serde(default)]
     annotations: Option<BTreeMap<String, String>>,
+}
+
+impl Meta<'_> {
+    /// When the object was created.
+    fn created(&self) -> Option<&str> {
+        self.creation_timestamp.as_deref()
+    }
 }
 
 #[derive(Deserialize)]
@@ -120,6 +131,7 @@ impl LooseMeta<'_> {
             Kind::Services => ObjectKey::Service(ServiceKey { namespace: text(self.namespace?)?, name }),
             Kind::EndpointSlices => ObjectKey::Slice(SliceKey { namespace: text(self.namespace?)?, name }),
             Kind::Nodes => ObjectKey::Node(NodeName::new(name)),
+            Kind::Preemptions => ObjectKey::Preemption(EventKey { namespace: text(self.namespace?)?, name }),
         })
     }
 
@@ -188,7 +200,10 @@ fn object_line(kind: Kind, object: &[u8], wall: jiff::Timestamp) -> Line {
     let decoded = match kind {
         Kind::Services => service(object).map(|service| Object::Service(Arc::new(service))),
         Kind::EndpointSlices => slice(object, wall).map(|slice| Object::Slice(Arc::new(slice))),
-        Kind::Nodes => node(object).map(|node| Object::Node(Arc::new(node))),
+        Kind::Nodes => nodes::node(object, wall).map(|node| Object::Node(Arc::new(node))),
+        Kind::Preemptions => {
+            preemptions::preemption(object, wall).map(|event| Object::Preemption(Arc::new(event)))
+        }
     };
     match decoded {
         Ok(object) => Line::Object(object),
@@ -276,6 +291,15 @@ fn error_of(object: &[u8]) -> WatchFailure {
 
 fn version(text: &str) -> ResourceVersion {
     ResourceVersion(Arc::from(text))
+}
+
+/// A time as objects have it; `None` where it is not set or is none.
+fn time(text: Option<&str>) -> Option<jiff::Timestamp> {
+    text?.parse().ok()
+}
+
+fn wall_of(time: jiff::Timestamp) -> Wall {
+    Wall::from_micros(time.as_microsecond())
 }
 
 fn named<'m>(meta: &'m Meta<'_>) -> Result<&'m str, Arc<str>> {
@@ -428,96 +452,6 @@ fn slice(object: &[u8], wall: jiff::Timestamp) -> Result<SliceObject, Arc<str>> 
 fn trigger_age(meta: &Meta<'_>, wall: jiff::Timestamp) -> Option<Duration> {
     let triggered: jiff::Timestamp = meta.annotations.as_ref()?.get(LAST_CHANGE)?.parse().ok()?;
     Duration::try_from(wall.duration_since(triggered)).ok()
-}
-
-fn node(object: &[u8]) -> Result<NodeObject, Arc<str>> {
-    #[derive(Deserialize)]
-    struct Raw<'a> {
-        #[serde(borrow)]
-        metadata: Meta<'a>,
-        #[serde(borrow, default)]
-        spec: Spec<'a>,
-        #[serde(borrow, default)]
-        status: Status<'a>,
-    }
-    #[derive(Deserialize, Default)]
-    struct Spec<'a> {
-        #[serde(borrow, default)]
-        taints: Option<Vec<RawTaint<'a>>>,
-    }
-    #[derive(Deserialize, Default)]
-    struct Status<'a> {
-        #[serde(borrow, default)]
-        addresses: Option<Vec<Address<'a>>>,
-        #[serde(borrow, default)]
-        conditions: Option<Vec<Condition<'a>>>,
-    }
-    #[derive(Deserialize)]
-    struct Address<'a> {
-        #[serde(borrow, rename = "type")]
-        kind: Cow<'a, str>,
-        #[serde(borrow, default)]
-        address: Cow<'a, str>,
-    }
-    #[derive(Deserialize)]
-    struct Condition<'a> {
-        #[serde(borrow, rename = "type")]
-        kind: Cow<'a, str>,
-        #[serde(borrow, default)]
-        status: Cow<'a, str>,
-    }
-    let raw: Raw<'_> = serde_json::from_slice(object).map_err(unreadable)?;
-    let meta = &raw.metadata;
-    let name = named(meta)?;
-    let taints: Vec<Taint> = raw.spec.taints.unwrap_or_default().iter().map(RawTaint::owned).collect();
-    let addresses = raw.status.addresses.unwrap_or_default();
-    let internal = addresses.iter().filter(|address| address.kind == "InternalIP");
-    let internal_ips: Vec<IpAddr> = internal.filter_map(|address| address.address.parse().ok()).collect();
-    let ready = raw.status.conditions.unwrap_or_default();
-    let ready = ready.iter().any(|condition| condition.kind == "Ready" && condition.status == "True");
-    Ok(NodeObject {
-        name: NodeName::new(name),
-        uid: NodeUid::new(&*meta.uid),
-        resource_version: version(&meta.resource_version),
-        internal_ips,
-        left_out: left_out(meta.labels.as_ref(), &taints),
-        ready,
-        taints,
-        instance: None,
-    })
-}
-
-#[derive(Deserialize)]
-struct RawTaint<'a> {
-    #[serde(borrow, default)]
-    key: Cow<'a, str>,
-    #[serde(borrow, default)]
-    value: Cow<'a, str>,
-    #[serde(borrow, default)]
-    effect: Cow<'a, str>,
-}
-
-impl RawTaint<'_> {
-    fn owned(&self) -> Taint {
-        Taint { key: Arc::from(&*self.key), value: Arc::from(&*self.value), effect: Arc::from(&*self.effect) }
-    }
-}
-
-fn left_out(labels: Option<&BTreeMap<String, String>>, taints: &[Taint]) -> Option<LeftOut> {
-    let label = |key: &str| labels.and_then(|labels| labels.get(key));
-    if label("node.kubernetes.io/exclude-from-external-load-balancers").is_some() {
-        Some(LeftOut::ExcludedByLabel)
-    } else if label("kubernetes.azure.com/managed").is_some_and(|value| value.eq_ignore_ascii_case("false")) {
-        Some(LeftOut::NotManagedByAzure)
-    } else if label("node-role.kubernetes.io/control-plane").is_some()
-        || label("node-role.kubernetes.io/master").is_some()
-    {
-        Some(LeftOut::ControlPlane)
-    } else if taints.iter().any(|taint| &*taint.key == "ToBeDeletedByClusterAutoscaler") {
-        Some(LeftOut::ToBeDeleted)
-    } else {
-        None
-    }
 }
 
 fn number_of(value: &impl Hash) -> u64 {

@@ -112,7 +112,7 @@ impl Exchange {
         let name = escaped(&self.place.name);
         let path =
             format!("{collection}?watch=true&fieldSelector=metadata.name%3D{name}&timeoutSeconds={seconds}");
-        let head = send(&self.client, Method::GET, path, Vec::new());
+        let head = send(&self.client, Method::GET, path, JSON, Vec::new());
         let answer = tokio::time::timeout(ANSWER_WITHIN, head).await.unwrap_or_else(|_| Err(silence()))?;
         let status = answer.status();
         if status.is_success() {
@@ -162,18 +162,22 @@ impl Exchange {
     }
 }
 
-/// Sends a request with a JSON body, or none, and gives the head of the answer.
+/// The content type of an object.
+const JSON: &str = "application/json";
+
+/// Sends a request with a JSON body of this type, or none, and gives the head of the answer.
 async fn send(
     client: &Client,
     method: Method,
     path: String,
+    content: &str,
     body: Vec<u8>,
 ) -> Result<http::Response<Body>, RequestFailure> {
     let request = http::Request::builder()
         .method(method)
         .uri(path)
-        .header(http::header::ACCEPT, "application/json")
-        .header(http::header::CONTENT_TYPE, "application/json")
+        .header(http::header::ACCEPT, JSON)
+        .header(http::header::CONTENT_TYPE, content)
         .body(Body::from(body))
         .map_err(|error| other(&chain(&error)))?;
     client.send(request).await.map_err(|error| other(&chain(&error)))
@@ -186,7 +190,18 @@ pub(super) async fn exchange(
     path: String,
     body: Vec<u8>,
 ) -> Result<(StatusCode, Vec<u8>), RequestFailure> {
-    let answer = send(client, method, path, body).await?;
+    exchange_of(client, method, path, JSON, body).await
+}
+
+/// The same with a body of another type.
+pub(super) async fn exchange_of(
+    client: &Client,
+    method: Method,
+    path: String,
+    content: &str,
+    body: Vec<u8>,
+) -> Result<(StatusCode, Vec<u8>), RequestFailure> {
+    let answer = send(client, method, path, content, body).await?;
     let status = answer.status();
     let body = answer.into_body().collect().await.map_err(|error| other(&chain(&error)))?;
     Ok((status, body.to_bytes().into()))
@@ -211,6 +226,7 @@ pub(super) fn other(why: &str) -> RequestFailure {
     RequestFailure::Other(said(why))
 }
 
-fn silence() -> RequestFailure {
+/// Nothing came within [`ANSWER_WITHIN`].
+pub(super) fn silence() -> RequestFailure {
     other(&format!("the API server did not answer within {} s", ANSWER_WITHIN.as_secs()))
 }

@@ -94,6 +94,7 @@ fn name_of(key: &ObjectKey) -> String {
         ObjectKey::Service(key) => key.to_string(),
         ObjectKey::Slice(key) => format!("{}/{}", key.namespace, key.name),
         ObjectKey::Node(name) => name.to_string(),
+        ObjectKey::Preemption(key) => format!("{}/{}", key.namespace, key.name),
     }
 }
 
@@ -107,20 +108,33 @@ fn path(kind: Kind) -> &'static str {
         Kind::Services => "/api/v1/services",
         Kind::EndpointSlices => "/apis/discovery.k8s.io/v1/endpointslices",
         Kind::Nodes => "/api/v1/nodes",
+        // The API server keeps one store for both groups of events. Those about nodes are made in this namespace; in its
+        // own, whoever may make events could make one about any node.
+        Kind::Preemptions => "/api/v1/namespaces/default/events",
+    }
+}
+
+/// Which objects of that path are meant, as a part of the query.
+fn selector(kind: Kind) -> &'static str {
+    match kind {
+        Kind::Services | Kind::EndpointSlices | Kind::Nodes => "",
+        Kind::Preemptions => "&fieldSelector=involvedObject.kind%3DNode%2Creason%3DPreemptScheduled",
     }
 }
 
 fn uri(request: &Request, spread: u16) -> String {
-    let path = path(request.kind);
+    let (path, selector) = (path(request.kind), selector(request.kind));
     let seconds = WATCH_SECONDS + u64::from(spread) * 60 / 1_000;
-    let watch = format!("watch=true&allowWatchBookmarks=true&timeoutSeconds={seconds}");
+    let watch = format!("watch=true&allowWatchBookmarks=true&timeoutSeconds={seconds}{selector}");
     match &request.ask {
         Ask::StreamingList => {
             format!("{path}?{watch}&sendInitialEvents=true&resourceVersionMatch=NotOlderThan")
         }
         Ask::Watch { from } => format!("{path}?{watch}&resourceVersion={}", escaped(&from.0)),
-        Ask::List { page: None } => format!("{path}?limit={PAGE}"),
-        Ask::List { page: Some(token) } => format!("{path}?limit={PAGE}&continue={}", escaped(token)),
+        Ask::List { page: None } => format!("{path}?limit={PAGE}{selector}"),
+        Ask::List { page: Some(token) } => {
+            format!("{path}?limit={PAGE}{selector}&continue={}", escaped(token))
+        }
     }
 }
 
@@ -251,27 +265,4 @@ fn other(error: &(dyn Error + 'static)) -> WatchFailure {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use pool_core::object::ResourceVersion;
-
-    fn asked(ask: Ask) -> String {
-        uri(&Request { call: CallId(1), kind: Kind::EndpointSlices, ask }, 0)
-    }
-
-    #[test]
-    fn d6_lists_ask_for_most_recent_data() {
-        let streaming = asked(Ask::StreamingList);
-        assert!(streaming.contains("sendInitialEvents=true&resourceVersionMatch=NotOlderThan"));
-        assert!(!streaming.contains("resourceVersion="), "{streaming}");
-        let plain = asked(Ask::List { page: None });
-        assert_eq!(plain, "/apis/discovery.k8s.io/v1/endpointslices?limit=500");
-    }
-
-    #[test]
-    fn a_watch_goes_on_from_its_version_and_ends_by_itself_before_five_minutes() {
-        let watch = asked(Ask::Watch { from: ResourceVersion("12&x".into()) });
-        assert!(watch.ends_with("&resourceVersion=12%26x"), "{watch}");
-        assert!(watch.contains("timeoutSeconds=240"));
-    }
-}
+mod tests;

@@ -2,8 +2,11 @@
 //! handler, S1).
 
 use metrics_exporter_prometheus::PrometheusRecorder;
+use pool_core::admin_state::NodeState;
+use pool_core::admin_state::signals::Signal;
 use pool_core::assignment::HeldReason;
-use pool_core::sample::AttemptEnd;
+use pool_core::sample::{AttemptEnd, TaintResult};
+use pool_core::work_queue::Kind;
 
 use super::*;
 
@@ -40,15 +43,25 @@ fn e2_upstreams_series_have_upstreams_names_labels_and_buckets() {
         Sample::Attempt { took, failed: true },
         Sample::ArmCall { verb: ArmVerb::PutPool, took, result: ArmResult::Throttled },
         Sample::RateLimited(ArmVerb::PutPool),
-        Sample::LaneWait(took),
-        Sample::LeaseWait(took),
+        Sample::AdminEnded { down: true, took, failed: true },
+        Sample::AdminEnded { down: true, took, failed: false },
+        Sample::AdminEnded { down: false, took, failed: true },
     ]);
     let common = "resource_group=\"rg\",subscription_id=\"sub\",source=\"azure_backend_pool_controller\"";
-    let operation = format!("request=\"services_local_update_backend_pool\",{common}");
     let buckets = "0.1 0.2 0.5 1 5 10 15 20 30 40 50 60 100 200 300 600 1200 +Inf";
-    let found = bounds(&page, "cloudprovider_azure_op_duration_seconds", &operation);
-    assert_eq!(found.join(" "), buckets, "{page}");
-    assert!(page.contains(&format!("\ncloudprovider_azure_op_failure_count{{{operation}}} 1\n")), "{page}");
+    for (request, ended) in [
+        ("services_local_update_backend_pool", 1),
+        ("loadbalancer_adminstate_down", 2),
+        ("loadbalancer_adminstate_none", 1),
+    ] {
+        let operation = format!("request=\"{request}\",{common}");
+        let found = bounds(&page, "cloudprovider_azure_op_duration_seconds", &operation);
+        assert_eq!(found.join(" "), buckets, "{page}");
+        let count = format!("\ncloudprovider_azure_op_duration_seconds_count{{{operation}}} {ended}\n");
+        assert!(page.contains(&count), "{page}");
+        let failures = format!("\ncloudprovider_azure_op_failure_count{{{operation}}} 1\n");
+        assert!(page.contains(&failures), "{page}");
+    }
 
     let call = format!("request=\"backend_address_pools_create_or_update\",{common}");
     let buckets = "0.1 0.25 0.5 1 2.5 5 10 15 25 50 120 300 600 1200 +Inf";
@@ -58,13 +71,21 @@ fn e2_upstreams_series_have_upstreams_names_labels_and_buckets() {
         let line = format!("\ncloudprovider_azure_api_request_{counter}{{{call}}} 1\n");
         assert!(page.contains(&line), "{page}");
     }
+}
 
+#[test]
+fn s1_waits_for_both_locks_have_the_series_of_their_callers() {
+    let waited = Duration::from_secs(2);
+    let waits = |caller| [Sample::LaneWait { caller, waited }, Sample::LeaseWait { caller, waited }];
+    let page = page_of(Caller::ALL.into_iter().flat_map(waits).collect());
     let buckets = "0.001 0.002 0.004 0.008 0.016 0.032 0.064 0.128 0.256 0.512 1.024 2.048 4.096 8.192 +Inf";
     for lock in ["service_reconcile", "azure_resource_locker"] {
-        let labels = format!("lock=\"{lock}\",caller=\"LocalServiceBackendPoolUpdater\"");
-        let metric = "cloudprovider_azure_lock_wait_duration_seconds";
-        assert_eq!(bounds(&page, metric, &labels).join(" "), buckets, "{page}");
-        assert!(page.contains(&format!("\n{metric}_sum{{{labels}}} 2\n")), "{page}");
+        for caller in ["LocalServiceBackendPoolUpdater", "AdminStateController"] {
+            let labels = format!("lock=\"{lock}\",caller=\"{caller}\"");
+            let metric = "cloudprovider_azure_lock_wait_duration_seconds";
+            assert_eq!(bounds(&page, metric, &labels).join(" "), buckets, "{page}");
+            assert!(page.contains(&format!("\n{metric}_sum{{{labels}}} 2\n")), "{page}");
+        }
     }
 }
 
@@ -123,6 +144,52 @@ fn e2_each_sample_of_the_locks_the_leader_and_the_fights_has_its_series() {
 }
 
 #[test]
+fn e2_each_sample_of_the_admin_state_has_its_series() {
+    let page = page_of(vec![
+        Sample::AdminNodes { state: NodeState::Held, nodes: 3 },
+        Sample::AdminNodes { state: NodeState::Draining, nodes: 2 },
+        Sample::DrainingNodes { signal: Signal::SpotEviction, nodes: 4 },
+        Sample::DownEntries { foreign: false, entries: 40 },
+        Sample::DownEntries { foreign: true, entries: 1 },
+        Sample::AdminOldest(Some(Duration::from_millis(2_500))),
+        Sample::Drained(Duration::from_millis(1_500)),
+        Sample::Drained(Duration::from_millis(500)),
+        Sample::Reconciled(Kind::Success),
+        Sample::Reconciled(Kind::Error),
+        Sample::Reconciled(Kind::Error),
+        Sample::ReconcileQueue(7),
+        Sample::TaintPatch(TaintResult::Done),
+        Sample::TaintPatch(TaintResult::Overtaken),
+        Sample::AdminRecords { kept: 5, unreadable: 1, refused: 2 },
+    ]);
+    for line in [
+        "admin_state_nodes{state=\"held\"} 3",
+        "admin_state_nodes{state=\"draining\"} 2",
+        "admin_state_nodes{state=\"down\"} 0",
+        "draining_nodes{reason=\"spot-eviction\"} 4",
+        "down_entries{whose=\"ours\"} 40",
+        "down_entries{whose=\"foreign\"} 1",
+        "admin_state_oldest_seconds 2.5",
+        "drain_duration_seconds_sum 2",
+        "drain_duration_seconds_bucket{le=\"0.5\"} 1",
+        "drain_duration_seconds_bucket{le=\"30\"} 2",
+        "reconcile_total{controller=\"admin_state\",result=\"success\"} 1",
+        "reconcile_total{controller=\"admin_state\",result=\"error\"} 2",
+        "reconcile_total{controller=\"admin_state\",result=\"requeue_after\"} 0",
+        "reconcile_queue_length 7",
+        "taint_patches_total{result=\"done\"} 1",
+        "taint_patches_total{result=\"overtaken\"} 1",
+        "admin_state_records{state=\"kept\"} 5",
+        "admin_state_records{state=\"unreadable\"} 1",
+        "admin_state_records{state=\"refused\"} 2",
+    ] {
+        assert!(page.contains(&format!("\nbackend_pool_controller_{line}\n")), "{line}: {page}");
+    }
+    let done = page_of(vec![Sample::AdminOldest(Some(Duration::from_secs(9))), Sample::AdminOldest(None)]);
+    assert!(done.contains("\nbackend_pool_controller_admin_state_oldest_seconds 0\n"), "{done}");
+}
+
+#[test]
 fn e2_what_alerts_ask_for_stands_at_zero_from_the_start() {
     let page = page_of(Vec::new());
     for line in [
@@ -140,6 +207,14 @@ fn e2_what_alerts_ask_for_stands_at_zero_from_the_start() {
         "events_total{result=\"dropped\"} 0",
         "throttle_gate_closed{class=\"writes\"} 0",
         "pools{state=\"failed\"} 0",
+        "admin_state_nodes{state=\"held\"} 0",
+        "admin_state_oldest_seconds 0",
+        "admin_state_records{state=\"refused\"} 0",
+        "admin_state_records{state=\"unreadable\"} 0",
+        "down_entries{whose=\"foreign\"} 0",
+        "draining_nodes{reason=\"notice\"} 0",
+        "reconcile_queue_length 0",
+        "taint_patches_total{result=\"failed\"} 0",
         "mailbox_waiting{actor=\"writer\"} 0",
     ] {
         assert!(page.contains(&format!("\nbackend_pool_controller_{line}\n")), "{line}: {page}");

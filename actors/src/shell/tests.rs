@@ -66,7 +66,7 @@ pub(crate) fn board_of_sinks(slow: Duration) -> (Arc<Switchboard>, mpsc::Unbound
     let sink = Sink { heard, slow }.start().recipient::<Deliver>();
     let all = || sink.clone();
     let switchboard = Switchboard {
-        watchers: [all(), all(), all()],
+        watchers: [all(), all(), all(), all()],
         informer: all(),
         discovery: all(),
         directory: all(),

@@ -199,3 +199,11 @@ helm.sh/hook: pre-delete
 helm.sh/hook-weight: {{ . | quote }}
 helm.sh/hook-delete-policy: before-hook-creation,hook-succeeded
 {{- end -}}
+
+{{/* What is there at that time of the rights to our ConfigMap: it notes which nodes are Down by us. */}}
+{{- define "controller.preDeleteNotes" -}}
+- apiGroups: [""]
+  resources: [configmaps]
+  resourceNames: [{{ include "controller.leaseName" . }}]
+  verbs: [get, update]
+{{- end -}}

@@ -305,10 +305,6 @@ impl<'a> Reader<'a> {
             let own = config.load_balancer_rate_limit.is_some();
             self.warn(if own { LOAD_BALANCER_RATE_LIMIT } else { "cloudProviderRateLimit" }, message);
         }
-        if config.file.enable_load_balancer_admin_state == Some(true) {
-            let message = "not in this version: admin states are left as they are";
-            self.warn("enableLoadBalancerAdminState", message.to_owned());
-        }
         if config.vnet_id().is_none() {
             let message = "absent: a pool without a virtual network of its own cannot be given members";
             self.warn("vnetName", message.to_owned());

@@ -212,30 +212,72 @@ impl Setting for LabelSelector {
     }
 }
 
-/// Namespaces in the order of the file, each once.
+/// What the names of a list are of.
+#[derive(Clone, Copy)]
+pub(crate) enum Names {
+    /// Namespaces; an empty list is for all.
+    Namespaces,
+    /// Backend pools, whose names are the same whatever their case; an empty list is for none.
+    BackendPools,
+}
+
+impl Names {
+    fn fits(self, name: &str) -> bool {
+        let in_a_pools_name = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
+        match self {
+            Self::Namespaces => is_namespace(name),
+            Self::BackendPools => (1..=80).contains(&name.len()) && name.chars().all(in_a_pools_name),
+        }
+    }
+
+    fn same(self, one: &str, other: &str) -> bool {
+        match self {
+            Self::Namespaces => one == other,
+            Self::BackendPools => one.eq_ignore_ascii_case(other),
+        }
+    }
+
+    /// What helps where there is no list, and where a name is none.
+    fn remedies(self) -> [&'static str; 2] {
+        match self {
+            Self::Namespaces => [
+                "write a list such as [default, web], or [] for all",
+                "write namespaces by name: lower-case letters, digits and `-`",
+            ],
+            Self::BackendPools => [
+                "write a list such as [aksOutboundBackendPool], or [] for none",
+                "write backend pools by name, without their load balancer: letters, digits, `-`, `_` and `.`",
+            ],
+        }
+    }
+}
+
+/// Names in the order of the file, each once.
 impl Setting for Vec<String> {
-    type Rule = AnyValue;
+    type Rule = Names;
 
     fn read(node: &Node, rule: &Self::Rule) -> Result<Self, Mismatch> {
-        let mismatch = |remedy: String| Mismatch::new(Self::expected(rule), remedy);
-        let Content::List(items) = &node.content else {
-            return Err(mismatch("write a list such as [default, web], or [] for all".to_owned()));
-        };
+        let mismatch = |remedy: &str| Mismatch::new(Self::expected(rule), remedy);
+        let [no_list, no_name] = rule.remedies();
+        let Content::List(items) = &node.content else { return Err(mismatch(no_list)) };
         let mut names: Vec<String> = Vec::new();
         for item in items {
-            let name = item.text().filter(|name| is_namespace(name)).ok_or_else(|| Mismatch {
+            let name = item.text().filter(|name| rule.fits(name)).ok_or_else(|| Mismatch {
                 found: Some(format!("{} in the list", item.describe())),
-                ..mismatch("write namespaces by name: lower-case letters, digits and `-`".to_owned())
+                ..mismatch(no_name)
             })?;
-            if !names.iter().any(|known| known == name) {
+            if !names.iter().any(|known| rule.same(known, name)) {
                 names.push(name.to_owned());
             }
         }
         Ok(names)
     }
 
-    fn expected(_rule: &Self::Rule) -> String {
-        "a list of namespaces".to_owned()
+    fn expected(rule: &Self::Rule) -> String {
+        match rule {
+            Names::Namespaces => "a list of namespaces".to_owned(),
+            Names::BackendPools => "a list of backend pools".to_owned(),
+        }
     }
 
     fn show(&self) -> Value {

@@ -50,6 +50,8 @@ fn c1_every_key_has_a_default() {
         (Duration::from_secs(20), Duration::from_secs(5))
     );
     assert!(!config.lease.bypass_for_drain && !config.client.retry_throttled);
+    assert_eq!(config.admin_state.exclude_pools, ["aksOutboundBackendPool"]);
+    assert_eq!(config.admin_state.max_backoff, Duration::from_secs(15));
     assert!(config.services.selector.requirements().is_empty() && config.services.namespaces.is_empty());
 }
 
@@ -120,6 +122,7 @@ fn c1_environment_names_follow_the_path() {
         ("log.level", "POOL_CONTROLLER_LOG_LEVEL"),
         ("http.adminTlsListen", "POOL_CONTROLLER_HTTP_ADMIN_TLS_LISTEN"),
         ("http.tls.certificate", "POOL_CONTROLLER_HTTP_TLS_CERTIFICATE"),
+        ("adminState.excludePools", "POOL_CONTROLLER_ADMIN_STATE_EXCLUDE_POOLS"),
     ];
     for (path, name) in rows {
         assert_eq!(environment_name(path), name);
@@ -229,6 +232,21 @@ fn c1_wrong_lists_selectors_and_addresses_are_refused_with_field_finding_and_rem
             "services: {namespaces: [Web]}",
             "controller.yaml:1: services.namespaces: found the text \"Web\" in the list, expected a list of namespaces; \
              write namespaces by name: lower-case letters, digits and `-`",
+        ),
+        (
+            "adminState: {excludePools: aksOutboundBackendPool}",
+            "controller.yaml:1: adminState.excludePools: found the text \"aksOutboundBackendPool\", expected a list of \
+             backend pools; write a list such as [aksOutboundBackendPool], or [] for none",
+        ),
+        (
+            "adminState: {excludePools: [kubernetes/web]}",
+            "controller.yaml:1: adminState.excludePools: found the text \"kubernetes/web\" in the list, expected a list of \
+             backend pools; write backend pools by name, without their load balancer: letters, digits, `-`, `_` and `.`",
+        ),
+        (
+            "adminState: {maxBackoff: 18m}",
+            "controller.yaml:1: adminState.maxBackoff: found the text \"18m\", expected a duration from 1s to 17m; \
+             write a duration from 1s to 17m",
         ),
         (
             "services: {selector: \"a in (b\"}",
@@ -477,6 +495,21 @@ fn g5_the_guards_are_configured_by_a_mode_and_a_fraction() {
     let upstream = "compatibility: upstream\n";
     let kept = format!("{upstream}guards: {{mode: enforce}}\n");
     assert_eq!((mode(upstream), mode(&kept)), (GuardsMode::Off, GuardsMode::Enforce));
+}
+
+#[test]
+fn n2_pools_are_excluded_by_names_whose_case_does_not_count() {
+    let excluded = |text: &str| valid(text).admin_state.exclude_pools;
+    assert_eq!(excluded("adminState: {excludePools: []}\n"), Vec::<String>::new(), "none");
+    assert_eq!(excluded("adminState: {excludePools: [a_b.c, A_B.C, Web-1]}\n"), ["a_b.c", "Web-1"]);
+    let by_variable = |text: &str| {
+        let variables = [("POOL_CONTROLLER_ADMIN_STATE_EXCLUDE_POOLS", text)];
+        load("", &env(&variables)).expect("valid").admin_state.exclude_pools
+    };
+    assert_eq!(by_variable("a, b"), ["a", "b"]);
+    assert_eq!(by_variable(""), Vec::<String>::new());
+    let backoff = valid("adminState: {maxBackoff: 17m}\n").admin_state.max_backoff;
+    assert_eq!(backoff, Duration::from_secs(1_020));
 }
 
 #[test]

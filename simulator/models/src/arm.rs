@@ -49,8 +49,8 @@ pub use build::{PoolSpec, SyncMode, VirtualNetwork};
 pub use inspect::Member;
 pub use journal::{Counters, Kind, LogEntry};
 pub use settings::{
-    BadEnd, ConcurrentWrite, Fault, FaultAnswer, FaultBody, FaultEffect, FaultTarget, Latency, Quotas,
-    Settings, UnfinishedWrite, Visibility,
+    BadEnd, ConcurrentWrite, Fault, FaultAnswer, FaultBody, FaultEffect, FaultTarget, Latency, NicAdminState,
+    Quotas, Settings, UnfinishedWrite, Visibility,
 };
 pub use traffic::{Flows, Traffic};
 

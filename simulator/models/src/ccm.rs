@@ -1,5 +1,5 @@
 //! A deterministic, sans-IO model of upstream's cloud-controller-manager as far as it meets this product: it locks
-//! the shared Lease, reconciles load balancers and writes the same pools (design.md Z1).
+//! the shared Lease, reconciles load balancers, writes the same pools, and taints nodes that stop (design.md Z1).
 //!
 //! The model owns its queues, its caches and its lock protocol. It asks for HTTP as plain data ([`Call`]) and is
 //! told the answers; its driver feeds it the cluster's objects, keeps its time and chooses each Service's load
@@ -13,6 +13,7 @@ mod call;
 mod cluster;
 mod facts;
 mod job;
+mod lifecycle;
 mod locker;
 mod operation;
 mod pool;
@@ -33,6 +34,7 @@ pub use settings::Settings;
 use crate::arm::random::Random;
 use facts::{Facts, Key, Node, Service, Slice, key_of};
 use job::Job;
+use lifecycle::Lifecycle;
 use operation::Gates;
 use reconcile::{Cache, Purpose};
 use recorder::{Recorder, Series};
@@ -72,6 +74,13 @@ pub enum In {
         /// Its name.
         name: String,
     },
+    /// What the cloud says of a node's machine. One of which nothing was said runs.
+    Machine {
+        /// The node's name.
+        node: String,
+        /// Whether it is stopped.
+        stopped: bool,
+    },
     /// How a call ended.
     Answer(CallId, Answer),
 }
@@ -109,6 +118,7 @@ enum Flight {
     Event(Series),
     Status(Key),
     Finalizer(Key),
+    Taints,
 }
 
 /// The modelled cloud-controller-manager.
@@ -127,6 +137,7 @@ pub struct Ccm {
     job: Option<Job>,
     flights: BTreeMap<CallId, Flight>,
     calls: u64,
+    lifecycle: Lifecycle,
     nodes_changed: bool,
     next_tick: u64,
     next_node_sync: u64,
@@ -152,6 +163,7 @@ impl Ccm {
             job: None,
             flights: BTreeMap::new(),
             calls: 0,
+            lifecycle: Lifecycle::default(),
             nodes_changed: false,
             next_tick: 0,
             next_node_sync: 0,
@@ -184,8 +196,13 @@ impl Ccm {
             In::Node(object) => {
                 let changed = Node::read(&object).is_some_and(|node| self.facts.node(node));
                 self.nodes_changed |= changed;
+                self.on_node(&object, calls);
             }
-            In::NodeGone { name } => self.nodes_changed |= self.facts.node_gone(&name),
+            In::NodeGone { name } => {
+                self.nodes_changed |= self.facts.node_gone(&name);
+                self.lifecycle.forget(&name);
+            }
+            In::Machine { node, stopped } => self.lifecycle.machine(node, stopped),
             In::Answer(id, answer) => self.on_answer(id, &answer, calls),
         }
         self.start_next(calls);
@@ -203,7 +220,8 @@ impl Ccm {
                 [tick, self.work.deadline()].into_iter().flatten().min()
             }
         };
-        [own, Some(self.next_node_sync), self.next_resync].into_iter().flatten().min()
+        let timers = [own, Some(self.next_node_sync), self.next_resync, self.next_look()];
+        timers.into_iter().flatten().min()
     }
 
     /// Lets time pass until `now_us`.
@@ -268,6 +286,7 @@ impl Ccm {
         self.next_tick = now.saturating_add(phase.max(1));
         self.next_node_sync = now.saturating_add(self.settings.node_sync_us.max(1));
         self.next_resync = self.settings.resync_us.map(|every| now.saturating_add(every.max(1)));
+        self.lifecycle.start(now);
     }
 
     /// What has come due by now, except a new job.
@@ -282,6 +301,7 @@ impl Ccm {
             self.ask_for_all(Purpose::Ensure);
         }
         self.wake_job(calls);
+        self.look_at_nodes(calls);
         if self.next_node_sync <= now {
             self.next_node_sync = now.saturating_add(self.settings.node_sync_us.max(1));
             if std::mem::take(&mut self.nodes_changed) {
@@ -309,7 +329,7 @@ impl Ccm {
     fn on_service(&mut self, service: Service, calls: &mut Vec<Call>) {
         let key = service.key();
         let before = self.facts.services.get(&key).cloned();
-        if let Some(old) = before.as_ref().filter(|old| old.uid != service.uid && !old.gone) {
+        if let Some(old) = before.as_ref().filter(|old| old.uid != service.uid) {
             // Deleted and made anew without a finalizer: the old one is cleaned up by itself.
             let ghost = format!("{key}#{}", old.uid);
             let balancer = self.placed.remove(&key).unwrap_or_else(|| old.balancer.clone());
@@ -330,8 +350,9 @@ impl Ccm {
     }
 
     fn on_service_gone(&mut self, key: &str) {
+        let is_being_made = self.job.as_ref().is_some_and(|job| job.makes(key));
         let Some(service) = self.facts.services.get_mut(key) else { return };
-        if self.placed.contains_key(key) {
+        if is_being_made || self.placed.contains_key(key) {
             service.gone = true;
             self.ask(key, Purpose::Delete);
         } else {

@@ -9,7 +9,7 @@
 //! Absent: authentication and RBAC (`forbid` refuses whole kinds, tokens are believed, access reviews allow, except for
 //! a few users with rules of their own),
 //! managedFields and server-side apply, defaulting, schema validation beyond `validate`, garbage collection,
-//! set-based selectors, deletion of collections, protobuf, and the shared store of the two event groups.
+//! set-based selectors, deletion of collections, protobuf, and that events go by themselves after an hour.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -18,6 +18,7 @@ use serde_json::{Value, json};
 
 pub mod build;
 mod discovery;
+mod events;
 mod faults;
 mod object;
 mod patch;
@@ -231,13 +232,12 @@ impl KubeModel {
 
     /// One object as it is stored; the namespace is empty for cluster-scoped kinds.
     pub fn get(&self, resource: Resource, namespace: &str, name: &str) -> Option<Value> {
-        let object = self.store.object(resource, &(namespace.to_owned(), name.to_owned()))?;
-        Some(object.value())
+        self.store.value(resource, &(namespace.to_owned(), name.to_owned()))
     }
 
     /// All objects of a kind, by namespace and name, decoded one by one.
     pub fn list(&self, resource: Resource) -> impl Iterator<Item = Value> {
-        self.store.table(resource).objects.values().map(|object| object.value())
+        self.store.table(resource).objects.values().map(move |object| object.value_as(resource))
     }
 
     /// Creates or replaces an object, status included, without locks and validation, and tells its
@@ -247,7 +247,7 @@ impl KubeModel {
         let (resource, key) = identify(&object)?;
         self.implied_namespaces.insert(key.0.clone());
         let uid = meta(&object, "uid");
-        let existing = self.store.object(resource, &key).map(|object| object.value());
+        let existing = self.store.value(resource, &key);
         let existing = existing.filter(|old| {
             let same = uid.is_empty() || uid == meta(old, "uid");
             if !same {

@@ -1,5 +1,7 @@
 //! The model of kube-apiserver answers as the real one does (design.md Z1).
 
+#[path = "kube_model/events.rs"]
+mod events;
 #[path = "kube_model/faults.rs"]
 mod faults;
 #[path = "kube_model/listing.rs"]

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use super::measure::Picture;
 use super::plot::{Axis, Chart, escaped, round_up, span};
-use super::{Report, SERVICE, UPSTREAM, lanes, watched};
+use super::{AdminState, Report, SERVICE, UPSTREAM, lanes, watched};
 
 const STYLE: &str = include_str!("page.css");
 
@@ -72,6 +72,12 @@ fn run(title: &str, report: &Report, with_service: bool) -> String {
 fn tiles(report: &Report) -> String {
     let took = &report.convergence_seconds;
     let shown = |time: Option<f64>| time.map_or_else(|| "never".to_owned(), span);
+    let AdminState { nodes, reached_in_time, wrong_entries, .. } = report.admin_state;
+    let leaving = [
+        ("nodes cut off in time", nodes, format!("{reached_in_time} of {nodes}")),
+        ("entries with a wrong admin state", wrong_entries, wrong_entries.to_string()),
+    ];
+    let leaving = leaving.into_iter().filter(|(_, count, _)| *count > 0);
     let tiles = [
         ("pools wrong at the end", format!("{} of {}", report.wrong_pools, report.pools)),
         ("all right after the first change", shown(report.first_event_to_converged_seconds)),
@@ -81,7 +87,7 @@ fn tiles(report: &Report) -> String {
         ("writes", report.picture.writes.len().to_string()),
     ];
     let mut text = "<div class=\"tiles\">\n".to_owned();
-    for (name, value) in tiles {
+    for (name, value) in tiles.into_iter().chain(leaving.map(|(name, _, value)| (name, value))) {
         writeln!(text, "<div><b>{}</b><span>{}</span></div>", escaped(&value), escaped(name))
             .expect("writing to a string cannot fail");
     }

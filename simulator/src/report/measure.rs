@@ -1,21 +1,26 @@
 //! Takes the measures of a run that has ended from the models.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
+use serde_json::Value;
 use simulator_models::arm::{Counters, Kind};
 use simulator_models::ccm;
 use simulator_models::kube::{KubeModel, Resource};
 
-use super::{Convergence, Lease, Manager, NAMED, Report, Unserved, seconds};
+use super::drain::Seen;
+use super::{AdminState, Convergence, Lease, Manager, NAMED, Report, Unserved, seconds};
 use crate::azure::Azure;
 use crate::cluster::Cluster;
+use crate::downs::Downs;
 use crate::fakes::Fakes;
 use crate::holds::Hold;
 use crate::lanes::Write;
 use crate::outages::Outages;
 use crate::play::Outcome;
 use crate::process::Usage;
+use crate::signals::Signals;
 use crate::story::{Reach, Story};
+use crate::truth::WrongEntry;
 use crate::upstream;
 use crate::world::World;
 
@@ -55,6 +60,10 @@ struct Beheld {
     holds: crate::holds::Holds,
     reach: Reach,
     outages: Outages,
+    downs: Downs,
+    signals: Signals,
+    /// The service's writes and those of others, since the run began.
+    writes: Vec<Write>,
     picture: Picture,
 }
 
@@ -80,11 +89,12 @@ impl Beheld {
         wrong.sort_by_key(|(at, _)| *at);
         wrong.retain(|(at, _)| *at >= began_us);
         let writes = azure.lanes.writes().iter().filter(|write| write.started_us >= began_us);
+        let writes: Vec<Write> = writes.cloned().collect();
         let requests = azure.model.log().iter().filter(|entry| entry.started_us >= began_us);
         let picture = Picture {
             wrong: wrong.into_iter().map(|(at, count)| (at - began_us, count)).collect(),
             waits_us: ledger.waits_us(),
-            writes: writes.map(|write| shifted(write, began_us)).collect(),
+            writes: writes.iter().map(|write| shifted(write, began_us)).collect(),
             requests: requests
                 .map(|entry| (entry.started_us - began_us, is_write(entry.kind), entry.foreign))
                 .collect(),
@@ -104,6 +114,9 @@ impl Beheld {
             holds: crate::holds::Holds::default(),
             reach: Reach::of_azure(azure),
             outages: azure.outages.clone(),
+            downs: azure.downs.clone(),
+            signals: Signals::default(),
+            writes,
             picture,
         }
     }
@@ -112,8 +125,23 @@ impl Beheld {
         self.events = events_by_reason(&cluster.model);
         self.warnings = warnings(&cluster.model);
         self.holds = cluster.holds.clone();
+        self.signals = cluster.signals.clone();
         self.reach.note_cluster(cluster);
         self
+    }
+}
+
+impl Beheld {
+    /// What became of the nodes that left service, with the entries that are wrong in the end.
+    fn admin_state(&self, told: &Told<'_>, wrong: Vec<WrongEntry>) -> AdminState {
+        let seen = Seen {
+            signals: &self.signals,
+            downs: &self.downs,
+            writes: &self.writes,
+            read_us: told.story.read_us(),
+            began_us: told.began_us,
+        };
+        AdminState::of(&seen, wrong, told.story.reached)
     }
 }
 
@@ -160,8 +188,9 @@ impl Report {
     }
 
     fn of(beheld: Beheld, told: &Told, world: &World, outcome: Outcome, now_us: u64) -> Self {
+        let converged = outcome.wrong.is_empty() && outcome.wrong_entries.is_empty();
+        let admin_state = beheld.admin_state(told, outcome.wrong_entries);
         let Beheld { arm, events, holds, mut picture, .. } = beheld;
-        let converged = outcome.wrong.is_empty();
         let end_us = beheld.all_right_us.filter(|_| converged).unwrap_or(now_us).max(told.began_us);
         picture.length_us = end_us.min(now_us) - told.began_us;
         picture.holds = holds.all().iter().filter_map(|hold| within(hold, told.began_us)).collect();
@@ -188,6 +217,7 @@ impl Report {
             max_concurrent_puts_per_lb: arm.max_concurrent_puts,
             emptied_pools: beheld.emptied,
             unserved: unserved(&beheld.outages, now_us),
+            admin_state,
             flows_reset: beheld.outages.flows_reset(),
             lane_turn_seconds: seconds(told.story.lane_turn_us()),
             lease: lease(&holds, told.began_us, end_us),
@@ -264,12 +294,22 @@ fn manager((sums, longest_wait_us): (ccm::Counters, u64)) -> Manager {
     }
 }
 
+/// The events of both groups, each once: either group may show those of the other too.
+fn all_events(cluster: &KubeModel) -> impl Iterator<Item = Value> {
+    let mut seen = BTreeSet::new();
+    let both = cluster.list(Resource::Events).chain(cluster.list(Resource::EventsV1));
+    both.filter(move |event| {
+        let text = |key: &str| event["metadata"][key].as_str().unwrap_or_default().to_owned();
+        seen.insert((text("namespace"), text("name")))
+    })
+}
+
 /// The events of both groups by reason; one that stands for several counts as often as it says.
 pub(super) fn events_by_reason(cluster: &KubeModel) -> BTreeMap<String, u64> {
     let mut events = BTreeMap::new();
-    for event in cluster.list(Resource::Events).chain(cluster.list(Resource::EventsV1)) {
+    for event in all_events(cluster) {
         let count = [&event["count"], &event["series"]["count"], &event["deprecatedCount"]];
-        let count = count.into_iter().filter_map(serde_json::Value::as_u64).max().unwrap_or(1).max(1);
+        let count = count.into_iter().filter_map(Value::as_u64).max().unwrap_or(1).max(1);
         *events.entry(event["reason"].as_str().unwrap_or("unknown").to_owned()).or_default() += count;
     }
     events
@@ -278,7 +318,7 @@ pub(super) fn events_by_reason(cluster: &KubeModel) -> BTreeMap<String, u64> {
 /// What the first Warning events say, each text once.
 pub(super) fn warnings(cluster: &KubeModel) -> Vec<String> {
     let mut said = Vec::new();
-    for event in cluster.list(Resource::Events).chain(cluster.list(Resource::EventsV1)) {
+    for event in all_events(cluster) {
         let message = event["message"].as_str().or(event["note"].as_str()).unwrap_or_default();
         if event["type"] == "Warning" && !said.iter().any(|known| known == message) && said.len() < NAMED {
             said.push(message.to_owned());

@@ -2,8 +2,9 @@
 
 use std::fmt::Write as _;
 
-use super::{Lease, Report, SERVICE, UPSTREAM, Unserved};
+use super::{AdminState, Lease, Report, SERVICE, Times, UPSTREAM, Unserved};
 use crate::aftermath::{Aftermath, Held};
+use crate::truth::WrongEntry;
 
 type Row = (&'static str, String);
 
@@ -22,6 +23,7 @@ pub(super) fn text(report: &Report) -> String {
 
 fn table(report: &Report) -> String {
     let mut rows = course(report);
+    rows.extend(leaving(&report.admin_state));
     rows.extend(calls(report));
     rows.extend(others(report));
     rows.extend(report.aftermath.as_ref().map(guards).unwrap_or_default());
@@ -78,6 +80,25 @@ fn course(report: &Report) -> Vec<Row> {
         rows.push(("flows reset", format!("{} times", report.flows_reset)));
     }
     rows
+}
+
+/// The nodes that left service, where there were any.
+fn leaving(admin_state: &AdminState) -> Vec<Row> {
+    let AdminState { nodes, reached_in_time, late, never, best_possible, .. } = admin_state;
+    if *nodes == 0 {
+        return Vec::new();
+    }
+    let times =
+        |Times { p50, p99, max }: Times| format!("p50 {}, p99 {}, max {}", span(p50), span(p99), span(max));
+    let cut = times(admin_state.cut_seconds);
+    let nodes = format!(
+        "{reached_in_time} of {nodes} in time ({best_possible} possible), {late} late, {never} never; {cut}"
+    );
+    let AdminState { puts, puts_per_pool_max, puts_in_vain, .. } = admin_state;
+    let sent = times(admin_state.sent_seconds);
+    let puts =
+        format!("{puts}, at most {puts_per_pool_max} for a pool, {puts_in_vain} in vain; first {sent}");
+    vec![("nodes cut off", nodes), ("PUTs for them", puts)]
 }
 
 /// What ARM was asked.
@@ -144,6 +165,10 @@ fn ending(report: &Report) -> Vec<Row> {
     rows.extend(report.wrong_pool_details.iter().map(|wrong| {
         let place = format!("{}/{}", wrong.load_balancer, wrong.pool);
         ("wrong pool", format!("{place} missing {:?} unwanted {:?}", wrong.missing, wrong.unwanted))
+    }));
+    rows.extend(report.admin_state.wrong_entry_details.iter().map(|wrong| {
+        let WrongEntry { load_balancer, pool, ip, state, why } = wrong;
+        ("wrong admin state", format!("{load_balancer}/{pool} {ip} {state}: {why}"))
     }));
     if !report.passed() {
         rows.extend(report.warnings.iter().map(|warning| ("warning", warning.clone())));

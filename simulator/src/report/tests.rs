@@ -8,6 +8,7 @@ use super::*;
 use crate::aftermath::{Held, Seen};
 use crate::holds::{Hold, OURS};
 use crate::lanes::{Fate, Write};
+use crate::truth::WrongEntry;
 
 fn report() -> Report {
     Report {
@@ -31,6 +32,7 @@ fn report() -> Report {
         max_concurrent_puts_per_lb: 1,
         emptied_pools: 0,
         unserved: Unserved::default(),
+        admin_state: AdminState::default(),
         flows_reset: 0,
         lane_turn_seconds: 0.1,
         lease: Lease::default(),
@@ -85,12 +87,64 @@ fn z2_the_json_report_has_every_promised_key() {
         "unreached",
         "unserved",
         "flows_reset",
+        "admin_state",
     ] {
         assert!(value.get(key).is_some_and(|value| !value.is_null()), "{key}");
     }
     for key in ["p50", "p99", "max"] {
         assert_eq!(value["convergence_seconds"][key], 1.0, "{key}");
+        for times in ["cut_seconds", "sent_seconds"] {
+            assert!(value["admin_state"][times].get(key).is_some(), "{times} {key}");
+        }
     }
+    let sums = ["nodes", "reached_in_time", "late", "never", "puts", "puts_per_pool_max", "wrong_entries"];
+    for key in sums {
+        assert_eq!(value["admin_state"][key], 0, "{key}");
+    }
+}
+
+#[test]
+fn n2_the_verdict_fails_for_wrong_admin_states_and_for_nodes_that_were_not_reached_in_time() {
+    let wrong_entry = WrongEntry {
+        load_balancer: "lb-0".to_owned(),
+        pool: "shop-web".to_owned(),
+        ip: std::net::IpAddr::from([10, 0, 0, 7]),
+        state: "None".to_owned(),
+        why: "its node leaves service",
+    };
+    let admin_state =
+        AdminState { wrong_entries: 1, wrong_entry_details: vec![wrong_entry], ..AdminState::default() };
+    let wrong = Report { converged: false, admin_state, ..report() };
+    assert!(!wrong.passed() && wrong.verdict() == "FAILED: 1 entries have a wrong admin state.");
+    assert!(
+        wrong.text().contains("lb-0/shop-web 10.0.0.7 None: its node leaves service"),
+        "{}",
+        wrong.text()
+    );
+    assert!(wrong.html().contains("<b>1</b><span>entries with a wrong admin state</span>"));
+
+    let of = |reached_in_time, expected| {
+        let reached_expected = Some(expected);
+        let admin_state = AdminState {
+            nodes: 3,
+            reached_in_time,
+            never: 3 - reached_in_time,
+            reached_expected,
+            best_possible: 3,
+            cut_seconds: Times { p50: Some(1.5), p99: Some(2.0), max: Some(2.0) },
+            ..AdminState::default()
+        };
+        Report { admin_state, ..report() }
+    };
+    assert!(of(2, 2).passed());
+    let missed = of(2, 3);
+    assert!(!missed.passed() && missed.verdict() == "FAILED: 2 nodes were reached in time, not 3.");
+    for text in [missed.text(), missed.html()] {
+        let row = "2 of 3 in time (3 possible), 0 late, 1 never; p50 1.500 s, p99 2.000 s, max 2.000 s";
+        assert_eq!(text.matches(row).count(), 1, "{text}");
+    }
+    assert!(missed.html().contains("<b>2 of 3</b><span>nodes cut off in time</span>"));
+    assert!(!report().text().contains("nodes cut off") && !report().html().contains("cut off in time"));
 }
 
 #[test]

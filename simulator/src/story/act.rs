@@ -1,14 +1,18 @@
 //! What can happen in a story besides changes of pods, and how it is done to the models.
 
+use std::net::IpAddr;
 use std::time::Duration;
 
+use serde_json::Value;
+use simulator_models::arm::{self, Latency, Method, Request};
 use simulator_models::kube::Resource;
 
 use super::knob::Knob;
 use super::reach::Reach;
 use super::upheaval::{Shift, Upheaval};
-use crate::azure::Azure;
+use crate::azure::{Azure, FOREIGN_AGENT};
 use crate::cluster::Cluster;
+use crate::ledger::PoolName;
 use crate::notation;
 use crate::reins::Reins;
 use crate::truth;
@@ -45,6 +49,8 @@ pub enum Act {
     Upheaval(Upheaval),
     /// Somebody else takes one member out of each n-th pool.
     TakeMembers(usize),
+    /// Somebody else sets one member of each n-th pool Down.
+    SetDown(usize),
     /// The n-th Service, counted round and round, gets another annotation, so that the cloud-controller-manager
     /// reconciles it.
     TouchService(usize),
@@ -55,6 +61,8 @@ pub enum Act {
     StandStill(bool),
     /// The controller's process may have so many files open; nothing: as many as the system allows.
     FilesLimit(Option<u64>),
+    /// The controller's process is killed as it stands, and started again.
+    Restart,
 }
 
 /// The kinds that lists can hide.
@@ -97,20 +105,27 @@ impl Act {
             ["somebody", "takes", "a", "member", "of", "every", number] => {
                 count(number).map(|every| Self::TakeMembers(every.max(1)))
             }
+            ["somebody", "sets", "down", "a", "member", "of", "every", number] => {
+                count(number).map(|every| Self::SetDown(every.max(1)))
+            }
             ["a", "service", "changes"] => Ok(Self::TouchService(0)),
             ["clocks", "jump", time] => seconds(time).map(Self::ClocksJump),
             ["clocks", "jump", "back", time] => seconds(time).map(|time| Self::ClocksJump(-time)),
             ["controller", "stands", "still"] => Ok(Self::StandStill(true)),
             ["controller", "goes", "on"] => Ok(Self::StandStill(false)),
+            ["controller", "restarts"] => Ok(Self::Restart),
             ["controller", "files", "unlimited"] => Ok(Self::FilesLimit(None)),
             ["controller", "files", number] => {
                 count(number).map(|files| Self::FilesLimit(Some(files as u64)))
             }
             _ => Err("arm down|up|KNOB, apiserver down|up|slow TIME|restart|throttle N retry-after S, \
                       lists empty [KIND]|full, etcd save|restore, nodes add|delete|vanish N, nodes return, \
-                      nodes fail N, nodes label N KEY|unlabel KEY, services scale-to-zero N|scale-back, namespace delete, \
-                      a service changes, somebody takes a member of every N, clocks jump [back] TIME, or \
-                      controller stands still|goes on|files N|files unlimited"
+                      nodes fail N, nodes label N KEY|unlabel KEY, nodes taint N KEY[=VALUE]|untaint KEY, \
+                      nodes stop N|start, nodes preempt N within TIME [as event|event-v1|condition] [notice TIME], \
+                      nodes recreate N [same-addresses], services scale-to-zero N|scale-back, namespace delete, \
+                      a service changes, somebody takes a member of every N, \
+                      somebody sets down a member of every N, clocks jump [back] TIME, or \
+                      controller stands still|goes on|restarts|files N|files unlimited"
                 .to_owned()),
         }
     }
@@ -124,18 +139,20 @@ impl Act {
             Self::ApiThrottle { requests, seconds } => {
                 Self::ApiThrottle { requests, seconds: seconds.div_ceil(u64::from(speed.max(1))) }
             }
+            Self::Upheaval(upheaval) => Self::Upheaval(upheaval.faster(speed)),
             other @ (Self::ArmDown(_)
             | Self::ApiDown(_)
             | Self::ApiRestart
             | Self::ListsEmpty(_)
             | Self::EtcdSave
             | Self::EtcdRestore
-            | Self::Upheaval(_)
             | Self::TakeMembers(_)
+            | Self::SetDown(_)
             | Self::TouchService(_)
             | Self::ClocksJump(_)
             | Self::StandStill(_)
-            | Self::FilesLimit(_)) => other,
+            | Self::FilesLimit(_)
+            | Self::Restart) => other,
         }
     }
 
@@ -155,9 +172,11 @@ impl Act {
             | Self::EtcdRestore
             | Self::Upheaval(_)
             | Self::TakeMembers(_)
+            | Self::SetDown(_)
             | Self::ClocksJump(_)
             | Self::StandStill(_)
-            | Self::FilesLimit(_)) => other,
+            | Self::FilesLimit(_)
+            | Self::Restart) => other,
         }
     }
 
@@ -178,14 +197,16 @@ impl Act {
             | Self::ClocksJump(_) => Some(self.scene()),
             Self::Upheaval(_)
             | Self::TakeMembers(_)
+            | Self::SetDown(_)
             | Self::TouchService(_)
             | Self::StandStill(_)
-            | Self::FilesLimit(_) => None,
+            | Self::FilesLimit(_)
+            | Self::Restart => None,
         }
     }
 
     fn scene(&self) -> Scene {
-        let needs_process = matches!(self, Self::StandStill(_) | Self::FilesLimit(_));
+        let needs_process = matches!(self, Self::StandStill(_) | Self::FilesLimit(_) | Self::Restart);
         Scene { act: self.clone(), shift: Shift::default(), touched: None, done: !needs_process }
     }
 
@@ -239,6 +260,7 @@ impl Scene {
                 if let Some(backup) = cluster.backup {
                     // A backup that is too old is no longer there; then nothing happens.
                     model.rollback(backup);
+                    cluster.signals.look_at_all(&cluster.model, now_us);
                     cluster.note_holder(now_us);
                 }
             }
@@ -254,18 +276,21 @@ impl Scene {
             | Act::ArmDown(_)
             | Act::Upheaval(_)
             | Act::TakeMembers(_)
+            | Act::SetDown(_)
             | Act::StandStill(_)
-            | Act::FilesLimit(_) => {}
+            | Act::FilesLimit(_)
+            | Act::Restart => {}
         }
     }
 
     /// Does it to the controller's process, and keeps whether that was done. Without one, as beside `--serve-only`,
     /// nothing happens.
-    pub(crate) fn on_process(&mut self, reins: Option<&Reins>) {
+    pub(crate) async fn on_process(&mut self, reins: Option<&Reins>) {
         let Some(reins) = reins else { return };
         match self.act {
             Act::StandStill(still) => self.done = reins.stand_still(still),
             Act::FilesLimit(files) => self.done = reins.limit_files(files),
+            Act::Restart => self.done = reins.restart().await,
             Act::Arm(_)
             | Act::ArmDown(_)
             | Act::ApiDown(_)
@@ -277,6 +302,7 @@ impl Scene {
             | Act::EtcdRestore
             | Act::Upheaval(_)
             | Act::TakeMembers(_)
+            | Act::SetDown(_)
             | Act::TouchService(_)
             | Act::ClocksJump(_) => {}
         }
@@ -290,6 +316,7 @@ impl Scene {
             Act::Arm(knob) => azure.model.reconfigure(|settings| knob.clone().turn(settings)),
             Act::ArmDown(down) => azure.down = *down,
             Act::TakeMembers(every) => take_members(azure, *every, now_us),
+            Act::SetDown(every) => set_down(azure, *every, now_us),
             Act::ClocksJump(seconds) => azure.ahead_s = azure.ahead_s.saturating_add(*seconds),
             Act::ApiDown(_)
             | Act::ApiSlow(_)
@@ -301,14 +328,33 @@ impl Scene {
             | Act::Upheaval(_)
             | Act::TouchService(_)
             | Act::StandStill(_)
-            | Act::FilesLimit(_) => {}
+            | Act::FilesLimit(_)
+            | Act::Restart => {}
         }
     }
 
     /// Whether pools want something else afterwards.
     #[must_use]
     pub fn changes_wishes(&self) -> bool {
-        matches!(self.act, Act::Upheaval(_) | Act::EtcdRestore)
+        match &self.act {
+            Act::Upheaval(upheaval) => upheaval.changes_wishes(),
+            Act::EtcdRestore => true,
+            Act::Arm(_)
+            | Act::ArmDown(_)
+            | Act::ApiDown(_)
+            | Act::ApiSlow(_)
+            | Act::ApiRestart
+            | Act::ApiThrottle { .. }
+            | Act::ListsEmpty(_)
+            | Act::EtcdSave
+            | Act::TakeMembers(_)
+            | Act::SetDown(_)
+            | Act::TouchService(_)
+            | Act::ClocksJump(_)
+            | Act::StandStill(_)
+            | Act::FilesLimit(_)
+            | Act::Restart => false,
+        }
     }
 }
 
@@ -326,4 +372,43 @@ fn take_members(azure: &mut Azure, every: usize, now_us: u64) {
         let left: Vec<(&str, &str)> = left.iter().map(|ip| (ip.as_str(), ip.as_str())).collect();
         azure.foreign_put(&pool.load_balancer, &pool.pool, &left, now_us);
     }
+}
+
+/// Sets the member with the lowest address that is not Down, where there is one, by a PUT of the whole pool. That takes no
+/// time, so that pools of one load balancer do not lock each other out; one that is being written refuses it.
+fn set_down(azure: &mut Azure, every: usize, now_us: u64) {
+    let arm::Settings { put_latency, operation, .. } = *azure.model.settings();
+    azure.model.reconfigure(|settings| {
+        (settings.put_latency, settings.operation) = (Latency::Fixed { us: 0 }, None);
+    });
+    let pools: Vec<_> = azure.ledger.names().step_by(every).cloned().collect();
+    for pool in pools {
+        if let Some(request) = down_put(azure, &pool) {
+            azure.handle(&request, now_us);
+        }
+    }
+    azure.model.reconfigure(|settings| (settings.put_latency, settings.operation) = (put_latency, operation));
+}
+
+/// The PUT that sets one more member Down; `None` where all are.
+fn down_put(azure: &Azure, pool: &PoolName) -> Option<Request> {
+    let mut body = azure.model.pool_json(&pool.load_balancer, &pool.pool)?;
+    let entries = body.pointer_mut("/properties/loadBalancerBackendAddresses")?.as_array_mut()?;
+    let ip_of = |entry: &Value| entry["properties"]["ipAddress"].as_str()?.parse::<IpAddr>().ok();
+    let others = entries.iter_mut().filter(|entry| entry["properties"]["adminState"] != "Down");
+    let entry = others.filter(|entry| ip_of(entry).is_some()).min_by_key(|entry| ip_of(entry))?;
+    entry["properties"]["adminState"] = "Down".into();
+    let settings = azure.model.settings();
+    let group =
+        format!("/subscriptions/{}/resourceGroups/{}", settings.subscription, settings.resource_group);
+    let PoolName { load_balancer, pool } = pool;
+    Some(Request {
+        method: Method::Put,
+        path_and_query: format!(
+            "{group}/providers/Microsoft.Network/loadBalancers/{load_balancer}/backendAddressPools/{pool}\
+             ?api-version=2025-05-01"
+        ),
+        headers: vec![("User-Agent".to_owned(), format!("{FOREIGN_AGENT}/somebody"))],
+        body: body.to_string().into_bytes(),
+    })
 }

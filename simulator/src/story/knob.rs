@@ -1,6 +1,6 @@
 //! ARM's knobs as scenarios turn them, before the run and while it goes on.
 
-use simulator_models::arm::{ConcurrentWrite, Fault, FaultEffect, Latency, Quotas, Settings};
+use simulator_models::arm::{ConcurrentWrite, Fault, FaultEffect, Latency, NicAdminState, Quotas, Settings};
 use simulator_models::arm::{UnfinishedWrite, Visibility};
 
 use crate::notation;
@@ -33,6 +33,8 @@ pub enum Knob {
     Visibility(Visibility),
     /// Whether `adminState: Down` resets the flows that exist.
     DownResetsFlows(bool),
+    /// What Azure makes of admin states in pools that network interfaces fill.
+    NicAdminState(NicAdminState),
     /// The probability that a write reports success and is lost.
     SilentLoss(f64),
     /// The faults, in place of those before.
@@ -126,6 +128,8 @@ impl Knob {
             ["update-status", "200"] => Ok(Self::UpdateStatus(200)),
             ["update-status", "201"] => Ok(Self::UpdateStatus(201)),
             ["update-status", _] => Err("200 or 201, the statuses of a PUT that changes a pool".to_owned()),
+            ["nic-admin-state", "allow"] => Ok(Self::NicAdminState(NicAdminState::Allow)),
+            ["nic-admin-state", "refuse"] => Ok(Self::NicAdminState(NicAdminState::Refuse)),
             ["concurrent-write", "refuse"] => Ok(Self::ConcurrentWrite(ConcurrentWrite::Refuse)),
             ["concurrent-write", "supersede"] => Ok(Self::ConcurrentWrite(ConcurrentWrite::Supersede)),
             ["concurrent-write", "supersede", part] => {
@@ -157,8 +161,8 @@ impl Knob {
             }
             ["buckets", buckets @ ..] if !buckets.is_empty() => Buckets::parse(buckets).map(Self::Buckets),
             _ => Err("a knob of ARM: get-latency, put-latency, operation, retry-after, update-status, \
-                      concurrent-write, lock-retry-after, unfinished-write, visible, down, silent-loss, faults, quota or \
-                      buckets, with its words"
+                      concurrent-write, lock-retry-after, unfinished-write, visible, down, nic-admin-state, silent-loss, \
+                      faults, quota or buckets, with its words"
                 .to_owned()),
         }
     }
@@ -175,6 +179,7 @@ impl Knob {
             Self::UnfinishedWrite(left) => settings.unfinished_write = left,
             Self::Visibility(visibility) => settings.visibility = visibility,
             Self::DownResetsFlows(resets) => settings.down_resets_flows = resets,
+            Self::NicAdminState(how) => settings.nic_admin_state = how,
             Self::SilentLoss(share) => settings.silent_loss = share,
             Self::Faults(faults) => settings.faults = faults,
             Self::LockRetryAfter { seconds, header } => {
@@ -217,6 +222,7 @@ impl Knob {
             | Self::UnfinishedWrite(_)
             | Self::Visibility(_)
             | Self::DownResetsFlows(_)
+            | Self::NicAdminState(_)
             | Self::SilentLoss(_) => self,
         }
     }

@@ -39,6 +39,8 @@ struct Tally {
     effects: Vec<(Fault, u64)>,
     /// Members that somebody else has taken out of pools that needed them.
     taken: u64,
+    /// How often somebody else set an entry Down.
+    set_down: u64,
 }
 
 impl Tally {
@@ -47,6 +49,7 @@ impl Tally {
             sums: azure.model.counters(),
             effects: azure.model.fault_effects().to_vec(),
             taken: azure.outages.taken(),
+            set_down: azure.downs.set_by_others(),
         }
     }
 
@@ -101,10 +104,11 @@ impl Reach {
             }
             Act::EtcdRestore => met.rollbacks > 0,
             Act::TakeMembers(_) => self.grew(act, |_| false, |tally| tally.taken),
+            Act::SetDown(_) => self.grew(act, |_| false, |tally| tally.set_down),
             Act::ClocksJump(seconds) => *seconds == 0 || self.answered(act),
             Act::StandStill(true) | Act::FilesLimit(_) => self.was_done(act),
-            // It had stood still until then, and works again.
-            Act::StandStill(false) => self.was_done(act) && self.answered(act),
+            // It had stood still until then, or was started again, and works.
+            Act::StandStill(false) | Act::Restart => self.was_done(act) && self.answered(act),
             Act::EtcdSave | Act::Upheaval(_) | Act::TouchService(_) => true,
         }
     }
@@ -137,6 +141,7 @@ impl Reach {
             | Knob::UnfinishedWrite(_)
             | Knob::Visibility(_)
             | Knob::DownResetsFlows(_)
+            | Knob::NicAdminState(_)
             | Knob::LockRetryAfter { .. } => true,
         }
     }
@@ -173,7 +178,7 @@ mod tests {
     type Less = (fn(&mut Reach), &'static [&'static str]);
 
     /// Each of these needs somebody who meets it.
-    const ACTS: [&str; 17] = [
+    const ACTS: [&str; 19] = [
         "apiserver down",
         "apiserver restart",
         "apiserver slow 2s",
@@ -186,10 +191,12 @@ mod tests {
         "clocks jump 1h",
         "controller files 9",
         "controller goes on",
+        "controller restarts",
         "controller stands still",
         "etcd restore",
         "lists empty",
         "lists empty nodes",
+        "somebody sets down a member of every 2",
         "somebody takes a member of every 2",
     ];
 
@@ -228,7 +235,7 @@ mod tests {
             ..Counters::default()
         };
         let effects = faults().into_iter().map(|fault| (fault, 1)).collect();
-        let end = Tally { sums, effects, taken: 1 };
+        let end = Tally { sums, effects, taken: 1, set_down: 1 };
         let mut noted = nothing().noted;
         for (number, one) in noted.iter_mut().enumerate() {
             one.done = true;
@@ -266,7 +273,7 @@ mod tests {
 
     #[test]
     fn z2_each_fault_is_told_apart_from_the_others() {
-        let cases: [Less; 18] = [
+        let cases: [Less; 20] = [
             (|reach| reach.cluster.refused = 0, &["apiserver down"]),
             (|reach| reach.cluster.expired = 0, &["apiserver restart"]),
             (|reach| reach.cluster.slowed = 0, &["apiserver slow 2s"]),
@@ -288,7 +295,12 @@ mod tests {
             ),
             (|reach| less(reach, |tally| tally.sums.silently_lost = 0), &["arm silent-loss 0.5"]),
             (|reach| less(reach, |tally| tally.taken = 0), &["somebody takes a member of every 2"]),
-            (|reach| less(reach, |tally| tally.sums.answered = 0), &["clocks jump 1h", "controller goes on"]),
+            (|reach| less(reach, |tally| tally.set_down = 0), &["somebody sets down a member of every 2"]),
+            (
+                |reach| less(reach, |tally| tally.sums.answered = 0),
+                &["clocks jump 1h", "controller goes on", "controller restarts"],
+            ),
+            (|reach| undo(reach, &Act::Restart), &["controller restarts"]),
             (|reach| undo(reach, &Act::StandStill(true)), &["controller stands still"]),
             (|reach| undo(reach, &Act::StandStill(false)), &["controller goes on"]),
             (|reach| undo(reach, &Act::FilesLimit(Some(9))), &["controller files 9"]),
@@ -323,7 +335,13 @@ mod tests {
             noted.before = early.end.clone();
         }
         let missed = early.missed(&happenings());
-        let since_then = ["clocks jump 1h", "controller goes on", "somebody takes a member of every 2"];
+        let since_then = [
+            "clocks jump 1h",
+            "controller goes on",
+            "controller restarts",
+            "somebody sets down a member of every 2",
+            "somebody takes a member of every 2",
+        ];
         let expected: Vec<&str> = timed.iter().chain(&since_then).copied().collect();
         assert_eq!(missed, expected, "all of it was met before anything happened");
     }

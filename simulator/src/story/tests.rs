@@ -203,6 +203,16 @@ fn z2_a_line_that_says_nothing_is_refused_by_its_number_with_what_was_expected()
         ("log empty\n", 1),
         ("expect held breaker often\n", 1),
         ("at 1s nodes fail most\n", 1),
+        ("at 1s nodes taint\n", 1),
+        ("at 1s nodes taint some key\n", 1),
+        ("at 1s nodes preempt 3\n", 1),
+        ("at 1s nodes preempt 3 within soon\n", 1),
+        ("at 1s nodes preempt 3 within 9s as letter\n", 1),
+        ("at 1s nodes preempt 3 within 9s notice 30s as event\n", 1),
+        ("at 1s nodes recreate 2 other-addresses\n", 1),
+        ("at 1s somebody sets down a member\n", 1),
+        ("at 1s controller restart\n", 1),
+        ("expect nodes reached most\n", 1),
         ("arm concurrent-write supersede 2\n", 1),
         ("arm lock-retry-after 3 perhaps\n", 1),
         ("arm buckets 3 writes\n", 1),
@@ -309,6 +319,87 @@ fn z2_a_story_says_what_happens_to_nodes_services_clocks_and_to_the_controllers_
     let Act::Arm(Knob::Faults(faults)) = &acts[6] else { panic!("faults") };
     let arm::FaultEffect::Answer(answer) = &faults[0].effect else { panic!("an answer") };
     assert_eq!(answer.retry_after.as_deref(), Some("date+3"));
+}
+
+#[test]
+fn z2_a_story_says_which_nodes_leave_service_and_how_they_come_back() {
+    let text = "expect nodes reached 7\nat 1s nodes taint 3 some/key=value\nat 2s nodes taint 1 some/key\n\
+                at 3s nodes untaint some/key\nat 4s nodes stop 2\nat 5s nodes start\n\
+                at 6s nodes recreate 2 same-addresses\nat 7s nodes recreate 2\n\
+                at 8s somebody sets down a member of every 5\nat 9s controller restarts\n";
+    let story = Story::read(text).expect("a story");
+    assert_eq!(story.reached, Some(7));
+    let (key, none) = ("some/key".to_owned(), String::new());
+    let expected = [
+        Leaving::Taint { count: 3, key: key.clone(), value: "value".to_owned() },
+        Leaving::Taint { count: 1, key: key.clone(), value: none },
+        Leaving::Untaint(key),
+        Leaving::Stop(2),
+        Leaving::Start,
+        Leaving::Recreate { count: 2, same_addresses: true },
+        Leaving::Recreate { count: 2, same_addresses: false },
+    ];
+    let acts: Vec<Act> = story.timetable().into_iter().map(|happening| happening.act).collect();
+    assert_eq!(acts[..7], expected.map(|act| Act::Upheaval(Upheaval::Leaving(act))));
+    assert_eq!(acts[7..], [Act::SetDown(5), Act::Restart]);
+}
+
+#[test]
+fn z2_evictions_are_spread_evenly_each_with_its_notice_its_end_and_its_node_that_goes() {
+    let text = "at 10s nodes preempt 2 within 20s as condition notice 4s\nat 12s nodes preempt 1 within 0\n";
+    let story = Story::read(text).expect("a story");
+    let steps = |story: &Story| -> Vec<(u64, usize, Step)> {
+        let step = |happening: Happening| {
+            let Act::Upheaval(Upheaval::Leaving(Leaving::Evict(number, step))) = happening.act else {
+                panic!("an eviction has steps of its own alone");
+            };
+            (happening.at_us / 1_000_000, number, step)
+        };
+        story.timetable().into_iter().map(step).collect()
+    };
+    let notice = |form, seconds: u64| Step::Notice { form, notice_us: seconds * 1_000_000 };
+    let expected = [
+        (10, 0, notice(Form::Condition, 4)),
+        (12, 2, notice(Form::Event, 30)),
+        (14, 0, Step::NotReady),
+        (20, 1, notice(Form::Condition, 4)),
+        (24, 1, Step::NotReady),
+        (29, 0, Step::Gone),
+        (39, 1, Step::Gone),
+        (42, 2, Step::NotReady),
+        (57, 2, Step::Gone),
+    ];
+    assert_eq!(steps(&story), expected);
+    let faster: Vec<u64> = steps(&story.faster(2)).into_iter().map(|(at, ..)| at).collect();
+    assert_eq!(faster, [5, 6, 7, 10, 12, 14, 19, 21, 28]);
+    let form = |word: &str| {
+        let story = Story::read(&format!("at 1s nodes preempt 1 within 0 {word}\n")).expect("a story");
+        steps(&story)[0].2
+    };
+    assert_eq!(form("as event-v1"), notice(Form::EventV1, 30));
+    assert_eq!((form("as event"), form("notice 9s")), (notice(Form::Event, 30), notice(Form::Event, 9)));
+}
+
+#[test]
+fn z2_a_member_must_have_been_set_down_by_somebody_else() {
+    let story = "at 1s arm up\nat 2s somebody sets down a member of every 2\n";
+    assert_eq!(unreached(story, |_, _| ()), Vec::<String>::new());
+    let locked = format!("arm operation 1m\n{story}");
+    let lock = |azure: &mut Azure, at_us: u64| {
+        let other = azure.ledger.names().nth(1).expect("two pools").clone();
+        azure.foreign_put(&other.load_balancer, &other.pool, &[], at_us);
+    };
+    assert_eq!(unreached(&locked, lock), ["somebody sets down a member of every 2"], "an operation runs");
+    let down = |azure: &mut Azure, at_us: u64| {
+        if at_us > 1_000_000 {
+            let pool = azure.ledger.names().next().expect("a pool").clone();
+            let members = azure.model.members(&pool.load_balancer, &pool.pool).expect("its members");
+            let first = members.iter().min_by_key(|member| member.ip.parse::<std::net::IpAddr>().ok());
+            assert_eq!(first.map(|member| member.admin_state.as_str()), Some("Down"));
+            assert_eq!(members.iter().filter(|member| member.admin_state == "Down").count(), 1);
+        }
+    };
+    assert_eq!(unreached(story, down), Vec::<String>::new());
 }
 
 #[test]

@@ -1,5 +1,7 @@
 //! Acts on nodes and on Services at large, and how they are done to the cluster and to Azure.
 
+mod leaving;
+
 use serde_json::{Value, json};
 use simulator_models::kube::Resource;
 
@@ -7,6 +9,9 @@ use crate::azure::Azure;
 use crate::cluster::Cluster;
 use crate::ledger::PoolName;
 use crate::world::World;
+
+use leaving::Edit;
+pub use leaving::{Form, Leaving, Preemption, Step};
 
 /// What happens to many nodes or Services at once.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -37,6 +42,8 @@ pub enum Upheaval {
     HideNodes(usize),
     /// The deleted objects of nodes are there again.
     ReturnNodes,
+    /// Nodes leave service, or come back.
+    Leaving(Leaving),
     /// The first Services that have pods lose all of them.
     ScaleToZero(usize),
     /// Services that have lost pods for good have as many again.
@@ -69,9 +76,43 @@ impl Upheaval {
             ["services", "scale-to-zero", number] => count(number).map(Self::ScaleToZero),
             ["services", "scale-back"] => Ok(Self::ScaleBack),
             ["namespace", "delete"] => Ok(Self::DeleteNamespace),
-            _ => return None,
+            _ => return Leaving::parse(words).map(|act| act.map(Self::Leaving)),
         };
         Some(act)
+    }
+
+    /// The same in a story that runs `speed` times as fast.
+    pub(super) fn faster(self, speed: u32) -> Self {
+        match self {
+            Self::Leaving(act) => Self::Leaving(act.faster(speed)),
+            other @ (Self::AddNodes(_)
+            | Self::LoseNodes { .. }
+            | Self::FailNodes(_)
+            | Self::LabelNodes { .. }
+            | Self::UnlabelNodes(_)
+            | Self::HideNodes(_)
+            | Self::ReturnNodes
+            | Self::ScaleToZero(_)
+            | Self::ScaleBack
+            | Self::DeleteNamespace) => other,
+        }
+    }
+
+    /// Whether pools want something else afterwards.
+    pub(super) fn changes_wishes(&self) -> bool {
+        match self {
+            Self::Leaving(act) => act.changes_wishes(),
+            Self::AddNodes(_)
+            | Self::LoseNodes { .. }
+            | Self::FailNodes(_)
+            | Self::LabelNodes { .. }
+            | Self::UnlabelNodes(_)
+            | Self::HideNodes(_)
+            | Self::ReturnNodes
+            | Self::ScaleToZero(_)
+            | Self::ScaleBack
+            | Self::DeleteNamespace => true,
+        }
     }
 
     /// What it does to the world, and what has to be told to the models for it.
@@ -102,6 +143,7 @@ impl Upheaval {
                 shift.deleted = shift.hidden.iter().cloned().map(node).collect();
             }
             Self::ReturnNodes => shift.returns = true,
+            Self::Leaving(act) => return act.begin(world, trigger_time),
             Self::ScaleToZero(count) => {
                 let changed = world.scale_to_zero(*count);
                 shift.objects = world.changed_slices(&changed, trigger_time);
@@ -139,6 +181,12 @@ pub(super) struct Shift {
     objects: Vec<Value>,
     /// Nodes that get a label, or lose it.
     labels: Vec<(String, String, Option<String>)>,
+    /// Nodes that are written anew, each with what changes.
+    edits: Vec<(String, Edit)>,
+    /// Nodes that are given notice of their eviction, each with how long before, in microseconds.
+    notices: Vec<(String, u64)>,
+    /// The nodes whose machines are stopped from now on, where that changes.
+    stopped: Option<Vec<String>>,
     /// Nodes whose objects are kept for their return.
     hidden: Vec<String>,
     /// Whether those nodes return.
@@ -184,12 +232,40 @@ impl Shift {
             }
             model.apply(object, now_us).expect("the builders make objects that the model takes");
         }
+        for (name, edit) in &self.edits {
+            edit.write(model, name, now_us);
+        }
+        self.signal(cluster, now_us);
+    }
+
+    /// Tells which nodes leave service, or no longer do.
+    fn signal(&self, cluster: &mut Cluster, now_us: u64) {
+        if let Some(stopped) = &self.stopped {
+            leaving::stop_machines(cluster, stopped, now_us);
+        }
+        let Cluster { model, signals, .. } = cluster;
+        if self.returns {
+            signals.look_at_all(model, now_us);
+        }
+        let deleted = self.deleted.iter().filter(|(kind, ..)| *kind == Resource::Nodes);
+        let written = self.objects.iter().filter(|object| object["kind"] == "Node");
+        let names = deleted
+            .map(|(.., name)| name.as_str())
+            .chain(written.filter_map(|object| object["metadata"]["name"].as_str()))
+            .chain(self.edits.iter().map(|(name, _)| name.as_str()));
+        for name in names {
+            signals.look_at(model, name, now_us);
+        }
+        for (name, notice_us) in &self.notices {
+            signals.notice(model, name, now_us.saturating_add(*notice_us), now_us);
+        }
     }
 
     pub(super) fn on_azure(&self, azure: &mut Azure, now_us: u64) {
         for (pool, rule) in &self.pools {
             azure.model.remove_rule(&pool.load_balancer, rule);
             azure.model.remove_pool(&pool.load_balancer, &pool.pool);
+            azure.downs.look(&azure.model, pool, now_us);
             azure.ledger.forget(pool, now_us);
             azure.outages.forget(pool, now_us);
         }

@@ -6,6 +6,7 @@ use simulator_models::kube;
 use simulator_models::kube::build::{self, Endpoint};
 
 use super::*;
+use crate::azure::Azure;
 
 fn cluster() -> KubeModel {
     let mut cluster = KubeModel::new(kube::Settings::default());
@@ -98,4 +99,48 @@ fn d5_nodes_that_a_label_leaves_out_do_not_count_unless_there_are_no_others() {
     let mut cluster = cluster();
     cluster.apply(labelled("n1", "10.0.0.1", ("kubernetes.azure.com/managed", "true")), 0).expect("a node");
     assert_eq!(wanted_pools(&cluster)["shop-web"].required, ips(&["10.0.0.1", "10.0.0.3"]));
+}
+
+#[test]
+fn n1_an_entry_is_down_where_its_node_has_one_of_three_taints_and_nowhere_else_unless_somebody_set_it() {
+    let taints = [
+        ("node.kubernetes.io/out-of-service", "nodeshutdown", "NoExecute"),
+        ("node.cloudprovider.kubernetes.io/shutdown", "", "NoSchedule"),
+        ("cloudprovider.azure.microsoft.com/draining", "spot-eviction", "PreferNoSchedule"),
+    ];
+    let others = [
+        ("cloudprovider.azure.microsoft.com/draining", "upgrade", "NoSchedule"),
+        ("node.kubernetes.io/unschedulable", "", "NoSchedule"),
+    ];
+    let states = |taints: &[(&str, &str, &str)]| {
+        let mut cluster = cluster();
+        let tainted = build::node("n1", &["10.0.0.1", "fd00::1"], &[], true, taints);
+        cluster.apply(tainted, 0).expect("a node");
+        States::of(&cluster)
+    };
+    let mut azure = ArmModel::new(arm::Settings::default());
+    let members = ["10.0.0.1", "10.0.0.2", "10.0.0.9"].map(|ip| (format!("n-{ip}"), ip.to_owned())).to_vec();
+    for pool in ["Shop-Web", "aksOutboundBackendPool"] {
+        azure.add_pool("LB", pool, &PoolSpec { members: members.clone(), ..PoolSpec::default() });
+    }
+    let azure = Azure::new(azure);
+    for taint in taints {
+        let wrong = azure.wrong_entries(&states(&[taint]));
+        let [wrong] = &wrong[..] else { panic!("one wrong entry: {wrong:?}") };
+        assert_eq!((wrong.load_balancer.as_str(), wrong.pool.as_str()), ("LB", "Shop-Web"));
+        assert_eq!((wrong.ip.to_string().as_str(), wrong.state.as_str()), ("10.0.0.1", "None"), "{taint:?}");
+    }
+    assert_eq!(azure.wrong_entries(&states(&others)), []);
+    let why = |is_down, others| why_wrong(is_down, others).is_some();
+    assert!(why(true, None) && !why(true, Some(Others::Set)) && why(true, Some(Others::TakenBack)));
+    assert!(!why(false, None) && !why(false, Some(Others::Set)) && why(false, Some(Others::TakenBack)));
+}
+
+#[test]
+fn n4_an_address_of_a_tainted_node_and_of_another_one_is_not_judged() {
+    let mut cluster = cluster();
+    let taint = ("node.kubernetes.io/out-of-service", "", "NoExecute");
+    cluster.apply(build::node("n9", &["10.0.0.2"], &[], false, &[taint]), 0).expect("a node");
+    let states = States::of(&cluster);
+    assert_eq!((states.down, states.open.len()), (ips(&[]), 5), "n2 has it too");
 }

@@ -1,7 +1,6 @@
 //! The Kubernetes objects of a world.
 
 use std::net::IpAddr;
-use std::ops::Range;
 
 use serde_json::{Value, json};
 use simulator_models::kube::build::{self, Family};
@@ -9,14 +8,12 @@ use simulator_models::kube::build::{self, Family};
 use super::node_name;
 use super::service::{Phase, Service};
 
-pub(super) fn nodes(numbers: Range<usize>, families: &[Family]) -> Vec<Value> {
-    let node = |number: usize| {
-        let ips: Vec<String> = families.iter().map(|family| node_ip(number, *family).to_string()).collect();
-        let ips: Vec<&str> = ips.iter().map(String::as_str).collect();
-        let zone = format!("eastus-{}", number % 3 + 1);
-        build::node(&node_name(number), &ips, &[("topology.kubernetes.io/zone", &zone)], true, &[])
-    };
-    numbers.map(node).collect()
+/// A node that is Ready, with the addresses of this number.
+pub(super) fn node(number: usize, address: usize, families: &[Family]) -> Value {
+    let ips: Vec<String> = families.iter().map(|family| node_ip(address, *family).to_string()).collect();
+    let ips: Vec<&str> = ips.iter().map(String::as_str).collect();
+    let zone = format!("eastus-{}", number % 3 + 1);
+    build::node(&node_name(number), &ips, &[("topology.kubernetes.io/zone", &zone)], true, &[])
 }
 
 /// The InternalIP of a node.

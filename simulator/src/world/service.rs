@@ -1,5 +1,6 @@
 //! One Service's pods: where they are, and how far they are with starting and ending.
 
+use std::collections::BTreeSet;
 use std::ops::Range;
 
 use simulator_models::kube::build::{self, Family};
@@ -59,13 +60,20 @@ impl Service {
         }
     }
 
-    /// A node without a pod of this Service; any node where there is none.
-    pub(crate) fn free_node(&self, nodes: &Range<usize>, random: &mut Random) -> usize {
+    /// A node without a pod of this Service that is not closed; where there is none, any that is not closed.
+    pub(crate) fn free_node(
+        &self,
+        nodes: &Range<usize>,
+        closed: &BTreeSet<usize>,
+        random: &mut Random,
+    ) -> usize {
         let (begin, count) = (nodes.start, nodes.len());
         let first = random.below(count);
-        let taken = |node: &usize| self.pods.iter().any(|pod| pod.node == *node);
+        let taken = |node: usize| self.pods.iter().any(|pod| pod.node == node);
         let place = |step: usize| begin + (first + step) % count;
-        (0..count).map(place).find(|node| !taken(node)).unwrap_or(begin + first)
+        let open = |node: &usize| !closed.contains(node);
+        let free = (0..count).map(place).find(|node| open(node) && !taken(*node));
+        free.or_else(|| (0..count).map(place).find(open)).unwrap_or(begin + first)
     }
 
     /// Whether pods are starting or terminating.

@@ -6,7 +6,7 @@ use std::ops::Range;
 use serde_json::Value;
 use simulator_models::kube::build::Family;
 
-use super::{Phase, Pod, World, node_name, objects};
+use super::{Phase, Pod, World, node_name};
 use crate::ledger::PoolName;
 use crate::random::Random;
 
@@ -30,19 +30,28 @@ impl World {
     /// slices changed. At least one node stays.
     pub(crate) fn lose_nodes(&mut self, count: usize, oldest: bool) -> (Vec<String>, Changed) {
         let gone = self.take_nodes(count, oldest);
+        let changed = self.move_pods(&gone);
+        (gone.map(node_name).collect(), changed)
+    }
+
+    /// Puts the pods of nodes that have gone, ready, on others.
+    pub(super) fn move_pods(&mut self, gone: &Range<usize>) -> Changed {
         let mut random = Random::new(self.next_pod);
         let mut changed = Changed::new();
         for index in 0..self.services.len() {
-            while let Some(at) = self.services[index].pods.iter().position(|pod| gone.contains(&pod.node)) {
+            for at in 0..self.services[index].pods.len() {
+                if !gone.contains(&self.services[index].pods[at].node) {
+                    continue;
+                }
                 let serial = self.next_serial();
-                let node = self.services[index].free_node(&self.nodes, &mut random);
+                let node = self.free_node(index, &mut random);
                 let pod = &mut self.services[index].pods[at];
                 let replaces = pod.replaces;
                 *pod = Pod { serial, node, slice: pod.slice, phase: Phase::Ready, replaces };
                 changed.insert((index, pod.slice));
             }
         }
-        (gone.map(node_name).collect(), changed)
+        changed
     }
 
     /// Takes the first nodes away together with their pods; says which nodes went and which slices changed. At least
@@ -81,12 +90,12 @@ impl World {
     pub(crate) fn add_nodes(&mut self, count: usize) -> Vec<Value> {
         let new = self.nodes.end..self.nodes.end + count;
         self.nodes.end = new.end;
-        objects::nodes(new, self.families())
+        new.map(|node| self.node_object(node)).collect()
     }
 
     /// The names of the oldest nodes.
     pub(crate) fn oldest_nodes(&self, count: usize) -> Vec<String> {
-        self.nodes.clone().take(count).map(node_name).collect()
+        self.there().take(count).map(node_name).collect()
     }
 
     /// Takes all pods away from the first Services that have any.
@@ -109,7 +118,7 @@ impl World {
         for (index, pods) in std::mem::take(&mut self.asleep) {
             for pod in pods {
                 let serial = self.next_serial();
-                let node = self.services[index].free_node(&self.nodes, &mut random);
+                let node = self.free_node(index, &mut random);
                 let born = Pod { serial, node, slice: pod.slice, phase: Phase::Ready, replaces: None };
                 self.services[index].pods.push(born);
             }

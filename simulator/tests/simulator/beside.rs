@@ -1,12 +1,12 @@
 //! The cloud-controller-manager's model: beside a service, and alone with its updater.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use simulator::models::arm::Latency;
 use simulator::{
-    Beside, Churn, Fakes, Outcome, Pattern, Play, Report, Rival, Settings, Size, Story, Told, World, vnet_id,
-    wanted_pools, wrong_pools,
+    Beside, Churn, Fakes, Outcome, Pattern, Play, Report, Rival, Settings, Size, States, Story, Told, World,
+    vnet_id, wanted_pools, wrong_pools,
 };
 
 const SIZE: Size = Size { services: 12, load_balancers: 3, nodes: 12, endpoints: 1, dual_stack: false };
@@ -71,6 +71,41 @@ async fn z1_a_manager_beside_the_service_reconciles_first_and_leaves_pools_and_r
     let told = Told { story: &story, speed: 1, seed: 1, began_us, usage: None, manager };
     let report = Report::gather(&fakes, &told, &world, outcome).await;
     assert!(report.passed() && report.events.is_empty(), "{}", report.text());
+    fakes.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn n1_a_manager_beside_the_service_taints_nodes_whose_machines_stop_and_their_entries_must_be_down() {
+    let fakes = Fakes::start(Settings::default()).await.expect("a free port");
+    let world = World::new(SIZE, 1);
+    world.populate(&fakes, &vnet_id()).await;
+    let story = Story { size: SIZE, beside: Beside::Manager, ..Story::default() };
+    let _rival = Rival::beside(&fakes, &world, &story, 1, 50).await.expect("the story has one");
+    let acts = Story::read("at 0s nodes stop 2\n").expect("a story").timetable();
+    let play = Play::new(&fakes, world.clone(), Churn::new(Pattern::Still, 1)).await.with(&acts);
+    let outcome: Outcome = play.run(Duration::ZERO, |_| ()).await;
+    assert_eq!(outcome.wrong, [], "what is not Ready stays in its pools");
+    let mut moved = fakes.cluster.revision();
+    let tainted = async {
+        loop {
+            moved.borrow_and_update();
+            let count = |cluster: &mut simulator::Cluster, _| {
+                let nodes = cluster.model.list(simulator::models::kube::Resource::Nodes);
+                nodes
+                    .filter(|node| node["spec"]["taints"].as_array().is_some_and(|all| all.len() == 2))
+                    .count()
+            };
+            if fakes.cluster.ask(count).await == 2 {
+                return;
+            }
+            moved.changed().await.expect("the owner lives");
+        }
+    };
+    super::soon(tainted).await;
+    let states = fakes.cluster.ask(|cluster, _| States::of(&cluster.model)).await;
+    let wrong = fakes.azure.ask(move |azure, _| azure.wrong_entries(&states)).await;
+    let ips: BTreeSet<String> = wrong.iter().map(|wrong| wrong.ip.to_string()).collect();
+    assert_eq!(ips, BTreeSet::from(["10.224.0.4", "10.224.0.5"].map(str::to_owned)), "nobody sets them Down");
     fakes.stop().await;
 }
 

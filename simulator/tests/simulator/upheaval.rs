@@ -89,6 +89,40 @@ async fn z2_nodes_that_vanish_return_as_they_were() {
 }
 
 #[tokio::test]
+async fn n1_a_tainted_node_must_be_down_in_all_its_pools_and_in_none_when_the_taint_is_gone() {
+    let key = "node.kubernetes.io/out-of-service";
+    let (fakes, outcome) = play(&[&format!("nodes taint 2 {key}=nodeshutdown")]).await;
+    assert_eq!(outcome.wrong, [], "it stays a member");
+    let count = |azure: &mut simulator::Azure, _| {
+        let pools: Vec<(String, String)> = azure
+            .model
+            .load_balancers()
+            .flat_map(|lb| azure.model.pools(lb).map(move |pool| (lb.to_owned(), pool.to_owned())))
+            .collect();
+        let members = pools.iter().flat_map(|(lb, pool)| azure.model.members(lb, pool).unwrap_or_default());
+        members.filter(|member| matches!(member.ip.as_str(), "10.224.0.4" | "10.224.0.5")).count()
+    };
+    assert_eq!(outcome.wrong_entries.len(), fakes.azure.ask(count).await);
+    assert!(outcome.wrong_entries.len() > 2, "the clusters' own pools and those of Services");
+    let (_, outcome) = play(&[&format!("nodes taint 2 {key}"), &format!("nodes untaint {key}")]).await;
+    assert_eq!(outcome.wrong_entries, []);
+}
+
+#[tokio::test]
+async fn n4_what_somebody_else_sets_down_may_be_so() {
+    let (fakes, outcome) = play(&["somebody sets down a member of every 10"]).await;
+    assert_eq!((outcome.wrong.len(), outcome.wrong_entries.len()), (0, 0));
+    let down = |azure: &mut simulator::Azure, _| {
+        let pools: Vec<_> = azure.ledger.names().cloned().collect();
+        let members = pools
+            .iter()
+            .flat_map(|pool| azure.model.members(&pool.load_balancer, &pool.pool).unwrap_or_default());
+        members.filter(|member| member.admin_state == "Down").count()
+    };
+    assert_eq!(fakes.azure.ask(down).await, 3, "of thirty pools");
+}
+
+#[tokio::test]
 async fn z2_services_sleep_without_pods_and_wake_up_with_as_many() {
     let counts = |required: BTreeMap<String, BTreeSet<IpAddr>>| -> Vec<usize> {
         required.values().map(BTreeSet::len).collect()

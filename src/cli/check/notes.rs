@@ -1,4 +1,5 @@
-//! What people and earlier starts have noted in our ConfigMap: pauses, and starts that have ended badly.
+//! What people and earlier processes have noted in our ConfigMap: pauses, that the admin state is switched off, and starts
+//! that have ended badly.
 
 use actors::clock::Clock;
 use actors::kubernetes::{Place, config_map_facts};
@@ -33,6 +34,7 @@ pub(super) fn look(map: Value, place: &Place, clock: Clock, findings: &mut Findi
     };
     let (wishes, unreadable) = pauses::noted(&facts);
     paused(&wishes, place, findings);
+    switched_off(&wishes, place, findings);
     for (key, why) in unreadable {
         let what =
             format!("the key {key} of our ConfigMap {place} looks like a pause and cannot be read: {why}");
@@ -62,6 +64,16 @@ fn paused(wishes: &Wishes, place: &Place, findings: &mut Findings) {
     let remedy =
         "when their reasons are over, resume by POST /api/v1/resume, or remove their keys of our ConfigMap";
     findings.warning(Check::OwnObjects, what, SOME_NOT_WRITTEN, remedy);
+}
+
+fn switched_off(wishes: &Wishes, place: &Place, findings: &mut Findings) {
+    if wishes.admin_state_off {
+        let what = format!("the key admin-state.off of our ConfigMap {place} switches the admin state off");
+        let means = "a controller takes back what is Down by it and cuts out no node that leaves service, for 10 minutes \
+                     from when it sees the key first";
+        let remedy = "remove the key, unless the controller is being uninstalled at this moment";
+        findings.warning(Check::OwnObjects, what, means, remedy);
+    }
 }
 
 fn passive(outlook: &Outlook, place: &Place, findings: &mut Findings) {

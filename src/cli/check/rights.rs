@@ -33,7 +33,7 @@ pub(super) struct Right {
 }
 
 /// All of it.
-pub(super) const RIGHTS: [Right; 9] = [
+pub(super) const RIGHTS: [Right; 11] = [
     Right {
         group: "",
         resource: "services",
@@ -49,6 +49,13 @@ pub(super) const RIGHTS: [Right; 9] = [
         why: "the nodes' addresses are never known, so nothing is written",
     },
     Right {
+        group: "",
+        resource: "nodes",
+        verbs: &["patch"],
+        within: Within::Cluster,
+        why: "a node that is evicted gets no taint, so pods go on being placed on it, and who leads next may not know of it",
+    },
+    Right {
         group: "discovery.k8s.io",
         resource: "endpointslices",
         verbs: &["list", "watch"],
@@ -60,7 +67,14 @@ pub(super) const RIGHTS: [Right; 9] = [
         resource: "events",
         verbs: &["create", "patch", "list"],
         within: Within::Cluster,
-        why: "Services get no events about their pools, or the waits of the cloud-controller-manager are not seen",
+        why: "Services and Nodes get no events, or the waits of the cloud-controller-manager are not seen",
+    },
+    Right {
+        group: "",
+        resource: "events",
+        verbs: &["watch"],
+        within: Within::Cluster,
+        why: "evictions of nodes are not seen, so traffic goes on to them until their probes fail",
     },
     Right {
         group: "authentication.k8s.io",
@@ -95,7 +109,8 @@ pub(super) const RIGHTS: [Right; 9] = [
         resource: "configmaps",
         verbs: &["get", "create", "update"],
         within: Within::Own,
-        why: "nothing is written, because nobody knows what people have paused, and starts are not noted",
+        why: "nothing is written, because nobody knows what people have paused and which nodes are Down by us, and starts \
+              are not noted",
     },
 ];
 

@@ -25,6 +25,11 @@ const API = {
       "guards": { "mode": "text", "secondReadSeconds": "number?",
         "removalsStopped": { "seconds": "number", "pools": "number", "of": "number" } },
       "held": [{ "pool": "text" }],
+      "adminState": { "switchedOff": "flag", "held": "number", "recording": "number",
+        "draining": "number", "down": "number", "restoring": "number", "gone": "number", "refused": "number",
+        "unreadable": [{ "key": "text", "why": "text", "remedy": "text" }],
+        "foreign": [{ "loadBalancer": "text", "backendPool": "text", "backend": "text", "adminState": "text", "node": "text?" }],
+        "lastError": "text?" },
       "sources": [{ "kind": "text", "phase": "text", "synced": "flag", "objects": "number", "heardSeconds": "number?",
         "lastError": "text?" }],
       "loadBalancers": [{ "name": "text", "exists": "flag?", "readSeconds": "number?", "pools": "number",
@@ -77,6 +82,16 @@ const API = {
       "next": "text?"
     }
   },
+  "nodes": {
+    "path": "api/v1/nodes", "parameters": ["state", "contains", "limit", "after"],
+    "answer": {
+      "items": [{ "name": "text", "state": "text", "reasons": "list", "signalSeconds": "number?", "ready": "flag",
+        "addresses": "list", "instance": "text?", "retries": "number", "nextInSeconds": "number?", "lastError": "text?",
+        "pools": { "total": "number", "down": "number", "waiting": "number", "failed": "number", "foreign": "number",
+          "excluded": "number" } }],
+      "next": "text?"
+    }
+  },
   "service": {
     "path": "api/v1/services/{namespace}/{name}", "parameters": [],
     "answer": {
@@ -110,6 +125,14 @@ const WORDS = {
     "breaker": ["bad", "so many pools would lose most of their members at once that none loses any"],
     "add_only": ["wait", "the mode add-only removes no member"]
   },
+  "nodeState": {
+    "held": ["bad", "leaves service, and waits: as many Ready nodes are Down as may be"],
+    "recording": ["wait", "it is noted that what will be Down of it is ours"],
+    "draining": ["wait", "its entries are being set Down"],
+    "down": ["", "each of its entries is Down, but for those that are left out"],
+    "restoring": ["wait", "what is Down of it by us is given back"],
+    "gone": ["", "its object is gone, and entries of it are left that are Down"]
+  },
   "role": {
     "leader": ["good", "leads and writes"],
     "alone": ["wait", "a dry run: acts as the leader and writes nothing"],
@@ -132,7 +155,7 @@ const OLD_AFTER_MS = 6000;  // What was confirmed longer ago counts as old.
 const ANSWER_WITHIN_MS = 5000;
 const PAGE = 100;           // Entries of one page.
 const VERDICTS = 5;         // Of how many Services of a pool the verdict is asked for.
-const VIEWS = { pools: 'Pools', held: 'Held removals', services: 'Services', sources: 'Cluster and Azure' };
+const VIEWS = { pools: 'Pools', held: 'Held removals', services: 'Services', nodes: 'Nodes that leave', sources: 'Cluster and Azure' };
 
 // ---- what the API says ----
 

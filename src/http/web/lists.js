@@ -1,9 +1,11 @@
 // The lists, and the one pool or Service that is opened.
 
 function drawViews() {
-  const held = status.value?.held.length;
-  return Object.entries(VIEWS).map(([view, title]) =>
-    h('button', { key: view, type: 'button', 'aria-current': look.view === view ? 'page' : null, onclick: () => turn({ view }) }, title, view === 'held' && held ? ` (${held})` : null));
+  const numbers = { held: status.value?.held.length, nodes: nodesAtWork(status.value) };
+  // Most clusters have no node that leaves service, most of the time.
+  const isShown = ([view]) => view !== 'nodes' || look.view === view || numbers.nodes > 0;
+  return Object.entries(VIEWS).filter(isShown).map(([view, title]) =>
+    h('button', { key: view, type: 'button', 'aria-current': look.view === view ? 'page' : null, onclick: () => turn({ view }) }, title, numbers[view] ? ` (${numbers[view]})` : null));
 }
 
 function table(caption, heads, rows) {
@@ -19,6 +21,7 @@ const LISTS = {
   pools: ['State', 'Pool', 'Why', '#Observed', '#Required', '#So for', '#Waiting', 'Services'],
   held: ['Reason', 'Pool', 'Services', '#For', 'Waits for', 'Members that stay'],
   services: ['Verdict', 'Service', 'Pools', '#Endpoints', '#Slices'],
+  nodes: ['State', 'Node', 'Reasons', '#So for', '#Pools', '#Down', '#Waiting', '#Failed', 'Why not', 'Ready', 'Entries'],
 };
 
 const poolName = (item) => `${item.loadBalancer}/${item.backendPool}`;
@@ -46,6 +49,13 @@ const ROWS = {
     return row(name, look.open === `service:${name}`, h('td', { class: right ? 'words good' : 'words' }, item.verdict), opener('service', name), h('span', { class: 'name' }, joined(item.pools)),
       number(item.endpoints), number(item.endpointSlices));
   },
+  nodes: ({ name, state, reasons, signalSeconds, ready, addresses, instance, retries, nextInSeconds, lastError, pools }) => {
+    const next = nextInSeconds ? `tried again in ${span(nextInSeconds)}` : '';
+    const left = [pools.foreign && `${count(pools.foreign, 'pool')} set Down by somebody else`, pools.excluded && `${count(pools.excluded, 'pool')} left out`];
+    const why = [lastError, retries ? `failed ${count(retries, 'time')}` : '', next, ...left];
+    return row(name, false, word('nodeState', state), h('span', { class: 'name' }, name), joined(reasons), number(span(signalSeconds)), number(pools.total), number(pools.down),
+      number(pools.waiting), number(pools.failed), words(why.filter(Boolean).join('; ')), ready ? 'yes' : 'no', joined([...addresses, ...(instance ? [instance] : [])]));
+  },
 };
 
 const ends = (held) => `${meaning('waitsFor', held.waitsFor) || held.waitsFor}${held.endsInSeconds === null ? '' : `, in ${span(held.endsInSeconds)}`}`;
@@ -59,6 +69,7 @@ function drawList() {
   const caption = `${VIEWS[look.view]}, page ${pages.length}: ${items.length} ${next || pages.length > 1 ? 'of more' : filtered ? 'that fit the filter' : 'in all'}`;
   return [
     look.view === 'held' && (items.length > 0) && drawRelease(status.value),
+    look.view === 'nodes' && drawNodeRelease(items.find(({ state }) => state === 'held')),
     items.length ? table(caption, LISTS[look.view], items.map(ROWS[look.view])) : h('p', null, look.view === 'held' ? 'No removal is held back.' : 'There is none like that.'),
     h('div', { class: 'pager', key: 'pager', hidden: !next && pages.length === 1 },
       h('button', { type: 'button', disabled: pages.length === 1, onclick: () => page(null, true) }, 'Previous page'),
@@ -106,6 +117,10 @@ function drawRelease(said) {
     return h('details', { key: 'release' }, h('summary', null, 'All removals are stopped: how a person lets them go'), h('p', null, 'Only where the cluster really is as these lists say. Nothing less than everything ends it; ask the leader:'), command({ scope: 'everything' }));
   }
   return h('details', { key: 'release' }, h('summary', null, 'How a person lets all of them go'), h('p', null, 'Open a pool for the command of that one alone. For all of them, ask the leader:'), command({ scope: 'everything' }));
+}
+
+function drawNodeRelease(held) {
+  return held && h('details', { key: 'release' }, h('summary', null, 'How a person lets a node go that waits'), h('p', null, 'Only where so many nodes are meant to leave service. For the first of them, ask the leader:'), command({ scope: 'node', name: held.name }));
 }
 
 function drawHeld(pool) {

@@ -16,6 +16,8 @@ function writeAddress() {
 
 /** Changes what is looked at; a list that is asked for something else begins anew, on its first page. */
 function turn(change, begin = true) {
+  // Nodes have other states than pools.
+  if ('view' in change && (change.view === 'nodes') !== (look.view === 'nodes')) change = { state: '', ...change };
   const opens = 'open' in change && change.open !== look.open;
   Object.assign(look, change);
   writeAddress();
@@ -73,7 +75,7 @@ function options(select, first, values, chosen) {
 
 function drawFilter() {
   for (const label of document.querySelectorAll('#filter label')) label.hidden = !label.dataset.for.split(' ').includes(look.view);
-  options(element('state'), 'all', Object.keys(WORDS.state), look.state);
+  options(element('state'), 'all', Object.keys(look.view === 'nodes' ? WORDS.nodeState : WORDS.state), look.state);
   options(element('reason'), 'all', Object.keys(WORDS.reason), look.reason);
   const present = (status.value?.loadBalancers ?? []).filter(({ exists }) => exists !== false);
   options(element('lb'), 'all', present.map(({ name }) => name), look.lb);

@@ -24,6 +24,7 @@ function troubles(said) {
   ofPauses(said, bad, wait, strong);
   ofGuards(said, bad, wait, strong);
   ofAzure(said, bad, wait, strong);
+  ofNodes(said, bad, wait, strong);
   for (const [state, how] of [['quarantined', bad], ['failed', bad], ['parked', wait]]) {
     const number = said.pools.byState[state] ?? 0;
     if (number) how(strong(`${count(number, 'pool')} ${state}: `), meaning('state', state), '. ', show(state));
@@ -73,6 +74,25 @@ function ofGuards({ guards, held }, bad, wait, strong) {
 }
 const lookAtHeld = () => h('button', { class: 'link', type: 'button', onclick: () => turn({ view: 'held', reason: '', lb: '' }) }, 'Show');
 
+function ofNodes({ adminState }, bad, wait, strong) {
+  if (!adminState) return;
+  const { held, refused, unreadable, foreign, switchedOff, lastError } = adminState;
+  if (held) bad(strong(`${count(held, 'node')} held back: `), 'to leave service, while as many Ready nodes are Down as may be. ', lookAtNodes('held'));
+  if (refused) bad(strong(`${count(refused, 'node')} cannot be noted: `), 'our ConfigMap takes no record of them, so they are not cut out of traffic. ', lookAtNodes('recording'));
+  for (const { key, why, remedy } of unreadable ?? []) bad(strong(`Record ${key} cannot be read: `), `${why}; ${remedy}`);
+  if (lastError) wait(strong('Records of nodes: '), lastError);
+  if (switchedOff) wait(strong('The admin state is switched off'), ' by a key of our ConfigMap: no node is cut out of traffic.');
+  const [first] = foreign ?? [];
+  if (first) wait(strong('Admin states of somebody else: '), `${first.adminState} of ${first.node ?? first.backend} in `, h('span', { class: 'name' }, `${first.loadBalancer}/${first.backendPool}`), foreign.length > 1 ? ` and ${foreign.length - 1} more` : '', '. They are left as they are.');
+}
+const lookAtNodes = (state) => h('button', { class: 'link', type: 'button', onclick: () => turn({ view: 'nodes', state, contains: '' }) }, 'Show');
+
+/** How many nodes leave service or come back. */
+function nodesAtWork(said) {
+  const { held, recording, draining, down, restoring, gone } = said?.adminState ?? {};
+  return [held, recording, draining, down, restoring, gone].reduce((sum, number) => sum + (number ?? 0), 0);
+}
+
 function ofAzure({ sharedLease, lanes, gates, loadBalancers }, bad, wait, strong) {
   if (sharedLease) {
     const { state, holder, whose, wantedSeconds, lastError, endsInSeconds } = sharedLease;
@@ -116,7 +136,8 @@ function drawNumbers() {
     gates.map((gate) => card(`Budget left, ${gate.class}`, `${Math.floor(gate.budgetLeft)} of ${Math.floor(gate.budget)}`,
       h('meter', { min: 0, max: gate.budget, low: gate.budget / 4, optimum: gate.budget, value: gate.budgetLeft, 'aria-label': `budget left for ${gate.class}` }))),
     drawLease(sharedLease),
-  ];
+    nodesAtWork(said) > 0 && card('Nodes that leave', nodesAtWork(said), h('div', { class: 'faint' }, `${said.adminState.down} are Down in every pool`)),
+  ].filter(Boolean);
 }
 
 function drawLease(lease) {

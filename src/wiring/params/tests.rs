@@ -1,8 +1,9 @@
 //! What the keys of both files become in the machines.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use config::Source;
+use pool_core::admin_state::{Keeping, Role};
 
 use super::*;
 
@@ -92,4 +93,29 @@ fn c4_a_dry_run_leads_alone_and_uses_no_lease() {
     assert_eq!(machines.leader.contest, leader::Contest::Alone);
     assert_eq!(machines.starts.keeping, starts::Keeping::Nothing);
     assert_eq!(machines.writer.lease, None);
+}
+
+#[test]
+fn n2_n3_the_keys_of_the_admin_state_reach_its_machine() {
+    let admin_state = |controller: &str| of("", controller, false).1.admin_state;
+    let plain = admin_state("");
+    assert_eq!((plain.role, plain.keeping), (Role::On, Keeping::ConfigMap));
+    assert_eq!(plain.load_balancers, [LbName::new("kubernetes"), LbName::new("kubernetes-internal")]);
+    assert_eq!(plain.excluded, BTreeSet::from([PoolName::new("aksOutboundBackendPool")]));
+    assert_eq!(plain.max_backoff, Duration::from_secs(15));
+    let other = admin_state("adminState: {excludePools: [a, b], maxBackoff: 2m}\n");
+    assert_eq!(other.excluded, BTreeSet::from(["a", "b"].map(PoolName::new)));
+    assert_eq!(other.max_backoff, Duration::from_secs(120));
+}
+
+#[test]
+fn n4_the_admin_state_is_switched_off_by_the_cloud_configuration_and_a_dry_run_keeps_nothing() {
+    let (_, off) = of(r#", "enableLoadBalancerAdminState": false"#, "", false);
+    assert_eq!((off.admin_state.role, off.admin_state.keeping), (Role::Off, Keeping::ConfigMap));
+    let (_, dry) = of("", "", true);
+    assert_eq!((dry.admin_state.role, dry.admin_state.keeping), (Role::On, Keeping::Nothing));
+    let restoring = Restoring { pins: Arc::new(Pins::default()), pauses: true, named: false };
+    for machines in [of("", "", true).1.comparing(), of("", "", false).1.restoring(&restoring)] {
+        assert_eq!(machines.admin_state.role, Role::Silent);
+    }
 }

@@ -10,6 +10,7 @@ use tokio::process::Command;
 
 use super::pod::{self, Container, Pod};
 use super::{CHART, Release, secured, store_cloud_config, values};
+use crate::cluster::leaving::{EVICTED, NOT_EVICTED};
 use crate::cluster::replicas::has_role;
 use crate::cluster::{Story, load_balancer};
 use crate::support::controller::Controller;
@@ -128,7 +129,8 @@ pub(super) fn unused<'a>(grants: &'a [Grant], requests: &[Request]) -> Vec<&'a G
     grants.iter().filter(|grant| !requests.iter().any(|request| grant.covers(request))).collect()
 }
 
-/// The daily work of two replicas: rollouts, scaling, events that repeat, a pause that a person makes, another leader.
+/// The daily work of two replicas: rollouts, scaling, events that repeat, a pause that a person makes, another leader, a
+/// node that is evicted.
 async fn daily_work(
     story: &Story<&Cluster>,
     release: &Release<'_>,
@@ -168,7 +170,8 @@ async fn daily_work(
 
     leader.terminate().await;
     has_role(&standby, "leader").await;
-    moves_to(story, 3).await;
+    moves_to(story, 4).await;
+    is_evicted(story, 4).await;
     let unused_yet = grants(story, release.name).await;
     eventually("every right was used", PATIENCE, || {
         let unused = format!("{:#?}", unused(&unused_yet, &story.cluster.requests()));
@@ -176,6 +179,19 @@ async fn daily_work(
     })
     .await;
     story.end(standby).await;
+}
+
+/// Evicts the node of the Service's only endpoint, as a node problem detector tells of it: the node gets the taint of that,
+/// and no traffic, until a person takes the taint away.
+async fn is_evicted(story: &Story<&Cluster>, number: u8) {
+    story.create_notice(number).await;
+    story.has_taints(number, [EVICTED]).await;
+    story.are_down([format!("10.1.0.{number}").as_str()]).await;
+    story.node_event(number, "LoadBalancerAdminStateDown").await;
+    story.taint(number, NOT_EVICTED).await;
+    story.are_down([]).await;
+    story.node_event(number, "LoadBalancerAdminStateNone").await;
+    story.are_recorded([]).await;
 }
 
 /// Waits until the account has asked with each of these tokens, as the log calls them. A file is read again each minute.

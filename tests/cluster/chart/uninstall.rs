@@ -1,7 +1,8 @@
-//! `helm uninstall` in the middle of the controller's work: both Leases are given back before the rights to do so go, by
-//! a hook with exactly the rights that it needs. And where a Pod does not end: nothing is deleted, and it is run again.
+//! `helm uninstall` in the middle of the controller's work: nodes that are Down by it are taken back, and both Leases are
+//! given back, before the rights to do so go, by a hook with exactly the rights that it needs. And where a Pod does not
+//! end: nothing is deleted, and it is run again.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::process::Output;
 use std::time::Duration;
 
@@ -10,6 +11,7 @@ use serde_json::Value;
 use super::rights::{Grant, granted, unused};
 use super::{Process, Release, pod, store_cloud_config, values};
 use crate::cluster::Story;
+use crate::cluster::leaving::OUT_OF_SERVICE;
 use crate::cluster::replicas::has_role;
 use crate::support::controller::shared_lease;
 use crate::support::kubernetes::{self, Cluster, Request};
@@ -50,11 +52,13 @@ async fn begin_a_write(story: &Story<&Cluster>) {
 }
 
 /// Does the kubelet's part for a Pod that is deleted: its process is told to end, and when it has ended, the Pod goes. The
-/// leader is told in the middle of a write.
+/// leader has taken nodes back before, and is told in the middle of a write.
 async fn ends_with_its_pod(story: &Story<&Cluster>, process: Process, leads: bool) {
     let Process { name, controller } = process;
     story.is_told_to_end(&name).await;
     if leads {
+        assert_eq!(story.downs().await, Ok(BTreeSet::new()), "ours are taken back first");
+        assert_eq!(story.records().await, Ok(BTreeMap::new()));
         begin_a_write(story).await;
         let shared = lease(story, "kube-system", &shared_lease(NAMESPACE)).await;
         assert!(!is_free(&shared) && shared["spec"]["leaseDurationSeconds"] == 60, "{shared}");
@@ -72,7 +76,7 @@ async fn rights_of_hooks(release: &Release<'_>) -> Vec<Grant> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn w7_w8_helm_uninstall_in_the_middle_of_a_write_leaves_both_leases_free_and_nothing_of_the_release() {
+async fn n4_w7_w8_helm_uninstall_in_a_write_takes_nodes_back_and_leaves_free_leases_and_nothing_else() {
     let Some(cluster) = kubernetes::audited(ACCOUNT).await else { return };
     if !pod::can_be_played().await {
         return;
@@ -92,6 +96,9 @@ async fn w7_w8_helm_uninstall_in_the_middle_of_a_write_leaves_both_leases_free_a
     }
     let [leader, standby] = <[Process; 2]>::try_from(running).ok().expect("the chart runs two");
     story.holds(GROWING, ["10.1.0.1"]).await;
+    story.taint(1, OUT_OF_SERVICE).await;
+    story.are_down(["10.1.0.1"]).await;
+    story.are_recorded([story.uid(1).await.as_str()]).await;
     story.azure.take(WRITE_TAKES, Duration::ZERO).await;
 
     tokio::join!(
@@ -99,16 +106,18 @@ async fn w7_w8_helm_uninstall_in_the_middle_of_a_write_leaves_both_leases_free_a
         ends_with_its_pod(&story, leader, true),
         ends_with_its_pod(&story, standby, false),
     );
-    // What was begun was brought to its end.
+    // What was begun was brought to its end, and the node that still has its taint was left alone.
     story.holds(GROWING, ["10.1.0.1", "10.1.0.2"]).await;
+    assert_eq!(story.downs().await, Ok(BTreeSet::new()));
     let own = lease(&story, NAMESPACE, objects::ACCOUNT).await;
     assert!(is_free(&own), "{own}");
     let shared = lease(&story, "kube-system", &shared_lease(NAMESPACE)).await;
     assert!(is_free(&shared) && shared["spec"]["leaseDurationSeconds"] == 900, "{shared}");
     assert_eq!(release.left().await, Vec::<String>::new());
-    // This stays, as README says.
-    let notes = story.api.get(&story.path("configmaps", objects::ACCOUNT)).await;
-    assert!(notes.is_ok(), "{notes:?}");
+    // This stays, as README says, with nothing in it that would keep who comes next from his work.
+    let notes = story.api.get(&story.path("configmaps", objects::ACCOUNT)).await.expect("it stays");
+    let mut keys = notes["data"].as_object().into_iter().flat_map(serde_json::Map::keys);
+    assert!(keys.all(|key| key != "admin-state.off" && !key.starts_with("down.")), "{notes}");
 
     let requests = cluster.requests();
     assert_eq!(unused(&grants, &requests), Vec::<&Grant>::new(), "rights that the hook does not need");
@@ -126,7 +135,7 @@ async fn hook_fails(release: &Release<'_>, slow: &str) -> String {
         let pod = release.hook("pre-delete").await;
         let mut container = pod.container(release.story.cluster).await;
         // Waiting for longer would show the same.
-        container.replace_argument("--within=60s", "--within=8s");
+        container.replace_argument("--within=100s", "--within=8s");
         labels = container.argument("--selector=");
         let output = release.carry_out(&pod, &container).await;
         let Output { status, stderr, .. } = &output;

@@ -2,13 +2,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use pool_core::arm::{AdminState, Edit, NewEntry};
-use pool_core::ids::{AddressName, NetworkId};
+use pool_core::arm::{AdminState, Backend, Edit, Entry, NewEntry};
+use pool_core::ids::{AddressName, InstanceId, NetworkId};
 use proptest::collection::{btree_map, btree_set, vec};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-use super::apply;
+use super::{apply, pool_id, pool_read, response};
+use crate::answer;
 use crate::document::{PoolDocument, Unfit};
 
 fn new_entry(name: &str, network: Option<&str>, admin_state: Option<AdminState>) -> NewEntry {
@@ -101,6 +102,63 @@ fn of_a_key_that_stands_twice_the_last_value_counts() {
     let written: Value = serde_json::from_str(&apply(twice, &Edit::default())).unwrap();
     assert_eq!(written["sku"]["name"], "Basic");
     assert_eq!(written["properties"]["a"], 2);
+}
+
+/// A pool that network interfaces fill, as Azure answers a GET of it: entries with GUIDs for names and no address.
+const INTERFACES: &str = r#"{"name":"kubernetes","id":"/lb/backendAddressPools/kubernetes","etag":"W/\"1\"","properties":{"provisioningState":"Succeeded","loadBalancerBackendAddresses":[{"name":"70f3bd40-2344-4c29-8177-768d4c3ca926","id":"/lb/a","etag":"W/\"1\"","properties":{"provisioningState":"Succeeded","networkInterfaceIPConfiguration":{"id":"/subscriptions/s/resourceGroups/MC_rg/providers/Microsoft.Compute/virtualMachineScaleSets/aks-np-12345678-vmss/virtualMachines/0/networkInterfaces/aks-np-12345678-vmss/ipConfigurations/ipconfig1"}},"type":"t"},{"name":"9b0a","properties":{"ipAddress":"","networkInterfaceIPConfiguration":{"id":"/subscriptions/s/resourceGroups/MC_rg/providers/Microsoft.Network/networkInterfaces/aks-pool-12345678-nic-1/ipConfigurations/ipconfig1"},"adminState":"Down"}},{"name":"c3","properties":{"networkInterfaceIPConfiguration":{"id":"/somewhere/else"}}}],"backendIPConfigurations":[{"id":"/x"},{"id":"/y"},{"id":"/z"}],"loadBalancingRules":[{"id":"/lb/loadBalancingRules/r"}]},"type":"Microsoft.Network/loadBalancers/backendAddressPools"}"#;
+
+#[test]
+fn n2_entries_of_network_interfaces_say_which_virtual_machine_they_send_to() {
+    let facts = pool_read(answer::pool(&pool_id(), &response(200, &[], INTERFACES))).facts;
+    assert!(facts.nic_backed);
+    let seen: Vec<_> = facts.entries.iter().map(|entry| (entry.backend(), entry.admin_state)).collect();
+    let machine = |name: &str| Some(Backend::Instance(InstanceId::new(name)));
+    let expected = [
+        (machine("AKS-np-12345678-VMSS/0"), AdminState::None),
+        (machine("aks-pool-12345678-1"), AdminState::Down),
+        (None, AdminState::None),
+    ];
+    assert_eq!(seen, expected);
+
+    // What the generated models cannot read says the same.
+    let odd = INTERFACES
+        .replace(r#""ipAddress":"""#, r#""ipAddress":7"#)
+        .replace(r#""name":"70f3"#, r#""name":7,"x":"70f3"#);
+    let facts = pool_read(answer::pool(&pool_id(), &response(200, &[], &odd))).facts;
+    let backends = facts.entries.iter().map(Entry::backend);
+    assert!(backends.eq(expected.into_iter().map(|(backend, _)| backend)), "{facts:?}");
+}
+
+#[test]
+fn n3_an_admin_state_is_set_on_an_entry_of_a_network_interface_and_nothing_else_changes() {
+    let facts = pool_read(answer::pool(&pool_id(), &response(200, &[], INTERFACES))).facts;
+    let at = |name: &str| {
+        let backend = Some(Backend::Instance(InstanceId::new(name)));
+        facts.entries.iter().position(|entry| entry.backend() == backend).unwrap()
+    };
+    let set_admin = BTreeMap::from([
+        (at("aks-np-12345678-vmss/0"), AdminState::Down),
+        (at("aks-pool-12345678-1"), AdminState::None),
+    ]);
+    let written = apply(INTERFACES, &Edit { set_admin, ..Edit::default() });
+    let expected = INTERFACES
+        .replace(
+            r#"aks-np-12345678-vmss/ipConfigurations/ipconfig1"}}"#,
+            r#"aks-np-12345678-vmss/ipConfigurations/ipconfig1"},"adminState":"Down"}"#,
+        )
+        .replace(
+            r#"ipconfig1"},"adminState":"Down"}},{"name":"c3""#,
+            r#"ipconfig1"},"adminState":"None"}},{"name":"c3""#,
+        );
+    assert_eq!(written.matches(r#""adminState":"Down""#).count(), 1);
+    assert_eq!(written, expected);
+}
+
+#[test]
+fn n2_a_pool_that_shows_network_interfaces_alone_has_no_entry_to_change() {
+    let alone = r#"{"properties":{"backendIPConfigurations":[{"id":"/x"}]}}"#;
+    let facts = pool_read(answer::pool(&pool_id(), &response(200, &[], alone))).facts;
+    assert!(facts.nic_backed && facts.entries.is_empty());
 }
 
 fn any_json() -> impl Strategy<Value = Value> {

@@ -30,20 +30,30 @@ pub struct Pools {
 struct Pool {
     /// As it was seen last; `None`: it was not, or it does not exist.
     facts: Option<Arc<PoolFacts>>,
-    /// The states that were written since.
-    written: BTreeMap<Backend, AdminState>,
+    /// Its entries in the order of what they send to, with what was written since.
+    entries: Vec<(Backend, AdminState)>,
+    /// Whether that is another thing than was seen.
+    written: bool,
     /// When the last write of it ended.
     ended: Now,
+    /// The newest set that was carried out in a dry run, which changes nothing.
+    withheld: Option<u64>,
+}
+
+fn entries_of(facts: Option<&PoolFacts>) -> Vec<(Backend, AdminState)> {
+    let entries = facts.into_iter().flat_map(|facts| &facts.entries);
+    let mut entries: Vec<(Backend, AdminState)> =
+        entries.filter_map(|entry| Some((entry.backend()?, entry.admin_state))).collect();
+    entries.sort_by(|(one, _), (other, _)| one.cmp(other));
+    entries
 }
 
 impl Pool {
-    fn states(&self) -> impl Iterator<Item = (Backend, AdminState)> + '_ {
-        let entries = self.facts.iter().flat_map(|facts| &facts.entries);
-        entries.filter_map(|entry| {
-            let backend = entry.backend()?;
-            let state = self.written.get(&backend).copied().unwrap_or(entry.admin_state);
-            Some((backend, state))
-        })
+    /// The entries that send to this; one, unless somebody has made several.
+    fn of(&self, backend: &Backend) -> &[(Backend, AdminState)] {
+        let from = self.entries.partition_point(|(other, _)| other < backend);
+        let long = self.entries[from..].partition_point(|(other, _)| other == backend);
+        &self.entries[from..from + long]
     }
 
     /// Takes in what was seen by a GET that began at that moment; whether that is news.
@@ -51,11 +61,30 @@ impl Pool {
         if began < self.ended {
             return false;
         }
-        let entries = |facts: Option<&Arc<PoolFacts>>| facts.map(|facts| facts.entries.clone());
-        let news = !self.written.is_empty() || entries(self.facts.as_ref()) != entries(facts);
+        let before = self.facts.as_deref().map(|facts| &facts.entries);
+        let is_same = !self.written && before == facts.map(|facts| &facts.entries);
         self.facts = facts.cloned();
-        self.written.clear();
+        if is_same {
+            return false;
+        }
+        let entries = entries_of(facts.map(Arc::as_ref));
+        let news = entries != self.entries;
+        (self.entries, self.written) = (entries, false);
         news
+    }
+
+    /// A write has ended that has set these.
+    fn set(&mut self, now: Now, states: impl IntoIterator<Item = (Backend, AdminState)>) {
+        self.ended = now;
+        for (backend, state) in states {
+            let from = self.entries.partition_point(|(other, _)| *other < backend);
+            let known = self.entries[from..].iter_mut().take_while(|(other, _)| *other == backend);
+            let known = known.map(|(_, of)| *of = state).count();
+            if known == 0 {
+                self.entries.insert(from, (backend, state));
+            }
+            self.written = true;
+        }
     }
 }
 
@@ -80,15 +109,27 @@ impl Pools {
     /// A write of this pool has ended, which carried this set out.
     pub fn carried_out(&mut self, now: Now, id: &PoolId, set: &Draining) {
         let pool = self.pools.entry(id.clone()).or_default();
-        pool.ended = now;
-        let wanted: Vec<(Backend, AdminState)> = pool
-            .states()
-            .filter_map(|(backend, state)| {
-                let wanted = set.wants_of(id, &backend, state)?;
-                Some((backend, wanted))
-            })
-            .collect();
-        pool.written.extend(wanted);
+        let concerned = set.addresses.keys().chain(&set.restorable);
+        let entries = concerned.flat_map(|backend| pool.of(backend));
+        let wanted = entries.filter_map(|(backend, state)| {
+            let wanted = set.wants_of(id, backend, *state)?;
+            Some((backend.clone(), wanted))
+        });
+        let wanted: BTreeMap<Backend, AdminState> = wanted.collect();
+        pool.set(now, wanted);
+    }
+
+    /// A write of this pool has ended in a dry run, which was to carry out the set of this generation: it lacks nothing
+    /// for it from now on, as far as is shown.
+    pub fn withheld(&mut self, id: &PoolId, generation: u64) {
+        let pool = self.pools.entry(id.clone()).or_default();
+        pool.withheld = pool.withheld.max(Some(generation));
+    }
+
+    /// A write has added these to a pool, and they are not Down.
+    pub fn missed(&mut self, now: Now, id: &PoolId, backends: BTreeSet<Backend>) {
+        let states = backends.into_iter().map(|backend| (backend, AdminState::None));
+        self.pools.entry(id.clone()).or_default().set(now, states);
     }
 
     /// A write of this pool has ended, and it is not there.
@@ -100,13 +141,14 @@ impl Pools {
     #[must_use]
     pub fn lacks(&self, id: &PoolId, set: &Draining, restores: &BTreeMap<Backend, NodeUid>) -> Lacks {
         let mut lacks = Lacks::new();
-        if set.addresses.is_empty() && set.restorable.is_empty() {
+        let Some(pool) = self.pools.get(id).filter(|pool| pool.withheld < Some(set.generation)) else {
             return lacks;
-        }
-        for (backend, state) in self.pools.get(id).into_iter().flat_map(Pool::states) {
-            let of = match set.wants_of(id, &backend, state) {
-                Some(AdminState::Down) => (set.addresses.get(&backend), AdminUrgency::Down),
-                Some(AdminState::None) => (restores.get(&backend), AdminUrgency::Restore),
+        };
+        let concerned = set.addresses.keys().chain(&set.restorable);
+        for (backend, state) in concerned.flat_map(|backend| pool.of(backend)) {
+            let of = match set.wants_of(id, backend, *state) {
+                Some(AdminState::Down) => (set.addresses.get(backend), AdminUrgency::Down),
+                Some(AdminState::None) => (restores.get(backend), AdminUrgency::Restore),
                 Some(AdminState::Up | AdminState::Unknown) | None => continue,
             };
             if let (Some(uid), urgency) = of {
@@ -122,9 +164,41 @@ impl Pools {
         &'a self,
         backends: &'a BTreeSet<Backend>,
     ) -> impl Iterator<Item = (&'a PoolId, Backend)> + 'a {
+        let downs = self.states_of(backends).filter(|(_, _, state)| *state == AdminState::Down);
+        downs.map(|(id, backend, _)| (id, backend))
+    }
+
+    /// Which of these backends are Down in this pool.
+    pub fn downs_in<'a>(
+        &'a self,
+        id: &PoolId,
+        backends: &'a BTreeSet<Backend>,
+    ) -> impl Iterator<Item = Backend> + 'a {
+        let pool = self.pools.get(id).into_iter();
+        let entries = pool.flat_map(|pool| backends.iter().flat_map(|backend| pool.of(backend)));
+        entries.filter(|(_, state)| *state == AdminState::Down).map(|(backend, _)| backend.clone())
+    }
+
+    /// Every entry that sends to one of these.
+    pub fn states_of<'a>(
+        &'a self,
+        backends: &'a BTreeSet<Backend>,
+    ) -> impl Iterator<Item = (&'a PoolId, Backend, AdminState)> + 'a {
         self.pools.iter().flat_map(move |(id, pool)| {
-            let downs = pool.states().filter(|(_, state)| *state == AdminState::Down);
-            downs.filter(|(backend, _)| backends.contains(backend)).map(move |(backend, _)| (id, backend))
+            let entries = backends.iter().flat_map(|backend| pool.of(backend));
+            entries.map(move |(backend, state)| (id, backend.clone(), *state))
+        })
+    }
+
+    /// Every entry whose admin state somebody has set.
+    pub fn set_states(&self) -> impl Iterator<Item = (&PoolId, Backend, AdminState)> {
+        self.pools.iter().flat_map(|(id, pool)| {
+            let is_set = |state: AdminState| match state {
+                AdminState::Down | AdminState::Up => true,
+                AdminState::None | AdminState::Unknown => false,
+            };
+            let entries = pool.entries.iter().filter(move |(_, state)| is_set(*state));
+            entries.map(move |(backend, state)| (id, backend.clone(), *state))
         })
     }
 

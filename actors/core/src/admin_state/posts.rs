@@ -37,6 +37,15 @@ enum Phase {
     Failed(Lacks),
 }
 
+/// What a node waits for in a pool.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(super) enum PostState {
+    /// The writer's work.
+    Waiting,
+    /// Another try: the last one has failed.
+    Failed,
+}
+
 /// Whether all that a pool lacks was asked for.
 fn covers(asked: &Lacks, lacks: &Lacks) -> bool {
     lacks.iter().all(|(uid, urgency)| asked.get(uid) == Some(urgency))
@@ -53,7 +62,20 @@ impl Posts {
         self.owed.contains_key(uid)
     }
 
-    /// Asks for what a pool lacks, or withdraws what it does not lack any more.
+    /// The pools that a node waits for.
+    pub(super) fn of(&self, uid: &NodeUid) -> impl Iterator<Item = (&PoolId, PostState)> {
+        let pools = self.owed.get(uid).into_iter().flatten();
+        pools.filter_map(|pool| {
+            let state = match self.posts.get(pool)?.phase {
+                Phase::Due(..) | Phase::Withdrawing(_) => PostState::Waiting,
+                Phase::Failed(_) => PostState::Failed,
+            };
+            Some((pool, state))
+        })
+    }
+
+    /// Asks for what a pool lacks, or withdraws what it does not lack any more. `since` says since when that is wanted for
+    /// a node.
     pub(super) fn settle(
         &mut self,
         pool: PoolId,
@@ -86,7 +108,9 @@ impl Posts {
             return;
         }
         let urgent = lacks.iter().filter(|(_, of)| **of == urgency).filter_map(|(uid, _)| since(uid));
-        let due = AdminDue { since: urgent.min().unwrap_or_default(), generation, urgency };
+        let since =
+            urgent.min().expect("the set has only nodes for which something is wanted since a moment");
+        let due = AdminDue { since, generation, urgency };
         // What was asked for before may be under way: its nodes wait for this one, which ends later.
         let mut concerned = self.remove(&pool);
         concerned.extend(lacks.keys().cloned());

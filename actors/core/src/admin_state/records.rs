@@ -131,6 +131,23 @@ fn is_uid(uid: &str) -> bool {
 }
 
 impl Record {
+    /// Whether both say the same of the node; when they were made, and lines that nobody here knows, do not count.
+    #[must_use]
+    pub fn says_the_same(&self, other: &Record) -> bool {
+        let Record { node, uid, ips, instance, since: _, foreign, taint_ours, rest: _ } = self;
+        (node, uid, ips, instance) == (&other.node, &other.uid, &other.ips, &other.instance)
+            && (foreign, taint_ours) == (&other.foreign, &other.taint_ours)
+    }
+
+    /// Whether the node has or had this.
+    #[must_use]
+    pub fn has(&self, backend: &Backend) -> bool {
+        match backend {
+            Backend::Address(ip) => self.ips.contains(ip),
+            Backend::Instance(instance) => self.instance.as_ref() == Some(instance),
+        }
+    }
+
     /// What entries of the node send traffic to.
     pub fn backends(&self) -> impl Iterator<Item = Backend> + '_ {
         let instance = self.instance.iter().cloned().map(Backend::Instance);

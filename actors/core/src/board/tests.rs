@@ -2,8 +2,11 @@
 
 use proptest::prelude::*;
 
+use std::collections::BTreeMap;
+
 use super::*;
-use crate::ids::LbName;
+use crate::admin_state::{NodeState, Role};
+use crate::ids::{LbName, NodeUid};
 use crate::object::Kind;
 use crate::view::Candidacy;
 
@@ -49,6 +52,40 @@ fn lane(name: &str) -> In {
     })
 }
 
+fn node(name: &str, state: NodeState) -> In {
+    let view = NodeView {
+        name: NodeName::new(name),
+        uid: NodeUid::new(name),
+        state,
+        signals: [].into(),
+        since: Some(Now::ZERO),
+        ready: true,
+        backends: Vec::new(),
+        generation: None,
+        recorded: false,
+        taint_ours: false,
+        pools: Vec::new(),
+        retries: 0,
+        next: None,
+        last_error: None,
+    };
+    In::Node(view.name.clone(), Some(view))
+}
+
+fn admin_state(records: usize) -> In {
+    In::Admin(AdminView {
+        role: Role::On,
+        switched_off: false,
+        generation: 7,
+        records,
+        unreadable: BTreeMap::new(),
+        refused: 0,
+        foreign: Vec::new(),
+        fresh: true,
+        last_error: None,
+    })
+}
+
 fn at(board: &mut Board, ms: u64, input: In) -> Option<Arc<Snapshot>> {
     let mut out = Vec::new();
     board.step(Now::from_millis(ms), input, &mut out);
@@ -81,7 +118,27 @@ fn a2_what_changes_nothing_publishes_nothing() {
     assert!(at(&mut board, 3_000, In::ListsSynced).is_some());
     assert!(at(&mut board, 4_000, In::ListsSynced).is_none());
     assert!(at(&mut board, 5_000, no_service("web", "1")).is_none());
+    assert!(at(&mut board, 6_000, node("n1", NodeState::Held)).is_some());
+    assert!(at(&mut board, 7_000, node("n1", NodeState::Held)).is_none());
+    assert!(at(&mut board, 8_000, In::Node(NodeName::new("n2"), None)).is_none());
+    assert!(at(&mut board, 9_000, admin_state(1)).is_some());
+    assert!(at(&mut board, 10_000, admin_state(1)).is_none());
     assert_eq!(board.deadline(), None);
+}
+
+#[test]
+fn a2_a_node_is_shown_as_it_was_told_last_and_no_longer_than_anything_of_it_is_left() {
+    let mut board = Board::new();
+    at(&mut board, 0, node("n1", NodeState::Recording));
+    at(&mut board, 1_000, node("n2", NodeState::Held));
+    let snapshot = at(&mut board, 2_000, node("n1", NodeState::Down)).expect("a snapshot");
+    let states = snapshot.nodes.values().map(|view| (view.name.as_str(), view.state));
+    assert!(states.eq([("n1", NodeState::Down), ("n2", NodeState::Held)]));
+    let snapshot = at(&mut board, 3_000, In::Node(NodeName::new("n1"), None)).expect("a snapshot");
+    assert!(snapshot.nodes.keys().map(NodeName::as_str).eq(["n2"]));
+    assert_eq!(snapshot.admin_state, None, "nothing was said of it");
+    let snapshot = at(&mut board, 4_000, admin_state(2)).expect("a snapshot");
+    assert_eq!(snapshot.admin_state.as_ref().map(|view| view.records), Some(2));
 }
 
 #[test]

@@ -231,7 +231,7 @@ fn c4_nothing_is_decided_while_something_was_not_read() {
 
 #[test]
 fn c4_whatever_is_not_known_is_named_with_what_was_said_of_it() {
-    let rows: [(Snapshot, &[&str]); 6] = [
+    let rows: [(Snapshot, &[&str]); 8] = [
         (
             Snapshot::default(),
             &[
@@ -250,12 +250,29 @@ fn c4_whatever_is_not_known_is_named_with_what_was_said_of_it() {
             },
             &["lb/shop-web was not compared", "nodes: gone away"],
         ),
+        (
+            Snapshot {
+                sources: [events("denied")].into(),
+                synced: Synced { lists: false, discovery: true },
+                ..world([], [])
+            },
+            &["the first lists of services, endpointslices and nodes are not in"],
+        ),
+        (
+            Snapshot { sources: [events("denied")].into(), ..world([], [service("web", &["shop-web"])]) },
+            &["lb/shop-web was not compared"],
+        ),
     ];
     for (snapshot, said) in rows {
         let mut bench = Bench::begun();
         assert_eq!(bench.at(1, &snapshot).end(), (60, End::Late), "{said:?}");
         assert_eq!(bench.said(), said);
     }
+}
+
+/// The source that no level rests on.
+fn events(error: &str) -> (Kind, SourceView) {
+    (Kind::Preemptions, SourceView { kind: Kind::Preemptions, ..source(false, Some(error)) })
 }
 
 fn without_lists(source: SourceView) -> Snapshot {

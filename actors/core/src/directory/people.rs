@@ -7,7 +7,7 @@ use super::memory::Claims;
 use super::{Directory, Out};
 use crate::ask::{Answer, Done, Refusal, Released, RequestId, Scope, Stays};
 use crate::assignment::{HeldReason, PausedBy};
-use crate::ids::{Epoch, Family, PoolId, ServiceKey, ServiceUid};
+use crate::ids::{Epoch, Family, NodeName, PoolId, ServiceKey, ServiceUid};
 use crate::machine::Now;
 use crate::wishes::{Mode, Wishes};
 
@@ -119,11 +119,20 @@ impl Directory {
         }
     }
 
-    /// A person lets go of what is held back now. What is held back later is held back anew.
-    pub(super) fn on_ask(&mut self, now: Now, request: RequestId, scope: &Scope, out: &mut Vec<Out>) {
+    /// A person lets go of what is held back now. What is held back later is held back anew. Where nodes were let go for
+    /// the same request, it is done even if no removal was.
+    pub(super) fn on_ask(
+        &mut self,
+        now: Now,
+        request: RequestId,
+        scope: &Scope,
+        nodes: Vec<NodeName>,
+        out: &mut Vec<Out>,
+    ) {
         let refused = self.refuses_to_let_go();
         let answer = match refused.map_or_else(|| self.let_go(now, scope), Err) {
-            Ok(released) => Answer::Done(Done::Released(released)),
+            Ok(pools) => Answer::Done(Done::Released { pools, nodes }),
+            Err(_) if !nodes.is_empty() => Answer::Done(Done::Released { pools: Vec::new(), nodes }),
             Err(refusal) => Answer::Refused(refusal),
         };
         out.push(Out::Answer(request, answer));
@@ -195,6 +204,8 @@ impl Directory {
                 }
                 Ok(uids.iter().flat_map(|uid| self.pools_of(uid)).collect())
             }
+            // Nodes are the admin state's to let go.
+            Scope::Node(_) => Err(Refusal::Unknown),
         }
     }
 }

@@ -194,7 +194,12 @@ impl Bench {
             | What::WritesLost { .. }
             | What::Quarantined { .. }
             | What::DataError { .. }
-            | What::Undecodable { .. } => panic!("not the Directory's to tell"),
+            | What::Undecodable { .. }
+            | What::AdminDown { .. }
+            | What::AdminRestored { .. }
+            | What::AdminFailed { .. }
+            | What::AdminHeld { .. }
+            | What::AdminForeign { .. } => panic!("not the Directory's to tell"),
             What::RemovalsStopped { .. } => self.machine.breaker.tripped().is_some(),
         }
     }
@@ -235,8 +240,13 @@ impl Bench {
 
     /// A person asks to let go; gives the one answer.
     fn ask(&mut self, scope: Scope) -> Answer {
+        self.ask_after(scope, &[])
+    }
+
+    /// The same where the admin state has let these nodes go for the same request.
+    fn ask_after(&mut self, scope: Scope, nodes: &[&str]) -> Answer {
         self.take();
-        self.tell(In::Ask(RequestId(9), scope));
+        self.tell(In::Ask(RequestId(9), scope, nodes.iter().copied().map(NodeName::new).collect()));
         let mut answers: Vec<Answer> = Vec::new();
         for said in self.take() {
             if let Out::Answer(request, answer) = said {

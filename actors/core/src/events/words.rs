@@ -1,14 +1,17 @@
 //! The words of each event: reason, type and message (E1).
 
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::time::Duration;
 
-use crate::arm::{Failure, FailureKind};
+use crate::admin_state::signals::Signal;
+use crate::arm::{AdminState, Failure, FailureKind};
 use crate::assignment::HeldReason;
 use crate::events::Severity;
 use crate::ids::{PoolId, ServiceKey};
 use crate::object::Kind;
 use crate::report::What;
+use crate::view::admin_state_word;
 
 /// What stands before the newest message of events that were combined.
 const COMBINED: &str = "(combined from similar events): ";
@@ -35,13 +38,18 @@ pub(super) fn reason(what: &What) -> &'static str {
         What::RemovalsStopped { .. } => "BackendPoolRemovalsStopped",
         What::DataError { .. } => "ServiceEndpointsIncomplete",
         What::Undecodable { .. } => "ObjectUndecodable",
+        What::AdminDown { .. } => "LoadBalancerAdminStateDown",
+        What::AdminRestored { .. } => "LoadBalancerAdminStateNone",
+        What::AdminFailed { .. } => "LoadBalancerAdminStateUpdateFailed",
+        What::AdminHeld { .. } => "LoadBalancerAdminStateHeld",
+        What::AdminForeign { .. } => "LoadBalancerAdminStateForeign",
     }
 }
 
 /// `Normal` or `Warning`.
 pub(super) fn severity(what: &What) -> Severity {
     match what {
-        What::Updated { .. } => Severity::Normal,
+        What::Updated { .. } | What::AdminDown { .. } | What::AdminRestored { .. } => Severity::Normal,
         What::Retrying { .. }
         | What::FailedTerminal { .. }
         | What::FailedExhausted { .. }
@@ -55,7 +63,10 @@ pub(super) fn severity(what: &What) -> Severity {
         | What::Held { .. }
         | What::RemovalsStopped { .. }
         | What::DataError { .. }
-        | What::Undecodable { .. } => Severity::Warning,
+        | What::Undecodable { .. }
+        | What::AdminFailed { .. }
+        | What::AdminHeld { .. }
+        | What::AdminForeign { .. } => Severity::Warning,
     }
 }
 
@@ -120,7 +131,50 @@ pub(super) fn message(what: &What) -> String {
                 format!("{} {object} cannot be read; its last good state stays in force: ", one(*kind));
             around(&head, error, "")
         }
+        What::AdminDown { pools, balancers, signals } => admin_down(*pools, *balancers, signals),
+        What::AdminRestored { pools } => cut(format!(
+            "Traffic goes to the node again: admin state None restored in {}",
+            counted(*pools, "pool")
+        )),
+        What::AdminFailed { pool, why, retry, next } => admin_failed(pool.as_ref(), why, *retry, *next),
+        What::AdminHeld { down, ready } => cut(format!(
+            "Traffic is not turned away from more nodes yet: {down} of {ready} Ready nodes are Down already. A node goes on \
+             when fewer are Down, when it is not Ready, or when a person releases it"
+        )),
+        What::AdminForeign { pools, example, state } => admin_foreign(*pools, example, *state),
     }
+}
+
+fn admin_down(pools: usize, balancers: usize, signals: &BTreeSet<Signal>) -> String {
+    let reasons: Vec<&str> = signals.iter().map(|signal| signal.as_str()).collect();
+    cut(format!(
+        "Traffic was turned away from the node: admin state Down in {} of {} ({})",
+        counted(pools, "pool"),
+        counted(balancers, "load balancer"),
+        reasons.join(", ")
+    ))
+}
+
+fn admin_failed(pool: Option<&PoolId>, why: &str, retry: u32, next: Option<Duration>) -> String {
+    let place = pool.map_or_else(String::new, |pool| format!("pool {pool}: "));
+    let count = if retry == 0 { String::new() } else { format!(" (retry {retry})") };
+    let next = next.map_or_else(String::new, |next| {
+        format!("; the next try is in {} s", next.as_secs_f64().ceil().max(1.0))
+    });
+    let why = why.trim_end().trim_end_matches('.');
+    around(&format!("Admin state update failed: {place}"), why, &format!("{count}{next}"))
+}
+
+fn admin_foreign(pools: usize, example: &PoolId, state: AdminState) -> String {
+    let place = match pools {
+        0 | 1 => format!("pool {example}"),
+        more => format!("{more} pools, such as {example},"),
+    };
+    let state = admin_state_word(state);
+    cut(format!(
+        "Admin state {state} of the node in {place} was set by somebody else and is left as it is, for nothing says \
+         that the node leaves service"
+    ))
 }
 
 fn writes_lost(pool: &PoolId, writes: u64, left_for: Option<Duration>) -> String {
@@ -191,6 +245,7 @@ fn one(kind: Kind) -> &'static str {
         Kind::Services => "Service",
         Kind::EndpointSlices => "EndpointSlice",
         Kind::Nodes => "Node",
+        Kind::Preemptions => "Event",
     }
 }
 

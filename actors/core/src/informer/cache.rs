@@ -94,10 +94,11 @@ pub(super) fn kind_of(key: &ObjectKey) -> Kind {
         ObjectKey::Service(_) => Kind::Services,
         ObjectKey::Slice(_) => Kind::EndpointSlices,
         ObjectKey::Node(_) => Kind::Nodes,
+        ObjectKey::Preemption(_) => Kind::Preemptions,
     }
 }
 
-/// The caches of the three kinds.
+/// The caches of the three kinds that levels rest on; events are not kept.
 #[derive(Debug)]
 pub(super) struct Cache {
     pub(super) entries: BTreeMap<ServiceKey, Entry>,
@@ -152,6 +153,7 @@ impl Cache {
             Kind::Services => self.services_held,
             Kind::EndpointSlices => self.slices.len(),
             Kind::Nodes => self.nodes_held,
+            Kind::Preemptions => 0,
         }
     }
 
@@ -167,6 +169,7 @@ impl Cache {
                 let held = self.nodes.iter().filter(|(_, node)| node.object.is_some());
                 held.map(|(name, _)| ObjectKey::Node(name.clone())).collect()
             }
+            Kind::Preemptions => Vec::new(),
         }
     }
 
@@ -195,6 +198,7 @@ impl Cache {
             }
             ObjectKey::Slice(key) => Some(&self.slices.get(key)?.resource_version),
             ObjectKey::Node(name) => Some(&self.node(name)?.resource_version),
+            ObjectKey::Preemption(_) => None,
         }
     }
 
@@ -207,7 +211,7 @@ impl Cache {
     pub(super) fn compact(&mut self, object: Object) -> Object {
         match object {
             Object::Slice(slice) => Object::Slice(self.names.slice(slice)),
-            Object::Service(_) | Object::Node(_) => object,
+            Object::Service(_) | Object::Node(_) | Object::Preemption(_) => object,
         }
     }
 
@@ -217,6 +221,7 @@ impl Cache {
             Object::Service(service) => self.put_service(arrival, service),
             Object::Slice(slice) => self.put_slice(arrival, slice),
             Object::Node(node) => self.put_node(arrival, node),
+            Object::Preemption(_) => Applied::Known,
         }
     }
 
@@ -248,6 +253,7 @@ impl Cache {
                 }
             }
             ObjectKey::Node(name) => self.set_node(arrival, name, None),
+            ObjectKey::Preemption(_) => {}
         }
         Applied::Taken
     }

@@ -5,9 +5,11 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use super::{Informer, Out};
+use crate::admin_state::signals::{self, Signal};
 use crate::arm::Backend;
 use crate::ids::{InstanceId, NodeName, NodeUid};
-use crate::object::{NodeObject, Taint};
+use crate::machine::Wall;
+use crate::object::{NodeObject, Preempt, ResourceVersion, Taint};
 
 /// A node, as far as it matters for its admin state.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -26,6 +28,12 @@ pub struct NodeFact {
     pub left_out: bool,
     /// Its taints, in the order of its spec.
     pub taints: Vec<Taint>,
+    /// When it was created.
+    pub created: Option<Wall>,
+    /// The condition that tells of its eviction.
+    pub preempt: Option<Preempt>,
+    /// The version of this state of it; it is no news by itself, unless the node is marked or told to be evicted.
+    pub version: ResourceVersion,
 }
 
 impl NodeFact {
@@ -40,6 +48,9 @@ impl NodeFact {
             ready: object.ready,
             left_out: object.left_out.is_some(),
             taints: object.taints.clone(),
+            created: object.created,
+            preempt: object.preempt.clone(),
+            version: object.resource_version.clone(),
         }
     }
 
@@ -60,10 +71,27 @@ pub(super) fn say_the_same(before: Option<&NodeObject>, after: Option<&NodeObjec
                 && before.ready == after.ready
                 && before.left_out.is_some() == after.left_out.is_some()
                 && before.taints == after.taints
+                && before.created == after.created
+                && same_notice(before, after)
+                && (before.resource_version == after.resource_version || !is_patched(after))
         }
         (None, None) => true,
         (Some(_), None) | (None, Some(_)) => false,
     }
+}
+
+/// Whether the same condition tells of an eviction, or none; how old it was when it came does not matter.
+fn same_notice(before: &NodeObject, after: &NodeObject) -> bool {
+    match (&before.preempt, &after.preempt) {
+        (Some(before), Some(after)) => before.is_same_as(after),
+        (None, None) => true,
+        (Some(_), None) | (None, Some(_)) => false,
+    }
+}
+
+/// Whether its taints may be about to be patched, which needs the version of its newest state (N1).
+fn is_patched(object: &NodeObject) -> bool {
+    object.preempt.is_some() || signals::of_taints(&object.taints).contains(&Signal::SpotEviction)
 }
 
 impl Informer {

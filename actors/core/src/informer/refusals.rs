@@ -77,6 +77,7 @@ impl Cache {
                     *object = Arc::new(NodeObject { resource_version: none(), ..NodeObject::clone(object) });
                 }
             }
+            Kind::Preemptions => {}
         }
     }
 }

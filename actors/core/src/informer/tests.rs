@@ -60,6 +60,8 @@ fn node(name: &str, ips: &[&str]) -> NodeObject {
         ready: true,
         taints: Vec::new(),
         instance: None,
+        created: None,
+        preempt: None,
     }
 }
 
@@ -129,6 +131,10 @@ fn stamped(object: Object, n: u64) -> Object {
         Object::Node(mut node) => {
             Arc::make_mut(&mut node).resource_version = version(n);
             Object::Node(node)
+        }
+        Object::Preemption(mut event) => {
+            Arc::make_mut(&mut event).resource_version = version(n);
+            Object::Preemption(event)
         }
     }
 }

@@ -67,6 +67,7 @@ impl Undecodables {
                     let uid = cache.node(name)?.uid.clone();
                     (Subject::Node { name: name.clone(), uid }, name.to_string())
                 }
+                ObjectKey::Preemption(_) => return None,
             };
             let what = What::Undecodable { kind: kind_of(&key), object: object.into(), error };
             Some(Report { subjects: vec![subject], what })
@@ -80,6 +81,6 @@ fn owner<'a>(key: &'a ObjectKey, cache: &'a Cache) -> Option<&'a ServiceKey> {
     match key {
         ObjectKey::Service(service) => Some(service),
         ObjectKey::Slice(slice) => cache.owner(slice),
-        ObjectKey::Node(_) => None,
+        ObjectKey::Node(_) | ObjectKey::Preemption(_) => None,
     }
 }

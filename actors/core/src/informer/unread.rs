@@ -39,7 +39,7 @@ impl Unread {
     /// An object exists and no state of it is known; whom this concerns, when it is news.
     pub(super) fn add(&mut self, key: &ObjectKey, owner: Owner) -> Vec<Concerned> {
         match key {
-            ObjectKey::Service(_) => Vec::new(),
+            ObjectKey::Service(_) | ObjectKey::Preemption(_) => Vec::new(),
             ObjectKey::Node(name) => {
                 let new = self.nodes.insert(name.clone());
                 new.then(|| Concerned::Node(name.clone())).into_iter().collect()
@@ -70,7 +70,7 @@ impl Unread {
     /// The object is decoded or gone; whom this concerns.
     pub(super) fn remove(&mut self, key: &ObjectKey) -> Vec<Concerned> {
         match key {
-            ObjectKey::Service(_) => Vec::new(),
+            ObjectKey::Service(_) | ObjectKey::Preemption(_) => Vec::new(),
             ObjectKey::Node(name) => {
                 let known = self.nodes.remove(name);
                 known.then(|| Concerned::Node(name.clone())).into_iter().collect()
@@ -119,7 +119,7 @@ impl Unread {
 
     fn keys(&self, kind: Kind) -> Vec<ObjectKey> {
         match kind {
-            Kind::Services => Vec::new(),
+            Kind::Services | Kind::Preemptions => Vec::new(),
             Kind::EndpointSlices => self.slices.keys().cloned().map(ObjectKey::Slice).collect(),
             Kind::Nodes => self.nodes.iter().cloned().map(ObjectKey::Node).collect(),
         }

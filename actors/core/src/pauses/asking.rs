@@ -76,6 +76,15 @@ impl Work {
         Work { id, wanted: Wanted::Resume { scope }, received, after, written_over: None }
     }
 
+    /// Whether it is about a node, which nobody pauses.
+    pub(super) fn is_of_a_node(&self) -> bool {
+        let (Wanted::Pause { scope, .. } | Wanted::Resume { scope }) = &self.wanted;
+        match scope {
+            Scope::Node(_) => true,
+            Scope::Everything | Scope::Pool(_) | Scope::Service(_) => false,
+        }
+    }
+
     /// What it is answered with, when this state shows that it is done. A pause must be in a state that is newer than
     /// the request: what others have sent before that names an older one, and will fail.
     fn done(&self, known: &Known) -> Option<Done> {

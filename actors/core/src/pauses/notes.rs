@@ -1,4 +1,5 @@
-//! What the keys of our ConfigMap say about pauses, and how a pause is written there (design.md G6, D1).
+//! What the keys of our ConfigMap say about pauses and about the admin state, and how a pause is written there (design.md
+//! G6, D1, N4).
 //!
 //! A key cannot hold every name, so the first line of its text names the target. Whatever cannot be read is told with
 //! its key, and judged safely: what looks like a pause of everything is one.
@@ -20,6 +21,8 @@ const POOL: &str = "pause.pool.";
 const SERVICE: &str = "pause.service.";
 /// What all of them begin with.
 const ANY: &str = "pause.";
+/// The key that switches the admin state off, whatever it holds: whoever uninstalls the service writes it.
+const ADMIN_STATE_OFF: &str = "admin-state.off";
 /// The most characters of names in a key, which has 253 at most.
 const LONGEST_NAMES: usize = 200;
 /// The most characters of a reason that are kept.
@@ -36,6 +39,8 @@ pub(super) struct Noted {
     pub pools: BTreeMap<PoolId, Pause>,
     /// Those of Services.
     pub services: BTreeMap<ServiceKey, Pause>,
+    /// Whether the admin state is switched off.
+    pub admin_state_off: bool,
     /// The keys that name each target.
     keys: BTreeMap<Scope, BTreeSet<Arc<str>>>,
     /// The keys that cannot be read, and why.
@@ -45,7 +50,9 @@ pub(super) struct Noted {
 impl Noted {
     /// What a state says.
     pub(super) fn of(facts: &ConfigMapFacts) -> Noted {
-        let mut noted = Noted::default();
+        let admin_state_off =
+            facts.data.contains_key(ADMIN_STATE_OFF) || facts.binary.contains(ADMIN_STATE_OFF);
+        let mut noted = Noted { admin_state_off, ..Noted::default() };
         let texts = facts.data.iter().map(|(key, text)| (key, Some(text)));
         for (key, text) in texts.chain(facts.binary.iter().map(|key| (key, None))) {
             match read(key, text) {
@@ -62,6 +69,7 @@ impl Noted {
                         Scope::Everything => noted.everything = Some(pause),
                         Scope::Pool(pool) => drop(noted.pools.insert(pool, pause)),
                         Scope::Service(service) => drop(noted.services.insert(service, pause)),
+                        Scope::Node(_) => {}
                     }
                 }
             }
@@ -107,6 +115,7 @@ impl Noted {
             Scope::Everything => "everything".to_owned(),
             Scope::Pool(pool) => pool.to_string(),
             Scope::Service(service) => service.to_string(),
+            Scope::Node(node) => node.to_string(),
         };
         let mut tail = String::new();
         for (name, said, most) in [("by", by, LONGEST_NAME), ("reason", reason, LONGEST_REASON)] {
@@ -133,6 +142,7 @@ fn key_of(scope: &Scope) -> Arc<str> {
         Scope::Service(ServiceKey { namespace, name }) => {
             format!("{SERVICE}{}", plain(format!("{namespace}.{name}"))).into()
         }
+        Scope::Node(node) => format!("{ANY}node.{}", plain(node.to_string())).into(),
     }
 }
 

@@ -1,5 +1,6 @@
 //! Pauses on the test's clock, against a ConfigMap that others write too.
 
+mod off;
 mod properties;
 
 use std::collections::BTreeMap;

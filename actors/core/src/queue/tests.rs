@@ -110,7 +110,12 @@ fn reason(what: &What) -> &'static str {
         | What::Held { .. }
         | What::RemovalsStopped { .. }
         | What::DataError { .. }
-        | What::Undecodable { .. } => {
+        | What::Undecodable { .. }
+        | What::AdminDown { .. }
+        | What::AdminRestored { .. }
+        | What::AdminFailed { .. }
+        | What::AdminHeld { .. }
+        | What::AdminForeign { .. } => {
             panic!("no pool says this")
         }
     }

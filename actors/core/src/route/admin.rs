@@ -1,7 +1,9 @@
 //! Who hears what the admin state says.
 
-use super::Delivery;
-use crate::{admin_state, discovery, leader, writer};
+use super::{Delivery, HostMessage, KubernetesCall};
+use crate::ask::Scope;
+use crate::config_map::Keeper;
+use crate::{admin_state, board, directory, discovery, events, leader, writer};
 
 pub(super) fn from_admin_state(said: admin_state::Out, deliver: &mut impl FnMut(Delivery)) {
     match said {
@@ -12,5 +14,20 @@ pub(super) fn from_admin_state(said: admin_state::Out, deliver: &mut impl FnMut(
         }
         admin_state::Out::Opened(epoch) => deliver(Delivery::Leader(leader::In::Opened(epoch))),
         admin_state::Out::Look => deliver(Delivery::Discovery(discovery::In::Look)),
+        admin_state::Out::ConfigMap(call, ask) => {
+            let keeper = Keeper::AdminState;
+            deliver(Delivery::Kubernetes(KubernetesCall::ConfigMap { keeper, call, ask }));
+        }
+        admin_state::Out::Taint(call, ask) => {
+            deliver(Delivery::Kubernetes(KubernetesCall::Taint { call, ask }));
+        }
+        admin_state::Out::Report(report) => deliver(Delivery::Events(events::In::Report(report))),
+        admin_state::Out::Node(name, view) => deliver(Delivery::Board(board::In::Node(name, view))),
+        admin_state::Out::View(view) => deliver(Delivery::Board(board::In::Admin(view))),
+        admin_state::Out::Answer(id, answer) => deliver(Delivery::Host(HostMessage::Answered(id, answer))),
+        admin_state::Out::Release(id, nodes) => {
+            deliver(Delivery::Directory(directory::In::Ask(id, Scope::Everything, nodes)));
+        }
+        admin_state::Out::Sample(sample) => deliver(Delivery::Metrics(sample)),
     }
 }

@@ -111,6 +111,12 @@ fn admin_fact(input: &admin_state::In) -> Option<FactKey> {
         admin_state::In::Confirmed(_)
         | admin_state::In::Finished { .. }
         | admin_state::In::Withdrawn(..)
+        | admin_state::In::Missed(..)
+        | admin_state::In::ConfigMap(..)
+        | admin_state::In::Preemption(_)
+        | admin_state::In::Tainted(..)
+        | admin_state::In::Release(..)
+        | admin_state::In::Reporting(_)
         | admin_state::In::Opened(_) => None,
     }
 }
@@ -129,6 +135,8 @@ fn board_fact(input: &board::In) -> Option<FactKey> {
         board::In::Wishes(_) => Some(FactKey::WishesView),
         board::In::SharedLease(_) => Some(FactKey::SharedLeaseView),
         board::In::Guards(_) => Some(FactKey::GuardsView),
+        board::In::Node(name, _) => Some(FactKey::NodeView(name.clone())),
+        board::In::Admin(_) => Some(FactKey::AdminView),
         board::In::ListsSynced | board::In::DiscoverySynced => None,
     }
 }

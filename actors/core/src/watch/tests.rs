@@ -23,6 +23,8 @@ fn object(n: u64) -> Line {
         ready: true,
         taints: Vec::new(),
         instance: None,
+        created: None,
+        preempt: None,
     })))
 }
 

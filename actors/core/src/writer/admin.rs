@@ -1,12 +1,18 @@
-//! The admin part of slots: made due, withdrawn, and answered (design.md N3).
+//! The admin part of slots: made due, withdrawn, and answered (design.md N3); and what PUTs of older draining sets have
+//! missed (N2).
 //!
 //! Each withdrawal is answered once: at once, where nothing of the part has begun, else behind the end of what has.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use super::{AdminDue, Life, Out, Writer};
-use crate::arm::Failure;
-use crate::ids::PoolId;
+use super::ending::End;
+use super::write::{Put, Write};
+use super::{AdminDue, AdminUrgency, Life, Out, Writer};
+use crate::arm::{AdminState, Backend, Failure};
+use crate::ids::{LbName, PoolId};
+use crate::machine::Now;
+use crate::sample::Sample;
 
 impl Writer {
     pub(super) fn on_admin_due(&mut self, pool: &PoolId, due: AdminDue) {
@@ -37,8 +43,72 @@ impl Writer {
         }
     }
 
+    /// Ends the admin part of a write: it is answered, or is due as before.
+    pub(super) fn end_admin(&mut self, now: Now, write: &Write, end: &End, out: &mut Vec<Out>) {
+        let Some(due) = write.admin else { return };
+        if let Some(failed) = is_failure(end) {
+            let took = now.since(write.admin_granted.unwrap_or(write.granted));
+            let down = due.urgency == AdminUrgency::Down;
+            out.push(Out::Sample(Sample::AdminEnded { down, took, failed }));
+        }
+        let pool = &write.pool;
+        match end {
+            // Its restores are due as before; the set is carried out with them.
+            End::Written { put, .. } | End::Withheld(put) if put.leaves_restores => {
+                self.return_admin(pool, AdminDue { urgency: AdminUrgency::Restore, ..due });
+            }
+            End::Written { put, .. } | End::Withheld(put) => {
+                self.admin_finished(pool, put.draining.generation, None, out);
+            }
+            End::Unchanged(_) => self.admin_finished(pool, self.draining.generation, None, out),
+            End::Stale(failure) | End::Retriable { failure, .. } | End::Terminal(failure) => {
+                self.admin_finished(pool, due.generation, Some(Arc::clone(failure)), out);
+            }
+            // Nothing was tried, so it stays due.
+            End::NotGranted | End::Interrupted | End::Left => self.return_admin(pool, due),
+        }
+    }
+
+    fn return_admin(&mut self, pool: &PoolId, due: AdminDue) {
+        if let Some(lane) = self.lanes.get_mut(&pool.lb).filter(|_| self.life == Life::Running) {
+            lane.edit(&pool.pool, |slot| slot.return_admin(due));
+        }
+    }
+
+    /// Says what PUTs of older draining sets than the newest have left in their pool that is to be Down by now, where
+    /// they may have been carried out. Nobody may have asked for anything in this pool: these backends were not in it,
+    /// or were Down (N2).
+    ///
+    /// `told` is the generation for which that was said last.
+    pub(super) fn tell_missed(&self, pool: &PoolId, told: u64, puts: &[&Put], out: &mut Vec<Out>) {
+        let newest = &self.draining;
+        let older = puts.iter().filter(|put| put.draining.generation.max(told) < newest.generation);
+        let left = older.flat_map(|put| {
+            let added = put.change.edit.add.iter();
+            let born = added.map(|new| (Backend::from(new.ip), new.admin_state.unwrap_or(AdminState::None)));
+            born.chain(put.change.restored.iter().map(|backend| (backend.clone(), AdminState::None)))
+        });
+        let is_missed = |(backend, state): &(Backend, AdminState)| {
+            newest.wants_of(pool, backend, *state) == Some(AdminState::Down)
+        };
+        let missed: BTreeSet<Backend> = left.filter(is_missed).map(|(backend, _)| backend).collect();
+        if !missed.is_empty() {
+            out.push(Out::AdminMissed(pool.clone(), newest.generation, missed));
+        }
+    }
+
+    /// The same for a write that is about to give its lane back, and has PUTs whose answers were lost.
+    pub(super) fn tell_what_waits_missed(&mut self, lb: &LbName, out: &mut Vec<Out>) {
+        let newest = self.draining.generation;
+        let Some(write) = self.open_write_mut(lb) else { return };
+        let (pool, unsure) = (write.pool.clone(), write.course.unsure.clone());
+        let told = std::mem::replace(&mut write.course.told, newest);
+        let puts: Vec<&Put> = unsure.iter().map(|put| &**put).collect();
+        self.tell_missed(&pool, told, &puts, out);
+    }
+
     /// Answers the admin part of a write that has ended.
-    pub(super) fn admin_finished(
+    fn admin_finished(
         &mut self,
         pool: &PoolId,
         generation: u64,
@@ -49,5 +119,15 @@ impl Writer {
         if let Some(generation) = self.withdrawn.remove(pool) {
             out.push(Out::AdminWithdrawn(pool.clone(), generation));
         }
+    }
+}
+
+/// Whether the end of a write is a failure of its admin part; `None`: nothing was tried, or nothing was sent (C4). A
+/// pool that is not there has nothing to be cut out.
+fn is_failure(end: &End) -> Option<bool> {
+    match end {
+        End::Written { .. } | End::Unchanged(_) | End::Stale(_) => Some(false),
+        End::Retriable { .. } | End::Terminal(_) => Some(true),
+        End::Withheld(_) | End::NotGranted | End::Interrupted | End::Left => None,
     }
 }

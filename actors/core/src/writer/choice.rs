@@ -1,14 +1,15 @@
 //! Which lane is granted next, and which of its slots: as turns go round, as far as the budget and the breaker let
 //! them (design.md W1, W9, W10).
 
+use std::collections::BTreeSet;
 use std::ops::Bound;
 
 use crate::ids::LbName;
 use crate::machine::{Now, earliest};
-use crate::sample::{ArmVerb, GateClass, Sample};
+use crate::sample::{ArmVerb, Caller, GateClass, Sample};
 
 use super::budget::Need;
-use super::lane::Pick;
+use super::lane::{Lane, Pick};
 use super::write::Phase;
 use super::{Out, Writer};
 
@@ -30,6 +31,19 @@ impl Writer {
             let pick = paid.max(most).max(self.breaker.admits(now, lb)?);
             self.lanes.get(lb)?.has(pick).then(|| (lb.clone(), pick))
         })
+    }
+
+    /// Whose work is among what the next grants of all lanes could be of.
+    pub(super) fn callers(&self, now: Now) -> BTreeSet<Caller> {
+        let admitted = |lb: &LbName| self.breaker.admits(now, lb) == Some(Pick::Any);
+        let has = |lb: &LbName| self.lanes.get(lb).is_some_and(Lane::has_membership);
+        let waits = |caller: &Caller| match caller {
+            Caller::Membership => {
+                self.ready.iter().any(|lb| has(lb) && admitted(lb)) && self.can_pay(now, Need::Membership)
+            }
+            Caller::AdminState => self.next_grant(now, Pick::Admin).is_some(),
+        };
+        Caller::ALL.into_iter().filter(waits).collect()
     }
 
     /// Whether a grant can be paid for, its GET included: the reads that go before it are set aside. Without its GET

@@ -11,13 +11,13 @@ use crate::machine::Now;
 use crate::queue::Outcome;
 use crate::sample::GateClass;
 
-use super::classify::{Class, Scope, Stage, classify};
+use super::classify::{Class, Scope, Stage, classify, may_be_carried_out};
 use super::gate::{locked_until, stopped_until};
 use super::lane::Closed;
 use super::plan::Change;
 use super::verify::Written;
 use super::write::{Membership, Phase, Put, Write};
-use super::{AdminDue, AdminUrgency, Life, Out, Writer};
+use super::{Out, Writer};
 
 /// How a write ends.
 #[derive(Debug)]
@@ -111,37 +111,10 @@ impl Writer {
     /// Ends the write of a lane: answers its parts, frees lane and turn, begins verification.
     pub(super) fn end(&mut self, now: Now, lb: &LbName, end: End, out: &mut Vec<Out>) {
         let Some(write) = self.take_write(now, lb) else { return };
+        self.tell_missed(&write.pool, write.course.told, &left_behind(&write, &end), out);
         self.note_end(now, &write, &end, out);
         let pool = write.pool.clone();
-        if let Some(due) = write.admin {
-            match &end {
-                // Its restores are due as before; the set is carried out with them.
-                End::Written { put, .. } | End::Withheld(put) if put.leaves_restores => {
-                    if let Some(lane) = self.lanes.get_mut(lb).filter(|_| self.life == Life::Running) {
-                        let rest = AdminDue { urgency: AdminUrgency::Restore, ..due };
-                        lane.edit(&pool.pool, |slot| slot.return_admin(rest));
-                    }
-                }
-                End::Written { put, .. } | End::Withheld(put) => {
-                    let generation = put.draining.generation;
-                    self.admin_finished(&pool, generation, None, out);
-                }
-                End::Unchanged(_) => {
-                    let generation = self.draining.generation;
-                    self.admin_finished(&pool, generation, None, out);
-                }
-                End::Stale(failure) | End::Retriable { failure, .. } | End::Terminal(failure) => {
-                    let failure = Some(Arc::clone(failure));
-                    self.admin_finished(&pool, due.generation, failure, out);
-                }
-                // Nothing was tried, so it stays due.
-                End::NotGranted | End::Interrupted | End::Left => {
-                    if let Some(lane) = self.lanes.get_mut(lb).filter(|_| self.life == Life::Running) {
-                        lane.edit(&pool.pool, |slot| slot.return_admin(due));
-                    }
-                }
-            }
-        }
+        self.end_admin(now, &write, &end, out);
         if let (Some(taken), End::Written { put, etag, .. }) = (write.taken(), &end)
             && self.is_current(write.attempt)
         {
@@ -256,6 +229,30 @@ pub(super) fn tell_outcome(
         out.push(Out::Pace(pool.clone(), interval));
     }
     out.push(Out::Finished(pool, attempt, outcome));
+}
+
+/// The PUTs of a write that has ended like this whose work may be in the pool, as far as no later GET of it has shown
+/// that all is as it should be.
+fn left_behind<'a>(write: &'a Write, end: &'a End) -> Vec<&'a Put> {
+    let unsure = write.course.unsure.iter().map(|put| &**put);
+    let sent = match (end, &write.phase) {
+        (End::Written { put, .. }, _) => return vec![&**put],
+        (End::Unchanged(_) | End::Withheld(_) | End::Stale(_), _) => return Vec::new(),
+        (End::Retriable { failure, .. } | End::Terminal(failure), Phase::Putting(put)) => {
+            may_be_carried_out(failure).then_some(put)
+        }
+        (End::Interrupted | End::Left, Phase::Putting(put)) => Some(put),
+        (
+            End::Retriable { .. } | End::Terminal(_) | End::Interrupted | End::Left | End::NotGranted,
+            Phase::Polling(polling),
+        ) => Some(&polling.put),
+        (End::NotGranted, Phase::Putting(_))
+        | (
+            End::Retriable { .. } | End::Terminal(_) | End::Interrupted | End::Left | End::NotGranted,
+            Phase::Taking | Phase::Reading,
+        ) => None,
+    };
+    unsure.chain(sent.map(|put| &**put)).collect()
 }
 
 /// What the pool is told; `None`: nothing, for it has no attempt open.

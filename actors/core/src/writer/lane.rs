@@ -34,6 +34,8 @@ pub(super) struct Lane {
     ages: BTreeSet<(Now, PoolName)>,
     /// Those of them with an admin part, by its urgency and waiting time.
     admins: BTreeSet<(AdminUrgency, Now, PoolName)>,
+    /// How many of the slots that may be granted have a membership part.
+    memberships: usize,
     /// The slots that wait for a moment.
     deferred: BTreeSet<(Now, PoolName)>,
     grants: u64,
@@ -156,6 +158,7 @@ impl Lane {
                     if let Some((urgency, since)) = keys.admin {
                         self.admins.remove(&(urgency, since, name.clone()));
                     }
+                    self.memberships -= usize::from(slot.membership.is_some());
                 }
             }
         }
@@ -171,6 +174,7 @@ impl Lane {
                 if let Some((urgency, since)) = keys.admin {
                     self.admins.insert((urgency, since, name.clone()));
                 }
+                self.memberships += usize::from(slot.membership.is_some());
             }
         }
         self.slots.insert(name, slot);
@@ -236,6 +240,11 @@ impl Lane {
         }
     }
 
+    /// Whether there is a slot with a membership part that may be granted.
+    pub(super) fn has_membership(&self) -> bool {
+        self.memberships > 0
+    }
+
     fn first_admin(&self, pick: Pick) -> Option<&PoolName> {
         let (urgency, _, pool) = self.admins.first()?;
         match (urgency, pick) {
@@ -275,6 +284,7 @@ impl Lane {
         self.order.clear();
         self.ages.clear();
         self.admins.clear();
+        self.memberships = 0;
         self.deferred.clear();
     }
 
@@ -364,10 +374,13 @@ impl Lane {
             }
         };
         let admins = self.slots.values().filter(|slot| slot.deferred().is_none() && slot.admin.is_some());
+        let members =
+            self.slots.values().filter(|slot| slot.deferred().is_none() && slot.membership.is_some());
         self.slots.iter().all(placed)
             && self.order.len() == self.ages.len()
             && self.order.len() + self.deferred.len() == self.slots.len()
             && self.admins.len() == admins.count()
+            && self.memberships == members.count()
     }
 }
 

@@ -10,13 +10,14 @@
 //! All times are local: a hold counts from the moment at which the request for it was sent, and one of somebody
 //! else from the moment at which its state was seen.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use crate::ids::CallId;
 use crate::lease::{LeaseAnswer, LeaseFacts};
 use crate::machine::Now;
-use crate::sample::Sample;
+use crate::sample::{Caller, Sample};
 use crate::view::SharedLeaseView;
 
 use super::{LeaseParams, Out, PERMIT_MARGIN};
@@ -68,6 +69,8 @@ pub(super) struct SharedLease {
     signs: Signs,
     /// Since when a write that could begin has waited for it.
     wanted_since: Option<Now>,
+    /// The same for the writes of each caller.
+    callers_since: BTreeMap<Caller, Now>,
     last_error: Option<Arc<str>>,
     /// Since when that holder has had it who is not known and whom people were told of.
     told_of: Option<Now>,
@@ -139,6 +142,7 @@ impl SharedLease {
             off: Off::default(),
             signs: Signs::default(),
             wanted_since: None,
+            callers_since: BTreeMap::new(),
             last_error: None,
             told_of: None,
             wake: None,
@@ -312,8 +316,8 @@ impl SharedLease {
             self.distrust();
             return false;
         }
-        if let Some(since) = self.wanted_since {
-            out.push(Out::Sample(Sample::LeaseWait(now.since(since))));
+        for (caller, since) in std::mem::take(&mut self.callers_since) {
+            out.push(Out::Sample(Sample::LeaseWait { caller, waited: now.since(since) }));
         }
         // Whether a predecessor has sent PUTs in the hold that is taken over is not known.
         self.phase = Phase::Held(Hold {

@@ -6,7 +6,7 @@
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
-use crate::arm::{Edit, NewEntry, PoolFacts};
+use crate::arm::{AdminState, Backend, Edit, NewEntry, PoolFacts};
 use crate::ids::{AddressName, NetworkId};
 use crate::level::Level;
 
@@ -35,6 +35,8 @@ pub struct Change {
     pub added: BTreeSet<IpAddr>,
     /// The members that go out.
     pub removed: BTreeSet<IpAddr>,
+    /// The backends that are Down no longer.
+    pub restored: BTreeSet<Backend>,
 }
 
 /// Plans the change that makes a pool right (W3).
@@ -59,6 +61,9 @@ pub fn plan(
         }
         if let Some(state) = draining.wants(&facts.id, entry) {
             change.edit.set_admin.insert(at, state);
+            if state == AdminState::None {
+                change.restored.extend(entry.backend());
+            }
         }
     }
     if change.edit.is_empty() { Plan::Unchanged } else { Plan::Edit(Box::new(change)) }

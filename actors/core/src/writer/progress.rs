@@ -10,7 +10,7 @@ use crate::ids::{AttemptId, LbName, PoolId};
 use crate::machine::Now;
 use crate::proof::prove;
 use crate::queue::{Due, Outcome, Taken};
-use crate::sample::{GateClass, Sample};
+use crate::sample::{Caller, GateClass, Sample};
 
 use super::calls::{Purpose, SEND_LIMIT};
 use super::classify::{Stage, is_in_doubt};
@@ -74,6 +74,7 @@ impl Writer {
         self.breaker.granted(now, &lb);
         self.grant_limited = false;
         let asks = slot.membership.is_some();
+        let admin_granted = slot.resume.as_ref().and_then(|resume| resume.admin_granted);
         // An id names one attempt of the pool: one that went on without membership is no name for a new attempt.
         let (resumed, course) = match slot.resume {
             Some(resume) if resume.taken == asks => (Some(resume.attempt), resume.course),
@@ -86,9 +87,14 @@ impl Writer {
         self.budget.spend(now, GateClass::Writes);
         if let Some(due) = slot.membership {
             if resumed.is_none() {
-                out.push(Out::Sample(Sample::LaneWait(now.since(due.since))));
+                let waited = now.since(due.since);
+                out.push(Out::Sample(Sample::LaneWait { caller: Caller::Membership, waited }));
             }
             out.push(Out::Take(pool.clone(), attempt));
+        }
+        if let (Some(due), None) = (slot.admin, admin_granted) {
+            let waited = now.since(due.since);
+            out.push(Out::Sample(Sample::LaneWait { caller: Caller::AdminState, waited }));
         }
         lane.write = Some(Write {
             attempt,
@@ -96,6 +102,7 @@ impl Writer {
             granted: now,
             membership: slot.membership.map_or(Membership::Not, Membership::Asked),
             admin: slot.admin,
+            admin_granted: slot.admin.map(|_| admin_granted.unwrap_or(now)),
             course,
             token: true,
             cover,
@@ -453,6 +460,7 @@ fn leave_restores(write: &Write, change: &mut Change) -> bool {
     let planned = change.edit.set_admin.len();
     if write.bypasses() {
         change.edit.set_admin.retain(|_, state| *state == AdminState::Down);
+        change.restored.clear();
     }
     change.edit.set_admin.len() < planned
 }

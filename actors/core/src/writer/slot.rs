@@ -40,6 +40,8 @@ pub(super) struct Resume {
     pub taken: bool,
     /// Whether the pool has posted its membership since that attempt began, so that it is due apart from it.
     pub posted: bool,
+    /// When its admin part was granted first; `None`: it had none.
+    pub admin_granted: Option<Now>,
     /// When it began to wait.
     pub since: Now,
     /// What it has behind it.

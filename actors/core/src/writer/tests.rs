@@ -7,6 +7,8 @@ mod first_look;
 mod glances;
 mod invariants;
 mod lease;
+mod measured;
+mod missed;
 mod properties;
 mod retries;
 mod shared;
@@ -233,6 +235,15 @@ impl Bench {
 
     fn fail(&mut self, call: CallId, failure: Arc<Failure>) -> Vec<Out> {
         self.answer(call, ArmAnswer::Failed(failure))
+    }
+
+    /// What was shown of this kind of sample.
+    fn samples<T>(&self, pick: impl Fn(&Sample) -> Option<T>) -> Vec<T> {
+        let samples = self
+            .shown
+            .iter()
+            .filter_map(|said| if let Out::Sample(sample) = said { Some(sample) } else { None });
+        samples.filter_map(pick).collect()
     }
 
     fn unmatched(&self) -> usize {
@@ -985,17 +996,6 @@ fn w8_reads_of_discovery_need_no_leadership() {
     let mut bench = Bench::leading(params());
     bench.hear(In::Standing(Standing::Standby));
     assert_eq!(calls(&bench.hear(In::Read { call: CallId(1), lb: LbName::new("lb") })).len(), 1);
-}
-
-#[test]
-fn e2_the_time_that_due_membership_waited_for_its_lane_is_measured_at_the_grant() {
-    let mut bench = Bench::leading(params());
-    bench.hear(In::Standing(Standing::Standby));
-    bench.due(&pool("lb", "web"), due(1_000, Class::Add));
-    bench.until(4_500);
-    take(&bench.lead(2));
-    let waited = |said: &Out| matches!(said, Out::Sample(Sample::LaneWait(span)) if *span == Duration::from_millis(3_500));
-    assert_eq!(bench.shown.iter().filter(|said| waited(said)).count(), 1);
 }
 
 #[test]

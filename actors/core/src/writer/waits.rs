@@ -88,6 +88,7 @@ impl Writer {
         match &write.phase {
             Phase::Putting(put) if stage == Stage::Put && may_be_carried_out(&failure) => {
                 write.course.unsure.push(Arc::clone(put));
+                self.tell_what_waits_missed(lb, out);
             }
             Phase::Taking | Phase::Reading | Phase::Putting(_) | Phase::Polling(_) => {}
         }
@@ -127,6 +128,7 @@ impl Writer {
             attempt: write.attempt,
             taken: due.is_some(),
             posted: false,
+            admin_granted: write.admin_granted,
             since: now,
             course: write.course,
             why,
@@ -183,6 +185,7 @@ impl Writer {
                 granted: now,
                 membership: due.map_or(Membership::Not, Membership::Asked),
                 admin: granted.admin,
+                admin_granted: resume.admin_granted,
                 course: resume.course,
                 token: false,
                 cover: Cover::SharedLease,

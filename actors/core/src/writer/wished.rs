@@ -63,9 +63,8 @@ impl Writer {
         let answer = match answer {
             Answer::Done(Done::Paused(_)) => Answer::Done(Done::Paused(effect)),
             Answer::Done(Done::Resumed { was, effect: _ }) => Answer::Done(Done::Resumed { was, effect }),
-            Answer::Done(Done::Attempting | Done::Released(_) | Done::Comparing(_)) | Answer::Refused(_) => {
-                answer
-            }
+            Answer::Done(Done::Attempting | Done::Released { .. } | Done::Comparing(_))
+            | Answer::Refused(_) => answer,
         };
         out.push(Out::Answer(id, answer));
     }

@@ -57,6 +57,8 @@ pub(super) struct Write {
     pub membership: Membership,
     /// The admin part.
     pub admin: Option<AdminDue>,
+    /// When the lane was granted to the admin part first; `None`: never, for it came with no grant, or there is none.
+    pub admin_granted: Option<Now>,
     /// What it has behind it.
     pub course: Course,
     /// Whether it still holds the token for a PUT.
@@ -91,6 +93,8 @@ pub(super) struct Course {
     /// Its PUTs whose answers were lost and that no look at the pool has disproved: a GET may show that one of them
     /// was carried out (W4).
     pub unsure: Vec<Arc<Put>>,
+    /// The generation of the draining set for which the admin state was told what these may have missed.
+    pub told: u64,
 }
 
 impl Course {

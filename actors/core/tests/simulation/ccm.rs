@@ -2,7 +2,6 @@
 //! somebody does to load balancers besides.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::IpAddr;
 
 use pool_core::ids::{Family, ServiceKey};
 use pool_core::lease::LeaseName;
@@ -24,6 +23,9 @@ pub const NETWORK: &str = "/subscriptions/00000000-0000-0000-0000-000000000000/r
 pub const LONGEST_RETRY_US: u64 = 40_000_000;
 /// What the names of somebody's rules begin with.
 pub const FOREIGN: &str = "somebody";
+
+/// The pool in which no admin state is written (N2, `adminState.excludePools`).
+pub const EXCLUDED: &str = "aksOutboundBackendPool";
 
 /// What it watches, and where.
 const WATCHED: [(Resource, &str); 3] = [
@@ -62,6 +64,7 @@ pub struct Ccm {
     strangers: bool,
     /// Pools to which somebody may have added a rule.
     seen: BTreeSet<(String, String)>,
+    set_down: Vec<SetDown>,
 }
 
 /// The name of a load balancer.
@@ -87,19 +90,24 @@ impl Ccm {
         };
         let (feeds, placed, foreign, seen) = Default::default();
         let model = model::Ccm::new(settings);
-        Ccm { random, balancers, model, feeds, placed, foreign, strangers: true, seen }
+        Ccm { random, balancers, model, feeds, placed, foreign, strangers: true, seen, set_down: Vec::new() }
     }
 
     /// Makes the load balancers, each with pools that are nobody's business.
     pub fn begin(&self, arm: &mut ArmModel) {
         for lb in (0..self.balancers).map(balancer) {
             arm.add_load_balancer(&lb);
-            let member = |ip: &str| ("somebody".to_owned(), ip.to_owned());
-            let spec = PoolSpec { members: vec![member("10.9.9.9")], ..PoolSpec::default() };
+            let nodes =
+                (1..=2).map(|number| (format!("ip-{number}"), address(number, Family::V4).to_string()));
+            let somebody = ("somebody".to_owned(), "10.9.9.9".to_owned());
+            let spec = PoolSpec { members: nodes.chain([somebody]).collect(), ..PoolSpec::default() };
             arm.add_pool(&lb, "kubernetes", &spec);
-            arm.add_pool(&lb, "aksOutboundBackendPool", &spec);
-            arm.add_outbound_rule(&lb, "outbound", "aksOutboundBackendPool");
+            arm.add_pool(&lb, EXCLUDED, &spec);
+            arm.add_outbound_rule(&lb, "outbound", EXCLUDED);
         }
+        // The members of one are network interfaces (N2).
+        let instances = (0..3).map(|number| format!("node-{number}")).collect();
+        arm.add_pool(&balancer(0), "interfaces", &PoolSpec { instances, ..PoolSpec::default() });
     }
 
     /// It is well from now on, and behaves.
@@ -274,6 +282,7 @@ impl Ccm {
     fn serve(&mut self, kube: &mut KubeModel, arm: &mut ArmModel, now: u64, calls: Vec<Call>) -> Vec<Effect> {
         let mut effects = Vec::new();
         for call in calls {
+            self.note_rewrites(arm, &call);
             let (answer, after_us) = call.serve(kube, arm, now);
             let is_write = matches!(call.verb, Verb::Put | Verb::Post);
             if is_write && call.side == Side::Kubernetes && call.path_and_query.contains("/leases") {
@@ -327,7 +336,7 @@ impl Ccm {
 
     /// Somebody writes as he sees fit, without any lock: a pool's members, a load balancer as a whole, or fields that
     /// nobody knows; says in words what.
-    pub fn meddle(&mut self, arm: &mut ArmModel, cluster: &mut Cluster, now: u64) -> String {
+    pub fn meddle(&mut self, arm: &mut ArmModel, cluster: &Cluster, now: u64) -> String {
         arm.tick(now);
         let pools: Vec<(String, String)> = arm
             .load_balancers()
@@ -343,8 +352,11 @@ impl Ccm {
                 arm.plant_unknown_fields();
                 "unknown fields planted".to_owned()
             }
-            1 => self.set_down(arm, cluster, now, &lb, &pool),
-            2 => format!("foreign write of {lb}: {}", arm.foreign_load_balancer_put(&lb, now)),
+            1..3 => {
+                let pool = if self.random.per_mille(250) { "kubernetes" } else { &pool };
+                self.set_by_hand(arm, now, &lb, pool)
+            }
+            3 => format!("foreign write of {lb}: {}", arm.foreign_load_balancer_put(&lb, now)),
             _ => {
                 let family = if pool.ends_with("-ipv6") { Family::V6 } else { Family::V4 };
                 let share = self.random.below(1_001);
@@ -363,34 +375,75 @@ impl Ccm {
     }
 }
 
+/// An entry that somebody else has set Down, or may set Down again by writing what he read before.
+pub struct SetDown {
+    /// Its load balancer.
+    pub lb: String,
+    /// Its pool.
+    pub pool: String,
+    /// What it sends to.
+    pub backend: String,
+    /// Whether it was not Down, and nothing else was being written there.
+    pub is_certain: bool,
+}
+
 impl Ccm {
-    /// Somebody sets a member Down by hand, on a node that does not drain: not ours to take back (N4).
-    fn set_down(
-        &mut self,
-        arm: &mut ArmModel,
-        cluster: &mut Cluster,
-        now: u64,
-        lb: &str,
-        pool: &str,
-    ) -> String {
+    /// What others have set Down since this was last asked.
+    pub fn take_set_down(&mut self) -> Vec<SetDown> {
+        std::mem::take(&mut self.set_down)
+    }
+
+    /// Somebody sets the admin state of an entry by hand: not ours to change, unless its node leaves (N4).
+    fn set_by_hand(&mut self, arm: &mut ArmModel, now: u64, lb: &str, pool: &str) -> String {
         let Some(mut document) = arm.pool_json(lb, pool) else { return String::new() };
-        let draining = cluster.draining();
-        let ip_of = |entry: &Value| text(&entry["properties"]["ipAddress"]).parse::<IpAddr>().ok();
+        let busy = arm.is_updating(lb);
+        let state = ["Down", "Down", "Down", "None", "Up"][self.random.place(5)];
         let entries = document["properties"]["loadBalancerBackendAddresses"].as_array_mut();
         let mut members: Vec<&mut Value> = entries.into_iter().flatten().collect();
-        members.retain(|entry| {
-            entry["properties"]["adminState"] != "Down"
-                && ip_of(entry).is_some_and(|ip| !draining.contains(&ip))
-        });
+        let of = |entry: &Value| entry["properties"]["adminState"].as_str().unwrap_or("None").to_owned();
+        members.retain(|entry| of(entry) != state && !text(&entry["properties"]["ipAddress"]).is_empty());
         let place = self.random.place(members.len());
         let Some(member) = members.into_iter().nth(place) else { return String::new() };
-        let Some(ip) = ip_of(member) else { return String::new() };
-        member["properties"]["adminState"] = "Down".into();
+        let backend = text(&member["properties"]["ipAddress"]).to_owned();
+        member["properties"]["adminState"] = state.into();
         let status = put_pool(arm, lb, pool, &document, now);
-        if status < 300 {
-            cluster.foreign_downs.insert(ip);
+        if status < 300 && state == "Down" {
+            let (lb, pool, is_certain) = (lb.to_owned(), pool.to_owned(), !busy);
+            self.set_down.push(SetDown { lb, pool, backend: backend.clone(), is_certain });
         }
-        format!("{ip} of {lb}/{pool} is set Down by hand: {status}")
+        format!("{backend} of {lb}/{pool} is set {state} by hand: {status}")
+    }
+
+    /// What a write of the cloud-controller-manager sets Down again, because it was so when it was read.
+    fn note_rewrites(&mut self, arm: &ArmModel, call: &Call) {
+        let (Verb::Put, Side::Arm, Some(body)) = (call.verb, call.side, &call.body) else { return };
+        let path = call.path_and_query.split('?').next().unwrap_or_default();
+        let after =
+            |word: &str| Some(path.split_once(word)?.1.split('/').next().unwrap_or_default().to_owned());
+        let Some(lb) = after("/loadBalancers/") else { return };
+        let pools: Vec<(String, &Value)> = match after("/backendAddressPools/") {
+            Some(pool) => vec![(pool, body)],
+            None => {
+                let pools = items(&body["properties"]["backendAddressPools"]).iter();
+                pools.map(|pool| (text(&pool["name"]).to_owned(), pool)).collect()
+            }
+        };
+        for (pool, body) in pools {
+            let known = arm.pool_json(&lb, &pool).unwrap_or(Value::Null);
+            let downs = |pool: &Value| -> BTreeSet<String> {
+                let entries = items(&pool["properties"]["loadBalancerBackendAddresses"]).iter();
+                let down = entries.filter(|entry| entry["properties"]["adminState"] == "Down");
+                down.map(|entry| text(&entry["properties"]["ipAddress"]).to_owned()).collect()
+            };
+            for backend in &downs(body) - &downs(&known) {
+                self.set_down.push(SetDown {
+                    lb: lb.clone(),
+                    pool: pool.clone(),
+                    backend,
+                    is_certain: false,
+                });
+            }
+        }
     }
 }
 

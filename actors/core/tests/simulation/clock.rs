@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use pool_core::machine::Now;
+use simulator_models::kube::rfc3339;
 
 use crate::random::Random;
 
@@ -70,6 +71,19 @@ impl Clock {
         let ahead = i64::try_from(local.since(self.now(world)).as_micros()).unwrap_or(0);
         self.wall(world) + ahead
     }
+}
+
+/// A moment of the wall clock as scheduled events of Azure have it (RFC 1123).
+pub fn rfc1123(wall: i64) -> String {
+    const DAYS: [&str; 7] = ["Thu", "Fri", "Sat", "Sun", "Mon", "Tue", "Wed"];
+    const MONTHS: [&str; 12] =
+        ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
+    let seconds = u64::try_from(wall / 1_000_000).unwrap_or(0);
+    let day = usize::try_from(seconds / 86_400 % 7).expect("a day of the week is small");
+    let time = rfc3339(seconds);
+    let (date, clock) = time.trim_end_matches('Z').split_once('T').expect("a date and a time");
+    let month: usize = date[5..7].parse().expect("it is a number");
+    format!("{}, {} {} {} {clock} GMT", DAYS[day], &date[8..10], MONTHS[month - 1], &date[..4])
 }
 
 /// What a clock that is right says, in microseconds since 1970.

@@ -9,6 +9,9 @@ use serde_json::{Value, json};
 use simulator_models::kube::build::{self, Endpoint};
 use simulator_models::kube::{KubeModel, Resource};
 
+#[path = "cluster/nodes.rs"]
+mod nodes;
+
 /// The namespace of every Service.
 pub const NAMESPACE: &str = "shop";
 const PAUSE: &str = "azure-backend-pool-controller.io/pause";
@@ -24,8 +27,6 @@ pub struct Node {
     pub excluded: bool,
     /// Whether it is Ready.
     pub ready: bool,
-    /// Whether it leaves service (N1).
-    pub draining: bool,
 }
 
 /// A pod behind a Service.
@@ -100,8 +101,6 @@ pub struct Cluster {
     pub services: BTreeMap<String, Service>,
     /// The writes of slices that nobody has noted yet: name of the Service, version.
     pub slice_writes: Vec<(String, u64)>,
-    /// Addresses that somebody has set Down by hand somewhere.
-    pub foreign_downs: BTreeSet<IpAddr>,
     addresses: u64,
     lives: BTreeMap<String, u64>,
 }
@@ -138,51 +137,6 @@ impl Cluster {
     fn new_address(&mut self) -> u64 {
         self.addresses += 1;
         self.addresses
-    }
-
-    /// Adds a node, or creates it anew under another UID and address.
-    pub fn add_node(&mut self, kube: &mut KubeModel, now: u64, name: &str) {
-        let (address, life) = (self.new_address(), self.new_life(name));
-        self.nodes
-            .insert(name.to_owned(), Node { address, life, excluded: false, ready: true, draining: false });
-        self.write_node(kube, now, name);
-    }
-
-    /// Gives a node another address.
-    pub fn move_node(&mut self, kube: &mut KubeModel, now: u64, name: &str) {
-        let address = self.new_address();
-        if let Some(node) = self.nodes.get_mut(name) {
-            node.address = address;
-        }
-        self.write_node(kube, now, name);
-    }
-
-    /// The addresses of the nodes that leave service.
-    pub fn draining(&self) -> BTreeSet<IpAddr> {
-        let draining = self.nodes.values().filter(|node| node.draining);
-        draining
-            .flat_map(|node| [Family::V4, Family::V6].map(|family| address(node.address, family)))
-            .collect()
-    }
-
-    /// Deletes a node.
-    pub fn delete_node(&mut self, kube: &mut KubeModel, now: u64, name: &str) {
-        self.nodes.remove(name);
-        kube.delete(Resource::Nodes, "", name, now);
-    }
-
-    /// Writes a node as it is.
-    pub fn write_node(&self, kube: &mut KubeModel, now: u64, name: &str) {
-        let Some(node) = self.nodes.get(name) else { return };
-        let ips = [Family::V4, Family::V6].map(|family| address(node.address, family).to_string());
-        let labels: &[(&str, &str)] = if node.excluded {
-            &[("node.kubernetes.io/exclude-from-external-load-balancers", "")]
-        } else {
-            &[]
-        };
-        let object = build::node(name, &[&ips[0], &ips[1]], labels, node.ready, &[]);
-        let uid = build::uid("Node", "", &format!("{name}#{}", node.life));
-        apply(kube, now, build::with_uid(object, &uid));
     }
 
     /// Adds a Service, or creates it anew under another UID.

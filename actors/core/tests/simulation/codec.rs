@@ -8,7 +8,7 @@ use pool_core::arm::{
     AdminState, ArmAnswer, ArmRequest, Document, Edit, Entry, Failure, FailureKind, LbFacts, OperationState,
     PoolFacts, PoolRead, Provisioning, PutAccepted, RetryAfter, RuleFacts,
 };
-use pool_core::ids::{Etag, LbName, NetworkId, Operation, PoolId, PoolName};
+use pool_core::ids::{Etag, InstanceId, LbName, NetworkId, Operation, PoolId, PoolName};
 use serde_json::{Value, json};
 use simulator_models::arm::{ArmModel, Method, Reply, Request, Response};
 
@@ -194,7 +194,9 @@ fn pool(id: &PoolId, body: &Value) -> PoolFacts {
             _ => AdminState::Unknown,
         },
         network: network(&entry["properties"]["virtualNetwork"]),
-        instance: None,
+        instance: entry["properties"]["networkInterfaceIPConfiguration"]["id"]
+            .as_str()
+            .and_then(InstanceId::of_ip_configuration),
     });
     let rules = items(&properties["loadBalancingRules"]).iter();
     PoolFacts {

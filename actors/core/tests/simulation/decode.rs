@@ -5,10 +5,12 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use pool_core::ids::{Family, NodeName, NodeUid, ServiceKey, ServiceUid, SliceKey};
+use pool_core::admin_state::signals::{not_before, says_preempt};
+use pool_core::ids::{EventKey, Family, InstanceId, NodeName, NodeUid, ServiceKey, ServiceUid, SliceKey};
+use pool_core::machine::Wall;
 use pool_core::object::{
-    Endpoint, Kind, LeftOut, NodeObject, Object, Owner, ResourceVersion, ServiceObject, ServiceType,
-    SliceObject,
+    Endpoint, Kind, LeftOut, NodeObject, Object, Owner, Preempt, PreemptionObject, ResourceVersion,
+    ServiceObject, ServiceType, SliceObject, Taint,
 };
 use pool_core::watch::{Line, WatchFailure};
 use serde_json::Value;
@@ -29,8 +31,8 @@ pub fn number_of(text: &str) -> u64 {
         .fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3))
 }
 
-/// One line of a watch.
-pub fn line(kind: Kind, bytes: &[u8]) -> Line {
+/// One line of a watch; `wall`: the time of arrival, in microseconds since 1970.
+pub fn line(kind: Kind, bytes: &[u8], wall: i64) -> Line {
     let undecodable = |error: &str| Line::Undecodable {
         key: None,
         owner: Owner::Unknown,
@@ -41,8 +43,10 @@ pub fn line(kind: Kind, bytes: &[u8]) -> Line {
     let object = &value["object"];
     let meta = &object["metadata"];
     match text(&value["type"]) {
-        "ADDED" | "MODIFIED" => Line::Object(self::object(kind, object)),
-        "DELETED" => Line::Deleted { key: self::object(kind, object).key(), resource_version: version(meta) },
+        "ADDED" | "MODIFIED" => Line::Object(self::object(kind, object, wall)),
+        "DELETED" => {
+            Line::Deleted { key: self::object(kind, object, wall).key(), resource_version: version(meta) }
+        }
         "BOOKMARK" => {
             let list_end = meta["annotations"]["k8s.io/initial-events-end"] == "true";
             Line::Bookmark { resource_version: version(meta), list_end }
@@ -52,10 +56,11 @@ pub fn line(kind: Kind, bytes: &[u8]) -> Line {
     }
 }
 
-/// A page of a plain list: items, resourceVersion, token of the next page.
-pub fn page(kind: Kind, body: &[u8]) -> (Vec<Line>, ResourceVersion, Option<Arc<str>>) {
+/// A page of a plain list: items, resourceVersion, token of the next page; `wall` as above.
+pub fn page(kind: Kind, body: &[u8], wall: i64) -> (Vec<Line>, ResourceVersion, Option<Arc<str>>) {
     let value: Value = serde_json::from_slice(body).expect("the model answers JSON");
-    let lines = items(&value["items"]).iter().map(|item| Line::Object(object(kind, item))).collect();
+    let lines = items(&value["items"]).iter().map(|item| Line::Object(object(kind, item, wall)));
+    let lines = lines.collect();
     let next = Some(text(&value["metadata"]["continue"])).filter(|token| !token.is_empty()).map(Arc::from);
     (lines, version(&value["metadata"]), next)
 }
@@ -77,11 +82,12 @@ fn version(meta: &Value) -> ResourceVersion {
     ResourceVersion(Arc::from(text(&meta["resourceVersion"])))
 }
 
-fn object(kind: Kind, object: &Value) -> Object {
+fn object(kind: Kind, object: &Value, wall: i64) -> Object {
     match kind {
         Kind::Services => Object::Service(Arc::new(service(object))),
         Kind::EndpointSlices => Object::Slice(Arc::new(slice(object))),
-        Kind::Nodes => Object::Node(Arc::new(node(object))),
+        Kind::Nodes => Object::Node(Arc::new(node(object, wall))),
+        Kind::Preemptions => Object::Preemption(Arc::new(preemption(object, wall))),
     }
 }
 
@@ -134,10 +140,15 @@ fn slice(object: &Value) -> SliceObject {
     }
 }
 
-fn node(object: &Value) -> NodeObject {
-    let (meta, status) = (&object["metadata"], &object["status"]);
+fn node(object: &Value, wall: i64) -> NodeObject {
+    let (meta, spec, status) = (&object["metadata"], &object["spec"], &object["status"]);
     let internal = items(&status["addresses"]).iter().filter(|address| address["type"] == "InternalIP");
-    let mut conditions = items(&status["conditions"]).iter();
+    let standing = || items(&status["conditions"]).iter().filter(|condition| condition["status"] == "True");
+    let notice = |condition: &&Value| says_preempt(text(&condition["message"]));
+    let taint = |taint: &Value| {
+        let [key, value, effect] = ["key", "value", "effect"].map(|field| Arc::from(text(&taint[field])));
+        Taint { key, value, effect }
+    };
     let excluded = meta["labels"].get("node.kubernetes.io/exclude-from-external-load-balancers").is_some();
     NodeObject {
         name: NodeName::new(text(&meta["name"])),
@@ -145,8 +156,76 @@ fn node(object: &Value) -> NodeObject {
         resource_version: version(meta),
         internal_ips: internal.filter_map(|address| text(&address["address"]).parse().ok()).collect(),
         left_out: excluded.then_some(LeftOut::ExcludedByLabel),
-        ready: conditions.any(|condition| condition["type"] == "Ready" && condition["status"] == "True"),
-        taints: Vec::new(),
-        instance: None,
+        ready: standing().any(|condition| condition["type"] == "Ready"),
+        taints: items(&spec["taints"]).iter().map(taint).collect(),
+        instance: InstanceId::of_provider_id(text(&spec["providerID"])),
+        created: parse_time(text(&meta["creationTimestamp"])).map(Wall::from_micros),
+        preempt: standing().find(notice).map(|condition| preempt(condition, wall)),
     }
+}
+
+fn preempt(condition: &Value, wall: i64) -> Preempt {
+    let (message, at) = (text(&condition["message"]), parse_time(text(&condition["lastTransitionTime"])));
+    Preempt {
+        at: at.map(Wall::from_micros),
+        age: at.and_then(|at| age(at, wall)),
+        due_in: due_in(message, wall),
+        message: Arc::from(message),
+    }
+}
+
+fn preemption(object: &Value, wall: i64) -> PreemptionObject {
+    let (meta, about) = (&object["metadata"], &object["involvedObject"]);
+    let times = [
+        &object["lastTimestamp"],
+        &object["series"]["lastObservedTime"],
+        &object["eventTime"],
+        &object["firstTimestamp"],
+    ];
+    let seen = times.into_iter().filter_map(|time| parse_time(text(time))).max();
+    let at = seen.or_else(|| parse_time(text(&meta["creationTimestamp"])));
+    let counts = [&object["count"], &object["series"]["count"]];
+    let uid = Some(text(&about["uid"])).filter(|uid| !uid.is_empty() && *uid != text(&about["name"]));
+    let message = text(&object["message"]);
+    PreemptionObject {
+        key: EventKey {
+            namespace: Arc::from(text(&meta["namespace"])),
+            name: Arc::from(text(&meta["name"])),
+        },
+        resource_version: version(meta),
+        node: NodeName::new(text(&about["name"])),
+        uid: uid.map(NodeUid::new),
+        count: counts.into_iter().filter_map(Value::as_u64).max().unwrap_or(1),
+        at: at.map(Wall::from_micros),
+        age: at.and_then(|at| age(at, wall)),
+        due_in: due_in(message, wall),
+        message: Arc::from(message),
+    }
+}
+
+/// How long ago something was, where it lies no more than a minute in the future.
+fn age(at: i64, wall: i64) -> Option<Duration> {
+    let age = wall - at;
+    (age >= -60_000_000).then(|| Duration::from_micros(u64::try_from(age).unwrap_or(0)))
+}
+
+/// How soon the date in a message comes; zero when it has passed.
+fn due_in(message: &str, wall: i64) -> Option<Duration> {
+    let ahead = not_before(message)?.as_micros() - wall;
+    Some(Duration::from_micros(u64::try_from(ahead).unwrap_or(0)))
+}
+
+/// Reads a time as Kubernetes writes it, in microseconds since 1970.
+pub fn parse_time(text: &str) -> Option<i64> {
+    let number = |from: usize, to: usize| text.get(from..to)?.parse::<i64>().ok();
+    let (year, month, day) = (number(0, 4)?, number(5, 7)?, number(8, 10)?);
+    let (hour, minute, second) = (number(11, 13)?, number(14, 16)?, number(17, 19)?);
+    let micros = number(20, 26).or_else(|| Some(number(20, 23)? * 1_000)).unwrap_or(0);
+    // Howard Hinnant's civil-to-days, for days after 1970.
+    let year = if month <= 2 { year - 1 } else { year };
+    let (era, year_of_era) = (year / 400, year % 400);
+    let day_of_year = (153 * (month + if month > 2 { -3 } else { 9 }) + 2) / 5 + day - 1;
+    let days =
+        era * 146_097 + year_of_era * 365 + year_of_era / 4 - year_of_era / 100 + day_of_year - 719_468;
+    Some((((days * 24 + hour) * 60 + minute) * 60 + second) * 1_000_000 + micros)
 }

@@ -5,18 +5,22 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use pool_core::admin_state;
+use pool_core::admin_state::signals::{DRAINING, SPOT_EVICTION};
 use pool_core::config_map::Keeper;
 use pool_core::events::{self, PostFailure};
 use pool_core::ids::CallId;
 use pool_core::lease::LeaseName;
-use pool_core::object::Kind;
+use pool_core::object::{Kind, RequestFailure, TaintAnswer, TaintAsk, TaintEdit};
 use pool_core::route::Delivery;
 use pool_core::watch::{Ask, In, Line, WatchFailure};
 
+use serde_json::{Value, json};
 use simulator_models::kube::{KubeModel, Reply, Request, WatchId};
 
+use crate::clock;
 use crate::decode;
-use crate::leases::LeaseStep;
+use crate::leases::{ANSWER_WITHIN_US, Fate, LeaseStep, fate};
 use crate::notes::NotesStep;
 use crate::plant::Plant;
 use crate::random::Random;
@@ -40,6 +44,8 @@ pub enum Effect {
     Notes(u64, Keeper, CallId, NotesStep),
     /// Our ConfigMap was written.
     NotesWritten,
+    /// A patch of a node's taints reaches the server at this moment, whatever becomes of the process.
+    Patch(u64, CallId, TaintAsk, Fate),
 }
 
 /// What the port does with a request.
@@ -72,7 +78,7 @@ pub struct KubernetesPort {
     /// The first list of each kind, for a planted bug.
     first_list: BTreeMap<Kind, Vec<Line>>,
     lists: BTreeMap<Kind, u64>,
-    /// In how many of a thousand cases an event is refused.
+    /// In how many of a thousand cases an event is refused, or something becomes of a patch that should not.
     pub posts_fail: u64,
     /// Until when nothing comes through from the API server.
     pub cut_until: u64,
@@ -142,6 +148,39 @@ impl KubernetesPort {
         vec![Effect::TellAt(now + self.latency(), posted(call, failure))]
     }
 
+    /// Sends a patch of a node's taints.
+    pub fn taint(&mut self, now: u64, call: CallId, ask: TaintAsk) -> Vec<Effect> {
+        let (transit, fate) = fate(&mut self.random, self.posts_fail);
+        let mut effects = vec![Effect::Patch(now + transit, call, ask, fate)];
+        if !fate.is_answered() {
+            effects.push(Effect::TellAt(now + ANSWER_WITHIN_US, tainted(call, lost())));
+        }
+        effects
+    }
+
+    /// A patch of a node's taints reaches the server.
+    pub fn patch(
+        &self,
+        model: &mut KubeModel,
+        now: u64,
+        call: CallId,
+        ask: &TaintAsk,
+        fate: Fate,
+    ) -> Vec<Effect> {
+        let is_cut = now < self.cut_until;
+        let (after_us, answer) =
+            if is_cut { (1_000, lost()) } else { answer_of(model.handle(&patch_of(ask), now)) };
+        match fate {
+            Fate::Answered(after) => {
+                vec![Effect::TellAt(now + after_us + after, tainted(call, answer))]
+            }
+            Fate::Twice(gap) => [1_000, 1_000 + gap]
+                .map(|after| Effect::TellAt(now + after_us + after, tainted(call, answer.clone())))
+                .into(),
+            Fate::AnswerLost | Fate::Straggles => Vec::new(),
+        }
+    }
+
     /// Every connection is gone, because the process is.
     pub fn close(&mut self, model: &mut KubeModel) {
         for (_, stream) in std::mem::take(&mut self.streams) {
@@ -155,7 +194,7 @@ impl KubernetesPort {
     pub fn cut(&mut self, model: &mut KubeModel, until: u64) -> Vec<Effect> {
         self.cut_until = until;
         let mut effects = Vec::new();
-        for kind in Kind::ALL {
+        for kind in self.followed() {
             if self.random.per_mille(500) {
                 effects.extend(self.break_stream(model, kind));
             } else {
@@ -163,6 +202,12 @@ impl KubernetesPort {
             }
         }
         effects
+    }
+
+    /// The kinds that its watchers follow: preemptions only where somebody asks for them.
+    fn followed(&self) -> Vec<Kind> {
+        let is_followed = |kind: &Kind| Kind::ALL.contains(kind) || self.streams.contains_key(kind);
+        Kind::WATCHED.into_iter().filter(is_followed).collect()
     }
 
     /// Whether a bug is planted.
@@ -241,7 +286,7 @@ impl KubernetesPort {
                 self.ended(kind, call, Some(WatchFailure::Other(Arc::from("connection refused"))))
             }
             Reply::Answer { status: 200, body, .. } => {
-                let (mut items, resource_version, next) = decode::page(kind, &body);
+                let (mut items, resource_version, next) = decode::page(kind, &body, clock::wall(now));
                 self.plant_list(kind, &mut items);
                 self.lose_objects(now, kind, &mut items);
                 let page = In::Page { call, items, resource_version, next };
@@ -267,7 +312,7 @@ impl KubernetesPort {
                     stream.stands = true;
                 }
                 let mut effects = vec![Effect::Tell(Delivery::Watcher(kind, In::Opened(call)))];
-                let mut first = self.decode(kind, &first);
+                let mut first = self.decode(now, kind, &first);
                 if streaming {
                     self.plant_list(kind, &mut first);
                     self.lose_objects(now, kind, &mut first);
@@ -282,7 +327,7 @@ impl KubernetesPort {
     fn poll(&mut self, model: &mut KubeModel, now: u64, kind: Kind, call: CallId) -> Vec<Effect> {
         let Some(watch) = self.streams.get(&kind).and_then(|stream| stream.watch) else { return Vec::new() };
         let lines = model.poll_watch(watch, now);
-        let mut effects = told(kind, call, self.decode(kind, &lines));
+        let mut effects = told(kind, call, self.decode(now, kind, &lines));
         if model.watch_ended(watch) {
             model.close_watch(watch);
             let broken = Some(WatchFailure::Other(Arc::from("connection reset")));
@@ -294,8 +339,9 @@ impl KubernetesPort {
         effects
     }
 
-    fn decode(&self, kind: Kind, lines: &[Arc<[u8]>]) -> Vec<Line> {
-        let mut decoded: Vec<Line> = lines.iter().map(|line| decode::line(kind, line)).collect();
+    fn decode(&self, now: u64, kind: Kind, lines: &[Arc<[u8]>]) -> Vec<Line> {
+        let wall = clock::wall(now);
+        let mut decoded: Vec<Line> = lines.iter().map(|line| decode::line(kind, line, wall)).collect();
         if self.plant == Some(Plant::DeletionsOverheard) {
             decoded.retain(|line| !matches!(line, Line::Deleted { .. }));
         }
@@ -312,7 +358,7 @@ impl KubernetesPort {
 
     /// Plans the next look at each stream after the server may have moved.
     pub fn wake(&mut self, model: &KubeModel, now: u64) -> Vec<Effect> {
-        Kind::ALL.into_iter().filter_map(|kind| self.plan_poll(model, now, kind)).collect()
+        self.followed().into_iter().filter_map(|kind| self.plan_poll(model, now, kind)).collect()
     }
 
     fn plan_poll(&mut self, model: &KubeModel, now: u64, kind: Kind) -> Option<Effect> {
@@ -398,20 +444,76 @@ fn uri(kind: Kind, ask: &Ask, spread: u64) -> String {
         Kind::Services => "/api/v1/services",
         Kind::EndpointSlices => "/apis/discovery.k8s.io/v1/endpointslices",
         Kind::Nodes => "/api/v1/nodes",
+        Kind::Preemptions => "/api/v1/events",
     };
-    let watch = format!("watch=true&allowWatchBookmarks=true&timeoutSeconds={}", 240 + spread * 60 / 1_000);
+    let selector = match kind {
+        Kind::Services | Kind::EndpointSlices | Kind::Nodes => "",
+        Kind::Preemptions => "&fieldSelector=involvedObject.kind%3DNode%2Creason%3DPreemptScheduled",
+    };
+    let seconds = 240 + spread * 60 / 1_000;
+    let watch = format!("watch=true&allowWatchBookmarks=true&timeoutSeconds={seconds}{selector}");
     match ask {
         Ask::StreamingList => {
             format!("{path}?{watch}&sendInitialEvents=true&resourceVersionMatch=NotOlderThan")
         }
         Ask::Watch { from } => format!("{path}?{watch}&resourceVersion={}", from.0),
-        Ask::List { page: None } => format!("{path}?limit={PAGE}"),
-        Ask::List { page: Some(token) } => format!("{path}?limit={PAGE}&continue={}", escaped(token)),
+        Ask::List { page: None } => format!("{path}?limit={PAGE}{selector}"),
+        Ask::List { page: Some(token) } => {
+            format!("{path}?limit={PAGE}{selector}&continue={}", escaped(token))
+        }
     }
 }
 
 fn escaped(token: &str) -> String {
     token.bytes().map(|byte| format!("%{byte:02X}")).collect()
+}
+
+/// The request of a patch of a node's taints (RFC 6902).
+fn patch_of(ask: &TaintAsk) -> Request {
+    let test = |path: &str, value: &str| json!({"op": "test", "path": path, "value": value});
+    let taint = json!({"key": DRAINING, "value": SPOT_EVICTION, "effect": "NoSchedule"});
+    let uid = test("/metadata/uid", ask.uid.as_str());
+    let version = test("/metadata/resourceVersion", &ask.version.0);
+    let operations: Value = match ask.edit {
+        TaintEdit::AddTo => json!([uid, {"op": "add", "path": "/spec/taints/-", "value": taint}]),
+        TaintEdit::AddFirst => {
+            json!([uid, version, {"op": "add", "path": "/spec/taints", "value": [taint]}])
+        }
+        TaintEdit::Remove { at } => {
+            let place = format!("/spec/taints/{at}");
+            let [key, value, effect] = ["key", "value", "effect"]
+                .map(|field| test(&format!("{place}/{field}"), decode::text(&taint[field])));
+            json!([uid, version, key, value, effect, {"op": "remove", "path": place}])
+        }
+    };
+    let path = format!("/api/v1/nodes/{}", ask.node);
+    Request::new("PATCH", &path).with_body("application/json-patch+json", &operations)
+}
+
+/// How long the server takes, and what its answer to a patch means.
+fn answer_of(reply: Reply) -> (u64, TaintAnswer) {
+    match reply {
+        Reply::Answer { status, after_us, .. } => {
+            let said = || Arc::from(format!("HTTP {status}"));
+            let answer = match status {
+                200 => TaintAnswer::Done,
+                409 | 422 => TaintAnswer::Overtaken,
+                404 => TaintAnswer::Gone,
+                401 | 403 => TaintAnswer::Failed(RequestFailure::Denied(said())),
+                _ => TaintAnswer::Failed(RequestFailure::Other(said())),
+            };
+            (after_us, answer)
+        }
+        Reply::Refused | Reply::Watch(..) => (0, lost()),
+    }
+}
+
+fn lost() -> TaintAnswer {
+    TaintAnswer::Failed(RequestFailure::Other(Arc::from("no answer")))
+}
+
+fn tainted(call: CallId, answer: TaintAnswer) -> Delivery {
+    Delivery::AdminState(admin_state::In::Tainted(call, answer))
 }
 
 /// The delivery of an answer to a post.

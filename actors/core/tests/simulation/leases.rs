@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use simulator_models::kube::{KubeModel, Reply, Request, WatchId, rfc3339};
 
 use crate::clock::Clock;
-use crate::decode::text;
+use crate::decode::{parse_time, text};
 use crate::kubernetes::Effect;
 use crate::plant::Plant;
 use crate::random::Random;
@@ -465,19 +465,4 @@ pub fn micro_time(wall: i64) -> String {
 fn milli_time(wall: i64) -> String {
     let micro = micro_time(wall);
     format!("{}Z", &micro[..micro.len() - 4])
-}
-
-/// Reads what [`micro_time`] and [`milli_time`] write.
-pub fn parse_time(text: &str) -> Option<i64> {
-    let number = |from: usize, to: usize| text.get(from..to)?.parse::<i64>().ok();
-    let (year, month, day) = (number(0, 4)?, number(5, 7)?, number(8, 10)?);
-    let (hour, minute, second) = (number(11, 13)?, number(14, 16)?, number(17, 19)?);
-    let micros = number(20, 26).or_else(|| Some(number(20, 23)? * 1_000)).unwrap_or(0);
-    // Howard Hinnant's civil-to-days, for days after 1970.
-    let year = if month <= 2 { year - 1 } else { year };
-    let (era, year_of_era) = (year / 400, year % 400);
-    let day_of_year = (153 * (month + if month > 2 { -3 } else { 9 }) + 2) / 5 + day - 1;
-    let days =
-        era * 146_097 + year_of_era * 365 + year_of_era / 4 - year_of_era / 100 + day_of_year - 719_468;
-    Some((((days * 24 + hour) * 60 + minute) * 60 + second) * 1_000_000 + micros)
 }

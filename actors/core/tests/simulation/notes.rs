@@ -13,14 +13,14 @@ use pool_core::ids::{CallId, LbName, PoolId, PoolName, ServiceKey};
 use pool_core::machine::{Now, Wall};
 use pool_core::object::{RequestFailure, ResourceVersion};
 use pool_core::route::Delivery;
-use pool_core::{pauses, starts};
+use pool_core::{admin_state, pauses, starts};
 use serde_json::{Value, json};
 use simulator_models::kube::{KubeModel, Reply, Request, Resource};
 
 use crate::clock::Clock;
-use crate::decode::text;
+use crate::decode::{parse_time, text};
 use crate::kubernetes::Effect;
-use crate::leases::{ANSWER_WITHIN_US, Fate, NAMESPACE, fate, micro_time, parse_time};
+use crate::leases::{ANSWER_WITHIN_US, Fate, NAMESPACE, fate, micro_time};
 use crate::plant::Plant;
 use crate::random::Random;
 
@@ -31,6 +31,8 @@ const PREFIX: &str = "start.";
 /// What the keys of pauses begin with.
 const PAUSE: &str = "pause.";
 const EVERYTHING: &str = "pause.everything";
+/// The key that switches the admin state off (N4).
+pub const ADMIN_STATE_OFF: &str = "admin-state.off";
 const PATH: &str = "/api/v1/namespaces/kube-system/configmaps";
 
 /// What the port does with a request about the ConfigMap.
@@ -106,6 +108,7 @@ impl NotesPort {
                 vec![Effect::Tell(match keeper {
                     Keeper::Starts => Delivery::Starts(starts::In::ConfigMap(call, answer)),
                     Keeper::Pauses => Delivery::Pauses(pauses::In::ConfigMap(call, answer)),
+                    Keeper::AdminState => Delivery::AdminState(admin_state::In::ConfigMap(call, answer)),
                 })]
             }
         }
@@ -223,6 +226,22 @@ pub fn pause_by_hand(model: &mut KubeModel, now: u64, paused: bool) {
         object["data"][EVERYTHING] = "".into();
     } else if let Some(data) = object["data"].as_object_mut() {
         data.retain(|key, _| key != EVERYTHING);
+    }
+    model.apply(object, now).expect("it is a ConfigMap");
+}
+
+/// Whether the admin state is switched off (N4).
+pub fn is_switched_off(model: &KubeModel) -> bool {
+    stored(model).is_some_and(|object| !object["data"][ADMIN_STATE_OFF].is_null())
+}
+
+/// Somebody switches the admin state off, or on again.
+pub fn switch_off(model: &mut KubeModel, now: u64, off: bool) {
+    let mut object = stored(model).unwrap_or_else(fresh);
+    if off {
+        object["data"][ADMIN_STATE_OFF] = format!("since: {}", micro_time(crate::clock::wall(now))).into();
+    } else if let Some(data) = object["data"].as_object_mut() {
+        data.retain(|key, _| key != ADMIN_STATE_OFF);
     }
     model.apply(object, now).expect("it is a ConfigMap");
 }

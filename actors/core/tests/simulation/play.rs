@@ -16,6 +16,9 @@ use crate::world::World;
 /// Within which time after the last fault everything must be right: a take-over, the longest back-off of ten minutes
 /// (Q8, W2, W11), one look at everything and one attempt, with some room.
 const CALM_WITHIN_US: u64 = 15 * 60 * 1_000_000;
+/// How much longer it may take where nodes leave service: what we have marked by a taint is left marked for ten minutes
+/// (N1), and then taken back.
+const UNMARKED_WITHIN_US: u64 = 12 * 60 * 1_000_000;
 /// How long it must stay right.
 const STAYS_RIGHT_US: u64 = 70_000_000;
 /// How often it is looked at.
@@ -84,6 +87,7 @@ pub fn size_of(seed: u64) -> Size {
             crashes: random.per_mille(100),
             wishes: random.per_mille(300),
             restores: false,
+            leaving: random.per_mille(750),
             often: None,
         },
     }
@@ -93,7 +97,8 @@ pub fn size_of(seed: u64) -> Size {
 /// too, which nobody who judges them knows of; and the API server has no other troubles meanwhile.
 pub fn size_of_restored(seed: u64) -> Size {
     let size = size_of(seed);
-    let faults = Faults { kube: false, crashes: false, wishes: false, restores: true, ..size.faults };
+    let faults =
+        Faults { kube: false, crashes: false, wishes: false, restores: true, leaving: false, ..size.faults };
     Size { seconds: size.seconds.max(200), faults, ..size }
 }
 
@@ -144,7 +149,8 @@ fn through(world: &mut World, size: Size) -> Result<u64, String> {
     let mut right_since = None;
     let mut wrong = String::new();
     let mut now = world.now().max(end);
-    while now < end + CALM_WITHIN_US {
+    let within = CALM_WITHIN_US + if size.faults.leaving { UNMARKED_WITHIN_US } else { 0 };
+    while now < end + within {
         now += LOOK_US;
         world.run_until(now)?;
         // While all who are there are passive, nobody can lead (A4).
@@ -159,7 +165,7 @@ fn through(world: &mut World, size: Size) -> Result<u64, String> {
             }
         }
     }
-    Err(format!("not at rest {} s after the last fault: {wrong}", CALM_WITHIN_US / 1_000_000))
+    Err(format!("not at rest {} s after the last fault: {wrong}", within / 1_000_000))
 }
 
 /// Whether everything is as it should be when nothing happens any more.
@@ -176,7 +182,7 @@ fn rest(world: &World) -> Result<(), String> {
     if !world.processes.iter().filter(|process| process.is_there()).any(|process| leads(&process)) {
         return Err("W8: nobody leads".to_owned());
     }
-    world.watchdog.downs_at_rest(&world.arm)?;
+    world.watchdog.downs_at_rest(world.now(), &world.arm)?;
     for (number, process) in world.processes.iter().enumerate().filter(|(_, process)| process.is_there()) {
         at_rest(world, &wanted, number, process)?;
     }
@@ -202,6 +208,8 @@ fn at_rest(
     let snapshot = process.snapshot.as_deref().ok_or("nothing was published")?;
     let leads = *process.identity == *world.watchdog.tenure.leader();
     shown(world, wanted, snapshot, leads).map_err(|why| format!("process {number}: {why}"))?;
+    let nodes = world.watchdog.nodes_shown(world.now(), &world.arm, snapshot, leads);
+    nodes.map_err(|why| format!("process {number}: {why}"))?;
     let has_machine =
         |name: &String| process.replica.pools.keys().any(|id| id.pool.folded() == name.as_str());
     if let Some(name) = wanted.keys().find(|name| !has_machine(name)) {
@@ -283,6 +291,7 @@ pub fn shrink(failed: Failed, seed: u64) -> Failed {
             without(Faults { crashes: false, ..faults }),
             without(Faults { wishes: false, ..faults }),
             without(Faults { restores: false, ..faults }),
+            without(Faults { leaving: false, ..faults }),
             without(Faults { often: None, ..faults }),
             Size { seconds: seconds / 2, ..smallest.size },
             Size { services: services.div_ceil(2), ..smallest.size },

@@ -5,13 +5,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use pool_core::guard::{Fraction, GuardMode};
-use pool_core::ids::{LbName, NetworkId};
+use pool_core::ids::{LbName, NetworkId, PoolName};
 use pool_core::informer::{Counts, Selector};
 use pool_core::view::Snapshot;
 use pool_core::writer::{LeaseParams, RateLimit};
 use pool_core::{admin_state, directory, discovery, events, informer, leader, pauses, queue, starts, writer};
 
-use crate::admin::Asker;
 use crate::azure::ArmPort;
 use crate::ccm;
 use crate::clock::Clock;
@@ -66,10 +65,6 @@ pub struct Process {
     pub snapshot: Option<Arc<Snapshot>>,
     /// Until when a receiver takes nothing in.
     pub stalled: BTreeMap<Actor, u64>,
-    /// Who asks its writer for admin states.
-    pub admin: Asker,
-    /// When that is to ask again by time alone.
-    pub asks_at: Option<u64>,
     /// After it was told to end: whether its writes have, and whether its note is struck or given up.
     pub ended: (bool, bool),
 }
@@ -89,6 +84,8 @@ pub struct Settings {
     pub rate_limit: Option<RateLimit>,
     /// `lease.bypassForDrain` (W7).
     pub bypass_for_drain: bool,
+    /// `enableLoadBalancerAdminState: false` (N4).
+    pub admin_state_off: bool,
 }
 
 impl Settings {
@@ -101,6 +98,7 @@ impl Settings {
             upstream: false,
             rate_limit: None,
             bypass_for_drain: false,
+            admin_state_off: false,
         }
     }
 
@@ -131,6 +129,7 @@ impl Settings {
             upstream,
             rate_limit,
             bypass_for_drain,
+            admin_state_off: false,
         }
     }
 }
@@ -157,8 +156,6 @@ impl Process {
             azure: ArmPort::new(random.fork(), plant),
             snapshot: None,
             stalled: BTreeMap::new(),
-            admin: Asker::default(),
-            asks_at: None,
             ended: (false, false),
             identity,
         }
@@ -184,12 +181,7 @@ fn params(plant: Option<Plant>, settings: Settings, identity: Arc<str>) -> Param
             selector: Selector::default(),
             last_known_for: seconds(300),
         },
-        discovery: discovery::Params {
-            load_balancers: (0..settings.balancers)
-                .map(|number| LbName::new(ccm::balancer(number)))
-                .collect(),
-            interval: seconds(60),
-        },
+        discovery: discovery::Params { load_balancers: load_balancers(settings), interval: seconds(60) },
         directory: directory::Params {
             removal_delay: seconds(if guarded { 30 } else { 0 }),
             empty_confirm: seconds(if guarded { EMPTY_CONFIRM_US / 1_000_000 } else { 0 }),
@@ -230,7 +222,7 @@ fn params(plant: Option<Plant>, settings: Settings, identity: Arc<str>) -> Param
             keeping: pauses::Keeping::ConfigMap,
             heeding: pauses::Heeding::Pauses,
         },
-        admin_state: silent(),
+        admin_state: admin_state_params(settings),
         starts: starts::Params { identity: Arc::clone(&identity), keeping: starts::Keeping::Notes },
         leader: leader::Params {
             identity,
@@ -240,14 +232,19 @@ fn params(plant: Option<Plant>, settings: Settings, identity: Arc<str>) -> Param
     }
 }
 
-/// The admin state of these worlds is an asker of their own (`admin`).
-fn silent() -> admin_state::Params {
+fn admin_state_params(settings: Settings) -> admin_state::Params {
+    let (on, off) = (admin_state::Role::On, admin_state::Role::Off);
     admin_state::Params {
-        role: admin_state::Role::Silent,
-        load_balancers: Vec::new(),
-        excluded: BTreeSet::new(),
+        role: if settings.admin_state_off { off } else { on },
+        load_balancers: load_balancers(settings),
+        excluded: BTreeSet::from([PoolName::new(ccm::EXCLUDED)]),
         max_backoff: Duration::from_secs(15),
+        keeping: admin_state::Keeping::ConfigMap,
     }
+}
+
+fn load_balancers(settings: Settings) -> Vec<LbName> {
+    (0..settings.balancers).map(|number| LbName::new(ccm::balancer(number))).collect()
 }
 
 fn queue_params(plant: Option<Plant>, upstream: bool) -> queue::Params {

@@ -5,6 +5,11 @@ use simulator_models::kube::KubeModel;
 
 use crate::cluster::{Cluster, Pod, Service};
 use crate::random::Random;
+use leaving::Leaving;
+pub use leaving::{Notice, SPOT};
+
+#[path = "story/leaving.rs"]
+mod leaving;
 
 /// How large a story is; a failing one is tried again smaller.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -44,6 +49,8 @@ pub struct Faults {
     pub wishes: bool,
     /// The API server's storage is set back to an earlier state (D6).
     pub restores: bool,
+    /// Nodes leave service, come back and are replaced (N1).
+    pub leaving: bool,
     /// What goes wrong most of the time.
     pub often: Option<Often>,
 }
@@ -86,16 +93,18 @@ pub struct Story {
     names: u64,
     /// Whether Services come, go and change: it keeps the cloud-controller-manager busy.
     changes_services: bool,
-    /// Whether nodes that drain go on draining when all else is put in order.
-    keeps_draining: bool,
+    /// Whether nodes that leave service go on to do so when all else is put in order.
+    keeps_leaving: bool,
+    leaving: Leaving,
 }
 
 impl Story {
     /// Its beginning.
-    pub fn new(size: Size, mut random: Random) -> Story {
+    pub fn new(size: Size, mut random: Random, leaving: Random) -> Story {
         let changes_services = random.per_mille(500);
-        let keeps_draining = random.per_mille(500);
-        Story { cluster: Cluster::default(), size, random, names: 0, changes_services, keeps_draining }
+        let keeps_leaving = random.per_mille(500);
+        let (cluster, leaving) = (Cluster::default(), Leaving::new(leaving));
+        Story { cluster, size, random, names: 0, changes_services, keeps_leaving, leaving }
     }
 
     /// Writes the first state.
@@ -256,8 +265,7 @@ impl Story {
                 self.cluster.move_node(kube, now, &name);
                 format!("new address of {name}")
             }
-            (60..70, Some(name)) => self.change_node(kube, now, &name, |node| node.excluded = !node.excluded),
-            (70..80, Some(name)) => self.change_node(kube, now, &name, |node| node.draining = !node.draining),
+            (60..75, Some(name)) => self.change_node(kube, now, &name, |node| node.excluded = !node.excluded),
             (_, Some(name)) => self.change_node(kube, now, &name, |node| node.ready = !node.ready),
         }
     }
@@ -352,9 +360,7 @@ impl Story {
 
     /// The churn is over: what a person or the cluster itself would put in order is put in order.
     pub fn settle(&mut self, kube: &mut KubeModel, now: u64) {
-        if !self.keeps_draining {
-            self.cluster.nodes.values_mut().for_each(|node| node.draining = false);
-        }
+        self.stay(kube, now);
         self.evict(kube, now);
         let names: Vec<String> = self.cluster.services.keys().cloned().collect();
         for name in names {

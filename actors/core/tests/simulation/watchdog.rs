@@ -3,12 +3,22 @@
 
 #[path = "watchdog/downs.rs"]
 mod downs;
+#[path = "watchdog/drains.rs"]
+mod drains;
+#[path = "watchdog/entries.rs"]
+mod entries;
 #[path = "watchdog/guards.rs"]
 mod guards;
+#[path = "watchdog/nodes.rs"]
+mod nodes;
 #[path = "watchdog/passive.rs"]
 mod passive;
 #[path = "watchdog/puts.rs"]
 mod puts;
+#[path = "watchdog/records.rs"]
+mod records;
+#[path = "watchdog/rest.rs"]
+mod rest;
 #[path = "watchdog/steps.rs"]
 mod steps;
 #[path = "watchdog/tenure.rs"]
@@ -37,9 +47,12 @@ use crate::cluster::Cluster;
 use crate::process::Settings;
 use crate::replica::Actor;
 use downs::Downs;
+use entries::Entries;
 use guards::Guards;
+use nodes::Nodes;
 use passive::Start;
 use puts::Puts;
+use records::{Observations, Records};
 use tenure::Tenure;
 use traffic::Sender;
 use versions::{Horizon, Versions};
@@ -115,6 +128,11 @@ struct Within {
     /// Pools of which a failure for good was told and that have not been written since.
     given_up: BTreeSet<PoolId>,
     downs: Downs,
+    drains: drains::Heard,
+    /// Whether the admin state is switched off in it by its configuration (N4).
+    is_off: bool,
+    /// What it has seen of Downs.
+    seen: Observations,
     start: Start,
     heard: wishes::Heard,
 }
@@ -139,11 +157,11 @@ pub struct Watchdog {
     /// The truth about the Leases.
     pub tenure: Tenure,
     versions: Versions,
-    /// The addresses of draining nodes, and since when.
-    draining: BTreeMap<String, u64>,
-    /// When addresses ceased to be those of draining nodes, and those whose Down is ours.
-    drained_until: BTreeMap<String, u64>,
-    restorable: BTreeSet<String>,
+    nodes: Nodes,
+    records: Records,
+    entries: Entries,
+    /// Whether the admin state is switched off in whoever starts from now on (N4).
+    pub is_off: bool,
     /// Whether a Down may go without the shared Lease (W7).
     bypass: bool,
     /// When a person last removed the notes of starts.
@@ -158,6 +176,20 @@ pub struct Watchdog {
     pub reports: u64,
     /// How often it was told that removals are stopped (G4).
     pub stops: u64,
+    /// How many notices of evictions were given that are to be believed.
+    pub notices: u64,
+    /// How many nodes were recorded (N4), and marked and unmarked by us (N1).
+    pub recorded: u64,
+    /// How often our taint was added.
+    pub marks: u64,
+    /// How often it was taken off.
+    pub unmarks: u64,
+    /// How many entries were to go Down, and to come back.
+    pub downs: u64,
+    /// How many were to come back.
+    pub restores: u64,
+    /// How often it was told that nodes wait (N5).
+    pub held: u64,
 }
 
 impl Watchdog {
@@ -189,6 +221,9 @@ impl Watchdog {
             untold: BTreeMap::new(),
             given_up: BTreeSet::new(),
             downs: Downs::default(),
+            drains: drains::Heard::default(),
+            is_off: settings.admin_state_off,
+            seen: Observations::default(),
             start: Start::new(now, notes),
             heard: wishes::Heard::default(),
         });

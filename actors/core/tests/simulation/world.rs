@@ -1,14 +1,14 @@
 //! The world: one time, the processes of the controller with clocks of their own, the modelled ARM and API server, the
 //! cloud-controller-manager, and what happens to them. One seed decides everything.
 
-#[path = "world/admin.rs"]
-mod admin;
 #[path = "world/course.rs"]
 mod course;
 #[path = "world/edges.rs"]
 mod edges;
 #[path = "world/faults.rs"]
 mod faults;
+#[path = "world/nodes.rs"]
+mod nodes;
 #[path = "world/people.rs"]
 mod people;
 #[path = "world/ports.rs"]
@@ -21,7 +21,6 @@ mod well;
 mod wishes;
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::time::Duration;
 
 use pool_core::arm::{ArmAnswer, ArmCall};
@@ -29,7 +28,7 @@ use pool_core::config_map::Keeper;
 use pool_core::ids::CallId;
 use pool_core::lease::LeaseName;
 use pool_core::machine::Now;
-use pool_core::object::Kind;
+use pool_core::object::{Kind, TaintAsk};
 use pool_core::route::Delivery;
 use pool_core::sample::GateClass;
 use pool_core::writer;
@@ -40,7 +39,7 @@ use simulator_models::kube::{self, KubeModel};
 use crate::azure::Sent;
 use crate::ccm::{self, Ccm};
 use crate::kubernetes::{Effect, Step};
-use crate::leases::LeaseStep;
+use crate::leases::{Fate, LeaseStep};
 use crate::notes::NotesStep;
 use crate::plant::{Plant, Saboteur};
 use crate::process::{EMPTY_CONFIRM_US, Life, Process, Settings};
@@ -61,8 +60,12 @@ enum Happening {
     Notes(usize, Keeper, CallId, NotesStep),
     /// A request reaches ARM.
     Land(usize, CallId, Box<Sent>),
+    /// A patch of a node's taints reaches the API server.
+    Patch(usize, CallId, TaintAsk, Fate),
     /// Something happens in the cluster.
     Story,
+    /// Something happens to nodes that leave service.
+    Leave,
     /// The cloud-controller-manager looks.
     Ccm,
     /// An answer reaches the cloud-controller-manager.
@@ -109,8 +112,6 @@ enum Inner {
     Send(Box<ArmCall>),
     /// The answer of ARM to a call.
     Answered(CallId, Box<ArmAnswer>, Option<(GateClass, Duration)>),
-    /// Who asks for admin states asks again.
-    Ask,
 }
 
 /// The world.
@@ -142,7 +143,11 @@ pub struct World {
     /// The cloud-controller-manager.
     pub ccm: Ccm,
     ccm_at: Option<u64>,
-    draining: Arc<writer::Draining>,
+    /// Whether the admin state is switched off for good in the end (N4).
+    switches_off: bool,
+    /// Whether people let nodes go that wait, when all is to come to rest (N5).
+    answers_held: bool,
+    leaving: Random,
     /// How often the next process in a place is still to crash as soon as it starts.
     crashes: BTreeMap<usize, u32>,
     /// Whether our ConfigMap has held something besides notes from the beginning.
@@ -165,6 +170,7 @@ impl World {
         ccm.begin(&mut arm);
         let api = kube::Settings { seed, ..kube::Settings::default() };
         let settings = Settings::new(&mut random.fork(), size, plant);
+        let mut leaving = Random::new(seed ^ 0x6c65_6176);
         if settings.upstream {
             ccm.leave_slices_alone();
         }
@@ -187,10 +193,11 @@ impl World {
             kube_seen: 0,
             arm,
             processes: Vec::new(),
-            story: Story::new(size, random.fork()),
+            story: Story::new(size, random.fork(), leaving.fork()),
             ccm,
             ccm_at: None,
-            draining: Arc::default(),
+            switches_off: leaving.per_mille(120),
+            answers_held: leaving.per_mille(500),
             crashes: BTreeMap::new(),
             keeps_notes: random.per_mille(500),
             watchdog: Watchdog::new(!settings.upstream, settings.bypass_for_drain, EMPTY_CONFIRM_US),
@@ -198,6 +205,7 @@ impl World {
             faults: 0,
             stormy: true,
             trace: Trace::new(),
+            leaving,
         }
     }
 
@@ -301,13 +309,16 @@ impl World {
             Happening::Lease(process, lease, call, step) => self.lease_step(process, lease, call, step)?,
             Happening::Notes(process, keeper, call, step) => self.notes_step(process, keeper, call, step)?,
             Happening::Land(process, call, sent) => self.land(process, call, &sent)?,
+            Happening::Patch(process, call, ask, fate) => self.patch(process, call, &ask, fate)?,
             Happening::Story if self.stormy => {
                 let words = self.story.happen(&mut self.kube, now);
-                self.note_cluster()?;
+                self.note_cluster();
+                self.note_nodes();
                 self.note(format!("story: {words}"));
                 let pause = self.story.pause();
                 self.at(now + pause, Happening::Story);
             }
+            Happening::Leave if self.stormy && self.size.faults.leaving => self.leave(),
             Happening::Ccm => {
                 if self.ccm_at.is_some_and(|at| at <= now) {
                     self.ccm_at = None;
@@ -323,8 +334,9 @@ impl World {
                 self.follow_ccm(effects)?;
             }
             Happening::Meddle if self.stormy && self.size.faults.meddling => {
-                let words = self.ccm.meddle(&mut self.arm, &mut self.story.cluster, now);
-                self.note_cluster()?;
+                let words = self.ccm.meddle(&mut self.arm, &self.story.cluster, now);
+                self.note_set_down();
+                self.note_cluster();
                 self.note(format!("meddling: {words}"));
                 let pause = self.delays.between(3_000_000, 25_000_000);
                 self.at(now + pause, Happening::Meddle);
@@ -334,6 +346,7 @@ impl World {
             Happening::Fault if self.stormy => self.fault()?,
             Happening::Wish if self.stormy && self.size.faults.wishes => self.wish(),
             Happening::Story
+            | Happening::Leave
             | Happening::Meddle
             | Happening::ArmWeather
             | Happening::KubeWeather
@@ -376,10 +389,6 @@ impl World {
             }
             Inner::Tell(delivery) => self.follow(process, vec![Effect::Tell(delivery)]),
             Inner::Send(call) => self.send(process, *call),
-            Inner::Ask => {
-                self.ask_again(process);
-                Ok(())
-            }
             Inner::Answered(call, answer, throttled) => {
                 if let Some((class, span)) = throttled {
                     self.watchdog.on_throttled(now, process, class, span);
@@ -391,17 +400,17 @@ impl World {
     }
 
     /// Takes note of what the cluster is like now.
-    fn note_cluster(&mut self) -> Result<(), String> {
+    fn note_cluster(&mut self) {
         let now = self.now;
         for (service, version) in std::mem::take(&mut self.story.cluster.slice_writes) {
             self.watchdog.note_slice(&service, version);
         }
         self.watchdog.note(now, &self.story.cluster);
-        self.note_draining()
     }
 
     fn follow_ccm(&mut self, effects: Vec<ccm::Effect>) -> Result<(), String> {
-        self.note_cluster()?;
+        self.note_set_down();
+        self.note_cluster();
         for effect in effects {
             match effect {
                 ccm::Effect::Answer(at, call, answer) => self.at(at, Happening::CcmAnswered(call, answer)),

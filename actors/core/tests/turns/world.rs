@@ -81,6 +81,8 @@ pub fn nodes(number: u64, ready: bool) -> Vec<Object> {
         ready,
         taints: Vec::new(),
         instance: None,
+        created: None,
+        preempt: None,
     };
     (0..NODES).map(|n| Object::Node(Arc::new(node(n)))).collect()
 }

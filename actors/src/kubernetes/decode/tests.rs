@@ -1,6 +1,10 @@
 //! Objects, lines and pages as the API server writes them, recorded ones too, and whatever else may come.
 
 use super::*;
+use pool_core::ids::{InstanceId, NodeUid};
+use pool_core::object::{LeftOut, NodeObject, PreemptionObject};
+use serde_json::{Value, json};
+use simulator::models::kube::build;
 use std::io::Write as _;
 
 fn wall() -> jiff::Timestamp {
@@ -93,6 +97,150 @@ fn d5_a_node_is_left_out_by_label_or_taint_and_not_by_being_not_ready() {
     let [taint] = &doomed.taints[..] else { panic!("one taint") };
     let shown = [&*taint.key, &*taint.value, &*taint.effect];
     assert_eq!(shown, ["ToBeDeletedByClusterAutoscaler", "1", "NoSchedule"]);
+}
+
+/// The time of arrival less this.
+fn ago(seconds: i64) -> String {
+    (wall() - jiff::SignedDuration::from_secs(seconds)).to_string()
+}
+
+fn node_of(object: &Value) -> Arc<NodeObject> {
+    let Object::Node(node) = self::object(Kind::Nodes, &object.to_string()) else { panic!("not a node") };
+    node
+}
+
+fn seconds(duration: Option<Duration>) -> Option<u64> {
+    duration.map(|duration| duration.as_secs())
+}
+
+#[test]
+fn n2_the_virtual_machine_and_the_age_of_a_node_are_read() {
+    let mut object = build::node("n1", &["10.0.0.4"], &[], true, &[]);
+    object["metadata"]["creationTimestamp"] = "1970-01-01T00:00:01Z".into();
+    let node = node_of(&object);
+    assert_eq!(node.instance, object["spec"]["providerID"].as_str().and_then(InstanceId::of_provider_id));
+    assert!(node.instance.is_some());
+    assert_eq!((node.created, node.preempt.as_ref()), (Some(Wall::from_micros(1_000_000)), None));
+    object["metadata"]["creationTimestamp"] = "yesterday".into();
+    object["spec"]["providerID"] = Value::Null;
+    let node = node_of(&object);
+    assert_eq!((node.created, node.instance.as_ref()), (None, None), "nothing else is lost by that");
+}
+
+#[test]
+fn n1_a_condition_that_tells_of_an_eviction_is_read_with_its_time_and_its_deadline() {
+    const NOTICE: &str = "Preempt Scheduled: Fri, 02 Jan 2026 03:04:30 GMT. DurationInSeconds: -1.  For more \
+                          information, see https://aka.ms/aks/scheduledevents.";
+    let with = |kind: &str, message: &str, since: &str| {
+        let condition = build::condition(kind, "VMEventScheduled", message, since);
+        build::with_condition(build::node("n1", &["10.0.0.4"], &[], true, &[]), condition)
+    };
+    let node = node_of(&with("VMEventScheduled", NOTICE, &ago(5)));
+    assert!(node.ready);
+    let preempt = node.preempt.as_ref().expect("a notice");
+    assert_eq!((seconds(preempt.age), seconds(preempt.due_in)), (Some(5), Some(20)));
+    assert_eq!(preempt.at, Some(wall_of(ago(5).parse().expect("a time"))));
+    assert!(preempt.message.starts_with("Preempt Scheduled: Fri, 02 Jan 2026 03:04:30 GMT."), "{preempt:?}");
+
+    let late = NOTICE.replace("03:04:30", "03:04:05");
+    let node = node_of(&with("PreemptionScheduled", &late, "never"));
+    let preempt = node.preempt.as_ref().expect("a notice");
+    assert_eq!((preempt.at, preempt.age, seconds(preempt.due_in)), (None, None, Some(0)));
+    let ahead = node_of(&with("VMEventScheduled", "Preempt Started", &ago(-59)));
+    let ahead = ahead.preempt.as_ref().expect("a notice");
+    assert_eq!((seconds(ahead.age), ahead.due_in), (Some(0), None), "clocks differ");
+    let future = node_of(&with("VMEventScheduled", "Preempt Started", &ago(-61)));
+    assert_eq!(future.preempt.as_ref().map(|preempt| preempt.age), Some(None));
+
+    let two = build::condition("PreemptionScheduled", "SpotEvictionIncoming", "", &ago(1));
+    let node = node_of(&build::with_condition(with("VMEventScheduled", NOTICE, &ago(9)), two.clone()));
+    assert_eq!(node.preempt.as_ref().and_then(|preempt| preempt.age), Some(Duration::from_secs(9)));
+    let node = node_of(&build::with_condition(with("VMEventScheduled", "", &ago(9)), two));
+    assert_eq!(node.preempt.as_ref().and_then(|preempt| preempt.age), Some(Duration::from_secs(1)));
+
+    for (kind, message, status) in [
+        ("VMEventScheduled", NOTICE, "False"),
+        ("VMEventScheduled", NOTICE, "Unknown"),
+        ("VMEventScheduled", "Freeze Scheduled: Fri, 02 Jan 2026 03:04:30 GMT", "True"),
+        ("PreemptionScheduled", NOTICE, "False"),
+    ] {
+        let mut object = with(kind, message, &ago(5));
+        object["status"]["conditions"][1]["status"] = status.into();
+        assert_eq!(node_of(&object).preempt, None, "{kind} {message} {status}");
+    }
+}
+
+fn preemption_of(event: &Value) -> Arc<PreemptionObject> {
+    let Object::Preemption(event) = object(Kind::Preemptions, &event.to_string()) else { panic!("no event") };
+    event
+}
+
+/// An event as the API server has it.
+fn event(message: &str, times: &Value) -> Value {
+    let mut event = build::node_event("n1.17a", "n1", "PreemptScheduled", message, "2026-01-02T03:04:05Z");
+    event["metadata"]["uid"] = "e-1".into();
+    event["metadata"]["resourceVersion"] = "77".into();
+    for (field, value) in times.as_object().expect("fields") {
+        event[field] = value.clone();
+    }
+    event
+}
+
+#[test]
+fn n1_an_event_of_an_eviction_is_read_whichever_way_it_was_written() {
+    let old = json!({ "firstTimestamp": ago(90), "lastTimestamp": ago(4), "count": 8 });
+    let read = preemption_of(&event("Preempt Scheduled: Fri, 02 Jan 2026 03:04:30 GMT", &old));
+    assert_eq!(read.key, EventKey { namespace: "default".into(), name: "n1.17a".into() });
+    assert_eq!((&read.resource_version, read.node.as_str()), (&ResourceVersion("77".into()), "n1"));
+    assert_eq!((read.uid.as_ref(), read.count), (None, 8), "the node's name is no uid");
+    assert_eq!((seconds(read.age), seconds(read.due_in)), (Some(4), Some(20)));
+
+    let none = json!({ "firstTimestamp": null, "lastTimestamp": null, "count": null });
+    let unset = |more: Value| {
+        let (mut all, Value::Object(more)) = (none.clone(), more) else { panic!("fields") };
+        all.as_object_mut().expect("fields").extend(more);
+        preemption_of(&event("Preempt Started", &all))
+    };
+    let single = unset(json!({ "eventTime": ago(3) }));
+    assert_eq!((seconds(single.age), single.count, single.due_in), (Some(3), 1, None));
+    let series = json!({ "count": 5, "lastObservedTime": ago(2) });
+    let repeated = unset(json!({ "eventTime": ago(30), "series": series }));
+    assert_eq!((seconds(repeated.age), repeated.count), (Some(2), 5));
+    assert_eq!((unset(json!({})).at, unset(json!({})).age), (None, None));
+
+    let mut created = event("Preempt Started", &none);
+    created["metadata"]["creationTimestamp"] = ago(7).into();
+    assert_eq!(seconds(preemption_of(&created).age), Some(7));
+    created["involvedObject"]["uid"] = "11111111-2222-4333-8444-555555555555".into();
+    let uid = NodeUid::new("11111111-2222-4333-8444-555555555555");
+    assert_eq!(preemption_of(&created).uid, Some(uid));
+    created["involvedObject"]["uid"] = "".into();
+    assert_eq!(preemption_of(&created).uid, None);
+}
+
+#[test]
+fn n1_an_event_that_is_no_notice_of_a_node_is_isolated_and_named() {
+    let good = event("Preempt Started", &json!({}));
+    let key = ObjectKey::Preemption(EventKey { namespace: "default".into(), name: "n1.17a".into() });
+    for (pointer, value) in [
+        ("/involvedObject/kind", json!("Pod")),
+        ("/involvedObject/name", json!("")),
+        ("/reason", json!("RebootScheduled")),
+        ("/count", json!("many")),
+        ("/message", json!(7)),
+    ] {
+        let mut wrong = good.clone();
+        *wrong.pointer_mut(pointer).expect("it is set") = value;
+        let text = json!({ "type": "MODIFIED", "object": wrong }).to_string();
+        let read = line(Kind::Preemptions, text.as_bytes(), wall());
+        let Line::Undecodable { key: named, resource_version, .. } = &read else {
+            panic!("{pointer}: {read:?}")
+        };
+        assert_eq!((named, resource_version), (&Some(key.clone()), &Some(ResourceVersion("77".into()))));
+    }
+    let text = json!({ "type": "DELETED", "object": good }).to_string();
+    let gone = line(Kind::Preemptions, text.as_bytes(), wall());
+    assert!(matches!(&gone, Line::Deleted { key: named, .. } if *named == key), "{gone:?}");
 }
 
 #[test]
@@ -254,7 +402,7 @@ fn every_recorded_watch_event_is_decoded() {
 proptest::proptest! {
     #[test]
     fn no_bytes_make_the_decoder_panic(bytes in proptest::collection::vec(proptest::prelude::any::<u8>(), 0..200)) {
-        for kind in Kind::ALL {
+        for kind in Kind::WATCHED {
             let decoded = line(kind, &bytes, wall());
             let isolated = matches!(decoded, Line::Undecodable { .. });
             proptest::prop_assert!(isolated);
@@ -267,7 +415,7 @@ proptest::proptest! {
         value in "(null|true|7|\"x\"|\\[\\]|\\{\\}|\\{\"metadata\":(null|\\[\\]|\\{\"name\":(7|\"a\")\\})\\})",
         event in "(ADDED|MODIFIED|DELETED|BOOKMARK|ERROR|OTHER)",
     ) {
-        for kind in Kind::ALL {
+        for kind in Kind::WATCHED {
             let text = format!(r#"{{"type":"{event}","object":{value}}}"#);
             let decoded = line(kind, text.as_bytes(), wall());
             let is_object = matches!(decoded, Line::Object(_));

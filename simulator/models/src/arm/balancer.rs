@@ -13,7 +13,7 @@ use super::answer::Answer;
 use super::lock::Start;
 use super::operation::{Effect, OperationName, Running};
 use super::render::{self, LoadBalancerView, State};
-use super::settings::{UnfinishedWrite, Visibility};
+use super::settings::{Settings, UnfinishedWrite, Visibility};
 use super::store::{Child, Content, LoadBalancer, Pool, Reference, Rule, Shape, key};
 use super::validate::{self, Checked};
 use super::write::PlannedEnd;
@@ -38,8 +38,7 @@ impl ArmModel {
             }
         }
         let id = existing.map_or_else(|| self.new_id(name), |lb| lb.id.to_string());
-        let max_addresses = self.settings.max_addresses_per_pool;
-        let body = Body { name, id: &id, existing, max_addresses };
+        let body = Body { name, id: &id, existing, settings: &self.settings };
         let shape = match body.read(&call.request.body) {
             Ok(shape) => shape,
             Err(refusal) => return refusal,
@@ -122,7 +121,7 @@ struct Body<'a> {
     name: &'a str,
     id: &'a str,
     existing: Option<&'a LoadBalancer>,
-    max_addresses: usize,
+    settings: &'a Settings,
 }
 
 impl Body<'_> {
@@ -169,8 +168,7 @@ impl Body<'_> {
         let name = existing.map_or(name, |pool| pool.name.to_string());
         let pool_id = render::child_id(self.id, "backendAddressPools", &name);
         let silent = pool["properties"]["loadBalancerBackendAddresses"].is_null();
-        let checked =
-            Checked { pool_name: &name, pool_id: &pool_id, existing, max_addresses: self.max_addresses };
+        let checked = Checked { pool_name: &name, pool_id: &pool_id, existing, settings: self.settings };
         let mut content = checked.read(pool.to_string().as_bytes())?;
         if let Some(known) = existing.filter(|_| silent) {
             content.addresses.clone_from(&known.content.addresses);

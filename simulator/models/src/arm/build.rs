@@ -15,10 +15,14 @@ use super::{ArmModel, Method};
 pub struct PoolSpec {
     /// Where the virtual network stands.
     pub virtual_network: VirtualNetwork,
-    /// Name and IP of each member. In a pool that network interfaces fill, name and instance.
+    /// Name and IP of each member. In a pool that network interfaces fill, name and machine, as in
+    /// [`PoolSpec::instances`].
     pub members: Vec<(String, String)>,
     /// Whether network interfaces own the membership; such addresses have GUIDs as names and no IP.
     pub nic_backed: bool,
+    /// Virtual machines whose network interfaces are members: `<scale set>/<number>`, a number in the scale set `vmss`,
+    /// or the name of one outside of scale sets. With any, interfaces own the membership.
+    pub instances: Vec<String>,
     /// The pool's `syncMode`. None: absent.
     pub sync_mode: Option<SyncMode>,
     /// Further properties, known to the API or not.
@@ -67,13 +71,14 @@ impl ArmModel {
         }
         properties.extend(spec.properties.clone());
         let members = spec.members.iter();
-        let addresses = if spec.nic_backed {
-            members.map(|(_, instance)| self.interface_address(instance)).collect()
+        let nic_backed = spec.nic_backed || !spec.instances.is_empty();
+        let addresses = if nic_backed {
+            let machines = members.map(|(_, machine)| machine).chain(&spec.instances);
+            machines.map(|machine| self.interface_address(machine)).collect()
         } else {
             members.map(|(name, ip)| ip_address(name, ip, &spec.virtual_network)).collect()
         };
         let content = Content { top: Map::new(), properties, addresses };
-        let nic_backed = spec.nic_backed;
         self.change(load_balancer, |lb| {
             let entry = lb.pools.entry(key(pool)).or_insert_with(|| Pool::new(pool, Content::default()));
             entry.content = content.clone();
@@ -267,24 +272,47 @@ impl ArmModel {
         change(lb);
     }
 
-    fn interface_address(&self, instance: &str) -> Address {
-        let super::Settings { subscription, resource_group, .. } = &self.settings;
-        let machine = if instance.starts_with('/') {
-            instance.to_owned()
-        } else {
-            let group = format!("/subscriptions/{subscription}/resourceGroups/{resource_group}");
-            format!(
-                "{group}/providers/Microsoft.Compute/virtualMachineScaleSets/vmss/virtualMachines/{instance}"
-            )
-        };
-        let id = format!("{machine}/networkInterfaces/primary/ipConfigurations/primary");
-        let seed = instance.bytes().fold(self.settings.seed, |seed, byte| {
+    fn interface_address(&self, machine: &str) -> Address {
+        let seed = machine.bytes().fold(self.settings.seed, |seed, byte| {
             seed.wrapping_mul(0x0100_0000_01B3).wrapping_add(u64::from(byte))
         });
         let name = super::random::Random::new(seed).guid().to_string();
         let mut properties = Map::new();
+        let id = self.ip_configuration(machine);
         properties.insert("networkInterfaceIPConfiguration".to_owned(), json!({ "id": id }));
         Address { name, top: Map::new(), properties }
+    }
+
+    /// The id of the first IP configuration of the interface of a virtual machine, which is part of the machine in a
+    /// scale set, and otherwise a resource with a name made of the machine's.
+    fn ip_configuration(&self, machine: &str) -> String {
+        let super::Settings { subscription, resource_group, .. } = &self.settings;
+        let providers = format!("/subscriptions/{subscription}/resourceGroups/{resource_group}/providers");
+        let in_set = if is_number(machine) { Some(("vmss", machine)) } else { machine.split_once('/') };
+        if let Some((set, number)) = in_set {
+            let machine = format!("virtualMachineScaleSets/{set}/virtualMachines/{number}");
+            let interface = format!("networkInterfaces/{set}/ipConfigurations/ipconfig1");
+            return format!("{providers}/Microsoft.Compute/{machine}/{interface}");
+        }
+        let interface = interface_name(machine);
+        format!("{providers}/Microsoft.Network/networkInterfaces/{interface}/ipConfigurations/ipconfig1")
+    }
+}
+
+fn is_number(text: &str) -> bool {
+    !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit())
+}
+
+/// The name of the interface of a machine outside of scale sets: `<machine>-nic`, as Cluster API makes it, and
+/// `aks-<pool>-<digits>-nic-<number>` for AKS's `aks-<pool>-<digits>-<number>`.
+fn interface_name(machine: &str) -> String {
+    let parts = machine.rsplit_once('-').filter(|(rest, number)| {
+        let of_aks = rest.starts_with("aks-") && rest.rsplit('-').next().is_some_and(is_number);
+        of_aks && is_number(number)
+    });
+    match parts {
+        Some((rest, number)) => format!("{rest}-nic-{number}"),
+        None => format!("{machine}-nic"),
     }
 }
 

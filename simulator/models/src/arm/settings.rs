@@ -58,6 +58,8 @@ pub struct Settings {
     /// Whether `adminState: Down` resets the flows that exist, as the API's description says, instead of letting them
     /// end by themselves, as the documentation says. Default false.
     pub down_resets_flows: bool,
+    /// What becomes of a write of admin states in a pool that network interfaces fill. Default allow.
+    pub nic_admin_state: NicAdminState,
     /// Most addresses in one pool. Default 1000.
     pub max_addresses_per_pool: usize,
     /// Most items in one page of a list. Default 50.
@@ -95,6 +97,7 @@ impl Default for Settings {
             permissions: vec![Permission::default()],
             locks: Vec::new(),
             down_resets_flows: false,
+            nic_admin_state: NicAdminState::Allow,
             max_addresses_per_pool: 1000,
             page_size: 50,
             address_resource_fields: true,
@@ -154,6 +157,17 @@ pub enum UnfinishedWrite {
     Reverted,
     /// The pool as the write wanted it.
     Kept,
+}
+
+/// What becomes of a write that sets an admin state in a pool that network interfaces fill.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum NicAdminState {
+    /// It is carried out, as the documentation says of pools that exist.
+    Allow,
+    /// It is answered 400, with the code and the text that Azure has for a change of the members of such a pool. That it
+    /// would say so of an admin state is assumed.
+    Refuse,
 }
 
 /// What happens to a write while another one runs on the same load balancer.

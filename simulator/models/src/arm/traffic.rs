@@ -22,16 +22,17 @@ pub struct Traffic {
 }
 
 impl ArmModel {
-    /// How the member with this IP is served while its health probe says `healthy`. `Up` ignores the probe, `Down`
-    /// wins over it, and without either the probe decides. A pool none of whose rules has a probe knows neither.
-    /// None when there is no such member.
-    pub fn traffic(&self, load_balancer: &str, pool: &str, ip: &str, healthy: bool) -> Option<Traffic> {
+    /// How a member is served while its health probe says `healthy`; it is named by its IP, or by the id of its network
+    /// interface's IP configuration where an interface stands instead. `Up` ignores the probe, `Down` wins over it, and
+    /// without either the probe decides. A pool none of whose rules has a probe knows neither. None when there is no such
+    /// member.
+    pub fn traffic(&self, load_balancer: &str, pool: &str, member: &str, healthy: bool) -> Option<Traffic> {
         self.traffic_of_pool(load_balancer, pool, |_| healthy)
             .into_iter()
-            .find_map(|(member, traffic)| (member == ip).then_some(traffic))
+            .find_map(|(known, traffic)| (known == member).then_some(traffic))
     }
 
-    /// The same of every member of a pool, whose probes say what `healthy` says of their IPs; none where there is no
+    /// The same of every member of a pool, whose probes say what `healthy` says of their names; none where there is no
     /// such pool.
     pub fn traffic_of_pool(
         &self,
@@ -47,13 +48,13 @@ impl ArmModel {
         let members = pool.content.addresses.iter();
         members
             .filter_map(|address| {
-                let ip = address.text("ipAddress")?;
+                let member = address.text("ipAddress").or_else(|| address.network_interface())?;
                 let served = match (probed, address.text("adminState")) {
                     (false, _) | (true, Some("Up")) => traffic(true, Flows::Kept),
                     (true, Some("Down")) => traffic(false, down),
-                    (true, Some(_) | None) => traffic(healthy(ip), Flows::Kept),
+                    (true, Some(_) | None) => traffic(healthy(member), Flows::Kept),
                 };
-                Some((ip, served))
+                Some((member, served))
             })
             .collect()
     }

@@ -6,6 +6,7 @@ use std::net::IpAddr;
 use serde_json::{Map, Value};
 
 use super::answer::Answer;
+use super::settings::{NicAdminState, Settings};
 use super::store::{Address, Content, Pool};
 
 const MALFORMED: [&str; 2] = ["InvalidRequestFormat", "Cannot parse the request."];
@@ -30,7 +31,7 @@ pub(crate) struct Checked<'a> {
     pub(crate) pool_name: &'a str,
     pub(crate) pool_id: &'a str,
     pub(crate) existing: Option<&'a Pool>,
-    pub(crate) max_addresses: usize,
+    pub(crate) settings: &'a Settings,
 }
 
 impl Checked<'_> {
@@ -87,6 +88,12 @@ impl Checked<'_> {
             let Some(interface) = interface.filter(|_| address.text("ipAddress").is_none()) else {
                 return Err(self.interfaces_own_members());
             };
+            let state = before.and_then(|known| known.properties.get("adminState"));
+            if self.settings.nic_admin_state == NicAdminState::Refuse
+                && effective(state) != effective(address.properties.get("adminState"))
+            {
+                return Err(self.interfaces_own_members());
+            }
             address.properties.insert("networkInterfaceIPConfiguration".to_owned(), interface.clone());
         }
         Ok(listed)
@@ -102,8 +109,8 @@ impl Checked<'_> {
 
     fn check(&self, content: &Content) -> Result<(), Answer> {
         let addresses = &content.addresses;
-        if addresses.len() > self.max_addresses {
-            let limit = self.max_addresses;
+        let limit = self.settings.max_addresses_per_pool;
+        if addresses.len() > limit {
             let message = format!("Backend address pool {} has more than {limit} addresses.", self.pool_id);
             return Err(Answer::provider(400, "BackendAddressPoolAddressCountLimitReached", &message)); // ours
         }
@@ -146,6 +153,11 @@ impl Checked<'_> {
         }
         Ok(())
     }
+}
+
+/// An admin state that is not set is `None`.
+fn effective(state: Option<&Value>) -> &str {
+    state.and_then(Value::as_str).unwrap_or("None")
 }
 
 /// The body of a request as an object.

@@ -43,8 +43,7 @@ impl ArmModel {
             self.journal.counters.etag_mismatches += 1;
             return Answer::etag_mismatch(&given, lb.etag, &id);
         }
-        let max_addresses = self.settings.max_addresses_per_pool;
-        let checked = Checked { pool_name: pool, pool_id: &id, existing, max_addresses };
+        let checked = Checked { pool_name: pool, pool_id: &id, existing, settings: &self.settings };
         let content = match checked.read(&call.request.body) {
             Ok(content) => content,
             Err(refusal) => return refusal,

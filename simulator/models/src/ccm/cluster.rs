@@ -32,7 +32,8 @@ impl Ccm {
             Purpose::Delete => {
                 self.say(service, false, "DeletedLoadBalancer", "Deleted load balancer", calls);
                 if service.gone {
-                    self.facts.services.remove(key);
+                    // Another of its name may have come meanwhile.
+                    self.facts.services.retain(|known, at| known != key || at.uid != service.uid);
                     return;
                 }
                 if !service.deleting {

@@ -58,6 +58,17 @@ impl Job {
         self.holds
     }
 
+    /// Whether it makes or updates what this Service needs.
+    pub(super) fn makes(&self, service: &str) -> bool {
+        match &self.task {
+            Task::Service(reconcile) => match reconcile.purpose {
+                Purpose::Ensure | Purpose::Update => reconcile.key == service,
+                Purpose::Delete => false,
+            },
+            Task::Drain(_) => false,
+        }
+    }
+
     pub(super) fn writing(&self) -> Option<&str> {
         match &self.stage {
             Stage::Working(operation) => operation.writes(),
@@ -98,6 +109,10 @@ impl Ccm {
             let Some(service) = self.facts.services.get(&key).cloned() else { continue };
             let placed = self.placed.get(&key);
             let purpose = match (service.leaves(), purpose) {
+                (true, _) if placed.is_none() && service.gone => {
+                    self.facts.services.remove(&key);
+                    continue;
+                }
                 (true, _) if placed.is_none() && !service.has_finalizer() => continue,
                 (true, _) => Purpose::Delete,
                 (false, Purpose::Update) => Purpose::Update,
@@ -149,6 +164,8 @@ impl Ccm {
                     self.recorder.lost(&series);
                 }
             }
+            // What was refused is asked for again with the node's next change, or at the next look.
+            Some(Flight::Taints) => {}
             Some(Flight::Status(key) | Flight::Finalizer(key)) => {
                 if !answer.is_success() && answer.status() != 404 {
                     self.failed(&key, Purpose::Ensure, &answer.words(), calls);
@@ -223,7 +240,14 @@ impl Ccm {
                 self.counters.drains += 1;
                 *drain = Some(self.updater.drain(&mut self.random));
             }
-            Task::Service(_) => {}
+            Task::Service(reconcile) => match reconcile.purpose {
+                // What is half made when the Service goes is to be cleaned up as well.
+                Purpose::Ensure => {
+                    let Reconcile { key, service, .. } = &**reconcile;
+                    self.placed.entry(key.clone()).or_insert_with(|| service.balancer.clone());
+                }
+                Purpose::Update | Purpose::Delete => {}
+            },
         }
         self.advance(job, None, calls);
     }

@@ -33,6 +33,9 @@ pub struct Settings {
     pub node_sync_us: u64,
     /// How often every Service is reconciled though nothing changed. `None`: never. Default `None`.
     pub resync_us: Option<u64>,
+    /// How often it looks which nodes' machines are stopped, to taint them (`--node-monitor-period`: 5 s); the taints that
+    /// follow from it come with it. `None`: never. Default `None`.
+    pub lifecycle_us: Option<u64>,
     /// Delay of the first retry of a failed Service; doubles. Default 5 s.
     pub retry_us: u64,
     /// Longest delay of a retry. Default 5 min.
@@ -72,6 +75,7 @@ impl Default for Settings {
             updater_interval_us: 30_000_000,
             node_sync_us: 100_000_000,
             resync_us: None,
+            lifecycle_us: None,
             retry_us: 5_000_000,
             max_retry_us: 300_000_000,
             cache_us: 0,

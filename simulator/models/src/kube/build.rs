@@ -223,6 +223,40 @@ pub fn node(
     node
 }
 
+/// The same node with one condition more.
+#[must_use]
+pub fn with_condition(mut node: Value, condition: Value) -> Value {
+    if let Some(conditions) = node["status"]["conditions"].as_array_mut() {
+        conditions.push(condition);
+    }
+    node
+}
+
+/// A condition that is `True` since this time (RFC 3339).
+pub fn condition(kind: &str, reason: &str, message: &str, since: &str) -> Value {
+    json!({"type": kind, "status": "True", "reason": reason, "message": message, "lastTransitionTime": since,
+        "lastHeartbeatTime": since})
+}
+
+/// A warning about a node as a node-problem-detector writes it, which gives the node's name for its uid, last seen at
+/// this time (RFC 3339).
+pub fn node_event(name: &str, node: &str, reason: &str, message: &str, at: &str) -> Value {
+    json!({"kind": "Event", "apiVersion": "v1", "metadata": {"name": name, "namespace": "default"},
+        "involvedObject": {"kind": "Node", "name": node, "uid": node}, "reason": reason, "message": message,
+        "source": {"component": MONITOR, "host": node}, "firstTimestamp": at, "lastTimestamp": at, "count": 1,
+        "type": "Warning", "eventTime": null, "reportingComponent": MONITOR, "reportingInstance": node})
+}
+
+/// The same as somebody writes it through `events.k8s.io/v1`, at this time with microseconds (RFC 3339).
+pub fn node_event_v1(name: &str, node: &str, reason: &str, note: &str, at: &str) -> Value {
+    json!({"kind": "Event", "apiVersion": "events.k8s.io/v1", "metadata": {"name": name, "namespace": "default"},
+        "eventTime": at, "reportingController": MONITOR, "reportingInstance": node, "action": "Preempt",
+        "reason": reason, "regarding": {"kind": "Node", "name": node, "uid": node}, "note": note, "type": "Warning"})
+}
+
+/// Who writes them on AKS.
+const MONITOR: &str = "custom-scheduledevents-consolidated-preempt-plugin-monitor";
+
 fn taint(key: &str, value: &str, effect: &str) -> Value {
     if value.is_empty() {
         json!({"key": key, "effect": effect})

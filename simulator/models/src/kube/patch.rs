@@ -146,7 +146,11 @@ fn operations(object: &Value, patch: &Value) -> Result<Value, Failure> {
 fn operate(document: &mut Value, operation: &Value) -> Option<()> {
     let path = operation.get("path")?.as_str()?;
     match operation.get("op")?.as_str()? {
-        "test" => (document.pointer(path)? == operation.get("value").unwrap_or(&Value::Null)).then_some(()),
+        // What is not there compares as null.
+        "test" => {
+            let there = document.pointer(path).unwrap_or(&Value::Null);
+            (there == operation.get("value").unwrap_or(&Value::Null)).then_some(())
+        }
         "add" => add(document, path, operation.get("value")?.clone()),
         "replace" => {
             *document.pointer_mut(path)? = operation.get("value")?.clone();

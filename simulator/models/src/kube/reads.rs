@@ -57,12 +57,13 @@ impl KubeModel {
             Some(rv) => Wanted::NotOlderThan(rv),
         };
         let rv = self.resolve(wanted, now_us)?;
-        let body = if rv >= self.store.rv {
-            self.store.object(target.resource, &key).map(|object| object.body().to_vec())
+        let object = if rv >= self.store.rv {
+            self.store.object(target.resource, &key)
         } else {
             let state = self.store.at(target.resource, rv);
-            state.and_then(|state| state.get(&key).map(|object| object.body().to_vec()))
+            state.and_then(|state| state.get(&key).copied())
         };
+        let body = object.map(|object| object.body_as(target.resource).into_owned());
         Ok(Reply::json(200, body.ok_or_else(missing)?))
     }
 
@@ -72,8 +73,7 @@ impl KubeModel {
         query: &Query,
         now_us: u64,
     ) -> Result<Reply, Failure> {
-        let facts = target.resource.facts();
-        let selector = Selector::parse(query, facts)?;
+        let selector = Selector::parse(query, target.resource)?;
         let token = query.text("continue");
         let limit = query.number("limit")?.unwrap_or(0);
         let wanted = wanted(query, limit)?;
@@ -195,12 +195,13 @@ fn render(
         if index > 0 {
             body.push(b',');
         }
-        match object.body().strip_prefix(head.as_bytes()) {
+        let object = object.body_as(resource);
+        match object.strip_prefix(head.as_bytes()) {
             Some(fields) => {
                 body.push(b'{');
                 body.extend_from_slice(fields);
             }
-            None => body.extend_from_slice(object.body()),
+            None => body.extend_from_slice(&object),
         }
     }
     body.extend_from_slice(b"]}\n");

@@ -21,7 +21,7 @@ pub enum Resource {
     EndpointSlices,
     /// `coordination.k8s.io/v1` Leases.
     Leases,
-    /// `events.k8s.io/v1` Events. The real server keeps one store for both event groups; the model keeps two.
+    /// `events.k8s.io/v1` Events: the objects of [`Resource::Events`] in the words of that group.
     EventsV1,
 }
 
@@ -196,8 +196,19 @@ impl Resource {
         }
     }
 
+    /// The kind as which its objects are kept: both groups of events show one store.
+    pub(super) fn kept_as(self) -> Resource {
+        if self == Resource::EventsV1 { Resource::Events } else { self }
+    }
+
+    /// Whether its objects are kept as this kind shows them.
+    pub(super) fn is_kept_as_itself(self) -> bool {
+        self.kept_as() == self
+    }
+
+    /// The place of the table in which its objects are kept.
     pub(super) fn index(self) -> usize {
-        self as usize
+        self.kept_as() as usize
     }
 
     /// The kind behind `/api(s)/<group>/<version>/<plural>`, if the model serves it.

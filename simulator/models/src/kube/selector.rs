@@ -1,7 +1,8 @@
 //! Label selectors (equality and existence) and field selectors (equality), as list and watch take them.
 
+use super::events;
 use super::request::Query;
-use super::resource::Facts;
+use super::resource::Resource;
 use super::status::Failure;
 use super::store::Snapshot;
 
@@ -28,13 +29,13 @@ enum Field {
 }
 
 impl Selector {
-    pub fn parse(query: &Query, facts: &Facts) -> Result<Selector, Failure> {
+    pub fn parse(query: &Query, resource: Resource) -> Result<Selector, Failure> {
         let mut selector = Selector::default();
         for part in parts(query.text("labelSelector")) {
             selector.labels.push(label(part)?);
         }
         for part in parts(query.text("fieldSelector")) {
-            selector.fields.push(field(part, facts)?);
+            selector.fields.push(field(part, resource)?);
         }
         Ok(selector)
     }
@@ -103,19 +104,20 @@ fn label(part: &str) -> Result<Requirement, Failure> {
     if usable(key) { Ok(requirement) } else { Err(refused()) }
 }
 
-fn field(part: &str, facts: &Facts) -> Result<(Field, bool, String), Failure> {
+fn field(part: &str, resource: Resource) -> Result<(Field, bool, String), Failure> {
     let Some((key, equal, value)) = split_equality(part) else {
         return Err(Failure::bad_request(format!("invalid selector: '{part}'; can't understand '{part}'")));
     };
     let field = match key {
         "metadata.name" => Field::Name,
         "metadata.namespace" => Field::Namespace,
-        other => match facts.selectable.iter().position(|known| *known == other) {
-            Some(index) => Field::Other(index),
-            None => {
-                return Err(Failure::bad_request(format!("field label not supported: {other}")));
-            }
-        },
+        other if resource.facts().selectable.contains(&other) => {
+            let kept = events::kept_field(resource, other);
+            let all = resource.kept_as().facts().selectable;
+            let at = all.iter().position(|known| *known == kept);
+            Field::Other(at.expect("what can be selected by is kept"))
+        }
+        other => return Err(Failure::bad_request(format!("field label not supported: {other}"))),
     };
     Ok((field, equal, value.to_owned()))
 }

@@ -1,13 +1,16 @@
 //! Objects, their one resourceVersion, and the bounded history that watches and stale reads are served from.
 //!
 //! An object is serialised once per write, as the watch line of that write; lists, reads and every watcher
-//! share those bytes. History is a ring per kind, bounded in events and bytes.
+//! share those bytes; only a group that shows the objects of another has them written anew. History is a ring per kind,
+//! bounded in events and bytes.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use serde_json::Value;
 
+use super::events;
 use super::resource::{Facts, Resource};
 
 /// Namespace (empty for cluster-scoped kinds) and name.
@@ -61,9 +64,23 @@ impl Snapshot {
         serde_json::from_slice(self.body()).expect("the store wrote it")
     }
 
+    /// The object as this kind shows it, decoded.
+    pub fn value_as(&self, resource: Resource) -> Value {
+        events::shown(resource, self.value())
+    }
+
     /// The object as JSON.
     pub fn body(&self) -> &[u8] {
         &self.line[self.start..self.line.len() - 2]
+    }
+
+    /// The object as this kind shows it, as JSON.
+    pub fn body_as(&self, resource: Resource) -> Cow<'_, [u8]> {
+        if resource.is_kept_as_itself() {
+            Cow::Borrowed(self.body())
+        } else {
+            Cow::Owned(self.value_as(resource).to_string().into_bytes())
+        }
     }
 
     /// The whole watch line of the write that made this version.
@@ -71,13 +88,14 @@ impl Snapshot {
         Arc::clone(&self.line)
     }
 
-    /// A watch line of another type with this version.
-    pub fn line_as(&self, change: Change) -> Arc<[u8]> {
+    /// A watch line of this type with this version, as this kind shows it.
+    pub fn line_as(&self, change: Change, resource: Resource) -> Arc<[u8]> {
         let mut line = line_head(change.word());
-        if self.line.starts_with(&line) {
+        if resource.is_kept_as_itself() && self.line.starts_with(&line) {
             return self.line();
         }
-        line.extend_from_slice(&self.line[self.start..]);
+        line.extend_from_slice(&self.body_as(resource));
+        line.extend_from_slice(b"}\n");
         line.into()
     }
 
@@ -171,6 +189,11 @@ impl Store {
         self.table(resource).objects.get(key)
     }
 
+    /// An object as this kind shows it, decoded.
+    pub fn value(&self, resource: Resource, key: &Key) -> Option<Value> {
+        self.object(resource, key).map(|object| object.value_as(resource))
+    }
+
     /// Writes a version of an object, gives it the next resourceVersion and gives it back.
     pub fn put(&mut self, resource: Resource, key: Key, value: Value, now_us: u64) -> Value {
         let exists = self.table(resource).objects.contains_key(&key);
@@ -180,8 +203,7 @@ impl Store {
 
     /// Removes an object, if it is there; its last version carries the resourceVersion of the removal.
     pub fn remove(&mut self, resource: Resource, key: &Key, now_us: u64) {
-        if let Some(object) = self.object(resource, key) {
-            let value = object.value();
+        if let Some(value) = self.value(resource, key) {
             self.write(resource, key.clone(), Change::Deleted, value, self.rv + 1, now_us);
         }
     }
@@ -199,7 +221,8 @@ impl Store {
         debug_assert!(rv > self.rv, "resourceVersions only grow");
         self.rv = rv;
         value["metadata"]["resourceVersion"] = rv.to_string().into();
-        let now = Arc::new(Snapshot::new(change, &value, resource.facts()));
+        let value = events::kept(resource, value);
+        let now = Arc::new(Snapshot::new(change, &value, resource.kept_as().facts()));
         let table = &mut self.tables[resource.index()];
         let before = match change {
             Change::Added | Change::Modified => table.objects.insert(key.clone(), Arc::clone(&now)),
@@ -212,7 +235,7 @@ impl Store {
             table.ring_bytes -= gone.now.line.len();
             table.kept_from = gone.rv;
         }
-        value
+        events::shown(resource, value)
     }
 
     /// The newest resourceVersion that a cache which lags by `lag_us` has seen at `now_us`.

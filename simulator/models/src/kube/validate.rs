@@ -1,5 +1,7 @@
 //! The validations of the real server that a client of this product can trip over.
 
+use std::collections::BTreeSet;
+
 use serde_json::Value;
 
 use super::object::meta;
@@ -40,12 +42,39 @@ pub(super) fn check(resource: Resource, object: &Value) -> Result<(), Failure> {
                 invalid("addressType", "Required value: address type must be one of IPv4, IPv6, FQDN")
             }
         },
-        Resource::Services
-        | Resource::Nodes
-        | Resource::Namespaces
-        | Resource::ConfigMaps
-        | Resource::Secrets => Ok(()),
+        Resource::Nodes => check_taints(object),
+        Resource::Services | Resource::Namespaces | Resource::ConfigMaps | Resource::Secrets => Ok(()),
     }
+}
+
+/// Each taint of a node has an effect, and no two have the same key and effect.
+fn check_taints(node: &Value) -> Result<(), Failure> {
+    let invalid = |field: &str, why: &str| {
+        Err(Failure::invalid(Resource::Nodes.facts(), meta(node, "name"), field, why))
+    };
+    let mut known = BTreeSet::new();
+    let taints = node.pointer("/spec/taints").and_then(Value::as_array);
+    for (index, taint) in taints.into_iter().flatten().enumerate() {
+        let text = |key: &str| taint[key].as_str().unwrap_or_default();
+        let (key, effect) = (text("key"), text("effect"));
+        // The server says "metadata" here, although they are in the spec.
+        let field = format!("metadata.taints[{index}]");
+        if key.is_empty() {
+            return invalid(&format!("{field}.key"), "Invalid value: \"\": name part must be non-empty");
+        }
+        if !matches!(effect, "NoSchedule" | "PreferNoSchedule" | "NoExecute") {
+            let why =
+                "Unsupported value: supported values: \"NoSchedule\", \"PreferNoSchedule\", \"NoExecute\"";
+            return invalid(&format!("{field}.effect"), why);
+        }
+        if !known.insert((key, effect)) {
+            let why = format!(
+                "Duplicate value: {{Key:\"{key}\", Effect:\"{effect}\"}}: taints must be unique by key and effect pair"
+            );
+            return invalid(&field, &why);
+        }
+    }
+    Ok(())
 }
 
 /// Events with `eventTime` are held to the stricter rules; `events.k8s.io` requires it.

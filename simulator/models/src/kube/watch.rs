@@ -55,18 +55,27 @@ impl Watch {
         }
         let matches = |object: &Snapshot| self.selector.matches(name, namespace, object);
         if self.selector.selects_all() {
-            return Some(event.now.line());
+            return Some(self.written(event));
         }
         let Some(before) = &event.before else {
-            return matches(&event.now).then(|| event.now.line());
+            return matches(&event.now).then(|| self.written(event));
         };
         let is = event.change != Change::Deleted && matches(&event.now);
         match (matches(before), is) {
             (false, false) => None,
-            (false, true) => Some(event.now.line_as(Change::Added)),
-            (true, true) => Some(event.now.line_as(Change::Modified)),
-            (true, false) if event.change == Change::Deleted => Some(event.now.line()),
-            (true, false) => Some(left(before, event.rv)),
+            (false, true) => Some(event.now.line_as(Change::Added, self.resource)),
+            (true, true) => Some(event.now.line_as(Change::Modified, self.resource)),
+            (true, false) if event.change == Change::Deleted => Some(self.written(event)),
+            (true, false) => Some(left(before, self.resource, event.rv)),
+        }
+    }
+
+    /// The line of a write as it was made.
+    fn written(&self, event: &Event) -> Arc<[u8]> {
+        if self.resource.is_kept_as_itself() {
+            event.now.line()
+        } else {
+            event.now.line_as(event.change, self.resource)
         }
     }
 
@@ -78,8 +87,8 @@ impl Watch {
 }
 
 /// An object that no longer matches: its last matching version, deleted at the resourceVersion of the change.
-fn left(before: &Snapshot, rv: u64) -> Arc<[u8]> {
-    let mut object = before.value();
+fn left(before: &Snapshot, resource: Resource, rv: u64) -> Arc<[u8]> {
+    let mut object = before.value_as(resource);
     object["metadata"]["resourceVersion"] = rv.to_string().into();
     line(&json!({"type": "DELETED", "object": object}))
 }
@@ -110,7 +119,7 @@ impl KubeModel {
         let facts = target.resource.facts();
         let streaming = query.flag("sendInitialEvents");
         check_options(query, self.faults.streaming)?;
-        let selector = Selector::parse(query, facts)?;
+        let selector = Selector::parse(query, target.resource)?;
         let rv = query.number("resourceVersion")?;
         let timeout_us = match query.number("timeoutSeconds")? {
             None | Some(0) => self.default_timeout(),
@@ -168,7 +177,8 @@ impl KubeModel {
         if self.faults.hidden.contains(&watch.resource) {
             *self.met.hidden.entry(watch.resource).or_default() += 1;
         } else {
-            watch.queue.extend(state.into_iter().map(|(_, object)| object.line_as(Change::Added)));
+            let resource = watch.resource;
+            watch.queue.extend(state.into_iter().map(|(_, object)| object.line_as(Change::Added, resource)));
         }
         watch.cursor = rv;
         Ok(())

@@ -3,6 +3,7 @@
 use serde_json::{Map, Value, json};
 
 use super::KubeModel;
+use super::events;
 use super::object::{self, Scope, finalizers, meta};
 use super::patch;
 use super::request::{Query, Reply, Request, Target};
@@ -65,7 +66,7 @@ impl KubeModel {
         now_us: u64,
     ) -> Value {
         let (uid, created) = (self.numbers.uid(), self.wall_time(now_us));
-        let mut stamped = object::stamp_new(new, resource, uid, created);
+        let mut stamped = events::filled(resource, object::stamp_new(new, resource, uid, created));
         if dry {
             if let Some(metadata) = stamped["metadata"].as_object_mut() {
                 metadata.shift_remove("resourceVersion");
@@ -97,10 +98,9 @@ impl KubeModel {
             )));
         }
         let key = object::key_of(&new, facts);
-        let Some(current) = self.store.object(target.resource, &key) else {
+        let Some(old) = self.store.value(target.resource, &key) else {
             return self.create_by_put(target, key, new, dry, now_us);
         };
-        let old = current.value();
         let version = meta(&new, "resourceVersion");
         if version.is_empty() && !facts.unconditional_update {
             let why = "Invalid value: 0: must be specified for an update";
@@ -141,10 +141,9 @@ impl KubeModel {
         let facts = target.resource.facts();
         let dry = dry_run(query)?;
         let key = (target.namespace.clone().unwrap_or_default(), name.to_owned());
-        let Some(current) = self.store.object(target.resource, &key) else {
+        let Some(old) = self.store.value(target.resource, &key) else {
             return Err(Failure::not_found(facts, name));
         };
-        let old = current.value();
         let new = patch::apply(&request.content_type(), &request.body, &old)?;
         if !new.is_object() || !new.get("metadata").is_some_and(Value::is_object) {
             return Err(Failure::patch_refused());
@@ -194,6 +193,7 @@ impl KubeModel {
         next: Value,
         now_us: u64,
     ) -> Value {
+        let next = events::filled(resource, next);
         let dying = !meta(&next, "deletionTimestamp").is_empty() && finalizers(&next) == 0;
         if *old == next && !dying {
             return next;
@@ -223,10 +223,9 @@ impl KubeModel {
                 .map_err(|error| Failure::bad_request(format!("error decoding DeleteOptions: {error}")))?
         };
         let key = (target.namespace.clone().unwrap_or_default(), name.to_owned());
-        let Some(current) = self.store.object(target.resource, &key) else {
+        let Some(old) = self.store.value(target.resource, &key) else {
             return Err(Failure::not_found(facts, name));
         };
-        let old = current.value();
         let wanted = |field: &str| options["preconditions"][field].as_str().unwrap_or_default();
         check_uid(facts, name, wanted("uid"), meta(&old, "uid"))?;
         let (version, current) = (wanted("resourceVersion"), meta(&old, "resourceVersion"));
@@ -260,10 +259,9 @@ impl KubeModel {
     /// Deletes as the server does: at once, or by deletionTimestamp while finalizers remain. A namespace takes
     /// what is in it along; owned objects stay (the model has no garbage collector).
     pub(super) fn remove(&mut self, resource: Resource, key: &Key, now_us: u64) -> bool {
-        let Some(current) = self.store.object(resource, key) else {
+        let Some(old) = self.store.value(resource, key) else {
             return false;
         };
-        let old = current.value();
         self.changed();
         if finalizers(&old) > 0 {
             if meta(&old, "deletionTimestamp").is_empty() {
@@ -304,7 +302,7 @@ impl KubeModel {
     }
 
     fn stored(&self, resource: Resource, key: &Key) -> Value {
-        self.store.object(resource, key).map_or(Value::Null, |object| object.value())
+        self.store.value(resource, key).unwrap_or_default()
     }
 }
 

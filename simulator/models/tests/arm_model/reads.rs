@@ -101,6 +101,26 @@ fn z1_nic_backed_pools_show_guid_named_addresses_and_ip_configurations() {
 }
 
 #[test]
+fn z1_the_interfaces_of_a_pool_are_those_of_named_virtual_machines() {
+    let mut model = ArmModel::new(Settings::default());
+    let instances = ["aks-np-vmss/3", "7", "machine", "aks-pool-12345678-0"].map(str::to_owned);
+    model.add_pool("lb", "kubernetes", &PoolSpec { instances: instances.into(), ..PoolSpec::default() });
+    let pool = json_of(&get(&mut model, &pool_path("lb", "kubernetes"), 0));
+    let expected = [
+        "Microsoft.Compute/virtualMachineScaleSets/aks-np-vmss/virtualMachines/3/networkInterfaces/aks-np-vmss",
+        "Microsoft.Compute/virtualMachineScaleSets/vmss/virtualMachines/7/networkInterfaces/vmss",
+        "Microsoft.Network/networkInterfaces/machine-nic",
+        "Microsoft.Network/networkInterfaces/aks-pool-12345678-nic-0",
+    ];
+    for (at, interface) in expected.into_iter().enumerate() {
+        let shown = text(&pool, &format!("/properties/backendIPConfigurations/{at}/id"));
+        assert_eq!(shown, format!("{GROUP}/providers/{interface}/ipConfigurations/ipconfig1"));
+    }
+    let members = model.members("lb", "kubernetes").expect("the pool is there");
+    assert!(members.iter().all(|member| member.ip.is_empty() && member.network_interface.is_some()));
+}
+
+#[test]
 fn z1_the_two_layers_of_404_differ_in_code_cause_and_ratelimit_header() {
     let mut model = model(Settings::default());
     let elsewhere = path("lb").replace("resourceGroups/rg", "resourceGroups/none");

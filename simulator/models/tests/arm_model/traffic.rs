@@ -1,7 +1,7 @@
 //! What admin state and health probe make of a member.
 
 use serde_json::json;
-use simulator_models::arm::{ArmModel, Flows, Settings, Traffic};
+use simulator_models::arm::{ArmModel, Flows, PoolSpec, Settings, Traffic};
 
 use crate::support::{model, put};
 
@@ -41,4 +41,27 @@ fn z1_whether_down_resets_flows_is_a_knob_because_the_sources_contradict_each_ot
 fn z1_admin_state_is_without_effect_where_no_rule_has_a_probe() {
     assert_eq!(served(&member(Settings::default(), "Down", false), false), (true, Flows::Kept));
     assert_eq!(member(Settings::default(), "Down", false).traffic("lb", "a", "10.9.9.9", true), None);
+}
+
+#[test]
+fn z1_down_wins_over_the_probe_on_network_interfaces_too() {
+    let mut model = ArmModel::new(Settings::default());
+    let instances = vec!["vmss/0".to_owned(), "vmss/1".to_owned()];
+    model.add_pool("lb", "nic", &PoolSpec { instances, ..PoolSpec::default() });
+    model.add_rule("lb", "rule", "nic", true);
+    let mut body = model.pool_json("lb", "nic").expect("nic is there");
+    body["properties"]["loadBalancerBackendAddresses"][0]["properties"]["adminState"] = json!("Down");
+    assert_eq!(put(&mut model, "lb", "nic", &body, 0).status, 200);
+    let interfaces: Vec<String> = model
+        .members("lb", "nic")
+        .expect("nic is there")
+        .into_iter()
+        .filter_map(|member| member.network_interface)
+        .collect();
+    let served = |at: usize, healthy: bool| {
+        let traffic = model.traffic("lb", "nic", &interfaces[at], healthy).expect("the member");
+        (traffic.new_connections, traffic.existing)
+    };
+    assert_eq!((served(0, true), served(0, false)), ((false, Flows::Kept), (false, Flows::Kept)));
+    assert_eq!((served(1, true), served(1, false)), ((true, Flows::Kept), (false, Flows::Kept)));
 }

@@ -1,7 +1,7 @@
 //! PUT and DELETE of pools where writes are synchronous.
 
 use serde_json::{Value, json};
-use simulator_models::arm::{ArmModel, Kind, Method, PoolSpec, Settings};
+use simulator_models::arm::{ArmModel, Kind, Method, NicAdminState, PoolSpec, Settings};
 
 use crate::support::{
     SECOND, VNET, code, detail, get, holding, ips, json_of, model, pool_path, put, put_with, request, send,
@@ -241,4 +241,30 @@ fn z1_admin_state_can_be_set_on_nic_backed_pools_but_members_cannot_change() {
     let silent: Value = json!({"properties": {"virtualNetwork": {"id": VNET}}});
     assert_eq!(put(&mut model, "lb", "nic", &silent, SECOND).status, 200);
     assert_eq!(model.members("lb", "nic").map(|members| members.len()), Some(2));
+}
+
+#[test]
+fn z1_azure_may_refuse_the_admin_states_of_interfaces_and_takes_their_pools_unchanged() {
+    let mut model = ArmModel::new(Settings { nic_admin_state: NicAdminState::Refuse, ..Settings::default() });
+    let instances = vec!["vmss/0".to_owned(), "vmss/1".to_owned()];
+    model.add_pool("lb", "nic", &PoolSpec { instances, ..PoolSpec::default() });
+    let shown = model.pool_json("lb", "nic").expect("nic is there");
+    let with_state = |state: &str| {
+        let mut body = shown.clone();
+        body["properties"]["loadBalancerBackendAddresses"][1]["properties"]["adminState"] = json!(state);
+        body
+    };
+    let refused = put(&mut model, "lb", "nic", &with_state("Down"), 0);
+    assert_eq!(refused.status, 400);
+    assert_eq!(code(&refused), "ModificationOfNICIpConfigBackendPoolNotSupported");
+    for same in [shown.clone(), with_state("None")] {
+        assert_eq!(put(&mut model, "lb", "nic", &same, SECOND).status, 200, "nothing is changed");
+    }
+    let by_address = json!({"name": "a", "properties": {"ipAddress": "10.0.0.1", "adminState": "Down"}});
+    let body = json!({"properties": {"loadBalancerBackendAddresses": [by_address]}});
+    model.add_pool("lb", "by-address", &PoolSpec::default());
+    assert_eq!(put(&mut model, "lb", "by-address", &body, 2 * SECOND).status, 200, "it is about interfaces");
+
+    model.reconfigure(|settings| settings.nic_admin_state = NicAdminState::Allow);
+    assert_eq!(put(&mut model, "lb", "nic", &with_state("Down"), 3 * SECOND).status, 200);
 }

@@ -1,6 +1,7 @@
 //! The model of the cloud-controller-manager does what upstream does (design.md Z1).
 
 mod azure;
+mod lifecycle;
 mod lock;
 mod properties;
 mod story;

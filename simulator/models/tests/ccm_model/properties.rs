@@ -110,8 +110,12 @@ fn facts() -> impl Strategy<Value = In> {
         let endpoints: Vec<Endpoint> = nodes.iter().map(|node| Endpoint::ready(node)).collect();
         In::Slice(build::endpoint_slice("demo", &name, index, &endpoints, Family::V4))
     });
-    let node = ("n[1-3]", 1..5u8).prop_map(|(name, last)| {
-        In::Node(build::node(&name, &[&format!("10.0.0.{last}"), &format!("fd00::{last}")], &[], true, &[]))
+    let shutdown = ("node.cloudprovider.kubernetes.io/shutdown", "", "NoSchedule");
+    let node = ("n[1-3]", 1..5u8, any::<[bool; 2]>()).prop_map(move |(name, last, [ready, tainted])| {
+        let listed = [shutdown];
+        let taints: &[(&str, &str, &str)] = if tainted { &listed } else { &[] };
+        let ips = [format!("10.0.0.{last}"), format!("fd00::{last}")];
+        In::Node(build::node(&name, &[&ips[0], &ips[1]], &[], ready, taints))
     });
     prop_oneof![
         4 => service,
@@ -119,6 +123,7 @@ fn facts() -> impl Strategy<Value = In> {
         3 => node,
         1 => "[a-c]".prop_map(|name| In::ServiceGone { namespace: "demo".to_owned(), name }),
         1 => "n[1-3]".prop_map(|name| In::NodeGone { name }),
+        1 => ("n[1-3]", any::<bool>()).prop_map(|(node, stopped)| In::Machine { node, stopped }),
         1 => (values(), balancer).prop_map(|(object, lb)| In::Service { object, load_balancer: lb.to_owned() }),
         1 => values().prop_map(In::Slice),
         1 => values().prop_map(In::Node),
@@ -138,6 +143,7 @@ fn settings() -> impl Strategy<Value = Settings> {
             linger_per_mille: share,
             linger_us: share * 1_000,
             resync_us: Some(10_000_000),
+            lifecycle_us: cached.then_some(5_000_000),
             ..Settings::default()
         }
     })

@@ -175,6 +175,28 @@ fn z1_a_finalizer_is_added_where_it_is_missing_and_a_service_that_lost_it_is_cle
 }
 
 #[test]
+fn z1_a_service_made_anew_while_its_rules_are_being_written_leaves_none_behind() {
+    for pause in (0..40).map(|step| step * SECOND / 20) {
+        let mut world = World::new(quiet());
+        let web = build::service("demo", "web", &[80], &[Family::V4]);
+        for uid in ["first", "second", "third"] {
+            world.apply(build::with_uid(web.clone(), uid));
+            world.run(pause);
+            if uid != "third" {
+                // Somebody takes the finalizer away, so that nobody waits for the rules to go.
+                let mut bare = build::with_uid(web.clone(), uid);
+                bare["metadata"]["finalizers"] = json!([]);
+                world.apply(bare);
+                world.delete(Resource::Services, "web");
+            }
+        }
+        world.settle();
+        let names: Vec<String> = rules(&mut world, "lb").into_iter().map(|(name, _)| name).collect();
+        assert_eq!(names, ["athird-TCP-80"], "with {pause} us between");
+    }
+}
+
+#[test]
 fn z1_a_service_that_becomes_cluster_wide_moves_to_the_cluster_pool_and_loses_its_own() {
     let mut world = World::new(quiet());
     world.begin();

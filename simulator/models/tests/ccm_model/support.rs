@@ -137,6 +137,11 @@ impl World {
         }
     }
 
+    /// Stops a node's machine, or starts it.
+    pub fn machine(&mut self, node: &str, stopped: bool) {
+        self.tell(&In::Machine { node: node.to_owned(), stopped });
+    }
+
     fn tell(&mut self, input: &In) {
         for at in 0..self.ccms.len() {
             let mut calls = Vec::new();

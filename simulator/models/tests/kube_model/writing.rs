@@ -214,6 +214,61 @@ fn z1_json_patch_applies_in_order_and_a_failed_test_refuses_it_whole() {
 }
 
 #[test]
+fn z1_a_json_patch_that_tests_identity_and_version_is_422_once_either_is_another() {
+    let mut server = Server::new();
+    server.model.apply(node("n1", &["10.0.0.4"], &[], true, &[]), 0).expect("a node");
+    let path = "/api/v1/nodes/n1";
+    let (_, seen) = server.get(path);
+    let taint = json!({"key": "ours", "value": "yes", "effect": "NoSchedule"});
+    let patch = |uid: &Value, version: &Value| {
+        json!([
+            {"op": "test", "path": "/metadata/uid", "value": uid},
+            {"op": "test", "path": "/metadata/resourceVersion", "value": version},
+            {"op": "add", "path": "/spec/taints", "value": [&taint]}
+        ])
+    };
+    let (uid, version) = (&seen["metadata"]["uid"], &seen["metadata"]["resourceVersion"]);
+    let (status, refusal) = server.patch(path, JSON_PATCH, &patch(&json!("another"), version));
+    assert_eq!((status, &refusal["reason"]), (422, &json!("Invalid")));
+    let (status, patched) = server.patch(path, JSON_PATCH, &patch(uid, version));
+    assert_eq!((status, &patched["spec"]["taints"]), (200, &json!([&taint])));
+    let removal = |version: &Value| {
+        json!([
+            {"op": "test", "path": "/metadata/resourceVersion", "value": version},
+            {"op": "test", "path": "/spec/taints/0/value", "value": "yes"},
+            {"op": "remove", "path": "/spec/taints/0"}
+        ])
+    };
+    assert_eq!(server.patch(path, JSON_PATCH, &removal(version)).0, 422, "it was written since");
+    let version = &patched["metadata"]["resourceVersion"];
+    let (status, patched) = server.patch(path, JSON_PATCH, &removal(version));
+    assert_eq!((status, &patched["spec"]["taints"]), (200, &json!([])));
+}
+
+#[test]
+fn z1_a_second_taint_of_the_same_key_and_effect_is_422_and_of_another_effect_is_not() {
+    let mut server = Server::new();
+    let taints = [("drain", "a", "NoSchedule"), ("other", "", "NoExecute")];
+    server.model.apply(node("n1", &["10.0.0.4"], &[], true, &taints), 0).expect("a node");
+    let path = "/api/v1/nodes/n1";
+    let append = |effect: &str| {
+        let taint = json!({"key": "drain", "value": "b", "effect": effect});
+        json!([{"op": "add", "path": "/spec/taints/-", "value": taint}])
+    };
+    let (status, refusal) = server.patch(path, JSON_PATCH, &append("NoSchedule"));
+    assert_eq!((status, &refusal["reason"]), (422, &json!("Invalid")));
+    let said = refusal["message"].as_str().expect("a message");
+    let start = "Node \"n1\" is invalid: metadata.taints[2]: Duplicate value: ";
+    assert!(said.starts_with(start) && said.ends_with("unique by key and effect pair"), "{said}");
+    assert_eq!(server.patch(path, JSON_PATCH, &append("Never")).0, 422);
+    let (status, patched) = server.patch(path, JSON_PATCH, &append("NoExecute"));
+    assert_eq!((status, patched["spec"]["taints"].as_array().map(Vec::len)), (200, Some(3)));
+    server.model.apply(node("n2", &["10.0.0.5"], &[], true, &[]), 0).expect("a node");
+    let appended = server.patch("/api/v1/nodes/n2", JSON_PATCH, &append("NoSchedule"));
+    assert_eq!(appended.0, 422, "there is no list to append to");
+}
+
+#[test]
 fn z1_delete_honours_preconditions_and_answers_a_status_with_the_uid() {
     let mut server = Server::new();
     let (_, stored) = server.post(LEASES, &lease("lock"));

@@ -137,7 +137,9 @@ fn g4_a_person_releases_it_and_what_comes_later_is_judged_anew() {
     bench.together((0..20).map(|n| of(n, &[3])));
     bench.pass(30_000);
     assert!(is_stopped(&bench));
-    let Answer::Done(Done::Released(released)) = bench.ask(Scope::Everything) else { panic!("refused") };
+    let Answer::Done(Done::Released { pools: released, .. }) = bench.ask(Scope::Everything) else {
+        panic!("refused")
+    };
     assert!(!is_stopped(&bench));
     assert_eq!(going(&bench, &[3, 4, 5, 6, 7]), 20 * 4);
     assert_eq!(released.len(), 20);

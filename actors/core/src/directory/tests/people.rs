@@ -24,7 +24,7 @@ fn held(bench: &Bench) -> Option<HeldReason> {
 fn released(pools: &[(&str, HeldReason)]) -> Answer {
     let one =
         |(name, reason): &(&str, HeldReason)| Released { pool: id("lb", name), reason: *reason, still: None };
-    Answer::Done(Done::Released(pools.iter().map(one).collect()))
+    Answer::Done(Done::Released { pools: pools.iter().map(one).collect(), nodes: Vec::new() })
 }
 
 fn nothing(stays: Stays) -> Answer {
@@ -179,6 +179,7 @@ fn g6_all_that_pauses_a_pool_is_listed() {
         everything: Some(Pause::default()),
         pools: [(id("lb", "shop-web"), Pause::default())].into(),
         services: [(key.clone(), Pause::default())].into(),
+        ..Wishes::default()
     };
     wishes(&mut bench, None, all);
     let (service, annotation) = (PausedBy::Service(key.clone()), PausedBy::Annotation(key));
@@ -215,7 +216,7 @@ fn g4_the_release_of_one_pool_is_refused_with_the_reason_while_all_removals_are_
         assert_eq!(bench.ask(scope), nothing(Stays::AllStopped));
     }
     let mut released = |scope| match bench.ask(scope) {
-        Answer::Done(Done::Released(released)) => released,
+        Answer::Done(Done::Released { pools, nodes }) if nodes.is_empty() => pools,
         Answer::Done(_) | Answer::Refused(_) => panic!("it is refused"),
     };
     let (still, pool) = (Some(HeldReason::Breaker), id("lb", "shop-s0"));
@@ -241,7 +242,29 @@ fn g6_a_release_under_add_only_says_that_the_mode_goes_on_to_hold() {
     assert_eq!(held(&bench), Some(HeldReason::NoUsableNode));
     let (still, pool) = (Some(HeldReason::AddOnly), id("lb", "shop-web"));
     let own = Released { pool: pool.clone(), reason: HeldReason::NoUsableNode, still };
-    assert_eq!(bench.ask(Scope::Pool(pool)), Answer::Done(Done::Released(vec![own])));
+    let released = Answer::Done(Done::Released { pools: vec![own], nodes: Vec::new() });
+    assert_eq!(bench.ask(Scope::Pool(pool)), released);
     bench.pass(30_000);
     assert_eq!(held(&bench), Some(HeldReason::AddOnly));
+}
+
+#[test]
+fn n5_nodes_that_were_let_go_for_the_same_request_are_in_the_one_answer() {
+    let nodes = ["node-1", "node-2"];
+    let names: Vec<NodeName> = nodes.map(NodeName::new).into();
+    let only_nodes = Answer::Done(Done::Released { pools: Vec::new(), nodes: names.clone() });
+    let mut bench = settled(&[1]);
+    assert_eq!(bench.ask(Scope::Everything), nothing(Stays::NothingHeld));
+    assert_eq!(bench.ask_after(Scope::Everything, &nodes), only_nodes, "no removal is held, and it is done");
+
+    // The two machines need not hear at the same moment that people let nothing be written.
+    bench.reporting(None);
+    assert_eq!(bench.ask(Scope::Everything), Answer::Refused(Refusal::NotLeading));
+    assert_eq!(bench.ask_after(Scope::Everything, &nodes), only_nodes);
+
+    let mut bench = stopped();
+    let Answer::Done(Done::Released { pools, nodes }) = bench.ask_after(Scope::Everything, &nodes) else {
+        panic!("it is refused")
+    };
+    assert_eq!((pools.len(), nodes), (20, names), "both are let go");
 }

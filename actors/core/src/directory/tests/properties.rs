@@ -222,7 +222,7 @@ impl World {
                     self.doubts.clear();
                     self.released = [true, true];
                 }
-                self.bench.tell(In::Ask(RequestId(1), Scope::Everything));
+                self.bench.tell(In::Ask(RequestId(1), Scope::Everything, Vec::new()));
             }
         }
         self.judge();

@@ -51,7 +51,12 @@ fn told(bench: &mut Bench) -> Vec<(&'static str, String)> {
         | What::WritesLost { .. }
         | What::Quarantined { .. }
         | What::DataError { .. }
-        | What::Undecodable { .. } => panic!("not the Directory's to tell"),
+        | What::Undecodable { .. }
+        | What::AdminDown { .. }
+        | What::AdminRestored { .. }
+        | What::AdminFailed { .. }
+        | What::AdminHeld { .. }
+        | What::AdminForeign { .. } => panic!("not the Directory's to tell"),
     };
     let mut all: Vec<_> = bench.reports().into_iter().map(told).collect();
     all.sort();

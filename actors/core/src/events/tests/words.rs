@@ -1,8 +1,11 @@
 //! The words of E1 and S0 "Event Behavior": a row for each thing that can be told.
 
 use super::*;
+use crate::admin_state::signals::Signal;
+use crate::arm::AdminState;
 use crate::assignment::HeldReason;
 use crate::error::NotManageable;
+use crate::ids::{NodeName, NodeUid};
 use crate::object::Kind;
 
 /// Which row of the table a thing belongs to: a new one does not compile before it has one.
@@ -23,6 +26,11 @@ fn row_of(what: &What) -> usize {
         What::WritesLost { .. } => 12,
         What::LeaseHeld { .. } => 13,
         What::RemovalsStopped { .. } => 14,
+        What::AdminDown { .. } => 15,
+        What::AdminRestored { .. } => 16,
+        What::AdminFailed { .. } => 17,
+        What::AdminHeld { .. } => 18,
+        What::AdminForeign { .. } => 19,
     }
 }
 
@@ -232,12 +240,92 @@ fn conditions() -> Vec<Row> {
     ]
 }
 
+/// What is told of nodes that leave service (S1, N4, N5).
+fn nodes() -> Vec<Row> {
+    let normal = |what, reason, message| (what, reason, Severity::Normal, message);
+    let warning = |what, reason, message| (what, reason, Severity::Warning, message);
+    let down = |pools, balancers, signals: &[Signal]| What::AdminDown {
+        pools,
+        balancers,
+        signals: signals.iter().copied().collect(),
+    };
+    let foreign = |pools, state| What::AdminForeign { pools, example: pool(), state };
+    vec![
+        normal(
+            down(40, 2, &[Signal::Shutdown, Signal::OutOfService]),
+            "LoadBalancerAdminStateDown",
+            "Traffic was turned away from the node: admin state Down in 40 pools of 2 load balancers (out-of-service, \
+             shutdown)",
+        ),
+        normal(
+            down(1, 1, &[Signal::SpotEviction]),
+            "LoadBalancerAdminStateDown",
+            "Traffic was turned away from the node: admin state Down in 1 pool of 1 load balancer (spot-eviction)",
+        ),
+        normal(
+            What::AdminRestored { pools: 3 },
+            "LoadBalancerAdminStateNone",
+            "Traffic goes to the node again: admin state None restored in 3 pools",
+        ),
+        warning(
+            What::AdminHeld { down: 3, ready: 6 },
+            "LoadBalancerAdminStateHeld",
+            "Traffic is not turned away from more nodes yet: 3 of 6 Ready nodes are Down already. A node goes on when \
+             fewer are Down, when it is not Ready, or when a person releases it",
+        ),
+        warning(
+            foreign(1, AdminState::Up),
+            "LoadBalancerAdminStateForeign",
+            "Admin state Up of the node in pool kubernetes/shop-web was set by somebody else and is left as it is, for \
+             nothing says that the node leaves service",
+        ),
+        warning(
+            foreign(7, AdminState::Down),
+            "LoadBalancerAdminStateForeign",
+            "Admin state Down of the node in 7 pools, such as kubernetes/shop-web, was set by somebody else and is left \
+             as it is, for nothing says that the node leaves service",
+        ),
+    ]
+}
+
+/// What of that has failed: at first, again, and outside of any pool.
+fn node_failures() -> [Row; 3] {
+    let failed = |pool, why: &str, retry, next, message| {
+        let what = What::AdminFailed { pool, why: why.into(), retry, next };
+        (what, "LoadBalancerAdminStateUpdateFailed", Severity::Warning, message)
+    };
+    [
+        failed(
+            Some(pool()),
+            "AnotherOperationInProgress: it is busy.",
+            0,
+            Some(Duration::from_millis(5)),
+            "Admin state update failed: pool kubernetes/shop-web: AnotherOperationInProgress: it is busy; the next try \
+             is in 1 s",
+        ),
+        failed(
+            Some(pool()),
+            "HTTP 503",
+            2,
+            Some(Duration::from_millis(14_001)),
+            "Admin state update failed: pool kubernetes/shop-web: HTTP 503 (retry 2); the next try is in 15 s",
+        ),
+        failed(
+            None,
+            "our ConfigMap has no room for the node's record",
+            0,
+            None,
+            "Admin state update failed: our ConfigMap has no room for the node's record",
+        ),
+    ]
+}
+
 #[test]
 fn e1_everything_that_can_be_told_has_its_reason_type_and_words() {
     let mut rows = BTreeMap::new();
-    for (what, reason, severity, message) in
-        outcomes().into_iter().chain(conditions()).chain(guards()).chain(strangers()).chain(writes_lost())
-    {
+    let of_pools =
+        outcomes().into_iter().chain(conditions()).chain(guards()).chain(strangers()).chain(writes_lost());
+    for (what, reason, severity, message) in of_pools.chain(nodes()).chain(node_failures()) {
         *rows.entry(row_of(&what)).or_insert(0) += 1;
         let mut drive = Drive::new(params());
         drive.tell(&["web"], what);
@@ -245,7 +333,7 @@ fn e1_everything_that_can_be_told_has_its_reason_type_and_words() {
         assert_eq!((event.reason, event.severity, &*event.message), (reason, severity, message));
         assert_eq!((&event.subject, event.count), (&subject("web"), 1));
     }
-    assert!(rows.into_keys().eq(0..15), "each thing has its row");
+    assert!(rows.into_keys().eq(0..20), "each thing has its row");
 }
 
 #[test]
@@ -254,6 +342,19 @@ fn e1_what_this_process_tells_of_itself_is_attached_to_itself() {
     let what = What::Blocked { fault: "HTTP 403".into(), lb: None };
     drive.step(In::Report(Report { subjects: vec![Subject::Controller], what }));
     assert_eq!(drive.take_next().subject, Subject::Controller);
+}
+
+#[test]
+fn s1_what_becomes_of_a_node_is_attached_to_the_node_and_a_long_error_leaves_room_for_the_next_try() {
+    let mut drive = Drive::new(params());
+    let subject = Subject::Node { name: NodeName::new("node-7"), uid: NodeUid::new("u-7") };
+    let next = Some(Duration::from_secs(15));
+    let what = What::AdminFailed { pool: Some(pool()), why: "x".repeat(3_000).into(), retry: 9, next };
+    drive.step(In::Report(Report { subjects: vec![subject.clone()], what }));
+    let event = drive.take_next();
+    assert_eq!(event.subject, subject);
+    assert!(event.message.len() <= 1_024, "{}", event.message.len());
+    assert!(event.message.ends_with("x… (retry 9); the next try is in 15 s"), "{}", event.message);
 }
 
 #[test]

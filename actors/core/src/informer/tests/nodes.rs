@@ -1,7 +1,11 @@
 //! What the admin state is told of nodes.
 
 use super::*;
+use crate::admin_state::signals::{DRAINING, OUT_OF_SERVICE, SPOT_EVICTION};
+use crate::ids::EventKey;
 use crate::informer::NodeFact;
+use crate::machine::Wall;
+use crate::object::{Preempt, PreemptionObject};
 
 fn told(out: &[Out]) -> Vec<(NodeName, Option<Arc<NodeFact>>)> {
     let told = |said: &Out| match said {
@@ -58,4 +62,78 @@ fn w8_nodes_are_told_before_the_lists_that_hold_them_are_said_to_be_in() {
     let said = run.turn();
     let place = |what: fn(&Out) -> bool| said.iter().position(what).expect("said");
     assert!(place(|said| matches!(said, Out::Node(..))) < place(|said| matches!(said, Out::Synced)));
+}
+
+fn preempted(node: &NodeObject, at: i64, age: u64) -> NodeObject {
+    let (at, age) = (Some(Wall::from_micros(at)), Some(Duration::from_secs(age)));
+    let message = "Preempt Scheduled".into();
+    NodeObject { preempt: Some(Preempt { at, age, due_in: None, message }), ..node.clone() }
+}
+
+#[test]
+fn n1_a_condition_of_an_eviction_is_told_when_it_is_another_one_and_not_when_it_is_older() {
+    let mut run = Run::synced(Vec::new(), Vec::new());
+    let plain = node("n1", &["10.0.0.1"]);
+    let told_of = |run: &mut Run, object: NodeObject| {
+        run.seen(Kind::Nodes, Seen::Object(object.into()));
+        told(&run.turn()).len()
+    };
+    let of = |at, age| NodeObject { resource_version: version(500), ..preempted(&plain, at, age) };
+    assert_eq!(told_of(&mut run, of(1, 0)), 1);
+    assert_eq!(told_of(&mut run, of(1, 9)), 0);
+    assert_eq!(told_of(&mut run, of(2, 0)), 1);
+    assert_eq!(told_of(&mut run, NodeObject { preempt: None, ..of(2, 0) }), 1);
+}
+
+#[test]
+fn n1_a_newer_version_alone_is_told_only_of_a_node_whose_taint_may_be_patched() {
+    let plain = node("n1", &["10.0.0.1"]);
+    let mut marked = tainted(&plain, DRAINING);
+    let cases = [
+        (plain.clone(), 0),
+        (tainted(&plain, OUT_OF_SERVICE), 0),
+        (marked.clone(), 0),
+        (preempted(&plain, 1, 0), 1),
+        (
+            {
+                marked.taints[0].value = SPOT_EVICTION.into();
+                marked
+            },
+            1,
+        ),
+    ];
+    for (object, news) in cases {
+        let mut run = Run::synced(Vec::new(), Vec::new());
+        run.put(object.clone());
+        run.turn();
+        run.put(object.clone());
+        let said = told(&run.turn());
+        assert_eq!(said.len(), news, "{object:?}");
+        let newest = version(run.version);
+        assert!(said.iter().all(|(_, fact)| fact.as_ref().is_some_and(|fact| fact.version == newest)));
+    }
+}
+
+#[test]
+fn d6_levels_wait_for_no_list_of_events() {
+    let mut run = Run::of(params());
+    let event = PreemptionObject {
+        key: EventKey { namespace: "default".into(), name: "n1.1".into() },
+        resource_version: version(1),
+        node: NodeName::new("n1"),
+        uid: None,
+        count: 1,
+        at: None,
+        age: None,
+        due_in: None,
+        message: "Preempt Scheduled".into(),
+    };
+    run.list(Kind::Services, Vec::<ServiceObject>::new());
+    run.list(Kind::EndpointSlices, Vec::<SliceObject>::new());
+    run.seen(Kind::Preemptions, Seen::ListBegan(Provenance::FirstList));
+    run.seen(Kind::Preemptions, Seen::Object(Object::Preemption(Arc::new(event))));
+    run.list(Kind::Nodes, vec![node("n1", &["10.0.0.1"])]);
+    let said = run.turn();
+    assert!(said.iter().any(|said| matches!(said, Out::Synced)));
+    assert!(!said.iter().any(|said| matches!(said, Out::Cached(Kind::Preemptions, _))));
 }

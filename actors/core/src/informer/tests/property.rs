@@ -90,6 +90,7 @@ fn name(kind: Kind, at: usize) -> ObjectKey {
         Kind::Services => service_key(&format!("s{at}")),
         Kind::EndpointSlices => slice_key(&format!("e{at}")),
         Kind::Nodes => node_key(&format!("n{at}")),
+        Kind::Preemptions => panic!("levels do not rest on events"),
     }
 }
 
@@ -224,6 +225,7 @@ impl World {
                 Act::Slice { at, of: of.unwrap_or_default(), endpoints: vec![(0, at, false)] }
             }
             Kind::Nodes => Act::Node { at, ip: 1, v6: false, left_out: false, ready: true },
+            Kind::Preemptions => panic!("levels do not rest on events"),
         };
         let object = stamped(make(&made).expect("it makes an object"), self.run.version);
         self.real.insert(key.clone(), object);
@@ -356,13 +358,13 @@ impl World {
         });
         let own = self.given.values().filter_map(|object| match object {
             Object::Slice(slice) if slice.service.as_ref() == Some(&fact.key) => Some(slice),
-            Object::Slice(_) | Object::Service(_) | Object::Node(_) => None,
+            Object::Slice(_) | Object::Service(_) | Object::Node(_) | Object::Preemption(_) => None,
         });
         let on: BTreeSet<&NodeName> =
             own.flat_map(|slice| &slice.endpoints).filter_map(|endpoint| endpoint.node.as_ref()).collect();
         let nodes = unread().filter(|(key, _)| match key {
             ObjectKey::Node(name) => on.contains(name),
-            ObjectKey::Service(_) | ObjectKey::Slice(_) => false,
+            ObjectKey::Service(_) | ObjectKey::Slice(_) | ObjectKey::Preemption(_) => false,
         });
         let incomplete = slices.count() + nodes.count() > 0;
         for (family, part) in &fact.parts {

@@ -179,6 +179,7 @@ impl World {
                 Scope::Everything => wishes.everything.is_some(),
                 Scope::Pool(pool) => wishes.pools.contains_key(pool),
                 Scope::Service(service) => wishes.services.contains_key(service),
+                Scope::Node(_) => unreachable!("nobody pauses a node"),
             };
             assert!(paused || !self.must_be_paused(&scope, read_after), "{scope:?}: {:#?}", self.ops);
         }

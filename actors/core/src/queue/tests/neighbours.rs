@@ -214,6 +214,7 @@ impl Field {
                 KubernetesCall::Open { .. }
                 | KubernetesCall::Lease { .. }
                 | KubernetesCall::ConfigMap { .. }
+                | KubernetesCall::Taint { .. }
                 | KubernetesCall::CountLockFailures { .. },
             )
             | Delivery::Host(HostMessage::Answered(..) | HostMessage::Done(_) | HostMessage::Struck { .. }) =>

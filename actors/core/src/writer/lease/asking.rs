@@ -8,6 +8,7 @@ use crate::ids::CallId;
 use crate::lease::{LeaseAsk, LeaseEdit, LeaseFacts, WATCH_MARGIN};
 use crate::machine::{Now, earliest, step_of};
 use crate::object::{GIVE_UP_AFTER, ResourceVersion};
+use crate::sample::Caller;
 
 use super::known::{Holder, Known};
 use super::{HOLD, Out, Phase, SharedLease, Wants};
@@ -244,6 +245,8 @@ impl SharedLease {
         } else {
             self.wanted_since = None;
         }
+        let waits_since = |caller: &Caller| self.callers_since.get(caller).copied().unwrap_or(now);
+        self.callers_since = wants.callers.iter().map(|caller| (*caller, waits_since(caller))).collect();
         if self.asked.is_none() {
             self.let_go_where_due(now, wants, out);
             if now >= self.patience.not_before

@@ -1,11 +1,12 @@
 //! What the writer wants of the shared Lease, and what it does with and without it (design.md W7, W8).
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use crate::ids::{CallId, PoolId};
 use crate::lease::LeaseAnswer;
 use crate::machine::Now;
-use crate::sample::{GateClass, Sample};
+use crate::sample::{Caller, GateClass, Sample};
 
 use super::super::budget::Need;
 use super::super::lane::Lane;
@@ -20,7 +21,7 @@ const BYPASS_AFTER: Duration = Duration::from_secs(2);
 const SHORT_WAIT: Duration = Duration::from_secs(1);
 
 /// What is wanted of the Lease now.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(in crate::writer) struct Wants {
     /// Whether this process leads for certain.
     pub leads: bool,
@@ -28,6 +29,8 @@ pub(in crate::writer) struct Wants {
     pub watches: bool,
     /// Whether a write could begin if it were ours.
     pub grant: bool,
+    /// Who waits for it because of that.
+    pub callers: BTreeSet<Caller>,
     /// Whether a write under way relies on it.
     pub used: bool,
     /// Whether a PUT that was sent under it is unanswered.
@@ -91,10 +94,13 @@ impl Writer {
         }
         let Some(mut lease) = self.shared_lease.take() else { return };
         let leads = self.standing.leads_for_certain(now);
+        let grant = self.could_grant(now);
+        let waits = grant && !lease.may_start(now);
         let wants = Wants {
             leads,
             watches: leads && self.life == Life::Running,
-            grant: self.could_grant(now),
+            grant,
+            callers: if waits { self.callers(now) } else { BTreeSet::new() },
             // Who may not write keeps it from nobody; a PUT that was sent is still waited for.
             used: self.is_let()
                 && lease

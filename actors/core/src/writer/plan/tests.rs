@@ -129,6 +129,7 @@ fn n4_draining_beats_up_and_only_a_down_of_ours_is_taken_back() {
     let change = edit(&facts, None, &set);
     let expected = BTreeMap::from([(0, AdminState::Down), (2, AdminState::None), (5, AdminState::Down)]);
     assert_eq!(change.edit, Edit { set_admin: expected, ..Edit::default() });
+    assert_eq!(change.restored, BTreeSet::from([Backend::from(ip(3))]));
     assert_eq!(change.members, facts.members(), "an admin-only write keeps the observed members (N3)");
 }
 

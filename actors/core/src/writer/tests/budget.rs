@@ -386,6 +386,7 @@ impl Hour {
             | Out::Observed(..)
             | Out::AdminFinished { .. }
             | Out::AdminWithdrawn(..)
+            | Out::AdminMissed(..)
             | Out::Read { .. }
             | Out::Gates { .. }
             | Out::ForeignRelease

@@ -5,6 +5,7 @@ use super::*;
 use crate::arm::AdminState;
 use crate::lease::{LeaseEdit, LeaseFacts, LeaseName};
 use crate::object::{RequestFailure, ResourceVersion};
+use crate::sample::Caller;
 
 mod bypass;
 mod holds;
@@ -135,15 +136,14 @@ impl Bench {
     fn leads_until(&mut self, epoch: u64, until: u64) -> Vec<Out> {
         self.hear(In::Standing(Standing::Leading { epoch: Epoch(epoch), until: at(until) }))
     }
+}
 
-    /// What was shown of this kind of sample.
-    fn samples<T>(&self, pick: impl Fn(&Sample) -> Option<T>) -> Vec<T> {
-        let samples = self
-            .shown
-            .iter()
-            .filter_map(|said| if let Out::Sample(sample) = said { Some(sample) } else { None });
-        samples.filter_map(pick).collect()
-    }
+/// The waits for the Lease so far, in milliseconds.
+fn waits(bench: &Bench) -> Vec<(Caller, u128)> {
+    bench.samples(|sample| {
+        let Sample::LeaseWait { caller, waited } = sample else { return None };
+        Some((*caller, waited.as_millis()))
+    })
 }
 
 #[test]
@@ -159,10 +159,7 @@ fn w7_a_write_begins_once_the_lease_is_ours_and_it_is_given_back_when_nothing_us
     assert!(edit.acquired && edit.transition && edit.previous_holder.is_none() && edit.gates.is_none());
     bench.now = 1_010;
     let attempt = take(&bench.lease(call, state(2, Some(OURS))));
-    assert_eq!(
-        bench.samples(|s| if let Sample::LeaseWait(took) = s { Some(took.as_millis()) } else { None }),
-        [10]
-    );
+    assert_eq!(waits(&bench), [(Caller::Membership, 10)]);
     let read = bench.bring(&web, attempt, &[1]);
     let (put, ..) = put(&bench.answer(read, read_of(holds(&web, &[]), "W/1")), &web);
     bench.now = 1_210;
@@ -451,6 +448,28 @@ fn w8_a_refused_permit_is_not_granted_and_sends_nothing() {
         assert!(calls(&said).is_empty(), "{said:?}");
         assert!(matches!(outcome(&said, attempt), Outcome::NotGranted));
     }
+}
+
+#[test]
+fn e2_the_wait_for_the_lease_is_measured_for_each_caller_that_has_waited_for_it() {
+    let (mut bench, _) = Bench::with_lease(leased(), 1, None);
+    let (drained, web) = (pool("a", "drained"), pool("b", "web"));
+    bench.now = 1_000;
+    let (call, ..) = replaces(&bench.hear(In::AdminDue(drained, down(900))));
+    bench.now = 1_004;
+    bench.due(&web, due(1_003, Class::Add));
+    bench.now = 1_010;
+    bench.lease(call, state(2, Some(OURS)));
+    assert_eq!(waits(&bench), [(Caller::Membership, 6), (Caller::AdminState, 10)]);
+
+    let (mut bench, _) = Bench::with_lease(leased(), 1, None);
+    let (call, ..) = replaces(&bench.due(&web, due(0, Class::Add)));
+    bench.hear(In::Withdraw(web.clone()));
+    bench.now = 5;
+    bench.hear(In::AdminDue(web, down(0)));
+    bench.now = 7;
+    bench.lease(call, state(2, Some(OURS)));
+    assert_eq!(waits(&bench), [(Caller::AdminState, 2)], "the other one does not wait any more");
 }
 
 #[test]

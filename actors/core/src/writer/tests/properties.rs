@@ -1,8 +1,9 @@
 //! What holds for the writer whatever happens: a random world around it, then a quiet end.
 //!
 //! Safety: one PUT at a time on a load balancer, no more busy lanes than turns, no PUT without proof, outside its
-//! term or without the etag of its GET, one Finished for each attempt that a pool has opened. Liveness: when the
-//! faults stop, every pool becomes right within a bound.
+//! term or without the etag of its GET, one Finished for each attempt that a pool has opened; and no member comes in
+//! that is to be Down and is not, without the admin state's being told. Liveness: when the faults stop, every pool
+//! becomes right within a bound.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -110,6 +111,10 @@ struct World {
     grants: BTreeMap<AttemptId, u32>,
     /// Attempts of which a PUT has changed members.
     carried_out: BTreeSet<AttemptId>,
+    /// The members that the last PUT of each pool adds, other than Down, and the draining set that it was made of.
+    added: BTreeMap<PoolId, (u64, BTreeSet<Backend>)>,
+    /// What the admin state was told that it has missed.
+    missed: BTreeSet<(PoolId, u64, Backend)>,
     /// Whether only we write, and everything that is accepted is carried out.
     alone: bool,
     finished: BTreeSet<AttemptId>,
@@ -175,6 +180,8 @@ impl World {
             last_get: BTreeMap::new(),
             grants: BTreeMap::new(),
             carried_out: BTreeSet::new(),
+            added: BTreeMap::new(),
+            missed: BTreeSet::new(),
             alone: false,
             finished: BTreeSet::new(),
             puts: 0,
@@ -191,6 +198,11 @@ impl World {
 
     fn take_in(&mut self, out: Vec<Out>) {
         self.writer.check().expect("the invariants hold");
+        let is_written = |said: &Out| {
+            let Out::Finished(pool, _, Outcome::Written { .. }) = said else { return None };
+            Some(pool.clone())
+        };
+        let written: Vec<PoolId> = out.iter().filter_map(is_written).collect();
         for said in out {
             match said {
                 Out::Take(ref pool, attempt) => {
@@ -217,6 +229,15 @@ impl World {
                         self.tell(In::AdminDue(pool, again));
                     }
                 }
+                Out::AdminMissed(pool, generation, backends) => {
+                    let newest = Arc::clone(&self.writer.draining);
+                    assert_eq!(generation, newest.generation, "it is told by the newest set");
+                    for backend in backends {
+                        assert!(newest.addresses.contains_key(&backend), "{backend} does not drain");
+                        let missed = (pool.clone(), generation, backend);
+                        assert!(self.missed.insert(missed.clone()), "told twice: {missed:?}");
+                    }
+                }
                 Out::Read { .. } => self.reads_answered += 1,
                 Out::Call(call) => self.send(call),
                 Out::Verified(..)
@@ -235,6 +256,27 @@ impl World {
                 | Out::Attempt(..)
                 | Out::Answer(..)
                 | Out::Quiet { .. } => {}
+            }
+        }
+        for pool in &written {
+            self.judge_what_was_missed(pool);
+        }
+    }
+
+    /// After a pool was told that it is written: what its last PUT has brought in, is to be Down by now and is not, was
+    /// told.
+    fn judge_what_was_missed(&self, pool: &PoolId) {
+        let (Some((made_of, added)), newest) = (self.added.get(pool), &self.writer.draining) else { return };
+        let serves = |backend: &&Backend| {
+            self.arm.entries(pool).iter().any(|entry| {
+                entry.backend().as_ref() == Some(*backend) && entry.admin_state != AdminState::Down
+            })
+        };
+        let drains = |backend: &&Backend| newest.addresses.contains_key(*backend);
+        if *made_of < newest.generation {
+            for backend in added.iter().filter(drains).filter(serves) {
+                let told = self.missed.contains(&(pool.clone(), newest.generation, backend.clone()));
+                assert!(told, "nobody was told that {backend} in {pool} is not Down");
             }
         }
     }
@@ -265,6 +307,8 @@ impl World {
                 let services = BTreeMap::from([owner(pool)]);
                 assert_eq!(prove(facts, Family::V4, &services), Ok(()), "membership written without proof");
             }
+            let serve = edit.add.iter().filter(|new| new.admin_state.is_none()).map(|new| new.ip.into());
+            self.added.insert(pool.clone(), (self.writer.draining.generation, serve.collect()));
             self.puts += 1;
         }
         let latency = Duration::from_millis(20 + call.id.0 * 37 % 400);
@@ -377,6 +421,7 @@ impl World {
             | Out::SharedLease(_)
             | Out::AdminFinished { .. }
             | Out::AdminWithdrawn(..)
+            | Out::AdminMissed(..)
             | Out::Read { .. }
             | Out::Call(_)
             | Out::Gates { .. }

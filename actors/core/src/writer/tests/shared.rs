@@ -332,6 +332,7 @@ impl World {
                 | Out::Observed(..)
                 | Out::AdminFinished { .. }
                 | Out::AdminWithdrawn(..)
+                | Out::AdminMissed(..)
                 | Out::Read { .. }
                 | Out::Gates { .. }
                 | Out::ForeignRelease

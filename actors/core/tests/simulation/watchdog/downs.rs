@@ -1,23 +1,16 @@
-//! Admin states (chapter 8) and the order of lanes as far as it is seen from outside (W1): what a PUT may do to them,
-//! who is answered, and whom a Down may wait for.
+//! The order of lanes as far as it is seen from outside (W1): who is answered, and whom a Down may wait for.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
-use pool_core::arm::{ArmRequest, Backend};
+use pool_core::admin_state;
+use pool_core::arm::ArmRequest;
 use pool_core::ids::{AttemptId, LbName, PoolId};
 use pool_core::queue::{Class, Outcome};
 use pool_core::route::{Delivery, Said};
-use pool_core::writer::{self, AdminDue, AdminUrgency, Draining};
-use serde_json::Value;
-use simulator_models::arm::ArmModel;
+use pool_core::writer::{self, AdminUrgency};
 
-use super::puts::ADDRESSES;
-use super::{Put, Watchdog};
-use crate::admin::EXCLUDED;
-use crate::decode::{items, text};
+use super::Watchdog;
 
-/// How long after a node begins or ceases to drain a write that was begun before may not know it.
-const DRAINING_NOTICED_US: u64 = 60_000_000;
 /// Of so many grants of a lane one goes to what has waited longest (W1).
 const FAIR_GRANT: u64 = 4;
 
@@ -49,6 +42,8 @@ impl Downs {
             let waiting = Waiting { generation: due.generation, granted, passed: 0, others: 0 };
             let known = self.due.entry(pool.clone()).or_insert(waiting);
             known.generation = due.generation;
+        } else if let writer::In::AdminWithdraw(pool, _) = input {
+            self.due.remove(pool);
         } else if let writer::In::Due(pool, due) = input {
             self.classes.insert(pool.clone(), due.class);
         }
@@ -135,82 +130,14 @@ impl Downs {
 }
 
 impl Watchdog {
-    /// The draining set from now on.
-    pub fn note_draining(&mut self, now: u64, draining: &Draining) {
-        let texts = |backend: &Backend| backend.to_string();
-        let addresses: BTreeSet<String> = draining.addresses.keys().map(texts).collect();
-        for gone in self.draining.keys().filter(|known| !addresses.contains(*known)) {
-            self.drained_until.insert(gone.clone(), now);
+    /// What an admin state says to its writer: how urgent what is due is meant to be.
+    pub(super) fn asks_for_admin(&mut self, process: usize, said: &admin_state::Out) {
+        let meant = &mut self.within[process].downs.meant;
+        if let admin_state::Out::Due(pool, due) = said {
+            meant.insert(pool.clone(), due.urgency);
+        } else if let admin_state::Out::Withdraw(pool, _) = said {
+            meant.remove(pool);
         }
-        self.draining.retain(|address, _| addresses.contains(address));
-        for address in addresses {
-            self.draining.entry(address).or_insert(now);
-        }
-        self.restorable = draining.restorable.iter().map(texts).collect();
-    }
-
-    /// The writer of a process is asked for an admin state.
-    pub fn asks_for_admin(&mut self, process: usize, pool: &PoolId, due: &AdminDue) {
-        self.within[process].downs.meant.insert(pool.clone(), due.urgency);
-    }
-
-    /// Whether no pool has brought a level to the attempt of a PUT: then it may change admin states and nothing else.
-    pub(super) fn is_admin_only(&self, put: &Put<'_>) -> bool {
-        !self.within[put.process].horizon.knows(put.attempt)
-    }
-
-    /// N1-N4: an address on a draining node is Down after each PUT, whoever asked for it (W1); no other address
-    /// goes Down; only a Down of ours ends; and where no pool has brought a level nothing else changes (N3).
-    pub(super) fn judge_admin(&self, now: u64, put: &Put<'_>) -> Result<(), String> {
-        let before: BTreeMap<&str, &str> = states(put.base);
-        let is_new = self.within[put.process].started_at + DRAINING_NOTICED_US >= now;
-        for (ip, state) in states(put.body) {
-            let pool = put.pool;
-            let drains = self.draining.get(ip).is_some_and(|since| since + DRAINING_NOTICED_US < now);
-            if drains && state != DOWN && !is_new {
-                return Err(format!("N4: {ip} is on a draining node and is {state:?} in a PUT of {pool}"));
-            }
-            let was_down = before.get(ip) == Some(&DOWN);
-            let drained = self.drained_until.get(ip).is_some_and(|at| now < at + DRAINING_NOTICED_US);
-            if state == DOWN && !was_down && !self.draining.contains_key(ip) && !drained {
-                return Err(format!("N4: {ip} of {pool} goes Down, and does not drain"));
-            }
-            if was_down && state != DOWN && !self.restorable.contains(ip) {
-                return Err(format!("N4: the Down of {ip} in {pool} is not ours to end"));
-            }
-        }
-        if self.is_admin_only(put) {
-            if stripped(put.base) != stripped(put.body) {
-                return Err(format!("N3: a PUT of {} for its admin states changes more", put.pool));
-            }
-            if put.pool.pool.as_str() == EXCLUDED {
-                return Err(format!("N2: a PUT of {}, which is left out", put.pool));
-            }
-        }
-        Ok(())
-    }
-
-    /// Whether a PUT may go without the shared Lease: where that is allowed, a Down alone, with the entity tag of a
-    /// pool at rest (W7).
-    pub(super) fn may_bypass(&self, put: &Put<'_>) -> bool {
-        let before = states(put.base);
-        let downs = states(put.body)
-            .into_iter()
-            .filter(|(ip, state)| *state == DOWN && before.get(ip) != Some(&DOWN));
-        self.bypass
-            && states(put.body).keys().eq(before.keys())
-            && downs.count() > 0
-            && put.if_match.is_some()
-            && put.base["properties"]["provisioningState"] == "Succeeded"
-    }
-
-    /// What a PUT does to admin states, in words.
-    pub(super) fn admin_changes(&self, put: &Put<'_>) -> String {
-        let before = states(put.base);
-        let mut after = states(put.body);
-        after.retain(|ip, state| before.get(ip) != Some(state));
-        let (pool, state) = (put.pool, text(&put.base["properties"]["provisioningState"]));
-        format!("{pool} is {state}, admin states alone: {}, {after:?}", self.is_admin_only(put))
     }
 
     /// W1, N3: judges a step of a writer by the admin parts that it was told of.
@@ -246,33 +173,7 @@ impl Watchdog {
         }
         Ok(())
     }
-
-    /// N2, N4: when nothing happens any more, every address that drains is Down, and no Down of ours is left.
-    ///
-    /// # Errors
-    /// The first that is not so.
-    pub fn downs_at_rest(&self, arm: &ArmModel) -> Result<(), String> {
-        for lb in arm.load_balancers() {
-            for name in arm.pools(lb).filter(|name| *name != EXCLUDED) {
-                let Some(pool) = arm.pool_json(lb, name) else { continue };
-                for (ip, state) in states(&pool) {
-                    let drains = self.draining.contains_key(ip);
-                    if drains && state != DOWN {
-                        return Err(format!(
-                            "N2: {ip} in {lb}/{name} is on a draining node and is {state:?}"
-                        ));
-                    }
-                    if !drains && state == DOWN && self.restorable.contains(ip) {
-                        return Err(format!("N4: {ip} in {lb}/{name} is still Down"));
-                    }
-                }
-            }
-        }
-        Ok(())
-    }
 }
-
-const DOWN: &str = "Down";
 
 /// Whether an outcome ends the whole write, so that its admin part must be answered with it.
 fn answers_both(outcome: &Outcome) -> bool {
@@ -286,25 +187,4 @@ fn answers_both(outcome: &Outcome) -> bool {
         | Outcome::NotManageable(_)
         | Outcome::Interrupted => false,
     }
-}
-
-/// The admin state of each address of a pool.
-fn states(pool: &Value) -> BTreeMap<&str, &str> {
-    let entries = items(&pool["properties"][ADDRESSES]).iter();
-    entries
-        .map(|entry| (text(&entry["properties"]["ipAddress"]), text(&entry["properties"]["adminState"])))
-        .collect()
-}
-
-/// A pool without the admin states of its addresses.
-fn stripped(pool: &Value) -> Value {
-    let mut pool = pool.clone();
-    if let Some(entries) = pool["properties"][ADDRESSES].as_array_mut() {
-        for entry in entries {
-            if let Some(properties) = entry["properties"].as_object_mut() {
-                properties.shift_remove("adminState");
-            }
-        }
-    }
-    pool
 }

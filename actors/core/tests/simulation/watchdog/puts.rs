@@ -46,8 +46,11 @@ pub struct Puts {
     open: Vec<Window>,
     /// The operation that a process of ours has begun last: which process, and the entity tag that it gave.
     own_operation: BTreeMap<LbName, (usize, String)>,
-    /// The entity tag of the load balancer just before the last PUT.
+    /// The entity tag of the load balancer just before the last PUT, the pool then, and whether somebody else's write was
+    /// under way there.
     tag_before: Option<String>,
+    pool_before: Value,
+    was_busy: bool,
 }
 
 impl Puts {
@@ -117,6 +120,8 @@ impl Watchdog {
         let lb = &put.pool.lb;
         let current = arm.etag(lb.as_str());
         self.calls.tag_before.clone_from(&current);
+        self.calls.was_busy = arm.is_updating(lb.as_str());
+        self.calls.pool_before = arm.pool_json(lb.as_str(), put.pool.pool.as_str()).unwrap_or_default();
         let given = put.if_match.map(Etag::as_str).ok_or("W2: a PUT without If-Match")?;
         if current.as_deref() != Some(given) {
             return Ok(()); // It will be refused: nothing is written.
@@ -224,10 +229,12 @@ impl Watchdog {
         if arrives >= now + CLIENT_TIMEOUT_US {
             self.in_doubt(put.process, put.pool);
         }
+        let mut may_count = false;
         let accepted = match reply {
             // Whether it was carried out, nobody but the model knows.
             Reply::Answer(response) if response.status == 408 => {
                 self.in_doubt(put.process, put.pool);
+                may_count = true;
                 false
             }
             Reply::Answer(response) => response.status < 300 || response.status >= 500,
@@ -237,6 +244,11 @@ impl Watchdog {
                 false
             }
         };
+        if accepted || may_count {
+            let before = std::mem::take(&mut self.calls.pool_before);
+            let busy = self.calls.was_busy || may_count;
+            self.downs_sent(lb.as_str(), put.pool.pool.as_str(), &before, put.body, busy);
+        }
         for window in self.calls.open.iter_mut().filter(|open| open.process == put.process) {
             if window.pool == *put.pool && window.attempt == put.attempt {
                 window.until = window.until.min(arrives);

@@ -81,10 +81,10 @@ impl Watchdog {
                 }
                 Ok(())
             }
+            Actor::AdminState => self.on_admin_state_step(process, input, said),
             Actor::Discovery
             | Actor::Registry
             | Actor::Starts
-            | Actor::AdminState
             | Actor::Pauses
             | Actor::Events
             | Actor::Board
@@ -111,13 +111,13 @@ impl Watchdog {
     /// A person lets go of what is held back. What lets go of everything concerns whoever leads later as well.
     fn on_let_go(&mut self, now: u64, process: usize, input: Option<&Delivery>, said: &[Said]) {
         for said in said {
-            let Said::Directory(directory::Out::Answer(_, Answer::Done(Done::Released(released)))) = said
+            let Said::Directory(directory::Out::Answer(_, Answer::Done(Done::Released { pools, .. }))) = said
             else {
                 continue;
             };
-            let pools: Vec<PoolId> = released.iter().map(|released| released.pool.clone()).collect();
+            let pools: Vec<PoolId> = pools.iter().map(|released| released.pool.clone()).collect();
             let everything =
-                matches!(input, Some(Delivery::Directory(directory::In::Ask(_, Scope::Everything))));
+                matches!(input, Some(Delivery::Directory(directory::In::Ask(_, Scope::Everything, _))));
             self.within[process].guards.released(now, &pools, everything);
             if everything {
                 self.within.iter_mut().for_each(|within| within.guards.released(now, &[], true));
@@ -176,9 +176,8 @@ impl Watchdog {
             match said {
                 writer::Out::Take(pool, attempt) => {
                     within.takes.insert((pool.clone(), *attempt), now);
-                    let has_posted = within.started_at + POSTS_US < now;
                     if let Some(identity) = within.identity.as_ref()
-                        && has_posted
+                        && within.started_at + POSTS_US < now
                         && self.tenure.is_bystander(now, identity)
                     {
                         return Err(format!(
@@ -220,6 +219,7 @@ impl Watchdog {
                 | writer::Out::Observed(..)
                 | writer::Out::AdminFinished { .. }
                 | writer::Out::AdminWithdrawn(..)
+                | writer::Out::AdminMissed(..)
                 | writer::Out::Read { .. }
                 | writer::Out::Call(_)
                 | writer::Out::Gates { .. }
@@ -399,7 +399,12 @@ impl Watchdog {
             | What::Held { .. }
             | What::RemovalsStopped { .. }
             | What::DataError { .. }
-            | What::Undecodable { .. } => return Ok(()),
+            | What::Undecodable { .. }
+            | What::AdminDown { .. }
+            | What::AdminRestored { .. }
+            | What::AdminFailed { .. }
+            | What::AdminHeld { .. }
+            | What::AdminForeign { .. } => return Ok(()),
         };
         let Some(attempt) = finished.filter(|_| before == Some(PoolState::Attempting)) else {
             return Err(format!(

@@ -45,7 +45,7 @@ impl Horizon {
             Seen::Object(Object::Slice(slice)) => number(&slice.resource_version),
             Seen::Deleted { resource_version, .. } => number(resource_version),
             Seen::ListDone { resource_version: version, .. } | Seen::Bookmark(version) => number(version),
-            Seen::Object(Object::Service(_) | Object::Node(_))
+            Seen::Object(Object::Service(_) | Object::Node(_) | Object::Preemption(_))
             | Seen::ListBegan(_)
             | Seen::Undecodable { .. }
             | Seen::ListAborted

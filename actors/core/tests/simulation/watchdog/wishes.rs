@@ -103,13 +103,19 @@ impl Watchdog {
             Answer::Done(Done::Paused(_)) => wish == Wish::Pause && noted >= Some(from),
             Answer::Done(Done::Resumed { .. }) => wish == Wish::Resume && free >= Some(from),
             // Only who leads lets go of anything.
-            Answer::Done(Done::Released(_)) => wish == Wish::Release && self.on_post(now, process).is_ok(),
+            Answer::Done(Done::Released { .. }) => {
+                wish == Wish::Release && self.on_post(now, process).is_ok()
+            }
             Answer::Done(Done::Attempting | Done::Comparing(_)) => false,
             Answer::Refused(_) => true,
         };
+        if let Answer::Done(Done::Released { nodes, .. }) = answer {
+            self.let_nodes_go(now, nodes.iter().map(|name| name.as_str()));
+        }
         self.noted.paused += u64::from(matches!(answer, Answer::Done(Done::Paused(_))));
-        self.noted.released +=
-            u64::from(matches!(answer, Answer::Done(Done::Released(released)) if !released.is_empty()));
+        self.noted.released += u64::from(
+            matches!(answer, Answer::Done(Done::Released { pools, nodes }) if !pools.is_empty() || !nodes.is_empty()),
+        );
         let wrong = || format!("G6, H3: {wish:?} of {scope:?}: {answer:?}, and it was not so since {from}");
         if holds { Ok(()) } else { Err(wrong()) }
     }

@@ -20,10 +20,12 @@ impl World {
         if self.keeps_notes {
             notes::touch(&mut self.kube, self.now);
         }
-        self.note_cluster()?;
+        self.note_cluster();
+        self.note_nodes();
         self.furnish()?;
         for happening in [
             Happening::Story,
+            Happening::Leave,
             Happening::Ccm,
             Happening::Meddle,
             Happening::ArmWeather,
@@ -67,7 +69,8 @@ impl World {
         self.stormy = false;
         self.story.settle(&mut self.kube, self.now);
         self.ccm.calm();
-        self.note_cluster()?;
+        self.note_cluster();
+        self.note_nodes();
         weather::clear_kube(&mut self.kube);
         weather::clear_arm(&mut self.arm);
         for process in 0..self.processes.len() {
@@ -81,6 +84,9 @@ impl World {
         }
         self.note("calm".to_owned());
         self.answer_alert();
+        if self.switches_off && self.size.faults.leaving {
+            self.switch_off_for_good();
+        }
         let stopped = self.processes.iter().filter_map(|process| match process.life {
             Life::Stopped(until) => Some(until),
             Life::Runs | Life::Gone => None,
@@ -106,7 +112,7 @@ impl World {
             done_since = if done { done_since.or(Some(self.now)) } else { None };
         }
         self.story.stir(&mut self.kube, self.now);
-        self.note_cluster()?;
+        self.note_cluster();
         self.note("everything changes".to_owned());
         Ok(self.now)
     }

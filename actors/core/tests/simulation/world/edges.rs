@@ -31,7 +31,10 @@ impl World {
                 Effect::Notes(at, keeper, call, step) => {
                     self.at(at, Happening::Notes(process, keeper, call, step));
                 }
-                Effect::NotesWritten => self.notes_written()?,
+                Effect::NotesWritten => self.notes_written(process)?,
+                Effect::Patch(at, call, ask, fate) => {
+                    self.at(at, Happening::Patch(process, call, ask, fate));
+                }
             }
         }
         Ok(())
@@ -156,7 +159,6 @@ impl World {
                 let notes = self.notes_of(process);
                 self.watchdog.on_starts_step(self.now, process, &said, notes)?;
             }
-            self.processes[process].admin.hear(self.now, &said);
             if let Some(input) = input.filter(is_telling) {
                 self.trace.note(self.now, Entry::Heard(process, who.clone(), Box::new(input)));
             }
@@ -175,7 +177,6 @@ impl World {
         for edge in touched {
             self.depart(process, edge);
         }
-        self.ask_for_downs(process);
         self.rearm(process, who, turn.deadline);
         Ok(())
     }

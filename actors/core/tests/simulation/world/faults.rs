@@ -56,7 +56,7 @@ impl World {
         for (actor, delivery) in Replica::first_words() {
             self.turn(number, &actor, vec![delivery])?;
         }
-        self.tell_draining(number)
+        Ok(())
     }
 
     /// A process vanishes; what it has sent goes on without it.
@@ -201,7 +201,7 @@ impl World {
             }
             11..13 if faults.edges => self.stall_receiver(number),
             13..15 if faults.kube => {
-                let kind = Kind::ALL[self.fates.place(3)];
+                let kind = Kind::WATCHED[self.fates.place(4)];
                 let span = self.fates.between(5_000_000, LONGEST_STREAM_STALL_US);
                 self.stall_stream(number, kind, span);
             }
@@ -270,6 +270,7 @@ impl World {
             Actor::Registry,
             Actor::Writer,
             Actor::Leader,
+            Actor::AdminState,
             Actor::Starts,
             Actor::Events,
             Actor::Board,

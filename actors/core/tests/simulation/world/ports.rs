@@ -67,9 +67,10 @@ impl World {
     }
 
     /// Our ConfigMap was written by a process.
-    pub(super) fn notes_written(&mut self) -> Result<(), String> {
+    pub(super) fn notes_written(&mut self, process: usize) -> Result<(), String> {
         let noted = notes::noted(&self.kube);
         self.note(format!("notes of starts: {noted:?}"));
+        self.note_records(Some(process))?;
         if self.keeps_notes && notes::stored(&self.kube).is_none_or(|map| map["data"][notes::KEPT].is_null())
         {
             return Err("A4: what is none of a note is gone".to_owned());
@@ -98,6 +99,10 @@ impl World {
                 leases.call(now, clock, lease, call, &ask)
             }
             KubernetesCall::ConfigMap { keeper, call, ask } => notes.call(now, clock, (keeper, call), &ask),
+            KubernetesCall::Taint { call, ask } => {
+                self.watchdog.writes(process, "a taint")?;
+                kubernetes.taint(now, call, ask)
+            }
             KubernetesCall::CountLockFailures { call, since } => {
                 let ago = clock.now(now).since(since).as_micros();
                 let began = crate::clock::wall(now) - i64::try_from(ago).unwrap_or(0);
@@ -176,6 +181,11 @@ impl World {
             self.watchdog.before_put(&mut self.arm, now, put)?;
         }
         let reply: Reply = self.arm.handle(&sent.http, now);
+        if let (ArmRequest::GetLoadBalancer(lb), Reply::Answer(response)) = (&sent.request, &reply)
+            && response.status == 200
+        {
+            self.watchdog.saw(now + response.latency_us, process, &self.arm, lb.as_str());
+        }
         let taken = self.processes[process].azure.taken(now, sent, &reply);
         if let Some(put) = &put {
             self.watchdog.after_put(&self.arm, now, put, &reply, taken.arrives[0]);

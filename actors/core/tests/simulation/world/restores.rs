@@ -84,7 +84,9 @@ impl World {
         for number in 0..self.processes.len() {
             self.blind(number, 0);
         }
-        self.note_cluster()
+        self.note_cluster();
+        self.note_nodes();
+        self.note_records(None)
     }
 }
 

@@ -32,7 +32,8 @@ impl World {
         for service in services {
             self.story.cluster.add_service(&mut self.kube, 0, service);
         }
-        self.note_cluster()?;
+        self.note_cluster();
+        self.note_nodes();
         self.furnish()?;
         self.at(self.now, Happening::Start(0));
         let mut rested_since = self.now;
@@ -61,7 +62,8 @@ impl World {
             }
         }
         self.story.cluster.write_slices(&mut self.kube, self.now, name);
-        self.note_cluster()
+        self.note_cluster();
+        Ok(())
     }
 
     /// Something of a Service changes that is none of our business, and the cloud-controller-manager reconciles it.
@@ -73,6 +75,7 @@ impl World {
             service["metadata"]["annotations"]["simulator/changed-at"] = number.to_string().into();
             self.kube.apply(service, self.now).map_err(|refused| format!("{refused:?}"))?;
         }
-        self.note_cluster()
+        self.note_cluster();
+        Ok(())
     }
 }

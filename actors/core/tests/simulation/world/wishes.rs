@@ -1,8 +1,9 @@
 //! People who pause and resume, through any process or by editing our ConfigMap (G6), and who let go of what guards hold
 //! back (G4, G5).
 
+use pool_core::admin_state::NodeState;
 use pool_core::ask::{Request, RequestId, Scope, Wanted};
-use pool_core::ids::{LbName, PoolId, PoolName, ServiceKey};
+use pool_core::ids::{LbName, NodeName, PoolId, PoolName, ServiceKey};
 use pool_core::route::Said;
 
 use super::{Happening, World};
@@ -21,9 +22,10 @@ impl World {
     /// A person pauses or resumes something.
     pub(super) fn wish(&mut self) {
         match self.wishing.below(1_000) {
-            0..150 => self.edit_by_hand(),
-            150..250 => {
-                let scope = self.scope();
+            0..130 => self.edit_by_hand(),
+            130..170 => self.switch_by_hand(),
+            170..270 => {
+                let scope = self.scope_of_release();
                 if let Some(number) = self.any_running() {
                     self.ask(number, Wanted::Release(scope.clone()), scope, Wish::Release);
                 }
@@ -50,6 +52,28 @@ impl World {
         let pool = seen.and_then(|seen| seen.services.get(&key)?.pools.first().cloned());
         let unknown = || PoolId::new(LbName::new("kubernetes"), PoolName::new("nobodys"));
         Scope::Pool(pool.unwrap_or_else(unknown))
+    }
+
+    /// What somebody lets go of: what is held back there, or a node that waits (N5).
+    fn scope_of_release(&mut self) -> Scope {
+        let nodes: Vec<String> = self.story.cluster.nodes.keys().cloned().collect();
+        if nodes.is_empty() || self.wishing.per_mille(500) {
+            return self.scope();
+        }
+        let place = self.wishing.place(nodes.len());
+        Scope::Node(NodeName::new(nodes[place].as_str()))
+    }
+
+    /// Somebody switches the admin state off by hand, or on again (N4).
+    fn switch_by_hand(&mut self) {
+        let off = !notes::is_switched_off(&self.kube);
+        self.write_switch(off);
+    }
+
+    fn write_switch(&mut self, off: bool) {
+        self.note(format!("a person edits the ConfigMap: admin state off {off}"));
+        notes::switch_off(&mut self.kube, self.now, off);
+        self.note_records_by_hand();
     }
 
     fn ask_for_one(&mut self) {
@@ -99,7 +123,24 @@ impl World {
         for number in stopped {
             self.ask(number, Wanted::Release(Scope::Everything), Scope::Everything, Wish::Release);
         }
+        if self.answers_held {
+            self.let_held_nodes_go();
+        }
         self.at(self.now + ALERT_US, Happening::AnswerAlert);
+    }
+
+    /// A person looks for nodes that wait, and lets them go on (N5).
+    fn let_held_nodes_go(&mut self) {
+        let mut waiting = Vec::new();
+        for (number, Process { life, snapshot, .. }) in self.processes.iter().enumerate() {
+            let nodes =
+                snapshot.iter().filter(|_| *life == Life::Runs).flat_map(|snapshot| snapshot.nodes.values());
+            let held = nodes.filter(|node| node.state == NodeState::Held);
+            waiting.extend(held.map(|node| (number, Scope::Node(node.name.clone()))));
+        }
+        for (number, scope) in waiting {
+            self.ask(number, Wanted::Release(scope.clone()), scope, Wish::Release);
+        }
     }
 
     fn edit_by_hand(&mut self) {
@@ -122,6 +163,9 @@ impl World {
 
     /// Nobody wishes anything any more.
     pub(super) fn wish_nothing(&mut self) {
+        if notes::is_switched_off(&self.kube) {
+            self.write_switch(false);
+        }
         if notes::paused(&self.kube).is_empty() {
             return;
         }

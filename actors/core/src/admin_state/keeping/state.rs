@@ -1,0 +1,116 @@
+//! What one state of our ConfigMap holds of records, and what is to be changed in it (design.md N4).
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
+use std::sync::Arc;
+
+use crate::admin_state::records::{self, LONGEST, LONGEST_OF_ALL, PREFIX, Record};
+use crate::config_map::{ConfigMapEdit, ConfigMapFacts};
+use crate::ids::NodeUid;
+use crate::machine::Now;
+
+/// A state of the ConfigMap.
+#[derive(Debug)]
+pub(super) struct State {
+    /// `None`: there is no ConfigMap.
+    facts: Option<Arc<ConfigMapFacts>>,
+    records: BTreeMap<NodeUid, Record>,
+    unreadable: BTreeMap<Arc<str>, &'static str>,
+    /// How many bytes all of it is, with the keys.
+    size: usize,
+}
+
+/// What is to be changed in a state, and what is left out of that.
+#[derive(Debug, Default)]
+pub(super) struct Change {
+    pub edit: ConfigMapEdit,
+    /// The records that it writes.
+    pub records: BTreeMap<NodeUid, Record>,
+    /// Those that it cannot write, and why.
+    pub refused: BTreeMap<NodeUid, &'static str>,
+}
+
+impl State {
+    /// What a state says that was seen now.
+    pub(super) fn of(now: Now, facts: Option<Arc<ConfigMapFacts>>) -> State {
+        let (mut records, mut unreadable, mut size) = (BTreeMap::new(), BTreeMap::new(), 0);
+        for facts in facts.iter() {
+            let from = (Bound::Included(PREFIX), Bound::Unbounded);
+            for (key, text) in facts.data.range::<str, _>(from) {
+                let Some(read) = Record::read(key, text, facts.read, now) else { break };
+                size += key.len() + text.text.len();
+                match read {
+                    Ok(record) => drop(records.insert(record.uid.clone(), record)),
+                    Err(why) => drop(unreadable.insert(Arc::clone(key), why)),
+                }
+            }
+            for key in facts.binary.range::<str, _>(from).take_while(|key| key.starts_with(PREFIX)) {
+                unreadable.insert(Arc::clone(key), "its value is no text");
+            }
+        }
+        State { facts, records, unreadable, size }
+    }
+
+    pub(super) fn facts(&self) -> Option<&Arc<ConfigMapFacts>> {
+        self.facts.as_ref()
+    }
+
+    pub(super) fn records(&self) -> impl Iterator<Item = &Record> {
+        self.records.values()
+    }
+
+    pub(super) fn record(&self, uid: &NodeUid) -> Option<&Record> {
+        self.records.get(uid)
+    }
+
+    pub(super) fn unreadable(&self) -> &BTreeMap<Arc<str>, &'static str> {
+        &self.unreadable
+    }
+
+    /// Whether it says this of the node.
+    pub(super) fn holds(&self, record: &Record) -> bool {
+        self.record(&record.uid).is_some_and(|there| there.says_the_same(record))
+    }
+
+    /// What makes it hold what is wanted, without what is leaving. Records that are there already come first, the others
+    /// in the order of their signals.
+    pub(super) fn change(&self, wanted: &BTreeMap<NodeUid, Record>, leaving: &BTreeSet<NodeUid>) -> Change {
+        let mut change = Change::default();
+        let mut size = self.size;
+        for there in leaving.iter().filter_map(|uid| self.record(uid)) {
+            size = size.saturating_sub(there.size());
+            change.edit.remove.extend(records::key(&there.uid));
+        }
+        let mut missing: Vec<&Record> = wanted.values().filter(|record| !self.holds(record)).collect();
+        missing.sort_by_key(|record| (self.record(&record.uid).is_none(), record.since, &record.node));
+        for record in missing {
+            // Lines that nobody here knows survive.
+            let rest = self.record(&record.uid).map(|there| there.rest.clone()).unwrap_or_default();
+            let record = Record { rest, ..record.clone() };
+            match self.room(&record, size) {
+                Ok((key, next)) => {
+                    size = next;
+                    change.edit.set.insert(key, record.written());
+                    change.records.insert(record.uid.clone(), record);
+                }
+                Err(why) => drop(change.refused.insert(record.uid.clone(), why)),
+            }
+        }
+        change
+    }
+
+    /// The key of a record that has room in addition to so many bytes, and how many it makes them.
+    fn room(&self, record: &Record, size: usize) -> Result<(Arc<str>, usize), &'static str> {
+        let key = records::key(&record.uid).ok_or("its UID is none that a key can hold")?;
+        if self.unreadable.contains_key(&key) {
+            return Err("its key holds what cannot be read");
+        }
+        let long = record.size();
+        if long > LONGEST {
+            return Err("its record is too long");
+        }
+        let before = self.record(&record.uid).map_or(0, Record::size);
+        let next = size.saturating_sub(before) + long;
+        if next > LONGEST_OF_ALL { Err("there is no room for its record") } else { Ok((key, next)) }
+    }
+}

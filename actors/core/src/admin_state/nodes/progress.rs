@@ -1,0 +1,119 @@
+//! How far nodes are: which are done, and of which nothing is left (design.md N3, N4).
+
+use std::collections::BTreeSet;
+
+use super::Nodes;
+use super::phase::{Course, Done, Phase};
+use crate::admin_state::keeping::Records;
+use crate::admin_state::pools::Pools;
+use crate::ids::{LbName, NodeUid, PoolId, PoolName};
+use crate::machine::Now;
+
+/// What follows from how far nodes are.
+#[derive(Debug, Default)]
+pub(in crate::admin_state) struct Judged {
+    /// Whether every load balancer is to be read.
+    pub(in crate::admin_state) look: bool,
+    /// Nodes that were done and are not any more.
+    pub(in crate::admin_state) lost: Vec<NodeUid>,
+    /// Nodes that are done.
+    pub(in crate::admin_state) done: Vec<NodeUid>,
+}
+
+impl Nodes {
+    /// Whether something is still to be done for a node.
+    pub(in crate::admin_state) fn works_on(&self, uid: &NodeUid) -> bool {
+        let course = self.nodes.get(uid).and_then(|node| node.phase.course());
+        course.is_some_and(|course| !course.is_done())
+    }
+
+    /// A load balancer was seen at rest, by a read that began then.
+    pub(in crate::admin_state) fn looked_at(&mut self, lb: &LbName, began: Now) {
+        for uid in &self.busy {
+            let course = self.nodes.get_mut(uid).and_then(|node| node.phase.course_mut());
+            if let Some(Course { done: Done::Looks { since, left }, .. }) = course
+                && *since <= began
+            {
+                left.remove(lb);
+            }
+        }
+    }
+
+    /// Judges how far nodes are; `waits` says whether one waits for a pool. One that is restored needs its record no
+    /// longer.
+    pub(in crate::admin_state) fn judge(
+        &mut self,
+        now: Now,
+        balancers: &[LbName],
+        gives_back: bool,
+        waits: impl Fn(&NodeUid) -> bool,
+        records: &mut Records,
+    ) -> Judged {
+        let mut judged = Judged::default();
+        let mut restored = Vec::new();
+        for uid in &self.busy {
+            let Some(node) = self.nodes.get_mut(uid) else { continue };
+            let (restores, gone) = (node.phase.restores(), node.phase.is_gone());
+            let Some(course) = node.phase.course_mut() else { continue };
+            match (&course.done, waits(uid)) {
+                (Done::Waits, true) | (Done::Yes, false) => {}
+                (Done::Waits, false) => {
+                    let left = balancers.iter().cloned().collect();
+                    course.done = Done::Looks { since: now, left };
+                    // A node that is gone costs no call: what is read in any case serves.
+                    judged.look |= !gone || gives_back;
+                }
+                (Done::Looks { .. }, true) => course.done = Done::Waits,
+                (Done::Looks { left, .. }, false) if left.is_empty() => {
+                    course.done = Done::Yes;
+                    judged.done.push(uid.clone());
+                    if restores {
+                        restored.push(uid.clone());
+                    }
+                }
+                (Done::Looks { .. }, false) => {}
+                (Done::Yes, true) => {
+                    course.done = Done::Waits;
+                    judged.lost.push(uid.clone());
+                }
+            }
+        }
+        for uid in restored {
+            if let Some(node) = self.nodes.get_mut(&uid) {
+                node.phase = Phase::Still;
+            }
+            self.keep_busy(&uid);
+            records.drop_of(&uid);
+            self.stale = true;
+        }
+        judged
+    }
+
+    /// Forgets nodes that are gone and of which nothing of ours is Down any more; gives them.
+    pub(in crate::admin_state) fn forget(
+        &mut self,
+        pools: &Pools,
+        excluded: &BTreeSet<PoolName>,
+        records: &mut Records,
+    ) -> Vec<NodeUid> {
+        let is_over = |uid: &&NodeUid| {
+            let course = self.nodes.get(*uid).filter(|node| node.phase.is_gone());
+            let is_done = course.and_then(|node| node.phase.course()).is_some_and(Course::is_done);
+            is_done
+                && records.wanted(uid).is_none_or(|record| {
+                    let backends = record.backends().collect();
+                    let is_ours =
+                        |pool: &PoolId| !record.foreign.holds(pool) && !excluded.contains(&pool.pool);
+                    !pools.downs(&backends).any(|(pool, _)| is_ours(pool))
+                })
+        };
+        let over: Vec<NodeUid> = self.busy.iter().filter(is_over).cloned().collect();
+        for uid in &over {
+            self.nodes.remove(uid);
+            self.busy.remove(uid);
+            records.drop_of(uid);
+            self.stale = true;
+        }
+        over
+    }
+}

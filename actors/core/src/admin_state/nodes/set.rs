@@ -1,0 +1,155 @@
+//! The draining set, and what is noted of a node before it enters it (design.md N2, N4).
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::Nodes;
+use super::phase::{Course, Phase};
+use crate::admin_state::keeping::Records;
+use crate::admin_state::pools::Pools;
+use crate::admin_state::records::{Exceptions, Record};
+use crate::arm::Backend;
+use crate::ids::{NodeUid, PoolId};
+use crate::informer::NodeFact;
+use crate::machine::Now;
+use crate::writer::Draining;
+
+/// The record of a node that is about to be cut out.
+pub(super) fn record(fact: &NodeFact, since: Now, pools: &Pools, records: &Records) -> Record {
+    let backends: BTreeSet<Backend> = fact.backends().collect();
+    let mut foreign = Exceptions::default();
+    for (pool, backend) in pools.downs(&backends) {
+        if !is_explained(records, &fact.uid, pool, &backend) {
+            foreign.add(pool);
+        }
+    }
+    Record {
+        node: fact.name.clone(),
+        uid: fact.uid.clone(),
+        ips: fact.ips.clone(),
+        instance: fact.instance.clone(),
+        since,
+        foreign,
+        taint_ours: false,
+        rest: Vec::new(),
+    }
+}
+
+/// Whether a Down is ours by the record of another node: one that is gone may have had the address.
+fn is_explained(records: &Records, uid: &NodeUid, pool: &PoolId, backend: &Backend) -> bool {
+    let is_ours = |record: &Record| {
+        record.uid != *uid && !record.foreign.holds(pool) && record.backends().any(|other| other == *backend)
+    };
+    records.all().any(is_ours)
+}
+
+impl Nodes {
+    /// The set, if it is another one than the last. With `gives_back`, Downs that outlived their nodes are taken back,
+    /// too.
+    pub(in crate::admin_state) fn set(
+        &mut self,
+        pools: &Pools,
+        records: &Records,
+        gives_back: bool,
+        last: &Draining,
+    ) -> Option<Draining> {
+        if !std::mem::take(&mut self.stale) {
+            return None;
+        }
+        let kept = || self.busy().filter(|(_, node)| node.phase.course().is_some());
+        let kept = || kept().filter_map(|(uid, node)| Some((records.kept(uid)?, node)));
+        let concerned: BTreeSet<Backend> = kept().flat_map(|(record, _)| record.backends()).collect();
+        let (mut drains, mut stays) = (BTreeMap::new(), BTreeSet::new());
+        for (uid, node) in self.nodes.iter().filter(|_| !concerned.is_empty()) {
+            let Some(fact) = &node.fact else { continue };
+            for backend in fact.backends().filter(|backend| concerned.contains(backend)) {
+                if node.phase.drains() {
+                    // An address that is not noted yet waits for that.
+                    let noted = records.kept(uid).is_some_and(|record| record.has(&backend));
+                    if noted {
+                        drains.insert(backend, uid.clone());
+                    }
+                } else if !node.phase.is_recording() {
+                    stays.insert(backend);
+                }
+            }
+        }
+        let outlived = kept().filter(|(_, node)| gives_back && node.phase.is_gone());
+        stays.extend(outlived.flat_map(|(record, _)| record.backends()));
+        // Where a node that is about to vanish has its successor's address, the successor counts.
+        drains.retain(|backend, _| !stays.contains(backend));
+        let (mut restores, mut foreign) = (BTreeMap::new(), BTreeSet::new());
+        for (record, _) in kept() {
+            for backend in record.backends().filter(|backend| stays.contains(backend)) {
+                restores.entry(backend).or_insert_with(|| record.uid.clone());
+            }
+            // What was found since it was confirmed counts at once.
+            let newest = records.wanted(&record.uid).unwrap_or(record);
+            let pools = pools.ids().filter(|pool| !newest.foreign.is_empty() && newest.foreign.holds(pool));
+            let pairs = |pool: &PoolId| {
+                let pool = pool.clone();
+                newest.backends().map(move |backend| (pool.clone(), backend))
+            };
+            foreign.extend(pools.flat_map(pairs));
+        }
+        let next = Draining {
+            generation: last.generation,
+            addresses: drains,
+            restorable: restores.keys().cloned().collect(),
+            foreign,
+            excluded: last.excluded.clone(),
+        };
+        self.restores = restores;
+        (next != *last).then(|| Draining { generation: last.generation + 1, ..next })
+    }
+
+    /// Whether the set may be another one.
+    pub(in crate::admin_state) fn is_stale(&self) -> bool {
+        self.stale
+    }
+
+    /// The set may be another one.
+    pub(in crate::admin_state) fn make_stale(&mut self) {
+        self.stale = true;
+    }
+
+    /// Of which node each Down is that may be taken back.
+    pub(in crate::admin_state) fn restores(&self) -> &BTreeMap<Backend, NodeUid> {
+        &self.restores
+    }
+
+    /// These pools were seen anew, by a read that began then. What it shows Down of a node that had not entered the set
+    /// by then is nothing of ours (N4).
+    pub(in crate::admin_state) fn pools_seen(
+        &mut self,
+        news: &BTreeSet<PoolId>,
+        began: Now,
+        pools: &Pools,
+        records: &mut Records,
+    ) {
+        let mut found = Vec::new();
+        for (uid, node) in self.busy() {
+            let is_early = match &node.phase {
+                Phase::Recording { .. } => true,
+                Phase::Draining(Course { entered: Some(entered), .. }) => began < *entered,
+                Phase::Draining(Course { entered: None, .. })
+                | Phase::Still
+                | Phase::Held { .. }
+                | Phase::Restoring(_)
+                | Phase::Gone(_) => false,
+            };
+            let Some(record) = records.wanted(uid).filter(|_| is_early) else { continue };
+            let backends: BTreeSet<Backend> = record.backends().collect();
+            for pool in news {
+                let mut downs = pools.downs_in(pool, &backends);
+                if downs.any(|backend| !is_explained(records, uid, pool, &backend)) {
+                    found.push((uid.clone(), pool.clone()));
+                }
+            }
+        }
+        for (uid, pool) in &found {
+            records.add_foreign(uid, pool);
+        }
+        // A pool that comes back may be an exception.
+        self.stale |= records.all().any(|record| !record.foreign.is_empty());
+    }
+}

@@ -1,0 +1,113 @@
+//! Which events of evictions are news: each state of one counts once, and one that a list tells of only while it is
+//! young (design.md N1).
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use super::YOUNG;
+use crate::admin_state::signals::is_failed_query;
+use crate::ids::{EventKey, NodeName};
+use crate::machine::Now;
+use crate::object::{Object, ObjectKey, PreemptionObject, ResourceVersion};
+use crate::watch::Seen;
+
+/// The events that exist, and those that wait for their node.
+#[derive(Debug, Default)]
+pub(super) struct Events {
+    /// The newest state of each.
+    known: BTreeMap<EventKey, ResourceVersion>,
+    /// What the list under way has held.
+    listed: Option<BTreeSet<EventKey>>,
+    /// Those of nodes that are not known yet.
+    kept: BTreeMap<EventKey, Notified>,
+}
+
+/// An event that says that its node is evicted.
+#[derive(Clone, Debug)]
+pub(super) struct Notified {
+    /// When it came.
+    pub(super) arrived: Now,
+    /// Whether a list told of it, and not a change.
+    pub(super) listed: bool,
+    /// What it says.
+    pub(super) event: Arc<PreemptionObject>,
+}
+
+impl Notified {
+    /// When it was seen last, as far as it says so.
+    pub(super) fn at(&self) -> Now {
+        self.arrived.minus(self.event.age.unwrap_or_default())
+    }
+
+    fn is_young(&self, now: Now) -> bool {
+        now.since(self.arrived) <= YOUNG
+    }
+}
+
+impl Events {
+    /// Takes in what the watcher saw; the notice in it, if it is one and is news.
+    pub(super) fn on_seen(&mut self, now: Now, seen: &Seen) -> Option<Notified> {
+        match seen {
+            Seen::Object(Object::Preemption(event)) => self.on_event(now, event),
+            Seen::ListBegan(_) => {
+                self.listed = Some(BTreeSet::new());
+                None
+            }
+            Seen::ListAborted => {
+                self.listed = None;
+                None
+            }
+            Seen::ListDone { .. } => {
+                if let Some(listed) = self.listed.take() {
+                    self.known.retain(|key, _| listed.contains(key));
+                }
+                None
+            }
+            Seen::Deleted { key: ObjectKey::Preemption(key), .. } => {
+                self.known.remove(key);
+                None
+            }
+            Seen::Object(Object::Service(_) | Object::Slice(_) | Object::Node(_))
+            | Seen::Deleted {
+                key: ObjectKey::Service(_) | ObjectKey::Slice(_) | ObjectKey::Node(_), ..
+            }
+            | Seen::Undecodable { .. }
+            | Seen::Bookmark(_)
+            | Seen::Reconnected
+            | Seen::AnyList(_) => None,
+        }
+    }
+
+    fn on_event(&mut self, now: Now, event: &Arc<PreemptionObject>) -> Option<Notified> {
+        let before = self.known.insert(event.key.clone(), event.resource_version.clone());
+        let counts = match &mut self.listed {
+            Some(listed) => {
+                listed.insert(event.key.clone());
+                event.age.is_some_and(|age| age <= YOUNG)
+            }
+            None => true,
+        };
+        let is_news = counts && before.as_ref() != Some(&event.resource_version);
+        let is_notice = is_news && !is_failed_query(&event.message);
+        let listed = self.listed.is_some();
+        is_notice.then(|| Notified { arrived: now, listed, event: Arc::clone(event) })
+    }
+
+    /// Keeps one whose node is not known yet.
+    pub(super) fn keep(&mut self, notified: Notified) {
+        let now = notified.arrived;
+        self.kept.retain(|_, kept| kept.is_young(now));
+        self.kept.insert(notified.event.key.clone(), notified);
+    }
+
+    /// Those that are kept for a node of this name.
+    pub(super) fn of(&mut self, now: Now, name: &NodeName) -> Vec<Notified> {
+        self.kept.retain(|_, kept| kept.is_young(now));
+        self.kept.values().filter(|kept| kept.event.node == *name).cloned().collect()
+    }
+
+    /// The node of one that was kept is known now.
+    pub(super) fn release(&mut self, notified: &Notified) {
+        self.kept.remove(&notified.event.key);
+    }
+}

@@ -1,0 +1,500 @@
+//! Notices and taints on the test's clock, with a port that answers when it is told to.
+
+mod patches;
+mod properties;
+mod removal;
+mod terms;
+
+use std::sync::Arc;
+
+use super::*;
+use crate::admin_state::signals::{DRAINING, SPOT_EVICTION};
+use crate::ids::EventKey;
+use crate::level::Provenance;
+use crate::machine::Wall;
+use crate::object::{
+    Object, ObjectKey, Preempt, PreemptionObject, RequestFailure, ResourceVersion, Taint, TaintAsk, TaintEdit,
+};
+use crate::watch::Serves;
+
+const NOTICE: &str = "Preempt Scheduled: Wed, 26 Feb 2025 10:13:13 GMT. DurationInSeconds: -1.";
+
+fn uid(name: &str) -> NodeUid {
+    NodeUid::new(format!("uid-of-{name}"))
+}
+
+fn version(n: u64) -> ResourceVersion {
+    ResourceVersion(n.to_string().into())
+}
+
+fn seconds(n: u64) -> Duration {
+    Duration::from_secs(n)
+}
+
+/// A second of the wall clock.
+fn wall(second: i64) -> Option<Wall> {
+    Some(Wall::from_micros(second * 1_000_000))
+}
+
+fn taint(key: &str, value: &str, effect: &str) -> Taint {
+    Taint { key: key.into(), value: value.into(), effect: effect.into() }
+}
+
+/// The taint as we make it.
+fn mark() -> Taint {
+    taint(DRAINING, SPOT_EVICTION, "NoSchedule")
+}
+
+fn spot_pool() -> Taint {
+    taint("kubernetes.azure.com/scalesetpriority", "spot", "NoSchedule")
+}
+
+/// A node that is Ready, in its first state.
+fn node(name: &str) -> NodeFact {
+    NodeFact {
+        uid: uid(name),
+        name: NodeName::new(name),
+        ips: BTreeSet::new(),
+        instance: None,
+        ready: true,
+        left_out: false,
+        taints: Vec::new(),
+        created: wall(1_000),
+        preempt: None,
+        version: version(1),
+    }
+}
+
+fn marked(fact: &NodeFact, n: u64) -> NodeFact {
+    let taints = fact.taints.iter().cloned().chain([mark()]).collect();
+    NodeFact { taints, version: version(n), ..fact.clone() }
+}
+
+fn condition(message: &str, at: i64) -> Option<Preempt> {
+    Some(Preempt { at: wall(at), age: Some(Duration::ZERO), due_in: None, message: message.into() })
+}
+
+fn key(name: &str) -> EventKey {
+    EventKey { namespace: "default".into(), name: name.into() }
+}
+
+/// The first state of an event about a node, new when it comes.
+fn event(of: &str) -> PreemptionObject {
+    PreemptionObject {
+        key: key(&format!("{of}.1")),
+        resource_version: version(1),
+        node: NodeName::new(of),
+        uid: None,
+        count: 1,
+        at: wall(2_000),
+        age: Some(Duration::ZERO),
+        due_in: None,
+        message: NOTICE.into(),
+    }
+}
+
+/// The event in a later state.
+fn again(event: &PreemptionObject) -> PreemptionObject {
+    let n = event.count + 1;
+    PreemptionObject { count: n, resource_version: version(n), ..event.clone() }
+}
+
+fn seen(event: PreemptionObject) -> Seen {
+    Seen::Object(Object::Preemption(Arc::new(event)))
+}
+
+fn lost() -> TaintAnswer {
+    TaintAnswer::Failed(RequestFailure::Other("connection reset".into()))
+}
+
+fn denied() -> TaintAnswer {
+    TaintAnswer::Failed(RequestFailure::Denied("may not patch nodes".into()))
+}
+
+struct Bench {
+    spots: Spots,
+    now: Now,
+    /// Whether records are kept at once, and whether this process acts.
+    records: bool,
+    acts: bool,
+    asked: Vec<(CallId, TaintAsk)>,
+    samples: Vec<Sample>,
+}
+
+impl Bench {
+    /// One that knows these nodes.
+    fn of(nodes: &[NodeFact]) -> Bench {
+        let mut bench = Bench {
+            spots: Spots::default(),
+            now: Now::from_millis(1_000_000),
+            records: true,
+            acts: true,
+            asked: Vec::new(),
+            samples: Vec::new(),
+        };
+        nodes.iter().for_each(|fact| bench.tell(fact));
+        bench
+    }
+
+    fn advance(&mut self) {
+        if !self.acts {
+            return;
+        }
+        let (mut out, records) = (Vec::new(), self.records);
+        self.spots.advance(self.now, |_| records, &mut out);
+        for said in out {
+            if let Out::Taint(call, ask) = said {
+                self.asked.push((call, ask));
+            } else if let Out::Sample(sample) = said {
+                self.samples.push(sample);
+            } else {
+                panic!("{said:?}");
+            }
+        }
+        assert!(self.spots.deadline().is_none_or(|at| at > self.now), "nothing is left to do now");
+    }
+
+    fn tell(&mut self, fact: &NodeFact) {
+        self.spots.on_fact(self.now, fact);
+        self.advance();
+    }
+
+    fn gone(&mut self, name: &str) {
+        self.spots.on_gone(&uid(name));
+        self.advance();
+    }
+
+    fn see(&mut self, seen: Seen) {
+        self.spots.on_seen(self.now, &seen);
+        self.advance();
+    }
+
+    fn event(&mut self, event: PreemptionObject) {
+        self.see(seen(event));
+    }
+
+    /// A complete list of events.
+    fn list(&mut self, events: Vec<PreemptionObject>) {
+        self.see(Seen::ListBegan(Provenance::FirstList));
+        events.into_iter().for_each(|event| self.event(event));
+        self.see(Seen::ListDone { resource_version: version(9), serves: Serves::default() });
+    }
+
+    /// The one patch that was asked for since the last call.
+    fn patch(&mut self) -> (CallId, TaintAsk) {
+        let asked = std::mem::take(&mut self.asked);
+        let [patch] = &asked[..] else { panic!("not one patch: {asked:?}") };
+        patch.clone()
+    }
+
+    fn edit(&mut self) -> TaintEdit {
+        self.patch().1.edit
+    }
+
+    #[track_caller]
+    fn asks_nothing(&self) {
+        assert!(self.asked.is_empty(), "{:?}", self.asked);
+    }
+
+    /// Answers the one patch that was asked for.
+    fn answer(&mut self, answer: &TaintAnswer) {
+        let (call, _) = self.patch();
+        self.spots.on_tainted(self.now, call, answer);
+        self.advance();
+    }
+
+    /// Time passes, with everything that it brings.
+    fn pass(&mut self, span: Duration) {
+        let until = self.now.plus(span);
+        while let Some(at) = self.spots.deadline().filter(|at| self.acts && *at <= until) {
+            self.now = at;
+            self.advance();
+        }
+        self.now = until;
+        self.advance();
+    }
+
+    fn stands(&self, name: &str) -> (bool, bool) {
+        (self.spots.is_noticed(&uid(name)), self.spots.is_ours(&uid(name)))
+    }
+
+    fn changed(&mut self) -> Vec<NodeUid> {
+        self.spots.changed().into_iter().collect()
+    }
+}
+
+/// A node that was marked by us after an event, which has passed 30 s after the start.
+fn marked_by_us() -> Bench {
+    let mut bench = Bench::of(&[node("a")]);
+    bench.event(event("a"));
+    bench.answer(&TaintAnswer::Done);
+    bench.tell(&marked(&node("a"), 2));
+    assert_eq!(bench.stands("a"), (true, true));
+    bench
+}
+
+#[test]
+fn n1_an_event_is_a_notice_for_its_node_and_marks_it_once_it_is_recorded() {
+    let mut bench = Bench::of(&[node("a"), node("b")]);
+    bench.records = false;
+    assert_eq!(bench.changed(), []);
+    bench.event(event("a"));
+    assert_eq!((bench.stands("a"), bench.stands("b")), ((true, true), (false, false)));
+    assert_eq!((bench.changed(), bench.changed()), (vec![uid("a")], vec![]));
+    bench.asks_nothing();
+    bench.records = true;
+    bench.advance();
+    let (call, ask) = bench.patch();
+    let (node, version) = (NodeName::new("a"), version(1));
+    assert_eq!(ask, TaintAsk { node, uid: uid("a"), version, edit: TaintEdit::AddFirst });
+    bench.spots.on_tainted(bench.now, call, &TaintAnswer::Done);
+    bench.tell(&marked(&super::tests::node("a"), 2));
+    bench.pass(seconds(600));
+    bench.asks_nothing();
+    assert_eq!(bench.samples, [Sample::TaintPatch(TaintResult::Done)]);
+    assert_eq!(bench.stands("a"), (true, true));
+}
+
+#[test]
+fn n1_the_taint_is_added_to_those_that_are_there() {
+    let mut bench = Bench::of(&[NodeFact { taints: vec![spot_pool()], ..node("a") }]);
+    bench.event(event("a"));
+    assert_eq!(bench.edit(), TaintEdit::AddTo);
+}
+
+#[test]
+fn n1_a_failed_metadata_query_is_no_notice() {
+    let mut bench = Bench::of(&[node("a")]);
+    let failed = "IMDS query failed, exit code: 28 / Connection timed out after 24 seconds.";
+    bench.event(PreemptionObject { message: failed.into(), ..event("a") });
+    bench.tell(&NodeFact { preempt: condition(failed, 2_000), ..node("a") });
+    assert_eq!(bench.stands("a"), (false, false));
+    bench.event(PreemptionObject { message: "no words that we know".into(), ..again(&event("a")) });
+    assert_eq!(bench.stands("a"), (true, true), "any other event is one");
+}
+
+#[test]
+fn n1_of_a_list_only_events_younger_than_60_s_count() {
+    let cases = [(Some(seconds(60)), true), (Some(seconds(61)), false), (None, false)];
+    for (age, counts) in cases {
+        let mut bench = Bench::of(&[node("a")]);
+        bench.list(vec![PreemptionObject { age, ..event("a") }]);
+        assert_eq!(bench.stands("a").0, counts, "{age:?}");
+        let mut watched = Bench::of(&[node("a")]);
+        watched.list(Vec::new());
+        watched.event(PreemptionObject { age, ..event("a") });
+        assert!(watched.stands("a").0, "one that comes as a change counts, whatever it says of its age");
+        let mut aborted = Bench::of(&[node("a")]);
+        aborted.see(Seen::ListBegan(Provenance::FirstList));
+        aborted.see(Seen::ListAborted);
+        aborted.event(PreemptionObject { age, ..event("a") });
+        assert!(aborted.stands("a").0, "no list is under way any more");
+    }
+}
+
+#[test]
+fn n1_a_condition_of_a_node_that_was_not_known_counts_only_while_it_is_young() {
+    let first = |age| {
+        let preempt = condition(NOTICE, 2_000).map(|preempt| Preempt { age, ..preempt });
+        let known = NodeFact { preempt, ..node("a") };
+        Bench::of(&[known]).stands("a").0
+    };
+    assert_eq!([Some(seconds(60)), Some(seconds(61)), None].map(first), [true, false, false]);
+    let mut bench = Bench::of(&[node("a")]);
+    let preempt = condition(NOTICE, 2_000).map(|preempt| Preempt { age: Some(seconds(99)), ..preempt });
+    bench.tell(&NodeFact { preempt, ..node("a") });
+    assert!(bench.stands("a").0, "one that comes as a change counts");
+}
+
+#[test]
+fn n1_freeze_reboot_redeploy_terminate_and_rebalance_are_no_notices() {
+    let mut bench = Bench::of(&[node("a")]);
+    for event in ["Freeze", "Reboot", "Redeploy", "Terminate", "Rebalance"] {
+        let preempt = condition(&NOTICE.replace("Preempt", event), 2_000);
+        bench.tell(&NodeFact { preempt, ..node("a") });
+    }
+    assert_eq!(bench.stands("a"), (false, false));
+    bench.tell(&NodeFact { preempt: condition("Preempt Started", 2_000), ..node("a") });
+    assert_eq!(bench.stands("a"), (true, true));
+}
+
+#[test]
+fn s1_duplicate_events_are_ignored_once_the_taint_exists() {
+    let mut bench = marked_by_us();
+    let second = PreemptionObject { key: key("a.2"), ..event("a") };
+    for duplicate in [again(&event("a")), second.clone(), again(&second)] {
+        bench.event(duplicate);
+        bench.pass(seconds(20));
+    }
+    bench.asks_nothing();
+    assert_eq!(bench.changed(), [uid("a")], "of the first");
+}
+
+#[test]
+fn s1_an_event_and_a_condition_of_the_same_eviction_are_one_notice_in_either_order() {
+    let told = NodeFact { preempt: condition(NOTICE, 2_000), version: version(2), ..node("a") };
+    let mut event_first = Bench::of(&[node("a")]);
+    event_first.event(event("a"));
+    event_first.tell(&told);
+    let mut condition_first = Bench::of(&[node("a")]);
+    condition_first.tell(&told);
+    condition_first.event(event("a"));
+    for mut bench in [event_first, condition_first] {
+        bench.answer(&TaintAnswer::Done);
+        bench.tell(&marked(&told, 3));
+        bench.pass(seconds(60));
+        bench.asks_nothing();
+        assert_eq!(bench.stands("a"), (true, true));
+    }
+}
+
+#[test]
+fn s1_an_event_counts_once_however_often_lists_tell_of_it() {
+    let mut bench = marked_by_us();
+    bench.tell(&NodeFact { version: version(3), ..node("a") });
+    assert_eq!(bench.stands("a"), (false, false), "a person has cleared the taint");
+    bench.pass(seconds(1));
+    bench.list(vec![event("a")]);
+    bench.see(Seen::ListBegan(Provenance::Relist));
+    bench.event(event("a"));
+    bench.see(Seen::ListAborted);
+    bench.see(Seen::Reconnected);
+    bench.event(event("a"));
+    assert_eq!(bench.stands("a"), (false, false));
+}
+
+#[test]
+fn s1_an_event_that_comes_under_the_name_of_one_that_was_deleted_is_another_one() {
+    let deleted = |bench: &mut Bench| {
+        let key = ObjectKey::Preemption(key("a.1"));
+        bench.see(Seen::Deleted { key, resource_version: version(9) });
+    };
+    let missed = |bench: &mut Bench| bench.list(Vec::new());
+    for ends in [deleted, missed] {
+        let mut bench = marked_by_us();
+        bench.tell(&NodeFact { version: version(3), ..node("a") });
+        bench.pass(seconds(1));
+        ends(&mut bench);
+        bench.event(event("a"));
+        assert_eq!(bench.stands("a"), (true, true));
+    }
+}
+
+#[test]
+fn s1_after_a_person_has_cleared_the_taint_a_new_event_counts_and_an_older_one_does_not() {
+    let mut bench = marked_by_us();
+    bench.pass(seconds(10));
+    bench.tell(&NodeFact { version: version(3), ..node("a") });
+    assert_eq!(bench.stands("a"), (false, false));
+    bench.pass(seconds(2));
+    let late = PreemptionObject { age: Some(seconds(3)), ..again(&event("a")) };
+    bench.event(late.clone());
+    bench.event(PreemptionObject { key: key("late"), age: Some(seconds(2)), ..event("a") });
+    assert_eq!(bench.stands("a"), (false, false), "they were said before");
+    bench.event(PreemptionObject { age: Some(seconds(1)), ..again(&late) });
+    assert_eq!(bench.stands("a"), (true, true));
+    assert_eq!(bench.edit(), TaintEdit::AddFirst);
+}
+
+#[test]
+fn s1_after_a_person_has_cleared_the_taint_the_same_condition_does_not_count_and_another_does() {
+    let told = NodeFact { preempt: condition(NOTICE, 2_000), ..node("a") };
+    let mut bench = Bench::of(&[node("a")]);
+    bench.tell(&told);
+    bench.answer(&TaintAnswer::Done);
+    bench.tell(&marked(&told, 2));
+    let cleared = NodeFact { version: version(3), ..told.clone() };
+    bench.tell(&cleared);
+    bench.pass(seconds(5));
+    bench.tell(&NodeFact { version: version(4), ..told });
+    bench.tell(&NodeFact { version: version(5), preempt: None, ..cleared.clone() });
+    bench.tell(&NodeFact { version: version(6), ..cleared.clone() });
+    let older = condition("Preempt Started", 2_000).map(|it| Preempt { age: Some(seconds(60)), ..it });
+    let same_time = NodeFact { preempt: older, version: version(7), ..cleared.clone() };
+    for other in [same_time, NodeFact { preempt: condition(NOTICE, 2_010), ..cleared }] {
+        let mut bench = Bench { spots: std::mem::take(&mut bench.spots), ..Bench::of(&[]) };
+        bench.now = bench.now.plus(seconds(5));
+        bench.tell(&other);
+        assert_eq!(bench.stands("a"), (true, true));
+        bench.answer(&TaintAnswer::Done);
+        bench.tell(&marked(&other, 8));
+        bench.tell(&NodeFact { version: version(9), ..other });
+        assert_eq!(bench.stands("a"), (false, false));
+    }
+}
+
+#[test]
+fn s1_a_condition_that_began_before_a_person_cleared_the_taint_does_not_count() {
+    for heard in [None, condition(NOTICE, 1_999)] {
+        let mut bench = marked_by_us();
+        bench.tell(&NodeFact { preempt: heard, ..marked(&node("a"), 2) });
+        bench.tell(&NodeFact { version: version(3), ..node("a") });
+        bench.pass(seconds(4));
+        for (age, counts) in [(4_u32, false), (3, true)] {
+            let at = 2_000 - i64::from(age);
+            let late = condition(NOTICE, at).map(|it| Preempt { age: Some(seconds(age.into())), ..it });
+            bench.tell(&NodeFact { preempt: late, ..node("a") });
+            assert_eq!(bench.stands("a"), (counts, counts), "{age}");
+        }
+    }
+}
+
+#[test]
+fn n1_a_notice_that_is_older_than_its_node_is_of_another_one() {
+    let mut bench = Bench::of(&[node("a")]);
+    bench.event(PreemptionObject { at: wall(999), ..event("a") });
+    bench.tell(&NodeFact { preempt: condition(NOTICE, 999), ..node("a") });
+    assert_eq!(bench.stands("a"), (false, false));
+    bench.event(PreemptionObject { at: wall(1_000), ..again(&event("a")) });
+    assert_eq!(bench.stands("a"), (true, true));
+}
+
+#[test]
+fn s1_a_node_that_is_created_again_under_its_name_is_acted_upon_anew() {
+    let mut bench = marked_by_us();
+    let successor = NodeFact { uid: uid("new"), created: wall(3_000), ..node("a") };
+    bench.tell(&successor);
+    bench.gone("a");
+    assert_eq!((bench.stands("a"), bench.stands("new")), ((false, false), (false, false)));
+    assert_eq!(bench.changed(), [uid("a")]);
+    bench.event(again(&event("a")));
+    assert_eq!(bench.stands("new"), (false, false), "it is older than the node");
+    bench.event(PreemptionObject { at: wall(3_001), ..again(&again(&event("a"))) });
+    assert_eq!((bench.stands("new"), bench.edit()), ((true, true), TaintEdit::AddFirst));
+}
+
+#[test]
+fn n1_a_uid_refutes_what_the_name_says() {
+    let mut bench = Bench::of(&[node("a")]);
+    bench.event(PreemptionObject { uid: Some(uid("old")), ..event("a") });
+    assert_eq!(bench.stands("a"), (false, false));
+    bench.event(PreemptionObject { uid: Some(uid("a")), ..again(&event("a")) });
+    assert_eq!(bench.stands("a"), (true, true));
+}
+
+#[test]
+fn n1_an_event_waits_60_s_for_its_node() {
+    for (span, counts) in [(seconds(60), true), (seconds(61), false)] {
+        let mut bench = Bench::of(&[node("other")]);
+        bench.event(event("a"));
+        bench.pass(span);
+        bench.event(event("third"));
+        bench.tell(&node("a"));
+        assert_eq!(bench.stands("a"), (counts, counts), "{span:?}");
+    }
+    let mut bench = Bench::of(&[node("a")]);
+    bench.event(PreemptionObject { uid: Some(uid("new")), ..event("a") });
+    bench.tell(&NodeFact { uid: uid("new"), ..node("a") });
+    assert_eq!((bench.stands("a"), bench.stands("new")), ((false, false), (true, true)), "that of its UID");
+}
+
+#[test]
+fn n1_what_else_is_seen_is_no_notice() {
+    let mut bench = Bench::of(&[node("a")]);
+    bench.event(event("gone"));
+    let key = ObjectKey::Preemption(key("gone.1"));
+    bench.see(Seen::Deleted { key, resource_version: version(9) });
+    bench.see(Seen::Bookmark(version(10)));
+    bench.tell(&node("gone"));
+    assert_eq!((bench.stands("a"), bench.stands("gone")), ((false, false), (true, true)));
+}

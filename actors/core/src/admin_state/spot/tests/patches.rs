@@ -1,0 +1,215 @@
+//! How a taint is added, and what comes of answers.
+
+use super::*;
+
+/// When each patch was asked for, in seconds from the event, while nothing but these answers come.
+fn tries(event: PreemptionObject, fact: &NodeFact, answers: &[TaintAnswer], span: u64) -> Vec<u64> {
+    let mut bench = Bench::of(std::slice::from_ref(fact));
+    let began = bench.now;
+    bench.event(event);
+    let (mut at, mut answers) = (Vec::new(), answers.iter().cycle());
+    for _ in 0..span * 10 {
+        if let Some((call, _)) = bench.asked.pop() {
+            at.push(bench.now.since(began).as_secs());
+            let answer = answers.next().expect("they go round");
+            bench.spots.on_tainted(bench.now, call, answer);
+            bench.advance();
+        }
+        bench.pass(Duration::from_millis(100));
+    }
+    at
+}
+
+#[test]
+fn n1_a_patch_that_failed_is_tried_again_until_the_notice_has_passed() {
+    let dated = |due| PreemptionObject { due_in: Some(seconds(due)), ..event("a") };
+    assert_eq!(tries(dated(80), &node("a"), &[lost()], 200), [0, 1, 3, 7, 15, 30, 45, 60, 75]);
+    assert_eq!(tries(dated(80), &node("a"), &[denied()], 200), [0, 1, 3, 7, 15, 30, 45, 60, 75]);
+    assert_eq!(tries(event("a"), &node("a"), &[lost()], 200), [0, 1, 3, 7, 15], "without a date: after 30 s");
+    let old = PreemptionObject { age: Some(seconds(20)), ..event("a") };
+    assert_eq!(tries(old, &node("a"), &[lost()], 200), [0, 1, 3, 7]);
+}
+
+#[test]
+fn n1_failures_of_an_older_notice_do_not_slow_down_a_newer_one() {
+    let mut bench = Bench::of(&[node("a")]);
+    bench.event(event("a"));
+    for wait in [1, 2, 4, 8, 15] {
+        bench.answer(&denied());
+        bench.pass(seconds(wait));
+    }
+    bench.asks_nothing();
+    bench.pass(seconds(600));
+    assert_eq!((bench.stands("a"), bench.spots.deadline()), ((false, false), None));
+    bench.pass(seconds(1));
+    bench.event(again(&event("a")));
+    bench.answer(&denied());
+    bench.pass(seconds(1));
+    assert_eq!(bench.edit(), TaintEdit::AddFirst);
+}
+
+#[test]
+fn n1_even_a_notice_that_has_passed_is_tried_once() {
+    let passed = PreemptionObject { due_in: Some(Duration::ZERO), ..event("a") };
+    assert_eq!(tries(passed, &node("a"), &[lost()], 100), [0]);
+}
+
+#[test]
+fn n1_a_patch_that_was_carried_out_is_not_made_again() {
+    let others = NodeFact { taints: vec![spot_pool()], ..node("a") };
+    assert_eq!(tries(event("a"), &others, &[lost(), TaintAnswer::Done], 600), [0, 1]);
+    assert_eq!(tries(event("a"), &others, &[TaintAnswer::Gone], 600), [0]);
+}
+
+#[test]
+fn n1_a_patch_that_was_overtaken_is_made_anew_with_the_next_state() {
+    let mut bench = Bench::of(&[node("a")]);
+    bench.event(event("a"));
+    bench.answer(&TaintAnswer::Overtaken);
+    bench.asks_nothing();
+    bench.tell(&NodeFact { ready: false, ..node("a") });
+    bench.asks_nothing();
+    bench.tell(&NodeFact { version: version(2), taints: vec![spot_pool()], ..node("a") });
+    let (call, ask) = bench.patch();
+    assert_eq!((ask.version, ask.edit), (version(2), TaintEdit::AddTo));
+    bench.tell(&NodeFact { version: version(3), ..node("a") });
+    bench.asks_nothing();
+    bench.spots.on_tainted(bench.now, call, &TaintAnswer::Overtaken);
+    bench.advance();
+    assert_eq!(bench.patch().1.version, version(3), "the next state has come before the answer");
+}
+
+#[test]
+fn n1_a_patch_that_was_overtaken_is_made_anew_also_when_nothing_is_heard_of_the_node() {
+    assert_eq!(tries(event("a"), &node("a"), &[TaintAnswer::Overtaken], 100), [0, 1, 3, 7, 15]);
+}
+
+#[test]
+fn c4_a_patch_that_was_withheld_is_not_made_again_until_the_next_notice() {
+    let mut bench = Bench::of(&[node("a")]);
+    bench.event(event("a"));
+    bench.answer(&TaintAnswer::Withheld);
+    bench.event(again(&event("a")));
+    bench.tell(&NodeFact { version: version(2), ..node("a") });
+    bench.pass(seconds(600));
+    bench.asks_nothing();
+    assert_eq!(bench.stands("a"), (true, false), "nothing of the node is ours");
+    bench.pass(seconds(60));
+    assert_eq!(bench.stands("a"), (false, false));
+    bench.event(again(&again(&event("a"))));
+    assert_eq!(bench.edit(), TaintEdit::AddFirst);
+}
+
+#[test]
+fn a3_a_patch_whose_answer_is_lost_is_given_up_and_a_late_answer_changes_nothing() {
+    let mut bench = Bench::of(&[node("a")]);
+    bench.event(event("a"));
+    let (call, _) = bench.patch();
+    bench.pass(Duration::from_millis(5_999));
+    bench.spots.on_tainted(bench.now, CallId(77), &TaintAnswer::Done);
+    bench.advance();
+    assert_eq!(bench.samples, [Sample::UnmatchedAnswer]);
+    bench.pass(Duration::from_millis(1));
+    assert_eq!(bench.samples.last(), Some(&Sample::TaintPatch(TaintResult::Failed)));
+    bench.pass(seconds(1));
+    let (second, _) = bench.patch();
+    bench.spots.on_tainted(bench.now, call, &TaintAnswer::Done);
+    bench.advance();
+    assert_eq!(bench.samples.last(), Some(&Sample::UnmatchedAnswer));
+    bench.spots.on_tainted(bench.now, second, &TaintAnswer::Done);
+    bench.pass(seconds(60));
+    bench.asks_nothing();
+}
+
+#[test]
+fn n1_every_answer_is_counted() {
+    let answers = [
+        (TaintAnswer::Done, TaintResult::Done),
+        (TaintAnswer::Overtaken, TaintResult::Overtaken),
+        (TaintAnswer::Gone, TaintResult::Gone),
+        (TaintAnswer::Withheld, TaintResult::Withheld),
+        (lost(), TaintResult::Failed),
+        (denied(), TaintResult::Failed),
+    ];
+    for (answer, result) in answers {
+        let mut bench = Bench::of(&[node("a")]);
+        bench.event(event("a"));
+        bench.answer(&answer);
+        assert_eq!(bench.samples, [Sample::TaintPatch(result)]);
+    }
+}
+
+#[test]
+fn n1_a_taint_that_was_there_is_not_ours_and_none_is_added() {
+    for effect in ["NoSchedule", "NoExecute"] {
+        let before = NodeFact { taints: vec![taint(DRAINING, SPOT_EVICTION, effect)], ..node("a") };
+        let mut bench = Bench::of(std::slice::from_ref(&before));
+        bench.event(event("a"));
+        assert_eq!(bench.stands("a"), (true, false));
+        bench.tell(&NodeFact { version: version(2), ..before });
+        bench.asks_nothing();
+        bench.tell(&NodeFact { version: version(3), ..node("a") });
+        assert_eq!(bench.stands("a"), (false, false), "whoever cleared it has meant the notice too");
+        bench.asks_nothing();
+    }
+}
+
+#[test]
+fn n1_a_taint_of_another_value_is_none_of_an_eviction() {
+    let before = NodeFact { taints: vec![taint(DRAINING, "maintenance", "NoExecute")], ..node("a") };
+    let mut bench = Bench::of(&[before]);
+    bench.event(event("a"));
+    assert_eq!((bench.stands("a"), bench.edit()), ((true, true), TaintEdit::AddTo));
+}
+
+#[test]
+fn n1_a_taint_that_somebody_adds_before_us_is_not_ours() {
+    let mut unsent = Bench::of(&[node("a")]);
+    unsent.records = false;
+    unsent.event(event("a"));
+    unsent.tell(&marked(&node("a"), 2));
+    assert_eq!(unsent.stands("a"), (true, false));
+    unsent.records = true;
+    unsent.advance();
+    unsent.asks_nothing();
+
+    let refusals = [TaintAnswer::Overtaken, denied()];
+    for (refusal, fact_first) in refusals.iter().flat_map(|answer| [(answer, true), (answer, false)]) {
+        let mut bench = Bench::of(&[node("a")]);
+        bench.event(event("a"));
+        if fact_first {
+            bench.tell(&marked(&node("a"), 2));
+            assert_eq!(bench.stands("a"), (true, true), "it may be the one under way");
+            bench.answer(refusal);
+        } else {
+            bench.answer(refusal);
+            bench.tell(&marked(&node("a"), 2));
+        }
+        assert_eq!(bench.stands("a"), (true, false), "{refusal:?} {fact_first}");
+        bench.pass(seconds(3_600));
+        bench.asks_nothing();
+    }
+}
+
+#[test]
+fn n1_a_taint_that_shows_up_after_a_try_whose_answer_was_lost_is_ours() {
+    let mut bench = Bench::of(&[node("a")]);
+    bench.event(event("a"));
+    bench.answer(&lost());
+    bench.pass(seconds(1));
+    bench.answer(&TaintAnswer::Overtaken);
+    bench.tell(&marked(&node("a"), 2));
+    assert_eq!(bench.stands("a"), (true, true));
+}
+
+#[test]
+fn n1_a_taint_that_never_shows_up_is_not_ours_in_the_end() {
+    let mut bench = Bench::of(&[node("a")]);
+    bench.event(event("a"));
+    bench.answer(&TaintAnswer::Done);
+    bench.pass(seconds(629));
+    assert_eq!(bench.stands("a"), (true, true));
+    bench.pass(seconds(1));
+    assert_eq!((bench.stands("a"), bench.spots.deadline()), ((false, false), None));
+    bench.asks_nothing();
+}

@@ -1,0 +1,195 @@
+//! When our taint is taken off, and whose is not.
+
+use super::*;
+
+#[test]
+fn n1_our_taint_is_removed_when_the_node_was_ready_for_10_min_after_the_notice_passed() {
+    let mut bench = marked_by_us();
+    bench.tell(&NodeFact { version: version(7), ..marked(&node("a"), 2) });
+    bench.pass(seconds(629));
+    bench.asks_nothing();
+    assert_eq!(bench.stands("a"), (true, true));
+    bench.pass(seconds(1));
+    let (call, ask) = bench.patch();
+    assert_eq!((ask.edit, ask.version, ask.uid), (TaintEdit::Remove { at: 0 }, version(7), uid("a")));
+    assert_eq!(bench.stands("a"), (false, true), "the record says so until it is gone");
+    bench.spots.on_tainted(bench.now, call, &TaintAnswer::Done);
+    bench.advance();
+    assert_eq!(bench.stands("a"), (false, true));
+    bench.tell(&NodeFact { version: version(8), ..node("a") });
+    assert_eq!((bench.stands("a"), bench.spots.deadline()), ((false, false), None));
+    bench.asks_nothing();
+}
+
+#[test]
+fn n1_a_notice_passes_at_its_date() {
+    let mut bench = Bench::of(&[node("a")]);
+    bench.event(PreemptionObject { due_in: Some(seconds(300)), ..event("a") });
+    bench.answer(&TaintAnswer::Done);
+    bench.tell(&marked(&node("a"), 2));
+    bench.pass(seconds(899));
+    bench.asks_nothing();
+    bench.pass(seconds(1));
+    assert_eq!(bench.edit(), TaintEdit::Remove { at: 0 });
+}
+
+#[test]
+fn n1_a_node_that_ceases_to_be_ready_has_to_be_ready_for_10_min_again() {
+    let mut bench = marked_by_us();
+    bench.pass(seconds(620));
+    bench.tell(&NodeFact { ready: false, ..marked(&node("a"), 3) });
+    bench.pass(seconds(3_600));
+    bench.asks_nothing();
+    assert_eq!(bench.stands("a"), (true, true));
+    bench.tell(&marked(&node("a"), 4));
+    bench.pass(seconds(599));
+    bench.asks_nothing();
+    bench.pass(seconds(1));
+    assert_eq!(bench.edit(), TaintEdit::Remove { at: 0 });
+}
+
+#[test]
+fn n1_a_node_that_is_not_ready_keeps_its_taint_although_a_removal_was_tried() {
+    let mut bench = marked_by_us();
+    bench.pass(seconds(630));
+    bench.answer(&TaintAnswer::Overtaken);
+    bench.tell(&NodeFact { ready: false, ..marked(&node("a"), 3) });
+    bench.pass(seconds(60));
+    bench.asks_nothing();
+    assert_eq!((bench.stands("a"), bench.spots.deadline()), ((false, true), None));
+    bench.tell(&marked(&node("a"), 4));
+    bench.pass(seconds(600));
+    assert_eq!(bench.edit(), TaintEdit::Remove { at: 0 });
+}
+
+#[test]
+fn n1_a_later_notice_puts_the_removal_off() {
+    let mut bench = marked_by_us();
+    bench.pass(seconds(600));
+    bench.event(again(&event("a")));
+    bench.pass(seconds(629));
+    bench.asks_nothing();
+    bench.pass(seconds(1));
+    assert_eq!(bench.edit(), TaintEdit::Remove { at: 0 });
+}
+
+#[test]
+fn n1_a_removal_is_tried_until_it_is_carried_out() {
+    let mut bench = marked_by_us();
+    bench.pass(seconds(630));
+    for wait in [1, 2, 4, 8, 15, 15] {
+        bench.answer(&lost());
+        bench.pass(Duration::from_millis(wait * 1_000 - 1));
+        bench.asks_nothing();
+        bench.pass(Duration::from_millis(1));
+    }
+    bench.answer(&TaintAnswer::Overtaken);
+    bench.tell(&NodeFact { taints: vec![spot_pool(), mark()], version: version(9), ..node("a") });
+    let (call, ask) = bench.patch();
+    assert_eq!((ask.edit, ask.version), (TaintEdit::Remove { at: 1 }, version(9)));
+    bench.spots.on_tainted(bench.now, call, &TaintAnswer::Done);
+    bench.pass(seconds(60));
+    bench.asks_nothing();
+    bench.tell(&NodeFact { taints: vec![spot_pool(), mark()], version: version(11), ..node("a") });
+    assert_eq!(bench.stands("a"), (false, false), "somebody has added it anew");
+    bench.pass(seconds(3_600));
+    bench.asks_nothing();
+}
+
+#[test]
+fn n1_a_removal_is_not_tried_again_where_the_node_is_gone_or_nothing_is_written() {
+    for answer in [TaintAnswer::Gone, TaintAnswer::Withheld] {
+        let mut bench = marked_by_us();
+        bench.pass(seconds(630));
+        bench.answer(&answer);
+        bench.pass(seconds(3_600));
+        bench.asks_nothing();
+        assert_eq!((bench.stands("a"), bench.spots.deadline()), ((false, true), None));
+        bench.tell(&NodeFact { version: version(9), ..node("a") });
+        bench.event(again(&event("a")));
+        assert_eq!((bench.stands("a"), bench.edit()), ((true, true), TaintEdit::AddFirst));
+    }
+}
+
+#[test]
+fn n1_a_removal_that_was_seen_before_it_was_answered_is_done() {
+    let mut bench = marked_by_us();
+    bench.pass(seconds(630));
+    bench.tell(&NodeFact { version: version(3), ..node("a") });
+    assert_eq!(bench.stands("a"), (false, false));
+    bench.answer(&TaintAnswer::Done);
+    bench.tell(&marked(&node("a"), 4));
+    assert_eq!(bench.stands("a"), (false, false), "it is somebody's");
+    bench.pass(seconds(3_600));
+    bench.asks_nothing();
+}
+
+#[test]
+fn n1_a_taint_that_somebody_adds_anew_before_our_removal_is_answered_is_not_ours() {
+    let mut bench = marked_by_us();
+    bench.pass(seconds(630));
+    bench.tell(&marked(&node("a"), 9));
+    bench.answer(&TaintAnswer::Done);
+    assert_eq!(bench.stands("a"), (false, false));
+    bench.asks_nothing();
+}
+
+#[test]
+fn n1_the_taint_of_somebody_else_is_never_removed() {
+    let mut bench = Bench::of(&[marked(&node("a"), 1)]);
+    bench.event(event("a"));
+    bench.pass(seconds(3_600));
+    bench.asks_nothing();
+    assert_eq!((bench.stands("a"), bench.spots.deadline()), ((false, false), None));
+}
+
+#[test]
+fn n1_a_taint_of_another_effect_is_never_removed() {
+    let drains = taint(DRAINING, SPOT_EVICTION, "NoExecute");
+    let mut bench = marked_by_us();
+    bench.tell(&NodeFact { taints: vec![drains.clone(), mark()], version: version(3), ..node("a") });
+    bench.pass(seconds(630));
+    let (_, ask) = bench.patch();
+    assert_eq!(ask.edit, TaintEdit::Remove { at: 1 });
+    let mut bench = marked_by_us();
+    bench.tell(&NodeFact { taints: vec![drains], version: version(3), ..node("a") });
+    assert_eq!(bench.stands("a"), (true, false), "ours was taken off, and the node is marked all the same");
+    bench.pass(seconds(3_600));
+    bench.asks_nothing();
+}
+
+#[test]
+fn n1_a_notice_that_comes_while_our_taint_is_taken_off_gets_one_of_its_own() {
+    for seen_first in [true, false] {
+        let mut bench = marked_by_us();
+        bench.pass(seconds(630));
+        let (call, _) = bench.patch();
+        bench.pass(seconds(1));
+        bench.event(PreemptionObject { key: key("a.2"), ..event("a") });
+        let cleared = NodeFact { version: version(3), ..node("a") };
+        if seen_first {
+            bench.tell(&cleared);
+        }
+        bench.spots.on_tainted(bench.now, call, &TaintAnswer::Done);
+        bench.advance();
+        if !seen_first {
+            bench.asks_nothing();
+            bench.tell(&cleared);
+        }
+        assert_eq!(bench.stands("a"), (true, true), "{seen_first}");
+        let (call, ask) = bench.patch();
+        assert_eq!(ask.edit, TaintEdit::AddFirst);
+        bench.spots.on_tainted(bench.now, call, &TaintAnswer::Overtaken);
+        bench.tell(&marked(&node("a"), 4));
+        assert_eq!(bench.stands("a"), (true, false), "somebody was faster this time");
+    }
+}
+
+#[test]
+fn n1_a_node_that_is_gone_is_forgotten() {
+    let mut bench = marked_by_us();
+    bench.changed();
+    bench.gone("a");
+    assert_eq!((bench.stands("a"), bench.spots.deadline()), ((false, false), None));
+    assert_eq!(bench.changed(), [uid("a")]);
+}

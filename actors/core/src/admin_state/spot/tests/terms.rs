@@ -1,0 +1,176 @@
+//! What a new term, another process and a restart leave of notices and taints.
+
+use super::*;
+
+#[test]
+fn n1_a_taint_that_the_record_calls_ours_stands_for_10_min_from_then_on() {
+    let mut bench = Bench::of(&[marked(&node("a"), 1)]);
+    bench.pass(seconds(3_600));
+    assert_eq!(bench.stands("a"), (false, false));
+    bench.spots.on_read(&uid("a"));
+    bench.advance();
+    assert_eq!((bench.stands("a"), bench.changed()), ((false, true), vec![uid("a")]));
+    bench.pass(seconds(599));
+    bench.asks_nothing();
+    bench.pass(seconds(1));
+    assert_eq!(bench.edit(), TaintEdit::Remove { at: 0 });
+}
+
+#[test]
+fn n1_a_record_of_a_taint_that_is_not_there_is_at_an_end() {
+    let other_effect = NodeFact { taints: vec![taint(DRAINING, SPOT_EVICTION, "NoExecute")], ..node("a") };
+    for fact in [node("a"), other_effect] {
+        let mut bench = Bench::of(&[fact]);
+        bench.spots.on_read(&uid("a"));
+        assert_eq!((bench.stands("a"), bench.changed()), ((false, false), vec![uid("a")]));
+        assert_eq!(bench.spots.deadline(), None);
+    }
+}
+
+#[test]
+fn n1_a_record_of_a_node_that_is_not_known_yet_waits_for_it() {
+    for (fact, ours) in [(node("a"), false), (marked(&node("a"), 2), true)] {
+        let mut bench = Bench::of(&[]);
+        bench.spots.on_read(&uid("a"));
+        assert_eq!(bench.stands("a"), (false, true));
+        bench.changed();
+        bench.tell(&fact);
+        assert_eq!((bench.stands("a"), bench.changed()), ((false, ours), vec![uid("a")]));
+    }
+    let mut bench = Bench::of(&[]);
+    bench.spots.on_read(&uid("a"));
+    bench.gone("a");
+    assert_eq!(bench.stands("a"), (false, false));
+}
+
+#[test]
+fn n1_a_predecessor_that_died_between_record_and_patch_is_succeeded() {
+    let mut bench = Bench::of(&[]);
+    bench.list(vec![PreemptionObject { age: Some(seconds(20)), ..event("a") }]);
+    bench.spots.on_read(&uid("a"));
+    bench.spots.begin();
+    bench.tell(&node("a"));
+    assert_eq!(bench.stands("a"), (true, true));
+    bench.answer(&TaintAnswer::Overtaken);
+    bench.tell(&marked(&node("a"), 2));
+    assert_eq!(bench.stands("a"), (true, true), "it may have sent the patch all the same");
+}
+
+#[test]
+fn n1_each_time_that_the_record_is_read_the_10_min_begin_anew() {
+    let mut bench = Bench::of(&[marked(&node("a"), 1)]);
+    bench.spots.on_read(&uid("a"));
+    bench.advance();
+    bench.tell(&NodeFact { version: version(2), ..node("a") });
+    assert_eq!(bench.stands("a"), (false, false));
+    bench.tell(&marked(&node("a"), 3));
+    bench.pass(seconds(900));
+    bench.spots.on_read(&uid("a"));
+    bench.advance();
+    bench.pass(seconds(599));
+    bench.asks_nothing();
+    bench.pass(seconds(1));
+    assert_eq!(bench.edit(), TaintEdit::Remove { at: 0 });
+}
+
+#[test]
+fn w8_a_patch_under_way_when_a_term_begins_may_have_been_carried_out() {
+    let mut bench = Bench::of(&[node("a")]);
+    bench.event(event("a"));
+    let (call, _) = bench.patch();
+    bench.acts = false;
+    bench.spots.begin();
+    bench.acts = true;
+    bench.advance();
+    let (second, ask) = bench.patch();
+    assert_eq!(ask.edit, TaintEdit::AddFirst, "nothing will be heard of the other");
+    for (call, answer) in [(call, TaintAnswer::Done), (second, TaintAnswer::Overtaken)] {
+        bench.spots.on_tainted(bench.now, call, &answer);
+        bench.advance();
+    }
+    let overtaken = Sample::TaintPatch(TaintResult::Overtaken);
+    assert_eq!(bench.samples, [Sample::UnmatchedAnswer, overtaken]);
+    bench.tell(&marked(&node("a"), 2));
+    assert_eq!(bench.stands("a"), (true, true));
+}
+
+#[test]
+fn w8_a_removal_under_way_when_a_term_begins_is_made_again() {
+    let mut bench = marked_by_us();
+    bench.pass(seconds(630));
+    bench.patch();
+    bench.spots.begin();
+    bench.advance();
+    assert_eq!(bench.edit(), TaintEdit::Remove { at: 0 });
+}
+
+#[test]
+fn n1_a_notice_heard_while_another_led_counts_only_while_it_is_young() {
+    for (span, counts) in [(seconds(60), true), (seconds(61), false)] {
+        let mut bench = Bench::of(&[node("a")]);
+        bench.acts = false;
+        bench.event(event("a"));
+        bench.pass(span);
+        bench.asks_nothing();
+        bench.spots.begin();
+        bench.acts = true;
+        bench.advance();
+        assert_eq!(bench.stands("a"), (counts, counts), "{span:?}");
+        assert_eq!(bench.asked.len(), usize::from(counts));
+        bench.pass(seconds(1));
+        bench.event(PreemptionObject { count: 9, resource_version: version(9), ..event("a") });
+        assert_eq!(bench.stands("a"), (true, true), "the next one counts in any case");
+    }
+}
+
+#[test]
+fn n1_an_event_of_a_list_heard_while_another_led_was_no_younger_then() {
+    for (age, counts) in [(40, true), (41, false)] {
+        let mut bench = Bench::of(&[node("a")]);
+        bench.acts = false;
+        bench.list(vec![PreemptionObject { age: Some(seconds(age)), ..event("a") }]);
+        assert_eq!(bench.stands("a"), (true, true));
+        bench.pass(seconds(20));
+        bench.spots.begin();
+        bench.acts = true;
+        bench.advance();
+        assert_eq!(bench.stands("a"), (counts, counts), "{age}");
+    }
+}
+
+#[test]
+fn n1_a_notice_that_cannot_be_recorded_stands_while_this_process_acts() {
+    let mut bench = Bench::of(&[node("a")]);
+    bench.records = false;
+    bench.event(event("a"));
+    bench.pass(seconds(120));
+    assert_eq!(bench.stands("a"), (true, true));
+    bench.spots.begin();
+    bench.advance();
+    assert_eq!(bench.stands("a"), (false, false), "in another term it is old");
+    bench.asks_nothing();
+}
+
+#[test]
+fn n1_a_taint_that_the_leader_has_added_is_not_ours_unless_the_record_says_so() {
+    let standby = || {
+        let mut bench = Bench::of(&[node("a")]);
+        bench.acts = false;
+        bench.event(event("a"));
+        bench.tell(&marked(&node("a"), 2));
+        assert_eq!(bench.stands("a"), (true, false));
+        bench.pass(seconds(300));
+        bench.spots.begin();
+        bench.acts = true;
+        bench
+    };
+    let mut foreign = standby();
+    foreign.pass(seconds(3_600));
+    foreign.asks_nothing();
+    let mut ours = standby();
+    ours.spots.on_read(&uid("a"));
+    ours.advance();
+    assert_eq!(ours.stands("a"), (true, true));
+    ours.pass(seconds(330));
+    assert_eq!(ours.edit(), TaintEdit::Remove { at: 0 }, "the notice was heard, so its end is known");
+}

@@ -1,0 +1,275 @@
+//! What the admin state tells of itself: events to people, views to the board, samples to the metrics (design.md E1,
+//! E2, S1). It follows from how nodes stand, and nothing that is written follows from it.
+//!
+//! What is told of a node alone is told in the step in which it happens. What needs a look at the entries of all pools
+//! is worked out when something of it may have changed, and at most every 250 ms: nobody is shown anything more often.
+//!
+//! What stands where:
+//! - `moves`: the ways of nodes out of traffic and back into it, and which ends of them people were told of;
+//! - `failures`: what has failed for which node;
+//! - `places`: in which pools nodes are, and how;
+//! - `foreign`: the admin states that somebody else has set (N4);
+//! - `views`: what the board shows;
+//! - `gauges`: what the metrics show.
+
+mod failures;
+mod foreign;
+mod gauges;
+mod moves;
+mod places;
+#[cfg(test)]
+mod tests;
+mod views;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::nodes::Stand;
+use super::pools::Pools;
+use super::posts::Posts;
+use super::{NodeState, Out, Params};
+use crate::ids::{Epoch, NodeName, NodeUid, PoolId};
+use crate::informer::NodeFact;
+use crate::machine::Now;
+use crate::report::{Report, Subject, What};
+use crate::work_queue::WorkQueue;
+use crate::writer::Draining;
+use failures::Failures;
+use foreign::Foreign;
+use gauges::Gauges;
+use moves::Moves;
+use places::Places;
+use views::Views;
+
+/// The least time between two looks at the entries of all pools.
+const PACE: Duration = Duration::from_millis(250);
+
+/// What there is to tell of.
+pub(super) struct Seen<'a> {
+    /// Every node of which something is, or is to be, another thing than usual.
+    pub(super) stands: &'a [Stand<'a>],
+    /// Every node that there is.
+    pub(super) facts: &'a dyn Fn() -> Vec<&'a NodeFact>,
+    pub(super) pools: &'a Pools,
+    pub(super) posts: &'a Posts,
+    pub(super) queue: &'a WorkQueue<NodeUid>,
+    /// The set that the writer was told last.
+    pub(super) set: &'a Draining,
+    pub(super) records: Kept<'a>,
+    pub(super) params: &'a Params,
+    /// Whether a note has switched the admin state off.
+    pub(super) switched_off: bool,
+    /// Whether this process leads, in a term for which the records were read: else it does not know how far nodes are.
+    pub(super) leads: bool,
+    /// Whether anything may be begun.
+    pub(super) acts: bool,
+    /// Whether a node, how it stands, an entry of a pool, or what is due in one may be another than the last time.
+    pub(super) changed: bool,
+}
+
+/// What is known of the records in our ConfigMap (N4).
+pub(super) struct Kept<'a> {
+    /// How many it holds that can be read.
+    pub(super) count: usize,
+    /// The keys of those that cannot be read, and why.
+    pub(super) unreadable: &'a BTreeMap<Arc<str>, &'static str>,
+    /// The nodes whose records it cannot take: for want of room, or because no key can hold their UIDs.
+    pub(super) refused: &'a BTreeSet<NodeUid>,
+    /// Whether it could be read, or written, when it was asked for last.
+    pub(super) fresh: bool,
+    /// What the last failed request about it said, until one succeeds.
+    pub(super) last_error: Option<&'a Arc<str>>,
+}
+
+/// What was told, and is not to be told again.
+#[derive(Debug, Default)]
+pub(super) struct Told {
+    /// The term in which events are posted; `None`: they would be dropped.
+    term: Option<Epoch>,
+    /// Since when this process leads.
+    led: Option<Now>,
+    /// Whether events could be told the last time.
+    spoke: bool,
+    moves: Moves,
+    failures: Failures,
+    /// The nodes that were said to wait in this term (N5), and whether the process was said to hold nodes back.
+    held: BTreeSet<NodeUid>,
+    holding: bool,
+    /// The nodes of which it was said in this term that somebody else has set their admin states (N4).
+    foreign: BTreeSet<NodeUid>,
+    views: Views,
+    gauges: Gauges,
+    /// Whether the entries of all pools are to be looked at, and when they were last.
+    stale: bool,
+    looked: Option<Now>,
+}
+
+impl Told {
+    /// Events are posted in this term from now on. What lasts is told once in each term.
+    pub(super) fn reporting(&mut self, term: Option<Epoch>) {
+        if self.term == term {
+            return;
+        }
+        self.term = term;
+        self.held.clear();
+        self.holding = false;
+        self.foreign.clear();
+        self.stale = true;
+    }
+
+    /// Something has failed for these nodes, in a pool or apart from any.
+    pub(super) fn failed(&mut self, now: Now, pool: Option<&PoolId>, uids: &[NodeUid], why: Arc<str>) {
+        for uid in uids {
+            self.failures.add(now, pool, uid, &why);
+        }
+        self.stale |= !uids.is_empty();
+    }
+
+    /// When there is something to look at that was put off.
+    pub(super) fn deadline(&self) -> Option<Now> {
+        self.looked.filter(|_| self.stale).map(|at| at.plus(PACE))
+    }
+
+    /// Tells what is new.
+    pub(super) fn advance(&mut self, now: Now, seen: &Seen<'_>, out: &mut Vec<Out>) {
+        self.gauges.tell_results(seen.queue, out);
+        let speaks = seen.acts && self.term.is_some();
+        self.stale |= seen.changed
+            || speaks != self.spoke
+            || seen.leads != self.led.is_some()
+            || !self.views.show_the_whole(seen);
+        self.spoke = speaks;
+        if !self.stale && seen.stands.is_empty() && self.moves.len() == 0 {
+            return;
+        }
+        let stands: &[Stand<'_>] = if seen.leads { seen.stands } else { &[] };
+        self.lead(now, seen.leads);
+        self.tell_moves(now, stands, seen, speaks, out);
+        self.failures.tell(now, stands, seen, speaks, out);
+        self.gauges.tell_nodes(now, stands, seen, out);
+        let waits = self.looked.is_some_and(|at| now.since(at) < PACE);
+        if self.stale && !waits {
+            self.look(now, stands, seen, speaks, out);
+            self.stale = false;
+            self.looked = Some(now);
+        }
+    }
+
+    /// What is remembered of a term ends with it.
+    fn lead(&mut self, now: Now, leads: bool) {
+        if leads {
+            self.led.get_or_insert(now);
+        } else {
+            self.led = None;
+            self.moves.clear();
+            self.failures.clear();
+        }
+    }
+
+    fn tell_moves(
+        &mut self,
+        now: Now,
+        stands: &[Stand<'_>],
+        seen: &Seen<'_>,
+        speaks: bool,
+        out: &mut Vec<Out>,
+    ) {
+        for stand in stands {
+            let waits = || seen.posts.of(stand.uid).map(|(pool, _)| pool);
+            self.stale |= self.moves.hear(now, self.led, stand, waits, out);
+        }
+        let standing = self.moves.len();
+        let ended = self.moves.end(stands, speaks);
+        self.stale |= self.moves.len() != standing;
+        for ended in ended {
+            let lives = || (seen.facts)().iter().any(|fact| fact.uid == ended.uid);
+            if ended.pools > 0 && lives() {
+                let what = What::AdminRestored { pools: ended.pools };
+                out.push(Out::Report(Report { subjects: vec![node(&ended.name, &ended.uid)], what }));
+            }
+        }
+    }
+
+    /// Looks at the entries of all pools.
+    fn look(&mut self, now: Now, stands: &[Stand<'_>], seen: &Seen<'_>, speaks: bool, out: &mut Vec<Out>) {
+        let facts = if seen.leads { (seen.facts)() } else { Vec::new() };
+        let places = Places::of(stands, seen);
+        let foreign = Foreign::find(stands, &facts, seen);
+        self.moves.note(stands, &places);
+        if speaks {
+            self.tell_down(stands, &places, out);
+            self.tell_held(stands, &facts, out);
+            self.tell_foreign(&foreign, &facts, out);
+        }
+        self.gauges.tell_entries(&foreign, out);
+        self.views.tell_nodes(views::of_nodes(now, stands, &places, &self.failures, seen), out);
+        self.views.tell_the_whole(views::of_the_whole(seen, foreign), out);
+    }
+
+    /// Nodes that are cut out everywhere, and are in a pool at all (S1).
+    fn tell_down(&mut self, stands: &[Stand<'_>], places: &Places, out: &mut Vec<Out>) {
+        for (stand, places) in stands.iter().zip(places.all()) {
+            let (pools, balancers) = places::downs(places);
+            if pools == 0 || !self.moves.tell_down(stand) {
+                continue;
+            }
+            let what = What::AdminDown { pools, balancers, signals: stand.signals.clone() };
+            out.push(Out::Report(Report { subjects: vec![node(stand.name, stand.uid)], what }));
+        }
+    }
+
+    /// Nodes that wait because so many others are Down (N5).
+    fn tell_held(&mut self, stands: &[Stand<'_>], facts: &[&NodeFact], out: &mut Vec<Out>) {
+        let waits = stands.iter().filter(|stand| stand.state == NodeState::Held);
+        let mut subjects: Vec<Subject> = waits
+            .filter(|stand| self.held.insert(stand.uid.clone()))
+            .map(|stand| node(stand.name, stand.uid))
+            .collect();
+        keep_living(&mut self.held, facts);
+        if subjects.is_empty() {
+            return;
+        }
+        if !std::mem::replace(&mut self.holding, true) {
+            subjects.push(Subject::Controller);
+        }
+        let serves = |fact: &NodeFact| fact.ready && !fact.left_out;
+        let is_down = |stand: &&Stand<'_>| match stand.state {
+            NodeState::Recording | NodeState::Draining | NodeState::Down => stand.fact.is_some_and(serves),
+            NodeState::Held | NodeState::Restoring | NodeState::Gone => false,
+        };
+        let what = What::AdminHeld {
+            down: stands.iter().filter(is_down).count(),
+            ready: facts.iter().filter(|fact| serves(fact)).count(),
+        };
+        out.push(Out::Report(Report { subjects, what }));
+    }
+
+    /// Nodes that do not leave service and have an admin state that is not ours (N4).
+    fn tell_foreign(&mut self, foreign: &Foreign, facts: &[&NodeFact], out: &mut Vec<Out>) {
+        for (uid, of) in &foreign.nodes {
+            if self.foreign.insert(uid.clone()) {
+                let what = What::AdminForeign {
+                    pools: of.pools.len(),
+                    example: of.example.clone(),
+                    state: of.state,
+                };
+                out.push(Out::Report(Report { subjects: vec![node(&of.name, uid)], what }));
+            }
+        }
+        keep_living(&mut self.foreign, facts);
+    }
+}
+
+fn node(name: &NodeName, uid: &NodeUid) -> Subject {
+    Subject::Node { name: name.clone(), uid: uid.clone() }
+}
+
+/// Nodes that are gone do not come back.
+fn keep_living(uids: &mut BTreeSet<NodeUid>, facts: &[&NodeFact]) {
+    if uids.is_empty() {
+        return;
+    }
+    let living: BTreeSet<&NodeUid> = facts.iter().map(|fact| &fact.uid).collect();
+    uids.retain(|uid| living.contains(uid));
+}

@@ -1,0 +1,155 @@
+//! What has failed for which node, and which failures people were told of (design.md N3, S1).
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::{Seen, node};
+use crate::admin_state::nodes::Stand;
+use crate::admin_state::records;
+use crate::admin_state::{NodeState, Out};
+use crate::ids::{NodeUid, PoolId};
+use crate::machine::Now;
+use crate::report::{Report, What};
+use crate::work_queue;
+
+/// The failures in a row of each node, of which the last is known.
+#[derive(Debug, Default)]
+pub(super) struct Failures {
+    failures: BTreeMap<NodeUid, Failing>,
+}
+
+#[derive(Debug)]
+struct Failing {
+    /// The last failure.
+    pool: Option<PoolId>,
+    why: Arc<str>,
+    at: Now,
+    /// What it was about; `None`: that was not seen yet.
+    about: Option<About>,
+    /// How often it was tried again, or is to be, and when.
+    retries: u32,
+    next: Option<Now>,
+    told: bool,
+}
+
+/// What the work on a node is about: failures in a row end with it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum About {
+    Record,
+    Down,
+    Restore,
+    Rest,
+}
+
+impl About {
+    fn of(state: NodeState) -> About {
+        match state {
+            NodeState::Held | NodeState::Recording => About::Record,
+            NodeState::Draining | NodeState::Down => About::Down,
+            NodeState::Restoring => About::Restore,
+            NodeState::Gone => About::Rest,
+        }
+    }
+}
+
+impl Failing {
+    fn new(now: Now, pool: Option<&PoolId>, why: &Arc<str>) -> Failing {
+        Failing {
+            pool: pool.cloned(),
+            why: Arc::clone(why),
+            at: now,
+            about: None,
+            retries: 0,
+            next: None,
+            told: false,
+        }
+    }
+}
+
+impl Failures {
+    pub(super) fn clear(&mut self) {
+        self.failures.clear();
+    }
+
+    pub(super) fn add(&mut self, now: Now, pool: Option<&PoolId>, uid: &NodeUid, why: &Arc<str>) {
+        let new = Failing::new(now, pool, why);
+        let known = self.failures.remove(uid);
+        let new = match known {
+            Some(Failing { about, retries, next, told, .. }) => Failing { about, retries, next, told, ..new },
+            None => new,
+        };
+        self.failures.insert(uid.clone(), new);
+    }
+
+    /// Ends what goes on no longer, and tells of the first failure in each row.
+    pub(super) fn tell(
+        &mut self,
+        now: Now,
+        stands: &[Stand<'_>],
+        seen: &Seen<'_>,
+        speaks: bool,
+        out: &mut Vec<Out>,
+    ) {
+        self.add_refused(now, stands, seen);
+        if self.failures.is_empty() {
+            return;
+        }
+        let stands: BTreeMap<&NodeUid, &Stand<'_>> = stands.iter().map(|stand| (stand.uid, stand)).collect();
+        self.failures.retain(|uid, failing| {
+            let Some(stand) = stands.get(uid) else { return false };
+            let about = About::of(stand.state);
+            let lasts = failing.about.is_none_or(|before| before == about) && !stand.done;
+            failing.about = Some(about);
+            lasts
+        });
+        for (uid, failing) in &mut self.failures {
+            let retries = seen.queue.requeues(uid);
+            if retries != failing.retries {
+                failing.retries = retries;
+                failing.next = after(retries, seen.params.max_backoff).map(|wait| failing.at.plus(wait));
+            }
+            let Some(stand) = stands.get(uid).filter(|_| speaks && !failing.told) else { continue };
+            failing.told = true;
+            let what = What::AdminFailed {
+                pool: failing.pool.clone(),
+                why: Arc::clone(&failing.why),
+                retry: retries.saturating_sub(1),
+                next: failing.next.map(|at| at.since(now)),
+            };
+            out.push(Out::Report(Report { subjects: vec![node(stand.name, uid)], what }));
+        }
+    }
+
+    /// A node whose record our ConfigMap cannot take is not cut out (N4).
+    fn add_refused(&mut self, now: Now, stands: &[Stand<'_>], seen: &Seen<'_>) {
+        let refused = seen.records.refused;
+        let waits = |stand: &&Stand<'_>| stand.state == NodeState::Recording && refused.contains(stand.uid);
+        for stand in stands.iter().filter(|_| !refused.is_empty()).filter(waits) {
+            let why = if records::key(stand.uid).is_none() {
+                "the node cannot be recorded: its UID is none that a key of our ConfigMap can hold"
+            } else {
+                "the node cannot be recorded: our ConfigMap has no room for it"
+            };
+            let new = || Failing::new(now, None, &why.into());
+            self.failures.entry(stand.uid.clone()).or_insert_with(new);
+        }
+    }
+
+    /// When a node is worked on again that waits for that.
+    pub(super) fn next(&self, now: Now, uid: &NodeUid) -> Option<Now> {
+        self.failures.get(uid)?.next.filter(|at| *at > now)
+    }
+
+    /// What the last failure said.
+    pub(super) fn last(&self, uid: &NodeUid) -> Option<Arc<str>> {
+        self.failures.get(uid).map(|failing| Arc::clone(&failing.why))
+    }
+}
+
+/// How long a node waits because of so many failures of its own (S4); what all nodes share may add to it.
+fn after(failures: u32, most: Duration) -> Option<Duration> {
+    let doublings = failures.checked_sub(1)?;
+    let factor = 1_u32.checked_shl(doublings).unwrap_or(u32::MAX);
+    Some(work_queue::Params::S4.base.saturating_mul(factor).min(most))
+}

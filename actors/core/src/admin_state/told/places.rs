@@ -1,0 +1,122 @@
+//! In which pools nodes are that leave service or come back, and how they are there (design.md N2, N4).
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::Seen;
+use super::moves::Way;
+use crate::admin_state::nodes::Stand;
+use crate::admin_state::posts::PostState;
+use crate::arm::{AdminState, Backend};
+use crate::ids::{LbName, PoolId};
+use crate::view::{NodePool, NodePoolState};
+
+/// The pools of several nodes, each in its order.
+#[derive(Debug)]
+pub(super) struct Places(Vec<Vec<NodePool>>);
+
+impl Places {
+    /// The pools of these nodes.
+    pub(super) fn of(stands: &[Stand<'_>], seen: &Seen<'_>) -> Places {
+        let mut whose: BTreeMap<Backend, Vec<usize>> = BTreeMap::new();
+        for (at, stand) in stands.iter().enumerate() {
+            for backend in backends(stand) {
+                whose.entry(backend).or_default().push(at);
+            }
+        }
+        if whose.is_empty() {
+            return Places(vec![Vec::new(); stands.len()]);
+        }
+        let all: BTreeSet<Backend> = whose.keys().cloned().collect();
+        let posts_of = |stand: &Stand<'_>| seen.posts.of(stand.uid).collect::<BTreeMap<_, _>>();
+        let posts: Vec<BTreeMap<&PoolId, PostState>> = stands.iter().map(posts_of).collect();
+        let mut places: Vec<BTreeMap<&PoolId, NodePoolState>> = vec![BTreeMap::new(); stands.len()];
+        for (pool, backend, state) in seen.pools.states_of(&all) {
+            let excluded = seen.set.excluded.contains(&pool.pool);
+            for &at in whose.get(&backend).into_iter().flatten() {
+                let place = if excluded {
+                    Some(NodePoolState::Excluded)
+                } else {
+                    place(&stands[at], pool, (&backend, state), posts[at].get(pool))
+                };
+                let Some(place) = place else { continue };
+                let known = places[at].entry(pool).or_insert(place);
+                if weight(place) > weight(*known) {
+                    *known = place;
+                }
+            }
+        }
+        let named = |(pool, state): (&PoolId, NodePoolState)| NodePool { pool: pool.clone(), state };
+        Places(places.into_iter().map(|places| places.into_iter().map(named).collect()).collect())
+    }
+
+    /// The pools of each node.
+    pub(super) fn all(&self) -> impl Iterator<Item = &[NodePool]> {
+        self.0.iter().map(Vec::as_slice)
+    }
+}
+
+/// What entries send to the node, or have sent since it was recorded.
+fn backends(stand: &Stand<'_>) -> BTreeSet<Backend> {
+    let now = stand.fact.into_iter().flat_map(|fact| fact.backends());
+    let noted = stand.record.into_iter().flat_map(|record| record.backends());
+    now.chain(noted).collect()
+}
+
+/// How a node is in a pool that is not left out, by the state of an entry there; `None`: there is nothing to say.
+fn place(
+    stand: &Stand<'_>,
+    pool: &PoolId,
+    (backend, state): (&Backend, AdminState),
+    post: Option<&PostState>,
+) -> Option<NodePoolState> {
+    let due = match post {
+        Some(PostState::Failed) => NodePoolState::Failed,
+        Some(PostState::Waiting) | None => NodePoolState::Waiting,
+    };
+    let ours = stand.record.is_some_and(|record| !record.foreign.holds(pool));
+    match (Way::of(stand.state), state) {
+        (Way::Out | Way::Gone, AdminState::Down) if ours => Some(NodePoolState::Down),
+        (Way::Back, AdminState::Down) if ours => Some(due),
+        (Way::Out | Way::Back | Way::Gone, AdminState::Down) | (Way::Out, AdminState::Unknown) => {
+            Some(NodePoolState::Foreign)
+        }
+        // What only had been its own is not cut out.
+        (Way::Out, AdminState::None | AdminState::Up) => has(stand, backend).then_some(due),
+        (Way::Back | Way::Gone, AdminState::None | AdminState::Up | AdminState::Unknown) => None,
+    }
+}
+
+/// Whether entries that send to this send to the node.
+fn has(stand: &Stand<'_>, backend: &Backend) -> bool {
+    stand.fact.is_some_and(|fact| fact.backends().any(|of| of == *backend))
+}
+
+/// Of several entries of a node in one pool that one counts with which there is most to do.
+fn weight(state: NodePoolState) -> u8 {
+    match state {
+        NodePoolState::Excluded => 0,
+        NodePoolState::Foreign => 1,
+        NodePoolState::Down => 2,
+        NodePoolState::Waiting => 3,
+        NodePoolState::Failed => 4,
+    }
+}
+
+/// Whether something is still to be written there.
+pub(super) fn is_due(state: NodePoolState) -> bool {
+    match state {
+        NodePoolState::Waiting | NodePoolState::Failed => true,
+        NodePoolState::Down | NodePoolState::Foreign | NodePoolState::Excluded => false,
+    }
+}
+
+/// In how many pools a node is Down, and on how many load balancers.
+pub(super) fn downs(places: &[NodePool]) -> (usize, usize) {
+    let is_down = |place: &&NodePool| match place.state {
+        NodePoolState::Down | NodePoolState::Foreign => true,
+        NodePoolState::Waiting | NodePoolState::Failed | NodePoolState::Excluded => false,
+    };
+    let pools: Vec<&PoolId> = places.iter().filter(is_down).map(|place| &place.pool).collect();
+    let balancers: BTreeSet<&LbName> = pools.iter().map(|pool| &pool.lb).collect();
+    (pools.len(), balancers.len())
+}

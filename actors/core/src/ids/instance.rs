@@ -1,0 +1,275 @@
+//! Virtual machines, and how ids of Azure name them (design.md N2). Whether there is such a machine is nobody's
+//! business here.
+
+use std::cmp::Ordering;
+use std::fmt;
+use std::hash::{Hash, Hasher};
+use std::sync::Arc;
+
+/// A machine of a scale set, by which nodes and network interfaces name it alike.
+const OF_SCALE_SET: &str = "/subscriptions/*/resourceGroups/*/providers/Microsoft.Compute/virtualMachineScaleSets/*/virtualMachines/*";
+/// A machine outside of scale sets, or of a flexible one.
+const OF_MACHINE: &str = "/subscriptions/*/resourceGroups/*/providers/Microsoft.Compute/virtualMachines/*";
+/// What follows on the machine in the ids of the interfaces of a scale set.
+const AT_SCALE_SET: &str = "/subscriptions/*/resourceGroups/*/providers/Microsoft.Compute/virtualMachineScaleSets/*/virtualMachines/*/networkInterfaces/*/ipConfigurations/*";
+/// An interface that is a resource of its own.
+const OF_INTERFACE: &str =
+    "/subscriptions/*/resourceGroups/*/providers/Microsoft.Network/networkInterfaces/*/ipConfigurations/*";
+/// What the names of interfaces have that those of their machines have not.
+const INTERFACE: &str = "-nic";
+
+/// A virtual machine as nodes and network interfaces name it: `<scale set>/<number>`, or its own name outside of a
+/// scale set (N2).
+///
+/// Azure compares these names without regard to case: so do equality, order and hash. The spelling first seen is kept
+/// for people. It is small, for any address entry may have one.
+#[derive(Clone)]
+pub struct InstanceId(Arc<Spelling>);
+
+struct Spelling {
+    shown: Arc<str>,
+    folded: Arc<str>,
+}
+
+case_blind!(InstanceId);
+
+impl InstanceId {
+    /// Wraps the text; remembers its spelling.
+    pub fn new(text: impl Into<Arc<str>>) -> InstanceId {
+        let shown: Arc<str> = text.into();
+        let folded = if shown.bytes().any(|b| b.is_ascii_uppercase()) {
+            Arc::from(shown.to_ascii_lowercase())
+        } else {
+            Arc::clone(&shown)
+        };
+        InstanceId(Arc::new(Spelling { shown, folded }))
+    }
+
+    /// The text as it was first seen.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0.shown
+    }
+
+    /// The text in lower case, by which it is compared.
+    #[must_use]
+    pub fn folded(&self) -> &str {
+        &self.0.folded
+    }
+
+    /// The virtual machine that a node's provider id names (`azure:///subscriptions/…`); `None`: none.
+    #[must_use]
+    pub fn of_provider_id(text: &str) -> Option<InstanceId> {
+        let (cloud, id) = text.trim().split_once("://")?;
+        if !cloud.eq_ignore_ascii_case("azure") {
+            return None;
+        }
+        if let Some([_, _, set, number]) = names(id, OF_SCALE_SET) {
+            return Some(InstanceId::in_set(set, number));
+        }
+        let [_, _, machine] = names(id, OF_MACHINE)?;
+        Some(InstanceId::new(machine))
+    }
+
+    /// The virtual machine that the id of a network interface's IP configuration names; `None`: none.
+    ///
+    /// The id of an interface that is a resource of its own does not hold the machine: the name of the interface is read
+    /// as those who make machines and interfaces together form it.
+    #[must_use]
+    pub fn of_ip_configuration(id: &str) -> Option<InstanceId> {
+        let id = id.trim();
+        if let Some([_, _, set, number, _, _]) = names(id, AT_SCALE_SET) {
+            return Some(InstanceId::in_set(set, number));
+        }
+        let [_, _, interface, _] = names(id, OF_INTERFACE)?;
+        Some(of_interface(interface))
+    }
+
+    fn in_set(set: &str, number: &str) -> InstanceId {
+        InstanceId::new(format!("{set}/{number}"))
+    }
+}
+
+/// What an id has where its form has a star; `None`: it is not of that form.
+fn names<'a, const N: usize>(id: &'a str, form: &str) -> Option<[&'a str; N]> {
+    let mut names = Vec::with_capacity(N);
+    let mut parts = id.split('/');
+    for word in form.split('/') {
+        let part = parts.next()?;
+        if word != "*" {
+            if !part.eq_ignore_ascii_case(word) {
+                return None;
+            }
+        } else if is_name(part) {
+            names.push(part);
+        } else {
+            return None;
+        }
+    }
+    if parts.next().is_some() {
+        return None;
+    }
+    names.try_into().ok()
+}
+
+/// Whether this can be the name of a resource. Ids in messages of Azure have other things there, such as whole ids
+/// written with bars.
+fn is_name(text: &str) -> bool {
+    let fits = |c: char| c.is_alphanumeric() || ['-', '_', '.', '(', ')'].contains(&c);
+    !text.is_empty() && text.chars().all(fits)
+}
+
+/// The machine whose interface has this name: `<machine>-nic` or `<machine>-nic-<number>`, or the machine's own name.
+/// AKS puts `nic` between the parts of the machine's name: `aks-<pool>-<digits>-nic-<number>`.
+fn of_interface(interface: &str) -> InstanceId {
+    let itself = || InstanceId::new(interface);
+    let folded = interface.to_ascii_lowercase();
+    let Some(at) = folded.rfind(INTERFACE).filter(|at| *at > 0) else { return itself() };
+    let (Some(machine), Some(end)) = (interface.get(..at), interface.get(at + INTERFACE.len()..)) else {
+        return itself();
+    };
+    match end.strip_prefix('-') {
+        None if end.is_empty() => InstanceId::new(machine),
+        Some(number) if is_number(number) && is_of_aks(machine) => {
+            InstanceId::new(format!("{machine}-{number}"))
+        }
+        Some(number) if is_number(number) => InstanceId::new(machine),
+        None | Some(_) => itself(),
+    }
+}
+
+fn is_number(text: &str) -> bool {
+    !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit())
+}
+
+/// Whether a name begins as those of AKS's machines do (`k8s-`: of its predecessor's): with a word, and digits last.
+fn is_of_aks(machine: &str) -> bool {
+    let machine = machine.to_ascii_lowercase();
+    let makers = ["aks-", "k8s-"];
+    let rest = makers.iter().find_map(|maker| machine.strip_prefix(maker));
+    rest.and_then(|rest| rest.rsplit_once('-')).is_some_and(|(_, digits)| is_number(digits))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GROUP: &str =
+        "/subscriptions/b4dfd7b1-43b6-4a45-b5b1-a61a8e0b2a0c/resourceGroups/mc_rg_cluster_westeurope";
+
+    fn of_provider_id(text: &str) -> Option<String> {
+        InstanceId::of_provider_id(text).map(|instance| instance.to_string())
+    }
+
+    fn of_ip_configuration(id: &str) -> Option<String> {
+        InstanceId::of_ip_configuration(id).map(|instance| instance.to_string())
+    }
+
+    #[test]
+    fn n2_a_provider_id_names_a_machine_of_a_scale_set_or_one_of_its_own() {
+        let compute = format!("{GROUP}/providers/Microsoft.Compute");
+        let set = "virtualMachineScaleSets/aks-nodepool1-12345678-vmss";
+        let cases = [
+            (format!("azure://{compute}/{set}/virtualMachines/0"), Some("aks-nodepool1-12345678-vmss/0")),
+            (format!("azure://{compute}/{set}/virtualMachines/117"), Some("aks-nodepool1-12345678-vmss/117")),
+            (
+                format!("azure://{compute}/virtualMachines/aks-nodepool1-12345678-0"),
+                Some("aks-nodepool1-12345678-0"),
+            ),
+            (format!("azure://{compute}/virtualMachines/pool-vmss_1a2b3c4d"), Some("pool-vmss_1a2b3c4d")),
+            (format!("azure://{compute}/virtualMachines/vm").to_uppercase(), Some("VM")),
+            (format!("  azure://{compute}/virtualMachines/vm\n"), Some("vm")),
+            (format!("{compute}/virtualMachines/vm"), None),
+            (format!("aws://{compute}/virtualMachines/vm"), None),
+            ("aws:///eu-west-1a/i-0123456789abcdef0".to_owned(), None),
+            ("kind://docker/kind/kind-worker".to_owned(), None),
+            (format!("azure://{compute}/virtualMachines/"), None),
+            (format!("azure://{compute}/virtualMachines/vm/"), None),
+            (format!("azure://{compute}/virtualMachines/vm/extensions/x"), None),
+            (format!("azure://{compute}/{set}"), None),
+            (format!("azure://{compute}/{set}/virtualMachines/"), None),
+            (format!("azure://{compute}/virtualMachines/one two"), None),
+            (
+                "azure:///subscriptions//resourceGroups/rg/providers/Microsoft.Compute/virtualMachines/vm"
+                    .to_owned(),
+                None,
+            ),
+            (format!("azure://{GROUP}/providers/Microsoft.Network/virtualMachines/vm"), None),
+            ("azure://".to_owned(), None),
+            (String::new(), None),
+        ];
+        for (text, expected) in cases {
+            assert_eq!(of_provider_id(&text).as_deref(), expected, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn n2_an_ip_configuration_names_the_machine_of_its_interface() {
+        let (compute, network) =
+            (format!("{GROUP}/providers/Microsoft.Compute"), format!("{GROUP}/providers/Microsoft.Network"));
+        let in_set = format!("{compute}/virtualMachineScaleSets/aks-np-12345678-vmss/virtualMachines/3");
+        let own =
+            |interface: &str| format!("{network}/networkInterfaces/{interface}/ipConfigurations/ipconfig1");
+        let cases = [
+            (
+                format!("{in_set}/networkInterfaces/aks-np-12345678-vmss/ipConfigurations/ipconfig1"),
+                Some("aks-np-12345678-vmss/3"),
+            ),
+            (
+                format!("{in_set}/networkInterfaces/nic/ipConfigurations/v6").to_lowercase(),
+                Some("aks-np-12345678-vmss/3"),
+            ),
+            (own("aks-pool-123-nic-0"), Some("aks-pool-123-0")),
+            (own("aks-nodepool1-12345678-nic-12"), Some("aks-nodepool1-12345678-12")),
+            (own("k8s-agentpool1-12345678-nic-1"), Some("k8s-agentpool1-12345678-1")),
+            (own("k8s-master-12345678-NIC-0"), Some("k8s-master-12345678-0")),
+            (own("cluster-md-0-x7k2p-nic"), Some("cluster-md-0-x7k2p")),
+            (own("cluster-md-0-x7k2p-nic-0"), Some("cluster-md-0-x7k2p")),
+            (own("cluster-md-0-x7k2p-nic-1"), Some("cluster-md-0-x7k2p")),
+            (own("aks-jumpbox-nic-0"), Some("aks-jumpbox")),
+            (own("clinic-nic"), Some("clinic")),
+            (own("exper-pr-1436-29012345678901-master-0"), Some("exper-pr-1436-29012345678901-master-0")),
+            (own("nic1"), Some("nic1")),
+            (own("-nic"), Some("-nic")),
+            (own("pool-nic-1a2b3c4d"), Some("pool-nic-1a2b3c4d")),
+            (own("vm-nic-"), Some("vm-nic-")),
+            (own(""), None),
+            (
+                own(
+                    "|providers|Microsoft.Compute|virtualMachineScaleSets|hbtest1|virtualMachines|1|networkInterfaces|primary",
+                ),
+                None,
+            ),
+            (format!("{network}/networkInterfaces/vm-nic"), None),
+            (format!("{in_set}/networkInterfaces/nic"), None),
+            (in_set.clone(), None),
+            (format!("{compute}/virtualMachines/vm/networkInterfaces/nic/ipConfigurations/c"), None),
+            (format!("{network}/loadBalancers/lb/frontendIPConfigurations/f"), None),
+            (String::new(), None),
+        ];
+        for (id, expected) in cases {
+            assert_eq!(of_ip_configuration(&id).as_deref(), expected, "{id:?}");
+        }
+    }
+
+    #[test]
+    fn n2_a_node_and_its_interface_name_the_same_machine_whatever_their_spelling_subscription_and_group() {
+        let id = |subscription: &str, group: &str, rest: &str| {
+            format!("/subscriptions/{subscription}/resourceGroups/{group}/providers/{rest}")
+        };
+        let set = "Microsoft.Compute/virtualMachineScaleSets/aks-NP-vmss/virtualMachines/0";
+        let node = InstanceId::of_provider_id(&format!("azure://{}", id("s", "mc_rg", set)));
+        let interface =
+            id("0-0-0-0", "MC_RG", &format!("{set}/networkInterfaces/NIC/ipConfigurations/c")).to_uppercase();
+        assert!(node.is_some());
+        assert_eq!(InstanceId::of_ip_configuration(&interface), node);
+        assert_eq!(node.as_ref().map(InstanceId::as_str), Some("aks-NP-vmss/0"), "as it was first seen");
+        assert_eq!(node.as_ref().map(InstanceId::folded), Some("aks-np-vmss/0"));
+        assert_ne!(Some(InstanceId::new("aks-NP-vmss/1")), node);
+    }
+
+    #[test]
+    fn an_instance_takes_no_more_room_in_an_entry_than_a_pointer() {
+        assert_eq!(size_of::<Option<InstanceId>>(), size_of::<usize>());
+    }
+}

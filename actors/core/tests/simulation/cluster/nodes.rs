@@ -1,0 +1,148 @@
+//! Nodes as they are written to the modelled API server. Their taints and conditions stand there alone: others write
+//! them, too.
+
+use pool_core::ids::Family;
+use serde_json::{Value, json};
+use simulator_models::kube::build;
+use simulator_models::kube::{KubeModel, Resource};
+
+use super::{Cluster, Node, address, apply};
+use crate::clock::wall;
+use crate::decode::{items, parse_time, text};
+
+/// The type of the condition that tells of events of the virtual machine.
+const SCHEDULED: &str = "VMEventScheduled";
+const HEARTBEAT: &str = "simulator/heartbeat";
+
+impl Cluster {
+    /// Adds a node, or creates it anew under another UID and address.
+    pub fn add_node(&mut self, kube: &mut KubeModel, now: u64, name: &str) {
+        let address = self.new_address();
+        self.add_node_at(kube, now, name, address);
+    }
+
+    /// The same with an address that somebody may have had before.
+    pub fn add_node_at(&mut self, kube: &mut KubeModel, now: u64, name: &str, address: u64) {
+        let life = self.new_life(name);
+        self.nodes.insert(name.to_owned(), Node { address, life, excluded: false, ready: true });
+        self.write_node(kube, now, name);
+    }
+
+    /// Gives a node another address.
+    pub fn move_node(&mut self, kube: &mut KubeModel, now: u64, name: &str) {
+        let address = self.new_address();
+        if let Some(node) = self.nodes.get_mut(name) {
+            node.address = address;
+        }
+        self.write_node(kube, now, name);
+    }
+
+    /// Deletes a node.
+    pub fn delete_node(&mut self, kube: &mut KubeModel, now: u64, name: &str) {
+        self.nodes.remove(name);
+        kube.delete(Resource::Nodes, "", name, now);
+    }
+
+    /// The UID of a node that exists.
+    pub fn node_uid(&self, name: &str) -> Option<String> {
+        self.nodes.get(name).map(|node| build::uid("Node", "", &format!("{name}#{}", node.life)))
+    }
+
+    /// When a node was created, in microseconds of the world; 0: it was not, or at its beginning.
+    pub fn began(&self, kube: &KubeModel, name: &str) -> u64 {
+        let object = kube.get(Resource::Nodes, "", name).unwrap_or(Value::Null);
+        let created = parse_time(text(&object["metadata"]["creationTimestamp"]));
+        created.map_or(0, |at| u64::try_from(at - wall(0)).unwrap_or(0))
+    }
+
+    /// Writes a node as it is; what others have written of it stays.
+    pub fn write_node(&self, kube: &mut KubeModel, now: u64, name: &str) {
+        let (Some(node), Some(uid)) = (self.nodes.get(name), self.node_uid(name)) else { return };
+        let ips = [Family::V4, Family::V6].map(|family| address(node.address, family).to_string());
+        let labels: &[(&str, &str)] = if node.excluded {
+            &[("node.kubernetes.io/exclude-from-external-load-balancers", "")]
+        } else {
+            &[]
+        };
+        let object = build::node(name, &[&ips[0], &ips[1]], labels, node.ready, &[]);
+        let mut object = build::with_uid(object, &uid);
+        let stored = kube.get(Resource::Nodes, "", name);
+        if let Some(stored) = stored.filter(|stored| stored["metadata"]["uid"] == *uid) {
+            for path in ["/metadata/annotations", "/spec/taints"] {
+                if let Some(kept) = stored.pointer(path) {
+                    let (parent, field) = path.rsplit_once('/').expect("it is the path of a field");
+                    object.pointer_mut(parent).expect("each node has it")[field] = kept.clone();
+                }
+            }
+            for kept in items(&stored["status"]["conditions"]) {
+                if kept["type"] != "Ready" {
+                    object = build::with_condition(object, kept.clone());
+                }
+            }
+        }
+        apply(kube, now, object);
+    }
+
+    /// Changes the object of a node that exists.
+    fn edit_node(&self, kube: &mut KubeModel, now: u64, name: &str, edit: impl FnOnce(&mut Value)) {
+        if let Some(mut object) = kube.get(Resource::Nodes, "", name) {
+            edit(&mut object);
+            apply(kube, now, object);
+        }
+    }
+
+    /// Gives a node a taint, in the place of one with the same key and effect.
+    pub fn taint(
+        &self,
+        kube: &mut KubeModel,
+        now: u64,
+        name: &str,
+        (key, value, effect): (&str, &str, &str),
+    ) {
+        self.edit_node(kube, now, name, |object| {
+            let mut taints = items(&object["spec"]["taints"]).to_vec();
+            taints.retain(|taint| taint["key"] != key || taint["effect"] != effect);
+            taints.push(json!({"key": key, "value": value, "effect": effect}));
+            object["spec"]["taints"] = taints.into();
+        });
+    }
+
+    /// Takes those taints from a node whose keys are wanted; whether there was one.
+    pub fn untaint(&self, kube: &mut KubeModel, now: u64, name: &str, wanted: impl Fn(&str) -> bool) -> bool {
+        let mut found = false;
+        self.edit_node(kube, now, name, |object| {
+            let before = items(&object["spec"]["taints"]);
+            let left: Vec<Value> =
+                before.iter().filter(|taint| !wanted(text(&taint["key"]))).cloned().collect();
+            found = left.len() < before.len();
+            if left.is_empty() {
+                // The server leaves an empty list out.
+                if let Some(spec) = object["spec"].as_object_mut() {
+                    spec.shift_remove("taints");
+                }
+            } else {
+                object["spec"]["taints"] = left.into();
+            }
+        });
+        found
+    }
+
+    /// The condition about events of a node's virtual machine says this from now on; `None`: there is none.
+    pub fn announce(&self, kube: &mut KubeModel, now: u64, name: &str, said: Option<(&str, &str)>) {
+        self.edit_node(kube, now, name, |object| {
+            if let Some(conditions) = object["status"]["conditions"].as_array_mut() {
+                conditions.retain(|condition| condition["type"] != SCHEDULED);
+                conditions.extend(
+                    said.map(|(message, since)| build::condition(SCHEDULED, SCHEDULED, message, since)),
+                );
+            }
+        });
+    }
+
+    /// Something of a node changes that nobody reads.
+    pub fn beat(&self, kube: &mut KubeModel, now: u64, name: &str) {
+        self.edit_node(kube, now, name, |object| {
+            object["metadata"]["annotations"] = json!({ HEARTBEAT: now.to_string() });
+        });
+    }
+}

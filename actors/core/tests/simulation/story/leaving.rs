@@ -1,0 +1,345 @@
+//! Nodes that leave service and come back: taints, notices of eviction that are true or not, and what becomes of the
+//! nodes (design.md N1).
+
+use simulator_models::kube::KubeModel;
+use simulator_models::kube::build;
+
+use super::Story;
+use crate::clock::{rfc1123, wall};
+use crate::leases::micro_time;
+use crate::random::Random;
+
+/// The taint that says that a node is evicted: key and value.
+pub const SPOT: (&str, &str) = ("cloudprovider.azure.microsoft.com/draining", "spot-eviction");
+/// The taints that say that a node leaves service, each with the effect that it mostly has.
+const SIGNALS: [(&str, &str, &str); 4] = [
+    ("node.kubernetes.io/out-of-service", "nodeshutdown", "NoExecute"),
+    ("node.kubernetes.io/out-of-service", "", "NoSchedule"),
+    ("node.cloudprovider.kubernetes.io/shutdown", "", "NoSchedule"),
+    (SPOT.0, SPOT.1, "NoSchedule"),
+];
+/// Taints that say nothing of that kind.
+const OTHERS: [(&str, &str, &str); 4] = [
+    (SPOT.0, "maintenance", "NoExecute"),
+    ("node.kubernetes.io/unschedulable", "", "NoSchedule"),
+    ("node.kubernetes.io/not-ready", "", "NoExecute"),
+    ("kubernetes.azure.com/scalesetpriority", "spot", "NoSchedule"),
+];
+/// How long after its notice a node is evicted, at least and at most, and how long after that its object goes.
+const EVICTED_AFTER_US: (u64, u64) = (20_000_000, 45_000_000);
+const GONE_AFTER_US: u64 = 15_000_000;
+/// A notice without a date has passed after so long (N1).
+const PASSES_AFTER_US: u64 = 30_000_000;
+
+/// Something that is to become of a node of this life.
+pub(super) struct Coming {
+    at: u64,
+    name: String,
+    life: u64,
+    what: Fate,
+}
+
+/// What becomes of a node that is evicted.
+enum Fate {
+    Fails,
+    Goes,
+}
+
+/// An event that says something of a node.
+pub(super) struct Told {
+    name: String,
+    node: String,
+    reason: &'static str,
+    first: String,
+    count: u64,
+}
+
+/// A notice that is to be believed: who must hear of it has a good reason to think that the node leaves.
+#[derive(Clone, Debug)]
+pub struct Notice {
+    /// The UID of the node.
+    pub uid: String,
+    /// When it says that it was.
+    pub at: u64,
+    /// When it has passed.
+    pub passes: u64,
+}
+
+/// Who tells of something.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Teller {
+    Event,
+    EventV1,
+    Condition,
+}
+
+/// All that has to do with nodes that leave.
+pub(super) struct Leaving {
+    random: Random,
+    coming: Vec<Coming>,
+    told: Vec<Told>,
+    notices: Vec<Notice>,
+    /// Addresses of nodes that are gone.
+    free: Vec<u64>,
+}
+
+impl Leaving {
+    pub(super) fn new(random: Random) -> Leaving {
+        let (coming, told, notices, free) = Default::default();
+        Leaving { random, coming, told, notices, free }
+    }
+}
+
+impl Story {
+    /// How long until the next thing happens to nodes that leave, in microseconds.
+    pub fn pause_of_leaving(&mut self, now: u64) -> u64 {
+        let Leaving { random, coming, .. } = &mut self.leaving;
+        let pause = random.between(300_000, 9_000_000);
+        let next = coming.iter().map(|coming| coming.at.saturating_sub(now)).min();
+        next.map_or(pause, |next| pause.min(next + 1))
+    }
+
+    /// The notices to be believed that have been given since this was last asked.
+    pub fn take_notices(&mut self) -> Vec<Notice> {
+        std::mem::take(&mut self.leaving.notices)
+    }
+
+    /// Something happens to nodes that leave or are to leave; says in words what.
+    pub fn leave(&mut self, kube: &mut KubeModel, now: u64) -> String {
+        if let Some(words) = self.come(kube, now) {
+            return words;
+        }
+        let names: Vec<String> = self.cluster.nodes.keys().cloned().collect();
+        let random = &mut self.leaving.random;
+        let Some(name) = random.pick(&names) else { return String::new() };
+        if random.per_mille(300)
+            && let Some(other) = random.pick(&names)
+        {
+            self.cluster.beat(kube, now, &other);
+        }
+        let dice = self.leaving.random.below(1_000);
+        match dice {
+            0..270 => self.taint_one(kube, now, &name),
+            270..520 => self.untaint_one(kube, now, &name),
+            520..640 => self.give_notice(kube, now, &name),
+            640..730 => self.give_false_notice(kube, now, &name),
+            730..790 => self.replace(kube, now, &name),
+            790..830 => self.hand_on(kube, now, &name),
+            830..900 => self.flip(kube, now, &name),
+            900..940 => self.storm(kube, now, &names),
+            940..960 => {
+                self.cluster.announce(kube, now, &name, None);
+                format!("{name} has no condition any more")
+            }
+            _ => {
+                names.iter().for_each(|name| self.cluster.beat(kube, now, name));
+                "all nodes beat".to_owned()
+            }
+        }
+    }
+
+    /// What was to come, if its time has.
+    fn come(&mut self, kube: &mut KubeModel, now: u64) -> Option<String> {
+        let due = self.leaving.coming.iter().position(|coming| coming.at <= now)?;
+        let Coming { name, life, what, .. } = self.leaving.coming.remove(due);
+        if self.cluster.nodes.get(&name).is_none_or(|node| node.life != life) {
+            return Some(format!("{name} is not evicted any more"));
+        }
+        Some(match what {
+            Fate::Fails => {
+                let at = now + GONE_AFTER_US;
+                self.leaving.coming.push(Coming { at, name: name.clone(), life, what: Fate::Goes });
+                self.change_node(kube, now, &name, |node| node.ready = false)
+            }
+            Fate::Goes => {
+                self.vanish(kube, now, &name);
+                format!("{name} is gone after its eviction")
+            }
+        })
+    }
+
+    fn vanish(&mut self, kube: &mut KubeModel, now: u64, name: &str) {
+        if let Some(node) = self.cluster.nodes.get(name) {
+            self.leaving.free.push(node.address);
+        }
+        self.cluster.delete_node(kube, now, name);
+        if self.leaving.random.per_mille(700) {
+            self.evict(kube, now);
+        }
+    }
+
+    fn taint_one(&mut self, kube: &mut KubeModel, now: u64, name: &str) -> String {
+        let random = &mut self.leaving.random;
+        let others = random.per_mille(250);
+        let mut taint =
+            if others { OTHERS[random.place(OTHERS.len())] } else { SIGNALS[random.place(SIGNALS.len())] };
+        if random.per_mille(150) {
+            taint.2 = "NoExecute";
+        }
+        self.cluster.taint(kube, now, name, taint);
+        format!("{name} is tainted: {taint:?}")
+    }
+
+    /// Somebody takes taints from a node, all or one sort of them.
+    fn untaint_one(&mut self, kube: &mut KubeModel, now: u64, name: &str) -> String {
+        let all: Vec<&str> = SIGNALS.iter().chain(&OTHERS).map(|(key, _, _)| *key).collect();
+        let random = &mut self.leaving.random;
+        let gone = if random.per_mille(600) { all.clone() } else { vec![all[random.place(all.len())]] };
+        let found = self.cluster.untaint(kube, now, name, |key| gone.contains(&key));
+        format!("{name} loses taints: {found}, {gone:?}")
+    }
+
+    /// A notice that is true, which comes once or several times; mostly the node is evicted then.
+    fn give_notice(&mut self, kube: &mut KubeModel, now: u64, name: &str) -> String {
+        let (Some(uid), Some(node)) = (self.cluster.node_uid(name), self.cluster.nodes.get(name)) else {
+            return String::new();
+        };
+        let life = node.life;
+        let random = &mut self.leaving.random;
+        let after = random.between(EVICTED_AFTER_US.0, EVICTED_AFTER_US.1);
+        let (message, passes) = if random.per_mille(600) {
+            // A date has no fractions of a second.
+            let due = wall(now + after) / 1_000_000 * 1_000_000;
+            let words = format!("Preempt Scheduled: {}. DurationInSeconds: -1.", rfc1123(due));
+            (words, now + after - u64::try_from(wall(now + after) - due).unwrap_or(0))
+        } else {
+            ("Preempt Started".to_owned(), now + PASSES_AFTER_US)
+        };
+        let teller = [Teller::Event, Teller::EventV1, Teller::Condition][random.place(3)];
+        if random.per_mille(600) {
+            self.leaving.coming.push(Coming {
+                at: now + after,
+                name: name.to_owned(),
+                life,
+                what: Fate::Fails,
+            });
+        }
+        self.tell(kube, now, teller, name, &message, now);
+        self.leaving.notices.push(Notice { uid, at: now, passes });
+        format!("{name} is to be evicted: {message}")
+    }
+
+    /// What looks like a notice and is none.
+    fn give_false_notice(&mut self, kube: &mut KubeModel, now: u64, name: &str) -> String {
+        let random = &mut self.leaving.random;
+        let events = [Teller::Event, Teller::EventV1];
+        let teller = events[random.place(2)];
+        let date = rfc1123(wall(now + 30_000_000));
+        let (message, teller, at) = match random.below(4) {
+            0 => (
+                "IMDS query failed, exit code: 28 / Connection timed out after 24 seconds.".to_owned(),
+                teller,
+                now,
+            ),
+            1 => {
+                let event = ["Freeze", "Reboot", "Redeploy", "Terminate"][random.place(4)];
+                (format!("{event} Scheduled: {date}. DurationInSeconds: 5."), Teller::Condition, now)
+            }
+            2 => ("curl: (28) Operation timed out after 24001 milliseconds".to_owned(), teller, now),
+            // One about a node that had this name before, where there was one.
+            _ => (
+                format!("Preempt Scheduled: {date}."),
+                teller,
+                self.cluster.began(kube, name).saturating_sub(2_000_000),
+            ),
+        };
+        if at == 0 {
+            return String::new();
+        }
+        self.tell(kube, now, teller, name, &message, at);
+        format!("{name} is said at {at}: {message}")
+    }
+
+    fn tell(&mut self, kube: &mut KubeModel, now: u64, teller: Teller, node: &str, message: &str, at: u64) {
+        let time = micro_time(wall(at));
+        if teller == Teller::Condition {
+            self.cluster.announce(kube, now, node, Some((message, &time)));
+            return;
+        }
+        let random = &mut self.leaving.random;
+        let reason = "PreemptScheduled";
+        let again =
+            self.leaving.told.iter_mut().rev().find(|told| told.node == node && random.per_mille(400));
+        if let Some(told) = again.filter(|_| at == now) {
+            told.count += 1;
+            let mut event = build::node_event(&told.name, node, told.reason, message, &time);
+            event["firstTimestamp"] = told.first.as_str().into();
+            event["count"] = told.count.into();
+            kube.apply(event, now).expect("it is an event");
+            return;
+        }
+        let name = format!("{node}.{:x}", now);
+        let mut event = match teller {
+            Teller::EventV1 => build::node_event_v1(&name, node, reason, message, &time),
+            Teller::Event | Teller::Condition => build::node_event(&name, node, reason, message, &time),
+        };
+        event["metadata"]["creationTimestamp"] = micro_time(wall(at)).into();
+        kube.apply(event, now).expect("it is an event");
+        self.leaving.told.push(Told { name, node: node.to_owned(), reason, first: time, count: 1 });
+    }
+
+    /// A node is created anew under the same name, and gets the same address.
+    fn replace(&mut self, kube: &mut KubeModel, now: u64, name: &str) -> String {
+        let Some(address) = self.cluster.nodes.get(name).map(|node| node.address) else {
+            return String::new();
+        };
+        if self.leaving.random.per_mille(500) {
+            self.cluster.delete_node(kube, now, name);
+        }
+        self.cluster.add_node_at(kube, now, name, address);
+        format!("{name} is replaced, with the same address")
+    }
+
+    /// A node goes, and another one gets the address of one that went.
+    fn hand_on(&mut self, kube: &mut KubeModel, now: u64, name: &str) -> String {
+        if self.cluster.nodes.len() > 2 {
+            self.vanish(kube, now, name);
+        }
+        let random = &mut self.leaving.random;
+        let new = format!("node-{}", random.place(self.size.nodes + 2));
+        if self.cluster.nodes.contains_key(&new) || self.leaving.free.is_empty() {
+            return format!("{name} goes");
+        }
+        let place = self.leaving.random.place(self.leaving.free.len());
+        let address = self.leaving.free.swap_remove(place);
+        self.cluster.add_node_at(kube, now, &new, address);
+        format!("{name} goes, and {new} has the address {address} of one that went")
+    }
+
+    fn flip(&mut self, kube: &mut KubeModel, now: u64, name: &str) -> String {
+        self.change_node(kube, now, name, |node| node.ready = !node.ready)
+    }
+
+    /// Several nodes are to leave at once.
+    fn storm(&mut self, kube: &mut KubeModel, now: u64, names: &[String]) -> String {
+        let with_notice = self.leaving.random.per_mille(500);
+        let mut words = Vec::new();
+        for name in names {
+            if self.leaving.random.per_mille(250) {
+                continue;
+            }
+            words.push(if with_notice {
+                self.give_notice(kube, now, name)
+            } else {
+                let (key, value, effect) = SIGNALS[self.leaving.random.place(2)];
+                self.cluster.taint(kube, now, name, (key, value, effect));
+                format!("{name} is tainted")
+            });
+        }
+        format!("storm: {words:?}")
+    }
+
+    /// Whoever has set taints takes them away, and conditions are over.
+    pub(super) fn stay(&mut self, kube: &mut KubeModel, now: u64) {
+        self.leaving.coming.clear();
+        let names: Vec<String> = self.cluster.nodes.keys().cloned().collect();
+        for name in names {
+            self.cluster.announce(kube, now, &name, None);
+            if !self.keeps_leaving {
+                // The taint of an eviction is left to whoever has set it, now and then.
+                let spot = self.leaving.random.per_mille(500);
+                self.cluster.untaint(kube, now, &name, |key| spot || key != SPOT.0);
+            }
+        }
+    }
+}

@@ -1,0 +1,221 @@
+//! Admin states (chapter 8): what a PUT may do to them, by what the nodes, the records and the entries are (N1, N2, N4);
+//! and what a machine may ask for.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use pool_core::admin_state;
+use pool_core::config_map::ConfigMapAsk;
+use pool_core::report::What;
+use pool_core::route::{Delivery, Said};
+use pool_core::wishes::Wishes;
+use pool_core::writer::Standing;
+use serde_json::Value;
+
+use super::entries::{DOWN, EntryId, UP, entries_of};
+use super::nodes::NOTICED_US;
+use super::puts::ADDRESSES;
+use super::{Put, Watchdog};
+use crate::ccm::EXCLUDED;
+
+/// How long a process may not know that the admin state is switched off: a look each 15 s, some of which fail, and edges
+/// that stall.
+const OFF_NOTICED_US: u64 = 150_000_000;
+
+/// What the admin state of a process was told.
+#[derive(Default)]
+pub(super) struct Heard {
+    wishes: Option<Arc<Wishes>>,
+    leads: bool,
+}
+
+impl Watchdog {
+    /// Whether no pool has brought a level to the attempt of a PUT: then it may change admin states and nothing else.
+    pub(super) fn is_admin_only(&self, put: &Put<'_>) -> bool {
+        !self.within[put.process].horizon.knows(put.attempt)
+    }
+
+    /// N1-N4: an entry of a node that leaves is Down after each PUT, whoever asked for it (W1); no other one goes Down;
+    /// only a Down of ours ends; and where no pool has brought a level nothing else changes (N3).
+    pub(super) fn judge_admin(&self, now: u64, put: &Put<'_>) -> Result<(), String> {
+        let (lb, pool) = (put.pool.lb.as_str(), put.pool.pool.as_str());
+        let before = entries_of(put.base);
+        let mut changes = 0;
+        for (backend, state) in entries_of(put.body) {
+            let entry = EntryId::new(lb, pool, &backend);
+            let known = before.get(&backend).copied();
+            let was_down = known == Some(DOWN);
+            if state == DOWN && !was_down {
+                self.judge_down(now, put, &entry)?;
+            } else if state != DOWN && was_down {
+                self.judge_restore(now, put, &entry)?;
+            } else if known.is_some_and(|known| known != state) || known.is_none() && state == UP {
+                return Err(format!("N4: {entry} was {known:?} and becomes {state}"));
+            }
+            if state != DOWN {
+                self.judge_not_down(now, put, &entry, state)?;
+            }
+            changes += u64::from(known.is_some_and(|known| known != state));
+        }
+        if self.is_admin_only(put) {
+            if stripped(put.base) != stripped(put.body) {
+                return Err(format!("N3: a PUT of {} for its admin states changes more", put.pool));
+            }
+            if pool == EXCLUDED {
+                return Err(format!("N2: a PUT of {}, which is left out", put.pool));
+            }
+            if changes == 0 {
+                return Err(format!("N2: a PUT of {} that changes nothing", put.pool));
+            }
+        }
+        Ok(())
+    }
+
+    /// N1, N4: an entry goes Down because its node leaves, and was recorded before.
+    fn judge_down(&self, now: u64, put: &Put<'_>, entry: &EntryId) -> Result<(), String> {
+        if entry.is_excluded() {
+            return Err(format!("N2: {entry} goes Down, which is left out"));
+        }
+        if self.within[put.process].is_off || self.records.off.steadily(now, OFF_NOTICED_US) {
+            return Err(format!("N4: {entry} goes Down while the admin state is switched off"));
+        }
+        let blind = self.within[put.process].blind_since.is_some();
+        let had = || self.nodes.all.iter().filter(|(_, node)| node.backends.contains_key(&entry.backend));
+        let leaves = self.nodes.leaving(now, &entry.backend).next().is_some();
+        if !leaves && !blind {
+            return Err(format!("N1: {entry} goes Down, and no node of it leaves"));
+        }
+        let mut leaving = had().map(|(uid, _)| uid);
+        if !leaving.any(|uid| self.records.held(now, uid, &entry.backend)) {
+            return Err(format!("N4: {entry} goes Down, and no record says so"));
+        }
+        Ok(())
+    }
+
+    /// N4: a Down ends where it is ours, and its node is there and does not leave.
+    fn judge_restore(&self, now: u64, put: &Put<'_>, entry: &EntryId) -> Result<(), String> {
+        if !self.records.may_be_ours(now, entry) || self.records.is_exception(now, entry) {
+            return Err(format!("N4: the Down of {entry} is not ours to end"));
+        }
+        let gives_back = self.within[put.process].is_off || self.records.off.lately(now, OFF_NOTICED_US);
+        let mut owners = self.nodes.all.values();
+        let is_there = owners.any(|node| {
+            let has = node.backends.get(&entry.backend);
+            has.is_some_and(|has| has.lately(now, NOTICED_US)) && node.there.lately(now, NOTICED_US)
+        });
+        if !is_there && !gives_back && self.within[put.process].blind_since.is_none() {
+            return Err(format!("S1: the Down of {entry} ends, and its node is gone"));
+        }
+        Ok(())
+    }
+
+    /// N4: what leaves and is recorded is Down after each PUT.
+    fn judge_not_down(&self, now: u64, put: &Put<'_>, entry: &EntryId, state: &str) -> Result<(), String> {
+        let within = &self.within[put.process];
+        let may_not_know = within.blind_since.is_some() || within.started_at + NOTICED_US >= now;
+        let is_off = self.is_off || self.records.off.lately(now, OFF_NOTICED_US);
+        if may_not_know || is_off || entry.is_excluded() {
+            return Ok(());
+        }
+        let Some((uid, node)) = self.nodes.owner(&entry.backend) else { return Ok(()) };
+        let recorded = self.records.holds_steadily(now, uid, &entry.backend);
+        if node.leaves.steadily(now, NOTICED_US) && recorded {
+            return Err(format!("N4: {entry} is of {}, which leaves, and is {state} in a PUT", node.name));
+        }
+        Ok(())
+    }
+
+    /// Whether a PUT may go without the shared Lease: where that is allowed, a Down alone, with the entity tag of a
+    /// pool at rest (W7).
+    pub(super) fn may_bypass(&self, put: &Put<'_>) -> bool {
+        let (before, after) = (entries_of(put.base), entries_of(put.body));
+        let goes_down =
+            |(backend, state): (&String, &&str)| *state == DOWN && before.get(backend) != Some(&DOWN);
+        self.bypass
+            && after.keys().eq(before.keys())
+            && after.iter().any(goes_down)
+            && put.if_match.is_some()
+            && put.base["properties"]["provisioningState"] == "Succeeded"
+    }
+
+    /// What a PUT does to admin states, in words.
+    pub(super) fn admin_changes(&self, put: &Put<'_>) -> String {
+        let before = entries_of(put.base);
+        let mut after: BTreeMap<String, &str> = entries_of(put.body);
+        after.retain(|backend, state| before.get(backend) != Some(state));
+        let (pool, state) = (put.pool, &put.base["properties"]["provisioningState"]);
+        format!("{pool} is {state}, admin states alone: {}, {after:?}", self.is_admin_only(put))
+    }
+
+    /// C4, G6, N4: judges a step of an admin state: who does not lead, or only observes, writes nothing, and who was told
+    /// that it is switched off cuts nobody out.
+    pub(super) fn on_admin_state_step(
+        &mut self,
+        process: usize,
+        input: Option<&Delivery>,
+        said: &[Said],
+    ) -> Result<(), String> {
+        let heard = &mut self.within[process].drains;
+        if let Some(Delivery::AdminState(input)) = input {
+            if let admin_state::In::Wishes { wishes, .. } = input {
+                heard.wishes = Some(Arc::clone(wishes));
+            } else if let admin_state::In::Standing(standing) = input {
+                heard.leads = match standing {
+                    Standing::Leading { .. } => true,
+                    Standing::Standby => false,
+                };
+            }
+        }
+        let acts = heard.leads && heard.wishes.as_ref().is_some_and(|wishes| !wishes.only_observes());
+        let is_off = heard.wishes.as_ref().is_some_and(|wishes| wishes.admin_state_off);
+        for said in said {
+            let Said::AdminState(said) = said else { continue };
+            let writes = match said {
+                admin_state::Out::Taint(..) => Some("a taint"),
+                admin_state::Out::ConfigMap(_, ConfigMapAsk::Create(_) | ConfigMapAsk::Replace(..)) => {
+                    Some("a record")
+                }
+                admin_state::Out::Draining(set) if is_off && !set.addresses.is_empty() => {
+                    return Err(format!("N4: the set holds {:?} while it is switched off", set.addresses));
+                }
+                admin_state::Out::Due(pool, _) if pool.pool.as_str() == EXCLUDED => {
+                    return Err(format!("N2: {pool} is due, which is left out"));
+                }
+                admin_state::Out::Report(report) => {
+                    self.reports += 1;
+                    self.held += u64::from(matches!(report.what, What::AdminHeld { .. }));
+                    None
+                }
+                admin_state::Out::Draining(_)
+                | admin_state::Out::Due(..)
+                | admin_state::Out::Withdraw(..)
+                | admin_state::Out::Opened(_)
+                | admin_state::Out::Look
+                | admin_state::Out::ConfigMap(_, ConfigMapAsk::Get)
+                | admin_state::Out::Node(..)
+                | admin_state::Out::View(_)
+                | admin_state::Out::Answer(..)
+                | admin_state::Out::Release(..)
+                | admin_state::Out::Sample(_) => None,
+            };
+            if let Some(what) = writes.filter(|_| !acts) {
+                return Err(format!("G6, N4: process {process} writes {what}, and does not act"));
+            }
+            self.asks_for_admin(process, said);
+        }
+        Ok(())
+    }
+}
+
+/// A pool without the admin states of its addresses.
+fn stripped(pool: &Value) -> Value {
+    let mut pool = pool.clone();
+    if let Some(entries) = pool["properties"][ADDRESSES].as_array_mut() {
+        for entry in entries {
+            if let Some(properties) = entry["properties"].as_object_mut() {
+                properties.shift_remove("adminState");
+            }
+        }
+    }
+    pool
+}

@@ -1,0 +1,259 @@
+//! The records of nodes as our ConfigMap holds them (N4), and what must hold when one is made: how many nodes may be Down
+//! (N5), and that it names the Downs that were there before.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde_json::Value;
+use simulator_models::arm::ArmModel;
+use simulator_models::kube::KubeModel;
+
+use super::Watchdog;
+use super::entries::{DOWN, EntryId, entries_of};
+use super::nodes::{Flag, NOTICED_US};
+use crate::ccm::EXCLUDED;
+use crate::notes;
+
+/// What the keys begin with.
+const PREFIX: &str = "down.";
+/// How long ago an observation must have arrived at the latest, for a record that lands now to be made with it: an edge
+/// may stall, and the record may have waited for its answer.
+const SEEN_US: u64 = 60_000_000;
+
+/// The record of one node.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Record {
+    pub(super) there: Flag,
+    backends: BTreeMap<String, Flag>,
+    /// Pools in which a Down is not ours: in words, and in lower case.
+    foreign: BTreeMap<String, Flag>,
+    /// Whether pools are named by numbers.
+    has_numbers: bool,
+    taint_is_ours: Flag,
+}
+
+impl Record {
+    fn take_in(&mut self, now: u64, text: &str) {
+        self.there.set(now, true);
+        let words = |name: &str| -> BTreeSet<String> {
+            let lines = text.lines().filter_map(|line| line.strip_prefix(name));
+            lines.flat_map(str::split_whitespace).map(str::to_lowercase).collect()
+        };
+        let backends: BTreeSet<String> = words("ips:").into_iter().chain(words("instance:")).collect();
+        set_all(now, &mut self.backends, &backends);
+        let (numbers, names): (BTreeSet<String>, BTreeSet<String>) =
+            words("foreign:").into_iter().partition(|word| word.starts_with('#'));
+        self.has_numbers = !numbers.is_empty();
+        set_all(now, &mut self.foreign, &names);
+        self.taint_is_ours.set(now, text.lines().any(|line| line == "taint: ours"));
+    }
+
+    fn vanish(&mut self, now: u64) {
+        self.there.set(now, false);
+        self.taint_is_ours.set(now, false);
+        set_all(now, &mut self.backends, &BTreeSet::new());
+        set_all(now, &mut self.foreign, &BTreeSet::new());
+    }
+
+    /// Whether it held this, now or lately.
+    fn held(&self, now: u64, backend: &str) -> bool {
+        self.backends.get(backend).is_some_and(|has| has.lately(now, NOTICED_US))
+    }
+
+    /// Whether it has held this for long enough for everybody to know.
+    fn holds_steadily(&self, now: u64, backend: &str) -> bool {
+        self.backends.get(backend).is_some_and(|has| has.steadily(now, NOTICED_US))
+    }
+
+    pub(super) fn holds(&self, backend: &str) -> bool {
+        self.backends.get(backend).is_some_and(Flag::is)
+    }
+
+    /// Whether it may name this pool as an exception.
+    pub(super) fn may_except(&self, entry: &EntryId) -> bool {
+        self.has_numbers || self.foreign.get(&entry.pool_words()).is_some_and(Flag::is)
+    }
+}
+
+fn set_all(now: u64, known: &mut BTreeMap<String, Flag>, there: &BTreeSet<String>) {
+    known.iter_mut().for_each(|(word, flag)| flag.set(now, there.contains(word)));
+    for word in there {
+        known.entry(word.clone()).or_default().set(now, true);
+    }
+}
+
+/// What a process has seen of the Downs of a load balancer.
+#[derive(Clone, Debug)]
+struct Observation {
+    arrived: u64,
+    lb: String,
+    downs: BTreeSet<EntryId>,
+}
+
+/// The observations of one process.
+#[derive(Default)]
+pub(super) struct Observations(Vec<Observation>);
+
+impl Observations {
+    /// The Downs that the newest observation that had arrived by then shows, and all since.
+    fn downs(&self, by: u64, lb: &str) -> BTreeSet<EntryId> {
+        let of: Vec<&Observation> = self.0.iter().filter(|seen| seen.lb == lb).collect();
+        let from = of.iter().rposition(|seen| seen.arrived <= by);
+        let Some(from) = from else { return BTreeSet::new() };
+        let all = of[from..].iter().map(|seen| seen.downs.clone());
+        all.reduce(|some, more| &some & &more).unwrap_or_default()
+    }
+}
+
+/// All records that ever were, by the UID of their node.
+#[derive(Default)]
+pub(super) struct Records {
+    pub(super) all: BTreeMap<String, Record>,
+    /// Whether a person has switched the admin state off.
+    pub(super) off: Flag,
+}
+
+impl Records {
+    /// The records that are there.
+    pub(super) fn standing(&self) -> impl Iterator<Item = (&String, &Record)> {
+        self.all.iter().filter(|(_, record)| record.there.is())
+    }
+
+    pub(super) fn is_recorded(&self, uid: &str) -> bool {
+        self.all.get(uid).is_some_and(|record| record.there.is())
+    }
+
+    /// Whether a record of this node held this lately.
+    pub(super) fn held(&self, now: u64, uid: &str, backend: &str) -> bool {
+        self.all.get(uid).is_some_and(|record| record.held(now, backend))
+    }
+
+    /// Whether a record of this node has held this for long.
+    pub(super) fn holds_steadily(&self, now: u64, uid: &str, backend: &str) -> bool {
+        self.all.get(uid).is_some_and(|record| record.holds_steadily(now, backend))
+    }
+
+    /// Whether a Down may be ours by any record that held it lately.
+    pub(super) fn may_be_ours(&self, now: u64, entry: &EntryId) -> bool {
+        let mut held = self.all.values().filter(|record| record.held(now, &entry.backend));
+        held.any(|record| !record.foreign.get(&entry.pool_words()).is_some_and(Flag::is))
+    }
+
+    /// Whether a record has named the pool as an exception for long.
+    pub(super) fn is_exception(&self, now: u64, entry: &EntryId) -> bool {
+        self.all.values().any(|record| {
+            let named = record.foreign.get(&entry.pool_words()).copied().unwrap_or_default();
+            record.holds_steadily(now, &entry.backend) && named.steadily(now, NOTICED_US)
+        })
+    }
+
+    /// Whether it is, or was lately, noted that the taint of a node is ours.
+    pub(super) fn says_ours(&self, now: u64, uid: &str) -> bool {
+        self.all.get(uid).is_some_and(|record| record.taint_is_ours.lately(now, NOTICED_US))
+    }
+}
+
+impl Watchdog {
+    /// A load balancer was read by a process, which hears of it at that moment.
+    pub fn saw(&mut self, arrives: u64, process: usize, arm: &ArmModel, lb: &str) {
+        let mut downs = BTreeSet::new();
+        for pool in arm.pools(lb).filter(|pool| *pool != EXCLUDED) {
+            let document = arm.pool_json(lb, pool).unwrap_or(Value::Null);
+            let entries = entries_of(&document).into_iter().filter(|(_, state)| *state == DOWN);
+            downs.extend(entries.map(|(backend, _)| EntryId::new(lb, pool, &backend)));
+        }
+        let seen = &mut self.within[process].seen.0;
+        seen.push(Observation { arrived: arrives, lb: lb.to_owned(), downs });
+        if seen.len() > 60 {
+            seen.remove(0);
+        }
+    }
+
+    /// Our ConfigMap was written, by a process or by hand.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn note_records(
+        &mut self,
+        now: u64,
+        process: Option<usize>,
+        kube: &KubeModel,
+        arm: &ArmModel,
+    ) -> Result<Vec<String>, String> {
+        let object = notes::stored(kube).unwrap_or(Value::Null);
+        let data = object["data"].as_object();
+        let mut there = BTreeSet::new();
+        let mut new = Vec::new();
+        for (key, value) in data.into_iter().flatten() {
+            let Some(uid) = key.strip_prefix(PREFIX) else { continue };
+            there.insert(uid.to_owned());
+            if !self.records.is_recorded(uid) {
+                new.push(uid.to_owned());
+            }
+            let record = self.records.all.entry(uid.to_owned()).or_default();
+            record.take_in(now, value.as_str().unwrap_or_default());
+        }
+        let standing = self.records.all.iter_mut().filter(|(_, record)| record.there.is());
+        standing.filter(|(uid, _)| !there.contains(*uid)).for_each(|(_, gone)| gone.vanish(now));
+        self.records.off.set(now, data.is_some_and(|data| data.contains_key(notes::ADMIN_STATE_OFF)));
+        if let Some(process) = process {
+            self.recorded += new.len() as u64;
+            for uid in &new {
+                self.judge_record(now, process, arm, uid)?;
+            }
+            self.judge_breaker(now, process, &new)?;
+        }
+        Ok(new)
+    }
+
+    /// N4: a node is recorded because it leaves, with what entries send to it, and with the Downs that were seen before.
+    fn judge_record(&self, now: u64, process: usize, arm: &ArmModel, uid: &str) -> Result<(), String> {
+        let Some(node) = self.nodes.all.get(uid) else {
+            return Err(format!("N4: a record of {uid}, which is no node"));
+        };
+        let leaves = node.leaves.lately(now, NOTICED_US) || node.may_be_noticed(now);
+        if !leaves && self.within[process].blind_since.is_none() {
+            return Err(format!("N1: {} is recorded, and does not leave", node.name));
+        }
+        let Some(record) = self.records.all.get(uid) else { return Ok(()) };
+        let by = now.saturating_sub(SEEN_US);
+        for lb in arm.load_balancers() {
+            for entry in self.within[process].seen.downs(by, lb) {
+                let is_foreign = record.holds(&entry.backend) && self.entries.is_foreign(&entry);
+                let mut others = self.records.all.iter().filter(|(other, _)| *other != uid);
+                let is_explained = others.any(|(_, other)| other.held(now, &entry.backend));
+                if is_foreign && !is_explained && !record.may_except(&entry) {
+                    return Err(format!("N4: {uid} is recorded, and the Down of {entry} is not ours"));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// N5: Ready nodes go Down while those that are stay within the bound, unless a person has let them go.
+    fn judge_breaker(&self, now: u64, process: usize, new: &[String]) -> Result<(), String> {
+        if self.within[process].blind_since.is_some() {
+            return Ok(());
+        }
+        let counts = |uid: &String| {
+            let node = self.nodes.all.get(uid)?;
+            let long = node.leaves.steadily(now, NOTICED_US) && node.serves.steadily(now, NOTICED_US);
+            long.then_some(node)
+        };
+        let (mut bound, mut free) = (0, 0);
+        for uid in new {
+            let Some(node) = self.nodes.all.get(uid) else { continue };
+            if node.serves.steadily(now, NOTICED_US) {
+                *(if node.released.is_some() { &mut free } else { &mut bound }) += 1;
+            }
+        }
+        let before =
+            self.records.standing().filter(|(uid, _)| !new.contains(uid) && counts(uid).is_some()).count();
+        let allowed = self.nodes.allowed(now);
+        if bound > 0 && before + bound + free > allowed {
+            return Err(format!(
+                "N5: {new:?} go Down: {bound} that serve, {free} let go, {before} before them, {allowed} may"
+            ));
+        }
+        Ok(())
+    }
+}

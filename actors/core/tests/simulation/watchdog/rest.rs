@@ -1,0 +1,218 @@
+//! Admin states when nothing happens any more (N1, N2, N4, N5): what is Down, what is recorded, and what is shown (H3).
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use pool_core::admin_state::NodeState;
+use pool_core::arm::AdminState;
+use pool_core::view::{NodePoolState, NodeView, Snapshot};
+use simulator_models::arm::ArmModel;
+
+use super::Watchdog;
+use super::entries::{DOWN, EntryId, NONE, UP};
+use super::nodes::Node;
+
+/// How a node that is there stands.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Stands {
+    /// It serves whom it can.
+    Stays,
+    /// It is to be Down wherever it is.
+    Leaves,
+    /// It waits, because so many others are Down.
+    Waits,
+}
+
+impl Watchdog {
+    fn stands(&self, now: u64, uid: &str, node: &Node) -> Stands {
+        let recorded = self.records.is_recorded(uid);
+        if self.is_off {
+            return Stands::Stays;
+        }
+        match (node.leaves.is(), recorded) {
+            (true, true) => Stands::Leaves,
+            (true, false) => Stands::Waits,
+            // A notice without a taint stands until the node has been Ready for long.
+            (false, true) if node.may_be_noticed(now) => Stands::Leaves,
+            (false, _) => Stands::Stays,
+        }
+    }
+
+    /// Whether the admin state has come to rest, and as it should.
+    ///
+    /// # Errors
+    /// The first thing that is not so.
+    pub fn downs_at_rest(&self, now: u64, arm: &ArmModel) -> Result<(), String> {
+        let entries = Watchdog::all_entries(arm);
+        for (uid, node) in self.nodes.living() {
+            match self.stands(now, uid, node) {
+                Stands::Waits => self.waits_for_others(node)?,
+                Stands::Stays if self.records.is_recorded(uid) => {
+                    return Err(format!("N4: there is a record of {}, which stays", node.name));
+                }
+                Stands::Stays | Stands::Leaves => {}
+            }
+        }
+        for (entry, state) in &entries {
+            let Some((uid, node)) = self.nodes.owner(&entry.backend) else { continue };
+            match self.stands(now, uid, node) {
+                Stands::Leaves if *state != DOWN => {
+                    return Err(format!("N2: {entry} is of {}, which leaves, and is {state}", node.name));
+                }
+                Stands::Stays | Stands::Waits if *state == DOWN && self.entries.is_ours(entry) => {
+                    return Err(format!("N4: {entry} is of {}, which stays, and still Down", node.name));
+                }
+                Stands::Stays | Stands::Waits | Stands::Leaves => {}
+            }
+        }
+        self.records_at_rest(&entries)?;
+        self.marks_at_rest()
+    }
+
+    /// N5: a node waits only where as many are Down as may be.
+    fn waits_for_others(&self, node: &Node) -> Result<(), String> {
+        let down = |(uid, node): &(&String, &Node)| {
+            node.serves.is() && node.leaves.is() && self.records.is_recorded(uid)
+        };
+        let down = self.nodes.living().filter(down).count();
+        let ready = self.nodes.living().filter(|(_, node)| node.serves.is()).count();
+        if !node.serves.is() || down < (ready / 2).max(2) {
+            return Err(format!("N5: {} is not recorded, and {down} of {ready} are Down", node.name));
+        }
+        Ok(())
+    }
+
+    /// N4: each record is of a node that leaves, or of one that is gone and of which something of ours is Down.
+    fn records_at_rest(&self, entries: &[(EntryId, &'static str)]) -> Result<(), String> {
+        for (uid, record) in self.records.standing() {
+            match self.nodes.all.get(uid).filter(|node| node.there.is()) {
+                Some(node) => {
+                    let mut has = node.backends.iter().filter(|(_, has)| has.is());
+                    if let Some((lacks, _)) = has.find(|(backend, _)| !record.holds(backend)) {
+                        return Err(format!("N4: the record of {} lacks {lacks}", node.name));
+                    }
+                }
+                None => {
+                    let is_ours = |(entry, state): &&(EntryId, &str)| {
+                        *state == DOWN && record.holds(&entry.backend) && !record.may_except(entry)
+                    };
+                    let needed = self.is_off || entries.iter().any(|entry| is_ours(&entry));
+                    if !needed {
+                        return Err(format!("N4: there is a record of {uid}, of which nothing is Down"));
+                    }
+                }
+            }
+            if self.is_off {
+                return Err(format!("N4: there is a record of {uid}, and the admin state is switched off"));
+            }
+        }
+        Ok(())
+    }
+
+    /// H3: what a process shows of nodes is so.
+    ///
+    /// # Errors
+    /// What is not.
+    pub fn nodes_shown(
+        &self,
+        now: u64,
+        arm: &ArmModel,
+        snapshot: &Snapshot,
+        leads: bool,
+    ) -> Result<(), String> {
+        if !leads {
+            let shown = snapshot.nodes.keys().next();
+            return shown.map_or(Ok(()), |name| Err(format!("H3: {name} is shown by a standby")));
+        }
+        let entries = Watchdog::all_entries(arm);
+        let mut wanted: BTreeMap<&str, NodeState> = BTreeMap::new();
+        for (uid, _) in self.records.standing() {
+            if let Some(node) = self.nodes.all.get(uid).filter(|node| !node.there.is()) {
+                wanted.insert(&node.name, NodeState::Gone);
+            }
+        }
+        for (uid, node) in self.nodes.living() {
+            match self.stands(now, uid, node) {
+                Stands::Leaves => wanted.insert(&node.name, NodeState::Down),
+                Stands::Waits => wanted.insert(&node.name, NodeState::Held),
+                Stands::Stays => continue,
+            };
+        }
+        let shown: BTreeMap<&str, NodeState> =
+            snapshot.nodes.iter().map(|(name, view)| (name.as_str(), view.state)).collect();
+        if wanted != shown {
+            return Err(format!("H3: nodes are shown as {shown:?}, and are {wanted:?}"));
+        }
+        for view in snapshot.nodes.values() {
+            self.pools_shown(&entries, view)?;
+        }
+        let whole = snapshot.admin_state.as_ref().ok_or("H3: nothing is shown of the admin state")?;
+        if whole.records != self.records.standing().count() || !whole.fresh || whole.switched_off {
+            return Err(format!("H3: the admin state is shown as {whole:?}"));
+        }
+        self.foreign_shown(now, &entries, snapshot)
+    }
+
+    /// H3: a node is shown with the pools in which it is.
+    fn pools_shown(&self, entries: &[(EntryId, &'static str)], view: &NodeView) -> Result<(), String> {
+        let record = self.records.all.get(view.uid.as_str());
+        let node = self.nodes.all.get(view.uid.as_str());
+        let is_its = |entry: &EntryId| {
+            node.is_some_and(|node| node.has(&entry.backend))
+                || record.is_some_and(|record| record.there.is() && record.holds(&entry.backend))
+        };
+        let downs = entries.iter().filter(|(entry, state)| *state == DOWN && is_its(entry));
+        let downs: BTreeSet<String> = downs.map(|(entry, _)| entry.pool_words()).collect();
+        let shown = |state: NodePoolState| {
+            let pools = view.pools.iter().filter(move |pool| pool.state == state);
+            pools.map(|pool| pool.pool.to_string().to_lowercase())
+        };
+        let down: BTreeSet<String> =
+            shown(NodePoolState::Down).chain(shown(NodePoolState::Foreign)).collect();
+        let open: Vec<String> = shown(NodePoolState::Waiting).chain(shown(NodePoolState::Failed)).collect();
+        match view.state {
+            NodeState::Held => Ok(()),
+            NodeState::Down | NodeState::Gone if down == downs && open.is_empty() => Ok(()),
+            NodeState::Down
+            | NodeState::Gone
+            | NodeState::Recording
+            | NodeState::Draining
+            | NodeState::Restoring => Err(format!("H3: {view:?}, and it is Down in {downs:?}")),
+        }
+    }
+
+    /// H3, N4: what others have set of nodes that stay is shown.
+    fn foreign_shown(
+        &self,
+        now: u64,
+        entries: &[(EntryId, &'static str)],
+        snapshot: &Snapshot,
+    ) -> Result<(), String> {
+        let whole = snapshot.admin_state.as_ref().ok_or("H3: nothing is shown of the admin state")?;
+        let shown = |entry: &EntryId| {
+            whole.foreign.iter().find(|foreign| {
+                foreign.pool.to_string().to_lowercase() == entry.pool_words()
+                    && foreign.backend.to_string() == entry.backend
+            })
+        };
+        for (entry, state) in entries.iter().filter(|(_, state)| *state != NONE) {
+            let Some((uid, node)) = self.nodes.owner(&entry.backend) else { continue };
+            let stays = self.stands(now, uid, node) == Stands::Stays;
+            let known = shown(entry).map(|foreign| foreign.state);
+            let wanted = if *state == UP { AdminState::Up } else { AdminState::Down };
+            if stays && known != Some(wanted) {
+                return Err(format!("H3: {entry} of {} is {state}, and shown as {known:?}", node.name));
+            }
+        }
+        let is_there = |foreign: &&pool_core::view::ForeignState| {
+            entries.iter().any(|(entry, state)| {
+                *state != NONE
+                    && foreign.backend.to_string() == entry.backend
+                    && foreign.pool.to_string().to_lowercase() == entry.pool_words()
+            })
+        };
+        match whole.foreign.iter().find(|foreign| !is_there(foreign)) {
+            Some(foreign) => Err(format!("H3: {foreign:?} is shown, and is not set")),
+            None => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,100 @@
+//! Nodes that leave service: what happens to them, what is noted of them, and what others do to their entries (N1, N4).
+
+use pool_core::ids::CallId;
+use pool_core::object::TaintAsk;
+use simulator_models::kube::Resource;
+
+use super::{Happening, World};
+use crate::leases::Fate;
+use crate::process::Life;
+
+/// Soon after a record or a taint was written its process stops or vanishes, now and then.
+const TEMPTING_US: u64 = 50_000;
+
+impl World {
+    /// Something happens to nodes that leave, or are to.
+    pub(super) fn leave(&mut self) {
+        let words = self.story.leave(&mut self.kube, self.now);
+        self.note_cluster();
+        self.note_nodes();
+        let notices = self.story.take_notices();
+        self.watchdog.notices_given(notices);
+        self.note(format!("nodes: {words}"));
+        let pause = self.story.pause_of_leaving(self.now);
+        self.at(self.now + pause, Happening::Leave);
+    }
+
+    /// Takes note of the nodes as they are now.
+    pub(super) fn note_nodes(&mut self) {
+        self.watchdog.note_nodes(self.now, &self.kube);
+    }
+
+    /// Takes note of the entries that others have set Down.
+    pub(super) fn note_set_down(&mut self) {
+        for set in self.ccm.take_set_down() {
+            self.watchdog.set_down_by_others(&set.lb, &set.pool, &set.backend, set.is_certain);
+        }
+    }
+
+    /// Takes note of the records as they are now, which a process has written, or somebody else.
+    pub(super) fn note_records(&mut self, process: Option<usize>) -> Result<(), String> {
+        let new = self.watchdog.note_records(self.now, process, &self.kube, &self.arm)?;
+        if let Some(process) = process.filter(|_| !new.is_empty()) {
+            self.note(format!("process {process} records {new:?}"));
+            self.tempt_soon(process);
+        }
+        Ok(())
+    }
+
+    /// The same where nothing of it is any process's doing.
+    pub(super) fn note_records_by_hand(&mut self) {
+        self.note_records(None).expect("nobody is judged for it");
+    }
+
+    /// A patch of a node's taints reaches the API server, whatever has become of the process that sent it.
+    pub(super) fn patch(
+        &mut self,
+        process: usize,
+        call: CallId,
+        ask: &TaintAsk,
+        fate: Fate,
+    ) -> Result<(), String> {
+        let node = |world: &World| world.kube.get(Resource::Nodes, "", ask.node.as_str());
+        let before = node(self);
+        let effects = self.processes[process].kubernetes.patch(&mut self.kube, self.now, call, ask, fate);
+        let after = node(self);
+        let identity = self.processes[process].identity.clone();
+        let leads = self.processes[process].is_there() && *identity == *self.watchdog.tenure.leader();
+        self.note(format!("process {process} patches {ask:?}: {}", before != after));
+        if before != after {
+            self.watchdog.patched(self.now, leads, before.as_ref(), after.as_ref())?;
+            self.tempt_soon(process);
+        }
+        self.note_nodes();
+        self.follow(process, effects)
+    }
+
+    /// Now and then a process vanishes just when it has written something that others go by.
+    fn tempt_soon(&mut self, process: usize) {
+        if self.stormy && self.size.faults.processes && self.leaving.per_mille(60) {
+            let at = self.now + self.leaving.below(TEMPTING_US);
+            self.at(at, Happening::Kill(process));
+        }
+    }
+
+    /// Whoever has configured the processes switches the admin state off, and they start anew one after the other (N4).
+    pub(super) fn switch_off_for_good(&mut self) {
+        self.note("the admin state is switched off".to_owned());
+        self.settings.admin_state_off = true;
+        self.watchdog.is_off = true;
+        let there = (0..self.processes.len()).filter(|number| self.processes[*number].is_there());
+        for (place, number) in there.collect::<Vec<usize>>().into_iter().enumerate() {
+            if self.processes[number].life == Life::Runs {
+                let at = self.now + 5_000_000 * (place as u64 + 1);
+                self.at(at, Happening::TellToEnd(number));
+            } else {
+                self.kill(number);
+            }
+        }
+    }
+}

@@ -1,0 +1,47 @@
+//! What the log tells of nodes that leave service, and of their records.
+
+use pool_core::view::{AdminView, NodePoolState, NodeView, Snapshot};
+
+/// Says how nodes stand when that changes, and what stands in the way of their records (N4).
+pub(super) fn log(before: &Snapshot, after: &Snapshot) {
+    log_nodes(before, after);
+    if let Some(now) = &after.admin_state {
+        log_records(before.admin_state.as_deref(), now);
+    }
+}
+
+fn log_nodes(before: &Snapshot, after: &Snapshot) {
+    for (name, node) in &after.nodes {
+        if before.nodes.get(name).is_some_and(|was| was.uid == node.uid && was.state == node.state) {
+            continue;
+        }
+        let NodeView { uid, state, signals, pools, last_error, .. } = &**node;
+        let reasons: Vec<&str> = signals.iter().map(|signal| signal.as_str()).collect();
+        let (state, down, last_error) =
+            (state.as_str(), node.count(NodePoolState::Down), last_error.as_deref());
+        tracing::info!(node = %name, %uid, state, ?reasons, pools = pools.len(), down, last_error, "admin state");
+    }
+    for (name, was) in before.nodes.iter().filter(|(name, _)| !after.nodes.contains_key(*name)) {
+        tracing::info!(node = %name, uid = %was.uid, state = "none", was = was.state.as_str(), "admin state");
+    }
+}
+
+fn log_records(was: Option<&AdminView>, now: &AdminView) {
+    if was.is_some_and(|was| was.switched_off) != now.switched_off {
+        tracing::info!(off = now.switched_off, "a note switches the admin state off, or ends that");
+    }
+    for (key, why) in &now.unreadable {
+        if was.is_none_or(|was| was.unreadable.get(key) != Some(why)) {
+            let remedy = "correct or remove this key of the ConfigMap that is named like our Lease; until then what is Down \
+                          of its node is left as it is, and the node is not cut out anew";
+            tracing::warn!(%key, why, remedy, "a record of a node cannot be read");
+        }
+    }
+    if let Some(why) = &now.last_error
+        && was.is_none_or(|was| was.last_error.is_none())
+    {
+        let remedy = "let the service account get, create and update the ConfigMap that is named like our Lease; until \
+                      it can be written, no further node is cut out of traffic";
+        tracing::warn!(%why, records = now.records, remedy, "records of nodes cannot be kept");
+    }
+}

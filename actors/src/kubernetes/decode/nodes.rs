@@ -1,0 +1,141 @@
+//! Decodes Nodes: their addresses and taints, whether they are Ready, why they are left out (D5), their virtual machine
+//! (N2), and the condition that tells of an eviction (N1).
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use pool_core::admin_state::signals::says_preempt;
+use pool_core::ids::{InstanceId, NodeName, NodeUid};
+use pool_core::object::{LeftOut, NodeObject, Preempt, Taint};
+use serde::Deserialize;
+
+use super::preemptions::{age, due_in};
+use super::{Meta, named, said, time, unreadable, version, wall_of};
+
+/// The type of the condition that stands for an eviction and nothing else.
+const PREEMPTION: &str = "PreemptionScheduled";
+
+#[derive(Deserialize)]
+struct Raw<'a> {
+    #[serde(borrow)]
+    metadata: Meta<'a>,
+    #[serde(borrow, default)]
+    spec: Spec<'a>,
+    #[serde(borrow, default)]
+    status: Status<'a>,
+}
+
+#[derive(Deserialize, Default)]
+struct Spec<'a> {
+    #[serde(borrow, default)]
+    taints: Option<Vec<RawTaint<'a>>>,
+    #[serde(borrow, default, rename = "providerID")]
+    provider_id: Option<Cow<'a, str>>,
+}
+
+#[derive(Deserialize, Default)]
+struct Status<'a> {
+    #[serde(borrow, default)]
+    addresses: Option<Vec<Address<'a>>>,
+    #[serde(borrow, default)]
+    conditions: Option<Vec<Condition<'a>>>,
+}
+
+#[derive(Deserialize)]
+struct Address<'a> {
+    #[serde(borrow, rename = "type")]
+    kind: Cow<'a, str>,
+    #[serde(borrow, default)]
+    address: Cow<'a, str>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Condition<'a> {
+    #[serde(borrow, rename = "type")]
+    kind: Cow<'a, str>,
+    #[serde(borrow, default)]
+    status: Cow<'a, str>,
+    #[serde(borrow, default)]
+    message: Option<Cow<'a, str>>,
+    #[serde(borrow, default)]
+    last_transition_time: Option<Cow<'a, str>>,
+}
+
+#[derive(Deserialize)]
+struct RawTaint<'a> {
+    #[serde(borrow, default)]
+    key: Cow<'a, str>,
+    #[serde(borrow, default)]
+    value: Cow<'a, str>,
+    #[serde(borrow, default)]
+    effect: Cow<'a, str>,
+}
+
+impl RawTaint<'_> {
+    fn owned(&self) -> Taint {
+        Taint { key: Arc::from(&*self.key), value: Arc::from(&*self.value), effect: Arc::from(&*self.effect) }
+    }
+}
+
+/// A Node. `wall` is the time of arrival.
+pub(super) fn node(object: &[u8], wall: Timestamp) -> Result<NodeObject, Arc<str>> {
+    let raw: Raw<'_> = serde_json::from_slice(object).map_err(unreadable)?;
+    let meta = &raw.metadata;
+    let name = named(meta)?;
+    let taints: Vec<Taint> = raw.spec.taints.unwrap_or_default().iter().map(RawTaint::owned).collect();
+    let addresses = raw.status.addresses.unwrap_or_default();
+    let internal = addresses.iter().filter(|address| address.kind == "InternalIP");
+    let internal_ips: Vec<IpAddr> = internal.filter_map(|address| address.address.parse().ok()).collect();
+    let mut conditions = raw.status.conditions.unwrap_or_default();
+    conditions.retain(|condition| condition.status == "True");
+    Ok(NodeObject {
+        name: NodeName::new(name),
+        uid: NodeUid::new(&*meta.uid),
+        resource_version: version(&meta.resource_version),
+        internal_ips,
+        left_out: left_out(meta.labels.as_ref(), &taints),
+        ready: conditions.iter().any(|condition| condition.kind == "Ready"),
+        taints,
+        instance: raw.spec.provider_id.as_deref().and_then(InstanceId::of_provider_id),
+        created: time(meta.created()).map(wall_of),
+        preempt: preempt(&conditions, wall),
+    })
+}
+
+/// The newest notice of an eviction among conditions that are True: of those that say so in words, where there are any.
+fn preempt(conditions: &[Condition<'_>], wall: Timestamp) -> Option<Preempt> {
+    let told = conditions.iter().filter_map(|condition| {
+        let message = condition.message.as_deref().unwrap_or_default();
+        let in_words = says_preempt(message);
+        let at = time(condition.last_transition_time.as_deref());
+        (in_words || condition.kind == PREEMPTION).then_some(((in_words, at), message))
+    });
+    let ((_, at), message) = told.max_by_key(|(rank, _)| *rank)?;
+    Some(Preempt {
+        at: at.map(wall_of),
+        age: at.and_then(|at| age(at, wall)),
+        due_in: due_in(message, wall),
+        message: said(message),
+    })
+}
+
+fn left_out(labels: Option<&BTreeMap<String, String>>, taints: &[Taint]) -> Option<LeftOut> {
+    let label = |key: &str| labels.and_then(|labels| labels.get(key));
+    if label("node.kubernetes.io/exclude-from-external-load-balancers").is_some() {
+        Some(LeftOut::ExcludedByLabel)
+    } else if label("kubernetes.azure.com/managed").is_some_and(|value| value.eq_ignore_ascii_case("false")) {
+        Some(LeftOut::NotManagedByAzure)
+    } else if label("node-role.kubernetes.io/control-plane").is_some()
+        || label("node-role.kubernetes.io/master").is_some()
+    {
+        Some(LeftOut::ControlPlane)
+    } else if taints.iter().any(|taint| &*taint.key == "ToBeDeletedByClusterAutoscaler") {
+        Some(LeftOut::ToBeDeleted)
+    } else {
+        None
+    }
+}

@@ -1,0 +1,123 @@
+//! Decodes events that tell of evictions (N1), and what such a notice says of time, wherever it stands.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use pool_core::admin_state::signals;
+use pool_core::ids::{EventKey, NodeName, NodeUid};
+use pool_core::object::PreemptionObject;
+use serde::Deserialize;
+
+use super::{Meta, named, said, time, unreadable, version, wall_of};
+
+/// The reason of these events.
+const REASON: &str = "PreemptScheduled";
+/// By how much the clock of whoever wrote a time may be ahead of ours.
+const AHEAD: Duration = Duration::from_secs(60);
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Raw<'a> {
+    #[serde(borrow)]
+    metadata: Meta<'a>,
+    #[serde(borrow, default)]
+    involved_object: Involved<'a>,
+    #[serde(borrow, default)]
+    reason: Option<Cow<'a, str>>,
+    #[serde(borrow, default)]
+    message: Option<Cow<'a, str>>,
+    #[serde(default)]
+    count: Option<i64>,
+    #[serde(borrow, default)]
+    first_timestamp: Option<Cow<'a, str>>,
+    #[serde(borrow, default)]
+    last_timestamp: Option<Cow<'a, str>>,
+    #[serde(borrow, default)]
+    event_time: Option<Cow<'a, str>>,
+    #[serde(borrow, default)]
+    series: Option<Series<'a>>,
+}
+
+#[derive(Deserialize, Default)]
+struct Involved<'a> {
+    #[serde(borrow, default)]
+    kind: Cow<'a, str>,
+    #[serde(borrow, default)]
+    name: Cow<'a, str>,
+    #[serde(borrow, default)]
+    uid: Cow<'a, str>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Series<'a> {
+    #[serde(default)]
+    count: Option<i64>,
+    #[serde(borrow, default)]
+    last_observed_time: Option<Cow<'a, str>>,
+}
+
+impl Raw<'_> {
+    /// When it was seen last. Old writers count in `lastTimestamp`, new ones in `series`; a single event of theirs has
+    /// `eventTime` alone. When it was stored says something only where nobody has said when it was seen.
+    fn at(&self) -> Option<Timestamp> {
+        let observed = self.series.as_ref().and_then(|series| series.last_observed_time.as_deref());
+        let (last, first) = (self.last_timestamp.as_deref(), self.first_timestamp.as_deref());
+        let times = [last, observed, self.event_time.as_deref(), first];
+        times.into_iter().filter_map(time).max().or_else(|| time(self.metadata.created()))
+    }
+
+    fn count(&self) -> u64 {
+        let series = self.series.as_ref().and_then(|series| series.count);
+        let counts = [self.count, series].into_iter().flatten();
+        counts.filter_map(|count| u64::try_from(count).ok()).max().unwrap_or(1).max(1)
+    }
+}
+
+/// An event about a node with the reason `PreemptScheduled`. `wall` is the time of arrival.
+pub(super) fn preemption(object: &[u8], wall: Timestamp) -> Result<PreemptionObject, Arc<str>> {
+    let raw: Raw<'_> = serde_json::from_slice(object).map_err(unreadable)?;
+    let (meta, about) = (&raw.metadata, &raw.involved_object);
+    let name = named(meta)?;
+    if meta.namespace.is_empty() {
+        return Err(Arc::from("metadata.namespace is missing"));
+    }
+    if about.kind != "Node" || about.name.is_empty() {
+        return Err(Arc::from("involvedObject names no Node"));
+    }
+    if raw.reason.as_deref() != Some(REASON) {
+        return Err(Arc::from("reason is another than PreemptScheduled"));
+    }
+    let message = raw.message.as_deref().unwrap_or_default();
+    let at = raw.at();
+    // Node-problem-detectors write the node's name in the place of its uid.
+    let uid = Some(&*about.uid).filter(|uid| !uid.is_empty() && **uid != *about.name);
+    Ok(PreemptionObject {
+        key: EventKey { namespace: Arc::from(&*meta.namespace), name: Arc::from(name) },
+        resource_version: version(&meta.resource_version),
+        node: NodeName::new(&*about.name),
+        uid: uid.map(NodeUid::new),
+        count: raw.count(),
+        at: at.map(wall_of),
+        age: at.and_then(|at| age(at, wall)),
+        due_in: due_in(message, wall),
+        message: said(message),
+    })
+}
+
+/// How long before its arrival something happened. What lies in the future happens now, as far as clocks may differ.
+pub(super) fn age(at: Timestamp, wall: Timestamp) -> Option<Duration> {
+    let age = wall.duration_since(at);
+    match Duration::try_from(age) {
+        Ok(age) => Some(age),
+        Err(_) => (age.unsigned_abs() <= AHEAD).then_some(Duration::ZERO),
+    }
+}
+
+/// How long after its arrival the eviction is due by the date in a message; zero when that has passed.
+pub(super) fn due_in(message: &str, wall: Timestamp) -> Option<Duration> {
+    let due = Timestamp::from_microsecond(signals::not_before(message)?.as_micros()).ok()?;
+    Some(Duration::try_from(due.duration_since(wall)).unwrap_or_default())
+}

@@ -1,0 +1,171 @@
+//! What is asked for each kind, and a stream of the model of an API server behind real HTTP that breaks off.
+
+use pool_core::object::{Object, PreemptionObject, ResourceVersion};
+use pool_core::route::Delivery;
+use serde_json::Value;
+use simulator::models::kube::Resource;
+use simulator::models::kube::build::{node_event, node_event_v1};
+use simulator::{Fakes, Settings};
+use tokio::sync::mpsc::UnboundedReceiver;
+
+use super::*;
+use crate::shell::tests::board_of_sinks;
+use crate::switchboard::End;
+
+fn asked_of(kind: Kind, ask: Ask) -> String {
+    uri(&Request { call: CallId(1), kind, ask }, 0)
+}
+
+fn asked(ask: Ask) -> String {
+    asked_of(Kind::EndpointSlices, ask)
+}
+
+#[test]
+fn d6_lists_ask_for_most_recent_data() {
+    let streaming = asked(Ask::StreamingList);
+    assert!(streaming.contains("sendInitialEvents=true&resourceVersionMatch=NotOlderThan"));
+    assert!(!streaming.contains("resourceVersion="), "{streaming}");
+    let plain = asked(Ask::List { page: None });
+    assert_eq!(plain, "/apis/discovery.k8s.io/v1/endpointslices?limit=500");
+}
+
+#[test]
+fn a_watch_goes_on_from_its_version_and_ends_by_itself_before_five_minutes() {
+    let watch = asked(Ask::Watch { from: ResourceVersion("12&x".into()) });
+    assert!(watch.ends_with("&resourceVersion=12%26x"), "{watch}");
+    assert!(watch.contains("timeoutSeconds=240"));
+}
+
+#[test]
+fn n1_every_request_for_preemptions_asks_for_their_reason_on_nodes_alone() {
+    let from = ResourceVersion("12".into());
+    let asks = [
+        Ask::StreamingList,
+        Ask::List { page: None },
+        Ask::List { page: Some("tok".into()) },
+        Ask::Watch { from },
+    ];
+    for ask in asks {
+        let uri = asked_of(Kind::Preemptions, ask);
+        assert!(uri.starts_with("/api/v1/namespaces/default/events?"), "{uri}");
+        let selector = "&fieldSelector=involvedObject.kind%3DNode%2Creason%3DPreemptScheduled";
+        assert!(uri.contains(&format!("{selector}&")) || uri.ends_with(selector), "{uri}");
+    }
+}
+
+/// An API server, and a watcher that is told what its requests for preemptions bring.
+struct Stage {
+    fakes: Fakes,
+    client: Client,
+    clock: Clock,
+    hears: UnboundedReceiver<Delivery>,
+    recipient: actix::Recipient<crate::switchboard::Deliver>,
+}
+
+impl Stage {
+    async fn new() -> Stage {
+        let fakes = Fakes::start(Settings::default()).await.expect("loopback has free ports");
+        let config = kube::Config::new(fakes.kubernetes_url.parse().expect("an address"));
+        let client = Client::try_from(config).expect("a client");
+        let (switchboard, hears) = board_of_sinks(Duration::ZERO);
+        let recipient = switchboard.recipient(End::Watcher(Kind::Preemptions)).clone();
+        Stage { fakes, client, clock: Clock::start(), hears, recipient }
+    }
+
+    async fn apply(&self, event: Value) {
+        self.fakes.apply(vec![event]).await.expect("an event");
+    }
+
+    /// Carries out a request.
+    fn ask(&self, call: u64, ask: Ask) {
+        let kind = Kind::Preemptions;
+        let watcher = WayBack { kind, recipient: self.recipient.clone() };
+        let request = Request { call: CallId(call), kind, ask };
+        drop(tokio::spawn(follow(self.client.clone(), self.clock, request, watcher)));
+    }
+
+    /// What the watcher is told next.
+    async fn word(&mut self) -> In {
+        let delivery = self.hears.recv().await.expect("the sink lives");
+        let Delivery::Watcher(Kind::Preemptions, input) = delivery else {
+            panic!("not for the watcher: {delivery:?}")
+        };
+        input
+    }
+
+    /// The lines of a request until one is such a line.
+    async fn lines(&mut self, of: u64, is_last: impl Fn(&Line) -> bool) -> Vec<Line> {
+        let mut lines = Vec::new();
+        while !lines.last().is_some_and(&is_last) {
+            let word = self.word().await;
+            if let In::Lines(call, more) = word {
+                assert_eq!(call, CallId(of));
+                lines.extend(more);
+            } else {
+                assert!(matches!(word, In::Opened(call) if call == CallId(of)), "{word:?}");
+            }
+        }
+        lines
+    }
+
+    /// How a request ends.
+    async fn end(&mut self) -> (CallId, Option<WatchFailure>) {
+        loop {
+            if let In::Ended { call, failure, .. } = self.word().await {
+                return (call, failure);
+            }
+        }
+    }
+}
+
+fn event_of(line: &Line) -> Option<&PreemptionObject> {
+    if let Line::Object(Object::Preemption(event)) = line { Some(event) } else { None }
+}
+
+fn names(lines: &[Line]) -> Vec<&str> {
+    lines.iter().filter_map(event_of).map(|event| &*event.key.name).collect()
+}
+
+#[actix::test]
+async fn n1_preemptions_of_both_groups_are_followed_and_a_watch_goes_on_where_another_broke_off() {
+    let mut stage = Stage::new().await;
+    let now = stage.clock.wall();
+    let core =
+        |name: &str, reason: &str| node_event(name, "n1", reason, "Preempt Started", &format!("{now:.0}"));
+    stage.apply(core("n1.1", "PreemptScheduled")).await;
+    stage.apply(core("n1.2", "RebootScheduled")).await;
+    stage.ask(1, Ask::StreamingList);
+    let listed = stage.lines(1, |line| matches!(line, Line::Bookmark { list_end: true, .. })).await;
+    assert_eq!(names(&listed), ["n1.1"], "{listed:?}");
+    let Some(Line::Bookmark { resource_version, .. }) = listed.last() else { panic!("{listed:?}") };
+    let from = resource_version.clone();
+
+    stage.fakes.plant(|model| model.down(true)).await;
+    assert_eq!(stage.end().await.0, CallId(1));
+    stage.fakes.plant(|model| model.down(false)).await;
+    let message = "Preempt Scheduled: soon";
+    let missed = node_event_v1("n2.1", "n2", "PreemptScheduled", message, &format!("{now:.6}"));
+    stage.apply(missed).await;
+    stage.ask(2, Ask::Watch { from });
+    let lines = stage.lines(2, |line| event_of(line).is_some()).await;
+    assert_eq!(names(&lines), ["n2.1"], "{lines:?}");
+    let event = lines.iter().find_map(event_of).expect("an event");
+    assert_eq!((event.node.as_str(), &*event.message, &event.uid), ("n2", message, &None));
+    assert!(event.age.is_some_and(|age| age < Duration::from_secs(60)), "{event:?}");
+
+    let mut again = core("n1.1", "PreemptScheduled");
+    again["count"] = 2.into();
+    stage.apply(again).await;
+    let lines = stage.lines(2, |line| event_of(line).is_some()).await;
+    assert_eq!(lines.iter().filter_map(event_of).map(|event| event.count).collect::<Vec<_>>(), [2]);
+}
+
+#[actix::test]
+async fn n1_that_events_may_not_be_watched_is_told_as_for_other_kinds() {
+    let mut stage = Stage::new().await;
+    stage.fakes.plant(|model| model.forbid(Resource::Events)).await;
+    stage.ask(7, Ask::StreamingList);
+    let (call, failure) = stage.end().await;
+    let Some(WatchFailure::Denied(why)) = failure else { panic!("{failure:?}") };
+    assert!(call == CallId(7) && why.contains("HTTP 403") && why.contains("events"), "{why}");
+}

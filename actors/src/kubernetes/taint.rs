@@ -1,0 +1,160 @@
+//! Patches the taint of nodes that are evicted (N1). The list of taints is one value to the API server, and whoever
+//! writes it as a whole loses what others have added meanwhile: so each patch names one place and tests what it rests
+//! on, and the server refuses it where that is no longer so.
+
+use http::{Method, StatusCode};
+use kube::Client;
+use pool_core::admin_state::signals::{DRAINING, SPOT_EVICTION};
+use pool_core::object::{ANSWER_WITHIN, RequestFailure, TaintAnswer, TaintAsk, TaintEdit};
+use serde_json::{Value, json};
+use tracing::Instrument;
+
+use super::exchange::{exchange_of, refusal, silence};
+use super::follow::escaped;
+use super::words::status_text;
+use crate::azure::Effects;
+
+/// The effect of our taint.
+const EFFECT: &str = "NoSchedule";
+const JSON_PATCH: &str = "application/json-patch+json";
+
+/// Carries out patches. Each is sent at once and lasts no longer than [`ANSWER_WITHIN`].
+#[derive(Clone)]
+pub(super) struct Requests {
+    pub(super) client: Client,
+    pub(super) effects: Effects,
+}
+
+impl Requests {
+    /// Carries out one patch; every failure is an answer too.
+    pub(super) async fn carry_out(&self, ask: &TaintAsk) -> TaintAnswer {
+        match self.effects {
+            Effects::Carried => {}
+            Effects::Withheld => return TaintAnswer::Withheld,
+        }
+        let span = tracing::info_span!("taint", node = %ask.node, edit = ?ask.edit);
+        self.send(ask).instrument(span).await
+    }
+
+    async fn send(&self, ask: &TaintAsk) -> TaintAnswer {
+        let path = format!("/api/v1/nodes/{}", escaped(ask.node.as_str()));
+        let body = patch(ask).to_string().into_bytes();
+        let request = exchange_of(&self.client, Method::PATCH, path, JSON_PATCH, body);
+        let answer = tokio::time::timeout(ANSWER_WITHIN, request).await;
+        match answer.unwrap_or_else(|_| Err(silence())) {
+            Ok((status, _)) if status.is_success() => TaintAnswer::Done,
+            // 422 says that a test has failed, or that the taint is there already.
+            Ok((status @ (StatusCode::CONFLICT | StatusCode::UNPROCESSABLE_ENTITY), body)) => {
+                tracing::debug!(why = %status_text(status, &body), "a node is not as it was seen");
+                TaintAnswer::Overtaken
+            }
+            Ok((StatusCode::NOT_FOUND, _)) => TaintAnswer::Gone,
+            Ok((status, body)) => TaintAnswer::Failed(refusal(status, &body)),
+            Err(failure) => TaintAnswer::Failed(failure),
+        }
+    }
+}
+
+/// The patch (RFC 6902). Appending needs no version: it leaves whatever is there.
+fn patch(ask: &TaintAsk) -> Value {
+    let test = |path: &str, value: &str| json!({ "op": "test", "path": path, "value": value });
+    let add = |path: &str, value: Value| json!({ "op": "add", "path": path, "value": value });
+    let uid = test("/metadata/uid", ask.uid.as_str());
+    // What is not there compares as null.
+    let none = json!({ "op": "test", "path": "/spec/taints", "value": null });
+    let ours = json!({ "key": DRAINING, "value": SPOT_EVICTION, "effect": EFFECT });
+    match ask.edit {
+        TaintEdit::AddTo => json!([uid, add("/spec/taints/-", ours)]),
+        TaintEdit::AddFirst => json!([uid, none, add("/spec/taints", json!([ours]))]),
+        TaintEdit::Remove { at } => {
+            let place = format!("/spec/taints/{at}");
+            let is =
+                |field: &str| test(&format!("{place}/{field}"), ours[field].as_str().unwrap_or_default());
+            json!([uid, is("key"), is("value"), is("effect"), { "op": "remove", "path": place }])
+        }
+    }
+}
+
+/// What people were told of patches.
+#[derive(Default)]
+pub(super) struct Told {
+    trouble: Trouble,
+}
+
+/// What stands in the way; what says more comes later.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Debug)]
+enum Trouble {
+    #[default]
+    Nothing,
+    Failing,
+    Denied,
+}
+
+impl From<&RequestFailure> for Trouble {
+    fn from(failure: &RequestFailure) -> Trouble {
+        match failure {
+            RequestFailure::Denied(_) => Trouble::Denied,
+            RequestFailure::Other(_) => Trouble::Failing,
+        }
+    }
+}
+
+impl Told {
+    /// Tells what became of a patch: each one that was carried out, and once what stands in the way.
+    pub(super) fn heard(&mut self, ask: &TaintAsk, answer: &TaintAnswer) {
+        let (node, change) = (&ask.node, word(ask.edit));
+        match answer {
+            TaintAnswer::Done => {
+                tracing::info!(%node, change, taint = DRAINING, "patched the taints of a node");
+            }
+            TaintAnswer::Withheld => {
+                tracing::info!(%node, change, taint = DRAINING, "a dry run patches no taints");
+            }
+            TaintAnswer::Overtaken | TaintAnswer::Gone => {
+                tracing::debug!(%node, change, ?answer, "the taints of a node were not patched");
+            }
+            TaintAnswer::Failed(failure) => {
+                if self.is_news(failure) {
+                    tell(ask, failure);
+                } else {
+                    tracing::debug!(%node, change, ?failure, "the taints of a node were not patched");
+                }
+            }
+        }
+        self.trouble = match answer {
+            TaintAnswer::Done | TaintAnswer::Overtaken | TaintAnswer::Gone => Trouble::Nothing,
+            TaintAnswer::Withheld => self.trouble,
+            TaintAnswer::Failed(failure) => self.trouble.max(failure.into()),
+        };
+    }
+
+    /// Whether a failure was not told yet.
+    fn is_news(&self, failure: &RequestFailure) -> bool {
+        Trouble::from(failure) > self.trouble
+    }
+}
+
+fn word(edit: TaintEdit) -> &'static str {
+    match edit {
+        TaintEdit::AddTo | TaintEdit::AddFirst => "added",
+        TaintEdit::Remove { .. } => "removed",
+    }
+}
+
+fn tell(ask: &TaintAsk, failure: &RequestFailure) {
+    let (node, change) = (&ask.node, word(ask.edit));
+    match failure {
+        RequestFailure::Denied(why) => {
+            let remedy = "let the service account patch nodes; until then nodes that are evicted are cut out of traffic \
+                          without the taint";
+            tracing::warn!(%node, change, %why, remedy, "the API server refuses to patch the taints of a node");
+        }
+        RequestFailure::Other(why) => {
+            let remedy = "check that the API server is up and reachable; it is tried again";
+            tracing::warn!(%node, change, %why, remedy, "the taints of a node cannot be patched");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

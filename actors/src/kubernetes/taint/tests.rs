@@ -1,0 +1,160 @@
+//! Patches of taints against the model of an API server behind real HTTP.
+
+use std::sync::Arc;
+
+use pool_core::ids::{NodeName, NodeUid};
+use pool_core::object::ResourceVersion;
+use simulator::models::kube::Resource;
+use simulator::models::kube::build::node;
+use simulator::{Fakes, Settings};
+
+use super::*;
+
+/// An API server with the node `n1`, which has these taints.
+async fn stage(taints: &[(&str, &str, &str)]) -> (Fakes, Requests) {
+    let fakes = Fakes::start(Settings::default()).await.expect("loopback has free ports");
+    fakes.apply(vec![node("n1", &["10.0.0.4"], &[], true, taints)]).await.expect("a node");
+    let config = kube::Config::new(fakes.kubernetes_url.parse().expect("an address"));
+    let client = Client::try_from(config).expect("a client");
+    (fakes, Requests { client, effects: Effects::Carried })
+}
+
+async fn stored(fakes: &Fakes) -> Value {
+    fakes.cluster.ask(|cluster, _| cluster.model.get(Resource::Nodes, "", "n1")).await.expect("it is there")
+}
+
+/// The taints of the node, each as people write it.
+async fn taints(fakes: &Fakes) -> Vec<String> {
+    let node = stored(fakes).await;
+    let text = |taint: &Value, field: &str| taint[field].as_str().unwrap_or_default().to_owned();
+    let all = node["spec"]["taints"].as_array().cloned().unwrap_or_default();
+    let each = |taint: &Value| {
+        let [key, value, effect] = ["key", "value", "effect"].map(|field| text(taint, field));
+        format!("{key}={value}:{effect}")
+    };
+    all.iter().map(each).collect()
+}
+
+/// What is asked for the node as it is now.
+async fn ask(fakes: &Fakes, edit: TaintEdit) -> TaintAsk {
+    let node = stored(fakes).await;
+    let text = |field: &str| node["metadata"][field].as_str().expect("the server sets it").to_owned();
+    let version = ResourceVersion(Arc::from(text("resourceVersion")));
+    TaintAsk { node: NodeName::new("n1"), uid: NodeUid::new(text("uid")), version, edit }
+}
+
+const OURS: &str = "cloudprovider.azure.microsoft.com/draining=spot-eviction:NoSchedule";
+const OTHERS: [(&str, &str, &str); 2] = [("other", "a", "NoExecute"), ("more", "", "NoSchedule")];
+
+#[tokio::test]
+async fn n1_the_taint_is_added_and_taken_back_and_those_of_others_stay() {
+    let (fakes, requests) = stage(&OTHERS).await;
+    let before = taints(&fakes).await;
+    let add = ask(&fakes, TaintEdit::AddTo).await;
+    // Somebody else writes the node in between: that is no reason to lose either.
+    let mut other = stored(&fakes).await;
+    other["spec"]["unschedulable"] = true.into();
+    fakes.apply(vec![other]).await.expect("a node");
+    assert_eq!(requests.carry_out(&add).await, TaintAnswer::Done);
+    assert_eq!(taints(&fakes).await, [&before[..], &[OURS.to_owned()]].concat());
+    assert_eq!(requests.carry_out(&add).await, TaintAnswer::Overtaken, "it is there");
+
+    let remove = ask(&fakes, TaintEdit::Remove { at: 2 }).await;
+    assert_eq!(requests.carry_out(&remove).await, TaintAnswer::Done);
+    assert_eq!(taints(&fakes).await, before);
+    assert_eq!(requests.carry_out(&remove).await, TaintAnswer::Overtaken, "it is gone");
+    assert_eq!(stored(&fakes).await["spec"]["unschedulable"], true);
+}
+
+#[tokio::test]
+async fn n1_the_first_taint_of_a_node_is_set_only_while_it_is_the_first() {
+    let (fakes, requests) = stage(&[]).await;
+    let append = ask(&fakes, TaintEdit::AddTo).await;
+    assert_eq!(requests.carry_out(&append).await, TaintAnswer::Overtaken, "there is nothing to add it to");
+    let first = ask(&fakes, TaintEdit::AddFirst).await;
+    fakes.apply(vec![node("n1", &["10.0.0.4"], &[], true, &OTHERS)]).await.expect("a node");
+    assert_eq!(requests.carry_out(&first).await, TaintAnswer::Overtaken);
+    assert_eq!(taints(&fakes).await, ["other=a:NoExecute", "more=:NoSchedule"]);
+    fakes.apply(vec![node("n1", &["10.0.0.4"], &[], true, &[])]).await.expect("a node");
+    let first = ask(&fakes, TaintEdit::AddFirst).await;
+    assert_eq!(requests.carry_out(&first).await, TaintAnswer::Done);
+    assert_eq!(taints(&fakes).await, [OURS]);
+}
+
+#[tokio::test]
+async fn n1_no_taint_goes_that_is_not_ours_by_key_value_and_effect_or_that_has_moved() {
+    let likes = [
+        [("another", "spot-eviction", "NoSchedule"), OTHERS[0]],
+        [(DRAINING, "maintenance", "NoSchedule"), OTHERS[0]],
+        [(DRAINING, SPOT_EVICTION, "NoExecute"), OTHERS[0]],
+        [OTHERS[0], (DRAINING, SPOT_EVICTION, EFFECT)],
+    ];
+    for like in likes {
+        let (fakes, requests) = stage(&like).await;
+        let before = taints(&fakes).await;
+        let remove = ask(&fakes, TaintEdit::Remove { at: 0 }).await;
+        assert_eq!(requests.carry_out(&remove).await, TaintAnswer::Overtaken, "{before:?}");
+        assert_eq!(taints(&fakes).await, before);
+    }
+    let (fakes, requests) = stage(&[(DRAINING, SPOT_EVICTION, EFFECT)]).await;
+    let remove = ask(&fakes, TaintEdit::Remove { at: 0 }).await;
+    let mut other = stored(&fakes).await;
+    other["spec"]["unschedulable"] = true.into();
+    fakes.apply(vec![other]).await.expect("a node");
+    assert_eq!(requests.carry_out(&remove).await, TaintAnswer::Done, "whatever else was written since");
+    assert_eq!(taints(&fakes).await, [""; 0]);
+}
+
+#[tokio::test]
+async fn n1_another_node_of_the_same_name_is_left_alone_and_each_refusal_is_told_apart() {
+    let (fakes, requests) = stage(&OTHERS).await;
+    let before = taints(&fakes).await;
+    for edit in [TaintEdit::AddTo, TaintEdit::AddFirst, TaintEdit::Remove { at: 0 }] {
+        let ask = TaintAsk { uid: NodeUid::new("another"), ..ask(&fakes, edit).await };
+        assert_eq!(requests.carry_out(&ask).await, TaintAnswer::Overtaken, "{edit:?}");
+    }
+    let add = ask(&fakes, TaintEdit::AddTo).await;
+    let gone = TaintAsk { node: NodeName::new("n2"), ..add.clone() };
+    assert_eq!(requests.carry_out(&gone).await, TaintAnswer::Gone);
+    fakes.plant(|model| model.forbid(Resource::Nodes)).await;
+    let answer = requests.carry_out(&add).await;
+    let TaintAnswer::Failed(RequestFailure::Denied(why)) = answer else { panic!("{answer:?}") };
+    assert!(why.contains("HTTP 403") && why.contains("cannot patch resource \"nodes\""), "{why}");
+    fakes.plant(|model| model.permit(Resource::Nodes)).await;
+    fakes.plant(|model| model.down(true)).await;
+    let answer = requests.carry_out(&add).await;
+    assert!(matches!(answer, TaintAnswer::Failed(RequestFailure::Other(_))), "{answer:?}");
+    assert_eq!(taints(&fakes).await, before);
+}
+
+#[tokio::test]
+async fn c4_a_dry_run_patches_nothing() {
+    let (fakes, carried) = stage(&OTHERS).await;
+    let requests = Requests { effects: Effects::Withheld, ..carried };
+    let before = stored(&fakes).await;
+    let add = ask(&fakes, TaintEdit::AddTo).await;
+    assert_eq!(requests.carry_out(&add).await, TaintAnswer::Withheld);
+    assert_eq!(stored(&fakes).await, before);
+}
+
+#[test]
+fn n1_what_stands_in_the_way_is_told_once_until_the_server_answers_otherwise() {
+    let ask = TaintAsk {
+        node: NodeName::new("n1"),
+        uid: NodeUid::new("u"),
+        version: ResourceVersion("1".into()),
+        edit: TaintEdit::AddTo,
+    };
+    let (denied, failing) = (RequestFailure::Denied("no".into()), RequestFailure::Other("away".into()));
+    let mut told = Told::default();
+    for (failure, is_news) in
+        [(&failing, true), (&failing, false), (&denied, true), (&denied, false), (&failing, false)]
+    {
+        assert_eq!(told.is_news(failure), is_news, "{failure:?}");
+        told.heard(&ask, &TaintAnswer::Failed(failure.clone()));
+    }
+    told.heard(&ask, &TaintAnswer::Withheld);
+    assert!(!told.is_news(&failing), "a patch that was not sent says nothing of the server");
+    told.heard(&ask, &TaintAnswer::Overtaken);
+    assert!(told.is_news(&failing) && told.is_news(&denied));
+}

@@ -1,0 +1,100 @@
+//! The metrics of the admin state: what each is, and what its samples become (E2).
+
+use std::time::Duration;
+
+use metrics::{Unit, counter, describe_counter, describe_gauge, describe_histogram, gauge};
+use pool_core::admin_state::NodeState;
+use pool_core::admin_state::signals::Signal;
+use pool_core::sample::TaintResult;
+use pool_core::work_queue::Kind;
+
+use super::{
+    ADMIN_NODES, ADMIN_OLDEST, ADMIN_RECORDS, DOWN_ENTRIES, DRAIN_DURATION, DRAINING_NODES, RECONCILE_QUEUE,
+    RECONCILED, TAINT_PATCHES, as_f64,
+};
+
+/// Whose work is counted, by the name that the queue's controller has.
+const CONTROLLER: &str = "admin_state";
+
+/// Says what each is.
+pub(super) fn describe() {
+    describe_gauge!(ADMIN_NODES, Unit::Count, "Nodes that leave service, or come back, by how far they are.");
+    describe_gauge!(DRAINING_NODES, Unit::Count, "Nodes that leave service, by reason.");
+    describe_gauge!(DOWN_ENTRIES, Unit::Count, "Address entries that are Down, by who has set them.");
+    describe_gauge!(
+        ADMIN_OLDEST,
+        Unit::Seconds,
+        "How long the oldest node that is not done has waited; 0 when all are done."
+    );
+    describe_histogram!(
+        DRAIN_DURATION,
+        Unit::Seconds,
+        "From the signal that a node leaves service to the end of the last operation for it."
+    );
+    describe_counter!(RECONCILED, Unit::Count, "Work on nodes, by result.");
+    describe_gauge!(RECONCILE_QUEUE, Unit::Count, "Nodes in the work queue, to be tried again.");
+    describe_counter!(TAINT_PATCHES, Unit::Count, "Patches of nodes' taints, by result.");
+    describe_gauge!(ADMIN_RECORDS, Unit::Count, "Records of nodes in our ConfigMap, by what they are.");
+}
+
+/// All of them exist from the start, at zero.
+pub(super) fn begin() {
+    for state in NodeState::ALL {
+        nodes(state, 0);
+    }
+    for signal in Signal::ALL {
+        draining(signal, 0);
+    }
+    for foreign in [false, true] {
+        down_entries(foreign, 0);
+    }
+    oldest(None);
+    for kind in Kind::ALL {
+        counter!(RECONCILED, "controller" => CONTROLLER, "result" => kind.as_str()).absolute(0);
+    }
+    queue(0);
+    for result in TaintResult::ALL {
+        counter!(TAINT_PATCHES, "result" => result.as_str()).absolute(0);
+    }
+    records(0, 0, 0);
+}
+
+/// The request of an attempt to set admin states, by S1's name.
+pub(super) fn request_of(down: bool) -> &'static str {
+    if down { "loadbalancer_adminstate_down" } else { "loadbalancer_adminstate_none" }
+}
+
+pub(super) fn nodes(state: NodeState, nodes: u64) {
+    gauge!(ADMIN_NODES, "state" => state.as_str()).set(as_f64(nodes));
+}
+
+pub(super) fn draining(signal: Signal, nodes: u64) {
+    gauge!(DRAINING_NODES, "reason" => signal.as_str()).set(as_f64(nodes));
+}
+
+pub(super) fn down_entries(foreign: bool, entries: u64) {
+    let whose = if foreign { "foreign" } else { "ours" };
+    gauge!(DOWN_ENTRIES, "whose" => whose).set(as_f64(entries));
+}
+
+pub(super) fn oldest(waited: Option<Duration>) {
+    gauge!(ADMIN_OLDEST).set(waited.unwrap_or_default().as_secs_f64());
+}
+
+pub(super) fn reconciled(result: Kind) {
+    counter!(RECONCILED, "controller" => CONTROLLER, "result" => result.as_str()).increment(1);
+}
+
+pub(super) fn queue(nodes: u64) {
+    gauge!(RECONCILE_QUEUE).set(as_f64(nodes));
+}
+
+pub(super) fn taint_patch(result: TaintResult) {
+    counter!(TAINT_PATCHES, "result" => result.as_str()).increment(1);
+}
+
+pub(super) fn records(kept: u64, unreadable: u64, refused: u64) {
+    for (state, records) in [("kept", kept), ("unreadable", unreadable), ("refused", refused)] {
+        gauge!(ADMIN_RECORDS, "state" => state).set(as_f64(records));
+    }
+}

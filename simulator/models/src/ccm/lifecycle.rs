@@ -1,0 +1,150 @@
+//! Nodes whose machines are stopped: the taint of the cloud-node-lifecycle controller, and the provider's own that
+//! follows from it (upstream's azure.go, `updateNodeTaint`).
+//!
+//! The one looks at all nodes from time to time: one that is not Ready, and whose machine is stopped, gets the shutdown
+//! taint; one that is Ready loses it. The other goes by each change of a node: one that is not Ready and has that taint
+//! gets out-of-service too, and one that is Ready loses it, whoever had put it there. Both replace the whole list, by the
+//! resourceVersion that they have seen. A node whose machine is gone is left to whoever tells the story.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde_json::{Value, json};
+
+use super::call::{Call, Verb};
+use super::{Ccm, Flight};
+
+const STRATEGIC: &str = "application/strategic-merge-patch+json";
+
+/// A taint by key and effect: upstream matches by both, and writes no value.
+type Taint = (&'static str, &'static str);
+
+const SHUTDOWN: Taint = ("node.cloudprovider.kubernetes.io/shutdown", "NoSchedule");
+const OUT_OF_SERVICE: Taint = ("node.kubernetes.io/out-of-service", "NoExecute");
+
+/// What is known of nodes and of their machines.
+#[derive(Debug, Default)]
+pub(super) struct Lifecycle {
+    nodes: BTreeMap<String, Watched>,
+    /// The nodes whose machines are stopped.
+    stopped: BTreeSet<String>,
+    next_look: u64,
+}
+
+/// A node as it was told last.
+#[derive(Debug)]
+struct Watched {
+    version: String,
+    ready: bool,
+    taints: Vec<Value>,
+}
+
+impl Watched {
+    fn read(object: &Value) -> Option<(String, Self)> {
+        let metadata = object.get("metadata")?;
+        let name = metadata["name"].as_str().filter(|name| !name.is_empty())?;
+        let mut conditions = object["status"]["conditions"].as_array().into_iter().flatten();
+        let watched = Self {
+            version: metadata["resourceVersion"].as_str().unwrap_or_default().to_owned(),
+            ready: conditions.any(|one| one["type"] == "Ready" && one["status"] == "True"),
+            taints: object["spec"]["taints"].as_array().cloned().unwrap_or_default(),
+        };
+        Some((name.to_owned(), watched))
+    }
+
+    fn has(&self, taint: Taint) -> bool {
+        self.taints.iter().any(|known| is(known, taint))
+    }
+
+    fn with(&self, (key, effect): Taint) -> Vec<Value> {
+        let new = json!({"key": key, "effect": effect});
+        self.taints.iter().cloned().chain([new]).collect()
+    }
+
+    fn without(&self, taint: Taint) -> Vec<Value> {
+        self.taints.iter().filter(|known| !is(known, taint)).cloned().collect()
+    }
+
+    /// The taints that a look leaves the node with; `None` where it leaves them alone.
+    fn looked_at(&self, stopped: bool) -> Option<Vec<Value>> {
+        match (self.ready, self.has(SHUTDOWN)) {
+            (true, true) => Some(self.without(SHUTDOWN)),
+            (false, false) => stopped.then(|| self.with(SHUTDOWN)),
+            (true, false) | (false, true) => None,
+        }
+    }
+
+    /// The taints that a change leaves the node with; `None` where it leaves them alone.
+    fn changed(&self) -> Option<Vec<Value>> {
+        match (self.ready, self.has(OUT_OF_SERVICE)) {
+            (true, true) => Some(self.without(OUT_OF_SERVICE)),
+            (false, false) => self.has(SHUTDOWN).then(|| self.with(OUT_OF_SERVICE)),
+            (true, false) | (false, true) => None,
+        }
+    }
+}
+
+fn is(known: &Value, (key, effect): Taint) -> bool {
+    known["key"] == key && known["effect"] == effect
+}
+
+impl Lifecycle {
+    /// The next look is at once.
+    pub(super) fn start(&mut self, now: u64) {
+        self.next_look = now;
+    }
+
+    /// A machine was stopped, or runs.
+    pub(super) fn machine(&mut self, node: String, stopped: bool) {
+        if stopped {
+            self.stopped.insert(node);
+        } else {
+            self.stopped.remove(&node);
+        }
+    }
+
+    /// A node is no longer there.
+    pub(super) fn forget(&mut self, node: &str) {
+        self.nodes.remove(node);
+    }
+}
+
+impl Ccm {
+    /// Takes in a node, and acts on it by what it has become.
+    pub(super) fn on_node(&mut self, object: &Value, calls: &mut Vec<Call>) {
+        let Some((name, watched)) = Watched::read(object) else { return };
+        let changed = watched.changed().filter(|_| self.settings.lifecycle_us.is_some());
+        if let Some(taints) = changed {
+            self.set_taints(&name, &watched.version, taints, calls);
+        }
+        self.lifecycle.nodes.insert(name, watched);
+    }
+
+    /// When it looks at all nodes next; `None` where it never does.
+    pub(super) fn next_look(&self) -> Option<u64> {
+        self.settings.lifecycle_us.map(|_| self.lifecycle.next_look)
+    }
+
+    /// Looks at all nodes, when that is due. What a change has asked for, and was refused, is asked for again: nodes
+    /// change now and then without anything that is told here.
+    pub(super) fn look_at_nodes(&mut self, calls: &mut Vec<Call>) {
+        let Some(every) = self.settings.lifecycle_us.filter(|_| self.lifecycle.next_look <= self.now) else {
+            return;
+        };
+        self.lifecycle.next_look = self.now.saturating_add(every.max(1));
+        let Lifecycle { nodes, stopped, .. } = &self.lifecycle;
+        let taints = nodes.iter().filter_map(|(name, watched)| {
+            let taints = watched.looked_at(stopped.contains(name)).or_else(|| watched.changed())?;
+            Some((name.clone(), watched.version.clone(), taints))
+        });
+        for (name, version, taints) in taints.collect::<Vec<_>>() {
+            self.set_taints(&name, &version, taints, calls);
+        }
+    }
+
+    fn set_taints(&mut self, node: &str, version: &str, taints: Vec<Value>, calls: &mut Vec<Call>) {
+        let taints = if taints.is_empty() { Value::Null } else { taints.into() };
+        let body = json!({"metadata": {"resourceVersion": version}, "spec": {"taints": taints}});
+        let path = format!("/api/v1/nodes/{node}");
+        self.ask_kubernetes(Flight::Taints, Verb::Patch, path, Some((STRATEGIC, body)), calls);
+    }
+}

@@ -1,0 +1,99 @@
+//! Events in the words of both groups: they are kept once, as core/v1 has them, and `events.k8s.io/v1` shows the same
+//! objects with other names for some of their fields.
+
+use serde_json::{Map, Value};
+
+use super::resource::Resource;
+
+/// The fields whose names differ: in core/v1, and in events.k8s.io/v1.
+const NAMES: [(&str, &str); 7] = [
+    ("involvedObject", "regarding"),
+    ("message", "note"),
+    ("source", "deprecatedSource"),
+    ("firstTimestamp", "deprecatedFirstTimestamp"),
+    ("lastTimestamp", "deprecatedLastTimestamp"),
+    ("count", "deprecatedCount"),
+    ("reportingComponent", "reportingController"),
+];
+
+/// An object of this kind as it is kept.
+pub(super) fn kept(resource: Resource, object: Value) -> Value {
+    match resource {
+        Resource::Events => filled(resource, object),
+        Resource::EventsV1 => filled(Resource::Events, renamed(object, Resource::Events)),
+        Resource::Services
+        | Resource::Nodes
+        | Resource::Namespaces
+        | Resource::ConfigMaps
+        | Resource::Secrets
+        | Resource::EndpointSlices
+        | Resource::Leases => object,
+    }
+}
+
+/// An object that is kept, as this kind shows it.
+pub(super) fn shown(resource: Resource, object: Value) -> Value {
+    if resource.is_kept_as_itself() {
+        return object;
+    }
+    let mut object = filled(resource, renamed(object, resource));
+    // core/v1 writes these even where they are empty, the other group does not.
+    if let Some(fields) = object.as_object_mut() {
+        for name in ["reportingController", "reportingInstance"] {
+            if fields.get(name).is_some_and(|value| value == "") {
+                fields.shift_remove(name);
+            }
+        }
+    }
+    object
+}
+
+/// An event with all fields that the server writes whether or not they are set; any other object as it is.
+pub(super) fn filled(resource: Resource, mut object: Value) -> Value {
+    if let (Resource::Events | Resource::EventsV1, Some(fields)) = (resource, object.as_object_mut()) {
+        for (name, unset) in always(resource) {
+            if !fields.contains_key(&name) {
+                fields.insert(name, unset);
+            }
+        }
+    }
+    object
+}
+
+/// The fields of an event that a bookmark has too, unset.
+fn always(resource: Resource) -> Map<String, Value> {
+    let fields = resource.facts().bookmark_rest.trim_start_matches(',');
+    serde_json::from_str(&format!("{{{fields}}}")).expect("the table holds fields in JSON")
+}
+
+/// An event with the names that this group has for its fields. What only the other group knows is dropped, as the
+/// server drops unknown fields.
+fn renamed(object: Value, to: Resource) -> Value {
+    let Value::Object(fields) = object else {
+        return object;
+    };
+    let names =
+        NAMES.map(|(core, other)| if to == Resource::EventsV1 { (core, other) } else { (other, core) });
+    let mut out = Map::new();
+    for (name, value) in fields {
+        match names.iter().find(|(from, into)| name == *from || name == *into) {
+            Some((from, into)) if name == *from => {
+                out.insert((*into).to_owned(), value);
+            }
+            Some(_) => {}
+            None => {
+                out.insert(name, value);
+            }
+        }
+    }
+    out.insert("apiVersion".to_owned(), to.facts().api_version().into());
+    Value::Object(out)
+}
+
+/// The name that a selectable field of this kind has where the object is kept.
+pub(super) fn kept_field(resource: Resource, field: &str) -> String {
+    match field.strip_prefix("regarding.") {
+        Some(rest) if resource == Resource::EventsV1 => format!("involvedObject.{rest}"),
+        Some(_) | None => field.to_owned(),
+    }
+}

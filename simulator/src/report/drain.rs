@@ -1,0 +1,334 @@
+//! How nodes that left service were cut out of traffic, and how many of them could have been in time.
+//!
+//! A node is cut off at the first moment at which each entry that it has is Down, or it has none any more. That counts
+//! from the taint or the notice, as the API server took it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+
+use serde::Serialize;
+
+use super::{Convergence, NAMED, seconds};
+use crate::downs::{AdminPut, Change, Downs, PoolNumber};
+use crate::lanes::{Fate, Write};
+use crate::ledger::PoolName;
+use crate::signals::{Signal, Signals};
+use crate::truth::WrongEntry;
+
+/// Nodes that a report lists.
+const LISTED: usize = 1_000;
+/// For how long after a node has come back or gone a PUT for it may still be on its way.
+const GRACE_US: u64 = 1_000_000;
+
+/// What became of the nodes that left service.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct AdminState {
+    /// Nodes that left service while they were in pools.
+    pub nodes: usize,
+    /// Those that were cut off before their machines went, as far as a notice said when; of the others, before they came
+    /// back.
+    pub reached_in_time: usize,
+    /// Those that were cut off after that.
+    pub late: usize,
+    /// Those that were not cut off before they came back, went, or all was over.
+    pub never: usize,
+    /// How many the story expects to be reached in time; nothing where nobody counts.
+    pub reached_expected: Option<usize>,
+    /// How many could have been reached in time: if each load balancer had served the pools of these nodes alone, one
+    /// after another, the earliest deadline first, each in the time that its writes have taken.
+    pub best_possible: usize,
+    /// From the taint or the notice until the last pool had the node Down.
+    pub cut_seconds: Times,
+    /// From the taint or the notice until the first PUT for it arrived at ARM.
+    pub sent_seconds: Times,
+    /// PUTs with changes of admin states that ARM took.
+    pub puts: usize,
+    /// The most of them for one pool.
+    pub puts_per_pool_max: usize,
+    /// Those of them that set entries Down of nodes alone that had come back or gone before.
+    pub puts_in_vain: usize,
+    /// Entries that they set Down.
+    pub set_down: usize,
+    /// Entries that they took that back from.
+    pub taken_back: usize,
+    /// Entries whose admin states were not as they must be in the end.
+    pub wrong_entries: usize,
+    /// The first of them.
+    pub wrong_entry_details: Vec<WrongEntry>,
+    /// The first of the nodes, in the order of their signals.
+    pub by_node: Vec<Drained>,
+}
+
+/// How long things took, in seconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct Times {
+    /// Half of them took no longer.
+    pub p50: Option<f64>,
+    /// 99 of 100 took no longer.
+    pub p99: Option<f64>,
+    /// The longest.
+    pub max: Option<f64>,
+}
+
+/// One node. Times are seconds from its signal, where nothing else is said.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Drained {
+    /// Its name.
+    pub node: String,
+    /// When its signal came, from the beginning of the run.
+    pub signal_seconds: f64,
+    /// When its machine goes; nothing without a notice.
+    pub due_seconds: Option<f64>,
+    /// When the first PUT for it arrived.
+    pub sent_seconds: Option<f64>,
+    /// When it was cut off.
+    pub cut_seconds: Option<f64>,
+    /// When it could have been.
+    pub best_seconds: f64,
+    /// The pools that it was in, and not Down, when its signal came.
+    pub pools: usize,
+    /// Whether it was cut off in time.
+    pub in_time: bool,
+}
+
+/// What the models have seen of it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Seen<'a> {
+    pub(super) signals: &'a Signals,
+    pub(super) downs: &'a Downs,
+    pub(super) writes: &'a [Write],
+    /// What a read before a write takes, in microseconds.
+    pub(super) read_us: u64,
+    /// When the run began, in microseconds.
+    pub(super) began_us: u64,
+}
+
+impl Times {
+    fn of(mut all_us: Vec<u64>) -> Self {
+        all_us.sort_unstable();
+        let Convergence { p50, p99, max, .. } = Convergence::of(&all_us, 0);
+        Self { p50, p99, max }
+    }
+}
+
+impl AdminState {
+    /// Works it out from what was seen.
+    pub(super) fn of(seen: &Seen<'_>, wrong: Vec<WrongEntry>, reached_expected: Option<usize>) -> Self {
+        let courses = seen.courses();
+        let best = seen.best(&courses);
+        let in_time = courses.iter().filter(|course| course.is_in_time()).count();
+        let cut = courses.iter().filter(|course| course.cut_us.is_some()).count();
+        let since = |at: Option<u64>, course: &Course<'_>| at.map(|at| at - course.signal.from_us);
+        let cuts = courses.iter().filter_map(|course| since(course.cut_us, course)).collect();
+        let sent = courses.iter().filter_map(|course| since(course.sent_us, course)).collect();
+        let best_possible = courses.iter().zip(&best).filter(|(course, at)| course.is_met_at(**at)).count();
+        let by_node = courses.iter().zip(&best).take(LISTED);
+        let by_node = by_node.map(|(course, best_us)| course.listed(*best_us, seen.began_us)).collect();
+        Self {
+            nodes: courses.len(),
+            reached_in_time: in_time,
+            late: cut - in_time,
+            never: courses.len() - cut,
+            reached_expected,
+            best_possible,
+            cut_seconds: Times::of(cuts),
+            sent_seconds: Times::of(sent),
+            wrong_entries: wrong.len(),
+            wrong_entry_details: wrong.into_iter().take(NAMED).collect(),
+            by_node,
+            ..seen.puts()
+        }
+    }
+
+    /// Whether as many nodes were reached in time as the story expects.
+    pub(super) fn is_as_expected(&self) -> bool {
+        self.reached_expected.is_none_or(|least| self.reached_in_time >= least)
+    }
+}
+
+/// What happened to one node from its signal on.
+#[derive(Clone, Debug)]
+struct Course<'a> {
+    signal: &'a Signal,
+    /// The pools that it was in, and not Down.
+    open: BTreeSet<PoolNumber>,
+    sent_us: Option<u64>,
+    cut_us: Option<u64>,
+}
+
+impl Course<'_> {
+    fn is_in_time(&self) -> bool {
+        self.cut_us.is_some_and(|at| self.is_met_at(at))
+    }
+
+    fn is_met_at(&self, at_us: u64) -> bool {
+        self.signal.due_us.is_none_or(|due| at_us <= due)
+    }
+
+    fn listed(&self, best_us: u64, began_us: u64) -> Drained {
+        let from_us = self.signal.from_us;
+        let since = |at_us: u64| seconds(at_us.saturating_sub(from_us));
+        Drained {
+            node: self.signal.node.clone(),
+            signal_seconds: seconds(from_us - began_us),
+            due_seconds: self.signal.due_us.map(since),
+            sent_seconds: self.sent_us.map(since),
+            cut_seconds: self.cut_us.map(since),
+            best_seconds: since(best_us),
+            pools: self.open.len(),
+            in_time: self.is_in_time(),
+        }
+    }
+}
+
+impl<'a> Seen<'a> {
+    /// The courses of the nodes that were in pools, in the order of their signals.
+    fn courses(&self) -> Vec<Course<'a>> {
+        let mut history: BTreeMap<IpAddr, Vec<Change>> = BTreeMap::new();
+        for change in self.downs.changes() {
+            history.entry(change.ip).or_default().push(*change);
+        }
+        let signals = self.signals.all().iter().filter(|signal| signal.from_us >= self.began_us);
+        signals.filter_map(|signal| self.course(signal, &history)).collect()
+    }
+
+    /// `None` of a node that was in no pool.
+    fn course(&self, signal: &'a Signal, history: &BTreeMap<IpAddr, Vec<Change>>) -> Option<Course<'a>> {
+        let own = signal.ips.iter().filter_map(|ip| history.get(ip));
+        let mut changes: Vec<&Change> = own.flatten().collect();
+        changes.sort_by_key(|change| change.at_us);
+        let (before, mut after) =
+            changes.split_at(changes.partition_point(|change| change.at_us <= signal.from_us));
+        let mut entries = BTreeMap::new();
+        note(&mut entries, before);
+        if entries.is_empty() {
+            return None;
+        }
+        let open = entries.iter().filter(|(_, down)| !**down).map(|((pool, _), _)| *pool).collect();
+        let mut cut_us = is_cut_off(&entries).then_some(signal.from_us);
+        while let (None, Some(next)) = (cut_us, after.first()) {
+            let at_us = next.at_us;
+            if signal.until_us.is_some_and(|until| at_us > until) {
+                break;
+            }
+            let (now, later) = after.split_at(after.partition_point(|change| change.at_us == at_us));
+            note(&mut entries, now);
+            cut_us = is_cut_off(&entries).then_some(at_us);
+            after = later;
+        }
+        let is_of = |put: &&AdminPut| {
+            put.sent_us >= signal.from_us
+                && signal.until_us.is_none_or(|until| put.sent_us <= until)
+                && put.downs.iter().any(|ip| signal.ips.contains(ip))
+        };
+        let sent_us = self.downs.puts().iter().find(is_of).map(|put| put.sent_us);
+        Some(Course { signal, open, sent_us, cut_us })
+    }
+
+    /// What PUTs the service has sent. All else is left out.
+    fn puts(&self) -> AdminState {
+        let taken = self.downs.puts().iter().filter(|put| put.taken && put.sent_us >= self.began_us);
+        let mut all = AdminState::default();
+        let mut by_pool: BTreeMap<&PoolName, usize> = BTreeMap::new();
+        for put in taken {
+            all.puts += 1;
+            all.set_down += put.downs.len();
+            all.taken_back += put.restores.len();
+            all.puts_in_vain += usize::from(self.is_in_vain(put));
+            *by_pool.entry(&put.pool).or_default() += 1;
+        }
+        all.puts_per_pool_max = by_pool.into_values().max().unwrap_or(0);
+        all
+    }
+
+    fn is_in_vain(&self, put: &AdminPut) -> bool {
+        let asked_for = |ip: &IpAddr| {
+            self.signals.all().iter().any(|signal| {
+                let over_us = signal.until_us.map_or(u64::MAX, |until| until.saturating_add(GRACE_US));
+                signal.ips.contains(ip) && (signal.from_us..=over_us).contains(&put.sent_us)
+            })
+        };
+        !put.downs.is_empty() && !put.downs.iter().any(asked_for)
+    }
+
+    /// When each node could have been cut off, in microseconds.
+    fn best(&self, courses: &[Course<'a>]) -> Vec<u64> {
+        let names = self.downs.by_number();
+        let mut jobs: BTreeMap<&str, Vec<Job>> = BTreeMap::new();
+        for (node, course) in courses.iter().enumerate() {
+            let Signal { from_us, due_us, .. } = *course.signal;
+            for pool in &course.open {
+                let job = Job { node, pool: *pool, from_us, due_us: due_us.unwrap_or(u64::MAX) };
+                jobs.entry(&names[*pool].load_balancer).or_default().push(job);
+            }
+        }
+        let mut ends: Vec<u64> = courses.iter().map(|course| course.signal.from_us).collect();
+        for (load_balancer, jobs) in jobs {
+            for (node, end) in serve(jobs, &self.turns(load_balancer)) {
+                ends[node] = ends[node].max(end);
+            }
+        }
+        ends
+    }
+
+    /// How long each write of the service took of a load balancer, in microseconds.
+    fn turns(&self, load_balancer: &str) -> Vec<u64> {
+        let own = self.writes.iter().filter(|write| write.load_balancer == load_balancer && !write.foreign);
+        let done = own.filter(|write| match write.fate {
+            Fate::Running | Fate::Done => true,
+            Fate::Superseded | Fate::Refused | Fate::Lost => false,
+        });
+        done.map(|write| self.read_us + write.ended_us - write.started_us).collect()
+    }
+}
+
+fn note(entries: &mut BTreeMap<(PoolNumber, IpAddr), bool>, changes: &[&Change]) {
+    for change in changes {
+        let key = (change.pool, change.ip);
+        match change.down {
+            Some(down) => {
+                entries.insert(key, down);
+            }
+            None => {
+                entries.remove(&key);
+            }
+        }
+    }
+}
+
+fn is_cut_off(entries: &BTreeMap<(PoolNumber, IpAddr), bool>) -> bool {
+    entries.values().all(|down| *down)
+}
+
+/// A node in a pool that is to be Down.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Job {
+    node: usize,
+    pool: PoolNumber,
+    from_us: u64,
+    due_us: u64,
+}
+
+/// Serves one load balancer's jobs, pool by pool, each with all that it waits for by then: first who has the earliest
+/// deadline that can still be met. `turns` is how long each takes, one after another; what comes then takes their mean.
+/// Says when each job is done, with its node.
+fn serve(mut waiting: Vec<Job>, turns: &[u64]) -> Vec<(usize, u64)> {
+    let mean = turns.iter().sum::<u64>() / turns.len().max(1) as u64;
+    let mut turns = turns.iter().copied().chain(std::iter::repeat(mean));
+    let (mut now, mut done) = (0, Vec::new());
+    while let Some(first) = waiting.iter().map(|job| job.from_us).min() {
+        now = first.max(now);
+        let ends = now + turns.next().unwrap_or(mean);
+        let there = waiting.iter().filter(|job| job.from_us <= now);
+        let urgency = |job: &&Job| (job.due_us < ends, job.due_us, job.from_us, job.pool);
+        let Some(pool) = there.min_by_key(urgency).map(|job| job.pool) else { break };
+        let (served, left): (Vec<Job>, Vec<Job>) =
+            waiting.into_iter().partition(|job| job.pool == pool && job.from_us <= now);
+        done.extend(served.iter().map(|job| (job.node, ends)));
+        (waiting, now) = (left, ends);
+    }
+    done
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,130 @@
+//! Nodes that are cut off in time, late, or never.
+
+use serde_json::json;
+use simulator_models::arm::{ArmModel, Latency, Method, PoolSpec, Request, Settings, VirtualNetwork};
+use simulator_models::kube::build;
+use simulator_models::kube::{self, KubeModel, Resource};
+
+use super::*;
+use crate::azure::Azure;
+
+const SECOND: u64 = 1_000_000;
+const OUT_OF_SERVICE: &str = "node.kubernetes.io/out-of-service";
+
+/// Two nodes in the pools `a` and `b`, whose load balancer answers at once.
+struct Scene {
+    azure: Azure,
+    cluster: KubeModel,
+    signals: Signals,
+}
+
+impl Scene {
+    fn new() -> Self {
+        let mut azure =
+            ArmModel::new(Settings { put_latency: Latency::Fixed { us: 0 }, ..Settings::default() });
+        let network = VirtualNetwork::Pool(crate::vnet_id());
+        let members = [1, 2].map(|last| (format!("n{last}"), format!("10.0.0.{last}"))).to_vec();
+        let spec = PoolSpec { virtual_network: network, members, ..PoolSpec::default() };
+        for pool in ["a", "b"] {
+            azure.add_pool("lb", pool, &spec);
+        }
+        let mut azure = Azure::new(azure);
+        azure.begin_downs();
+        let cluster = KubeModel::new(kube::Settings::default());
+        let mut scene = Self { azure, cluster, signals: Signals::default() };
+        scene.taint(1, false, 0);
+        scene.taint(2, false, 0);
+        scene
+    }
+
+    fn taint(&mut self, last: u8, tainted: bool, at_us: u64) {
+        let taints: &[(&str, &str, &str)] = if tainted { &[(OUT_OF_SERVICE, "", "NoExecute")] } else { &[] };
+        let node = build::node(&format!("n{last}"), &[&format!("10.0.0.{last}")], &[], true, taints);
+        self.cluster.apply(node, at_us).expect("a node");
+        self.signals.look_at(&self.cluster, &format!("n{last}"), at_us);
+    }
+
+    /// Writes both members into a pool, those with these last bytes Down.
+    fn put(&mut self, pool: &str, down: &[u8], at_us: u64) {
+        let member = |last: u8| {
+            let state = if down.contains(&last) { "Down" } else { "None" };
+            json!({"name": format!("n{last}"),
+                "properties": {"ipAddress": format!("10.0.0.{last}"), "adminState": state}})
+        };
+        let body = json!({"properties": {"loadBalancerBackendAddresses": [member(1), member(2)],
+            "virtualNetwork": {"id": crate::vnet_id()}}});
+        let subscription = Settings::default().subscription;
+        let request = Request {
+            method: Method::Put,
+            path_and_query: format!(
+                "/subscriptions/{subscription}/resourceGroups/rg/providers/Microsoft.Network/loadBalancers/lb/\
+                 backendAddressPools/{pool}?api-version=2025-05-01"
+            ),
+            headers: Vec::new(),
+            body: body.to_string().into_bytes(),
+        };
+        self.azure.handle(&request, at_us);
+    }
+
+    fn judged(&self) -> AdminState {
+        let (downs, writes) = (&self.azure.downs, self.azure.lanes.writes());
+        let seen = Seen { signals: &self.signals, downs, writes, read_us: SECOND, began_us: 0 };
+        AdminState::of(&seen, Vec::new(), Some(1))
+    }
+}
+
+#[test]
+fn n2_a_node_is_cut_off_when_its_last_pool_has_it_down_and_only_while_it_leaves() {
+    let mut scene = Scene::new();
+    scene.taint(1, true, 10 * SECOND);
+    scene.put("a", &[1], 11 * SECOND);
+    let half = scene.judged();
+    assert_eq!((half.nodes, half.reached_in_time, half.late, half.never), (1, 0, 0, 1));
+    assert!(!half.is_as_expected());
+    scene.put("b", &[1], 14 * SECOND);
+    let whole = scene.judged();
+    assert_eq!((whole.reached_in_time, whole.never, whole.is_as_expected()), (1, 0, true));
+    assert_eq!((whole.cut_seconds.p50, whole.sent_seconds.max), (Some(4.0), Some(1.0)));
+    assert_eq!((whole.puts, whole.puts_per_pool_max, whole.set_down, whole.taken_back), (2, 1, 2, 0));
+    scene.taint(1, false, 20 * SECOND);
+    scene.put("a", &[], 21 * SECOND);
+    let back = scene.judged();
+    assert_eq!((back.reached_in_time, back.puts_per_pool_max, back.taken_back), (1, 2, 1));
+
+    scene.taint(2, true, 30 * SECOND);
+    scene.taint(2, false, 31 * SECOND);
+    scene.put("a", &[2], 33 * SECOND);
+    let vain = scene.judged();
+    assert_eq!((vain.nodes, vain.never, vain.puts_in_vain), (2, 1, 1));
+    let [_, second] = &vain.by_node[..] else { panic!("two nodes") };
+    assert_eq!((second.node.as_str(), second.pools, second.cut_seconds), ("n2", 2, None));
+    assert_eq!((second.sent_seconds, second.in_time), (None, false), "that was later");
+}
+
+#[test]
+fn n1_a_node_with_notice_is_late_when_its_machine_went_before_and_lanes_tell_what_was_possible() {
+    let mut scene = Scene::new();
+    for last in [1, 2] {
+        scene.signals.notice(&scene.cluster, &format!("n{last}"), 32 * SECOND, 30 * SECOND);
+    }
+    scene.put("a", &[1, 2], 31 * SECOND);
+    scene.put("b", &[1], 32 * SECOND);
+    scene.put("b", &[1, 2], 33 * SECOND);
+    let judged = scene.judged();
+    assert_eq!((judged.nodes, judged.reached_in_time, judged.late), (2, 1, 1));
+    assert_eq!(judged.best_possible, 2, "a read of a second for each pool, for both nodes at once");
+    assert_eq!(judged.by_node[1].due_seconds, Some(2.0));
+    scene.cluster.delete(Resource::Nodes, "", "n2", 34 * SECOND);
+    scene.signals.look_at(&scene.cluster, "n2", 34 * SECOND);
+    assert_eq!(scene.judged().late, 1, "it was cut off before its node went");
+}
+
+#[test]
+fn b_the_oracle_serves_the_earliest_deadline_that_can_be_met_and_each_pool_once_for_all_that_wait() {
+    let job = |node, pool, from_us, due_us| Job { node, pool, from_us, due_us };
+    let jobs = vec![job(0, 7, 0, 90), job(1, 8, 0, 12), job(2, 7, 5, 60), job(3, 9, 0, 5)];
+    // Node 3 cannot be reached in time, so it comes last; pool 7 takes nodes 0 and 2 along.
+    assert_eq!(serve(jobs, &[10, 20]), [(1, 10), (0, 30), (2, 30), (3, 45)]);
+    assert_eq!(serve(vec![job(0, 1, 40, 50)], &[]), [(0, 40)], "nobody has written there");
+    assert_eq!(serve(Vec::new(), &[10]), []);
+}

@@ -1,0 +1,185 @@
+//! Which nodes leave service, from when until when, as the API server took what says so: taints, and notices of an
+//! eviction that a story has given.
+//!
+//! Goes by the node's object and its UID, so that whoever comes back under the same name is another one.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+
+use serde_json::Value;
+use simulator_models::kube::{KubeModel, Resource};
+
+use crate::truth;
+
+/// A node that leaves service.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Signal {
+    /// Its name.
+    pub(crate) node: String,
+    /// Its InternalIPs.
+    pub(crate) ips: BTreeSet<IpAddr>,
+    /// Since when, in microseconds.
+    pub(crate) from_us: u64,
+    /// When its machine is taken away, where that is known.
+    pub(crate) due_us: Option<u64>,
+    /// When it was over: the node stays, or has gone.
+    pub(crate) until_us: Option<u64>,
+}
+
+/// All of them, in the order of time.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Signals {
+    all: Vec<Signal>,
+    /// Those that stand, by the node's name: its UID, and the place in the list.
+    standing: BTreeMap<String, (String, usize)>,
+    /// By the node's UID.
+    notices: BTreeMap<String, Notice>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Notice {
+    due_us: u64,
+    /// Whether a taint has taken its place. When that goes, the notice is over too.
+    tainted: bool,
+}
+
+impl Signals {
+    /// Notes that a node is to be evicted at `due_us`.
+    pub(crate) fn notice(&mut self, model: &KubeModel, node: &str, due_us: u64, now_us: u64) {
+        let Some(object) = model.get(Resource::Nodes, "", node) else { return };
+        self.notices.insert(uid_of(&object), Notice { due_us, tainted: false });
+        self.look_at(model, node, now_us);
+    }
+
+    /// Looks at a node that was written or deleted.
+    pub(crate) fn look_at(&mut self, model: &KubeModel, node: &str, now_us: u64) {
+        let object = model.get(Resource::Nodes, "", node);
+        let uid = object.as_ref().map(uid_of);
+        let due_us =
+            uid.as_ref().and_then(|uid| self.due_of(uid, object.as_ref().is_some_and(truth::leaves)));
+        if let Some((known, place)) = self.standing.get(node)
+            && (uid.as_ref() != Some(known) || due_us.is_none())
+        {
+            self.all[*place].until_us = Some(now_us);
+            self.standing.remove(node);
+        }
+        let (Some(object), Some(uid), Some(due_us)) = (object, uid, due_us) else { return };
+        if let Some((_, place)) = self.standing.get(node) {
+            let signal = &mut self.all[*place];
+            signal.due_us = due_us.or(signal.due_us);
+            return;
+        }
+        self.standing.insert(node.to_owned(), (uid, self.all.len()));
+        let (node, ips) = (node.to_owned(), truth::internal_ips(&object).collect());
+        self.all.push(Signal { node, ips, from_us: now_us, due_us, until_us: None });
+    }
+
+    /// Looks at all nodes, after something that may have changed any of them.
+    pub(crate) fn look_at_all(&mut self, model: &KubeModel, now_us: u64) {
+        let name = |node: Value| node["metadata"]["name"].as_str().unwrap_or_default().to_owned();
+        let mut names: BTreeSet<String> = model.list(Resource::Nodes).map(name).collect();
+        names.extend(self.standing.keys().cloned());
+        for name in names {
+            self.look_at(model, &name, now_us);
+        }
+    }
+
+    /// Whether a node leaves service, and then until when it has time, as far as that is known.
+    fn due_of(&mut self, uid: &str, tainted: bool) -> Option<Option<u64>> {
+        if tainted {
+            let notice = self.notices.get_mut(uid);
+            return Some(notice.map(|notice| {
+                notice.tainted = true;
+                notice.due_us
+            }));
+        }
+        if self.notices.get(uid).is_some_and(|notice| notice.tainted) {
+            self.notices.remove(uid);
+        }
+        self.notices.get(uid).map(|notice| Some(notice.due_us))
+    }
+
+    /// All of them.
+    pub(crate) fn all(&self) -> &[Signal] {
+        &self.all
+    }
+}
+
+fn uid_of(node: &Value) -> String {
+    node["metadata"]["uid"].as_str().unwrap_or_default().to_owned()
+}
+
+/// The node that a request path names: `/api/v1/nodes/<name>`, whatever stands behind it.
+pub(crate) fn node_of(path_and_query: &str) -> Option<&str> {
+    let rest = path_and_query.split('?').next()?.strip_prefix("/api/v1/nodes/")?;
+    rest.split('/').next().filter(|name| !name.is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use simulator_models::kube::{self, build};
+
+    use super::*;
+
+    const KEY: &str = "node.kubernetes.io/out-of-service";
+
+    /// A cluster with one node; `taints` are its keys.
+    fn apply(model: &mut KubeModel, uid: &str, taints: &[&str], now_us: u64) {
+        let taints: Vec<(&str, &str, &str)> = taints.iter().map(|key| (*key, "", "NoExecute")).collect();
+        let node = build::node("n1", &["10.0.0.1"], &[], true, &taints);
+        model.apply(build::with_uid(node, uid), now_us).expect("a node");
+    }
+
+    fn times(signals: &Signals) -> Vec<(u64, Option<u64>, Option<u64>)> {
+        signals.all().iter().map(|one| (one.from_us, one.due_us, one.until_us)).collect()
+    }
+
+    #[test]
+    fn n1_a_signal_stands_from_the_first_taint_to_the_last_or_until_its_node_is_another_one() {
+        let (mut model, mut signals) = (KubeModel::new(kube::Settings::default()), Signals::default());
+        let other = "node.cloudprovider.kubernetes.io/shutdown";
+        let steps: [(&str, &[&str]); 6] = [
+            ("first", &["maintenance"]),
+            ("first", &[KEY]),
+            ("first", &[KEY, other]),
+            ("first", &[other]),
+            ("second", &[other]),
+            ("second", &[]),
+        ];
+        for (at, (uid, taints)) in steps.into_iter().enumerate() {
+            apply(&mut model, uid, taints, at as u64);
+            signals.look_at_all(&model, at as u64);
+        }
+        assert_eq!(times(&signals), [(1, None, Some(4)), (4, None, Some(5))]);
+        assert_eq!(signals.all()[0].ips, BTreeSet::from([IpAddr::from([10, 0, 0, 1])]));
+    }
+
+    #[test]
+    fn n1_a_notice_has_a_deadline_and_is_over_when_its_taint_or_its_node_goes() {
+        let (mut model, mut signals) = (KubeModel::new(kube::Settings::default()), Signals::default());
+        apply(&mut model, "first", &[], 0);
+        signals.notice(&model, "nobody", 30, 0);
+        signals.notice(&model, "n1", 30, 1);
+        signals.look_at(&model, "n1", 2);
+        assert_eq!(times(&signals), [(1, Some(30), None)]);
+        let later: [(u64, &[&str]); 2] = [(3, &[KEY]), (4, &[])];
+        for (now_us, taints) in later {
+            apply(&mut model, "first", taints, now_us);
+            signals.look_at(&model, "n1", now_us);
+        }
+        assert_eq!(times(&signals), [(1, Some(30), Some(4))], "somebody has cleared it");
+        signals.notice(&model, "n1", 90, 5);
+        model.delete(Resource::Nodes, "", "n1", 6);
+        signals.look_at_all(&model, 6);
+        assert_eq!(times(&signals)[1], (5, Some(90), Some(6)));
+    }
+
+    #[test]
+    fn n1_a_request_about_a_node_is_told_by_its_path() {
+        assert_eq!(node_of("/api/v1/nodes/n1?fieldManager=x"), Some("n1"));
+        assert_eq!(node_of("/api/v1/nodes/n1/status"), Some("n1"));
+        for other in ["/api/v1/nodes", "/api/v1/nodes/", "/api/v1/namespaces/a/events/nodes/n1"] {
+            assert_eq!(node_of(other), None, "{other}");
+        }
+    }
+}

@@ -1,0 +1,164 @@
+//! Nodes that leave service on a real API server: what `kubectl taint` sets has a node noted and then cut out of every
+//! pool that it is in, what it takes away gives the node back, and a node that is made anew is another node (design.md N1,
+//! N2, N4).
+//!
+//! Each story has a control plane of its own: to every controller of a shared one the node would be tainted as well.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde_json::{Value, json};
+
+use super::leaving::{IN_SERVICE, OUT_OF_SERVICE};
+use super::{Story, load_balancer};
+use crate::support::controller::{Controller, Flags};
+use crate::support::kubernetes::{self, Cluster};
+use crate::support::{PATIENCE, eventually, objects};
+
+const AUTHORIZATION: &str = "/apis/authorization.k8s.io/v1";
+const RBAC: &str = "/apis/rbac.authorization.k8s.io/v1";
+
+/// Adds a node with an address of each family.
+async fn add_node_of_two_families(story: &Story<&Cluster>, number: u8) {
+    let mut node = objects::node(story.namespace, &story.node(number), &format!("10.1.0.{number}"));
+    let addresses = node["status"]["addresses"].as_array_mut().expect("nodes are made with addresses");
+    addresses.push(json!({ "type": "InternalIP", "address": format!("fd00::{number}") }));
+    story.api.create("/api/v1/nodes", &node).await;
+}
+
+/// Does the cloud-controller-manager's part for the IPv6 pool of a Service.
+async fn provision_ipv6(story: &Story<&Cluster>, name: &str) {
+    let mut service = story.api.get(&story.path("services", name)).await.expect("the Service exists");
+    service["metadata"]["name"] = json!(format!("{name}-ipv6"));
+    // The rules of a load balancer have different names.
+    service["spec"]["ports"] = json!([{ "port": 6080 }]);
+    story.azure.provision(&[service], |_| load_balancer(name).to_owned()).await;
+}
+
+/// Lets the controller's account write our ConfigMap or not, and waits until that counts.
+async fn may_write_notes(story: &Story<&Cluster>, may: bool) {
+    let namespace = story.namespace;
+    let path = format!("{RBAC}/namespaces/{namespace}/roles/{}", objects::ACCOUNT);
+    let mut role = story.api.get(&path).await.expect("the Role exists");
+    let mut rules = role["rules"].as_array_mut().expect("a Role has rules").iter_mut();
+    let notes = json!(["configmaps"]);
+    let rule = rules.find(|rule| rule["resources"] == notes && rule["resourceNames"].is_array());
+    let verbs = if may { json!(["get", "update"]) } else { json!(["get"]) };
+    rule.expect("the Role is about our ConfigMap, too")["verbs"] = verbs;
+    story.api.merge(&path, &json!({ "rules": role["rules"] })).await;
+
+    let review = json!({
+        "apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview",
+        "spec": {
+            "user": format!("system:serviceaccount:{namespace}:{}", objects::ACCOUNT),
+            "resourceAttributes": {
+                "namespace": namespace, "verb": "update", "resource": "configmaps", "name": objects::ACCOUNT,
+            },
+        },
+    });
+    eventually(&format!("it is {may} that notes may be written"), PATIENCE, || async {
+        let review = story.api.create(&format!("{AUTHORIZATION}/subjectaccessreviews"), &review).await;
+        if review["status"]["allowed"] == may { Ok(()) } else { Err(review["status"].to_string()) }
+    })
+    .await;
+}
+
+/// Waits until the API server has refused the record of a node.
+async fn record_is_refused(controller: &Controller) {
+    eventually("the record of the node is refused", PATIENCE, || async {
+        let status = controller.get("/api/v1/status").await?["adminState"].take();
+        let is_refused = status["lastError"].as_str().is_some_and(|error| error.starts_with("HTTP 403"));
+        if is_refused && status["recording"] == 1 { Ok(()) } else { Err(status.to_string()) }
+    })
+    .await;
+}
+
+/// Requires that an event is one about this very node, and good news, and gives what it says.
+fn good_news<'a>(event: &'a Value, uid: &str) -> &'a str {
+    let found = (&event["type"], &event["involvedObject"]["uid"], &event["source"]["component"]);
+    assert_eq!(found, (&json!("Normal"), &json!(uid), &json!("azure-backend-pool-controller")), "{event}");
+    event["message"].as_str().expect("an event has a message")
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn n1_kubectl_taint_has_a_node_noted_and_then_down_in_each_of_its_pools_until_it_is_untainted() {
+    let Some(cluster) = kubernetes::own().await else { return };
+    let story = Story::begin(&cluster, "drain", 0).await;
+    for number in 1..=3 {
+        add_node_of_two_families(&story, number).await;
+    }
+    let nodes = [1, 2, 3].map(|number| story.node(number));
+    let addresses = ["10.206.0.1", "10.206.0.2", "10.206.0.3"];
+    let endpoints: Vec<(&str, Option<&str>)> =
+        addresses.into_iter().zip(nodes.iter().map(|node| Some(node.as_str()))).collect();
+    for name in ["web-0", "web-1"] {
+        story.place_by_hand(name, &endpoints[..2]).await;
+    }
+    provision_ipv6(&story, "web-0").await;
+    let controller = story.start_controller(Flags::default()).await;
+    story.holds("web-0", ["10.1.0.1", "10.1.0.2"]).await;
+    story.holds("web-0-ipv6", ["fd00::1", "fd00::2"]).await;
+    story.holds("web-1", ["10.1.0.1", "10.1.0.2"]).await;
+
+    may_write_notes(&story, false).await;
+    story.taint(1, OUT_OF_SERVICE).await;
+    record_is_refused(&controller).await;
+    // What else is written meanwhile would have a Down with it that was due.
+    story.replace_by_hand("web-1", &endpoints).await;
+    story.holds("web-1", ["10.1.0.1", "10.1.0.2", "10.1.0.3"]).await;
+    assert_eq!(story.downs().await, Ok(BTreeSet::new()), "Down before it was noted");
+    assert_eq!(story.records().await, Ok(BTreeMap::new()));
+    let before = story.azure.puts().await.len();
+
+    may_write_notes(&story, true).await;
+    story.are_down(["10.1.0.1", "fd00::1"]).await;
+    let uid = story.uid(1).await;
+    let event = story.node_event(1, "LoadBalancerAdminStateDown").await;
+    let said = good_news(&event, &uid);
+    assert!(said.contains("in 3 pools of 2 load balancers (out-of-service)"), "{said}");
+    let records = story.records().await.expect("our ConfigMap is there");
+    let record = records.get(&format!("down.{uid}")).expect("what is Down is noted");
+    assert!(record.starts_with("drain-1\nips: 10.1.0.1 fd00::1\nsince: "), "{record}");
+    assert_eq!(records.len(), 1, "{records:?}");
+    let puts = story.azure.puts().await;
+    let mut written: Vec<&str> = puts[before..].iter().map(|put| put.pool.as_str()).collect();
+    written.sort_unstable();
+    assert_eq!(written, ["drain-web-0", "drain-web-0-ipv6", "drain-web-1"], "one write for each pool");
+
+    story.taint(1, IN_SERVICE).await;
+    story.are_down([]).await;
+    good_news(&story.node_event(1, "LoadBalancerAdminStateNone").await, &uid);
+    story.are_recorded([]).await;
+    story.holds("web-0", ["10.1.0.1", "10.1.0.2"]).await;
+    story.holds("web-0-ipv6", ["fd00::1", "fd00::2"]).await;
+    story.holds("web-1", ["10.1.0.1", "10.1.0.2", "10.1.0.3"]).await;
+    story.azure.assert_serial().await;
+    controller.terminate().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn n2_a_node_that_is_made_anew_with_its_name_and_address_does_not_inherit_down() {
+    let Some(cluster) = kubernetes::own().await else { return };
+    let story = Story::begin(&cluster, "anew", 2).await;
+    let nodes = [1, 2].map(|number| story.node(number));
+    let endpoints = [("10.207.0.1", Some(nodes[0].as_str())), ("10.207.0.2", Some(nodes[1].as_str()))];
+    story.place_by_hand("web-1", &endpoints).await;
+    let controller = story.start_controller(Flags::default()).await;
+    story.converged("the start").await;
+    let old = story.uid(1).await;
+    story.taint(1, OUT_OF_SERVICE).await;
+    story.are_down(["10.1.0.1"]).await;
+    story.are_recorded([old.as_str()]).await;
+
+    story.api.delete(&story.node_path(1)).await;
+    story.add_node(1, "10.1.0.1").await;
+    story.are_down([]).await;
+    story.are_recorded([]).await;
+    let new = story.uid(1).await;
+    assert_ne!(new, old);
+
+    // It is noted by its own UID.
+    story.taint(1, OUT_OF_SERVICE).await;
+    story.are_down(["10.1.0.1"]).await;
+    story.are_recorded([new.as_str()]).await;
+    story.end(controller).await;
+}

@@ -1,0 +1,218 @@
+//! Evictions on a real API server: notices as node problem detectors make them, by either group of events, have their
+//! nodes tainted and cut out of traffic, and nothing that somebody else has set is lost by it (design.md N1). What that
+//! rests on is shown of the API server itself.
+
+use std::collections::BTreeSet;
+
+use jiff::{SignedDuration, Timestamp};
+use reqwest::Method;
+use serde_json::{Value, json};
+use simulator::models::ccm::Answer;
+
+use super::Story;
+use super::leaving::{EVENTS, EVICTED, NOT_EVICTED, PREEMPT_SCHEDULED, notice, problem};
+use crate::support::controller::Flags;
+use crate::support::kubernetes::{self, Cluster};
+use crate::support::{PATIENCE, eventually};
+
+/// Where the newer group has its events about nodes.
+const NEWER_EVENTS: &str = "/apis/events.k8s.io/v1/namespaces/default/events";
+/// A taint that somebody else sets.
+const LATE: &str = "example.com/late=yes:NoSchedule";
+/// A reason that no controller looks for.
+const REHEARSED: &str = "Rehearsed";
+
+/// The same as [`problem`], as programs make it that use the newer group.
+fn newer_problem(node: &str, reason: &str, note: &str) -> Value {
+    json!({
+        "apiVersion": "events.k8s.io/v1", "kind": "Event",
+        "metadata": { "name": format!("{node}.{}.newer", reason.to_lowercase()), "namespace": "default" },
+        "regarding": { "kind": "Node", "name": node, "uid": node },
+        "reason": reason, "type": "Warning", "note": note, "action": reason,
+        "reportingController": "example.com/node-problem-detector", "reportingInstance": node,
+        "eventTime": format!("{:.6}", Timestamp::now()),
+    })
+}
+
+/// The status of the answer to one patch of a node.
+async fn patch(story: &Story<&Cluster>, path: &str, kind: &str, patch: &Value) -> u16 {
+    let kind = [("Content-Type".to_owned(), format!("application/{kind}+json"))];
+    let answer = story.api.raw(Method::PATCH, path, &kind, patch.to_string().into_bytes()).await;
+    match answer {
+        Some(Answer::Arrived { status, .. }) => status,
+        Some(Answer::Lost) | None => panic!("no answer to the patch of {path}"),
+    }
+}
+
+/// What a node tells that is no notice of its eviction: another event of its machine, as a condition and as an event, and
+/// a metadata service that does not answer.
+async fn tells_of_other_things(story: &Story<&Cluster>, number: u8) {
+    let (node, now) = (story.node(number), format!("{:.0}", Timestamp::now()));
+    let freezes = notice().replace("Preempt", "Freeze");
+    let condition = json!({
+        "type": "VMEventScheduled", "status": "True", "reason": "VMEventScheduled", "message": freezes,
+        "lastHeartbeatTime": now, "lastTransitionTime": now,
+    });
+    let status = format!("{}/status", story.node_path(number));
+    let told = json!({ "status": { "conditions": [condition] } });
+    assert_eq!(patch(story, &status, "strategic-merge-patch", &told).await, 200);
+    story.api.create(EVENTS, &problem(&node, "FreezeScheduled", &freezes)).await;
+    let failed = "IMDS query failed, exit code: 28 / Connection timed out after 24 seconds.";
+    story.api.create(EVENTS, &problem(&node, PREEMPT_SCHEDULED, failed)).await;
+}
+
+/// Writes something into a node that concerns nobody here, as its kubelet does again and again.
+async fn is_written(story: &Story<&Cluster>, number: u8) {
+    let annotations = json!({ "example.com/written": Timestamp::now().to_string() });
+    story.api.merge(&story.node_path(number), &json!({ "metadata": { "annotations": annotations } })).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn n1_a_notice_of_either_group_of_events_taints_its_node_and_has_it_down_until_a_person_clears_it() {
+    let Some(cluster) = kubernetes::own().await else { return };
+    let story = Story::begin(&cluster, "spot", 3).await;
+    let nodes = [1, 2, 3].map(|number| story.node(number));
+    let addresses = ["10.208.0.1", "10.208.0.2", "10.208.0.3"];
+    let endpoints: Vec<(&str, Option<&str>)> =
+        addresses.into_iter().zip(nodes.iter().map(|node| Some(node.as_str()))).collect();
+    story.place_by_hand("web-1", &endpoints).await;
+    for number in 1..=3 {
+        story.is_bare(number).await;
+    }
+    let controller = story.start_controller(Flags::default()).await;
+    story.converged("the start").await;
+
+    // The controller hears of these before it hears of what follows.
+    tells_of_other_things(&story, 3).await;
+    is_written(&story, 1).await;
+    let first = story.create_notice(1).await;
+    story.has_taints(1, [EVICTED]).await;
+    story.are_down(["10.1.0.1"]).await;
+    let uid = story.uid(1).await;
+    story.are_recorded([uid.as_str()]).await;
+    let records = story.records().await.expect("our ConfigMap is there");
+    assert!(records.values().all(|record| record.ends_with("\ntaint: ours\n")), "{records:?}");
+    story.node_event(1, "LoadBalancerAdminStateDown").await;
+    // The same event is told again while the machine is there.
+    let path = format!("{EVENTS}/{}", first["metadata"]["name"].as_str().expect("an event has a name"));
+    let again = format!("{:.0}", Timestamp::now());
+    story.api.merge(&path, &json!({ "count": 2, "lastTimestamp": again })).await;
+
+    // While it stands still it hears of neither, so that it may patch what it knows no longer.
+    controller.stand_still();
+    story.api.create(NEWER_EVENTS, &newer_problem(&nodes[1], PREEMPT_SCHEDULED, &notice())).await;
+    story.taint(2, LATE).await;
+    controller.go_on();
+    story.has_taints(2, [LATE, EVICTED]).await;
+    story.are_down(["10.1.0.1", "10.1.0.2"]).await;
+
+    story.taint(2, NOT_EVICTED).await;
+    story.are_down(["10.1.0.1"]).await;
+    story.node_event(2, "LoadBalancerAdminStateNone").await;
+    story.are_recorded([uid.as_str()]).await;
+    assert_eq!(story.taints(2).await, Ok(BTreeSet::from([LATE.to_owned()])));
+    assert_eq!(story.taints(3).await, Ok(BTreeSet::new()));
+    let patches = controller.metric("backend_pool_controller_taint_patches_total", r#"result="done""#).await;
+    assert_eq!(patches, Ok(2.0), "each node was patched once");
+    story.end(controller).await;
+}
+
+/// A taint that means nothing to anybody.
+fn taint(key: &str, value: &str) -> Value {
+    json!({ "key": format!("example.com/{key}"), "value": value, "effect": "NoSchedule" })
+}
+
+/// An operation of a JSON patch.
+fn operation(name: &str, path: &str, value: &Value) -> Value {
+    json!({ "op": name, "path": path, "value": value })
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn n1_a_patch_whose_test_fails_or_that_repeats_a_taint_is_answered_with_422_and_changes_nothing() {
+    let Some(cluster) = kubernetes::shared().await else { return };
+    let story = Story::begin(cluster, "facts", 1).await;
+    story.is_bare(1).await;
+    let (path, uid) = (story.node_path(1), story.uid(1).await);
+    let version = async || {
+        let node = story.api.get(&path).await.expect("the Node exists");
+        node["metadata"]["resourceVersion"].clone()
+    };
+    let patched = async |operations: &[&Value]| patch(&story, &path, "json-patch", &json!(operations)).await;
+    let test = |path: &str, value: &Value| operation("test", path, value);
+    let is_node = |uid: &str| test("/metadata/uid", &json!(uid));
+    let is_bare = test("/spec/taints", &Value::Null);
+    let first = operation("add", "/spec/taints", &json!([taint("first", "a")]));
+    let append = |value: &str| operation("add", "/spec/taints/-", &taint("second", value));
+
+    assert_eq!(patched(&[&append("a")]).await, 422, "there is no list yet");
+    assert_eq!(patched(&[&is_node("another"), &first]).await, 422);
+    let old = test("/metadata/resourceVersion", &version().await);
+    is_written(&story, 1).await;
+    assert_eq!(patched(&[&old, &first]).await, 422);
+    story.is_bare(1).await;
+
+    assert_eq!(patched(&[&is_node(&uid), &is_bare, &first]).await, 200, "null is what is not there");
+    assert_eq!(patched(&[&is_bare, &first]).await, 422);
+    assert_eq!(patched(&[&is_node(&uid), &append("a")]).await, 200);
+    assert_eq!(patched(&[&is_node(&uid), &append("b")]).await, 422, "key and effect are there");
+    let both = BTreeSet::from(["first", "second"].map(|key| format!("example.com/{key}=a:NoSchedule")));
+    assert_eq!(story.taints(1).await.as_ref(), Ok(&both));
+
+    let key =
+        |at: u8, key: &str| test(&format!("/spec/taints/{at}/key"), &json!(format!("example.com/{key}")));
+    let removal = json!({ "op": "remove", "path": "/spec/taints/0" });
+    assert_eq!(patched(&[&key(0, "second"), &removal]).await, 422);
+    assert_eq!(patched(&[&key(2, "second"), &removal]).await, 422, "there is no such place");
+    assert_eq!(story.taints(1).await, Ok(both));
+    // Somebody may write the node in between.
+    eventually("a patch that names the newest version is carried out", PATIENCE, || async {
+        let newest = test("/metadata/resourceVersion", &version().await);
+        match patched(&[&is_node(&uid), &newest, &key(0, "first"), &removal]).await {
+            200 => Ok(()),
+            status => Err(status.to_string()),
+        }
+    })
+    .await;
+    assert_eq!(story.taints(1).await, Ok(BTreeSet::from(["example.com/second=a:NoSchedule".to_owned()])));
+    assert_eq!(patch(&story, &story.node_path(9), "json-patch", &json!([first])).await, 404);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn n1_one_watch_of_the_older_group_tells_of_events_of_both_groups_in_its_own_words() {
+    let Some(cluster) = kubernetes::shared().await else { return };
+    let story = Story::begin(cluster, "rehearsal", 1).await;
+    let node = story.node(1);
+    let selected = |kind: &str| format!("fieldSelector={kind}.kind=Node,reason={REHEARSED}");
+    let older = format!("/api/v1/events?{}", selected("involvedObject"));
+    let list = story.api.get(&older).await.expect("the API server lists events");
+    let from = list["metadata"]["resourceVersion"].as_str().expect("a list has a version").to_owned();
+
+    story.api.create(EVENTS, &problem(&node, REHEARSED, "by the older")).await;
+    let newer = newer_problem(&node, REHEARSED, "by the newer");
+    story.api.create(NEWER_EVENTS, &newer).await;
+    let again = format!("{:.6}", Timestamp::now() + SignedDuration::from_secs(5));
+    let path = format!("{NEWER_EVENTS}/{}", newer["metadata"]["name"].as_str().expect("a name"));
+    let series = json!({ "count": 2, "lastObservedTime": again });
+    story.api.merge(&path, &json!({ "series": series })).await;
+
+    let told = eventually("the watch tells of three changes", PATIENCE, || async {
+        // The API server ends it soon.
+        let watch = format!("{older}&watch=true&timeoutSeconds=1&resourceVersion={from}");
+        let text = story.api.text(&watch).await?;
+        let lines = text.lines().map(|line| serde_json::from_str::<Value>(line).expect("a change"));
+        <[Value; 3]>::try_from(lines.collect::<Vec<_>>()).map_err(|_| text)
+    })
+    .await;
+    let [by_older, by_newer, repeated] = told.map(|mut change| change["object"].take());
+    for (event, message) in [(&by_older, "by the older"), (&by_newer, "by the newer")] {
+        let about = json!({ "kind": "Node", "name": node, "uid": node });
+        assert_eq!((&event["involvedObject"], &event["message"]), (&about, &json!(message)), "{event}");
+    }
+    assert!(by_older["eventTime"].is_null() && by_older["lastTimestamp"].is_string(), "{by_older}");
+    assert!(by_newer["eventTime"] == newer["eventTime"] && by_newer["lastTimestamp"].is_null(), "{by_newer}");
+    assert_eq!(repeated["series"], series);
+    let both = story.api.items(&format!("/apis/events.k8s.io/v1/events?{}", selected("regarding"))).await;
+    let notes: BTreeSet<String> =
+        both.expect("the API server lists events").iter().map(|event| event["note"].to_string()).collect();
+    assert_eq!(notes, BTreeSet::from(["\"by the newer\"".to_owned(), "\"by the older\"".to_owned()]));
+}

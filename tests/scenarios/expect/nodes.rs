@@ -1,0 +1,193 @@
+//! What a story expects of nodes that leave service: the admin states of their entries, their taints, what is noted of
+//! them, what people hear of them; and how much is asked of ARM for all that.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde_json::Value;
+use simulator::Cluster;
+use simulator::models::arm::{LogEntry, Member, Method};
+use simulator::models::kube::Resource;
+
+use super::{Done, Patience};
+use crate::scenarios::azure::Entry;
+use crate::scenarios::signals::Taint;
+use crate::scenarios::stage::Stage;
+use crate::scenarios::world::{NOBODY, ServiceName};
+
+/// Namespace and name of our ConfigMap.
+const CONFIG_MAP: [&str; 2] = ["kube-system", "azure-backend-pool-controller"];
+/// How the keys of records begin in it.
+const RECORD: &str = "down.";
+
+/// What an event is about.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum About {
+    Service(ServiceName),
+    Node(String),
+}
+
+impl About {
+    /// Reads `<service>` or `node <node>`, and gives the words behind that.
+    pub fn parse<'a, 'w>(words: &'a [&'w str]) -> Result<(Self, &'a [&'w str]), String> {
+        match words {
+            ["node", name, rest @ ..] => Ok((Self::Node((*name).to_owned()), rest)),
+            ["node"] | [] => Err("an event is about <service> or node <node>".to_owned()),
+            [service, rest @ ..] => Ok((Self::Service(ServiceName::parse(service)), rest)),
+        }
+    }
+
+    /// Whether this event is about it.
+    pub fn is_of(&self, event: &Value) -> bool {
+        let about = &event["involvedObject"];
+        match self {
+            Self::Service(ServiceName { namespace, name }) => {
+                about["namespace"] == *namespace && about["name"] == *name
+            }
+            Self::Node(name) => about["kind"] == "Node" && about["name"] == *name,
+        }
+    }
+}
+
+/// These nodes, which may be nobody.
+pub(super) fn nodes<'w>(words: &[&'w str]) -> Result<Vec<&'w str>, String> {
+    match words {
+        [] => Err(format!("nodes are missing at the end of the line; {NOBODY} is none")),
+        words => Ok(words.iter().copied().filter(|word| *word != NOBODY).collect()),
+    }
+}
+
+/// Whether these entries are those of these nodes, one of each.
+pub(super) fn are_of(nodes: &[&str], entries: &[Entry], is_of: impl Fn(&str, &Entry) -> bool) -> bool {
+    let nodes: Vec<&str> = nodes.iter().copied().filter(|node| *node != NOBODY).collect();
+    let is_there = |node: &&str| entries.iter().any(|entry| is_of(node, entry));
+    entries.len() == nodes.len() && nodes.iter().all(is_there)
+}
+
+impl Stage {
+    /// The network interfaces that stand for addresses in a pool, by the names of its entries.
+    pub(super) async fn interfaces(&self, pool: &str) -> BTreeMap<String, String> {
+        let Ok((lb, name)) = self.place_of(pool).await else { return BTreeMap::new() };
+        let members = self.fakes.members(&lb, &name).await.unwrap_or_default();
+        members.into_iter().filter_map(|member| Some((member.name, member.network_interface?))).collect()
+    }
+
+    /// Exactly the entries of these nodes are Down in a pool.
+    pub(super) async fn expect_down(&mut self, pool: &str, words: &[&str]) -> Done {
+        let (nodes, (lb, name)) = (nodes(words)?, self.place_of(pool).await?);
+        let mut again = Patience::of(self);
+        loop {
+            let members = self.fakes.members(&lb, &name).await;
+            let mut down = members.ok_or_else(|| format!("{lb} has no pool {name}"))?;
+            down.retain(|member| member.admin_state == "Down");
+            let is_of = |node: &str, member: &Member| {
+                self.world.is_of(node, member.ip.parse().ok(), member.network_interface.as_deref())
+            };
+            let is_there = |node: &&str| down.iter().any(|member| is_of(node, member));
+            if down.len() == nodes.len() && nodes.iter().all(is_there) {
+                return Ok(());
+            }
+            again.more(&format!("Down are {down:?}")).await?;
+        }
+    }
+
+    /// A node has exactly these taints, or `none`.
+    pub(super) async fn expect_taints(&mut self, node: &str, words: &[&str]) -> Done {
+        let wanted: BTreeSet<Taint> = match words {
+            [] => return Err("taints are missing at the end of the line; `none` is none".to_owned()),
+            ["none"] => BTreeSet::new(),
+            taints => taints.iter().map(|taint| Taint::parse(taint)).collect::<Result<_, _>>()?,
+        };
+        let mut again = Patience::of(self);
+        loop {
+            let name = node.to_owned();
+            let look = move |cluster: &mut Cluster, _| cluster.model.get(Resource::Nodes, "", &name);
+            let object =
+                self.fakes.cluster.ask(look).await.ok_or_else(|| format!("there is no node {node}"))?;
+            let seen = object["spec"]["taints"].as_array().into_iter().flatten().map(Taint::of);
+            let seen: BTreeSet<Taint> = seen.collect();
+            if seen == wanted {
+                return Ok(());
+            }
+            again.more(&format!("{seen:?}")).await?;
+        }
+    }
+
+    /// Our ConfigMap has records of exactly these nodes (N4).
+    pub(super) async fn expect_records(&mut self, words: &[&str]) -> Done {
+        let wanted: BTreeSet<String> = nodes(words)?.into_iter().map(str::to_owned).collect();
+        let mut again = Patience::of(self);
+        loop {
+            let look = |cluster: &mut Cluster, _| {
+                let [namespace, name] = CONFIG_MAP;
+                recorded(&cluster.model.get(Resource::ConfigMaps, namespace, name).unwrap_or_default())
+            };
+            let seen = self.fakes.cluster.ask(look).await;
+            if seen == wanted {
+                return Ok(());
+            }
+            again.more(&format!("{seen:?}")).await?;
+        }
+    }
+
+    /// Waits until we have asked nothing of ARM for so long.
+    pub(super) async fn expect_quiet(&mut self, span_us: u64) -> Done {
+        let mut again = Patience::of(self);
+        loop {
+            let (log, now_us) = (self.fakes.log().await, self.now_us());
+            let ours = log.iter().filter(|call| !call.foreign);
+            let last_us = ours.map(|call| call.ended_us).max().unwrap_or(0).max(self.zero_us);
+            if now_us >= last_us + span_us {
+                self.mark_us = now_us;
+                return Ok(());
+            }
+            again.more("ARM was asked for something").await?;
+        }
+    }
+
+    /// We ask nothing of ARM until then, or write nothing there.
+    pub(super) async fn expect_no_request(&mut self, only_writes: bool, end_us: u64) -> Done {
+        self.wait_until(end_us).await;
+        let (from_us, log) = (self.mark_us, self.fakes.log().await);
+        let is_meant = |call: &&LogEntry| {
+            let writes = !matches!(call.method, Method::Get | Method::Head);
+            !call.foreign && (writes || !only_writes) && (from_us..end_us).contains(&call.started_us)
+        };
+        log.iter().find(is_meant).map_or(Ok(()), |call| Err(format!("there was one: {call:?}")))
+    }
+}
+
+/// The nodes of which a ConfigMap has records.
+fn recorded(config_map: &Value) -> BTreeSet<String> {
+    let data = config_map["data"].as_object().into_iter().flatten();
+    let records = data.filter(|(key, _)| key.starts_with(RECORD)).filter_map(|(_, record)| record.as_str());
+    records.filter_map(|record| record.lines().next()).map(str::to_owned).collect()
+}
+
+#[test]
+fn an_event_is_about_a_service_or_a_node_and_a_line_that_names_neither_is_told_so() {
+    let web = About::Service(ServiceName::parse("web"));
+    assert_eq!(About::parse(&["web", "x1", "why"]), Ok((web, &["x1", "why"][..])));
+    assert_eq!(About::parse(&["node", "node-1"]), Ok((About::Node("node-1".to_owned()), &[][..])));
+    for nothing in [&[][..], &["node"]] {
+        assert_eq!(About::parse(nothing), Err("an event is about <service> or node <node>".to_owned()));
+    }
+    let event =
+        serde_json::json!({ "involvedObject": { "kind": "Node", "name": "web", "namespace": "shop" } });
+    assert!(About::Node("web".to_owned()).is_of(&event) && !About::Node("api".to_owned()).is_of(&event));
+}
+
+#[test]
+fn a_list_of_nodes_is_nobody_where_that_is_said_and_nothing_where_nothing_is_said() {
+    assert_eq!(nodes(&["node-1", "node-2"]), Ok(vec!["node-1", "node-2"]));
+    assert_eq!(nodes(&["nobody"]), Ok(vec![]));
+    assert!(nodes(&[]).expect_err("nothing").contains("nobody is none"));
+}
+
+#[test]
+fn records_are_told_by_their_first_lines_and_other_keys_are_none() {
+    let config_map = serde_json::json!({ "data": {
+        "down.uid-1": "node-1\nips: 10.0.0.1\n", "down.uid-2": "node-2", "starts": "of the process",
+    } });
+    assert_eq!(recorded(&config_map), BTreeSet::from(["node-1".to_owned(), "node-2".to_owned()]));
+    assert_eq!(recorded(&Value::Null), BTreeSet::new());
+}
