@@ -329,7 +329,9 @@ impl AdminState {
         }
         let news = self.pools.observe(seen);
         if !news.is_empty() {
-            self.nodes.pools_seen(&news, seen.began, &self.pools, &mut self.records);
+            let is_ours = |id: &PoolId| seen.writing.as_ref() == Some(&id.pool);
+            let others: BTreeSet<PoolId> = news.iter().filter(|id| !is_ours(id)).cloned().collect();
+            self.nodes.pools_seen(&others, seen.began, &self.pools, &mut self.records);
             self.changed = true;
         }
         self.dirty.extend(news);

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::arm::{Failure, FailureKind, LbFacts};
 use crate::ask::{Answer, Done, Refusal, RequestId};
-use crate::ids::{CallId, LbName, PoolId, ServiceKey, ServiceUid};
+use crate::ids::{CallId, LbName, PoolId, PoolName, ServiceKey, ServiceUid};
 use crate::informer::ServiceFact;
 use crate::machine::{Machine, Now, earliest};
 use crate::sample::Sample;
@@ -49,6 +49,8 @@ pub enum In {
         began: Now,
         /// What it saw.
         result: Result<Arc<LbFacts>, Arc<Failure>>,
+        /// The pool of it of which a write was under way when the answer came; what it shows may be that write's.
+        writing: Option<PoolName>,
     },
     /// A pool or its load balancer was not there when it was to be written (Q6 Stale).
     Missing(PoolId),
@@ -94,6 +96,9 @@ pub struct LbObservation {
     pub began: Now,
     /// What it saw; `None`: it does not exist.
     pub facts: Option<Arc<LbFacts>>,
+    /// The pool of it of which a write of ours was under way when the answer came; what was seen of it may be that
+    /// write's.
+    pub writing: Option<PoolName>,
 }
 
 /// After how long an answer to a read is no longer waited for.
@@ -304,7 +309,7 @@ impl Discovery {
         &mut self,
         now: Now,
         call: CallId,
-        began: Now,
+        (began, writing): (Now, Option<PoolName>),
         result: Result<Arc<LbFacts>, Arc<Failure>>,
         out: &mut Vec<Out>,
     ) {
@@ -313,19 +318,26 @@ impl Discovery {
             return;
         };
         match result {
-            Ok(facts) => self.seen(now, reading.balancer, began, Some(facts), out),
+            Ok(facts) => self.seen(now, reading.balancer, (began, writing), Some(facts), out),
             Err(failure) if failure.kind == FailureKind::Status(404) => {
-                self.seen(now, reading.balancer, began, None, out);
+                self.seen(now, reading.balancer, (began, writing), None, out);
             }
             Err(failure) => self.failed(now, reading.balancer, Arc::from(failure.to_string()), out),
         }
     }
 
-    fn seen(&mut self, now: Now, place: usize, began: Now, facts: Option<Arc<LbFacts>>, out: &mut Vec<Out>) {
+    fn seen(
+        &mut self,
+        now: Now,
+        place: usize,
+        (began, writing): (Now, Option<PoolName>),
+        facts: Option<Arc<LbFacts>>,
+        out: &mut Vec<Out>,
+    ) {
         let balancer = &mut self.balancers[place];
         self.rules.replace(&balancer.name, balancer.facts.as_deref(), facts.as_deref());
         balancer.seen(now, facts.clone());
-        out.push(Out::Lb(LbObservation { lb: balancer.name.clone(), began, facts }));
+        out.push(Out::Lb(LbObservation { lb: balancer.name.clone(), began, facts, writing }));
         self.read_ended(place, true, out);
     }
 
@@ -429,7 +441,9 @@ impl Machine for Discovery {
         match input {
             In::ListsSynced => self.on_lists(now, out),
             In::Service(uid, fact) => self.on_service(now, &uid, fact.as_deref()),
-            In::Read { call, began, result } => self.on_read(now, call, began, result, out),
+            In::Read { call, began, result, writing } => {
+                self.on_read(now, call, (began, writing), result, out);
+            }
             In::Missing(pool) => self.on_missing(now, &pool.lb),
             In::ForeignRelease => self.on_foreign_release(now),
             In::Round => self.on_round(now),

@@ -260,8 +260,6 @@ pub struct TaintAsk {
     pub node: NodeName,
     /// Its UID: another node of the same name is left alone.
     pub uid: NodeUid,
-    /// The version of the state that the edit was made for.
-    pub version: ResourceVersion,
     /// What is to become of it.
     pub edit: TaintEdit,
 }

@@ -433,8 +433,8 @@ fn from_writer(said: writer::Out, deliver: &mut impl FnMut(Delivery)) {
         writer::Out::AdminMissed(pool, generation, backends) => {
             deliver(Delivery::AdminState(admin_state::In::Missed(pool, generation, backends)));
         }
-        writer::Out::Read { call, began, result } => {
-            deliver(Delivery::Discovery(discovery::In::Read { call, began, result }));
+        writer::Out::Read { call, began, result, writing } => {
+            deliver(Delivery::Discovery(discovery::In::Read { call, began, result, writing }));
         }
         writer::Out::Call(call) => deliver(Delivery::Arm(ArmMessage::Call(call))),
         writer::Out::Gates { reads_until, writes_until } => {

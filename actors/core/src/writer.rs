@@ -34,7 +34,7 @@ use std::time::Duration;
 use crate::arm::{ArmAnswer, ArmCall, Backend, Failure, FailureKind, LbFacts, RetryAfter};
 use crate::ask::{Answer, RequestId};
 use crate::assignment::Observation;
-use crate::ids::{AttemptId, CallId, Epoch, LbName, NetworkId, PoolId};
+use crate::ids::{AttemptId, CallId, Epoch, LbName, NetworkId, PoolId, PoolName};
 use crate::lease::{GateTimes, LeaseAnswer, LeaseAsk};
 use crate::machine::{Machine, Now, earliest};
 use crate::queue::{Due, Outcome, Taken, WriteFate};
@@ -234,6 +234,8 @@ pub enum Out {
         began: Now,
         /// What it saw.
         result: Result<Arc<LbFacts>, Arc<Failure>>,
+        /// The pool of it of which a write was under way when the answer came; what it shows may be that write's.
+        writing: Option<PoolName>,
     },
     /// To the arm port.
     Call(ArmCall),

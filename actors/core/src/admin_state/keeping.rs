@@ -17,7 +17,7 @@ use crate::config_map::errand::Errand;
 use crate::ids::{Epoch, NodeUid, PoolId};
 use crate::informer::NodeFact;
 use crate::machine::Now;
-use asking::Sent;
+use asking::{Lost, Sent};
 use state::State;
 
 /// All records.
@@ -47,6 +47,8 @@ pub(super) struct Records {
     read_for: Option<Epoch>,
     /// The last write.
     sent: Sent,
+    /// A write that may still be carried out.
+    lost: Option<Lost>,
     /// When it is looked at again.
     recheck: Option<Now>,
     /// What is to be told of requests that have failed several times in a row.
@@ -70,6 +72,7 @@ impl Records {
             asked_for: None,
             read_for: None,
             sent: Sent::default(),
+            lost: None,
             recheck: None,
             failure: None,
         }

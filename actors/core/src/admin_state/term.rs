@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::records::Record;
 use super::{AdminState, Out, Role};
 use crate::config_map::ConfigMapAnswer;
-use crate::ids::{CallId, Epoch};
+use crate::ids::{CallId, Epoch, NodeUid};
 use crate::machine::Now;
 use crate::wishes::Wishes;
 
@@ -53,9 +53,18 @@ impl AdminState {
             self.read(&record);
             self.nodes.find(now, &record);
             self.turn(now, record.uid.clone());
+            let uid = record.uid.clone();
             self.records.adopt(record);
+            self.note_fact(&uid);
         }
         self.changed = true;
+    }
+
+    /// A node may have changed since its record was written, by which nobody here has seen it.
+    fn note_fact(&mut self, uid: &NodeUid) {
+        if let Some(fact) = self.nodes.fact(uid) {
+            self.records.note(uid, fact);
+        }
     }
 
     /// A record says that the taint of its node is ours.
@@ -86,6 +95,7 @@ impl AdminState {
         self.heed_notices(now);
         for Record { uid, .. } in &records {
             self.records.note_taint(uid, self.spots.is_ours(uid));
+            self.note_fact(uid);
         }
         self.changed = true;
         self.tell_set(out);

@@ -146,7 +146,7 @@ impl Bench {
             Some(Answer::Fails(kind)) => Err(failure(*kind)),
             Some(Answer::Never) => return,
         };
-        self.tell(In::Read { call, began, result });
+        self.tell(In::Read { call, began, result, writing: None });
     }
 
     /// Lets time pass, with answers and ticks at their moments.
@@ -281,7 +281,7 @@ fn a3_an_answer_that_does_not_come_is_given_up_and_no_longer_believed() {
     assert_eq!(bench.reads[1], (120_000, "b".into()));
     assert!(bench.view("a").last_error.is_some());
     bench.said.clear();
-    bench.tell(In::Read { call: CallId(1), began: Now::ZERO, result: Ok(balancer("a", &[])) });
+    bench.tell(In::Read { call: CallId(1), began: Now::ZERO, result: Ok(balancer("a", &[])), writing: None });
     assert!(matches!(bench.said[..], [Out::Sample(Sample::UnmatchedAnswer)]));
 }
 

@@ -5,7 +5,6 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use super::{Informer, Out};
-use crate::admin_state::signals::{self, Signal};
 use crate::arm::Backend;
 use crate::ids::{InstanceId, NodeName, NodeUid};
 use crate::machine::Wall;
@@ -32,7 +31,7 @@ pub struct NodeFact {
     pub created: Option<Wall>,
     /// The condition that tells of its eviction.
     pub preempt: Option<Preempt>,
-    /// The version of this state of it; it is no news by itself, unless the node is marked or told to be evicted.
+    /// The version of this state of it; it is no news by itself.
     pub version: ResourceVersion,
 }
 
@@ -73,7 +72,6 @@ pub(super) fn say_the_same(before: Option<&NodeObject>, after: Option<&NodeObjec
                 && before.taints == after.taints
                 && before.created == after.created
                 && same_notice(before, after)
-                && (before.resource_version == after.resource_version || !is_patched(after))
         }
         (None, None) => true,
         (Some(_), None) | (None, Some(_)) => false,
@@ -87,11 +85,6 @@ fn same_notice(before: &NodeObject, after: &NodeObject) -> bool {
         (None, None) => true,
         (Some(_), None) | (None, Some(_)) => false,
     }
-}
-
-/// Whether its taints may be about to be patched, which needs the version of its newest state (N1).
-fn is_patched(object: &NodeObject) -> bool {
-    object.preempt.is_some() || signals::of_taints(&object.taints).contains(&Signal::SpotEviction)
 }
 
 impl Informer {

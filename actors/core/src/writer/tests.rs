@@ -1006,7 +1006,7 @@ fn d3_discoverys_answer_names_the_moment_its_get_began_and_passes_failures_on() 
     bench.until(700);
     let said = bench.fail(id, failed(404, "ResourceNotFound", RetryAfter::Absent));
     assert!(
-        matches!(&said[..], [Out::Read { call: CallId(5), began, result: Err(_) }] if *began == at(0)),
+        matches!(&said[..], [Out::Read { call: CallId(5), began, result: Err(_), writing: None }] if *began == at(0)),
         "{said:?}"
     );
     let called = |said: &Out| {
@@ -1014,6 +1014,25 @@ fn d3_discoverys_answer_names_the_moment_its_get_began_and_passes_failures_on() 
             if *took == Duration::from_millis(700))
     };
     assert!(bench.shown.iter().any(called));
+}
+
+#[test]
+fn n4_discoverys_answer_names_the_pool_of_which_a_write_was_under_way() {
+    let mut bench = Bench::leading(params());
+    let web = pool("a", "web");
+    let (_, write) = bench.begin_put(&web, &[1]);
+    let read = |bench: &mut Bench, n: u64| {
+        let said = bench.hear(In::Read { call: CallId(n), lb: LbName::new("a") });
+        let said = bench.fail(calls(&said)[0].id, failed(404, "ResourceNotFound", RetryAfter::Absent));
+        let named = |said: &Out| match said {
+            Out::Read { writing, .. } => Some(writing.clone()),
+            _ => None,
+        };
+        said.iter().find_map(named).expect("an answer")
+    };
+    assert_eq!(read(&mut bench, 1), Some(web.pool.clone()));
+    bench.answer(write, accepted(Provisioning::Succeeded, RetryAfter::Absent));
+    assert_eq!(read(&mut bench, 2), None);
 }
 
 #[test]

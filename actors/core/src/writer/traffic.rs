@@ -154,7 +154,9 @@ impl Writer {
                     | ArmAnswer::Operation(_)
                     | ArmAnswer::Withheld => Err(unexpected()),
                 };
-                out.push(Out::Read { call, began, result });
+                let write = self.lanes.get(&lb).and_then(|lane| lane.write.as_ref());
+                let writing = write.map(|write| write.pool.pool.clone());
+                out.push(Out::Read { call, began, result, writing });
             }
         }
         self.touch(&lb);
@@ -269,7 +271,7 @@ fn answer_unsent(now: Now, purpose: Purpose, why: &str, out: &mut Vec<Out>) {
     match purpose {
         Purpose::Discovery(call, _) => {
             let result = Err(our_failure(FailureKind::Refused, why));
-            out.push(Out::Read { call, began: now, result });
+            out.push(Out::Read { call, began: now, result, writing: None });
         }
         Purpose::Rest(..)
         | Purpose::PreWrite(..)

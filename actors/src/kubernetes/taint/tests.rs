@@ -1,9 +1,6 @@
 //! Patches of taints against the model of an API server behind real HTTP.
 
-use std::sync::Arc;
-
 use pool_core::ids::{NodeName, NodeUid};
-use pool_core::object::ResourceVersion;
 use simulator::models::kube::Resource;
 use simulator::models::kube::build::node;
 use simulator::{Fakes, Settings};
@@ -39,8 +36,7 @@ async fn taints(fakes: &Fakes) -> Vec<String> {
 async fn ask(fakes: &Fakes, edit: TaintEdit) -> TaintAsk {
     let node = stored(fakes).await;
     let text = |field: &str| node["metadata"][field].as_str().expect("the server sets it").to_owned();
-    let version = ResourceVersion(Arc::from(text("resourceVersion")));
-    TaintAsk { node: NodeName::new("n1"), uid: NodeUid::new(text("uid")), version, edit }
+    TaintAsk { node: NodeName::new("n1"), uid: NodeUid::new(text("uid")), edit }
 }
 
 const OURS: &str = "cloudprovider.azure.microsoft.com/draining=spot-eviction:NoSchedule";
@@ -139,12 +135,7 @@ async fn c4_a_dry_run_patches_nothing() {
 
 #[test]
 fn n1_what_stands_in_the_way_is_told_once_until_the_server_answers_otherwise() {
-    let ask = TaintAsk {
-        node: NodeName::new("n1"),
-        uid: NodeUid::new("u"),
-        version: ResourceVersion("1".into()),
-        edit: TaintEdit::AddTo,
-    };
+    let ask = TaintAsk { node: NodeName::new("n1"), uid: NodeUid::new("u"), edit: TaintEdit::AddTo };
     let (denied, failing) = (RequestFailure::Denied("no".into()), RequestFailure::Other("away".into()));
     let mut told = Told::default();
     for (failure, is_news) in

@@ -2,9 +2,10 @@
 //! is asked, one request at a time, is [`Errand`](crate::config_map::errand::Errand)'s business.
 //!
 //! The first write of several goes by the state that was seen last. It fails where somebody has written since, and the
-//! ConfigMap is looked at.
+//! ConfigMap is looked at. A write of which nothing was heard may be carried out late, as long as nobody has written since:
+//! what it removes does not count as kept until it was written again.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,6 +16,7 @@ use crate::config_map::errand::{Failed, News, Sight, What};
 use crate::config_map::{ConfigMapAnswer, ConfigMapEdit};
 use crate::ids::{CallId, Epoch, NodeUid};
 use crate::machine::{Now, earliest, step_of};
+use crate::object::ResourceVersion;
 use crate::sample::Sample;
 
 /// How long after a failed request the next is made; the last one repeats. A node waits for it that serves nobody.
@@ -34,9 +36,22 @@ const RECHECK_EVERY: Duration = Duration::from_secs(60);
 /// After how many failures in a row people are told.
 const TOLD_AFTER: u32 = 3;
 
+/// How long a write may still be carried out of which nothing was heard.
+const LOST_FOR: Duration = Duration::from_secs(120);
+
+/// A write of which nothing was heard.
+#[derive(Debug)]
+pub(super) struct Lost {
+    /// The state that it replaces; `None`: there was no ConfigMap.
+    base: Option<ResourceVersion>,
+    removes: BTreeSet<Arc<str>>,
+    until: Now,
+}
+
 /// The last write.
 #[derive(Debug, Default)]
 pub(super) struct Sent {
+    base: Option<ResourceVersion>,
     edit: ConfigMapEdit,
     records: BTreeMap<NodeUid, Record>,
 }
@@ -87,6 +102,7 @@ impl Records {
         if !self.writes() {
             return;
         }
+        self.lost.take_if(|lost| lost.until <= now);
         if let Some(failed) = self.errand.overdue(now) {
             self.on_failed(now, &failed);
         }
@@ -96,7 +112,7 @@ impl Records {
                 self.errand.hurry(now);
             }
             let again = self.recheck.unwrap_or(now.plus(RECHECK_EVERY));
-            self.recheck = (!self.wanted.is_empty()).then_some(again);
+            self.recheck = (!self.wanted.is_empty() || self.lost.is_some()).then_some(again);
             self.write(now, out);
         } else {
             self.recheck = None;
@@ -134,9 +150,9 @@ impl Records {
             self.errand.put_off(now, step_of(&RETRY_AFTER, self.errand.failures()));
             return;
         }
-        let facts = state.facts().cloned();
+        let (base, facts) = (state.version().cloned(), state.facts().cloned());
         let (call, ask) = self.errand.write(now, self.asked_for, facts, edit.clone());
-        self.sent = Sent { edit, records };
+        self.sent = Sent { base, edit, records };
         // What becomes of it is not known until it is answered.
         self.state = None;
         out.push(Out::ConfigMap(call, ask));
@@ -161,7 +177,12 @@ impl Records {
     }
 
     fn on_state(&mut self, now: Now, sight: Sight<Option<Epoch>>) -> Vec<Record> {
-        let state = State::of(now, sight.facts);
+        let mut state = State::of(now, sight.facts);
+        // It replaces a state that is no more.
+        self.lost.take_if(|lost| lost.base.as_ref() != state.version());
+        if let Some(lost) = &self.lost {
+            state.doubt(&lost.removes);
+        }
         self.read_for = self.read_for.max(sight.when);
         self.unreadable.clone_from(state.unreadable());
         let mut found = Vec::new();
@@ -196,6 +217,16 @@ impl Records {
     }
 
     fn on_failed(&mut self, now: Now, failed: &Failed) {
+        match failed.what {
+            What::Look => {}
+            What::Write => {
+                let Sent { base, edit, .. } = &self.sent;
+                let before = self.lost.take().filter(|lost| lost.base == *base);
+                let mut removes = before.map(|lost| lost.removes).unwrap_or_default();
+                removes.extend(edit.remove.iter().cloned());
+                self.lost = Some(Lost { base: base.clone(), removes, until: now.plus(LOST_FOR) });
+            }
+        }
         self.unsend();
         let wait = if failed.denied { RETRY_DENIED } else { step_of(&RETRY_AFTER, self.errand.failures()) };
         self.errand.put_off(now, wait);

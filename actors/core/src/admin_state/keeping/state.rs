@@ -8,6 +8,7 @@ use crate::admin_state::records::{self, LONGEST, LONGEST_OF_ALL, PREFIX, Record}
 use crate::config_map::{ConfigMapEdit, ConfigMapFacts};
 use crate::ids::NodeUid;
 use crate::machine::Now;
+use crate::object::ResourceVersion;
 
 /// A state of the ConfigMap.
 #[derive(Debug)]
@@ -16,6 +17,8 @@ pub(super) struct State {
     facts: Option<Arc<ConfigMapFacts>>,
     records: BTreeMap<NodeUid, Record>,
     unreadable: BTreeMap<Arc<str>, &'static str>,
+    /// Keys that a write may still remove of which nothing was heard.
+    doubted: BTreeSet<Arc<str>>,
     /// How many bytes all of it is, with the keys.
     size: usize,
 }
@@ -48,11 +51,21 @@ impl State {
                 unreadable.insert(Arc::clone(key), "its value is no text");
             }
         }
-        State { facts, records, unreadable, size }
+        State { facts, records, unreadable, doubted: BTreeSet::new(), size }
     }
 
     pub(super) fn facts(&self) -> Option<&Arc<ConfigMapFacts>> {
         self.facts.as_ref()
+    }
+
+    /// Which state it is; `None`: there is no ConfigMap.
+    pub(super) fn version(&self) -> Option<&ResourceVersion> {
+        self.facts.as_ref().map(|facts| &facts.version)
+    }
+
+    /// These keys may still be removed by a write of which nothing was heard.
+    pub(super) fn doubt(&mut self, keys: &BTreeSet<Arc<str>>) {
+        self.doubted.clone_from(keys);
     }
 
     pub(super) fn records(&self) -> impl Iterator<Item = &Record> {
@@ -67,9 +80,10 @@ impl State {
         &self.unreadable
     }
 
-    /// Whether it says this of the node.
+    /// Whether it says this of the node, and goes on to say so.
     pub(super) fn holds(&self, record: &Record) -> bool {
-        self.record(&record.uid).is_some_and(|there| there.says_the_same(record))
+        let is_doubted = || records::key(&record.uid).is_some_and(|key| self.doubted.contains(&key));
+        self.record(&record.uid).is_some_and(|there| there.says_the_same(record)) && !is_doubted()
     }
 
     /// What makes it hold what is wanted, without what is leaving. Records that are there already come first, the others

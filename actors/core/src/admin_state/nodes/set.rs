@@ -117,8 +117,8 @@ impl Nodes {
         &self.restores
     }
 
-    /// These pools were seen anew, by a read that began then. What it shows Down of a node that had not entered the set
-    /// by then is nothing of ours (N4).
+    /// These pools were seen anew, by a read that began then, while no write of ours was under way of them. What it shows
+    /// Down of a node that had not entered the set by then is nothing of ours (N4).
     pub(in crate::admin_state) fn pools_seen(
         &mut self,
         news: &BTreeSet<PoolId>,

@@ -418,10 +418,9 @@ impl Node {
             notice.tried = true;
             self.ours = Ours::Sent;
         }
-        let version = self.version.clone();
         let give_up = now.plus(GIVE_UP_AFTER);
-        self.patch = Patch::Asked { call, give_up, version: version.clone(), edit };
-        Some(TaintAsk { node: self.name.clone(), uid: self.uid.clone(), version, edit })
+        self.patch = Patch::Asked { call, give_up, version: self.version.clone(), edit };
+        Some(TaintAsk { node: self.name.clone(), uid: self.uid.clone(), edit })
     }
 
     /// What became of the patch under way.

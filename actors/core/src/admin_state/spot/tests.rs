@@ -245,8 +245,7 @@ fn n1_an_event_is_a_notice_for_its_node_and_marks_it_once_it_is_recorded() {
     bench.records = true;
     bench.advance();
     let (call, ask) = bench.patch();
-    let (node, version) = (NodeName::new("a"), version(1));
-    assert_eq!(ask, TaintAsk { node, uid: uid("a"), version, edit: TaintEdit::AddFirst });
+    assert_eq!(ask, TaintAsk { node: NodeName::new("a"), uid: uid("a"), edit: TaintEdit::AddFirst });
     bench.spots.on_tainted(bench.now, call, &TaintAnswer::Done);
     bench.tell(&marked(&super::tests::node("a"), 2));
     bench.pass(seconds(600));

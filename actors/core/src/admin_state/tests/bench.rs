@@ -10,7 +10,9 @@ use crate::object::RequestFailure;
 pub(super) struct Bench {
     pub(super) now: Now,
     pub(super) machine: AdminState,
-    params: Params,
+    pub(super) params: Params,
+    /// The pool of which a write of ours is under way.
+    pub(super) writing: Option<PoolName>,
     /// The nodes as the cluster has them.
     pub(super) cluster: BTreeMap<NodeName, NodeFact>,
     pub(super) server: Server,
@@ -68,6 +70,7 @@ impl Bench {
             due: BTreeMap::new(),
             set: Arc::default(),
             under_way: None,
+            writing: None,
             azure: pools.collect(),
             said: Vec::new(),
             looks: 0,
@@ -291,7 +294,12 @@ impl Bench {
             pools: pools.collect(),
             rules: Vec::new(),
         };
-        self.hear(In::Lb(LbObservation { lb, began, facts: Some(Arc::new(facts)) }));
+        self.hear(In::Lb(LbObservation {
+            lb,
+            began,
+            facts: Some(Arc::new(facts)),
+            writing: self.writing.clone(),
+        }));
     }
 
     /// Writes what is due and looks until nothing changes.

@@ -190,6 +190,49 @@ fn n4_a_node_that_is_signalled_again_while_its_record_goes_is_noted_anew_first()
 }
 
 #[test]
+fn n4_a_removal_of_which_nothing_was_heard_never_takes_the_record_of_a_node_that_drains() {
+    let mut bench = Bench::new(4);
+    bench.tell(node(1, &[SHUTDOWN]));
+    bench.settle();
+    bench.tell(node(1, &[]));
+    bench.write_all();
+    bench.answers = false;
+    bench.look();
+    let late = bench.asks.front().expect("the record is to go").1.clone();
+    bench.fail_ask(false, failed("no answer"));
+    bench.tell(node(1, &[SHUTDOWN]));
+    bench.pass(100);
+    bench.answer();
+    assert_eq!(bench.state(1), Some(NodeState::Recording), "the record that is there may still go");
+    bench.answer();
+    assert_eq!(bench.drains(), ["node-1"]);
+    let answer = bench.server.carry_out(bench.now, &late);
+    assert!(matches!(answer, ConfigMapAnswer::Conflict), "{answer:?}");
+    assert_eq!(bench.noted(), ["node-1"]);
+}
+
+#[test]
+fn n4_a_record_that_is_written_late_for_nobody_is_found_and_goes() {
+    let mut bench = slow(4);
+    bench.tell(node(1, &[SHUTDOWN]));
+    let late = bench.asks.front().expect("a record").1.clone();
+    bench.fail_ask(false, failed("no answer"));
+    bench.tell(node(1, &[]));
+    bench.pass(100);
+    bench.answer_all();
+    bench.server.carry_out(bench.now, &late);
+    assert_eq!((bench.noted(), bench.state(1)), (vec!["node-1"], None));
+    bench.answers = true;
+    bench.pass(60_000);
+    bench.settle();
+    assert!(bench.noted().is_empty() && bench.downs().is_empty());
+    assert!(bench.said().is_empty(), "nothing of it was ever due");
+    let gets = bench.gets;
+    bench.pass(600_000);
+    assert_eq!(bench.gets, gets, "and then it rests");
+}
+
+#[test]
 fn n4_the_record_of_a_node_that_is_gone_goes_with_its_last_down() {
     let mut bench = Bench::new(4);
     bench.tell(node(1, &[SHUTDOWN]));
@@ -233,6 +276,26 @@ fn n4_a_new_address_is_noted_before_it_enters_the_set() {
 }
 
 #[test]
+fn n4_an_address_of_a_node_that_is_gone_is_its_successors_when_that_is_noted() {
+    let mut bench = Bench::new(4);
+    bench.tell(node(1, &[SHUTDOWN]));
+    bench.tell(node(2, &[SHUTDOWN]));
+    bench.settle();
+    bench.delete(2);
+    bench.answers = false;
+    let mut moved = node(1, &[SHUTDOWN]);
+    moved.ips.extend(ips(2));
+    bench.tell(moved);
+    let old = crate::arm::Backend::Address(ips(2)[0]);
+    assert!(!bench.set.addresses.contains_key(&old), "it is not noted yet");
+    assert!(!bench.set.restorable.contains(&old) && bench.due.is_empty(), "nor is it taken back meanwhile");
+    bench.answer();
+    assert_eq!(bench.set.addresses.get(&old), Some(&uid("node-1")));
+    bench.settle();
+    assert_eq!(bench.downs().len(), 4);
+}
+
+#[test]
 fn n4_downs_that_were_there_before_are_exceptions_also_where_they_are_seen_late() {
     let mut bench = Bench::new(4);
     bench.somebody_sets(1, State::Down);
@@ -250,6 +313,25 @@ fn n4_downs_that_were_there_before_are_exceptions_also_where_they_are_seen_late(
     bench.settle();
     assert_eq!(bench.downs(), [(ips(1)[0], 1)].into());
     assert!(bench.noted().is_empty());
+}
+
+#[test]
+fn n4_what_a_read_shows_of_a_pool_that_we_were_writing_is_no_exception() {
+    for (writing, exception) in [(Some("web"), false), (Some("shop"), true), (None, true)] {
+        let mut bench = Bench::new(4);
+        let before = bench.now;
+        bench.pass(10);
+        bench.tell(node(1, &[SHUTDOWN]));
+        bench.somebody_sets(1, State::Down);
+        bench.writing = writing.map(PoolName::new);
+        bench.look_at("lb", before);
+        assert_eq!(
+            lines(&bench, 1)[2..] == ["foreign: lb/web"],
+            exception,
+            "{writing:?}: {:?}",
+            lines(&bench, 1)
+        );
+    }
 }
 
 #[test]

@@ -116,6 +116,40 @@ fn n4_a_crash_between_record_and_put_costs_no_put() {
 }
 
 #[test]
+fn n4_a_node_that_has_moved_while_nobody_led_is_noted_with_its_new_addresses() {
+    let mut bench = Bench::new(4);
+    bench.tell(node(1, &[SHUTDOWN]));
+    bench.settle();
+    let web = bench.azure.get_mut(&pool("lb", "web")).expect("a pool");
+    web.insert(ips(9)[0], State::None);
+    bench.hear(In::Standing(Standing::Standby));
+    let mut moved = node(1, &[SHUTDOWN]);
+    moved.ips = ips(9).into_iter().collect();
+    bench.tell(moved);
+    bench.restart(Role::On);
+    bench.lead(2);
+    bench.settle();
+    assert_eq!(bench.downs().get(&ips(9)[0]), Some(&1), "{:?}", bench.downs());
+}
+
+#[test]
+fn n2_a_pool_that_is_excluded_since_keeps_no_record() {
+    let mut bench = Bench::new(4);
+    let shop = pool("lb", "shop");
+    bench.azure.insert(shop.clone(), [(ips(1)[0], State::None)].into());
+    bench.look();
+    bench.tell(node(1, &[SHUTDOWN]));
+    bench.settle();
+    bench.delete(1);
+    bench.params.excluded.insert(shop.pool.clone());
+    bench.restart(Role::On);
+    bench.lead(2);
+    bench.azure.retain(|pool, _| *pool == shop);
+    bench.settle();
+    assert_eq!((bench.downs().len(), bench.noted()), (1, vec![]), "its Down is nobody's any more");
+}
+
+#[test]
 fn n4_exceptions_outlive_the_process() {
     let mut bench = Bench::new(4);
     bench.somebody_sets(1, State::Down);

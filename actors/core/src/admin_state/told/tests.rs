@@ -209,7 +209,12 @@ impl Bench {
                 pools: pools.collect(),
                 rules: Vec::new(),
             };
-            self.pools.observe(&LbObservation { lb, began: self.now, facts: Some(Arc::new(facts)) });
+            self.pools.observe(&LbObservation {
+                lb,
+                began: self.now,
+                facts: Some(Arc::new(facts)),
+                writing: None,
+            });
         }
         self.changed = true;
     }

@@ -190,7 +190,12 @@ impl World {
             Event::Absent => {
                 self.read = [None, None];
                 let began = self.bench.now;
-                self.bench.tell(In::Lb(LbObservation { lb: LbName::new("lb"), began, facts: None }));
+                self.bench.tell(In::Lb(LbObservation {
+                    lb: LbName::new("lb"),
+                    began,
+                    facts: None,
+                    writing: None,
+                }));
             }
             Event::Pass { millis } => {
                 let end = self.bench.now.plus(Duration::from_millis(millis));

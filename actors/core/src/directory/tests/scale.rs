@@ -14,7 +14,12 @@ fn observation(lb: u32, now: Now) -> LbObservation {
     let own = || (0..SERVICES).filter(|n| n % BALANCERS == lb);
     let pools = own().map(|n| pool(&lb_name, &format!("shop-s{n}"), &[1, 2])).collect();
     let rules = own().map(|n| rule(n, &format!("shop-s{n}"))).collect();
-    LbObservation { lb: LbName::new(&*lb_name), began: now, facts: Some(balancer_of(&lb_name, pools, rules)) }
+    LbObservation {
+        lb: LbName::new(&*lb_name),
+        began: now,
+        facts: Some(balancer_of(&lb_name, pools, rules)),
+        writing: None,
+    }
 }
 
 /// As [`balancer`], where the `n`-th rule sends to the `n`-th pool.
