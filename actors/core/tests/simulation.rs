@@ -37,6 +37,8 @@ mod cluster;
 mod codec;
 #[path = "simulation/decode.rs"]
 mod decode;
+#[path = "simulation/drain.rs"]
+mod drain;
 #[path = "simulation/kubernetes.rs"]
 mod kubernetes;
 #[path = "simulation/leases.rs"]
@@ -73,8 +75,9 @@ use std::sync::mpsc;
 use std::thread;
 
 use ccm::LONGEST_RETRY_US;
+use drain::{Quiet, calls};
 use plant::Plant;
-use play::{Failed, Played, duty, play, shrink, size_of, size_of_restored};
+use play::{Failed, Left, Played, duty, play, shrink, size_of, size_of_restored};
 use rollout::{TURN_US, percentile, roll_out};
 use story::{Often, Size};
 
@@ -147,6 +150,7 @@ fn z1_the_controller_does_right_in_every_world_and_comes_to_rest_when_faults_end
     let all = number("SIMULATION_ALL").is_some();
     let (mut worlds, mut puts, mut reports, mut terms, mut pauses, mut releases) = (0, 0, 0, 0, 0, 0);
     let (mut held, mut longest) = ((0, 0), (0, 0));
+    let mut nodes = Left::default();
     let mut first = None;
     for (seed, outcome) in play_all(seeds, all, None, size_of) {
         match outcome {
@@ -155,6 +159,7 @@ fn z1_the_controller_does_right_in_every_world_and_comes_to_rest_when_faults_end
                 terms += played.terms;
                 pauses += played.pauses;
                 releases += played.releases;
+                nodes += played.nodes;
                 held = (held.0 + played.held.0, held.1 + played.held.1);
                 if std::env::var_os("SIMULATION_ABOUT").is_some() {
                     println!("{}", played.trace);
@@ -172,6 +177,7 @@ fn z1_the_controller_does_right_in_every_world_and_comes_to_rest_when_faults_end
     println!(
         "{worlds} worlds, {terms} terms, {puts} PUTs, {reports} reports, {pauses} pauses, {releases} releases"
     );
+    println!("{nodes:?}");
     println!("the shared Lease was ours for {} s, others' for {} s", held.0, held.1);
     println!("at rest after {} s at most (seed {})", longest.0, longest.1);
     if let Some((seed, failed)) = first {
@@ -181,6 +187,9 @@ fn z1_the_controller_does_right_in_every_world_and_comes_to_rest_when_faults_end
     // A world in which nothing happens proves nothing.
     assert!(worlds < 10 || puts > 4 * worlds && reports > 4 * worlds && terms > worlds);
     assert!(worlds < 100 || pauses > worlds / 4, "{pauses} pauses");
+    let Left { notices, marks, recorded, entries, waits } = nodes;
+    let few = [notices, marks.0, recorded, entries.0, entries.1].into_iter().min();
+    assert!(worlds < 50 || few >= Some(worlds) && marks.1 > 0 && waits > 0, "{nodes:?}");
 }
 
 #[test]
@@ -289,6 +298,60 @@ fn z1_the_worlds_that_are_about_one_sort_of_fault_go_well_without_a_planted_bug(
     }
     let is_played = |often: &Often| sorts.iter().any(|(played, _)| played == often);
     assert!(wanted.is_some() || Often::ALL.iter().all(is_played), "only {sorts:?}");
+}
+
+/// How many clusters at rest are looked at for how nodes leave them.
+const QUIET_SEEDS: u64 = 3;
+/// Within what time a node is out of traffic, and back, where nothing is in the way, in microseconds.
+const CUT_WITHIN_US: u64 = 60_000_000;
+/// Within what time our taint is gone from a node that is Ready, and the node is back, in microseconds.
+const UNMARKED_WITHIN_US: u64 = 660_000_000;
+const TAINT: (&str, &str, &str) = ("node.kubernetes.io/out-of-service", "", "NoExecute");
+
+#[test]
+fn n2_nodes_that_leave_together_are_cut_out_within_a_minute_by_one_write_of_each_pool() {
+    for seed in 0..QUIET_SEEDS {
+        let mut quiet = Quiet::new(seed).unwrap_or_else(|why| panic!("seed {seed}: {why}"));
+        for taint in [Some(TAINT), None] {
+            let both = |world: &mut world::World| {
+                ["node-1", "node-4"].into_iter().for_each(|node| world.set_taint(node, taint));
+            };
+            let came = quiet.change(CUT_WITHIN_US, both).unwrap_or_else(|why| panic!("seed {seed}: {why}"));
+            println!("seed {seed}, {taint:?}: {} ms, {} pools", came.took / 1_000, came.puts.len());
+            assert!(
+                came.puts.len() > 4 && came.puts.values().all(|puts| *puts == 1),
+                "seed {seed}: {came:?}"
+            );
+        }
+    }
+}
+
+#[test]
+fn n1_a_node_that_is_evicted_is_marked_and_cut_out_within_a_minute_also_if_it_has_changed_unnoticed() {
+    for seed in 0..QUIET_SEEDS {
+        let mut quiet = Quiet::new(seed).unwrap_or_else(|why| panic!("seed {seed}: {why}"));
+        let came = quiet.change(2 * CUT_WITHIN_US, |world| world.foretell("node-2"));
+        let came = came.unwrap_or_else(|why| panic!("seed {seed}: {why}"));
+        assert!(came.took < CUT_WITHIN_US && !came.puts.is_empty(), "seed {seed}: {came:?}");
+        // The notice passes after half a minute, and the node has been Ready all the time.
+        let puts = quiet
+            .wait_for_marks(UNMARKED_WITHIN_US, CUT_WITHIN_US)
+            .unwrap_or_else(|why| panic!("seed {seed}: {why}"));
+        assert_eq!(puts, came.puts, "seed {seed}: what was cut out comes back");
+    }
+}
+
+#[test]
+fn n4_where_no_node_leaves_service_the_admin_state_makes_no_call() {
+    let mut all = 0;
+    for seed in 0..QUIET_SEEDS {
+        let [on, off] = [false, true].map(|off| calls(seed, size_of(seed), off));
+        let (on, off) = (on.expect("it goes well"), off.expect("it goes well"));
+        let differ = on.iter().zip(&off).find(|(on, off)| on != off);
+        assert_eq!((differ, on.len()), (None, off.len()), "seed {seed}");
+        all += on.len();
+    }
+    assert!(all > 50, "{all} calls");
 }
 
 #[test]

@@ -242,12 +242,19 @@ impl Ccm {
         self.recorder = Recorder::default();
         self.job = None;
         self.flights.clear();
+        self.facts.read_addresses_anew();
         self.down_until = Some(self.now.saturating_add(down_us));
     }
 
     /// Turns its knobs while it runs. The seed and the times of timers already set stay as they are.
     pub fn reconfigure(&mut self, change: impl FnOnce(&mut Settings)) {
         change(&mut self.settings);
+    }
+
+    /// Whether it has forgotten to which node an address belongs, though it knows the node: it then writes the address
+    /// without a name, which Azure refuses, until it starts again or the node changes.
+    pub fn has_lost_names(&self) -> bool {
+        self.facts.have_lost_names()
     }
 
     /// Whether it believes that it holds the shared Lease.

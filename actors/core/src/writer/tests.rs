@@ -1024,10 +1024,8 @@ fn n4_discoverys_answer_names_the_pool_of_which_a_write_was_under_way() {
     let read = |bench: &mut Bench, n: u64| {
         let said = bench.hear(In::Read { call: CallId(n), lb: LbName::new("a") });
         let said = bench.fail(calls(&said)[0].id, failed(404, "ResourceNotFound", RetryAfter::Absent));
-        let named = |said: &Out| match said {
-            Out::Read { writing, .. } => Some(writing.clone()),
-            _ => None,
-        };
+        let named =
+            |said: &Out| if let Out::Read { writing, .. } = said { Some(writing.clone()) } else { None };
         said.iter().find_map(named).expect("an answer")
     };
     assert_eq!(read(&mut bench, 1), Some(web.pool.clone()));

@@ -27,6 +27,9 @@ pub const FOREIGN: &str = "somebody";
 /// The pool in which no admin state is written (N2, `adminState.excludePools`).
 pub const EXCLUDED: &str = "aksOutboundBackendPool";
 
+/// How long it is down for a restart.
+const RESTARTED_US: u64 = 2_000_000;
+
 /// What it watches, and where.
 const WATCHED: [(Resource, &str); 3] = [
     (Resource::Nodes, "/api/v1/nodes"),
@@ -65,6 +68,8 @@ pub struct Ccm {
     /// Pools to which somebody may have added a rule.
     seen: BTreeSet<(String, String)>,
     set_down: Vec<SetDown>,
+    /// In how many of 20 cases of meddling admin states are set by hand.
+    by_hand: u64,
 }
 
 /// The name of a load balancer.
@@ -90,7 +95,18 @@ impl Ccm {
         };
         let (feeds, placed, foreign, seen) = Default::default();
         let model = model::Ccm::new(settings);
-        Ccm { random, balancers, model, feeds, placed, foreign, strangers: true, seen, set_down: Vec::new() }
+        Ccm {
+            random,
+            balancers,
+            model,
+            feeds,
+            placed,
+            foreign,
+            strangers: true,
+            seen,
+            set_down: Vec::new(),
+            by_hand: 4,
+        }
     }
 
     /// Makes the load balancers, each with pools that are nobody's business.
@@ -117,6 +133,14 @@ impl Ccm {
             settings.crash_per_mille = 0;
             settings.max_retry_us = settings.max_retry_us.min(LONGEST_RETRY_US);
         });
+    }
+
+    /// Restarts it where it has lost the names of addresses: left alone it would be at work for ever, and wait for a
+    /// person.
+    pub fn restart_if_lost(&mut self) {
+        if self.model.is_up() && self.model.has_lost_names() {
+            self.model.kill(RESTARTED_US);
+        }
     }
 
     /// Its updater is off: it writes pools with Services and nodes alone.
@@ -344,7 +368,7 @@ impl Ccm {
             .filter(|(_, pool)| pool.starts_with(NAMESPACE))
             .collect();
         let Some((lb, pool)) = self.random.pick(&pools) else { return String::new() };
-        match self.random.below(10) {
+        match self.random.below(20) {
             0 => {
                 if (0..self.balancers).any(|number| arm.is_updating(&balancer(number))) {
                     return String::new();
@@ -352,11 +376,11 @@ impl Ccm {
                 arm.plant_unknown_fields();
                 "unknown fields planted".to_owned()
             }
-            1..3 => {
+            place if place < self.by_hand => {
                 let pool = if self.random.per_mille(250) { "kubernetes" } else { &pool };
                 self.set_by_hand(arm, now, &lb, pool)
             }
-            3 => format!("foreign write of {lb}: {}", arm.foreign_load_balancer_put(&lb, now)),
+            18.. => format!("foreign write of {lb}: {}", arm.foreign_load_balancer_put(&lb, now)),
             _ => {
                 let family = if pool.ends_with("-ipv6") { Family::V6 } else { Family::V4 };
                 let share = self.random.below(1_001);
@@ -388,6 +412,11 @@ pub struct SetDown {
 }
 
 impl Ccm {
+    /// Whoever meddles sets admin states by hand, for the most part.
+    pub fn prefer_hands(&mut self) {
+        self.by_hand = 16;
+    }
+
     /// What others have set Down since this was last asked.
     pub fn take_set_down(&mut self) -> Vec<SetDown> {
         std::mem::take(&mut self.set_down)

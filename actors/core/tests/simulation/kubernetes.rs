@@ -11,7 +11,7 @@ use pool_core::config_map::Keeper;
 use pool_core::events::{self, PostFailure};
 use pool_core::ids::CallId;
 use pool_core::lease::LeaseName;
-use pool_core::object::{Kind, RequestFailure, TaintAnswer, TaintAsk, TaintEdit};
+use pool_core::object::{Kind, Object, RequestFailure, TaintAnswer, TaintAsk, TaintEdit};
 use pool_core::route::Delivery;
 use pool_core::watch::{Ask, In, Line, WatchFailure};
 
@@ -168,8 +168,10 @@ impl KubernetesPort {
         fate: Fate,
     ) -> Vec<Effect> {
         let is_cut = now < self.cut_until;
+        let replaces = self.plant == Some(Plant::TaintsReplaced);
+        let request = if replaces { replacement_of(ask) } else { patch_of(ask) };
         let (after_us, answer) =
-            if is_cut { (1_000, lost()) } else { answer_of(model.handle(&patch_of(ask), now)) };
+            if is_cut { (1_000, lost()) } else { answer_of(model.handle(&request, now)) };
         match fate {
             Fate::Answered(after) => {
                 vec![Effect::TellAt(now + after_us + after, tainted(call, answer))]
@@ -342,6 +344,9 @@ impl KubernetesPort {
     fn decode(&self, now: u64, kind: Kind, lines: &[Arc<[u8]>]) -> Vec<Line> {
         let wall = clock::wall(now);
         let mut decoded: Vec<Line> = lines.iter().map(|line| decode::line(kind, line, wall)).collect();
+        if self.plant == Some(Plant::NoticeOfFailedQuery) {
+            decoded.iter_mut().for_each(believe);
+        }
         if self.plant == Some(Plant::DeletionsOverheard) {
             decoded.retain(|line| !matches!(line, Line::Deleted { .. }));
         }
@@ -432,6 +437,13 @@ impl KubernetesPort {
     }
 }
 
+/// A planted bug: whatever an event says is a notice.
+fn believe(line: &mut Line) {
+    if let Line::Object(Object::Preemption(event)) = line {
+        Arc::make_mut(event).message = "Preempt Started".into();
+    }
+}
+
 fn told(kind: Kind, call: CallId, lines: Vec<Line>) -> Vec<Effect> {
     if lines.is_empty() {
         return Vec::new();
@@ -473,21 +485,33 @@ fn patch_of(ask: &TaintAsk) -> Request {
     let test = |path: &str, value: &str| json!({"op": "test", "path": path, "value": value});
     let taint = json!({"key": DRAINING, "value": SPOT_EVICTION, "effect": "NoSchedule"});
     let uid = test("/metadata/uid", ask.uid.as_str());
-    let version = test("/metadata/resourceVersion", &ask.version.0);
+    let none = json!({"op": "test", "path": "/spec/taints", "value": null});
     let operations: Value = match ask.edit {
         TaintEdit::AddTo => json!([uid, {"op": "add", "path": "/spec/taints/-", "value": taint}]),
         TaintEdit::AddFirst => {
-            json!([uid, version, {"op": "add", "path": "/spec/taints", "value": [taint]}])
+            json!([uid, none, {"op": "add", "path": "/spec/taints", "value": [taint]}])
         }
         TaintEdit::Remove { at } => {
             let place = format!("/spec/taints/{at}");
             let [key, value, effect] = ["key", "value", "effect"]
                 .map(|field| test(&format!("{place}/{field}"), decode::text(&taint[field])));
-            json!([uid, version, key, value, effect, {"op": "remove", "path": place}])
+            json!([uid, key, value, effect, {"op": "remove", "path": place}])
         }
     };
     let path = format!("/api/v1/nodes/{}", ask.node);
     Request::new("PATCH", &path).with_body("application/json-patch+json", &operations)
+}
+
+/// A planted bug: the taints of a node are ours alone.
+fn replacement_of(ask: &TaintAsk) -> Request {
+    let ours = json!({"key": DRAINING, "value": SPOT_EVICTION, "effect": "NoSchedule"});
+    let taints = match ask.edit {
+        TaintEdit::AddTo | TaintEdit::AddFirst => vec![ours],
+        TaintEdit::Remove { .. } => Vec::new(),
+    };
+    let path = format!("/api/v1/nodes/{}", ask.node);
+    Request::new("PATCH", &path)
+        .with_body("application/merge-patch+json", &json!({"spec": {"taints": taints}}))
 }
 
 /// How long the server takes, and what its answer to a patch means.

@@ -28,6 +28,8 @@ use crate::random::Random;
 pub const NAME: &str = "azure-backend-pool-controller";
 /// What the keys of notes of starts begin with.
 const PREFIX: &str = "start.";
+/// What the keys of records begin with.
+pub const RECORD: &str = "down.";
 /// What the keys of pauses begin with.
 const PAUSE: &str = "pause.";
 const EVERYTHING: &str = "pause.everything";
@@ -53,12 +55,21 @@ pub struct NotesPort {
     pub trouble: u64,
     /// Until when nothing comes through.
     pub cut_until: u64,
+    /// Whether a record was sent, for a planted bug.
+    has_written: bool,
 }
 
 impl NotesPort {
     /// A port without requests, of a process of this identity.
     pub fn new(random: Random, plant: Option<Plant>, identity: &str) -> NotesPort {
-        NotesPort { random, plant, key: format!("{PREFIX}{identity}"), trouble: 0, cut_until: 0 }
+        NotesPort {
+            random,
+            plant,
+            key: format!("{PREFIX}{identity}"),
+            trouble: 0,
+            cut_until: 0,
+            has_written: false,
+        }
     }
 
     /// Takes in what the machine asks.
@@ -102,7 +113,7 @@ impl NotesPort {
             NotesStep::Answer(raw) => {
                 let answer = match raw {
                     _ if cut => failed(),
-                    Ok(object) => ConfigMapAnswer::Seen(Arc::new(self.facts(now, clock, object))),
+                    Ok(object) => ConfigMapAnswer::Seen(Arc::new(self.facts(now, clock, keeper, object))),
                     Err(answer) => answer,
                 };
                 vec![Effect::Tell(match keeper {
@@ -122,10 +133,16 @@ impl NotesPort {
         request: &Request,
         fate: Fate,
     ) -> Vec<Effect> {
+        self.has_written |= keeper == Keeper::AdminState && request.method != "GET";
         if request.method == "PUT" && self.random.per_mille(self.trouble) {
             touch(model, now);
         }
-        let (after_us, raw) = match model.handle(request, now) {
+        let unsent = self.plant == Some(Plant::RecordUnwritten)
+            && keeper == Keeper::AdminState
+            && request.method != "GET";
+        let reply = if unsent { Reply::Refused } else { model.handle(request, now) };
+        let (after_us, raw) = match reply {
+            Reply::Refused if unsent => (0, Ok(sent(request))),
             Reply::Answer { status: 200 | 201, body, after_us, .. } => {
                 (after_us, Ok(serde_json::from_slice(&body).expect("the model answers JSON")))
             }
@@ -151,7 +168,7 @@ impl NotesPort {
         effects
     }
 
-    fn facts(&self, now: u64, clock: &Clock, object: Value) -> ConfigMapFacts {
+    fn facts(&self, now: u64, clock: &Clock, keeper: Keeper, object: Value) -> ConfigMapFacts {
         let wall = |time: &str| parse_time(time).map(Wall::from_micros);
         let data = object["data"].as_object().into_iter().flatten().filter_map(|(key, value)| {
             let said = value.as_str()?;
@@ -165,6 +182,10 @@ impl NotesPort {
         }
         if self.plant == Some(Plant::PausesUnread) {
             data.retain(|key, _| !key.starts_with(PAUSE));
+        }
+        // What this process has written itself it sees.
+        if self.plant == Some(Plant::RecordsUnread) && keeper == Keeper::AdminState && !self.has_written {
+            data.retain(|key, _| !key.starts_with(RECORD));
         }
         ConfigMapFacts {
             data,

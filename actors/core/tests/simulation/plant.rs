@@ -119,11 +119,37 @@ pub enum Plant {
     RestoreUnheard,
     /// Lists that are made because the storage was set back do not say so.
     RestoreUnserved,
+    /// A record counts as written that was never sent.
+    RecordUnwritten,
+    /// Records are not seen by who reads them.
+    RecordsUnread,
+    /// The exceptions do not reach the writer.
+    ForeignIsOurs,
+    /// A node that is created anew is taken for the one that had its name before.
+    UidIgnored,
+    /// Every node counts as one that serves nobody.
+    BreakerOfDownsOff,
+    /// A patch of a node's taints replaces them all.
+    TaintsReplaced,
+    /// A failed query of the metadata service counts as a notice.
+    NoticeOfFailedQuery,
+    /// A notice counts for whoever has the node's name now.
+    CreationIgnored,
+    /// Some draining sets do not reach the writer.
+    SetsLost,
+    /// What is withdrawn does not reach the writer.
+    WithdrawLost,
+    /// Failures of admin parts are not told.
+    FailureForgotten,
+    /// A node that is gone counts as one that stays.
+    GoneIsRestored,
+    /// That the admin state is switched off is not heard.
+    OffUnheard,
 }
 
 impl Plant {
     /// All of them.
-    pub const ALL: [Plant; 54] = [
+    pub const ALL: [Plant; 67] = [
         Plant::OutcomesLost,
         Plant::FactsReordered,
         Plant::StaleEtag,
@@ -178,6 +204,19 @@ impl Plant {
         Plant::PauseNotWritten,
         Plant::RestoreUnheard,
         Plant::RestoreUnserved,
+        Plant::RecordUnwritten,
+        Plant::RecordsUnread,
+        Plant::ForeignIsOurs,
+        Plant::UidIgnored,
+        Plant::BreakerOfDownsOff,
+        Plant::TaintsReplaced,
+        Plant::NoticeOfFailedQuery,
+        Plant::CreationIgnored,
+        Plant::SetsLost,
+        Plant::WithdrawLost,
+        Plant::FailureForgotten,
+        Plant::GoneIsRestored,
+        Plant::OffUnheard,
     ];
 
     /// The rules by one of which it must be found, where it is a bug of those rules: a bug of a guard that only shows when
@@ -188,6 +227,11 @@ impl Plant {
             Plant::FractionIgnored => &["G3"],
             Plant::BreakerLeaks | Plant::BreakerEndsByTime => &["G4"],
             Plant::PausesUnheard | Plant::WishesOfAnyTerm => &["G6"],
+            Plant::RecordUnwritten | Plant::ForeignIsOurs | Plant::OffUnheard => &["N4"],
+            Plant::UidIgnored => &["N1", "N4"],
+            Plant::BreakerOfDownsOff => &["N5"],
+            Plant::TaintsReplaced | Plant::NoticeOfFailedQuery | Plant::CreationIgnored => &["N1"],
+            Plant::GoneIsRestored => &["S1", "N5"],
             Plant::OutcomesLost
             | Plant::FactsReordered
             | Plant::StaleEtag
@@ -234,7 +278,11 @@ impl Plant {
             | Plant::PausesUnread
             | Plant::PauseNotWritten
             | Plant::RestoreUnheard
-            | Plant::RestoreUnserved => &[],
+            | Plant::RestoreUnserved
+            | Plant::RecordsUnread
+            | Plant::SetsLost
+            | Plant::WithdrawLost
+            | Plant::FailureForgotten => &[],
         }
     }
 }

@@ -41,12 +41,42 @@ pub struct Played {
     pub releases: u64,
     /// How often they were told that removals are stopped (G4).
     pub stops: u64,
+    /// What became of nodes that leave service.
+    pub nodes: Left,
     /// How long we, and others, held the shared Lease, in seconds.
     pub held: (u64, u64),
     /// When it had come to rest, in microseconds after the last fault.
     pub rested_us: u64,
     /// The last messages.
     pub trace: String,
+}
+
+/// What became of nodes that leave service.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Left {
+    /// How many notices of evictions there were that are to be believed.
+    pub notices: u64,
+    /// How often our taint was added, and taken off.
+    pub marks: (u64, u64),
+    /// How many nodes were recorded.
+    pub recorded: u64,
+    /// How many entries were to go Down, and to come back.
+    pub entries: (u64, u64),
+    /// How often people were told that nodes wait (N5).
+    pub waits: u64,
+}
+
+impl std::ops::AddAssign for Left {
+    fn add_assign(&mut self, more: Left) {
+        let sum = |one: (u64, u64), more: (u64, u64)| (one.0 + more.0, one.1 + more.1);
+        *self = Left {
+            notices: self.notices + more.notices,
+            marks: sum(self.marks, more.marks),
+            recorded: self.recorded + more.recorded,
+            entries: sum(self.entries, more.entries),
+            waits: self.waits + more.waits,
+        };
+    }
 }
 
 /// A world that went wrong.
@@ -63,7 +93,8 @@ pub struct Failed {
 impl Failed {
     /// The rule that is broken, such as `G4`, where one is named: what was wrong begins with when it was.
     pub fn rule(&self) -> &str {
-        self.why.split(": ").nth(1).unwrap_or_default()
+        let mut parts = self.why.split(": ").skip(1);
+        parts.find(|part| !part.starts_with("not at rest")).unwrap_or_default()
     }
 }
 
@@ -117,6 +148,7 @@ pub fn play(seed: u64, size: Size, plant: Option<Plant>) -> Result<Played, Faile
             let (puts, reports, stops) = (watchdog.puts, watchdog.reports, watchdog.stops);
             let trace = world.trace();
             let (pauses, releases) = (watchdog.pauses(), watchdog.releases());
+            let nodes = watchdog.left();
             return Ok(Played {
                 happened,
                 puts,
@@ -125,6 +157,7 @@ pub fn play(seed: u64, size: Size, plant: Option<Plant>) -> Result<Played, Faile
                 pauses,
                 releases,
                 stops,
+                nodes,
                 held,
                 rested_us,
                 trace,
@@ -183,6 +216,7 @@ fn rest(world: &World) -> Result<(), String> {
         return Err("W8: nobody leads".to_owned());
     }
     world.watchdog.downs_at_rest(world.now(), &world.arm)?;
+    world.watchdog.marks_at_rest()?;
     for (number, process) in world.processes.iter().enumerate().filter(|(_, process)| process.is_there()) {
         at_rest(world, &wanted, number, process)?;
     }

@@ -249,7 +249,8 @@ impl Story {
         match (dice, node) {
             (0..25, _) | (_, None) => {
                 let name = format!("node-{}", self.random.place(self.size.nodes + 2));
-                if !self.cluster.nodes.contains_key(&name) || self.random.per_mille(200) {
+                let is_there = self.cluster.nodes.contains_key(&name);
+                if !self.leaving.spent.contains(&name) && (!is_there || self.random.per_mille(200)) {
                     self.cluster.add_node(kube, now, &name);
                 }
                 format!("add {name}")

@@ -44,6 +44,7 @@ use serde_json::Value;
 
 use crate::ccm::pool_name;
 use crate::cluster::Cluster;
+use crate::play::Left;
 use crate::process::Settings;
 use crate::replica::Actor;
 use downs::Downs;
@@ -101,8 +102,9 @@ struct Within {
     lease_seen: Option<Arc<str>>,
     /// When it was started, or went on after it had been stopped.
     started_at: u64,
-    /// Since when it may not see everything.
+    /// Since when it may not see everything, and since when it does.
     blind_since: Option<u64>,
+    sees_since: u64,
     states: BTreeMap<Actor, PoolState>,
     told: BTreeSet<(Actor, AttemptId, ServiceUid, &'static str)>,
     takes: BTreeMap<(PoolId, AttemptId), u64>,
@@ -176,20 +178,16 @@ pub struct Watchdog {
     pub reports: u64,
     /// How often it was told that removals are stopped (G4).
     pub stops: u64,
-    /// How many notices of evictions were given that are to be believed.
-    pub notices: u64,
-    /// How many nodes were recorded (N4), and marked and unmarked by us (N1).
-    pub recorded: u64,
-    /// How often our taint was added.
-    pub marks: u64,
-    /// How often it was taken off.
-    pub unmarks: u64,
-    /// How many entries were to go Down, and to come back.
-    pub downs: u64,
-    /// How many were to come back.
-    pub restores: u64,
-    /// How often it was told that nodes wait (N5).
-    pub held: u64,
+    left: Left,
+    /// How many PUTs of each pool were to change admin states.
+    pub admin_puts: BTreeMap<PoolId, u64>,
+}
+
+impl Within {
+    /// Since when it sees everything.
+    fn sees(&self) -> u64 {
+        if self.blind_since.is_some() { u64::MAX } else { self.sees_since }
+    }
 }
 
 impl Watchdog {
@@ -205,6 +203,7 @@ impl Watchdog {
             lease_seen: None,
             started_at: now,
             blind_since: Some(now),
+            sees_since: u64::MAX,
             states: BTreeMap::new(),
             told: BTreeSet::new(),
             takes: BTreeMap::new(),
@@ -227,6 +226,11 @@ impl Watchdog {
             start: Start::new(now, notes),
             heard: wishes::Heard::default(),
         });
+    }
+
+    /// What became of nodes that leave service.
+    pub fn left(&self) -> Left {
+        self.left
     }
 
     /// A process is gone: it owes nothing more.
@@ -256,6 +260,9 @@ impl Watchdog {
     /// A process may not see everything from now on, or sees it again.
     pub fn blind(&mut self, now: u64, process: usize, blind: bool) {
         let within = &mut self.within[process];
+        if !blind && within.blind_since.is_some() {
+            within.sees_since = now;
+        }
         within.blind_since = if blind { within.blind_since.or(Some(now)) } else { None };
     }
 
@@ -345,7 +352,7 @@ impl Watchdog {
                 had_until: if has { now } else { 0 },
                 paused: None,
             });
-            if known.has.0 && (has || now >= known.has.1 + NOTICED_US) {
+            if known.has.0 && now >= known.has.1 + NOTICED_US {
                 known.had_until = now;
             }
             if known.has.0 != has {

@@ -66,6 +66,8 @@ enum Happening {
     Story,
     /// Something happens to nodes that leave service.
     Leave,
+    /// By now the node of this UID must be marked of whose eviction was told at that moment.
+    IsMarked(String, u64),
     /// The cloud-controller-manager looks.
     Ccm,
     /// An answer reaches the cloud-controller-manager.
@@ -152,6 +154,8 @@ pub struct World {
     crashes: BTreeMap<usize, u32>,
     /// Whether our ConfigMap has held something besides notes from the beginning.
     keeps_notes: bool,
+    /// The requests of ours that have reached ARM, in words, where somebody wants them.
+    pub calls: Option<Vec<String>>,
     /// The judge.
     pub watchdog: Watchdog,
     saboteur: Saboteur,
@@ -173,6 +177,9 @@ impl World {
         let mut leaving = Random::new(seed ^ 0x6c65_6176);
         if settings.upstream {
             ccm.leave_slices_alone();
+        }
+        if plant == Some(Plant::ForeignIsOurs) || size.faults.leaving && leaving.per_mille(250) {
+            ccm.prefer_hands();
         }
         World {
             now: 0,
@@ -200,6 +207,7 @@ impl World {
             answers_held: leaving.per_mille(500),
             crashes: BTreeMap::new(),
             keeps_notes: random.per_mille(500),
+            calls: None,
             watchdog: Watchdog::new(!settings.upstream, settings.bypass_for_drain, EMPTY_CONFIRM_US),
             saboteur: Saboteur::new(plant, random.fork()),
             faults: 0,
@@ -319,13 +327,7 @@ impl World {
                 self.at(now + pause, Happening::Story);
             }
             Happening::Leave if self.stormy && self.size.faults.leaving => self.leave(),
-            Happening::Ccm => {
-                if self.ccm_at.is_some_and(|at| at <= now) {
-                    self.ccm_at = None;
-                }
-                let effects = self.ccm.look(&mut self.kube, &mut self.arm, &mut self.story.cluster, now);
-                self.follow_ccm(effects)?;
-            }
+            Happening::Ccm => self.ccm_looks()?,
             Happening::CcmAnswered(call, answer) => {
                 if let Answer::Arrived { status: status @ 400.., body, .. } = &answer {
                     self.note(format!("ccm hears {status}: {}", String::from_utf8_lossy(body)));
@@ -345,6 +347,7 @@ impl World {
             Happening::KubeWeather if self.stormy && self.size.faults.kube => self.kube_weather()?,
             Happening::Fault if self.stormy => self.fault()?,
             Happening::Wish if self.stormy && self.size.faults.wishes => self.wish(),
+            Happening::IsMarked(uid, at) => self.judge_mark(&uid, at)?,
             Happening::Story
             | Happening::Leave
             | Happening::Meddle
@@ -367,6 +370,19 @@ impl World {
             }
         }
         Ok(())
+    }
+
+    /// The cloud-controller-manager looks at what has changed.
+    fn ccm_looks(&mut self) -> Result<(), String> {
+        let now = self.now;
+        if self.ccm_at.is_some_and(|at| at <= now) {
+            self.ccm_at = None;
+        }
+        if !self.stormy {
+            self.ccm.restart_if_lost();
+        }
+        let effects = self.ccm.look(&mut self.kube, &mut self.arm, &mut self.story.cluster, now);
+        self.follow_ccm(effects)
     }
 
     fn happen_within(&mut self, process: usize, inner: Inner) -> Result<(), String> {

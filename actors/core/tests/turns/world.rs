@@ -180,6 +180,11 @@ pub fn observations(began: Now, strangers: usize) -> Vec<directory::In> {
             rules: own().map(rule).collect(),
         }
     };
-    let seen = |lb: usize| LbObservation { lb: balancer_name(lb), began, facts: Some(Arc::new(facts(lb))) };
+    let seen = |lb: usize| LbObservation {
+        lb: balancer_name(lb),
+        began,
+        facts: Some(Arc::new(facts(lb))),
+        writing: None,
+    };
     (0..BALANCERS).map(|lb| directory::In::Lb(seen(lb))).collect()
 }

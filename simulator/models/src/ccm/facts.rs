@@ -262,6 +262,21 @@ impl Facts {
         }
     }
 
+    /// Reads the addresses from the nodes that are known, as a process does that has just started.
+    pub(super) fn read_addresses_anew(&mut self) {
+        self.private_ips.clear();
+        self.names.clear();
+        for node in std::mem::take(&mut self.nodes).into_values() {
+            self.node(node);
+        }
+    }
+
+    /// Whether a known node's address has lost its name: the node was told of before the one that had the address
+    /// earlier was told to be gone, and upstream then forgets the address whoever has it.
+    pub(super) fn have_lost_names(&self) -> bool {
+        self.nodes.values().flat_map(|node| &node.ips).any(|ip| !self.names.contains_key(ip))
+    }
+
     /// The IPs, of both families, of nodes by their lower-case names.
     pub(super) fn ips_of<'a>(&self, nodes: impl IntoIterator<Item = &'a String>) -> BTreeSet<String> {
         nodes.into_iter().filter_map(|node| self.private_ips.get(node)).flatten().cloned().collect()

@@ -189,13 +189,9 @@ impl World {
             }
             Event::Absent => {
                 self.read = [None, None];
-                let began = self.bench.now;
-                self.bench.tell(In::Lb(LbObservation {
-                    lb: LbName::new("lb"),
-                    began,
-                    facts: None,
-                    writing: None,
-                }));
+                let (lb, began) = (LbName::new("lb"), self.bench.now);
+                let absent = LbObservation { lb, began, facts: None, writing: None };
+                self.bench.tell(In::Lb(absent));
             }
             Event::Pass { millis } => {
                 let end = self.bench.now.plus(Duration::from_millis(millis));

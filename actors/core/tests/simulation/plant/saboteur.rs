@@ -1,12 +1,16 @@
 //! What planted bugs do to deliveries on their way to an edge.
 
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
 use pool_core::assignment::Assignment;
-use pool_core::ids::{Epoch, Family};
+use pool_core::ids::{Epoch, Family, NodeName, NodeUid};
+use pool_core::informer::NodeFact;
 use pool_core::level::{Keeps, Provenance};
 use pool_core::machine::Now;
 use pool_core::route::{Delivery, PoolMessage};
 use pool_core::writer::Standing;
-use pool_core::{directory, events, informer, leader, queue, watch, writer};
+use pool_core::{admin_state, directory, events, informer, leader, queue, watch, writer};
 
 use super::Plant;
 use crate::cluster::address;
@@ -22,6 +26,9 @@ pub struct Saboteur {
     stopped: u32,
     /// Whether the storage was set back.
     restored: bool,
+    /// The first UID of each name, and the last that was told of it.
+    uids: BTreeMap<NodeName, NodeUid>,
+    nodes: BTreeMap<NodeName, Arc<NodeFact>>,
 }
 
 /// For how many levels a breaker holds that ends by time.
@@ -30,7 +37,8 @@ const STOPPED_FOR: u32 = 60;
 impl Saboteur {
     /// One that does nothing without a plant.
     pub fn new(plant: Option<Plant>, random: Random) -> Saboteur {
-        Saboteur { plant, random, held: None, stopped: 0, restored: false }
+        let (uids, nodes) = Default::default();
+        Saboteur { plant, random, held: None, stopped: 0, restored: false, uids, nodes }
     }
 
     /// What becomes of a delivery.
@@ -55,14 +63,19 @@ impl Saboteur {
             (Plant::DoubtForgotten | Plant::BreakerLeaks | Plant::BreakerEndsByTime, delivery) => {
                 self.spoil_guards(plant, delivery)
             }
-            (Plant::DownsUnasked | Plant::DownsRankLast | Plant::AllDownsOurs, Delivery::Writer(input)) => {
-                self.spoil_admin(plant, input)
-            }
+            (
+                Plant::DownsUnasked
+                | Plant::DownsRankLast
+                | Plant::AllDownsOurs
+                | Plant::ForeignIsOurs
+                | Plant::SetsLost
+                | Plant::WithdrawLost,
+                Delivery::Writer(input),
+            ) => self.spoil_admin(plant, input),
+            (_, Delivery::AdminState(input)) => self.spoil_admin_state(plant, input),
             (Plant::PauseIgnored, Delivery::Pool(_, PoolMessage::In(queue::In::Assigned(assignment)))) => {
-                *assignment = std::sync::Arc::new(Assignment {
-                    paused: Default::default(),
-                    ..Assignment::clone(assignment)
-                });
+                *assignment =
+                    Arc::new(Assignment { paused: Default::default(), ..Assignment::clone(assignment) });
                 false
             }
             (
@@ -126,7 +139,7 @@ impl Saboteur {
     fn spoil_guards(&mut self, plant: Plant, delivery: &mut Delivery) -> bool {
         match (plant, delivery) {
             (Plant::DoubtForgotten, Delivery::Directory(directory::In::Service(_, Some(fact)))) => {
-                let forgetful = std::sync::Arc::make_mut(fact);
+                let forgetful = Arc::make_mut(fact);
                 forgetful.provenance = Provenance::Watch;
                 forgetful.slices = forgetful.slices.max(1);
             }
@@ -136,7 +149,7 @@ impl Saboteur {
             ) if assignment.level.keeps == Keeps::All => {
                 self.stopped += 1;
                 if plant == Plant::BreakerLeaks || self.stopped > STOPPED_FOR {
-                    let leaking = std::sync::Arc::make_mut(assignment);
+                    let leaking = Arc::make_mut(assignment);
                     (leaking.level.keeps, leaking.held) = (Keeps::Nothing, None);
                 }
             }
@@ -169,18 +182,60 @@ impl Saboteur {
 
     /// What a planted bug makes of what a writer is told about admin states; whether that is lost.
     fn spoil_admin(&mut self, plant: Plant, input: &mut writer::In) -> bool {
-        if let writer::In::AdminDue(_, due) = input {
-            if plant == Plant::DownsRankLast {
+        match (plant, input) {
+            (Plant::DownsRankLast, writer::In::AdminDue(_, due)) => {
                 due.urgency = writer::AdminUrgency::Restore;
+                false
             }
-            return plant == Plant::DownsUnasked && self.random.per_mille(900);
+            (Plant::DownsUnasked, writer::In::AdminDue(..)) => self.random.per_mille(900),
+            (Plant::AllDownsOurs, writer::In::Draining(draining)) => {
+                let families = [Family::V4, Family::V6];
+                let all = (0..200).flat_map(|number| families.map(|family| address(number, family).into()));
+                Arc::make_mut(draining).restorable.extend(all);
+                false
+            }
+            (Plant::ForeignIsOurs, writer::In::Draining(draining)) => {
+                Arc::make_mut(draining).foreign.clear();
+                false
+            }
+            (Plant::SetsLost, writer::In::Draining(_)) => self.random.per_mille(300),
+            (Plant::WithdrawLost, writer::In::AdminWithdraw(..)) => true,
+            (_, _) => false,
         }
-        if let (Plant::AllDownsOurs, writer::In::Draining(draining)) = (plant, input) {
-            let families = [Family::V4, Family::V6];
-            let all = (0..200).flat_map(|number| families.map(|family| address(number, family).into()));
-            std::sync::Arc::make_mut(draining).restorable.extend(all);
+    }
+
+    /// What a planted bug makes of what an admin state is told; whether that is lost.
+    fn spoil_admin_state(&mut self, plant: Plant, input: &mut admin_state::In) -> bool {
+        match (plant, input) {
+            (Plant::UidIgnored, admin_state::In::Node(name, Some(fact))) => {
+                let uid = self.uids.entry(name.clone()).or_insert_with(|| fact.uid.clone());
+                Arc::make_mut(fact).uid = uid.clone();
+                false
+            }
+            (Plant::BreakerOfDownsOff, admin_state::In::Node(_, Some(fact))) => {
+                Arc::make_mut(fact).left_out = true;
+                false
+            }
+            (Plant::CreationIgnored, admin_state::In::Node(_, Some(fact))) => {
+                Arc::make_mut(fact).created = None;
+                false
+            }
+            (Plant::GoneIsRestored, admin_state::In::Node(name, fact)) => {
+                if let Some(fact) = fact {
+                    self.nodes.insert(name.clone(), Arc::clone(fact));
+                } else if let Some(known) = self.nodes.get(name) {
+                    let stays = NodeFact { taints: Vec::new(), preempt: None, ..NodeFact::clone(known) };
+                    *fact = Some(Arc::new(stays));
+                }
+                false
+            }
+            (Plant::OffUnheard, admin_state::In::Wishes { wishes, .. }) => {
+                Arc::make_mut(wishes).admin_state_off = false;
+                false
+            }
+            (Plant::FailureForgotten, admin_state::In::Finished { failure, .. }) => failure.is_some(),
+            (_, _) => false,
         }
-        false
     }
 
     fn reorder(&mut self, delivery: Delivery) -> Vec<Delivery> {
@@ -208,7 +263,7 @@ fn at_once(delivery: &mut Delivery) -> bool {
 fn spoil_wishes(plant: Plant, delivery: &mut Delivery) {
     match (plant, delivery) {
         (Plant::PausesUnheard, Delivery::Writer(writer::In::Wishes { wishes, .. })) => {
-            *wishes = std::sync::Arc::default();
+            *wishes = Arc::default();
         }
         (
             Plant::WishesOfAnyTerm,

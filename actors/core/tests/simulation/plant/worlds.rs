@@ -34,6 +34,19 @@ impl Plant {
         Size { replicas, seconds: 240, faults, ..size }
     }
 
+    /// A world in which nodes leave service.
+    fn leaving_world(self, size: Size, calm: Faults) -> Size {
+        let meddling = matches!(self, Plant::AllDownsOurs | Plant::ForeignIsOurs) || calm.meddling;
+        let processes = self == Plant::RecordsUnread;
+        let arm = self == Plant::FailureForgotten || calm.arm;
+        let wishes = self == Plant::OffUnheard;
+        let faults = Faults { leaving: true, meddling, processes, arm, wishes, ..calm };
+        let replicas = if processes { 2 } else { size.replicas };
+        // So many that a storm takes more than may go Down at the same time, whatever else has gone.
+        let nodes = if self == Plant::BreakerOfDownsOff { 14 } else { size.nodes.max(6) };
+        Size { replicas, nodes, seconds: 240, faults, ..size }
+    }
+
     /// The sort of world in which the bug shows, where not every sort will do.
     #[expect(clippy::too_many_lines, reason = "each bug is named once")]
     pub fn world(self, size: Size) -> Size {
@@ -78,13 +91,27 @@ impl Plant {
                 let faults = Faults { arm: true, ..calm };
                 Size { services: 1 + size.services % 4, seconds: 240, faults, ..size }
             }
-            Plant::DrainingUnheard | Plant::AdminTakesMembers | Plant::BypassUnasked => {
-                Size { seconds: 240, faults: calm, ..size }
-            }
             Plant::DownsUnasked | Plant::DownsRankLast => {
-                Size { services: 12, balancers: 1, seconds: 240, faults: calm, ..size }
+                let faults = Faults { leaving: true, ..calm };
+                Size { services: 12, balancers: 1, seconds: 240, faults, ..size }
             }
-            Plant::AllDownsOurs => Size { seconds: 240, faults: Faults { meddling: true, ..calm }, ..size },
+            Plant::DrainingUnheard
+            | Plant::AdminTakesMembers
+            | Plant::BypassUnasked
+            | Plant::AllDownsOurs
+            | Plant::RecordUnwritten
+            | Plant::RecordsUnread
+            | Plant::ForeignIsOurs
+            | Plant::UidIgnored
+            | Plant::BreakerOfDownsOff
+            | Plant::TaintsReplaced
+            | Plant::NoticeOfFailedQuery
+            | Plant::CreationIgnored
+            | Plant::SetsLost
+            | Plant::WithdrawLost
+            | Plant::FailureForgotten
+            | Plant::GoneIsRestored
+            | Plant::OffUnheard => self.leaving_world(size, calm),
             Plant::PassiveUnheard | Plant::PassiveForEver | Plant::NotesUncounted => {
                 Size { replicas: 1, seconds: 240, faults: Faults { crashes: true, ..calm }, ..size }
             }

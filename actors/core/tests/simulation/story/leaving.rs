@@ -1,6 +1,8 @@
 //! Nodes that leave service and come back: taints, notices of eviction that are true or not, and what becomes of the
 //! nodes (design.md N1).
 
+use std::collections::BTreeSet;
+
 use simulator_models::kube::KubeModel;
 use simulator_models::kube::build;
 
@@ -79,14 +81,19 @@ pub(super) struct Leaving {
     coming: Vec<Coming>,
     told: Vec<Told>,
     notices: Vec<Notice>,
-    /// Addresses of nodes that are gone.
-    free: Vec<u64>,
+    /// Names and addresses of nodes that are gone.
+    free: Vec<(String, u64)>,
+    /// How many nodes have got the address of one that went.
+    heirs: u64,
+    /// Names of nodes that never come back, because another one has their address: a cloud-controller-manager adds a node
+    /// under a name that its pool still has for another address, and is refused for ever.
+    pub(super) spent: BTreeSet<String>,
 }
 
 impl Leaving {
     pub(super) fn new(random: Random) -> Leaving {
-        let (coming, told, notices, free) = Default::default();
-        Leaving { random, coming, told, notices, free }
+        let (coming, told, notices, free, heirs, spent) = Default::default();
+        Leaving { random, coming, told, notices, free, heirs, spent }
     }
 }
 
@@ -160,7 +167,7 @@ impl Story {
 
     fn vanish(&mut self, kube: &mut KubeModel, now: u64, name: &str) {
         if let Some(node) = self.cluster.nodes.get(name) {
-            self.leaving.free.push(node.address);
+            self.leaving.free.push((name.to_owned(), node.address));
         }
         self.cluster.delete_node(kube, now, name);
         if self.leaving.random.per_mille(700) {
@@ -217,6 +224,13 @@ impl Story {
         self.tell(kube, now, teller, name, &message, now);
         self.leaving.notices.push(Notice { uid, at: now, passes });
         format!("{name} is to be evicted: {message}")
+    }
+
+    /// An event says that a node is evicted now.
+    pub fn foretell(&mut self, kube: &mut KubeModel, now: u64, name: &str) {
+        let Some(uid) = self.cluster.node_uid(name) else { return };
+        self.tell(kube, now, Teller::Event, name, "Preempt Started", now);
+        self.leaving.notices.push(Notice { uid, at: now, passes: now + PASSES_AFTER_US });
     }
 
     /// What looks like a notice and is none.
@@ -295,13 +309,15 @@ impl Story {
         if self.cluster.nodes.len() > 2 {
             self.vanish(kube, now, name);
         }
-        let random = &mut self.leaving.random;
-        let new = format!("node-{}", random.place(self.size.nodes + 2));
-        if self.cluster.nodes.contains_key(&new) || self.leaving.free.is_empty() {
+        let Leaving { random, free, heirs, spent, .. } = &mut self.leaving;
+        free.retain(|(name, _)| !self.cluster.nodes.contains_key(name));
+        if free.is_empty() {
             return format!("{name} goes");
         }
-        let place = self.leaving.random.place(self.leaving.free.len());
-        let address = self.leaving.free.swap_remove(place);
+        let (old, address) = free.swap_remove(random.place(free.len()));
+        *heirs += 1;
+        let new = format!("heir-{heirs}");
+        spent.insert(old);
         self.cluster.add_node_at(kube, now, &new, address);
         format!("{name} goes, and {new} has the address {address} of one that went")
     }

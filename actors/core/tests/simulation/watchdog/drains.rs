@@ -37,7 +37,7 @@ impl Watchdog {
 
     /// N1-N4: an entry of a node that leaves is Down after each PUT, whoever asked for it (W1); no other one goes Down;
     /// only a Down of ours ends; and where no pool has brought a level nothing else changes (N3).
-    pub(super) fn judge_admin(&self, now: u64, put: &Put<'_>) -> Result<(), String> {
+    pub(super) fn judge_admin(&mut self, now: u64, put: &Put<'_>) -> Result<(), String> {
         let (lb, pool) = (put.pool.lb.as_str(), put.pool.pool.as_str());
         let before = entries_of(put.base);
         let mut changes = 0;
@@ -56,6 +56,9 @@ impl Watchdog {
                 self.judge_not_down(now, put, &entry, state)?;
             }
             changes += u64::from(known.is_some_and(|known| known != state));
+        }
+        if changes > 0 {
+            *self.admin_puts.entry(put.pool.clone()).or_default() += 1;
         }
         if self.is_admin_only(put) {
             if stripped(put.base) != stripped(put.body) {
@@ -81,7 +84,8 @@ impl Watchdog {
         }
         let blind = self.within[put.process].blind_since.is_some();
         let had = || self.nodes.all.iter().filter(|(_, node)| node.backends.contains_key(&entry.backend));
-        let leaves = self.nodes.leaving(now, &entry.backend).next().is_some();
+        let sees = self.within[put.process].sees();
+        let leaves = self.nodes.leaving(now, sees, &entry.backend).next().is_some();
         if !leaves && !blind {
             return Err(format!("N1: {entry} goes Down, and no node of it leaves"));
         }
@@ -183,7 +187,7 @@ impl Watchdog {
                 }
                 admin_state::Out::Report(report) => {
                     self.reports += 1;
-                    self.held += u64::from(matches!(report.what, What::AdminHeld { .. }));
+                    self.left.waits += u64::from(matches!(report.what, What::AdminHeld { .. }));
                     None
                 }
                 admin_state::Out::Draining(_)

@@ -111,9 +111,9 @@ impl Watchdog {
             if state == DOWN && !was_down {
                 let by = Maker { us: true, others: false };
                 self.entries.made(EntryId::new(lb, pool, &backend), by, !was_busy);
-                self.downs += 1;
+                self.left.entries.0 += 1;
             }
-            self.restores += u64::from(state != DOWN && was_down);
+            self.left.entries.1 += u64::from(state != DOWN && was_down);
         }
     }
 

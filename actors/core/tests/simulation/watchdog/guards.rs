@@ -9,7 +9,7 @@
 //! It is more lenient than the guards where it knows less: about what other moments a pool was looked at, and which of
 //! several facts came together.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ use pool_core::assignment::Assignment;
 use pool_core::directory;
 use pool_core::ids::{PoolId, ServiceUid};
 use pool_core::informer::ServiceFact;
-use pool_core::level::Provenance;
+use pool_core::level::{Level, Provenance};
 use pool_core::object::Kind;
 use pool_core::watch::{self, Ask, Seen};
 
@@ -53,9 +53,20 @@ pub struct Guards {
     begun: BTreeMap<Kind, u64>,
     listed: BTreeMap<Kind, u64>,
     observed: BTreeMap<PoolId, BTreeSet<IpAddr>>,
+    /// What the Directory has assigned to each pool and the pool has not heard yet, and when.
+    assigned: BTreeMap<PoolId, VecDeque<(u64, Gist)>>,
     pools: BTreeMap<PoolId, Heard>,
     /// When a person last let go of everything.
     let_go: Option<u64>,
+}
+
+/// By what an assignment is known again: what it asks for, and from which revisions of its Services.
+type Gist = (BTreeSet<IpAddr>, BTreeSet<IpAddr>, Vec<(ServiceUid, u64)>);
+
+fn gist(assignment: &Assignment) -> Gist {
+    let Level { required, tolerated, .. } = &assignment.level;
+    let revisions = assignment.services.iter().map(|(uid, share)| (uid.clone(), share.revision));
+    (required.keys().copied().collect(), tolerated.iter().copied().collect(), revisions.collect())
 }
 
 /// What one pool has heard.
@@ -247,12 +258,26 @@ impl Guards {
         oldest.is_some_and(|begun| begun >= since + RESOLVED_AFTER_US)
     }
 
+    /// The Directory assigns a level.
+    pub fn assigns(&mut self, now: u64, assignment: &Assignment) {
+        self.assigned.entry(assignment.pool.clone()).or_default().push_back((now, gist(assignment)));
+    }
+
+    /// When the Directory said what a pool hears; now, where it never said so.
+    fn assigned_at(&mut self, now: u64, assignment: &Assignment) -> u64 {
+        let said = self.assigned.entry(assignment.pool.clone()).or_default();
+        let gist = gist(assignment);
+        let Some(at) = said.iter().position(|(_, said)| *said == gist) else { return now };
+        said.drain(..=at).next_back().map_or(now, |(at, _)| at)
+    }
+
     /// A pool hears its level.
     ///
     /// # Errors
     /// What the guards should have held back of it.
     pub fn assigned(&mut self, now: u64, assignment: &Assignment) -> Result<(), String> {
         let Assignment { pool, services, level, paused, .. } = assignment;
+        let assigned_at = self.assigned_at(now, assignment);
         if services.is_empty() {
             self.pools.remove(pool);
             return Ok(());
@@ -295,7 +320,9 @@ impl Guards {
         let in_doubt = |ip: &&IpAddr| {
             since.iter().any(|(uid, since)| {
                 let doubt = self.doubts.get(&(uid.clone(), **ip)).filter(|doubt| Some(**doubt) > let_go);
-                doubt.is_some_and(|doubt| doubt > since && !self.is_resolved(*doubt))
+                let is_open =
+                    |doubt: &u64| doubt > since && *doubt <= assigned_at && !self.is_resolved(*doubt);
+                doubt.is_some_and(is_open)
             })
         };
         let doubted: Vec<&IpAddr> = goes.iter().filter(in_doubt).collect();

@@ -12,6 +12,8 @@ use crate::story::{Notice, SPOT};
 
 /// Within what time a machine that is not blind knows of a change, and writes that it has not known are over.
 pub(super) const NOTICED_US: u64 = 60_000_000;
+/// For how long it must have been noted that we mark a node, for the mark to be missed.
+const NOTED_FOR_US: u64 = 45_000_000;
 /// How long a node is Ready after its notice has passed until our taint goes (N1), less what clocks differ by.
 const READY_FOR_US: u64 = 599_000_000;
 /// How long that may take, with the way to the API server.
@@ -109,20 +111,22 @@ impl Node {
         self.backends.values_mut().for_each(|has| has.set(now, false));
     }
 
-    /// Whether a notice of its eviction may stand.
-    pub(super) fn may_be_noticed(&self, now: u64) -> bool {
+    /// Whether a notice of its eviction may stand for who sees everything since `sees`: whoever has not seen that the node
+    /// was marked since does not know that somebody has taken the mark off.
+    pub(super) fn may_be_noticed(&self, now: u64, sees: u64) -> bool {
         self.notices.iter().any(|notice| {
             let is_over =
                 self.ready.steadily(now, UNTAINTED_WITHIN_US) && notice.passes + UNTAINTED_WITHIN_US < now;
-            let is_used_up = self.cleared.is_some_and(|at| notice.at < at && at + NOTICED_US < now);
+            let is_used_up =
+                sees < notice.at && self.cleared.is_some_and(|at| notice.at < at && at + NOTICED_US < now);
             !is_over && !is_used_up
         })
     }
 
     /// Whether anything may have said lately that it leaves.
-    fn may_leave(&self, now: u64) -> bool {
+    fn may_leave(&self, now: u64, sees: u64) -> bool {
         self.there.lately(now, NOTICED_US)
-            && (self.leaves.lately(now, NOTICED_US) || self.may_be_noticed(now))
+            && (self.leaves.lately(now, NOTICED_US) || self.may_be_noticed(now, sees))
     }
 
     pub(super) fn has(&self, backend: &str) -> bool {
@@ -152,8 +156,14 @@ impl Nodes {
     }
 
     /// The nodes that have, or had lately, what an entry sends to, and may leave.
-    pub(super) fn leaving<'a>(&'a self, now: u64, backend: &'a str) -> impl Iterator<Item = &'a String> + 'a {
-        let leaving = self.all.iter().filter(move |(_, node)| node.had(now, backend) && node.may_leave(now));
+    pub(super) fn leaving<'a>(
+        &'a self,
+        now: u64,
+        sees: u64,
+        backend: &'a str,
+    ) -> impl Iterator<Item = &'a String> + 'a {
+        let leaves = move |node: &Node| node.had(now, backend) && node.may_leave(now, sees);
+        let leaving = self.all.iter().filter(move |(_, node)| leaves(node));
         leaving.map(|(uid, _)| uid)
     }
 
@@ -207,7 +217,7 @@ impl Watchdog {
 
     /// Notices that are to be believed have been given.
     pub fn notices_given(&mut self, notices: Vec<Notice>) {
-        self.notices += notices.len() as u64;
+        self.left.notices += notices.len() as u64;
         for notice in notices {
             if let Some(node) = self.nodes.all.get_mut(&notice.uid) {
                 node.notices.push(notice);
@@ -230,6 +240,7 @@ impl Watchdog {
     pub fn patched(
         &mut self,
         now: u64,
+        process: usize,
         leads: bool,
         before: Option<&Value>,
         after: Option<&Value>,
@@ -263,10 +274,11 @@ impl Watchdog {
             return Err(format!("N1: a patch of {uid} makes {has:?} of the taints {had:?}"));
         }
         let noted = self.records.says_ours(now, &uid);
+        let sees = self.within[process].sees();
         let Some(node) = self.nodes.all.get_mut(&uid) else { return Ok(()) };
         if !added.is_empty() {
-            self.marks += 1;
-            if !node.may_be_noticed(now) {
+            self.left.marks.0 += 1;
+            if !node.may_be_noticed(now, sees) {
                 return Err(format!("N1: {} is tainted, and nothing has said that it is evicted", node.name));
             }
             if !noted {
@@ -282,9 +294,28 @@ impl Watchdog {
             if !has_rested || !node.was_ours {
                 return Err(format!("N1: a taint is taken from {node:?}"));
             }
-            self.unmarks += 1;
+            self.left.marks.1 += 1;
             node.marked.set(now, false);
             (node.cleared, node.is_ours) = (Some(now), false);
+        }
+        Ok(())
+    }
+
+    /// N1: a node of whose eviction was told at that moment has been marked since by who led all the time, saw everything,
+    /// and has noted that he would.
+    ///
+    /// # Errors
+    /// That it was not.
+    pub fn is_marked(&self, now: u64, process: usize, uid: &str, at: u64) -> Result<(), String> {
+        let within = &self.within[process];
+        let sees = within.sees() < at;
+        let leads = self.tenure.led_since() < at && within.started_at + NOTICED_US < at;
+        let is_let = !self.noted.was_stopped(at) && !self.records.off.lately(now, now - at) && !within.is_off;
+        let is_noted = self.records.has_said_ours(now, uid, NOTED_FOR_US);
+        let Some(node) = self.nodes.all.get(uid).filter(|node| node.there.is()) else { return Ok(()) };
+        let was_marked = node.marked.lately(now, now - at);
+        if sees && leads && is_let && is_noted && !was_marked {
+            return Err(format!("N1: {} was said to be evicted at {at}, and is not marked", node.name));
         }
         Ok(())
     }
@@ -293,7 +324,7 @@ impl Watchdog {
     ///
     /// # Errors
     /// One that is.
-    pub(super) fn marks_at_rest(&self) -> Result<(), String> {
+    pub fn marks_at_rest(&self) -> Result<(), String> {
         let marked = |node: &&Node| node.is_ours && node.marked.is() && node.ready.is();
         match self.nodes.living().map(|(_, node)| node).find(marked) {
             Some(node) => Err(format!("N1: our taint is still on {}", node.name)),

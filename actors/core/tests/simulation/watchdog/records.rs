@@ -13,8 +13,6 @@ use super::nodes::{Flag, NOTICED_US};
 use crate::ccm::EXCLUDED;
 use crate::notes;
 
-/// What the keys begin with.
-const PREFIX: &str = "down.";
 /// How long ago an observation must have arrived at the latest, for a record that lands now to be made with it: an edge
 /// may stall, and the record may have waited for its answer.
 const SEEN_US: u64 = 60_000_000;
@@ -146,6 +144,11 @@ impl Records {
         })
     }
 
+    /// Whether it has been noted for this span that the taint of a node is ours.
+    pub(super) fn has_said_ours(&self, now: u64, uid: &str, span: u64) -> bool {
+        self.all.get(uid).is_some_and(|record| record.taint_is_ours.steadily(now, span))
+    }
+
     /// Whether it is, or was lately, noted that the taint of a node is ours.
     pub(super) fn says_ours(&self, now: u64, uid: &str) -> bool {
         self.all.get(uid).is_some_and(|record| record.taint_is_ours.lately(now, NOTICED_US))
@@ -184,7 +187,7 @@ impl Watchdog {
         let mut there = BTreeSet::new();
         let mut new = Vec::new();
         for (key, value) in data.into_iter().flatten() {
-            let Some(uid) = key.strip_prefix(PREFIX) else { continue };
+            let Some(uid) = key.strip_prefix(notes::RECORD) else { continue };
             there.insert(uid.to_owned());
             if !self.records.is_recorded(uid) {
                 new.push(uid.to_owned());
@@ -196,7 +199,7 @@ impl Watchdog {
         standing.filter(|(uid, _)| !there.contains(*uid)).for_each(|(_, gone)| gone.vanish(now));
         self.records.off.set(now, data.is_some_and(|data| data.contains_key(notes::ADMIN_STATE_OFF)));
         if let Some(process) = process {
-            self.recorded += new.len() as u64;
+            self.left.recorded += new.len() as u64;
             for uid in &new {
                 self.judge_record(now, process, arm, uid)?;
             }
@@ -210,7 +213,8 @@ impl Watchdog {
         let Some(node) = self.nodes.all.get(uid) else {
             return Err(format!("N4: a record of {uid}, which is no node"));
         };
-        let leaves = node.leaves.lately(now, NOTICED_US) || node.may_be_noticed(now);
+        let leaves =
+            node.leaves.lately(now, NOTICED_US) || node.may_be_noticed(now, self.within[process].sees());
         if !leaves && self.within[process].blind_since.is_none() {
             return Err(format!("N1: {} is recorded, and does not leave", node.name));
         }

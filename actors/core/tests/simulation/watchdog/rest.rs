@@ -32,7 +32,7 @@ impl Watchdog {
             (true, true) => Stands::Leaves,
             (true, false) => Stands::Waits,
             // A notice without a taint stands until the node has been Ready for long.
-            (false, true) if node.may_be_noticed(now) => Stands::Leaves,
+            (false, true) if node.may_be_noticed(now, u64::MAX) => Stands::Leaves,
             (false, _) => Stands::Stays,
         }
     }
@@ -64,8 +64,7 @@ impl Watchdog {
                 Stands::Stays | Stands::Waits | Stands::Leaves => {}
             }
         }
-        self.records_at_rest(&entries)?;
-        self.marks_at_rest()
+        self.records_at_rest(&entries)
     }
 
     /// N5: a node waits only where as many are Down as may be.

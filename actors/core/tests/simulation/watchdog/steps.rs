@@ -11,7 +11,7 @@ use pool_core::report::{Report, Subject, What};
 use pool_core::route::{Delivery, PoolMessage, Said};
 use pool_core::sample::{PoolState, RelistReason, Sample};
 use pool_core::writer::Standing;
-use pool_core::{directory, informer, leader, queue, watch, writer};
+use pool_core::{admin_state, directory, informer, leader, queue, watch, writer};
 
 use super::{ASSIGNED_US, MAX_RETRIES, POSTS_US, RESTORED_US, UNTOLD, Watchdog};
 use crate::replica::Actor;
@@ -61,6 +61,7 @@ impl Watchdog {
                         self.stops += u64::from(matches!(report.what, What::RemovalsStopped { .. }));
                     }
                     if let Said::Directory(directory::Out::Assign(assignment)) = said {
+                        self.within[process].guards.assigns(now, assignment);
                         let given = self.within[process].given.entry(assignment.pool.clone()).or_default();
                         let services: BTreeSet<ServiceUid> = assignment.services.keys().cloned().collect();
                         for gone in given.services.difference(&services) {
@@ -81,7 +82,10 @@ impl Watchdog {
                 }
                 Ok(())
             }
-            Actor::AdminState => self.on_admin_state_step(process, input, said),
+            Actor::AdminState => {
+                self.on_nodes_let_go(now, said);
+                self.on_admin_state_step(process, input, said)
+            }
             Actor::Discovery
             | Actor::Registry
             | Actor::Starts
@@ -121,6 +125,19 @@ impl Watchdog {
             self.within[process].guards.released(now, &pools, everything);
             if everything {
                 self.within.iter_mut().for_each(|within| within.guards.released(now, &[], true));
+            }
+        }
+    }
+
+    /// A person lets nodes go on, of which the breaker held some back.
+    fn on_nodes_let_go(&mut self, now: u64, said: &[Said]) {
+        for said in said {
+            if let Said::AdminState(
+                admin_state::Out::Release(_, nodes)
+                | admin_state::Out::Answer(_, Answer::Done(Done::Released { nodes, .. })),
+            ) = said
+            {
+                self.let_nodes_go(now, nodes.iter().map(|name| name.as_str()));
             }
         }
     }

@@ -312,6 +312,11 @@ impl Tenure {
         self.own.holder != identity && until.is_none_or(|until| until + NOTICES_LOSS_US < now)
     }
 
+    /// Since when somebody has had our Lease.
+    pub fn led_since(&self) -> u64 {
+        self.own.taken_at
+    }
+
     /// Who leads.
     pub fn leader(&self) -> &str {
         &self.own.holder

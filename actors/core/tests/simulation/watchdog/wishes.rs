@@ -109,9 +109,6 @@ impl Watchdog {
             Answer::Done(Done::Attempting | Done::Comparing(_)) => false,
             Answer::Refused(_) => true,
         };
-        if let Answer::Done(Done::Released { nodes, .. }) = answer {
-            self.let_nodes_go(now, nodes.iter().map(|name| name.as_str()));
-        }
         self.noted.paused += u64::from(matches!(answer, Answer::Done(Done::Paused(_))));
         self.noted.released += u64::from(
             matches!(answer, Answer::Done(Done::Released { pools, nodes }) if !pools.is_empty() || !nodes.is_empty()),
@@ -184,6 +181,12 @@ impl Watchdog {
 }
 
 impl Noted {
+    /// Whether everything was paused at any time since then.
+    pub(super) fn was_stopped(&self, since: u64) -> bool {
+        let last = self.last.get(&Scope::Everything).and_then(|(noted, _)| *noted);
+        self.since.contains_key(&Scope::Everything) || last.is_some_and(|at| at >= since)
+    }
+
     fn judge(&self, now: u64, began: u64, pool: &PoolId, members: bool) -> Result<(), String> {
         let scopes = [Some(Scope::Everything), members.then(|| Scope::Pool(pool.clone()))];
         for scope in scopes.into_iter().flatten() {

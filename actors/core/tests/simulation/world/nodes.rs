@@ -6,8 +6,10 @@ use simulator_models::kube::Resource;
 
 use super::{Happening, World};
 use crate::leases::Fate;
-use crate::process::Life;
+use crate::process::{Life, Process};
 
+/// Within what time a node is marked after its eviction was told, where nothing is wrong (N1).
+const MARKED_WITHIN_US: u64 = 75_000_000;
 /// Soon after a record or a taint was written its process stops or vanishes, now and then.
 const TEMPTING_US: u64 = 50_000;
 
@@ -17,11 +19,26 @@ impl World {
         let words = self.story.leave(&mut self.kube, self.now);
         self.note_cluster();
         self.note_nodes();
-        let notices = self.story.take_notices();
-        self.watchdog.notices_given(notices);
+        self.note_notices();
         self.note(format!("nodes: {words}"));
         let pause = self.story.pause_of_leaving(self.now);
         self.at(self.now + pause, Happening::Leave);
+    }
+
+    /// Takes note of the notices that were given.
+    pub(super) fn note_notices(&mut self) {
+        let notices = self.story.take_notices();
+        for notice in &notices {
+            self.at(self.now + MARKED_WITHIN_US, Happening::IsMarked(notice.uid.clone(), self.now));
+        }
+        self.watchdog.notices_given(notices);
+    }
+
+    pub(super) fn judge_mark(&mut self, uid: &str, at: u64) -> Result<(), String> {
+        let leads = |process: &Process| *process.identity == *self.watchdog.tenure.leader();
+        let runs = |process: &Process| process.life == Life::Runs && !process.ending;
+        let leader = self.processes.iter().position(|process| leads(process) && runs(process));
+        leader.map_or(Ok(()), |process| self.watchdog.is_marked(self.now, process, uid, at))
     }
 
     /// Takes note of the nodes as they are now.
@@ -67,7 +84,7 @@ impl World {
         let leads = self.processes[process].is_there() && *identity == *self.watchdog.tenure.leader();
         self.note(format!("process {process} patches {ask:?}: {}", before != after));
         if before != after {
-            self.watchdog.patched(self.now, leads, before.as_ref(), after.as_ref())?;
+            self.watchdog.patched(self.now, process, leads, before.as_ref(), after.as_ref())?;
             self.tempt_soon(process);
         }
         self.note_nodes();
@@ -80,6 +97,12 @@ impl World {
             let at = self.now + self.leaving.below(TEMPTING_US);
             self.at(at, Happening::Kill(process));
         }
+    }
+
+    /// Whether the admin state is switched off in all processes from the beginning.
+    pub fn switch(&mut self, off: bool) {
+        self.settings.admin_state_off = off;
+        self.watchdog.is_off = off;
     }
 
     /// Whoever has configured the processes switches the admin state off, and they start anew one after the other (N4).

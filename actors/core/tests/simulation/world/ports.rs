@@ -177,6 +177,9 @@ impl World {
     pub(super) fn land(&mut self, process: usize, call: CallId, sent: &Sent) -> Result<(), String> {
         let now = self.now;
         let put = put_of(process, sent);
+        if let Some(calls) = &mut self.calls {
+            calls.push(format!("{now}: process {process}: {:?}", sent.http));
+        }
         if let Some(put) = &put {
             self.watchdog.before_put(&mut self.arm, now, put)?;
         }

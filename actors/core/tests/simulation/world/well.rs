@@ -66,6 +66,23 @@ impl World {
         Ok(())
     }
 
+    /// A node is tainted, or loses its taints.
+    pub fn set_taint(&mut self, name: &str, taint: Option<(&str, &str, &str)>) {
+        match taint {
+            Some(taint) => self.story.cluster.taint(&mut self.kube, self.now, name, taint),
+            None => drop(self.story.cluster.untaint(&mut self.kube, self.now, name, |_| true)),
+        }
+        self.note_nodes();
+    }
+
+    /// The object of a node changes in a way that nobody is told of, and then it is said to be evicted.
+    pub fn foretell(&mut self, name: &str) {
+        self.story.cluster.beat(&mut self.kube, self.now, name);
+        self.story.foretell(&mut self.kube, self.now, name);
+        self.note_nodes();
+        self.note_notices();
+    }
+
     /// Something of a Service changes that is none of our business, and the cloud-controller-manager reconciles it.
     ///
     /// # Errors

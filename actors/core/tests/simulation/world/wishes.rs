@@ -8,6 +8,7 @@ use pool_core::route::Said;
 
 use super::{Happening, World};
 use crate::notes;
+use crate::plant::Plant;
 use crate::process::{Life, Process};
 use crate::replica::{Actor, routed};
 use crate::watchdog::Wish;
@@ -21,7 +22,8 @@ const ALERT_US: u64 = 45_000_000;
 impl World {
     /// A person pauses or resumes something.
     pub(super) fn wish(&mut self) {
-        match self.wishing.below(1_000) {
+        let dice = if self.plant == Some(Plant::OffUnheard) { 150 } else { self.wishing.below(1_000) };
+        match dice {
             0..130 => self.edit_by_hand(),
             130..170 => self.switch_by_hand(),
             170..270 => {
@@ -66,7 +68,7 @@ impl World {
 
     /// Somebody switches the admin state off by hand, or on again (N4).
     fn switch_by_hand(&mut self) {
-        let off = !notes::is_switched_off(&self.kube);
+        let off = !notes::is_switched_off(&self.kube) || self.plant.is_some();
         self.write_switch(off);
     }
 
