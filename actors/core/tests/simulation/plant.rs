@@ -107,7 +107,7 @@ pub enum Plant {
     BreakerLeaks,
     /// Every later list of EndpointSlices is empty, and pools hear for a while only that removals are stopped.
     BreakerEndsByTime,
-    /// What people wish does not reach the writer after it has heard of it once in each term.
+    /// What people wish reaches neither the Directory nor the writer.
     PausesUnheard,
     /// What people wish counts as read for a term that has begun since.
     WishesOfAnyTerm,

@@ -262,9 +262,11 @@ fn at_once(delivery: &mut Delivery) -> bool {
 /// What a planted bug makes of what people wish.
 fn spoil_wishes(plant: Plant, delivery: &mut Delivery) {
     match (plant, delivery) {
-        (Plant::PausesUnheard, Delivery::Writer(writer::In::Wishes { wishes, .. })) => {
-            *wishes = Arc::default();
-        }
+        (
+            Plant::PausesUnheard,
+            Delivery::Writer(writer::In::Wishes { wishes, .. })
+            | Delivery::Directory(directory::In::Wishes { wishes, .. }),
+        ) => *wishes = Arc::default(),
         (
             Plant::WishesOfAnyTerm,
             Delivery::Writer(writer::In::Wishes { term, .. })

@@ -29,9 +29,12 @@ impl Plant {
         let often = over.into_iter().find(|(plant, _)| *plant == self).map(|(_, often)| often);
         let processes = often.is_some();
         let leases = self == Plant::PauseNotWritten;
-        let faults = Faults { wishes: true, processes, leases, often, ..calm };
+        // Who takes over finds much to write.
+        let (meddling, services) =
+            if processes { (true, size.services.max(16)) } else { (calm.meddling, size.services) };
+        let faults = Faults { wishes: true, processes, leases, meddling, often, ..calm };
         let replicas = if processes || leases { 2 + size.replicas % 2 } else { size.replicas };
-        Size { replicas, seconds: 240, faults, ..size }
+        Size { replicas, services, seconds: 240, faults, ..size }
     }
 
     /// A world in which nodes leave service.
