@@ -110,7 +110,7 @@ pub struct Running {
 pub struct Pulse(pub Arc<[(&'static str, Recipient<Ping>)]>);
 
 impl Pulse {
-    /// The watchers, in the order of [`Kind::WATCHED`], and all others by name.
+    /// The watchers, in the order of [`Kind::ALL`], and all others by name.
     fn of(watchers: &[Recipient<Ping>; 4], others: [(&'static str, Recipient<Ping>); 11]) -> Pulse {
         let names = ["services_watcher", "endpointslices_watcher", "nodes_watcher", "preemptions_watcher"];
         let watchers = names.into_iter().zip(watchers.iter().cloned());
@@ -170,7 +170,7 @@ where
 #[must_use]
 pub fn start(parts: Parts) -> Running {
     let Parts { params, kubernetes, azure, metrics, labels, effects, clock, leases, election } = parts;
-    let watchers = Kind::WATCHED.map(|kind| (kind, shell_context::<Watcher>()));
+    let watchers = Kind::ALL.map(|kind| (kind, shell_context::<Watcher>()));
     let (informer_ctx, informer) = shell_context::<Informer>();
     let (discovery_ctx, discovery) = shell_context::<Discovery>();
     let (directory_ctx, directory) = shell_context::<Directory>();

@@ -36,8 +36,8 @@ const SLOWER: [(&str, u32); 6] = [
     ("spot-storm", 2),
 ];
 
-/// Stories that take many minutes at any speed: they are measurements (`benches/realistic.sh`, `benches/drain.sh`).
-const TOO_LONG: [&str; 4] = ["realistic", "one-node-drains", "spot-storm", "drain-and-return"];
+/// Stories that take many minutes at any speed: they are measurements (`benches/realistic.sh`).
+const TOO_LONG: [&str; 1] = ["realistic"];
 
 /// Stories in which somebody else empties pools.
 const EMPTIED_BY_OTHERS: [&str; 1] = ["ccm-removes-needed"];

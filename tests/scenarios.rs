@@ -15,6 +15,7 @@
 //! ```text
 //! # Comments begin so; the first names the rules that the story shows.
 //! given nodes 3 [dual]                            given load balancers kubernetes lb-2
+//! given load balancer single prod                 and prod-internal, filled by interfaces; no Service has a pool
 //! given service web [dual] on kubernetes hosted node-1     with rules, and pools that are right
 //! given pool shop-web holds node-9                given controller batching.quietPeriod 2s
 //! given dry run                                   given patience 2s
@@ -50,6 +51,8 @@
 //! expect polls <at least>        expect members <pool> <members>     expect down <pool> <nodes>
 //! expect overlap <pool> <pool>   the last expected PUTs of both
 //! expect body <text>             expect unknown fields in body          of the last expected PUT
+//! expect traffic <pool> new <nodes> [kept <nodes>]         of the healthy: who gets new connections, and who gets
+//!                                                 none and keeps those that it has
 //! expect taints node-1 <taints>|none              expect records <nodes>, of which our ConfigMap has one
 //! expect event <reason> <service>|node <node> [x<exactly so many by the end>] [<text>]
 //! expect no event <reason> <service>|node <node>  expect no events
@@ -206,6 +209,8 @@ async fn a_story_that_does_not_go_as_told_fails() {
         ("no record", "at 0s expect records node-1", "not in time"),
         ("no taint", "at 0s expect taints node-1 shutdown", "not in time"),
         ("no down", "at 0s expect down shop-web node-1", "not in time"),
+        ("traffic goes on", "at 0s expect traffic shop-web new nobody kept node-1", "new_connections: true"),
+        ("no traffic", "at 0s expect traffic shop-web node-1", "new <nodes> [kept <nodes>]"),
         ("no such taint", "at 0s node node-1 taint shutdown:Never", "KEY[=VALUE]"),
         ("no such node", "at 0s node node-7 taint shutdown", "given nodes N"),
     ];

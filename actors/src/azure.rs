@@ -12,6 +12,7 @@ use pool_core::arm::{ArmAnswer, ArmCall, ArmRequest};
 use pool_core::ids::{LbName, Operation};
 use pool_core::route::{ArmMessage, Delivery};
 use pool_core::writer;
+use tracing::Instrument;
 
 use self::log::{About, Accepted, Write};
 use crate::switchboard::Deliver;
@@ -45,7 +46,8 @@ impl AzurePort {
         let (client, writer, effects) = (Arc::clone(&self.client), self.writer.clone(), self.effects);
         let ArmCall { id, request } = call;
         let told = self.subject(&request);
-        drop(tokio::spawn(async move {
+        let span = log::span(&told);
+        let exchange = async move {
             let Answered { answer, headroom } = match (effects, &request) {
                 (Effects::Withheld, ArmRequest::PutPool { .. }) => {
                     Answered { answer: ArmAnswer::Withheld, headroom: Headroom::default() }
@@ -68,7 +70,8 @@ impl AzurePort {
             if writer.send(Deliver(inputs.map(Delivery::Writer).collect())).await.is_err() {
                 tracing::debug!("an answer of ARM came after the writer had stopped");
             }
-        }));
+        };
+        drop(tokio::spawn(exchange.instrument(span)));
     }
 
     /// What a call is about, for people.
@@ -76,7 +79,9 @@ impl AzurePort {
         match request {
             ArmRequest::GetLoadBalancer(lb) => About::LoadBalancer(lb.clone()),
             ArmRequest::GetPool(pool) => About::Pool(pool.clone()),
-            ArmRequest::PutPool { pool, edit, .. } => About::Put(Write::begins(pool.clone(), edit)),
+            ArmRequest::PutPool { pool, edit, permit, .. } => {
+                About::Put(Write::begins(pool.clone(), permit.attempt, edit))
+            }
             ArmRequest::Poll(operation) => {
                 let known = self.running.values().find(|(running, _)| running == operation);
                 About::Poll(known.map(|(_, write)| write.clone()))

@@ -73,7 +73,7 @@ impl From<&Address> for End {
 /// The recipients of all addresses.
 #[derive(Clone)]
 pub struct Switchboard {
-    /// The watchers, in the order of [`Kind::WATCHED`].
+    /// The watchers, in the order of [`Kind::ALL`].
     pub watchers: [Recipient<Deliver>; 4],
     /// The Informer.
     pub informer: Recipient<Deliver>,

@@ -14,7 +14,6 @@ use arm::{Client, Look};
 use clap::Args;
 use config::Config;
 use jiff::Timestamp;
-use pool_core::arm::FailureKind;
 use pool_core::ids::LbName;
 use serde_json::json;
 
@@ -107,7 +106,7 @@ impl Azure<'_> {
                 let lb = Balancer::read(name, &text, read_at, filter);
                 lb.map(Some).with_context(|| format!("load balancer {name} is not readable"))
             }
-            Err(failure) if failure.kind == FailureKind::Status(404) => Ok(None),
+            Err(failure) if failure.says_absent() => Ok(None),
             Err(failure) => {
                 let remedy = remedy::of_read(&failure, "grant Microsoft.Network/loadBalancers/read");
                 bail!("failed to read load balancer {name}: {failure}; {remedy}")

@@ -22,6 +22,10 @@ mod tests;
 const UNREADABLE: &str = "nothing of this node that is Down is known to be ours: look at its entries, and remove this key of \
                           the ConfigMap that is named like our Lease";
 
+/// What has switched the admin state off, and what ends that.
+const SWITCHED_OFF: &str = "the key admin-state.off of the ConfigMap that is named like our Lease has switched it \
+                            off: remove it, or wait, for it counts for 10 minutes at most";
+
 pub(super) async fn nodes(request: HttpRequest, about: web::Data<About>) -> HttpResponse {
     told(list(&request, &about))
 }
@@ -123,7 +127,7 @@ fn whole(node: &NodeView, snapshot: &Snapshot, show: &Show) -> Value {
 /// What others have set on entries of a node.
 fn foreign_of<'a>(name: &'a NodeName, snapshot: &'a Snapshot) -> impl Iterator<Item = &'a ForeignState> {
     let all = snapshot.admin_state.iter().flat_map(|view| &view.foreign);
-    all.filter(move |foreign| foreign.node.as_ref() == Some(name))
+    all.filter(move |foreign| foreign.node == *name)
 }
 
 /// What others have set on one entry.
@@ -154,7 +158,7 @@ pub(super) fn admin_state(snapshot: &Snapshot) -> Option<Value> {
     let foreign = foreign.iter().map(|of| {
         let mut shown = foreign_state(of);
         shown["backend"] = of.backend.to_string().into();
-        shown["node"] = of.node.as_ref().map(NodeName::as_str).into();
+        shown["node"] = of.node.as_str().into();
         shown
     });
     let mut shown = json!({
@@ -181,9 +185,7 @@ fn absent(name: &NodeName, snapshot: &Snapshot) -> (&'static str, String) {
         return ("not known yet", detail.to_owned());
     };
     let off = match view.role {
-        Role::On => {
-            view.switched_off.then_some("the key admin-state.off of our ConfigMap has switched it off")
-        }
+        Role::On => view.switched_off.then_some(SWITCHED_OFF),
         Role::Off => Some("enableLoadBalancerAdminState is false in the cloud configuration"),
         Role::Silent => Some("this command does not work on it"),
     };
@@ -191,21 +193,26 @@ fn absent(name: &NodeName, snapshot: &Snapshot) -> (&'static str, String) {
         return ("the admin state is off", format!("node {name} has nothing of the admin state: {off}"));
     }
     let nothing = "nothing says that it leaves service, and nothing of it is Down by us";
-    let foreign = foreign_of(name, snapshot).count();
+    let (most, foreign) = (AdminView::MOST_FOREIGN, foreign_of(name, snapshot).count());
+    let more = if view.foreign.len() < most {
+        String::new()
+    } else {
+        format!("; what somebody else has set is listed for {most} entries only: the node may have others")
+    };
     if foreign > 0 {
         let detail = format!(
             "node {name} is there, and {nothing}; somebody else has set the admin state of {foreign} of its entries, \
-             which adminState.foreign in GET /api/v1/status lists"
+             which adminState.foreign in GET /api/v1/status lists{more}"
         );
         return ("nothing of the admin state", detail);
     }
     let mut members = snapshot.pools.values().flat_map(|pool| pool.level.required.values());
     if members.any(|member| member.name.as_str() == name.as_str()) {
-        return ("nothing of the admin state", format!("node {name} is there, and {nothing}"));
+        return ("nothing of the admin state", format!("node {name} is there, and {nothing}{more}"));
     }
     let detail = format!(
         "no pool requires a node {name}: it does not exist, or {nothing}; kubectl get node {name} tells which, and GET \
-         /api/v1/nodes lists those that leave service"
+         /api/v1/nodes lists those that leave service{more}"
     );
     ("no such node", detail)
 }

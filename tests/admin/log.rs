@@ -1,11 +1,12 @@
 //! The log as somebody reads it at 3 a.m.: few lines, each with what, where, why and what to do.
 
 use serde_json::{Value, json};
-use simulator::models::arm::Latency;
+use simulator::models::arm::{Fault, FaultAnswer, FaultBody, FaultEffect, FaultTarget, Latency};
 use simulator::models::kube::Resource;
 use simulator::models::kube::build::Endpoint;
 
 use super::metrics::busy;
+use super::nodes::{OUT_OF_SERVICE, taint};
 use super::stage::{Prepared, Stage, add_service, node_name, place};
 
 /// Waits until the log has a line with this message, and gives it.
@@ -26,6 +27,9 @@ async fn the_log_tells_each_written_pool_and_each_failure_with_its_remedy_and_li
     let text = |field: &str| failed[field].as_str().unwrap_or_default().to_owned();
     assert!(text("failure").starts_with("HTTP 403 AuthorizationFailed: no write for you"), "{failed}");
     assert!(text("remedy").contains("Network Contributor"), "{failed}");
+    let span = in_span(&failed, "put_backend_pool", "pool");
+    let id = span["correlation_id"].as_str().expect("a refusal has one too");
+    assert!(text("failure").contains(id) && span["caller"] == MEMBERS, "{failed}");
     let event = line(&stage, "event").await;
     assert_eq!((&event["level"], &event["about"]), (&json!("INFO"), &json!("Service shop/bad")));
     assert_eq!(event["reason"], "LoadBalancerBackendPoolUpdateFailed");
@@ -60,6 +64,64 @@ async fn an_asynchronous_write_is_told_when_its_operation_has_ended() {
     assert_eq!((&written["pool"], &written["added"]), (&json!("kubernetes/shop-web"), &json!(1)));
     assert!(written["took_ms"].as_u64().is_some_and(|took| took >= 1_500), "{written}");
     assert!(written["correlation_id"].is_string(), "{written}");
+    let span = in_span(&written, "poll_operation", "pool");
+    assert_eq!((&span["caller"], span["attempt"].is_string()), (&json!(MEMBERS), true), "{written}");
+    assert_eq!(span["correlation_id"], written["correlation_id"], "that of the PUT");
+}
+
+/// In whose name members are written.
+const MEMBERS: &str = "LocalServiceBackendPoolUpdater";
+
+/// The span of a line within a call to Azure: of this operation, and about the same as the line.
+fn in_span<'a>(line: &'a Value, operation: &str, about: &str) -> &'a Value {
+    let span = &line["span"];
+    assert_eq!((&span["name"], &span["operation"]), (&json!("arm"), &json!(operation)), "{line}");
+    assert_eq!((&span[about], line[about].is_string()), (&line[about], true), "{line}");
+    span
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn s1_a_line_within_a_call_to_azure_tells_what_of_in_whose_name_and_for_which_attempt() {
+    let prepared = Prepared::new(0).await;
+    add_service(&prepared.fakes, "web", &[0]).await;
+    let stage = prepared.start(&json!({})).await;
+    stage.wait_until_ready().await;
+    place(&stage.fakes, "web", &[Endpoint::ready(&node_name(0)), Endpoint::ready(&node_name(1))]).await;
+    let is_of_web =
+        |line: &Value| line["message"] == "wrote backend pool" && line["pool"] == "kubernetes/shop-web";
+    let members = stage.logged("a write of members", is_of_web).await.swap_remove(0);
+    let of_members = in_span(&members, "put_backend_pool", "pool");
+    assert_eq!(members["added"], 1, "{members}");
+    assert_eq!(of_members["caller"], MEMBERS, "{members}");
+    assert!(of_members.get("load_balancer").is_none(), "the pool says it: {members}");
+
+    taint(&stage, 0, &[OUT_OF_SERVICE]).await;
+    let is_down = |line: &Value| is_of_web(line) && line["down"] == 1;
+    let states = stage.logged("a write of admin states", is_down).await.swap_remove(0);
+    let of_states = in_span(&states, "put_backend_pool", "pool");
+    assert_eq!(states["added"], 0, "{states}");
+    assert_eq!(of_states["caller"], "AdminStateController", "{states}");
+    for (line, span) in [(&members, of_members), (&states, of_states)] {
+        assert!(span["attempt"].is_string() && span["correlation_id"].is_string(), "{line}");
+        assert_eq!(span["correlation_id"], line["correlation_id"], "{line}");
+    }
+    assert_ne!(of_members["attempt"], of_states["attempt"]);
+
+    let answer = FaultAnswer {
+        status: 403,
+        code: "AuthorizationFailed".to_owned(),
+        message: "no look for you".to_owned(),
+        retry_after: None,
+        body: FaultBody::Standard,
+    };
+    let (target, effect) = (FaultTarget::LoadBalancerGet, FaultEffect::Answer(answer));
+    let fault = Fault { target, every: 1, limit: Some(1), load_balancer: None, effect };
+    stage.fakes.tune_arm(|arm| arm.faults = vec![fault]).await;
+    let failed = line(&stage, "failed to read load balancer").await;
+    let of_failed = in_span(&failed, "get_load_balancer", "load_balancer");
+    let id = of_failed["correlation_id"].as_str().expect("Azure has answered");
+    assert!(failed["failure"].as_str().is_some_and(|text| text.contains(id)), "{failed}");
+    assert!(of_failed.get("caller").is_none() && of_failed.get("attempt").is_none(), "{failed}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -136,6 +136,22 @@ async fn check_names_the_load_balancers_that_it_looked_for_and_where() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn s1_check_says_what_is_left_to_do_with_a_single_load_balancer() {
+    let bench = Bench::new(2).await;
+    bench.configure(|cloud| {
+        let keys = cloud.as_object_mut().expect("a map of keys");
+        keys.remove("multipleStandardLoadBalancerConfigurations");
+        keys.insert("loadBalancerBackendPoolConfigurationType".to_owned(), json!("nodeIPConfiguration"));
+    });
+    let findings = check(&bench).await;
+    findings.must_have("candidates", "warning", "2 Services have no pool of their own");
+    findings.must_have("configuration", "warning", "only nodes that leave service are cut out of traffic");
+    let of_candidates = findings.0.iter().filter(|it| it["check"] == "candidates");
+    let means: Vec<&str> = of_candidates.filter_map(|it| it["means"].as_str()).collect();
+    assert!(means.iter().any(|text| text.contains("nodes that leave service are cut out")), "{means:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn check_finds_locks_that_forbid_writes_and_no_others() {
     let lock = |name: &str, level: &str, scope: &str| Lock {
         name: name.to_owned(),

@@ -38,6 +38,7 @@ impl Stage {
                 self.fakes.azure.ask(add).await;
                 Ok(())
             }
+            ["load", "balancer", "single", name] => self.prepare_single(name).await,
             ["controller", key, value @ ..] => {
                 let path = format!("/{}", key.replace('.', "/"));
                 set(&mut self.controller, &path, value_of(value))
@@ -61,6 +62,21 @@ impl Stage {
             ["pool", pool, "holds", nodes @ ..] => self.fill_pool(pool, nodes).await,
             other => self.act(other).await,
         }
+    }
+
+    /// One load balancer and its internal one, as in a cluster without `multipleStandardLoadBalancerConfigurations`:
+    /// no Service has a pool of its own there, and network interfaces fill those of the cluster as a whole.
+    async fn prepare_single(&mut self, name: &str) -> Done {
+        let keys = self.cloud.as_object_mut().ok_or("the cloud configuration is no map")?;
+        keys.remove("multipleStandardLoadBalancerConfigurations");
+        keys.insert("loadBalancerName".to_owned(), name.into());
+        keys.insert("loadBalancerBackendPoolConfigurationType".to_owned(), "nodeIPConfiguration".into());
+        let names = [name.to_owned(), format!("{name}-internal")];
+        let add = move |azure: &mut simulator::Azure, _| {
+            names.iter().for_each(|name| azure.model.add_load_balancer(name));
+        };
+        self.fakes.azure.ask(add).await;
+        Ok(())
     }
 
     async fn prepare_nodes(&mut self, count: &str, dual: bool) -> Done {

@@ -37,6 +37,7 @@ impl Stage {
             ["body", rest @ ..] => self.expect_body(&rest.join(" ")),
             ["unknown", "fields", "in", "body"] => self.expect_unknown_fields(),
             ["down", pool, nodes @ ..] => self.expect_down(pool, nodes).await,
+            ["traffic", pool, rest @ ..] => self.expect_traffic(pool, rest).await,
             ["taints", node, taints @ ..] => self.expect_taints(node, taints).await,
             ["records", nodes @ ..] => self.expect_records(nodes).await,
             ["quiet", time] => self.expect_quiet(micros(time)?).await,

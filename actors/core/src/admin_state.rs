@@ -21,13 +21,13 @@
 //! - `people`: nodes that a person lets go on (N5);
 //! - `told`: what people and metrics are told.
 
-pub mod admission;
+mod admission;
 mod keeping;
 mod nodes;
 mod people;
-pub mod pools;
+mod pools;
 mod posts;
-pub mod records;
+pub(crate) mod records;
 pub mod signals;
 mod spot;
 mod term;
@@ -39,7 +39,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::arm::{Backend, Failure, FailureKind, Provisioning};
+use crate::arm::{Backend, Failure, FailureKind, Provisioning, RetryAfter};
 use crate::ask::{Answer, RequestId, Scope};
 use crate::config_map::{ConfigMapAnswer, ConfigMapAsk};
 use crate::discovery::LbObservation;
@@ -136,9 +136,11 @@ pub enum In {
     Preemption(watch::Seen),
     /// The answer to a patch of a node's taints.
     Tainted(CallId, TaintAnswer),
-    /// A PUT that was made by a set older than this generation has added these, which drain now: they are in the pool and
+    /// A PUT that was made by an older set than the newest has added these, which drain now: they are in the pool and
     /// not Down.
-    Missed(PoolId, u64, BTreeSet<Backend>),
+    Missed(PoolId, BTreeSet<Backend>),
+    /// Before a write these were Down in a pool already that are to be; when the last PUT of ours was sent to it.
+    Found(PoolId, Option<Now>, BTreeSet<Backend>),
     /// A person lets a node go on, or everything ([`Scope::Node`], [`Scope::Everything`]).
     Release(RequestId, Scope),
     /// In which term events are posted; `None`: in none.
@@ -212,6 +214,17 @@ pub struct AdminState {
     told: Told,
 }
 
+/// The longest `Retry-After` that another try keeps to (W4).
+const RETRY_AFTER_MAX: Duration = Duration::from_secs(60);
+
+/// How long ARM has asked to be spared, as far as that is heeded.
+fn asked_wait(header: RetryAfter) -> Duration {
+    match header {
+        RetryAfter::In(span) => span.min(RETRY_AFTER_MAX),
+        RetryAfter::Absent | RetryAfter::Invalid => Duration::ZERO,
+    }
+}
+
 /// How many sets before the last one are kept: a write that carries out an older one is judged by the next look.
 const PAST: usize = 1_000;
 
@@ -283,6 +296,7 @@ impl AdminState {
     fn drop_work(&mut self, now: Now, uid: &NodeUid) {
         self.queue.finish(now, uid, Ok(work_queue::Done::Success));
         self.queue.retire(uid);
+        self.posts.rest(uid);
     }
 
     /// What is wanted for a node is another thing: work on it begins anew, whatever failed before.
@@ -328,12 +342,8 @@ impl AdminState {
             return;
         }
         let news = self.pools.observe(seen);
-        if !news.is_empty() {
-            let is_ours = |id: &PoolId| seen.writing.as_ref() == Some(&id.pool);
-            let others: BTreeSet<PoolId> = news.iter().filter(|id| !is_ours(id)).cloned().collect();
-            self.nodes.pools_seen(&others, seen.began, &self.pools, &mut self.records);
-            self.changed = true;
-        }
+        self.changed |= !news.is_empty();
+        self.nodes.lb_seen(seen, &self.pools, &mut self.records);
         self.dirty.extend(news);
         // While an operation runs, what was seen is about to be another thing.
         let rests = |provisioning| provisioning != Provisioning::Updating;
@@ -341,7 +351,7 @@ impl AdminState {
             rests(facts.provisioning) && facts.pools.iter().all(|pool| rests(pool.provisioning))
         });
         if at_rest {
-            self.nodes.looked_at(&seen.lb, seen.began);
+            self.nodes.looked_at(&seen.lb, seen.began, seen.puts.oldest);
         }
         self.looked = true;
     }
@@ -361,18 +371,19 @@ impl AdminState {
                 if !self.records.writes() {
                     self.pools.withheld(&pool, generation);
                 }
-                self.posts.ended(&pool, generation);
+                self.posts.ended(now, &pool, generation, self.params.max_backoff);
             }
             Some(failure) if is_gone(&failure) => {
                 self.pools.absent(now, &pool);
-                self.posts.ended(&pool, generation);
+                self.posts.ended(now, &pool, generation, self.params.max_backoff);
             }
             Some(failure) => {
-                let uids = self.posts.failed(&pool, generation);
+                let waits = (asked_wait(failure.retry_after), self.params.max_backoff);
+                let uids = self.posts.failed(now, &pool, generation, waits);
                 for uid in &uids {
                     self.queue.finish(now, uid, Err(work_queue::Failed::default()));
                 }
-                self.told.failed(now, Some(&pool), &uids, failure.to_string().into());
+                self.told.failed(Some(&pool), &uids, failure.to_string().into());
             }
         }
         self.changed = true;
@@ -423,7 +434,7 @@ impl AdminState {
         }
         self.records.advance(now, acts, out);
         if let Some(why) = self.records.take_failure() {
-            self.told.failed(now, None, &self.records.unconfirmed(), why);
+            self.told.failed(None, &self.records.unconfirmed(), why);
         }
         self.tell(now, acts, out);
         debug_assert_eq!(self.check(), Ok(()));
@@ -437,7 +448,11 @@ impl AdminState {
             for pool in std::mem::take(&mut self.dirty) {
                 let lacks = self.pools.lacks(&pool, &self.set, self.nodes.restores());
                 let since = |uid: &NodeUid| self.nodes.since(uid);
-                self.posts.settle(pool, lacks, self.set.generation, since, out);
+                let undone = self.posts.settle(now, pool.clone(), lacks, self.set.generation, since, out);
+                if !undone.is_empty() {
+                    let why = "Azure has taken it several times, and it is not there afterwards";
+                    self.told.failed(Some(&pool), &undone, why.into());
+                }
             }
             self.judge_nodes(now, out);
             if !self.nodes.is_stale() && !self.queue.is_ready(now) {
@@ -448,6 +463,10 @@ impl AdminState {
 
     /// Takes what is to be worked on: what has failed for it is posted again.
     fn take_work(&mut self, now: Now) {
+        for pool in self.posts.wake(now) {
+            self.changed = true;
+            self.dirty.insert(pool);
+        }
         while let Some(uid) = self.queue.take(now) {
             self.changed = true;
             self.dirty.extend(self.posts.retry(&uid));
@@ -462,7 +481,7 @@ impl AdminState {
         let gives_back = !self.heeds_signals();
         let waits = |uid: &NodeUid| self.posts.concern(uid);
         let lbs = &self.params.load_balancers;
-        let judged = self.nodes.judge(now, lbs, gives_back, waits, &mut self.records);
+        let judged = self.nodes.judge((now, self.set.generation), lbs, gives_back, waits, &mut self.records);
         if judged.look | std::mem::take(&mut self.grown) {
             out.push(Out::Look);
         }
@@ -472,6 +491,7 @@ impl AdminState {
         }
         for uid in judged.done {
             self.queue.finish(now, &uid, Ok(work_queue::Done::Success));
+            self.posts.rest(&uid);
         }
         if std::mem::take(&mut self.looked) {
             let excluded = &self.params.excluded;
@@ -486,10 +506,10 @@ impl AdminState {
     fn tell(&mut self, now: Now, acts: bool, out: &mut Vec<Out>) {
         let changed = std::mem::take(&mut self.changed);
         let stands: Vec<Stand<'_>> = self.nodes.stands(&self.records).collect();
-        let refused: BTreeSet<NodeUid> = self.records.refused().keys().cloned().collect();
         let seen = Seen {
             stands: &stands,
             facts: &|| self.nodes.facts().map(Arc::as_ref).collect(),
+            bound: &|| self.nodes.bound(),
             pools: &self.pools,
             posts: &self.posts,
             queue: &self.queue,
@@ -497,7 +517,7 @@ impl AdminState {
             records: Kept {
                 count: self.records.count(),
                 unreadable: self.records.unreadable(),
-                refused: &refused,
+                refused: self.records.refused(),
                 fresh: self.records.is_fresh(),
                 last_error: self.records.last_error(),
             },
@@ -553,9 +573,13 @@ impl Machine for AdminState {
                 self.dirty.insert(pool);
                 self.changed = true;
             }
-            In::Missed(pool, _, backends) => {
+            In::Missed(pool, backends) => {
                 self.pools.missed(now, &pool, backends);
                 self.dirty.insert(pool);
+                self.changed = true;
+            }
+            In::Found(pool, sent, downs) => {
+                self.nodes.downs_found(&pool, sent, &downs, &mut self.records);
                 self.changed = true;
             }
             In::Opened(epoch) => self.opening = self.opening.max(Some(epoch)),
@@ -574,7 +598,8 @@ impl Machine for AdminState {
     }
 
     fn deadline(&self) -> Option<Now> {
-        let work = earliest(self.queue.deadline(), self.spots.deadline()).filter(|_| self.acts());
+        let work = earliest(self.queue.deadline(), self.posts.deadline());
+        let work = earliest(work, self.spots.deadline()).filter(|_| self.acts());
         earliest(work, earliest(self.records.deadline(), self.told.deadline()))
     }
 

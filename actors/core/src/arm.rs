@@ -390,6 +390,19 @@ pub enum FailureKind {
     Refused,
 }
 
+/// The codes with which ARM says that just what was asked for is not there.
+const ABSENT: [&str; 2] = ["ResourceNotFound", "NotFound"];
+
+impl Failure {
+    /// Whether ARM says that just what was asked for is not there. A 404 about what it is in, such as its resource
+    /// group, says nothing of it, and may pass; neither does one without ARM's code, which may be somebody else's.
+    #[must_use]
+    pub fn says_absent(&self) -> bool {
+        let says = |code: &str| ABSENT.iter().any(|absent| code.eq_ignore_ascii_case(absent));
+        self.kind == FailureKind::Status(404) && self.code.as_deref().is_some_and(says)
+    }
+}
+
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.kind {
@@ -419,6 +432,26 @@ impl fmt::Display for Failure {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn d1_only_a_404_about_just_what_was_asked_for_says_that_it_is_not_there() {
+        let failure = |status, code: Option<&str>| Failure {
+            kind: FailureKind::Status(status),
+            code: code.map(Arc::from),
+            inner_codes: Vec::new(),
+            message: Arc::from(""),
+            retry_after: RetryAfter::Absent,
+            correlation_id: None,
+        };
+        for code in ["ResourceNotFound", "NotFound", "resourcenotfound"] {
+            assert!(failure(404, Some(code)).says_absent(), "{code}");
+            assert!(!failure(403, Some(code)).says_absent(), "{code}");
+        }
+        for code in [Some("ResourceGroupNotFound"), Some("SubscriptionNotFound"), Some("NotFoundHere"), None]
+        {
+            assert!(!failure(404, code).says_absent(), "{code:?}");
+        }
+    }
 
     /// There are as many entries as pools have members.
     #[test]

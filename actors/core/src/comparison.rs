@@ -293,7 +293,7 @@ impl Machine for Comparison {
 
 /// The sources that levels rest on.
 fn sources(snapshot: &Snapshot) -> impl Iterator<Item = &SourceView> {
-    Kind::ALL.iter().filter_map(|kind| snapshot.sources.get(kind))
+    Kind::OF_LEVELS.iter().filter_map(|kind| snapshot.sources.get(kind))
 }
 
 /// What of the first lists and of the load balancers is not known. Discovery is done when one load balancer was seen;

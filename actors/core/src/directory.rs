@@ -295,7 +295,7 @@ impl Directory {
     }
 
     fn on_balancer(&mut self, now: Now, observation: LbObservation) {
-        let LbObservation { lb, began, facts, writing: _ } = observation;
+        let LbObservation { lb, began, facts, puts: _ } = observation;
         let old = self.balancers.get(&lb);
         if old.is_some_and(|old| began < old.began) {
             return;

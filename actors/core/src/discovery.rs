@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::arm::{Failure, FailureKind, LbFacts};
+use crate::arm::{Failure, LbFacts};
 use crate::ask::{Answer, Done, Refusal, RequestId};
 use crate::ids::{CallId, LbName, PoolId, PoolName, ServiceKey, ServiceUid};
 use crate::informer::ServiceFact;
@@ -49,8 +49,8 @@ pub enum In {
         began: Now,
         /// What it saw.
         result: Result<Arc<LbFacts>, Arc<Failure>>,
-        /// The pool of it of which a write was under way when the answer came; what it shows may be that write's.
-        writing: Option<PoolName>,
+        /// What our own PUTs may have to do with that.
+        puts: OurPuts,
     },
     /// A pool or its load balancer was not there when it was to be written (Q6 Stale).
     Missing(PoolId),
@@ -75,7 +75,7 @@ pub enum Out {
         /// Which.
         lb: LbName,
     },
-    /// To the Directory: a load balancer as it is; `facts: None` means that it does not exist.
+    /// To the admin state and the Directory: a load balancer as it is; `facts: None` means that it does not exist.
     Lb(LbObservation),
     /// To the Directory and the board: every managed load balancer has been tried, and at least one was seen.
     Synced,
@@ -87,6 +87,15 @@ pub enum Out {
     Sample(Sample),
 }
 
+/// What this process may have to do with what a GET of a load balancer shows (N4).
+#[derive(Clone, Debug, Default)]
+pub struct OurPuts {
+    /// When it has last sent a PUT to each of its pools, whatever came of it.
+    pub sent: Arc<BTreeMap<PoolName, Now>>,
+    /// The oldest draining set of which a PUT may have been carried out since the GET began, or may be yet.
+    pub oldest: Option<u64>,
+}
+
 /// A load balancer as a GET saw it.
 #[derive(Clone, Debug)]
 pub struct LbObservation {
@@ -96,9 +105,8 @@ pub struct LbObservation {
     pub began: Now,
     /// What it saw; `None`: it does not exist.
     pub facts: Option<Arc<LbFacts>>,
-    /// The pool of it of which a write of ours was under way when the answer came; what was seen of it may be that
-    /// write's.
-    pub writing: Option<PoolName>,
+    /// What our own PUTs, up to the moment of the answer, may have to do with that.
+    pub puts: OurPuts,
 }
 
 /// After how long an answer to a read is no longer waited for.
@@ -309,7 +317,7 @@ impl Discovery {
         &mut self,
         now: Now,
         call: CallId,
-        (began, writing): (Now, Option<PoolName>),
+        (began, puts): (Now, OurPuts),
         result: Result<Arc<LbFacts>, Arc<Failure>>,
         out: &mut Vec<Out>,
     ) {
@@ -318,9 +326,9 @@ impl Discovery {
             return;
         };
         match result {
-            Ok(facts) => self.seen(now, reading.balancer, (began, writing), Some(facts), out),
-            Err(failure) if failure.kind == FailureKind::Status(404) => {
-                self.seen(now, reading.balancer, (began, writing), None, out);
+            Ok(facts) => self.seen(now, reading.balancer, (began, puts), Some(facts), out),
+            Err(failure) if failure.says_absent() => {
+                self.seen(now, reading.balancer, (began, puts), None, out);
             }
             Err(failure) => self.failed(now, reading.balancer, Arc::from(failure.to_string()), out),
         }
@@ -330,14 +338,14 @@ impl Discovery {
         &mut self,
         now: Now,
         place: usize,
-        (began, writing): (Now, Option<PoolName>),
+        (began, puts): (Now, OurPuts),
         facts: Option<Arc<LbFacts>>,
         out: &mut Vec<Out>,
     ) {
         let balancer = &mut self.balancers[place];
         self.rules.replace(&balancer.name, balancer.facts.as_deref(), facts.as_deref());
         balancer.seen(now, facts.clone());
-        out.push(Out::Lb(LbObservation { lb: balancer.name.clone(), began, facts, writing }));
+        out.push(Out::Lb(LbObservation { lb: balancer.name.clone(), began, facts, puts }));
         self.read_ended(place, true, out);
     }
 
@@ -441,8 +449,8 @@ impl Machine for Discovery {
         match input {
             In::ListsSynced => self.on_lists(now, out),
             In::Service(uid, fact) => self.on_service(now, &uid, fact.as_deref()),
-            In::Read { call, began, result, writing } => {
-                self.on_read(now, call, (began, writing), result, out);
+            In::Read { call, began, result, puts } => {
+                self.on_read(now, call, (began, puts), result, out);
             }
             In::Missing(pool) => self.on_missing(now, &pool.lb),
             In::ForeignRelease => self.on_foreign_release(now),

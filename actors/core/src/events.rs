@@ -95,8 +95,8 @@ pub enum Out {
         /// The event.
         event: Arc<Event>,
     },
-    /// To the Informer and the Directory: the term in which what they report is told; `None`: it is dropped. Whatever
-    /// they report when they have heard of a term finds the emitter in it.
+    /// To the Informer, the Directory and the admin state: the term in which what they report is told; `None`: it is
+    /// dropped. Whatever they report when they have heard of a term finds the emitter in it.
     Reporting(Option<Epoch>),
     /// To the metrics.
     Sample(Sample),

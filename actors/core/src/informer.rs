@@ -310,7 +310,7 @@ impl Informer {
         let Params { counts, multi_slb, namespaces, selector, last_known_for } = params;
         Informer {
             counts,
-            streams: Kind::ALL.into_iter().map(|kind| (kind, Stream::default())).collect(),
+            streams: Kind::OF_LEVELS.into_iter().map(|kind| (kind, Stream::default())).collect(),
             cache: Cache::new(Selection { multi_slb, namespaces, selector }, last_known_for),
             undecodables: Undecodables::default(),
             unread: Unread::default(),

@@ -91,21 +91,22 @@ pub enum In {
 pub enum Out {
     /// To the kubernetes port, about our own Lease.
     Lease(CallId, LeaseAsk),
-    /// To all three watchers: read most recent data for this term; the Directory opens the term when it has them.
+    /// To the watchers that levels rest on, and to Pauses: read most recent data for this term; the Directory opens the
+    /// term when it has them.
     Confirm {
         /// The term.
         epoch: Epoch,
         /// Whether a list that began before this moment does not count: somebody else has led before.
         anew: bool,
     },
-    /// To all three watchers, and to Starts: the API server's storage was set back to an earlier state. What was seen
-    /// before is of another past, and most recent data count although they are older (D6); notes that were struck are
-    /// back (A4).
+    /// To the watchers that levels rest on, and to Starts: the API server's storage was set back to an earlier state.
+    /// What was seen before is of another past, and most recent data count although they are older (D6); notes that were
+    /// struck are back (A4).
     Restored(Restore),
-    /// To all three watchers: a term of somebody else has begun, who may have found that the storage was set back where
-    /// this process could not; list most recent data (D6).
+    /// To the watchers that levels rest on: a term of somebody else has begun, who may have found that the storage was
+    /// set back where this process could not; list most recent data (D6).
     Relist,
-    /// To the writer and the event emitter: whether this process may write.
+    /// To the writer, the admin state and the event emitter: whether this process may write.
     Standing(Standing),
     /// To the writer: the gate times that the predecessor has noted.
     Remembered(GateTimes),

@@ -23,10 +23,10 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// The kinds that levels rest on, in the order in which they are shown.
-    pub const ALL: [Kind; 3] = [Kind::Services, Kind::EndpointSlices, Kind::Nodes];
     /// Every kind, in the order in which they are shown.
-    pub const WATCHED: [Kind; 4] = [Kind::Services, Kind::EndpointSlices, Kind::Nodes, Kind::Preemptions];
+    pub const ALL: [Kind; 4] = [Kind::Services, Kind::EndpointSlices, Kind::Nodes, Kind::Preemptions];
+    /// The kinds that levels rest on, in the order in which they are shown.
+    pub const OF_LEVELS: [Kind; 3] = [Kind::Services, Kind::EndpointSlices, Kind::Nodes];
 
     /// The plural resource name of the Kubernetes API.
     #[must_use]
@@ -290,8 +290,6 @@ pub struct PreemptionObject {
     pub node: NodeName,
     /// The UID of that node; `None` where the event gives none, or the node's name in its place.
     pub uid: Option<NodeUid>,
-    /// How often it was seen.
-    pub count: u64,
     /// When it was last seen: the newest of the times in it.
     pub at: Option<Wall>,
     /// How long before its arrival that was; `None` when that is not known or lies more than 60 s in the future.

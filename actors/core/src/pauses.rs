@@ -114,7 +114,8 @@ pub enum In {
 pub enum Out {
     /// To the kubernetes port, about our ConfigMap.
     ConfigMap(CallId, ConfigMapAsk),
-    /// To the Directory, the writer and the event emitter: all that people wish, as it was after this term had begun.
+    /// To the writer, the admin state, the event emitter, the Informer and the Directory: all that people wish, as it
+    /// was after this term had begun.
     Wishes {
         /// The newest term that had begun when it was read; `None`: none had.
         term: Option<Epoch>,

@@ -9,6 +9,7 @@ use crate::assignment::HeldReason;
 use crate::error::NotManageable;
 use crate::ids::{LbName, NodeName, NodeUid, PoolId, ServiceKey, ServiceUid};
 use crate::object::Kind;
+use crate::sample::Caller;
 
 /// A Service that an event is about.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -114,6 +115,8 @@ pub enum What {
     },
     /// Writes wait because the same fault has hit several pools (W10).
     Blocked {
+        /// Whose.
+        caller: Caller,
         /// The fault, in words.
         fault: Arc<str>,
         /// The load balancer that is blocked; `None`: all of them.
@@ -186,6 +189,8 @@ pub enum What {
         balancers: usize,
         /// Why it leaves service.
         signals: BTreeSet<Signal>,
+        /// In how many more pools it has an admin state that we do not know and leave as it is, and one of them.
+        unknown: Option<(usize, PoolId)>,
     },
     /// What was Down of a node by us is taken back in every pool (S1, N4).
     AdminRestored {

@@ -18,6 +18,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::admin_state::records::is_off;
 use crate::config_map::{ConfigMapAnswer, ConfigMapAsk};
 use crate::machine::{Machine, Now};
 use crate::object::RequestFailure;
@@ -315,7 +316,7 @@ impl Retirement {
     /// Switches the admin state off where it is not, and waits until nobody is Down by us.
     fn on_notes(&mut self, now: Now, until: Now, what: What, answer: ConfigMapAnswer, out: &mut Vec<Out>) {
         match answer {
-            ConfigMapAnswer::Seen(facts) if what == What::Look && !notes::is_off(&facts) => {
+            ConfigMapAnswer::Seen(facts) if what == What::Look && !is_off(&facts) => {
                 self.notes = Notes::Off;
                 self.phase = Phase::TakingBack { until, what: What::Write };
                 out.push(Out::ConfigMap(ConfigMapAsk::Replace(facts, notes::switching_off(now))));
@@ -411,7 +412,7 @@ impl Retirement {
         let why = match answer {
             ConfigMapAnswer::Seen(facts) if what == What::Look => {
                 self.tell_left(Downs::of(&facts, now), out);
-                if notes::is_off(&facts) {
+                if is_off(&facts) {
                     self.phase = Phase::Closing { end, failures, what: What::Write };
                     out.push(Out::ConfigMap(ConfigMapAsk::Replace(facts, notes::switching_on())));
                 } else {

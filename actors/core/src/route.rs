@@ -383,7 +383,7 @@ fn from_directory(said: directory::Out, deliver: &mut impl FnMut(Delivery)) {
         directory::Out::Answer(id, answer) => deliver(answered(id, answer)),
         directory::Out::Forget(pool) => deliver(Delivery::Pool(pool, PoolMessage::Forget)),
         directory::Out::Reread(read) => {
-            for kind in Kind::ALL {
+            for kind in Kind::OF_LEVELS {
                 deliver(Delivery::Watcher(kind, watch::In::Reread(read)));
             }
         }
@@ -430,11 +430,14 @@ fn from_writer(said: writer::Out, deliver: &mut impl FnMut(Delivery)) {
         writer::Out::AdminWithdrawn(pool, generation) => {
             deliver(Delivery::AdminState(admin_state::In::Withdrawn(pool, generation)));
         }
-        writer::Out::AdminMissed(pool, generation, backends) => {
-            deliver(Delivery::AdminState(admin_state::In::Missed(pool, generation, backends)));
+        writer::Out::AdminFound(pool, sent, backends) => {
+            deliver(Delivery::AdminState(admin_state::In::Found(pool, sent, backends)));
         }
-        writer::Out::Read { call, began, result, writing } => {
-            deliver(Delivery::Discovery(discovery::In::Read { call, began, result, writing }));
+        writer::Out::AdminMissed(pool, backends) => {
+            deliver(Delivery::AdminState(admin_state::In::Missed(pool, backends)));
+        }
+        writer::Out::Read { call, began, result, puts } => {
+            deliver(Delivery::Discovery(discovery::In::Read { call, began, result, puts }));
         }
         writer::Out::Call(call) => deliver(Delivery::Arm(ArmMessage::Call(call))),
         writer::Out::Gates { reads_until, writes_until } => {
@@ -468,7 +471,7 @@ fn from_leader(said: leader::Out, deliver: &mut impl FnMut(Delivery)) {
             deliver(Delivery::Kubernetes(KubernetesCall::Lease { call, lease: LeaseName::Own, ask }));
         }
         leader::Out::Confirm { epoch, anew } => {
-            for kind in Kind::ALL {
+            for kind in Kind::OF_LEVELS {
                 deliver(Delivery::Watcher(kind, watch::In::Confirm { epoch, anew }));
             }
             deliver(Delivery::Pauses(pauses::In::Confirm(epoch)));
@@ -480,13 +483,13 @@ fn from_leader(said: leader::Out, deliver: &mut impl FnMut(Delivery)) {
         }
         leader::Out::Remembered(gates) => deliver(Delivery::Writer(writer::In::Remembered(gates))),
         leader::Out::Restored(restore) => {
-            for kind in Kind::ALL {
+            for kind in Kind::OF_LEVELS {
                 deliver(Delivery::Watcher(kind, watch::In::Restored(restore)));
             }
             deliver(Delivery::Starts(starts::In::Restored));
         }
         leader::Out::Relist => {
-            for kind in Kind::ALL {
+            for kind in Kind::OF_LEVELS {
                 deliver(Delivery::Watcher(kind, watch::In::Relist(RelistReason::NewTerm)));
             }
         }

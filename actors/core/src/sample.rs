@@ -113,7 +113,8 @@ pub enum Sample {
     },
     /// Somebody else's change was undone for the third time or more (W11).
     Fight,
-    /// W10's breaker opened or closed, for so many blocked scopes (load balancers, or 1 for all of ARM).
+    /// W10's breaker opened or closed, for so many blocked scopes (load balancers on which membership or admin parts
+    /// wait, or 1 for all of ARM).
     Blocked {
         /// Scopes that are blocked now.
         scopes: u64,
@@ -220,7 +221,7 @@ pub enum Sample {
         kept: u64,
         /// There, and not understood.
         unreadable: u64,
-        /// Wanted, for which there is no room or no key.
+        /// Wanted, for which there is no room or no key, or whose key holds what is not understood.
         refused: u64,
     },
 }

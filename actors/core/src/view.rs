@@ -403,7 +403,7 @@ pub struct LaneView {
     pub waiting: Vec<(PoolId, &'static str, Now)>,
     /// Until when the lane is closed.
     pub closed_until: Option<Now>,
-    /// The fault that blocks it, in words, while W10's breaker is open.
+    /// The fault that blocks its membership, in words, while W10's breaker is open.
     pub blocked_by: Option<Arc<str>>,
 }
 

@@ -210,6 +210,12 @@ impl<Item: Ord + Clone> WorkQueue<Item> {
         self.limiter.failures(item)
     }
 
+    /// When an item that waits has its turn; `None`: it does not wait.
+    #[must_use]
+    pub fn due(&self, item: &Item) -> Option<Now> {
+        self.waiting.get(item).map(|(at, _)| *at)
+    }
+
     /// Takes the item that has been ready for longest; it is in work until [`WorkQueue::finish`] or
     /// [`WorkQueue::done`].
     pub fn take(&mut self, now: Now) -> Option<Item> {

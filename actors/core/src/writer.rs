@@ -34,7 +34,8 @@ use std::time::Duration;
 use crate::arm::{ArmAnswer, ArmCall, Backend, Failure, FailureKind, LbFacts, RetryAfter};
 use crate::ask::{Answer, RequestId};
 use crate::assignment::Observation;
-use crate::ids::{AttemptId, CallId, Epoch, LbName, NetworkId, PoolId, PoolName};
+use crate::discovery::OurPuts;
+use crate::ids::{AttemptId, CallId, Epoch, LbName, NetworkId, PoolId};
 use crate::lease::{GateTimes, LeaseAnswer, LeaseAsk};
 use crate::machine::{Machine, Now, earliest};
 use crate::queue::{Due, Outcome, Taken, WriteFate};
@@ -223,9 +224,12 @@ pub enum Out {
     },
     /// To the admin state: nothing is left or under way of what was withdrawn in this generation.
     AdminWithdrawn(PoolId, u64),
-    /// To the admin state: a PUT of an older draining set than that of this generation has, or may have, left these
-    /// backends in the pool. By the newer one they are to be Down, and they are not.
-    AdminMissed(PoolId, u64, BTreeSet<Backend>),
+    /// To the admin state: a PUT of an older draining set than the newest has, or may have, left these backends in
+    /// the pool. By the newest one they are to be Down, and they are not.
+    AdminMissed(PoolId, BTreeSet<Backend>),
+    /// To the admin state: a GET before a write shows these backends Down, which are to be Down, and are no exceptions.
+    /// The last PUT of ours to this pool was sent at that moment; `None`: none was (N4).
+    AdminFound(PoolId, Option<Now>, BTreeSet<Backend>),
     /// To Discovery: the answer to its read.
     Read {
         /// The id of the request.
@@ -234,8 +238,8 @@ pub enum Out {
         began: Now,
         /// What it saw.
         result: Result<Arc<LbFacts>, Arc<Failure>>,
-        /// The pool of it of which a write was under way when the answer came; what it shows may be that write's.
-        writing: Option<PoolName>,
+        /// What our own PUTs, up to the moment of the answer, may have to do with that.
+        puts: OurPuts,
     },
     /// To the arm port.
     Call(ArmCall),
@@ -288,6 +292,10 @@ pub struct Writer {
     wished: Wished,
     life: Life,
     draining: Arc<Draining>,
+    /// When a PUT was last sent to each pool.
+    sent: BTreeMap<PoolId, Now>,
+    /// When PUTs have last ended that were made by draining sets of these generations.
+    ended: BTreeMap<(LbName, u64), Now>,
     /// Admin parts that were withdrawn when something of them had begun, with the generation of that.
     withdrawn: BTreeMap<PoolId, u64>,
     lanes: BTreeMap<LbName, Lane>,
@@ -344,6 +352,8 @@ impl Writer {
             wished: Wished::default(),
             life: Life::Running,
             draining: Arc::default(),
+            sent: BTreeMap::new(),
+            ended: BTreeMap::new(),
             withdrawn: BTreeMap::new(),
             lanes: BTreeMap::new(),
             ready: BTreeSet::new(),

@@ -11,10 +11,11 @@
 //! One world in five plays `compatibility: upstream` (C2). There nothing but a change makes anything right; so when the
 //! faults have ended and everything has been seen again, every Service changes once, and that must arrive.
 //!
-//! What will ask for admin states (chapter 8) is not a machine yet: the world itself asks whoever leads. In some worlds
-//! a Down may go without the shared Lease; in some, processes crash as soon as they start, and the next one is passive;
-//! in some, people empty, rename or delete a Lease; in some, they pause and resume, through any process or by hand, and
-//! let go of what guards hold back.
+//! Nodes leave service and come back, by taints and by notices that are true or not (`story/leaving.rs`), and each
+//! process has the machine of the admin state (chapter 8), as in the product. In some worlds a Down may go without the
+//! shared Lease; in some, processes crash as soon as they start, and the next one is passive; in some, people empty,
+//! rename or delete a Lease; in some, they pause and resume, through any process or by hand, and let go of what guards
+//! hold back.
 //!
 //! In worlds of their own the API server's storage is set back to what it was 8 to 40 s before (D6); `RESTORED_SEEDS=n` says
 //! how many are played.

@@ -1,5 +1,6 @@
 //! What the log says of calls to ARM: one line for each written pool, and one with its remedy for each failed call.
-//! What a failure means for the pool is the machines' business, and told as an event.
+//! Each line stands in the span of its call, which says what the call is about and in whose name it is made. What a
+//! failure means for the pool is the machines' business, and told as an event.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,8 +9,10 @@ use actix::Message;
 use pool_core::arm::{
     AdminState, ArmAnswer, Edit, Failure, FailureKind, OperationState, Provisioning, PutAccepted,
 };
-use pool_core::ids::{LbName, Operation, PoolId};
+use pool_core::ids::{AttemptId, LbName, Operation, PoolId};
+use pool_core::sample::{ArmVerb, Caller};
 use tokio::time::Instant;
+use tracing::Span;
 
 /// What a call is about.
 #[derive(Clone, Debug)]
@@ -28,6 +31,9 @@ pub(super) enum About {
 #[derive(Clone, Debug)]
 pub(super) struct Write {
     pub(super) pool: PoolId,
+    pub(super) attempt: AttemptId,
+    /// In whose names it is made, in S1's words; `None`: it changes neither members nor admin states.
+    pub(super) caller: Option<Arc<str>>,
     pub(super) added: usize,
     pub(super) removed: usize,
     /// Entries that are Down from now on, new ones among them; `None`: not one.
@@ -40,7 +46,7 @@ pub(super) struct Write {
 
 impl Write {
     /// One that begins now.
-    pub(super) fn begins(pool: PoolId, edit: &Edit) -> Write {
+    pub(super) fn begins(pool: PoolId, attempt: AttemptId, edit: &Edit) -> Write {
         let born = edit.add.iter().filter_map(|new| new.admin_state);
         let states: Vec<AdminState> = born.chain(edit.set_admin.values().copied()).collect();
         let with = |state: AdminState| {
@@ -49,6 +55,8 @@ impl Write {
         };
         Write {
             pool,
+            attempt,
+            caller: caller(edit),
             added: edit.add.len(),
             removed: edit.remove.len(),
             down: with(AdminState::Down),
@@ -59,13 +67,48 @@ impl Write {
     }
 }
 
+/// In whose names an edit is made: of those who change members, of those who change admin states, or of both. The
+/// state that a new member is born with is part of the member.
+fn caller(edit: &Edit) -> Option<Arc<str>> {
+    let is_one = |caller: &Caller| match caller {
+        Caller::Membership => !(edit.add.is_empty() && edit.remove.is_empty()),
+        Caller::AdminState => !edit.set_admin.is_empty(),
+    };
+    let callers: Vec<&str> = Caller::ALL.into_iter().filter(is_one).map(Caller::as_str).collect();
+    (!callers.is_empty()).then(|| Arc::from(callers.join(",")))
+}
+
+/// The span of a call: whatever is logged within it says what the call is about, and in whose name it is made (S1).
+/// ARM's correlation id is added once it is known.
+pub(super) fn span(about: &About) -> Span {
+    let (verb, load_balancer, pool, write) = match about {
+        About::LoadBalancer(lb) => (ArmVerb::GetLoadBalancer, Some(lb), None, None),
+        About::Pool(pool) => (ArmVerb::GetPool, None, Some(pool), None),
+        About::Put(write) => (ArmVerb::PutPool, None, Some(&write.pool), Some(write)),
+        About::Poll(Some(write)) => (ArmVerb::Poll, None, Some(&write.pool), Some(write)),
+        About::Poll(None) => (ArmVerb::Poll, None, None, None),
+    };
+    tracing::info_span!(
+        "arm",
+        operation = verb.as_str(),
+        load_balancer = load_balancer.map(tracing::field::display),
+        pool = pool.map(tracing::field::display),
+        caller = write.and_then(|write| write.caller.as_deref()),
+        attempt = write.map(|write| tracing::field::display(write.attempt)),
+        correlation_id = write.and_then(|write| write.correlation_id.as_deref())
+    )
+}
+
 /// A write was accepted, and its operation runs on.
 #[derive(Message, Debug)]
 #[rtype(result = "()")]
 pub(super) struct Accepted(pub(super) Operation, pub(super) Write);
 
-/// Logs an answer; gives back a write whose operation runs on.
+/// Logs an answer, within the span of its call; gives back a write whose operation runs on.
 pub(super) fn answer(about: About, answer: &ArmAnswer) -> Option<Accepted> {
+    if let Some(id) = correlation_id(answer) {
+        Span::current().record("correlation_id", id);
+    }
     match (about, answer) {
         (About::Put(write), ArmAnswer::Put(accepted)) => put(write, accepted),
         (About::Poll(Some(write)), ArmAnswer::Operation(OperationState::Succeeded)) => {
@@ -91,6 +134,19 @@ pub(super) fn answer(about: About, answer: &ArmAnswer) -> Option<Accepted> {
     }
 }
 
+/// ARM's correlation id of an answer that says it.
+fn correlation_id(answer: &ArmAnswer) -> Option<&str> {
+    match answer {
+        ArmAnswer::Put(accepted) => accepted.correlation_id.as_deref(),
+        ArmAnswer::Operation(OperationState::Failed(failure) | OperationState::Canceled(failure))
+        | ArmAnswer::Failed(failure) => failure.correlation_id.as_deref(),
+        ArmAnswer::LoadBalancer(_)
+        | ArmAnswer::Pool(_)
+        | ArmAnswer::Operation(OperationState::Running { .. } | OperationState::Succeeded)
+        | ArmAnswer::Withheld => None,
+    }
+}
+
 fn put(write: Write, accepted: &PutAccepted) -> Option<Accepted> {
     let write = Write { correlation_id: accepted.correlation_id.clone(), ..write };
     match (&accepted.operation, accepted.provisioning) {
@@ -107,7 +163,7 @@ fn put(write: Write, accepted: &PutAccepted) -> Option<Accepted> {
 }
 
 fn written(write: &Write) {
-    let Write { pool, added, removed, down, restored, began, correlation_id } = write;
+    let Write { pool, added, removed, down, restored, began, correlation_id, attempt: _, caller: _ } = write;
     tracing::info!(
         %pool, added, removed, down, restored, took_ms = millis(began.elapsed()),
         correlation_id = correlation_id.as_deref(), "wrote backend pool"
@@ -144,8 +200,8 @@ fn failed(about: &About, failure: &Failure) {
 /// not sent because a gate or a permit had closed.
 fn is_ordinary(about: &About, failure: &Failure) -> bool {
     match (failure.kind, about) {
-        (FailureKind::PermitExpired | FailureKind::GateClosed, _)
-        | (FailureKind::Status(404), About::LoadBalancer(_)) => true,
+        (FailureKind::PermitExpired | FailureKind::GateClosed, _) => true,
+        (FailureKind::Status(_), About::LoadBalancer(_)) => failure.says_absent(),
         (
             FailureKind::Status(_)
             | FailureKind::Operation
@@ -170,7 +226,13 @@ pub(super) fn remedy(failure: &Failure) -> &'static str {
             "give the identity the role Network Contributor on the load balancers' resource group and join on the \
              virtual network; see the message for the missing action"
         }
-        FailureKind::Status(404) => "none; the load balancers are looked at again soon",
+        FailureKind::Status(404) if failure.says_absent() => {
+            "none; the load balancers are looked at again soon"
+        }
+        FailureKind::Status(404) => {
+            "check the names of subscription and resource group, resourceManagerEndpoint and proxies; it is tried \
+             again"
+        }
         FailureKind::Status(409 | 412) => "none; somebody else is writing and it is tried again",
         FailureKind::Status(429) => {
             "none at once; it is tried again when Azure allows. If it lasts, lower budget.writesPer5Minutes or find \
@@ -194,5 +256,27 @@ pub(super) fn remedy(failure: &Failure) -> &'static str {
             "none; nothing was sent and it is tried again"
         }
         FailureKind::Refused => "none; please report it",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use pool_core::arm::NewEntry;
+    use pool_core::ids::AddressName;
+
+    #[test]
+    fn s1_a_write_is_made_in_the_names_of_those_whose_part_is_in_it() {
+        let admin_state = Some(AdminState::Down);
+        let born =
+            NewEntry { name: AddressName::new("n"), ip: [10, 0, 0, 1].into(), network: None, admin_state };
+        let members = Edit { add: vec![born], ..Edit::default() };
+        assert_eq!(caller(&members).as_deref(), Some("LocalServiceBackendPoolUpdater"));
+        let mut states = Edit { set_admin: [(0, AdminState::None)].into(), ..Edit::default() };
+        assert_eq!(caller(&states).as_deref(), Some("AdminStateController"));
+        states.remove.insert(1);
+        let both = "LocalServiceBackendPoolUpdater,AdminStateController";
+        assert_eq!(caller(&states).as_deref(), Some(both));
+        assert_eq!(caller(&Edit::default()), None);
     }
 }

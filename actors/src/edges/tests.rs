@@ -112,7 +112,7 @@ async fn e2_what_waits_is_shown_by_its_receiver_summed_over_all_senders_and_goes
 
 #[test]
 fn e2_every_end_has_a_mailbox_of_its_own_among_those_that_are_declared() {
-    let mut ends: Vec<End> = Kind::WATCHED.into_iter().map(End::Watcher).collect();
+    let mut ends: Vec<End> = Kind::ALL.into_iter().map(End::Watcher).collect();
     ends.extend([
         End::Informer,
         End::Discovery,

@@ -40,8 +40,9 @@ fn log_records(was: Option<&AdminView>, now: &AdminView) {
     if let Some(why) = &now.last_error
         && was.is_none_or(|was| was.last_error.is_none())
     {
-        let remedy = "let the service account get, create and update the ConfigMap that is named like our Lease; until \
-                      it can be written, no further node is cut out of traffic";
+        let remedy = "where it is refused (HTTP 401 or 403) let the service account get, create and update the \
+                      ConfigMap that is named like our Lease, else check that the API server is up and reachable; \
+                      until it can be written, no further node is cut out of traffic";
         tracing::warn!(%why, records = now.records, remedy, "records of nodes cannot be kept");
     }
 }

@@ -4,7 +4,7 @@
 
 use http::{Method, StatusCode};
 use kube::Client;
-use pool_core::admin_state::signals::{DRAINING, SPOT_EVICTION};
+use pool_core::admin_state::signals::{DRAINING, EFFECT, SPOT_EVICTION};
 use pool_core::object::{ANSWER_WITHIN, RequestFailure, TaintAnswer, TaintAsk, TaintEdit};
 use serde_json::{Value, json};
 use tracing::Instrument;
@@ -14,8 +14,6 @@ use super::follow::escaped;
 use super::words::status_text;
 use crate::azure::Effects;
 
-/// The effect of our taint.
-const EFFECT: &str = "NoSchedule";
 const JSON_PATCH: &str = "application/json-patch+json";
 
 /// Carries out patches. Each is sent at once and lasts no longer than [`ANSWER_WITHIN`].

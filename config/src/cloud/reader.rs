@@ -294,8 +294,16 @@ impl<'a> Reader<'a> {
             self.warn("loadBalancerSku", format!("{} counts with SKU standard only", balancers::KEY));
         }
         if !config.uses_multiple_load_balancers() {
-            let message = "without it and SKU standard no Service has a backend pool of its own, and there is nothing to do";
-            self.warn(balancers::KEY, message.to_owned());
+            let what_is_left = if config.admin_state_enabled() {
+                "only nodes that leave service are cut out of traffic (enableLoadBalancerAdminState)"
+            } else {
+                "with enableLoadBalancerAdminState false there is nothing to do either"
+            };
+            let message = format!(
+                "without it and SKU standard no Service has a backend pool of its own, and no members are written; \
+                 {what_is_left}"
+            );
+            self.warn(balancers::KEY, message);
         }
         if let Some(asked) = config.reads_below_floor() {
             let message = format!(

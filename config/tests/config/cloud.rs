@@ -250,6 +250,26 @@ fn d1_managed_load_balancers_are_each_configuration_and_its_internal_one() {
 }
 
 #[test]
+fn s1_the_warning_of_a_single_load_balancer_says_whether_nodes_that_leave_service_are_cut_out() {
+    let single = "tenantId: t\nsubscriptionId: s\nresourceGroup: r\nvnetName: v\n";
+    let none =
+        "without it and SKU standard no Service has a backend pool of its own, and no members are written";
+    let on = "only nodes that leave service are cut out of traffic (enableLoadBalancerAdminState)";
+    let off = "with enableLoadBalancerAdminState false there is nothing to do either";
+    let rows = [
+        ("", on),
+        ("enableLoadBalancerAdminState: true\n", on),
+        ("enableLoadBalancerAdminState: false\n", off),
+    ];
+    for (lines, rest) in rows {
+        let (config, warnings) = parse(&format!("{single}{lines}")).expect("valid");
+        assert_eq!(config.admin_state_enabled(), rest == on);
+        let messages: Vec<String> = warnings.into_iter().map(|warning| warning.message).collect();
+        assert_eq!(messages, [format!("{none}; {rest}")], "{lines}");
+    }
+}
+
+#[test]
 fn d1_subscriptions_groups_and_network_follow_upstream() {
     let (config, _) = with("");
     assert_eq!(config.network_subscription(), "s-1");

@@ -95,7 +95,7 @@ async fn load_balancers(
                 }
                 None => unreadable(name, &undecodable("it is no load balancer"), findings),
             },
-            Err(failure) if failure.kind == FailureKind::Status(404) => {
+            Err(failure) if failure.kind == FailureKind::Status(404) && failure.code.is_some() => {
                 absent.push(name.as_str());
                 gone_with = Some(failure);
             }

@@ -38,7 +38,9 @@ fn candidates(snapshot: &Snapshot, complete: bool, found: usize, findings: &mut 
     findings.ok(Check::Candidates, what);
     if let Some(services) = by_candidacy.get(&Candidacy::NotMultiSlb) {
         let what = format!("{} Services have no pool of their own", services.len());
-        let means = "the cloud configuration has no multipleStandardLoadBalancerConfigurations, so there is nothing to do";
+        let means = "the cloud configuration has no multipleStandardLoadBalancerConfigurations, so no members are \
+                     written; nodes that leave service are cut out of traffic all the same, unless \
+                     enableLoadBalancerAdminState is false";
         findings.warning(
             Check::Candidates,
             what,

@@ -57,15 +57,13 @@ fn admin(role: Role) -> AdminView {
     }
 }
 
+fn foreign(node: &str, last: u8) -> ForeignState {
+    ForeignState { pool: pool("a"), backend: address(last), state: AdminState::Up, node: NodeName::new(node) }
+}
+
 /// A snapshot with these nodes, and what somebody else has set on an entry of `node-9`.
 fn snapshot(nodes: Vec<NodeView>) -> Snapshot {
-    let of = |node: &str, last| ForeignState {
-        pool: pool("a"),
-        backend: address(last),
-        state: AdminState::Up,
-        node: Some(NodeName::new(node)),
-    };
-    let view = AdminView { foreign: vec![of("node-8", 8), of("node-9", 9)], ..admin(Role::On) };
+    let view = AdminView { foreign: vec![foreign("node-8", 8), foreign("node-9", 9)], ..admin(Role::On) };
     Snapshot {
         nodes: nodes.into_iter().map(|node| (node.name.clone(), Arc::new(node))).collect(),
         admin_state: Some(Arc::new(view)),
@@ -93,7 +91,9 @@ fn h3_a_node_is_listed_with_how_many_of_its_pools_are_in_each_state() {
         "instance": null,
         "generation": 3,
         "recorded": true,
-        "pools": { "total": 4, "down": 2, "waiting": 1, "failed": 0, "foreign": 1, "excluded": 0 },
+        "pools": {
+            "total": 4, "down": 2, "waiting": 1, "failed": 0, "foreign": 1, "unknown": 0, "excluded": 0,
+        },
         "foreign": [{ "loadBalancer": "lb", "backendPool": "a", "adminState": "Up" }],
         "taint": { "ours": true },
         "retries": 2,
@@ -146,13 +146,19 @@ fn h3_who_asks_for_a_node_with_nothing_of_it_is_told_as_far_as_it_is_known_why()
     let (title, detail) = told("node-1", &known);
     assert_eq!(title, "nothing of the admin state");
     assert!(detail.starts_with("node node-1 is there, and nothing says that it leaves service"), "{detail}");
+    assert!(detail.ends_with("nothing of it is Down by us"), "{detail}");
+    let foreign = foreign("node-8", 8);
+    let view = AdminView { foreign: vec![foreign; AdminView::MOST_FOREIGN], ..admin(Role::On) };
+    let more = Snapshot { admin_state: Some(Arc::new(view)), ..known };
+    let (_, detail) = told("node-1", &more);
+    assert!(detail.ends_with("for 100 entries only: the node may have others"), "{detail}");
 
     let off = |view: AdminView| Snapshot { admin_state: Some(Arc::new(view)), ..snapshot(Vec::new()) };
     let (title, detail) = told("node-1", &off(admin(Role::Off)));
     assert_eq!(title, "the admin state is off");
     assert!(detail.ends_with("enableLoadBalancerAdminState is false in the cloud configuration"), "{detail}");
     let (_, detail) = told("node-1", &off(AdminView { switched_off: true, ..admin(Role::On) }));
-    assert!(detail.ends_with("the key admin-state.off of our ConfigMap has switched it off"), "{detail}");
+    assert!(detail.contains("the key admin-state.off of the ConfigMap"), "{detail}");
     assert_eq!(told("node-1", &Snapshot::default()).0, "not known yet");
 }
 

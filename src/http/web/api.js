@@ -88,7 +88,7 @@ const API = {
       "items": [{ "name": "text", "state": "text", "reasons": "list", "signalSeconds": "number?", "ready": "flag",
         "addresses": "list", "instance": "text?", "retries": "number", "nextInSeconds": "number?", "lastError": "text?",
         "pools": { "total": "number", "down": "number", "waiting": "number", "failed": "number", "foreign": "number",
-          "excluded": "number" } }],
+          "unknown": "number", "excluded": "number" } }],
       "next": "text?"
     }
   },

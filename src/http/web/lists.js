@@ -51,7 +51,7 @@ const ROWS = {
   },
   nodes: ({ name, state, reasons, signalSeconds, ready, addresses, instance, retries, nextInSeconds, lastError, pools }) => {
     const next = nextInSeconds ? `tried again in ${span(nextInSeconds)}` : '';
-    const left = [pools.foreign && `${count(pools.foreign, 'pool')} set Down by somebody else`, pools.excluded && `${count(pools.excluded, 'pool')} left out`];
+    const left = [pools.foreign && `${count(pools.foreign, 'pool')} set Down by somebody else`, pools.unknown && `${count(pools.unknown, 'pool')} with an admin state that is not known`, pools.excluded && `${count(pools.excluded, 'pool')} left out`];
     const why = [lastError, retries ? `failed ${count(retries, 'time')}` : '', next, ...left];
     return row(name, false, word('nodeState', state), h('span', { class: 'name' }, name), joined(reasons), number(span(signalSeconds)), number(pools.total), number(pools.down),
       number(pools.waiting), number(pools.failed), words(why.filter(Boolean).join('; ')), ready ? 'yes' : 'no', joined([...addresses, ...(instance ? [instance] : [])]));

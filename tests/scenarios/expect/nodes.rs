@@ -1,12 +1,12 @@
-//! What a story expects of nodes that leave service: the admin states of their entries, their taints, what is noted of
-//! them, what people hear of them; and how much is asked of ARM for all that.
+//! What a story expects of nodes that leave service: the admin states of their entries and what follows for their
+//! traffic, their taints, what is noted of them, what people hear of them; and how much is asked of ARM for all that.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
-use simulator::Cluster;
-use simulator::models::arm::{LogEntry, Member, Method};
+use simulator::models::arm::{Flows, LogEntry, Member, Method, Traffic};
 use simulator::models::kube::Resource;
+use simulator::{Azure, Cluster};
 
 use super::{Done, Patience};
 use crate::scenarios::azure::Entry;
@@ -87,6 +87,40 @@ impl Stage {
                 return Ok(());
             }
             again.more(&format!("Down are {down:?}")).await?;
+        }
+    }
+
+    /// `new <nodes> [kept <nodes>]`: of a pool's members exactly the first get new connections, and the others get none
+    /// and keep those that they have. All are taken for healthy, so that it is the admin state that decides.
+    pub(super) async fn expect_traffic(&mut self, pool: &str, words: &[&str]) -> Done {
+        let ["new", words @ ..] = words else {
+            return Err(format!("{words:?}: traffic is new <nodes> [kept <nodes>]"));
+        };
+        let (new, kept) = match words.iter().position(|word| *word == "kept") {
+            Some(at) => (nodes(&words[..at])?, nodes(&words[at + 1..])?),
+            None => (nodes(words)?, Vec::new()),
+        };
+        let (lb, name) = self.place_of(pool).await?;
+        let mut again = Patience::of(self);
+        loop {
+            let (lb, name) = (lb.clone(), name.clone());
+            let look = move |azure: &mut Azure, _| {
+                let served = azure.model.traffic_of_pool(&lb, &name, |_| true).into_iter();
+                served.map(|(member, traffic)| (member.to_owned(), traffic)).collect::<Vec<_>>()
+            };
+            let served = self.fakes.azure.ask(look).await;
+            let is_of = |node: &str, member: &str| self.world.is_of(node, member.parse().ok(), Some(member));
+            let are_served = |nodes: &[&str], new_connections: bool| {
+                let traffic = Traffic { new_connections, existing: Flows::Kept };
+                let so = served.iter().filter(|(_, seen)| *seen == traffic);
+                let members: Vec<&str> = so.map(|(member, _)| member.as_str()).collect();
+                let is_there = |node: &&str| members.iter().any(|member| is_of(node, member));
+                members.len() == nodes.len() && nodes.iter().all(is_there)
+            };
+            if served.len() == new.len() + kept.len() && are_served(&new, true) && are_served(&kept, false) {
+                return Ok(());
+            }
+            again.more(&format!("{served:?}")).await?;
         }
     }
 

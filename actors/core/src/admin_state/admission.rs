@@ -4,35 +4,35 @@ use crate::ids::NodeUid;
 
 /// A node that waits to be cut out.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Waiting<'a> {
+pub(super) struct Waiting<'a> {
     /// Which.
-    pub uid: &'a NodeUid,
+    pub(super) uid: &'a NodeUid,
     /// Whether it is Ready; one that is not takes nothing away.
-    pub ready: bool,
-    /// Whether it goes on at once: a person has released it, or a Down of ours is noted for it already.
-    pub free: bool,
+    pub(super) ready: bool,
+    /// Whether it goes on at once: a person has released it.
+    pub(super) released: bool,
 }
 
 /// How many Ready nodes of so many may be Down: half of them, and always two.
 #[must_use]
-pub fn allowed(ready: usize) -> usize {
+pub(super) fn allowed(ready: usize) -> usize {
     (ready / 2).max(2)
 }
 
 /// Which of the waiting nodes, in their order, go on now, where `down` Ready nodes are Down already and there are
 /// `ready` in all.
 #[must_use]
-pub fn admitted<'a>(
+pub(super) fn admitted<'a>(
     waiting: impl IntoIterator<Item = Waiting<'a>>,
     down: usize,
     ready: usize,
 ) -> Vec<NodeUid> {
     let waiting: Vec<Waiting<'a>> = waiting.into_iter().collect();
     // Those that go on in any case leave the less room for the others.
-    let certain = waiting.iter().filter(|node| node.ready && node.free).count();
+    let certain = waiting.iter().filter(|node| node.ready && node.released).count();
     let mut room = allowed(ready).saturating_sub(down + certain);
     let mut goes = |node: &Waiting<'_>| {
-        if node.free || !node.ready {
+        if node.released || !node.ready {
             return true;
         }
         let fits = room > 0;
@@ -55,11 +55,11 @@ mod tests {
         admitted.iter().map(|uid| uid.as_str().trim_start_matches("uid-")).collect()
     }
 
-    /// Each letter is a node: `r` Ready, `n` not Ready, `f` Ready and free.
+    /// Each letter is a node: `r` Ready, `n` not Ready, `f` Ready and released.
     fn admits(nodes: &str, down: usize, ready: usize) -> Vec<String> {
         let uids = uids(nodes.len());
         let waiting = uids.iter().zip(nodes.chars());
-        let waiting = waiting.map(|(uid, c)| Waiting { uid, ready: c != 'n', free: c == 'f' });
+        let waiting = waiting.map(|(uid, c)| Waiting { uid, ready: c != 'n', released: c == 'f' });
         shown(&admitted(waiting, down, ready)).into_iter().map(str::to_owned).collect()
     }
 
@@ -93,13 +93,14 @@ mod tests {
 
     proptest! {
         #[test]
-        fn n5_ready_nodes_that_are_down_stay_within_the_bound_but_for_those_that_are_free(
+        fn n5_ready_nodes_that_are_down_stay_within_the_bound_but_for_those_that_are_released(
             kinds in prop::collection::vec(0_u8..3, 0..30), down in 0_usize..20, others in 0_usize..30,
         ) {
             let uids = uids(kinds.len());
             let node = |(uid, kind): (&'_ NodeUid, &u8)| (uid.clone(), *kind > 0, *kind == 2);
             let nodes: Vec<_> = uids.iter().zip(&kinds).map(node).collect();
-            let waiting = nodes.iter().map(|(uid, ready, free)| Waiting { uid, ready: *ready, free: *free });
+            let waiting =
+                nodes.iter().map(|(uid, ready, free)| Waiting { uid, ready: *ready, released: *free });
             let ready = nodes.iter().filter(|(_, ready, _)| *ready).count() + down + others;
             let goes = admitted(waiting, down, ready);
             let is_in = |uid: &NodeUid| goes.contains(uid);

@@ -86,14 +86,18 @@ impl Records {
         }
     }
 
-    /// A term begins: what the ConfigMap holds is ours to keep from now on.
-    pub(super) fn begin(&mut self) {
+    /// A term begins: what the ConfigMap holds is ours to keep from now on. A record that may still be removed, by a
+    /// write of which nothing was heard, does not count, and goes; unless something of its node `is_down`: then it is
+    /// written again.
+    pub(super) fn begin(&mut self, is_down: impl Fn(&Record) -> bool) {
         if let Some(state) = self.state.as_ref().filter(|_| self.writes()) {
-            self.wanted = state.records().map(|record| (record.uid.clone(), record.clone())).collect();
+            let counts = |record: &&Record| state.holds(record) || is_down(record);
+            let (wanted, leaving): (Vec<&Record>, Vec<&Record>) = state.records().partition(counts);
+            self.differs = !state.records().all(|record| state.holds(record));
+            self.leaving = leaving.into_iter().map(|record| record.uid.clone()).collect();
+            self.wanted = wanted.into_iter().map(|record| (record.uid.clone(), record.clone())).collect();
             self.kept = self.wanted.clone();
-            self.leaving.clear();
             self.refused.clear();
-            self.differs = false;
         }
         self.news = true;
     }
@@ -142,6 +146,15 @@ impl Records {
             return;
         };
         record.foreign.add(pool);
+        self.changed(uid);
+    }
+
+    /// What is Down of a node in this pool from now on is ours.
+    pub(super) fn end_foreign(&mut self, uid: &NodeUid, pool: &PoolId) {
+        let Some(record) = self.wanted.get_mut(uid).filter(|record| record.foreign.holds(pool)) else {
+            return;
+        };
+        record.foreign.end(pool);
         self.changed(uid);
     }
 

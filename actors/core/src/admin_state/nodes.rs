@@ -66,7 +66,7 @@ pub(super) struct Begun {
     /// Those that were worked on before.
     pub(super) before: BTreeSet<NodeUid>,
     /// Those that are to be worked on.
-    pub(super) now: Vec<NodeUid>,
+    pub(super) after: Vec<NodeUid>,
 }
 
 /// What becomes of a node that a person lets go on.
@@ -83,7 +83,7 @@ pub(super) enum Release {
 impl Node {
     /// Whether its Down takes away a node that could serve (N5).
     fn counts(&self) -> bool {
-        self.fact.as_ref().is_some_and(|fact| fact.ready && !fact.left_out)
+        self.fact.as_ref().is_some_and(|fact| fact.serves())
     }
 
     fn is_held(&self) -> bool {
@@ -189,19 +189,19 @@ impl Nodes {
             }
         }
         let kept: Vec<NodeUid> = records.all().map(|record| record.uid.clone()).collect();
-        let uids = kept.into_iter().map(|uid| self.adopt(now, &uid));
-        let now = uids.collect();
-        Begun { before, now }
+        for uid in &kept {
+            self.adopt(now, uid);
+        }
+        Begun { before, after: kept }
     }
 
-    /// A record was found of this node; gives it back.
-    fn adopt(&mut self, now: Now, uid: &NodeUid) -> NodeUid {
+    /// A record was found of this node.
+    fn adopt(&mut self, now: Now, uid: &NodeUid) {
         let node = self.nodes.entry(uid.clone()).or_default();
         if node.fact.is_none() {
             node.phase = Phase::Gone(Course::new(now, None));
         }
         self.busy.insert(uid.clone());
-        uid.clone()
     }
 
     /// A record has turned up within the term, which nobody here has made or misses: it counts as at the beginning.
@@ -242,7 +242,7 @@ impl Nodes {
         let (down, ready) = self.bound();
         let waiting = held.iter().filter_map(|(_, _, uid)| {
             let node = self.nodes.get(uid)?;
-            Some(Waiting { uid, ready: node.counts(), free: node.released })
+            Some(Waiting { uid, ready: node.counts(), released: node.released })
         });
         let goes = admitted(waiting, down, ready);
         for (since, _, uid) in held.into_iter().filter(|(_, _, uid)| goes.contains(uid)) {
@@ -255,9 +255,10 @@ impl Nodes {
         }
     }
 
-    /// How many Ready nodes are Down, or about to be, and how many there are in all (N5).
+    /// How many Ready nodes are Down, or about to be, and how many there are in all (N5). One that is being restored is
+    /// Down until that is seen to be over: its signal may come back any moment, and then it goes on without asking.
     pub(super) fn bound(&self) -> (usize, usize) {
-        let goes = |node: &Node| node.phase.drains() || node.phase.is_recording();
+        let goes = |node: &Node| node.phase.drains() || node.phase.is_recording() || node.phase.restores();
         let down = self.busy().filter(|(_, node)| goes(node) && node.counts()).count();
         (down, self.nodes.values().filter(|node| node.counts()).count())
     }

@@ -68,6 +68,7 @@ impl AdminState {
             | In::Preemption(_)
             | In::Tainted(..)
             | In::Missed(..)
+            | In::Found(..)
             | In::Reporting(_) => {}
         }
     }

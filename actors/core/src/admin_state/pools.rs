@@ -12,17 +12,17 @@ use crate::machine::Now;
 use crate::writer::{AdminUrgency, Draining};
 
 /// What a pool lacks: for which nodes, and whether they are to go down or to come back.
-pub type Lacks = BTreeMap<NodeUid, AdminUrgency>;
+pub(super) type Lacks = BTreeMap<NodeUid, AdminUrgency>;
 
 /// The more urgent of what a pool lacks; `None`: it lacks nothing.
 #[must_use]
-pub fn urgency(lacks: &Lacks) -> Option<AdminUrgency> {
+pub(super) fn urgency(lacks: &Lacks) -> Option<AdminUrgency> {
     lacks.values().min().copied()
 }
 
 /// The pools of all managed load balancers, as far as they were seen.
 #[derive(Debug, Default)]
-pub struct Pools {
+pub(super) struct Pools {
     pools: BTreeMap<PoolId, Pool>,
 }
 
@@ -90,7 +90,7 @@ impl Pool {
 
 impl Pools {
     /// Takes in an observation; gives the pools about which it says something new.
-    pub fn observe(&mut self, seen: &LbObservation) -> BTreeSet<PoolId> {
+    pub(super) fn observe(&mut self, seen: &LbObservation) -> BTreeSet<PoolId> {
         let facts = seen.facts.iter().flat_map(|facts| &facts.pools);
         let facts: BTreeMap<&PoolId, &Arc<PoolFacts>> = facts.map(|pool| (&pool.id, pool)).collect();
         let known = self.of(&seen.lb).cloned().collect::<Vec<PoolId>>();
@@ -107,7 +107,7 @@ impl Pools {
     }
 
     /// A write of this pool has ended, which carried this set out.
-    pub fn carried_out(&mut self, now: Now, id: &PoolId, set: &Draining) {
+    pub(super) fn carried_out(&mut self, now: Now, id: &PoolId, set: &Draining) {
         let pool = self.pools.entry(id.clone()).or_default();
         let concerned = set.addresses.keys().chain(&set.restorable);
         let entries = concerned.flat_map(|backend| pool.of(backend));
@@ -121,25 +121,25 @@ impl Pools {
 
     /// A write of this pool has ended in a dry run, which was to carry out the set of this generation: it lacks nothing
     /// for it from now on, as far as is shown.
-    pub fn withheld(&mut self, id: &PoolId, generation: u64) {
+    pub(super) fn withheld(&mut self, id: &PoolId, generation: u64) {
         let pool = self.pools.entry(id.clone()).or_default();
         pool.withheld = pool.withheld.max(Some(generation));
     }
 
     /// A write has added these to a pool, and they are not Down.
-    pub fn missed(&mut self, now: Now, id: &PoolId, backends: BTreeSet<Backend>) {
+    pub(super) fn missed(&mut self, now: Now, id: &PoolId, backends: BTreeSet<Backend>) {
         let states = backends.into_iter().map(|backend| (backend, AdminState::None));
         self.pools.entry(id.clone()).or_default().set(now, states);
     }
 
     /// A write of this pool has ended, and it is not there.
-    pub fn absent(&mut self, now: Now, id: &PoolId) {
+    pub(super) fn absent(&mut self, now: Now, id: &PoolId) {
         self.pools.insert(id.clone(), Pool { ended: now, ..Pool::default() });
     }
 
     /// What a pool lacks for this set; `restores` says of which node each Down is that may be taken back.
     #[must_use]
-    pub fn lacks(&self, id: &PoolId, set: &Draining, restores: &BTreeMap<Backend, NodeUid>) -> Lacks {
+    pub(super) fn lacks(&self, id: &PoolId, set: &Draining, restores: &BTreeMap<Backend, NodeUid>) -> Lacks {
         let mut lacks = Lacks::new();
         let Some(pool) = self.pools.get(id).filter(|pool| pool.withheld < Some(set.generation)) else {
             return lacks;
@@ -160,7 +160,7 @@ impl Pools {
     }
 
     /// Where one of these backends is Down.
-    pub fn downs<'a>(
+    pub(super) fn downs<'a>(
         &'a self,
         backends: &'a BTreeSet<Backend>,
     ) -> impl Iterator<Item = (&'a PoolId, Backend)> + 'a {
@@ -169,7 +169,7 @@ impl Pools {
     }
 
     /// Which of these backends are Down in this pool.
-    pub fn downs_in<'a>(
+    pub(super) fn downs_in<'a>(
         &'a self,
         id: &PoolId,
         backends: &'a BTreeSet<Backend>,
@@ -180,7 +180,7 @@ impl Pools {
     }
 
     /// Every entry that sends to one of these.
-    pub fn states_of<'a>(
+    pub(super) fn states_of<'a>(
         &'a self,
         backends: &'a BTreeSet<Backend>,
     ) -> impl Iterator<Item = (&'a PoolId, Backend, AdminState)> + 'a {
@@ -191,7 +191,7 @@ impl Pools {
     }
 
     /// Every entry whose admin state somebody has set.
-    pub fn set_states(&self) -> impl Iterator<Item = (&PoolId, Backend, AdminState)> {
+    pub(super) fn set_states(&self) -> impl Iterator<Item = (&PoolId, Backend, AdminState)> {
         self.pools.iter().flat_map(|(id, pool)| {
             let is_set = |state: AdminState| match state {
                 AdminState::Down | AdminState::Up => true,
@@ -202,12 +202,18 @@ impl Pools {
         })
     }
 
+    /// Whether no write of the pool has ended since this moment: what is known of it is what was seen.
+    pub(super) fn is_as_seen(&self, id: &PoolId, began: Now) -> bool {
+        self.pools.get(id).is_some_and(|pool| pool.ended <= began)
+    }
+
     /// All that are known.
-    pub fn ids(&self) -> impl Iterator<Item = &PoolId> {
+    pub(super) fn ids(&self) -> impl Iterator<Item = &PoolId> {
         self.pools.keys()
     }
 
-    fn of<'a>(&'a self, lb: &'a LbName) -> impl Iterator<Item = &'a PoolId> {
+    /// Those of a load balancer.
+    pub(super) fn of<'a>(&'a self, lb: &'a LbName) -> impl Iterator<Item = &'a PoolId> {
         let first = PoolId::new(lb.clone(), PoolName::new(""));
         self.pools.range(first..).map(|(id, _)| id).take_while(move |id| id.lb == *lb)
     }

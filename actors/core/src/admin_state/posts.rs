@@ -1,15 +1,18 @@
 //! What is due in which pool, and what comes of it (design.md N3).
 //!
 //! A pool that lacks something has its admin part due at the writer, or it has failed and waits for the retry of one of
-//! its nodes. What is withdrawn counts until the writer has said that nothing of it is left: a write that is under way
+//! its nodes. What is asked for again, because it has failed or did not last, waits longer each time, however many nodes
+//! ask (S1: no hot loop): the pace of a pool is its own. What is withdrawn counts until the writer has said that nothing of it is left: a write that is under way
 //! may still carry it out.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use super::Out;
 use super::pools::{Lacks, urgency};
 use crate::ids::{NodeUid, PoolId};
-use crate::machine::Now;
+use crate::machine::{Now, earliest};
+use crate::work_queue;
 use crate::writer::AdminDue;
 
 /// All pools for which something is due, failed or being withdrawn.
@@ -18,6 +21,40 @@ pub(super) struct Posts {
     posts: BTreeMap<PoolId, Post>,
     /// The pools that each node waits for: the other side of [`Post::concerned`].
     owed: BTreeMap<NodeUid, BTreeSet<PoolId>>,
+    /// How pools go on that were asked for something.
+    paces: BTreeMap<PoolId, Pace>,
+    /// The posts that wait for their pools' pace alone.
+    timed: BTreeSet<(Now, PoolId)>,
+}
+
+/// How a pool goes on with what it was asked for last.
+#[derive(Debug, Default)]
+struct Pace {
+    /// What was asked for.
+    asked: Lacks,
+    /// How often that has failed in a row.
+    failures: u32,
+    /// How often it was carried out since, and may not have lasted.
+    done: u32,
+    /// The same is not asked for again before.
+    not_before: Now,
+}
+
+/// So often the same must have been carried out, and not have lasted, before people are told.
+const TOLD_AFTER: u32 = 3;
+
+impl Pace {
+    /// Whether this, or more than this, was asked for before, and something has come of it.
+    fn is_repeated_by(&self, lacks: &Lacks) -> bool {
+        self.failures + self.done > 0 && covers(&self.asked, lacks)
+    }
+
+    /// Something has come of it for the so-manieth time in a row.
+    fn slow_down(&mut self, now: Now, times: u32, least: Duration, most: Duration) {
+        let factor = 1_u32.checked_shl(times.saturating_sub(1)).unwrap_or(u32::MAX);
+        let wait = work_queue::Params::S4.base.saturating_mul(factor).min(most);
+        self.not_before = now.plus(wait.max(least));
+    }
 }
 
 #[derive(Debug)]
@@ -33,8 +70,10 @@ enum Phase {
     Due(AdminDue, Lacks),
     /// The writer was told that nothing is due any more, as of this generation.
     Withdrawing(u64),
-    /// The writer has failed to mend what the pool lacked.
+    /// The writer has failed to mend what the pool lacked, and no node has asked for another try yet.
     Failed(Lacks),
+    /// It is asked for again at that moment: it has failed before, or did not last.
+    Paced(Now, Lacks),
 }
 
 /// What a node waits for in a pool.
@@ -68,22 +107,56 @@ impl Posts {
         pools.filter_map(|pool| {
             let state = match self.posts.get(pool)?.phase {
                 Phase::Due(..) | Phase::Withdrawing(_) => PostState::Waiting,
-                Phase::Failed(_) => PostState::Failed,
+                Phase::Failed(_) | Phase::Paced(..) => PostState::Failed,
             };
             Some((pool, state))
         })
     }
 
+    /// When the first of the pools that a node waits for is asked again, of those that wait for their pace alone.
+    pub(super) fn again_at(&self, uid: &NodeUid) -> Option<Now> {
+        let pools = self.owed.get(uid).into_iter().flatten();
+        let at = |pool: &PoolId| match self.posts.get(pool)?.phase {
+            Phase::Paced(at, _) => Some(at),
+            Phase::Due(..) | Phase::Withdrawing(_) | Phase::Failed(_) => None,
+        };
+        pools.map(at).fold(None, earliest)
+    }
+
+    /// When the first pool is asked again.
+    pub(super) fn deadline(&self) -> Option<Now> {
+        self.timed.first().map(|(at, _)| *at)
+    }
+
+    /// Gives the pools that may be asked again, which are to be judged anew.
+    pub(super) fn wake(&mut self, now: Now) -> Vec<PoolId> {
+        let mut woken = Vec::new();
+        while let Some((_, pool)) = self.timed.first().filter(|(at, _)| *at <= now).cloned() {
+            self.remove(&pool);
+            woken.push(pool);
+        }
+        woken
+    }
+
+    /// A node is right everywhere, or nothing more is wanted for it: what comes next is new.
+    pub(super) fn rest(&mut self, uid: &NodeUid) {
+        self.paces.retain(|_, pace| {
+            pace.asked.remove(uid);
+            !pace.asked.is_empty()
+        });
+    }
+
     /// Asks for what a pool lacks, or withdraws what it does not lack any more. `since` says since when that is wanted for
-    /// a node.
+    /// a node. Gives the nodes for which the same was carried out again and again, and does not last.
     pub(super) fn settle(
         &mut self,
+        now: Now,
         pool: PoolId,
         lacks: Lacks,
         generation: u64,
         since: impl Fn(&NodeUid) -> Option<Now>,
         out: &mut Vec<Out>,
-    ) {
+    ) -> Vec<NodeUid> {
         let before = self.posts.get(&pool);
         let Some(urgency) = urgency(&lacks) else {
             match before.map(|post| &post.phase) {
@@ -92,46 +165,73 @@ impl Posts {
                     self.insert(pool.clone(), Phase::Withdrawing(generation), concerned);
                     out.push(Out::Withdraw(pool, generation));
                 }
-                Some(Phase::Failed(_)) => {
+                Some(Phase::Failed(_) | Phase::Paced(..)) => {
                     self.remove(&pool);
                 }
                 Some(Phase::Withdrawing(_)) | None => {}
             }
-            return;
+            return Vec::new();
         };
         let is_asked = match before.map(|post| &post.phase) {
             Some(Phase::Due(due, asked)) => due.urgency == urgency && covers(asked, &lacks),
-            Some(Phase::Failed(asked)) => covers(asked, &lacks),
+            Some(Phase::Failed(asked) | Phase::Paced(_, asked)) => covers(asked, &lacks),
             Some(Phase::Withdrawing(_)) | None => false,
         };
         if is_asked {
-            return;
+            return Vec::new();
+        }
+        let pace = self.paces.entry(pool.clone()).or_default();
+        let again = pace.is_repeated_by(&lacks);
+        if again && now < pace.not_before {
+            let (at, undone) = (pace.not_before, pace.failures == 0 && pace.done >= TOLD_AFTER);
+            let told = if undone { lacks.keys().cloned().collect() } else { Vec::new() };
+            let mut concerned = self.remove(&pool);
+            concerned.extend(lacks.keys().cloned());
+            self.insert(pool, Phase::Paced(at, lacks), concerned);
+            return told;
+        }
+        if !again {
+            *pace = Pace { asked: lacks.clone(), ..Pace::default() };
         }
         let urgent = lacks.iter().filter(|(_, of)| **of == urgency).filter_map(|(uid, _)| since(uid));
         let since =
             urgent.min().expect("the set has only nodes for which something is wanted since a moment");
-        let due = AdminDue { since, generation, urgency };
+        let due = AdminDue { since, generation, urgency, again };
         // What was asked for before may be under way: its nodes wait for this one, which ends later.
         let mut concerned = self.remove(&pool);
         concerned.extend(lacks.keys().cloned());
         self.insert(pool.clone(), Phase::Due(due, lacks), concerned);
         out.push(Out::Due(pool, due));
+        Vec::new()
     }
 
-    /// A write has carried out the set of this generation, or has found that the pool does not exist.
-    pub(super) fn ended(&mut self, pool: &PoolId, generation: u64) {
+    /// A write has carried out the set of this generation, or has found that the pool does not exist. The same is not
+    /// asked for again at once, and not more often than each `most` in the end.
+    pub(super) fn ended(&mut self, now: Now, pool: &PoolId, generation: u64, most: Duration) {
         let over = self.posts.get(pool).is_some_and(|post| match &post.phase {
             Phase::Due(due, _) => due.generation <= generation,
             Phase::Withdrawing(_) => false,
-            Phase::Failed(_) => true,
+            Phase::Failed(_) | Phase::Paced(..) => true,
         });
         if over {
             self.remove(pool);
+            if let Some(pace) = self.paces.get_mut(pool) {
+                pace.failures = 0;
+                pace.done = pace.done.saturating_add(1);
+                pace.slow_down(now, pace.done, Duration::ZERO, most);
+            }
         }
     }
 
-    /// A write for this generation has failed; gives the nodes for which nothing more is under way in this pool.
-    pub(super) fn failed(&mut self, pool: &PoolId, generation: u64) -> Vec<NodeUid> {
+    /// A write for this generation has failed; gives the nodes for which nothing more is under way in this pool. Another
+    /// try of the same waits for `least` at least, and longer each time, up to `most`.
+    pub(super) fn failed(
+        &mut self,
+        now: Now,
+        pool: &PoolId,
+        generation: u64,
+        (least, most): (Duration, Duration),
+    ) -> Vec<NodeUid> {
         let Some(Post { phase: Phase::Due(due, lacks), .. }) = self.posts.get(pool) else {
             return Vec::new();
         };
@@ -141,6 +241,9 @@ impl Posts {
         let lacks = lacks.clone();
         let concerned = self.remove(pool);
         let uids = lacks.keys().cloned().collect();
+        let pace = self.paces.entry(pool.clone()).or_default();
+        pace.failures = pace.failures.saturating_add(1);
+        pace.slow_down(now, pace.failures, least, most);
         self.insert(pool.clone(), Phase::Failed(lacks), concerned);
         uids
     }
@@ -149,7 +252,7 @@ impl Posts {
     pub(super) fn withdrawn(&mut self, pool: &PoolId, generation: u64) {
         let over = self.posts.get(pool).is_some_and(|post| match &post.phase {
             Phase::Withdrawing(of) => *of <= generation,
-            Phase::Due(..) | Phase::Failed(_) => false,
+            Phase::Due(..) | Phase::Failed(_) | Phase::Paced(..) => false,
         });
         if over {
             self.remove(pool);
@@ -162,7 +265,7 @@ impl Posts {
         let has_failed = |pool: &&PoolId| {
             self.posts.get(*pool).is_some_and(|post| match &post.phase {
                 Phase::Failed(_) => true,
-                Phase::Due(..) | Phase::Withdrawing(_) => false,
+                Phase::Due(..) | Phase::Withdrawing(_) | Phase::Paced(..) => false,
             })
         };
         let failed: Vec<PoolId> = pools.filter(has_failed).cloned().collect();
@@ -176,11 +279,23 @@ impl Posts {
         for uid in &concerned {
             self.owed.entry(uid.clone()).or_default().insert(pool.clone());
         }
+        match phase {
+            Phase::Paced(at, _) => {
+                self.timed.insert((at, pool.clone()));
+            }
+            Phase::Due(..) | Phase::Withdrawing(_) | Phase::Failed(_) => {}
+        }
         self.posts.insert(pool, Post { phase, concerned });
     }
 
     fn remove(&mut self, pool: &PoolId) -> BTreeSet<NodeUid> {
-        let concerned = self.posts.remove(pool).map(|post| post.concerned).unwrap_or_default();
+        let Some(Post { phase, concerned }) = self.posts.remove(pool) else { return BTreeSet::new() };
+        match phase {
+            Phase::Paced(at, _) => {
+                self.timed.remove(&(at, pool.clone()));
+            }
+            Phase::Due(..) | Phase::Withdrawing(_) | Phase::Failed(_) => {}
+        }
         for uid in &concerned {
             if let Some(pools) = self.owed.get_mut(uid) {
                 pools.remove(pool);
@@ -198,6 +313,13 @@ impl Posts {
         let forward: usize = self.posts.values().map(|post| post.concerned.len()).sum();
         let back: usize = self.owed.values().map(BTreeSet::len).sum();
         rule(forward == back, "a node waits for a pool that does not know of it")?;
-        rule(self.posts.values().all(|post| !post.concerned.is_empty()), "a pool is posted for nobody")
+        rule(self.posts.values().all(|post| !post.concerned.is_empty()), "a pool is posted for nobody")?;
+        let is_paced = |(at, pool): &(Now, PoolId)| {
+            self.posts.get(pool).is_some_and(|post| match post.phase {
+                Phase::Paced(until, _) => until == *at,
+                Phase::Due(..) | Phase::Withdrawing(_) | Phase::Failed(_) => false,
+            })
+        };
+        rule(self.timed.iter().all(is_paced), "a pool has its turn that waits for none")
     }
 }

@@ -4,23 +4,25 @@
 //! A key is `down.` and the UID of the node. Lines that nobody here knows survive when a record is written again.
 //! A record that cannot be read makes nothing ours.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::Arc;
 
 use crate::arm::Backend;
-use crate::config_map::{Text, Value};
+use crate::config_map::{ConfigMapFacts, Text, Value};
 use crate::ids::{InstanceId, LbName, NodeName, NodeUid, PoolId, PoolName};
 use crate::machine::{Now, Wall};
 
-/// What the keys begin with.
-pub const PREFIX: &str = "down.";
+/// The key that switches the admin state off, whatever it holds: whoever uninstalls the service writes it.
+pub(crate) const ADMIN_STATE_OFF: &str = "admin-state.off";
+/// What the keys of records begin with.
+const PREFIX: &str = "down.";
 /// The longest UID that a key is made of.
 const LONGEST_UID: usize = 100;
 /// The most bytes of one record.
-pub const LONGEST: usize = 16 * 1024;
+pub(super) const LONGEST: usize = 16 * 1024;
 /// The most bytes of all records together, of the mebibyte that a ConfigMap may have.
-pub const LONGEST_OF_ALL: usize = 384 * 1024;
+pub(super) const LONGEST_OF_ALL: usize = 384 * 1024;
 /// How many exceptions are written by name; the others take less room.
 const NAMED: usize = 8;
 /// How many hexadecimal digits an exception has that is not written by name.
@@ -30,28 +32,28 @@ const SINCE: usize = "\nsince: 2006-01-02T15:04:05.000000Z\n".len();
 
 /// What is noted of a node (N4).
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Record {
+pub(crate) struct Record {
     /// Its name.
-    pub node: NodeName,
+    pub(crate) node: NodeName,
     /// Its UID.
-    pub uid: NodeUid,
+    pub(super) uid: NodeUid,
     /// The addresses that it has had since the record was made.
-    pub ips: BTreeSet<IpAddr>,
+    pub(super) ips: BTreeSet<IpAddr>,
     /// Its virtual machine.
-    pub instance: Option<InstanceId>,
-    /// When it was made.
-    pub since: Now,
+    pub(super) instance: Option<InstanceId>,
+    /// Since when a signal says that it leaves service.
+    pub(super) since: Now,
     /// Where a Down of it was there before ours.
-    pub foreign: Exceptions,
+    pub(super) foreign: Exceptions,
     /// Whether a taint of it is ours (N1).
-    pub taint_ours: bool,
+    pub(super) taint_ours: bool,
     /// Lines that nobody here knows.
-    pub rest: Vec<Arc<str>>,
+    pub(super) rest: Vec<Arc<str>>,
 }
 
 /// Pools in which a Down is not ours.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Exceptions {
+pub(super) struct Exceptions {
     named: BTreeSet<PoolId>,
     short: BTreeSet<u64>,
 }
@@ -59,18 +61,18 @@ pub struct Exceptions {
 impl Exceptions {
     /// Whether there is none.
     #[must_use]
-    pub fn is_empty(&self) -> bool {
+    pub(super) fn is_empty(&self) -> bool {
         self.named.is_empty() && self.short.is_empty()
     }
 
     /// Whether this pool is one of them.
     #[must_use]
-    pub fn holds(&self, pool: &PoolId) -> bool {
+    pub(super) fn holds(&self, pool: &PoolId) -> bool {
         self.named.contains(pool) || self.short.contains(&short(pool))
     }
 
     /// This pool is one of them, too.
-    pub fn add(&mut self, pool: &PoolId) {
+    pub(super) fn add(&mut self, pool: &PoolId) {
         if self.holds(pool) {
             return;
         }
@@ -79,6 +81,12 @@ impl Exceptions {
         } else {
             self.short.insert(short(pool));
         }
+    }
+
+    /// This pool is none of them any more.
+    pub(crate) fn end(&mut self, pool: &PoolId) {
+        self.named.remove(pool);
+        self.short.remove(&short(pool));
     }
 
     /// The words for them.
@@ -119,9 +127,39 @@ fn short(pool: &PoolId) -> u64 {
     (hash >> 48) ^ (hash & 0xffff_ffff_ffff)
 }
 
+/// Whether a state of our ConfigMap switches the admin state off.
+#[must_use]
+pub(crate) fn is_off(facts: &ConfigMapFacts) -> bool {
+    facts.data.contains_key(ADMIN_STATE_OFF) || facts.binary.contains(ADMIN_STATE_OFF)
+}
+
+/// The records in a state of our ConfigMap that was seen now, and the keys of those that cannot be read, with why.
+#[must_use]
+pub(crate) fn of(facts: &ConfigMapFacts, now: Now) -> (Vec<Record>, BTreeMap<Arc<str>, &'static str>) {
+    let (mut records, mut unreadable) = (Vec::new(), BTreeMap::new());
+    for (key, text) in &facts.data {
+        match Record::read(key, text, facts.read, now) {
+            None => {}
+            Some(Ok(record)) => records.push(record),
+            Some(Err(why)) => drop(unreadable.insert(Arc::clone(key), why)),
+        }
+    }
+    for key in facts.binary.iter().filter(|key| key.starts_with(PREFIX)) {
+        unreadable.insert(Arc::clone(key), "its value is no text");
+    }
+    (records, unreadable)
+}
+
+/// How many bytes the records of a state take with their keys, also those that cannot be read.
+#[must_use]
+pub(super) fn size_of(facts: &ConfigMapFacts) -> usize {
+    let records = facts.data.iter().filter(|(key, _)| key.starts_with(PREFIX));
+    records.map(|(key, text)| key.len() + text.text.len()).sum()
+}
+
 /// The key of the record of this node; `None`: its UID is none that a key can hold.
 #[must_use]
-pub fn key(uid: &NodeUid) -> Option<Arc<str>> {
+pub(super) fn key(uid: &NodeUid) -> Option<Arc<str>> {
     is_uid(uid.as_str()).then(|| Arc::from(format!("{PREFIX}{uid}")))
 }
 
@@ -131,9 +169,9 @@ fn is_uid(uid: &str) -> bool {
 }
 
 impl Record {
-    /// Whether both say the same of the node; when they were made, and lines that nobody here knows, do not count.
+    /// Whether both say the same of the node; since when, and lines that nobody here knows, do not count.
     #[must_use]
-    pub fn says_the_same(&self, other: &Record) -> bool {
+    pub(super) fn says_the_same(&self, other: &Record) -> bool {
         let Record { node, uid, ips, instance, since: _, foreign, taint_ours, rest: _ } = self;
         (node, uid, ips, instance) == (&other.node, &other.uid, &other.ips, &other.instance)
             && (foreign, taint_ours) == (&other.foreign, &other.taint_ours)
@@ -141,7 +179,7 @@ impl Record {
 
     /// Whether the node has or had this.
     #[must_use]
-    pub fn has(&self, backend: &Backend) -> bool {
+    pub(super) fn has(&self, backend: &Backend) -> bool {
         match backend {
             Backend::Address(ip) => self.ips.contains(ip),
             Backend::Instance(instance) => self.instance.as_ref() == Some(instance),
@@ -149,14 +187,14 @@ impl Record {
     }
 
     /// What entries of the node send traffic to.
-    pub fn backends(&self) -> impl Iterator<Item = Backend> + '_ {
+    pub(super) fn backends(&self) -> impl Iterator<Item = Backend> + '_ {
         let instance = self.instance.iter().cloned().map(Backend::Instance);
         self.ips.iter().copied().map(Backend::Address).chain(instance)
     }
 
     /// The record as it is written.
     #[must_use]
-    pub fn written(&self) -> Value {
+    pub(super) fn written(&self) -> Value {
         let mut head = self.node.as_str().to_owned();
         let mut line = |name: &str, words: Vec<String>| {
             if !words.is_empty() {
@@ -174,7 +212,7 @@ impl Record {
 
     /// About how many bytes it takes, with its key.
     #[must_use]
-    pub fn size(&self) -> usize {
+    pub(super) fn size(&self) -> usize {
         let text = match self.written() {
             Value::Text(text) => text.len(),
             Value::Time(_) => SINCE,
@@ -187,7 +225,7 @@ impl Record {
     ///
     /// A time that cannot be read, or lies in the future, is that of the reading.
     #[must_use]
-    pub fn read(key: &str, text: &Text, read: Wall, now: Now) -> Option<Result<Record, &'static str>> {
+    pub(super) fn read(key: &str, text: &Text, read: Wall, now: Now) -> Option<Result<Record, &'static str>> {
         let uid = key.strip_prefix(PREFIX)?;
         if !is_uid(uid) {
             return Some(Err("what follows in the key is not the UID of a node"));

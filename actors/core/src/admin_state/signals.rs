@@ -13,6 +13,8 @@ pub const SHUTDOWN: &str = "node.cloudprovider.kubernetes.io/shutdown";
 pub const DRAINING: &str = "cloudprovider.azure.microsoft.com/draining";
 /// The value of that taint.
 pub const SPOT_EVICTION: &str = "spot-eviction";
+/// The effect of that taint where we set it.
+pub const EFFECT: &str = "NoSchedule";
 
 /// Why a node leaves service.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -50,10 +52,16 @@ pub fn of_taints(taints: &[Taint]) -> BTreeSet<Signal> {
     let signal = |taint: &Taint| match &*taint.key {
         OUT_OF_SERVICE => Some(Signal::OutOfService),
         SHUTDOWN => Some(Signal::Shutdown),
-        DRAINING if &*taint.value == SPOT_EVICTION => Some(Signal::SpotEviction),
+        _ if says_evicted(taint) => Some(Signal::SpotEviction),
         _ => None,
     };
     taints.iter().filter_map(signal).collect()
+}
+
+/// Whether a taint says that its node is evicted, whatever its effect.
+#[must_use]
+pub fn says_evicted(taint: &Taint) -> bool {
+    &*taint.key == DRAINING && &*taint.value == SPOT_EVICTION
 }
 
 /// Whether a message tells of a notice to take the virtual machine away, and not of another scheduled event.

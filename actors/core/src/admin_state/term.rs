@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::records::Record;
 use super::{AdminState, Out, Role};
 use crate::config_map::ConfigMapAnswer;
-use crate::ids::{CallId, Epoch, NodeUid};
+use crate::ids::{CallId, Epoch, NodeUid, PoolId};
 use crate::machine::Now;
 use crate::wishes::Wishes;
 
@@ -81,7 +81,12 @@ impl AdminState {
         self.open = Some(epoch);
         self.posts.clear();
         self.dirty.extend(self.pools.ids().cloned());
-        self.records.begin();
+        let (pools, excluded) = (&self.pools, &self.params.excluded);
+        self.records.begin(|record| {
+            let backends = record.backends().collect();
+            let is_ours = |pool: &PoolId| !record.foreign.holds(pool) && !excluded.contains(&pool.pool);
+            pools.downs(&backends).any(|(pool, _)| is_ours(pool))
+        });
         self.spots.begin();
         let records: Vec<Record> = self.records.all().cloned().collect();
         records.iter().for_each(|record| self.read(record));
@@ -89,7 +94,7 @@ impl AdminState {
         for uid in &begun.before {
             self.drop_work(now, uid);
         }
-        for uid in begun.now {
+        for uid in begun.after {
             self.turn(now, uid);
         }
         self.heed_notices(now);

@@ -19,6 +19,7 @@ use super::signals::{DRAINING, OUT_OF_SERVICE, SHUTDOWN, SPOT_EVICTION};
 use super::*;
 use crate::arm::{AdminState as State, Entry, LbFacts, PoolFacts, RetryAfter};
 use crate::object::{ResourceVersion, Taint};
+use crate::report::What;
 use crate::wishes::{Mode, Pause};
 use crate::writer::AdminUrgency;
 use bench::Bench;
@@ -349,7 +350,8 @@ fn n5_half_of_the_ready_nodes_go_down_and_the_others_follow_when_there_is_room()
     bench.tell(NodeFact { ready: false, ..node(5, &[SHUTDOWN]) });
     assert_eq!(drains(&bench), 4, "one that is not Ready goes at once");
     bench.delete(1);
-    assert!(bench.set.addresses.values().any(|of| *of == uid("node-4")) || drains(&bench) == 3);
+    let of_four = (Some(NodeState::Held), 3);
+    assert_eq!((bench.state(4), drains(&bench)), of_four, "two of the four that are Ready are Down");
     bench.tell(node(7, &[]));
     bench.tell(node(8, &[]));
     bench.tell(node(9, &[]));
@@ -424,4 +426,85 @@ fn w8_what_was_posted_in_another_term_is_posted_again() {
     bench.settle();
     assert_eq!(bench.downs().len(), 2);
     assert!(bench.is_idle());
+}
+
+/// How often a pool was asked for within this time, while everything that is asked of it fails.
+fn tries(bench: &mut Bench, id: &PoolId, millis: u64) -> usize {
+    let (until, mut tries) = (bench.now.plus(Duration::from_millis(millis)), 0);
+    while bench.now < until {
+        while bench.due.contains_key(id) {
+            tries += 1;
+            bench.fail(id, 409);
+        }
+        bench.pass(1);
+    }
+    tries
+}
+
+#[test]
+fn s1_a_pool_that_goes_on_failing_is_asked_no_more_often_for_many_nodes_than_for_one() {
+    let mut bench = Bench::new(40);
+    let web = pool("lb", "web");
+    for n in 1..=10 {
+        bench.tell(node(n, &[SHUTDOWN]));
+        assert!(bench.due.contains_key(&web), "what is new goes at once");
+        tries(&mut bench, &web, 1_000);
+    }
+    tries(&mut bench, &web, 60_000);
+    assert!(tries(&mut bench, &web, 60_000) <= 5, "each 15 s, and not each node each 15 s");
+    assert!(bench.due.values().all(|due| !due.again), "the other pools are asked for the first time");
+    while !bench.due.contains_key(&web) {
+        bench.pass(1);
+    }
+    assert!(bench.due[&web].again);
+    bench.settle();
+    assert_eq!(bench.downs().len(), 20);
+}
+
+#[test]
+fn n3_a_down_that_does_not_last_is_written_more_and_more_seldom_and_that_is_told() {
+    let mut bench = Bench::new(4);
+    let web = pool("lb", "web");
+    bench.tell(node(1, &[SHUTDOWN]));
+    bench.settle();
+    assert_eq!(bench.state(1), Some(NodeState::Down));
+    bench.reports.clear();
+    let mut writes = 0;
+    for _ in 0..600 {
+        if bench.due.contains_key(&web) {
+            bench.write(&web);
+            writes += 1;
+        }
+        bench.somebody_sets(1, State::None);
+        bench.look();
+        bench.pass(100);
+    }
+    assert!((8..=16).contains(&writes), "{writes} writes in a minute");
+    let told = bench.reports.iter().filter(|report| matches!(report.what, What::AdminFailed { .. }));
+    assert_eq!(told.count(), 1, "once");
+    bench.pass(15_000);
+    bench.settle();
+    assert_eq!(bench.downs().len(), 2);
+}
+
+#[test]
+fn n5_nodes_that_are_being_restored_count_until_that_is_done() {
+    let mut bench = Bench::new(6);
+    for n in 1..=3 {
+        bench.tell(node(n, &[SHUTDOWN]));
+    }
+    bench.settle();
+    for n in 1..=3 {
+        bench.tell(node(n, &[]));
+    }
+    for n in 4..=6 {
+        bench.tell(node(n, &[SHUTDOWN]));
+        assert_eq!(bench.state(n), Some(NodeState::Held), "three are Down until they are seen not to be");
+    }
+    bench.tell(node(1, &[SHUTDOWN]));
+    assert_eq!((bench.state(1), bench.drains()), (Some(NodeState::Draining), vec!["node-1"]));
+    bench.settle();
+    bench.settle();
+    assert_eq!(bench.drains(), ["node-1", "node-4", "node-5"], "in the order of signals, as many as may");
+    assert_eq!(bench.state(6), Some(NodeState::Held));
 }

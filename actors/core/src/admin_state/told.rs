@@ -51,6 +51,8 @@ pub(super) struct Seen<'a> {
     pub(super) stands: &'a [Stand<'a>],
     /// Every node that there is.
     pub(super) facts: &'a dyn Fn() -> Vec<&'a NodeFact>,
+    /// How many Ready nodes are Down, or about to be, and how many there are in all (N5).
+    pub(super) bound: &'a dyn Fn() -> (usize, usize),
     pub(super) pools: &'a Pools,
     pub(super) posts: &'a Posts,
     pub(super) queue: &'a WorkQueue<NodeUid>,
@@ -74,8 +76,8 @@ pub(super) struct Kept<'a> {
     pub(super) count: usize,
     /// The keys of those that cannot be read, and why.
     pub(super) unreadable: &'a BTreeMap<Arc<str>, &'static str>,
-    /// The nodes whose records it cannot take: for want of room, or because no key can hold their UIDs.
-    pub(super) refused: &'a BTreeSet<NodeUid>,
+    /// The nodes whose records it cannot take, and why.
+    pub(super) refused: &'a BTreeMap<NodeUid, &'static str>,
     /// Whether it could be read, or written, when it was asked for last.
     pub(super) fresh: bool,
     /// What the last failed request about it said, until one succeeds.
@@ -119,9 +121,9 @@ impl Told {
     }
 
     /// Something has failed for these nodes, in a pool or apart from any.
-    pub(super) fn failed(&mut self, now: Now, pool: Option<&PoolId>, uids: &[NodeUid], why: Arc<str>) {
+    pub(super) fn failed(&mut self, pool: Option<&PoolId>, uids: &[NodeUid], why: Arc<str>) {
         for uid in uids {
-            self.failures.add(now, pool, uid, &why);
+            self.failures.add(pool, uid, &why);
         }
         self.stale |= !uids.is_empty();
     }
@@ -199,7 +201,7 @@ impl Told {
         self.moves.note(stands, &places);
         if speaks {
             self.tell_down(stands, &places, out);
-            self.tell_held(stands, &facts, out);
+            self.tell_held(stands, &facts, seen, out);
             self.tell_foreign(&foreign, &facts, out);
         }
         self.gauges.tell_entries(&foreign, out);
@@ -214,13 +216,14 @@ impl Told {
             if pools == 0 || !self.moves.tell_down(stand) {
                 continue;
             }
-            let what = What::AdminDown { pools, balancers, signals: stand.signals.clone() };
+            let (signals, unknown) = (stand.signals.clone(), places::unknown(places));
+            let what = What::AdminDown { pools, balancers, signals, unknown };
             out.push(Out::Report(Report { subjects: vec![node(stand.name, stand.uid)], what }));
         }
     }
 
     /// Nodes that wait because so many others are Down (N5).
-    fn tell_held(&mut self, stands: &[Stand<'_>], facts: &[&NodeFact], out: &mut Vec<Out>) {
+    fn tell_held(&mut self, stands: &[Stand<'_>], facts: &[&NodeFact], seen: &Seen<'_>, out: &mut Vec<Out>) {
         let waits = stands.iter().filter(|stand| stand.state == NodeState::Held);
         let mut subjects: Vec<Subject> = waits
             .filter(|stand| self.held.insert(stand.uid.clone()))
@@ -233,16 +236,8 @@ impl Told {
         if !std::mem::replace(&mut self.holding, true) {
             subjects.push(Subject::Controller);
         }
-        let serves = |fact: &NodeFact| fact.ready && !fact.left_out;
-        let is_down = |stand: &&Stand<'_>| match stand.state {
-            NodeState::Recording | NodeState::Draining | NodeState::Down => stand.fact.is_some_and(serves),
-            NodeState::Held | NodeState::Restoring | NodeState::Gone => false,
-        };
-        let what = What::AdminHeld {
-            down: stands.iter().filter(is_down).count(),
-            ready: facts.iter().filter(|fact| serves(fact)).count(),
-        };
-        out.push(Out::Report(Report { subjects, what }));
+        let (down, ready) = (seen.bound)();
+        out.push(Out::Report(Report { subjects, what: What::AdminHeld { down, ready } }));
     }
 
     /// Nodes that do not leave service and have an admin state that is not ours (N4).

@@ -352,7 +352,7 @@ impl Bench {
             lb: facts.lb.clone(),
             began: self.now,
             facts: Some(facts),
-            writing: None,
+            puts: Default::default(),
         }));
     }
 
@@ -732,7 +732,12 @@ fn d1_a_pool_ends_with_its_rules_with_itself_and_with_its_load_balancer() {
     ];
     for facts in gone {
         let mut bench = settled(&[1]);
-        bench.tell(In::Lb(LbObservation { lb: LbName::new("LB"), began: bench.now, facts, writing: None }));
+        bench.tell(In::Lb(LbObservation {
+            lb: LbName::new("LB"),
+            began: bench.now,
+            facts,
+            puts: Default::default(),
+        }));
         assert!(bench.assignment("lb", "shop-web").services.is_empty());
         bench.tell(In::Retired(id("lb", "shop-web")));
         assert!(bench.assigned.is_empty());
@@ -802,7 +807,8 @@ fn h3_a_service_is_no_longer_shown_as_refused_when_its_pool_is_gone() {
 #[test]
 fn d3_an_observation_older_than_the_last_one_is_not_believed() {
     let mut bench = settled(&[1]);
-    let old = LbObservation { lb: LbName::new("lb"), began: Now::ZERO, facts: None, writing: None };
+    let old =
+        LbObservation { lb: LbName::new("lb"), began: Now::ZERO, facts: None, puts: Default::default() };
     bench.tell(In::Lb(old));
     assert!(bench.take().is_empty());
     assert_eq!(bench.web().0, ips(&[1]));

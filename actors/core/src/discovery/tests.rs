@@ -65,11 +65,19 @@ fn failure(kind: FailureKind) -> Arc<Failure> {
     })
 }
 
+/// A 404 with this code.
+fn lacks(code: &str) -> Arc<Failure> {
+    let code = (!code.is_empty()).then(|| Arc::from(code));
+    Arc::new(Failure { code, ..Failure::clone(&failure(FailureKind::Status(404))) })
+}
+
 /// How ARM answers reads of one load balancer.
 #[derive(Clone, Debug)]
 enum Answer {
     Is(Arc<LbFacts>),
     Fails(FailureKind),
+    /// A 404 with this code; with none it is not ARM's own.
+    Lacks(&'static str),
     Never,
 }
 
@@ -141,12 +149,13 @@ impl Bench {
 
     fn answer(&mut self, call: CallId, lb: &LbName, began: Now) {
         let result = match self.arm.get(lb) {
-            None => Err(failure(FailureKind::Status(404))),
+            None => Err(lacks("ResourceNotFound")),
             Some(Answer::Is(facts)) => Ok(Arc::clone(facts)),
             Some(Answer::Fails(kind)) => Err(failure(*kind)),
+            Some(Answer::Lacks(code)) => Err(lacks(code)),
             Some(Answer::Never) => return,
         };
-        self.tell(In::Read { call, began, result, writing: None });
+        self.tell(In::Read { call, began, result, puts: Default::default() });
     }
 
     /// Lets time pass, with answers and ticks at their moments.
@@ -230,6 +239,39 @@ fn d1_a_load_balancer_that_is_not_there_is_a_fact() {
 }
 
 #[test]
+fn n4_a_404_that_does_not_say_that_the_load_balancer_is_not_there_is_a_failed_read() {
+    for code in ["ResourceGroupNotFound", "SubscriptionNotFound", ""] {
+        let mut bench = Bench::synced(&["a"]);
+        bench.set("a", Answer::Lacks(code));
+        bench.pass(70_000);
+        let view = bench.view("a");
+        assert_eq!((view.exists, view.last_error.is_some()), (Some(true), true), "{code}");
+        assert!(!bench.said.iter().any(|said| matches!(said, Out::Lb(_))), "{code}");
+    }
+    for code in ["ResourceNotFound", "NotFound"] {
+        let mut bench = Bench::synced(&["a"]);
+        bench.set("a", Answer::Lacks(code));
+        bench.pass(70_000);
+        assert_eq!(bench.view("a").exists, Some(false), "{code}");
+        assert!(
+            bench.said.iter().any(|said| matches!(said, Out::Lb(seen) if seen.facts.is_none())),
+            "{code}"
+        );
+    }
+}
+
+#[test]
+fn d6_where_the_resource_group_is_not_there_nothing_is_known_of_its_load_balancers() {
+    let mut bench = Bench::new(&["a", "b"]);
+    bench.set("a", Answer::Lacks("ResourceGroupNotFound"));
+    bench.set("b", Answer::Lacks("ResourceGroupNotFound"));
+    bench.tell(In::ListsSynced);
+    bench.pass(60_000);
+    assert_eq!((bench.synced_said(), bench.view("a").exists), (0, None));
+    assert_eq!(bench.view("a").last_error.as_deref(), Some("HTTP 404 ResourceGroupNotFound"));
+}
+
+#[test]
 fn d6_while_no_load_balancer_can_be_read_discovery_is_not_synced() {
     let mut bench = Bench::new(&["a", "b"]);
     bench.set("a", Answer::Fails(FailureKind::Status(503)));
@@ -281,7 +323,12 @@ fn a3_an_answer_that_does_not_come_is_given_up_and_no_longer_believed() {
     assert_eq!(bench.reads[1], (120_000, "b".into()));
     assert!(bench.view("a").last_error.is_some());
     bench.said.clear();
-    bench.tell(In::Read { call: CallId(1), began: Now::ZERO, result: Ok(balancer("a", &[])), writing: None });
+    bench.tell(In::Read {
+        call: CallId(1),
+        began: Now::ZERO,
+        result: Ok(balancer("a", &[])),
+        puts: Default::default(),
+    });
     assert!(matches!(bench.said[..], [Out::Sample(Sample::UnmatchedAnswer)]));
 }
 

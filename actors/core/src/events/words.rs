@@ -8,9 +8,10 @@ use crate::admin_state::signals::Signal;
 use crate::arm::{AdminState, Failure, FailureKind};
 use crate::assignment::HeldReason;
 use crate::events::Severity;
-use crate::ids::{PoolId, ServiceKey};
+use crate::ids::{LbName, PoolId, ServiceKey};
 use crate::object::Kind;
 use crate::report::What;
+use crate::sample::Caller;
 use crate::view::admin_state_word;
 
 /// What stands before the newest message of events that were combined.
@@ -99,11 +100,7 @@ pub(super) fn message(what: &What) -> String {
             cut(format!("Members of backend pool {pool} are not written: {reason}"))
         }
         What::Shared { pool, services } => shared(pool, services),
-        What::Blocked { fault, lb } => {
-            let place = lb.as_ref().map_or_else(String::new, |lb| format!(" of load balancer {lb}"));
-            let head = format!("Writes of backend pools{place} wait, for several failed in the same way: ");
-            around(&head, fault, "")
-        }
+        What::Blocked { caller, fault, lb } => blocked(*caller, fault, lb.as_ref()),
         What::WritesLost { pool, writes, left_for } => writes_lost(pool, *writes, *left_for),
         What::LeaseHeld { holder, namesake } => lease_held(holder, *namesake),
         What::Fight { pool, members, left_for } => cut(format!(
@@ -131,7 +128,9 @@ pub(super) fn message(what: &What) -> String {
                 format!("{} {object} cannot be read; its last good state stays in force: ", one(*kind));
             around(&head, error, "")
         }
-        What::AdminDown { pools, balancers, signals } => admin_down(*pools, *balancers, signals),
+        What::AdminDown { pools, balancers, signals, unknown } => {
+            admin_down(*pools, *balancers, signals, unknown.as_ref())
+        }
         What::AdminRestored { pools } => cut(format!(
             "Traffic goes to the node again: admin state None restored in {}",
             counted(*pools, "pool")
@@ -145,14 +144,31 @@ pub(super) fn message(what: &What) -> String {
     }
 }
 
-fn admin_down(pools: usize, balancers: usize, signals: &BTreeSet<Signal>) -> String {
+fn admin_down(
+    pools: usize,
+    balancers: usize,
+    signals: &BTreeSet<Signal>,
+    unknown: Option<&(usize, PoolId)>,
+) -> String {
     let reasons: Vec<&str> = signals.iter().map(|signal| signal.as_str()).collect();
+    let more = unknown.map_or_else(String::new, |(pools, example)| {
+        let place = places(*pools, example);
+        format!("; in {place} it has an admin state that is not known, and is left as it is")
+    });
     cut(format!(
-        "Traffic was turned away from the node: admin state Down in {} of {} ({})",
+        "Traffic was turned away from the node: admin state Down in {} of {} ({}){more}",
         counted(pools, "pool"),
         counted(balancers, "load balancer"),
         reasons.join(", ")
     ))
+}
+
+/// One pool, or how many there are and one of them.
+fn places(pools: usize, example: &PoolId) -> String {
+    match pools {
+        0 | 1 => format!("pool {example}"),
+        more => format!("{more} pools, such as {example},"),
+    }
 }
 
 fn admin_failed(pool: Option<&PoolId>, why: &str, retry: u32, next: Option<Duration>) -> String {
@@ -166,15 +182,20 @@ fn admin_failed(pool: Option<&PoolId>, why: &str, retry: u32, next: Option<Durat
 }
 
 fn admin_foreign(pools: usize, example: &PoolId, state: AdminState) -> String {
-    let place = match pools {
-        0 | 1 => format!("pool {example}"),
-        more => format!("{more} pools, such as {example},"),
-    };
-    let state = admin_state_word(state);
+    let (place, state) = (places(pools, example), admin_state_word(state));
     cut(format!(
         "Admin state {state} of the node in {place} was set by somebody else and is left as it is, for nothing says \
          that the node leaves service"
     ))
+}
+
+fn blocked(caller: Caller, fault: &str, lb: Option<&LbName>) -> String {
+    let what = match caller {
+        Caller::Membership => "backend pools",
+        Caller::AdminState => "admin states in backend pools",
+    };
+    let place = lb.map_or_else(String::new, |lb| format!(" of load balancer {lb}"));
+    around(&format!("Writes of {what}{place} wait, for several failed in the same way: "), fault, "")
 }
 
 fn writes_lost(pool: &PoolId, writes: u64, left_for: Option<Duration>) -> String {

@@ -53,6 +53,12 @@ impl NodeFact {
         }
     }
 
+    /// Whether its Down takes away a node that could serve (N5).
+    #[must_use]
+    pub fn serves(&self) -> bool {
+        self.ready && !self.left_out
+    }
+
     /// What entries of the node send traffic to.
     pub fn backends(&self) -> impl Iterator<Item = Backend> + '_ {
         let instance = self.instance.iter().cloned().map(Backend::Instance);

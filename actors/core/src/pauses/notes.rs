@@ -7,6 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use crate::admin_state::records;
 use crate::ask::Scope;
 use crate::config_map::{ConfigMapEdit, ConfigMapFacts, Text, Value};
 use crate::ids::{LbName, PoolId, PoolName, ServiceKey};
@@ -21,8 +22,6 @@ const POOL: &str = "pause.pool.";
 const SERVICE: &str = "pause.service.";
 /// What all of them begin with.
 const ANY: &str = "pause.";
-/// The key that switches the admin state off, whatever it holds: whoever uninstalls the service writes it.
-const ADMIN_STATE_OFF: &str = "admin-state.off";
 /// The most characters of names in a key, which has 253 at most.
 const LONGEST_NAMES: usize = 200;
 /// The most characters of a reason that are kept.
@@ -50,9 +49,7 @@ pub(super) struct Noted {
 impl Noted {
     /// What a state says.
     pub(super) fn of(facts: &ConfigMapFacts) -> Noted {
-        let admin_state_off =
-            facts.data.contains_key(ADMIN_STATE_OFF) || facts.binary.contains(ADMIN_STATE_OFF);
-        let mut noted = Noted { admin_state_off, ..Noted::default() };
+        let mut noted = Noted { admin_state_off: records::is_off(facts), ..Noted::default() };
         let texts = facts.data.iter().map(|(key, text)| (key, Some(text)));
         for (key, text) in texts.chain(facts.binary.iter().map(|key| (key, None))) {
             match read(key, text) {

@@ -4,12 +4,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use crate::admin_state::records::{PREFIX, Record};
+use crate::admin_state::records::{self, ADMIN_STATE_OFF};
 use crate::config_map::{ConfigMapEdit, ConfigMapFacts, Value};
 use crate::machine::Now;
 
-/// The key of the note that switches the admin state off, as [`crate::pauses`] reads it.
-pub(super) const OFF: &str = "admin-state.off";
 /// What stands in the note above its time.
 const BY: &str = "by: retire";
 /// The most characters of a node's name that are told.
@@ -27,21 +25,11 @@ pub(super) struct Downs {
 impl Downs {
     /// Those of a state that was read at this moment.
     pub(super) fn of(facts: &ConfigMapFacts, now: Now) -> Downs {
-        let mut downs = Downs::default();
-        for (key, text) in &facts.data {
-            match Record::read(key, text, facts.read, now) {
-                None => {}
-                Some(Ok(record)) => {
-                    downs.nodes.insert(plain(record.node.as_str()));
-                }
-                Some(Err(_)) => {
-                    downs.unreadable.insert(plain(key));
-                }
-            }
+        let (records, unreadable) = records::of(facts, now);
+        Downs {
+            nodes: records.iter().map(|record| plain(record.node.as_str())).collect(),
+            unreadable: unreadable.keys().map(|key| plain(key)).collect(),
         }
-        let binary = facts.binary.iter().filter(|key| key.starts_with(PREFIX));
-        downs.unreadable.extend(binary.map(|key| plain(key)));
-        downs
     }
 
     /// All of them, in words.
@@ -56,18 +44,13 @@ fn plain(name: &str) -> String {
     name.chars().filter(|letter| !letter.is_control()).take(LONGEST_NAME).collect()
 }
 
-/// Whether the admin state is switched off in this state.
-pub(super) fn is_off(facts: &ConfigMapFacts) -> bool {
-    facts.data.contains_key(OFF) || facts.binary.contains(OFF)
-}
-
 /// What switches it off.
 pub(super) fn switching_off(now: Now) -> ConfigMapEdit {
     let value = Value::Since { head: BY.into(), at: now, tail: "".into() };
-    ConfigMapEdit { set: BTreeMap::from([(Arc::from(OFF), value)]), ..ConfigMapEdit::default() }
+    ConfigMapEdit { set: BTreeMap::from([(Arc::from(ADMIN_STATE_OFF), value)]), ..ConfigMapEdit::default() }
 }
 
 /// What ends that.
 pub(super) fn switching_on() -> ConfigMapEdit {
-    ConfigMapEdit { remove: BTreeSet::from([Arc::from(OFF)]), ..ConfigMapEdit::default() }
+    ConfigMapEdit { remove: BTreeSet::from([Arc::from(ADMIN_STATE_OFF)]), ..ConfigMapEdit::default() }
 }

@@ -112,6 +112,7 @@ fn admin_fact(input: &admin_state::In) -> Option<FactKey> {
         | admin_state::In::Finished { .. }
         | admin_state::In::Withdrawn(..)
         | admin_state::In::Missed(..)
+        | admin_state::In::Found(..)
         | admin_state::In::ConfigMap(..)
         | admin_state::In::Preemption(_)
         | admin_state::In::Tainted(..)

@@ -70,17 +70,20 @@ pub enum NodePoolState {
     Failed,
     /// Its entry was Down before us: it is left as it is (N4).
     Foreign,
+    /// Its entry has an admin state that we do not know: it is left as it is.
+    Unknown,
     /// The pool is left out by the configuration (N2).
     Excluded,
 }
 
 impl NodePoolState {
     /// Each of them.
-    pub const ALL: [NodePoolState; 5] = [
+    pub const ALL: [NodePoolState; 6] = [
         NodePoolState::Down,
         NodePoolState::Waiting,
         NodePoolState::Failed,
         NodePoolState::Foreign,
+        NodePoolState::Unknown,
         NodePoolState::Excluded,
     ];
 
@@ -92,6 +95,7 @@ impl NodePoolState {
             NodePoolState::Waiting => "waiting",
             NodePoolState::Failed => "failed",
             NodePoolState::Foreign => "foreign",
+            NodePoolState::Unknown => "unknown",
             NodePoolState::Excluded => "excluded",
         }
     }
@@ -112,12 +116,18 @@ pub struct AdminView {
     pub unreadable: BTreeMap<Arc<str>, &'static str>,
     /// How many nodes wait for a record that our ConfigMap cannot take.
     pub refused: usize,
-    /// Admin states of known nodes that are not ours, in order; 100 at most.
+    /// Admin states of known nodes that are not ours, in order; [`AdminView::MOST_FOREIGN`] at most. Entries that send
+    /// to no known node are not among them.
     pub foreign: Vec<ForeignState>,
     /// Whether our ConfigMap could be read, or written, when it was asked for last.
     pub fresh: bool,
     /// What the last failed request about it said, until one succeeds.
     pub last_error: Option<Arc<str>>,
+}
+
+impl AdminView {
+    /// How many admin states are shown at most that somebody else has set, of all nodes together.
+    pub const MOST_FOREIGN: usize = 100;
 }
 
 /// An admin state that somebody else has set.
@@ -129,8 +139,8 @@ pub struct ForeignState {
     pub backend: Backend,
     /// What is set.
     pub state: AdminState,
-    /// Whose entry that is; `None`: not known.
-    pub node: Option<NodeName>,
+    /// Whose entry that is.
+    pub node: NodeName,
 }
 
 /// The word for an admin state, as Azure spells it.

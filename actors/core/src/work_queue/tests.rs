@@ -290,6 +290,18 @@ fn what_waits_tells_its_moment_and_what_is_ready_tells_that() {
 }
 
 #[test]
+fn s4_an_item_says_when_it_has_its_turn_also_where_it_waits_for_all_items_together() {
+    let mut queue = WorkQueue::new(Params { burst: 1, ..Params::S4 });
+    for item in ["one", "two"] {
+        queue.add(at(0), item);
+        assert_eq!((queue.due(&item), queue.take(at(0))), (None, Some(item)));
+        queue.finish(at(0), &item, ERROR);
+    }
+    assert_eq!((queue.due(&"one"), queue.due(&"two")), (Some(at(5)), Some(at(100))));
+    assert_eq!((queue.take(at(100)), queue.due(&"one"), queue.due(&"two")), (Some("one"), None, None));
+}
+
+#[test]
 fn n3_an_item_that_is_gone_leaves_the_line_the_wait_and_the_limiter() {
     let mut queue = queue();
     queue.add(at(0), "in line");

@@ -5,14 +5,20 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::ending::End;
+use super::lane::Lane;
 use super::write::{Put, Write};
 use super::{AdminDue, AdminUrgency, Life, Out, Writer};
-use crate::arm::{AdminState, Backend, Failure};
-use crate::ids::{LbName, PoolId};
+use crate::arm::{AdminState, Backend, Entry, Failure, PoolFacts};
+use crate::discovery::OurPuts;
+use crate::ids::{LbName, PoolId, PoolName};
 use crate::machine::Now;
 use crate::sample::Sample;
+
+/// For how long it is kept in mind by which draining set a PUT was made that has ended: longer than any GET takes.
+const PUTS_KEPT: Duration = Duration::from_secs(600);
 
 impl Writer {
     pub(super) fn on_admin_due(&mut self, pool: &PoolId, due: AdminDue) {
@@ -75,6 +81,38 @@ impl Writer {
         }
     }
 
+    /// What our own PUTs may have to do with what a GET of a load balancer shows that began at that moment.
+    pub(super) fn our_puts(&self, lb: &LbName, began: Now) -> OurPuts {
+        let first = PoolId::new(lb.clone(), PoolName::new(""));
+        let sent = self.sent.range(first..).take_while(|(id, _)| id.lb == *lb);
+        let sent = Arc::new(sent.map(|(id, at)| (id.pool.clone(), *at)).collect());
+        let ended = self.ended.range((lb.clone(), 0)..=(lb.clone(), u64::MAX));
+        let ended = ended.filter(|(_, at)| **at >= began).map(|((_, generation), _)| *generation).next();
+        let open = self.lanes.get(lb).and_then(Lane::oldest_put);
+        OurPuts { sent, oldest: [ended, open].into_iter().flatten().min() }
+    }
+
+    /// Keeps in mind by which sets the PUTs of a write were made that ends now, as long as a GET can take.
+    pub(super) fn note_puts(&mut self, now: Now, write: &Write) {
+        for generation in write.puts().map(|put| put.draining.generation) {
+            self.ended.insert((write.pool.lb.clone(), generation), now);
+        }
+        let long_ago = now.minus(PUTS_KEPT);
+        self.ended.retain(|_, at| *at >= long_ago);
+    }
+
+    /// Says which backends are Down already that are to be, before anything is written: where no PUT of ours was sent
+    /// since their nodes drain, somebody else has set them (N4).
+    pub(super) fn tell_found(&self, pool: &PoolId, facts: &PoolFacts, out: &mut Vec<Out>) {
+        let is_down = |entry: &&Entry| entry.admin_state == AdminState::Down;
+        let downs = facts.entries.iter().filter(is_down).filter_map(Entry::backend);
+        let found: BTreeSet<Backend> =
+            downs.filter(|backend| self.draining.would_set(pool, backend)).collect();
+        if !found.is_empty() {
+            out.push(Out::AdminFound(pool.clone(), self.sent.get(pool).copied(), found));
+        }
+    }
+
     /// Says what PUTs of older draining sets than the newest have left in their pool that is to be Down by now, where
     /// they may have been carried out. Nobody may have asked for anything in this pool: these backends were not in it,
     /// or were Down (N2).
@@ -93,7 +131,7 @@ impl Writer {
         };
         let missed: BTreeSet<Backend> = left.filter(is_missed).map(|(backend, _)| backend).collect();
         if !missed.is_empty() {
-            out.push(Out::AdminMissed(pool.clone(), newest.generation, missed));
+            out.push(Out::AdminMissed(pool.clone(), missed));
         }
     }
 

@@ -7,9 +7,13 @@
 //! next load balancer each time, and if nothing waits then, what comes due next is. Whatever is tried so, the first
 //! success lets all go on.
 //!
+//! What writes meet that carry an admin part alone is kept apart, for a pool that takes no Down may well take
+//! members: it stops admin parts and never membership, and what is tried of the one spends no try of the other. An
+//! admin part that travels with membership goes and waits with that.
+//!
 //! A Down must not wait behind the troubles of membership (N3), and may well go through where that does not: it is
-//! let through alone, until a Down has met the fault itself. From then on Downs wait too, for they would only
-//! spend the reserve that is theirs; in their lanes they are among the first to be tried.
+//! let through alone, until an admin part alone has met the fault itself. From then on admin parts wait too, for they
+//! would only spend the reserve that is theirs. Restores, which have time, wait with membership from the beginning.
 //!
 //! It knows only the present term: a new one starts closed, which costs five failures at most.
 
@@ -20,13 +24,14 @@ use std::time::Duration;
 use crate::arm::{Failure, FailureKind};
 use crate::ids::{LbName, PoolId, PoolName};
 use crate::machine::Now;
+use crate::queue::Due;
 use crate::report::{Report, Subject, What};
-use crate::sample::Sample;
+use crate::sample::{Caller, Sample};
 
 use super::ending::End;
 use super::lane::Pick;
 use super::write::Write;
-use super::{AdminUrgency, Out, Writer};
+use super::{AdminDue, AdminUrgency, Out, Writer};
 
 /// How many pools must have failed alike.
 const FAILURES: usize = 5;
@@ -51,8 +56,6 @@ struct Failed {
     /// Its place among all failures and successes.
     order: u64,
     fault: Fault,
-    /// Whether a node was to be cut out.
-    down: bool,
 }
 
 /// A fault that stops all load balancers, or one.
@@ -62,80 +65,118 @@ struct Block {
     words: Arc<str>,
     /// When the next try may be granted.
     probe: Now,
-    /// Whether Downs wait too.
-    holds_downs: bool,
+}
+
+/// What a write is of, as far as the breaker tells it apart.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Part {
+    /// Membership, and what travels with it.
+    Members,
+    /// An admin part alone, by which a node is cut out.
+    Down,
+    /// An admin part alone, by which nodes are only restored.
+    Restore,
+}
+
+impl Part {
+    /// What a write with these parts is of.
+    pub(super) fn of(membership: Option<Due>, admin: Option<AdminDue>) -> Part {
+        match (membership, admin.map(|due| due.urgency)) {
+            (Some(_), _) => Part::Members,
+            (None, Some(AdminUrgency::Restore)) => Part::Restore,
+            // Members that were right leave a PUT of admin states for which nobody has asked.
+            (None, Some(AdminUrgency::Down) | None) => Part::Down,
+        }
+    }
+
+    /// Whose work it is.
+    fn caller(self) -> Caller {
+        match self {
+            Part::Members => Caller::Membership,
+            Part::Down | Part::Restore => Caller::AdminState,
+        }
+    }
 }
 
 /// That something is stopped from now on.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Opened {
+    /// Whose work.
+    pub caller: Caller,
     /// Which load balancer; `None`: all of them.
     pub lb: Option<LbName>,
     /// The fault, in words.
     pub words: Arc<str>,
 }
 
-/// W10's breaker, of all load balancers and of each.
+/// What writes of one caller have met, and what of theirs is stopped.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Breaker {
+struct Circuit {
     /// Failures that no success on their load balancer has followed.
     recent: BTreeMap<PoolId, Failed>,
-    /// How many failures and successes there were.
-    order: u64,
-    /// The place of the last success anywhere.
-    succeeded: u64,
     all: Option<Block>,
     /// Empty while all are stopped.
     lbs: BTreeMap<LbName, Block>,
 }
 
-impl Breaker {
-    /// Takes in that a write of a pool failed for good; says so if that stops something.
-    pub(super) fn failed(
+/// W10's breaker, of all load balancers and of each.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Breaker {
+    /// How many failures and successes there were.
+    order: u64,
+    /// The place of the last success anywhere.
+    succeeded: u64,
+    members: Circuit,
+    admin: Circuit,
+}
+
+impl Circuit {
+    /// Takes in a failure of a pool; says whether that stops something: one load balancer, or all of them.
+    fn failed(
         &mut self,
-        now: Now,
         pool: &PoolId,
-        failure: &Failure,
-        down: bool,
-    ) -> Option<Opened> {
-        self.order += 1;
-        let fault = Fault { kind: failure.kind, code: failure.code.clone() };
+        failed: Failed,
+        words: &Arc<str>,
+        succeeded: u64,
+    ) -> Option<Option<LbName>> {
+        let (now, fault) = (failed.at, failed.fault.clone());
         self.recent.retain(|_, failed| now.since(failed.at) <= WINDOW);
-        let failed = Failed { at: now, order: self.order, fault: fault.clone(), down };
         self.recent.insert(pool.clone(), failed);
-        if let Some(block) = self.block_mut(&pool.lb).filter(|block| block.fault == fault) {
-            block.holds_downs |= down;
-        }
         if self.all.is_some() {
             return None;
         }
         let alike = || self.recent.iter().filter(|(_, failed)| failed.fault == fault);
-        let anywhere = || alike().filter(|(_, failed)| failed.order > self.succeeded);
-        let here = || alike().filter(|(other, _)| other.lb == pool.lb);
-        let words: Arc<str> = Failure { correlation_id: None, ..failure.clone() }.to_string().into();
-        let block = |holds_downs| Block {
-            fault: fault.clone(),
-            words: Arc::clone(&words),
-            probe: now.plus(PROBE_EVERY),
-            holds_downs,
+        let anywhere = || alike().filter(|(_, failed)| failed.order > succeeded);
+        let here = alike().filter(|(other, _)| other.lb == pool.lb).count();
+        let is_wide = anywhere().count() >= FAILURES && anywhere().any(|(other, _)| other.lb != pool.lb);
+        let lb = if is_wide {
+            None
+        } else if here >= FAILURES && !self.lbs.contains_key(&pool.lb) {
+            Some(pool.lb.clone())
+        } else {
+            return None;
         };
-        if anywhere().count() >= FAILURES && anywhere().any(|(other, _)| other.lb != pool.lb) {
-            self.all = Some(block(anywhere().any(|(_, failed)| failed.down)));
-            self.lbs.clear();
-            return Some(Opened { lb: None, words });
-        }
-        if here().count() >= FAILURES && !self.lbs.contains_key(&pool.lb) {
-            let block = block(here().any(|(_, failed)| failed.down));
-            self.lbs.insert(pool.lb.clone(), block);
-            return Some(Opened { lb: Some(pool.lb.clone()), words });
-        }
-        None
+        let probe = now.plus(PROBE_EVERY);
+        let block = Block { fault, words: Arc::clone(words), probe };
+        self.stop(lb.as_ref(), block);
+        Some(lb)
     }
 
-    /// Takes in that a write on a load balancer succeeded; says whether that lets something go on.
-    pub(super) fn succeeded(&mut self, lb: &LbName) -> bool {
-        self.order += 1;
-        self.succeeded = self.order;
+    /// Stops one load balancer, or all of them.
+    fn stop(&mut self, lb: Option<&LbName>, block: Block) {
+        match lb {
+            Some(lb) => {
+                self.lbs.insert(lb.clone(), block);
+            }
+            None => {
+                self.all = Some(block);
+                self.lbs.clear();
+            }
+        }
+    }
+
+    /// Takes in a success on a load balancer; says whether that lets something go on.
+    fn succeeded(&mut self, lb: &LbName) -> bool {
         let from = PoolId::new(lb.clone(), PoolName::new(""));
         let here = self.recent.range(from..).take_while(|(pool, _)| pool.lb == *lb);
         let here: Vec<PoolId> = here.map(|(pool, _)| pool.clone()).collect();
@@ -153,48 +194,119 @@ impl Breaker {
         self.all.as_mut().or_else(|| self.lbs.get_mut(lb))
     }
 
-    /// Which of a load balancer's slots may be granted; `None`: not one.
-    pub(super) fn admits(&self, now: Now, lb: &LbName) -> Option<Pick> {
-        match self.block(lb) {
-            None => Some(Pick::Any),
-            Some(block) if block.probe <= now => Some(Pick::Any),
-            Some(block) => (!block.holds_downs).then_some(Pick::Down),
+    /// Whether something on a load balancer may be granted: it is not stopped, or may be tried.
+    fn lets_go(&self, now: Now, lb: &LbName) -> bool {
+        self.block(lb).is_none_or(|block| block.probe <= now)
+    }
+
+    fn is_consistent(&self) -> bool {
+        self.all.is_none() || self.lbs.is_empty()
+    }
+}
+
+impl Breaker {
+    /// Takes in that a write of a pool failed for good; says so if that stops something.
+    pub(super) fn failed(
+        &mut self,
+        now: Now,
+        pool: &PoolId,
+        failure: &Failure,
+        part: Part,
+    ) -> Option<Opened> {
+        self.order += 1;
+        let fault = Fault { kind: failure.kind, code: failure.code.clone() };
+        let words: Arc<str> = Failure { correlation_id: None, ..failure.clone() }.to_string().into();
+        let failed = Failed { at: now, order: self.order, fault };
+        let caller = part.caller();
+        let circuit = match caller {
+            Caller::Membership => &mut self.members,
+            Caller::AdminState => &mut self.admin,
+        };
+        let opened = circuit.failed(pool, failed, &words, self.succeeded);
+        self.stop_admin_with_members(now, &pool.lb);
+        opened.map(|lb| Opened { caller, lb, words })
+    }
+
+    /// Admin parts wait where membership does, once one of them has met alone what stops that.
+    fn stop_admin_with_members(&mut self, now: Now, lb: &LbName) {
+        let (lb, block) = match (&self.members.all, self.members.lbs.get(lb)) {
+            (Some(block), _) if self.admin.all.is_none() => (None, block),
+            (None, Some(block)) if self.admin.block(lb).is_none() => (Some(lb), block),
+            (Some(_), _) | (None, Some(_) | None) => return,
+        };
+        let is_there = |pool: &PoolId, failed: &Failed| match lb {
+            Some(lb) => pool.lb == *lb,
+            None => failed.order > self.succeeded,
+        };
+        let has_met = |(pool, failed): (&PoolId, &Failed)| {
+            failed.fault == block.fault && now.since(failed.at) <= WINDOW && is_there(pool, failed)
+        };
+        if self.admin.recent.iter().any(has_met) {
+            let block = block.clone();
+            self.admin.stop(lb, block);
         }
     }
 
-    /// Takes in a grant: where it is a try, the next one has to wait.
-    pub(super) fn granted(&mut self, now: Now, lb: &LbName) {
-        if let Some(block) = self.block_mut(lb).filter(|block| block.probe <= now) {
+    /// Takes in that a write on a load balancer succeeded; says whether that lets something go on.
+    pub(super) fn succeeded(&mut self, lb: &LbName) -> bool {
+        self.order += 1;
+        self.succeeded = self.order;
+        self.members.succeeded(lb) | self.admin.succeeded(lb)
+    }
+
+    /// Which of a load balancer's slots may be granted; `None`: not one.
+    pub(super) fn admits(&self, now: Now, lb: &LbName) -> Option<Pick> {
+        match (self.members.lets_go(now, lb), self.admin.lets_go(now, lb)) {
+            (true, true) => Some(Pick::Any),
+            (true, false) => Some(Pick::Members),
+            (false, true) => Some(Pick::Down),
+            (false, false) => None,
+        }
+    }
+
+    /// Takes in a grant: where it is a try, the next one of its kind has to wait. A restore is one of membership, as
+    /// long as that alone is what it waits for.
+    pub(super) fn granted(&mut self, now: Now, lb: &LbName, part: Part) {
+        let circuit = match part {
+            Part::Members => &mut self.members,
+            Part::Restore if self.admin.block(lb).is_none() => &mut self.members,
+            Part::Down | Part::Restore => &mut self.admin,
+        };
+        if let Some(block) = circuit.block_mut(lb).filter(|block| block.probe <= now) {
             block.probe = now.plus(PROBE_EVERY);
         }
     }
 
-    /// When a load balancer that is stopped may be tried; `None`: it is not stopped.
+    /// When membership that is stopped on a load balancer may be tried; `None`: it is not stopped.
     pub(super) fn probe_at(&self, lb: &LbName) -> Option<Now> {
-        self.block(lb).map(|block| block.probe)
+        self.members.block(lb).map(|block| block.probe)
     }
 
-    /// Whether Downs wait on a load balancer.
-    pub(super) fn holds_downs(&self, lb: &LbName) -> bool {
-        self.block(lb).is_some_and(|block| block.holds_downs)
+    /// When an admin part that is stopped on a load balancer may be tried alone: a Down, or one that only restores;
+    /// `None`: it is not stopped.
+    pub(super) fn admin_probe_at(&self, lb: &LbName, down: bool) -> Option<Now> {
+        let probe = self.admin.block(lb).map(|block| block.probe);
+        if down { probe } else { probe.max(self.probe_at(lb)) }
     }
 
-    /// The fault that stops a load balancer, in words.
+    /// The fault that stops membership on a load balancer, in words.
     pub(super) fn blocked_by(&self, lb: &LbName) -> Option<Arc<str>> {
-        self.block(lb).map(|block| Arc::clone(&block.words))
+        self.members.block(lb).map(|block| Arc::clone(&block.words))
     }
 
-    /// How many load balancers are stopped; 1 when all of them are.
+    /// On how many load balancers something is stopped; 1 when it is on all of them.
     pub(super) fn scopes(&self) -> u64 {
-        match &self.all {
-            Some(_) => 1,
-            None => u64::try_from(self.lbs.len()).unwrap_or(u64::MAX),
+        let (members, admin) = (&self.members, &self.admin);
+        if members.all.is_some() || admin.all.is_some() {
+            return 1;
         }
+        let others = admin.lbs.keys().filter(|lb| !members.lbs.contains_key(*lb)).count();
+        u64::try_from(members.lbs.len() + others).unwrap_or(u64::MAX)
     }
 
     /// The invariant: while everything is stopped, nothing is stopped apart from that.
     pub(super) fn is_consistent(&self) -> bool {
-        self.all.is_none() || self.lbs.is_empty()
+        self.members.is_consistent() && self.admin.is_consistent()
     }
 }
 
@@ -212,15 +324,10 @@ impl Writer {
                 }
             }
             End::Terminal(failure) => {
-                // What travels with membership has not met it alone.
-                let alone = write.due().is_none();
-                let down = alone
-                    && write.admin.is_some_and(|due| match due.urgency {
-                        AdminUrgency::Down => true,
-                        AdminUrgency::Restore => false,
-                    });
-                let Some(opened) = self.breaker.failed(now, &write.pool, failure, down) else { return };
-                let what = What::Blocked { fault: opened.words, lb: opened.lb };
+                let part = Part::of(write.due(), write.admin);
+                let Some(opened) = self.breaker.failed(now, &write.pool, failure, part) else { return };
+                let Opened { caller, lb, words } = opened;
+                let what = What::Blocked { caller, fault: words, lb };
                 out.push(Out::Report(Report { subjects: vec![Subject::Controller], what }));
                 self.show_blocks(out);
             }

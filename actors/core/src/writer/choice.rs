@@ -28,20 +28,36 @@ impl Writer {
             return None;
         };
         self.ready_in_turn().find_map(|lb| {
-            let pick = paid.max(most).max(self.breaker.admits(now, lb)?);
-            self.lanes.get(lb)?.has(pick).then(|| (lb.clone(), pick))
+            let lane = self.lanes.get(lb)?;
+            let pick = paid.and(most)?.and(self.admitted(now, lb, lane)?)?;
+            (lane.has(pick) && lane.has(paid)).then(|| (lb.clone(), pick))
         })
+    }
+
+    /// Which of a lane's slots the breaker lets go. Where a Down may be tried, one is: those that are asked for again
+    /// come last among them, so that one that goes through is found (W10).
+    fn admitted(&self, now: Now, lb: &LbName, lane: &Lane) -> Option<Pick> {
+        let pick = self.breaker.admits(now, lb)?;
+        let tries_down = self.breaker.admin_probe_at(lb, true).is_some() && lane.has(Pick::Down);
+        Some(if tries_down { pick.and(Pick::Down).unwrap_or(pick) } else { pick })
     }
 
     /// Whose work is among what the next grants of all lanes could be of.
     pub(super) fn callers(&self, now: Now) -> BTreeSet<Caller> {
-        let admitted = |lb: &LbName| self.breaker.admits(now, lb) == Some(Pick::Any);
+        let admitted =
+            |lb: &LbName, most: Pick| self.breaker.admits(now, lb).and_then(|pick| pick.and(most)).is_some();
         let has = |lb: &LbName| self.lanes.get(lb).is_some_and(Lane::has_membership);
         let waits = |caller: &Caller| match caller {
             Caller::Membership => {
-                self.ready.iter().any(|lb| has(lb) && admitted(lb)) && self.can_pay(now, Need::Membership)
+                self.ready.iter().any(|lb| has(lb) && admitted(lb, Pick::Members))
+                    && self.can_pay(now, Need::Membership)
             }
-            Caller::AdminState => self.next_grant(now, Pick::Admin).is_some(),
+            Caller::AdminState => {
+                let again = |lb: &LbName| self.lanes.get(lb).is_some_and(Lane::has_admin);
+                let asks_again = self.ready.iter().any(|lb| again(lb) && admitted(lb, Pick::Admin));
+                self.next_grant(now, Pick::Admin).is_some()
+                    || asks_again && self.can_pay(now, Need::Membership)
+            }
         };
         Caller::ALL.into_iter().filter(waits).collect()
     }
@@ -96,12 +112,13 @@ impl Writer {
         let admin = self.budget.ready_at(now, Need::Admin);
         let of_lane = |lb: &LbName| {
             let lane = self.lanes.get(lb)?;
+            let from = |paid: Option<Now>, probe: Option<Now>| {
+                paid.map(|at| probe.map_or(at, |probe| probe.max(at)))
+            };
             let paid = if lane.has(Pick::Admin) { admin } else { membership };
-            match self.breaker.probe_at(lb) {
-                None => paid,
-                Some(_) if lane.has(Pick::Down) && !self.breaker.holds_downs(lb) => admin,
-                Some(probe) => paid.map(|paid| paid.max(probe)),
-            }
+            let of_admin = from(paid, self.breaker.admin_probe_at(lb, lane.has(Pick::Down)));
+            let of_members = from(membership, self.breaker.probe_at(lb));
+            earliest(of_admin.filter(|_| lane.has_admin()), of_members.filter(|_| lane.has_membership()))
         };
         self.ready.iter().map(of_lane).fold(None, earliest)
     }

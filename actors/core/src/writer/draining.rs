@@ -16,6 +16,8 @@ pub struct AdminDue {
     pub generation: u64,
     /// Whether a node goes down, or is only restored.
     pub urgency: AdminUrgency,
+    /// Whether all of it was asked for before, and has failed or did not last: it has no claim to the reserve (W9).
+    pub again: bool,
 }
 
 /// How urgent an admin state write is (W1).
@@ -36,7 +38,8 @@ pub struct Draining {
     pub addresses: BTreeMap<Backend, NodeUid>,
     /// Backends whose Down is ours to take back (N4).
     pub restorable: BTreeSet<Backend>,
-    /// The exceptions: Downs of such backends that were there before ours, in these pools (N4).
+    /// The exceptions: Downs of such backends that were there before ours, in these pools (N4). While an exception
+    /// stands nothing is written over what it is about, or of its own: whoever gives back would not know whose it is.
     pub foreign: BTreeSet<(PoolId, Backend)>,
     /// Pools in which no admin state is written (N2, `adminState.excludePools`).
     pub excluded: BTreeSet<PoolName>,
@@ -58,14 +61,18 @@ impl Draining {
             return None;
         }
         let drains = self.addresses.contains_key(backend);
-        match state {
+        let wanted = match state {
             AdminState::None | AdminState::Up => drains.then_some(AdminState::Down),
-            AdminState::Down => {
-                let ours = self.restorable.contains(backend);
-                (ours && !drains && !self.is_foreign(pool, backend)).then_some(AdminState::None)
-            }
+            AdminState::Down => (self.restorable.contains(backend) && !drains).then_some(AdminState::None),
             AdminState::Unknown => None,
-        }
+        };
+        wanted.filter(|_| !self.is_foreign(pool, backend))
+    }
+
+    /// Whether a backend in this pool that is in service is to be Down.
+    #[must_use]
+    pub fn would_set(&self, pool: &PoolId, backend: &Backend) -> bool {
+        self.wants_of(pool, backend, AdminState::None) == Some(AdminState::Down)
     }
 
     /// The admin state with which a new entry is made (W3).

@@ -111,6 +111,7 @@ impl Writer {
     /// Ends the write of a lane: answers its parts, frees lane and turn, begins verification.
     pub(super) fn end(&mut self, now: Now, lb: &LbName, end: End, out: &mut Vec<Out>) {
         let Some(write) = self.take_write(now, lb) else { return };
+        self.note_puts(now, &write);
         self.tell_missed(&write.pool, write.course.told, &left_behind(&write, &end), out);
         self.note_end(now, &write, &end, out);
         let pool = write.pool.clone();

@@ -32,8 +32,8 @@ pub(super) struct Lane {
     order: BTreeSet<(Rank, Now, PoolName)>,
     /// The same slots by waiting time.
     ages: BTreeSet<(Now, PoolName)>,
-    /// Those of them with an admin part, by its urgency and waiting time.
-    admins: BTreeSet<(AdminUrgency, Now, PoolName)>,
+    /// Those of them with an admin part, by its urgency, whether it is asked for again, and its waiting time.
+    admins: BTreeSet<(AdminUrgency, bool, Now, PoolName)>,
     /// How many of the slots that may be granted have a membership part.
     memberships: usize,
     /// The slots that wait for a moment.
@@ -53,16 +53,31 @@ pub(super) struct Lane {
     pub noted: Noted,
 }
 
-/// Which of a lane's slots may be granted, from all of them to the fewest.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+/// Which of a lane's slots may be granted.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Pick {
     /// Any.
     Any,
-    /// Those with an admin part, whole.
+    /// Those with a membership part, whole.
+    Members,
+    /// Those with an admin part that is not only asked for again, whole: they have a claim to the reserve (W9).
     Admin,
     /// Those in which a node is to be cut out, and of them only that part: membership stays where it is, unless its
     /// attempt is already open.
     Down,
+}
+
+impl Pick {
+    /// What both let be granted; `None`: nothing.
+    pub(super) fn and(self, other: Pick) -> Option<Pick> {
+        match (self, other) {
+            (Pick::Any, pick) | (pick, Pick::Any) => Some(pick),
+            (Pick::Members, Pick::Members) => Some(Pick::Members),
+            (Pick::Members, Pick::Admin | Pick::Down) | (Pick::Admin | Pick::Down, Pick::Members) => None,
+            (Pick::Admin, Pick::Admin) => Some(Pick::Admin),
+            (Pick::Admin | Pick::Down, Pick::Down) | (Pick::Down, Pick::Admin) => Some(Pick::Down),
+        }
+    }
 }
 
 /// What the writer's totals and timers contain of a lane.
@@ -155,8 +170,8 @@ impl Lane {
                 None => {
                     self.order.remove(&(keys.rank, keys.since, name.clone()));
                     self.ages.remove(&(keys.age, name.clone()));
-                    if let Some((urgency, since)) = keys.admin {
-                        self.admins.remove(&(urgency, since, name.clone()));
+                    if let Some((urgency, again, since)) = keys.admin {
+                        self.admins.remove(&(urgency, again, since, name.clone()));
                     }
                     self.memberships -= usize::from(slot.membership.is_some());
                 }
@@ -171,8 +186,8 @@ impl Lane {
             None => {
                 self.order.insert((keys.rank, keys.since, name.clone()));
                 self.ages.insert((keys.age, name.clone()));
-                if let Some((urgency, since)) = keys.admin {
-                    self.admins.insert((urgency, since, name.clone()));
+                if let Some((urgency, again, since)) = keys.admin {
+                    self.admins.insert((urgency, again, since, name.clone()));
                 }
                 self.memberships += usize::from(slot.membership.is_some());
             }
@@ -185,15 +200,18 @@ impl Lane {
         self.grants += 1;
         (self.covered_until, self.covered) = (None, 0);
         let fair = self.grants.is_multiple_of(FAIR_GRANT);
+        let takes = |pool: &PoolName| self.slots.get(pool).is_some_and(|slot| slot.membership.is_some());
         let pool = match pick {
             Pick::Any if fair => self.ages.first().map(|(_, pool)| pool.clone()),
             Pick::Any => self.order.first().map(|(_, _, pool)| pool.clone()),
+            Pick::Members if fair => self.ages.iter().map(|(_, pool)| pool).find(|pool| takes(pool)).cloned(),
+            Pick::Members => self.order.iter().map(|(_, _, pool)| pool).find(|pool| takes(pool)).cloned(),
             Pick::Admin | Pick::Down => self.first_admin(pick).cloned(),
         }?;
         let mut granted = None;
         self.edit(&pool, |slot| {
             granted = Some(match pick {
-                Pick::Any | Pick::Admin => slot.take_granted(),
+                Pick::Any | Pick::Members | Pick::Admin => slot.take_granted(),
                 Pick::Down => slot.take_down(),
             });
         });
@@ -225,17 +243,18 @@ impl Lane {
             let resume = self.slots.get(pool).and_then(|slot| slot.resume.as_ref());
             resume.is_some_and(|resume| resume.taken)
         };
-        let downs = self.admins.iter().take_while(|(urgency, since, _)| match urgency {
-            AdminUrgency::Down => *since <= due_by,
+        let downs = self.admins.iter().take_while(|(urgency, ..)| match urgency {
+            AdminUrgency::Down => true,
             AdminUrgency::Restore => false,
         });
-        downs.map(|(_, _, pool)| pool).find(|pool| !open(pool))
+        downs.filter(|(_, _, since, _)| *since <= due_by).map(|(.., pool)| pool).find(|pool| !open(pool))
     }
 
     /// Whether there is a slot that may be granted.
     pub(super) fn has(&self, pick: Pick) -> bool {
         match pick {
             Pick::Any => !self.order.is_empty(),
+            Pick::Members => self.has_membership(),
             Pick::Admin | Pick::Down => self.first_admin(pick).is_some(),
         }
     }
@@ -245,12 +264,40 @@ impl Lane {
         self.memberships > 0
     }
 
+    /// Whether there is a slot with an admin part that may be granted.
+    pub(super) fn has_admin(&self) -> bool {
+        !self.admins.is_empty()
+    }
+
     fn first_admin(&self, pick: Pick) -> Option<&PoolName> {
-        let (urgency, _, pool) = self.admins.first()?;
+        let (urgency, again, _, pool) = self.admins.first()?;
         match (urgency, pick) {
-            (AdminUrgency::Restore, Pick::Down) => None,
-            (AdminUrgency::Down, _) | (AdminUrgency::Restore, Pick::Any | Pick::Admin) => Some(pool),
+            (AdminUrgency::Down | AdminUrgency::Restore, Pick::Members)
+            | (AdminUrgency::Restore, Pick::Down) => None,
+            (AdminUrgency::Down, Pick::Any | Pick::Down) | (AdminUrgency::Restore, Pick::Any) => Some(pool),
+            (AdminUrgency::Down | AdminUrgency::Restore, Pick::Admin) if !again => Some(pool),
+            (AdminUrgency::Down, Pick::Admin) => self.first_restore(),
+            (AdminUrgency::Restore, Pick::Admin) => None,
         }
+    }
+
+    /// The first slot with a restore that was not asked for before.
+    fn first_restore(&self) -> Option<&PoolName> {
+        let restores = (AdminUrgency::Restore, false, Now::ZERO, PoolName::new(""));
+        let (_, again, _, pool) = self.admins.range(restores..).next()?;
+        (!again).then_some(pool)
+    }
+
+    /// The oldest draining set of which a PUT may be carried out yet. Of one in doubt it is not known (W4).
+    pub(super) fn oldest_put(&self) -> Option<u64> {
+        match self.closed {
+            Closed::InDoubt { .. } => return Some(0),
+            Closed::Open | Closed::Until(_) => {}
+        }
+        let open = self.write.iter().flat_map(Write::puts);
+        let waiting = self.slots.values().filter_map(|slot| slot.resume.as_ref());
+        let waiting = waiting.flat_map(|resume| &resume.course.unsure);
+        open.chain(waiting).map(|put| put.draining.generation).min()
     }
 
     /// Takes in a look at the whole load balancer, sent at `began`: what it shows of a pool that is at rest is
@@ -370,7 +417,9 @@ impl Lane {
             (Some(Keys { rank, since, age, admin }), None) => {
                 self.order.contains(&(rank, since, pool.clone()))
                     && self.ages.contains(&(age, pool.clone()))
-                    && admin.is_none_or(|(urgency, at)| self.admins.contains(&(urgency, at, pool.clone())))
+                    && admin.is_none_or(|(urgency, again, at)| {
+                        self.admins.contains(&(urgency, again, at, pool.clone()))
+                    })
             }
         };
         let admins = self.slots.values().filter(|slot| slot.deferred().is_none() && slot.admin.is_some());
@@ -389,11 +438,11 @@ struct Keys {
     rank: Rank,
     since: Now,
     age: Now,
-    admin: Option<(AdminUrgency, Now)>,
+    admin: Option<(AdminUrgency, bool, Now)>,
 }
 
 fn keys(slot: &Slot) -> Option<Keys> {
     let (rank, since) = slot.rank()?;
-    let admin = slot.admin.map(|due| (due.urgency, due.since));
+    let admin = slot.admin.map(|due| (due.urgency, due.again, due.since));
     Some(Keys { rank, since, age: slot.since()?, admin })
 }

@@ -12,6 +12,7 @@ use crate::proof::prove;
 use crate::queue::{Due, Outcome, Taken};
 use crate::sample::{Caller, GateClass, Sample};
 
+use super::breaker::Part;
 use super::calls::{Purpose, SEND_LIMIT};
 use super::classify::{Stage, is_in_doubt};
 use super::ending::{End, tell_outcome};
@@ -71,7 +72,7 @@ impl Writer {
         let Some(epoch) = self.standing.term() else { return };
         let lb = pool.lb.clone();
         let Some(lane) = self.lanes.get_mut(&lb) else { return };
-        self.breaker.granted(now, &lb);
+        self.breaker.granted(now, &lb, Part::of(slot.membership, slot.admin));
         self.grant_limited = false;
         let asks = slot.membership.is_some();
         let admin_granted = slot.resume.as_ref().and_then(|resume| resume.admin_granted);
@@ -284,6 +285,7 @@ impl Writer {
         let taken = self.open_write(&pool.lb).and_then(Write::taken);
         let level = taken.map(|taken| self.wished.loosened(&taken.level, &read.facts));
         let level = level.as_deref();
+        self.tell_found(pool, &read.facts, out);
         let planned = plan(&read.facts, level, &draining, network.as_ref());
         let Some(write) = self.reading(pool, attempt) else { return };
         match planned {
@@ -379,6 +381,7 @@ impl Writer {
             lease.note_put();
         }
         write.phase = Phase::Putting(put);
+        self.sent.insert(pool.clone(), now);
         self.verifications.cancel(&pool);
         let alone = self.calls.open_puts().all(|open| open.lb != pool.lb);
         assert!(self.is_let(), "a PUT that people do not wish for: nothing may be written (A4, G6)");

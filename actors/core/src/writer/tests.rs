@@ -27,6 +27,7 @@ use super::*;
 use crate::arm::{
     ArmRequest, Document, Edit, Entry, OperationState, PoolFacts, PoolRead, Provisioning, PutAccepted,
 };
+use crate::discovery::OurPuts;
 use crate::ids::{AddressName, Epoch, Etag, Family, NodeUid, Operation, PoolName};
 use crate::level::{Keeps, Level, Member};
 use crate::queue::Class;
@@ -66,7 +67,7 @@ fn due(since: u64, class: Class) -> Due {
 }
 
 fn down(since: u64) -> AdminDue {
-    AdminDue { since: at(since), generation: 1, urgency: AdminUrgency::Down }
+    AdminDue { since: at(since), generation: 1, urgency: AdminUrgency::Down, again: false }
 }
 
 fn drains(last: u8) -> Arc<Draining> {
@@ -338,23 +339,30 @@ fn w1_a_lane_grants_revive_down_add_and_the_rest_in_this_order_then_by_waiting_t
         assert!(bench.due(&pool("lb", name), due(since, class)).is_empty(), "nothing is granted on standby");
     }
     bench.hear(In::AdminDue(pool("lb", "y-drained"), down(40)));
+    let restore = AdminDue { urgency: AdminUrgency::Restore, ..down(15) };
+    bench.hear(In::AdminDue(pool("lb", "x-restored"), restore));
+    let name = |granted: &PoolId| granted.pool.as_str().trim_start_matches("shop-").to_owned();
     let mut said = bench.lead(2);
     let mut order = Vec::new();
-    for _ in 0..6 {
+    for _ in 0..7 {
         match &takes(&said)[..] {
             [(granted, attempt)] => {
-                order.push(granted.pool.as_str().trim_start_matches("shop-").to_owned());
+                order.push(name(granted));
                 said = nothing_to_do(&mut bench, granted, *attempt);
             }
             _ => {
-                order.push("down".to_owned());
-                let read = get(&said, &pool("lb", "y-drained"));
-                said = bench.answer(read, read_of(holds(&pool("lb", "y-drained"), &[]), "W/1"));
+                let (read, granted) = match calls(&said)[..] {
+                    [ArmCall { id, request: ArmRequest::GetPool(pool) }] => (*id, pool.clone()),
+                    _ => panic!("no single GET: {said:?}"),
+                };
+                order.push(name(&granted));
+                said = bench.answer(read, read_of(holds(&granted, &[]), "W/1"));
             }
         }
     }
     // The fourth grant goes to what has waited longest, whatever its rank.
-    assert_eq!(order, ["z-revived", "down", "c-added", "a-removed", "d-added", "b-added"]);
+    let expected = ["z-revived", "y-drained", "c-added", "a-removed", "d-added", "b-added", "x-restored"];
+    assert_eq!(order, expected, "restores go with the rest");
     assert!(bench.writer.lanes.is_empty(), "a lane with nothing in it is dropped");
 }
 
@@ -1006,7 +1014,7 @@ fn d3_discoverys_answer_names_the_moment_its_get_began_and_passes_failures_on() 
     bench.until(700);
     let said = bench.fail(id, failed(404, "ResourceNotFound", RetryAfter::Absent));
     assert!(
-        matches!(&said[..], [Out::Read { call: CallId(5), began, result: Err(_), writing: None }] if *began == at(0)),
+        matches!(&said[..], [Out::Read { call: CallId(5), began, result: Err(_), puts }] if *began == at(0) && puts.sent.is_empty()),
         "{said:?}"
     );
     let called = |said: &Out| {
@@ -1017,20 +1025,29 @@ fn d3_discoverys_answer_names_the_moment_its_get_began_and_passes_failures_on() 
 }
 
 #[test]
-fn n4_discoverys_answer_names_the_pool_of_which_a_write_was_under_way() {
+fn n4_discoverys_answer_says_when_puts_were_sent_to_the_pools_whatever_came_of_them() {
     let mut bench = Bench::leading(params());
     let web = pool("a", "web");
     let (_, write) = bench.begin_put(&web, &[1]);
     let read = |bench: &mut Bench, n: u64| {
         let said = bench.hear(In::Read { call: CallId(n), lb: LbName::new("a") });
         let said = bench.fail(calls(&said)[0].id, failed(404, "ResourceNotFound", RetryAfter::Absent));
-        let named =
-            |said: &Out| if let Out::Read { writing, .. } = said { Some(writing.clone()) } else { None };
+        let named = |said: &Out| if let Out::Read { puts, .. } = said { Some(puts.clone()) } else { None };
         said.iter().find_map(named).expect("an answer")
     };
-    assert_eq!(read(&mut bench, 1), Some(web.pool.clone()));
+    let sent = BTreeMap::from([(web.pool.clone(), at(0))]);
+    let said = |puts: OurPuts| (BTreeMap::clone(&puts.sent), puts.oldest);
+    assert_eq!(said(read(&mut bench, 1)), (sent.clone(), Some(0)), "a PUT of that set is under way");
+    bench.until(700);
     bench.answer(write, accepted(Provisioning::Succeeded, RetryAfter::Absent));
-    assert_eq!(read(&mut bench, 2), None);
+    assert_eq!(said(read(&mut bench, 2)), (sent.clone(), Some(0)), "it has ended as late as the read began");
+    bench.until(800);
+    bench.begin(&pool("b", "web"), &[1]);
+    assert_eq!(
+        said(read(&mut bench, 3)),
+        (sent, None),
+        "a GET is no PUT, and another load balancer another one"
+    );
 }
 
 #[test]

@@ -154,9 +154,8 @@ impl Writer {
                     | ArmAnswer::Operation(_)
                     | ArmAnswer::Withheld => Err(unexpected()),
                 };
-                let write = self.lanes.get(&lb).and_then(|lane| lane.write.as_ref());
-                let writing = write.map(|write| write.pool.pool.clone());
-                out.push(Out::Read { call, began, result, writing });
+                let puts = self.our_puts(&lb, began);
+                out.push(Out::Read { call, began, result, puts });
             }
         }
         self.touch(&lb);
@@ -271,7 +270,7 @@ fn answer_unsent(now: Now, purpose: Purpose, why: &str, out: &mut Vec<Out>) {
     match purpose {
         Purpose::Discovery(call, _) => {
             let result = Err(our_failure(FailureKind::Refused, why));
-            out.push(Out::Read { call, began: now, result, writing: None });
+            out.push(Out::Read { call, began: now, result, puts: Default::default() });
         }
         Purpose::Rest(..)
         | Purpose::PreWrite(..)

@@ -64,7 +64,8 @@ impl Writer {
     }
 
     /// Tries a write again later that met trouble in ARM or on the way to it, GETs and PUTs counted together;
-    /// after the last of its retries it is terminal (W4, S0). Nobody tries again in a process that ends.
+    /// after the last of its retries it is terminal (W4, S0). Nobody tries again in a process that ends. One that has an
+    /// admin part alone ends: when that is tried again is for the queue of nodes to say, which cannot wait as long (N3).
     pub(super) fn try_again_later(
         &mut self,
         now: Now,
@@ -75,6 +76,10 @@ impl Writer {
     ) {
         let Some(write) = self.open_write(lb) else { return };
         let (attempt, tried) = (write.attempt, write.course.retries);
+        if write.is_admin_alone() {
+            self.end(now, lb, End::Retriable { failure, eligible_at: None }, out);
+            return;
+        }
         if tried >= self.params.client_retries || !write.is_wanted() {
             self.end(now, lb, End::Terminal(failure), out);
             return;

@@ -308,11 +308,29 @@ impl Write {
         }
     }
 
+    /// Its PUTs that may be carried out, or may have been.
+    pub(super) fn puts(&self) -> impl Iterator<Item = &Arc<Put>> {
+        let open = match &self.phase {
+            Phase::Taking | Phase::Reading => None,
+            Phase::Putting(put) => Some(put),
+            Phase::Polling(polling) => Some(&polling.put),
+        };
+        self.course.unsure.iter().chain(open)
+    }
+
     /// Whether it goes without the shared Lease.
     pub(super) fn bypasses(&self) -> bool {
         match self.cover {
             Cover::SharedLease => false,
             Cover::AtRest(_) => true,
+        }
+    }
+
+    /// Whether all that is left of it is an admin part.
+    pub(super) fn is_admin_alone(&self) -> bool {
+        match &self.membership {
+            Membership::Not => self.admin.is_some(),
+            Membership::Asked(_) | Membership::Taken(..) => false,
         }
     }
 

@@ -184,7 +184,6 @@ fn preemption(object: &Value, wall: i64) -> PreemptionObject {
     ];
     let seen = times.into_iter().filter_map(|time| parse_time(text(time))).max();
     let at = seen.or_else(|| parse_time(text(&meta["creationTimestamp"])));
-    let counts = [&object["count"], &object["series"]["count"]];
     let uid = Some(text(&about["uid"])).filter(|uid| !uid.is_empty() && *uid != text(&about["name"]));
     let message = text(&object["message"]);
     PreemptionObject {
@@ -195,7 +194,6 @@ fn preemption(object: &Value, wall: i64) -> PreemptionObject {
         resource_version: version(meta),
         node: NodeName::new(text(&about["name"])),
         uid: uid.map(NodeUid::new),
-        count: counts.into_iter().filter_map(Value::as_u64).max().unwrap_or(1),
         at: at.map(Wall::from_micros),
         age: at.and_then(|at| age(at, wall)),
         due_in: due_in(message, wall),

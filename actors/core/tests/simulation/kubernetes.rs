@@ -208,8 +208,8 @@ impl KubernetesPort {
 
     /// The kinds that its watchers follow: preemptions only where somebody asks for them.
     fn followed(&self) -> Vec<Kind> {
-        let is_followed = |kind: &Kind| Kind::ALL.contains(kind) || self.streams.contains_key(kind);
-        Kind::WATCHED.into_iter().filter(is_followed).collect()
+        let is_followed = |kind: &Kind| Kind::OF_LEVELS.contains(kind) || self.streams.contains_key(kind);
+        Kind::ALL.into_iter().filter(is_followed).collect()
     }
 
     /// Whether a bug is planted.

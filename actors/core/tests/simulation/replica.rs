@@ -162,7 +162,7 @@ impl Replica {
     /// A process that has not been told anything.
     pub fn new(params: Params) -> Replica {
         Replica {
-            watchers: Kind::WATCHED.into_iter().map(|kind| (kind, Watcher::new(kind))).collect(),
+            watchers: Kind::ALL.into_iter().map(|kind| (kind, Watcher::new(kind))).collect(),
             informer: Informer::new(params.informer.clone()),
             discovery: Discovery::new(params.discovery.clone()),
             directory: Directory::new(params.directory.clone()),
@@ -185,7 +185,7 @@ impl Replica {
     /// What each machine is told first.
     pub fn first_words() -> Vec<(Actor, Delivery)> {
         // Evictions are watched in every role, so that worlds differ by nothing else.
-        let watchers = Kind::WATCHED
+        let watchers = Kind::ALL
             .into_iter()
             .map(|kind| (Actor::Watcher(kind), Delivery::Watcher(kind, watch::In::Start)));
         // The Leader is told to begin by the keeper of notes (A4).

@@ -143,7 +143,7 @@ pub fn change_kube(
     port: &mut KubernetesPort,
     now: u64,
 ) -> (String, bool, Vec<Effect>) {
-    let kind = Kind::WATCHED[random.place(4)];
+    let kind = Kind::ALL[random.place(4)];
     let mut effects = Vec::new();
     let words = match random.below(15) {
         0 => {

@@ -184,7 +184,7 @@ pub fn observations(began: Now, strangers: usize) -> Vec<directory::In> {
         lb: balancer_name(lb),
         began,
         facts: Some(Arc::new(facts(lb))),
-        writing: None,
+        puts: Default::default(),
     };
     (0..BALANCERS).map(|lb| directory::In::Lb(seen(lb))).collect()
 }

@@ -28,8 +28,6 @@ struct Raw<'a> {
     reason: Option<Cow<'a, str>>,
     #[serde(borrow, default)]
     message: Option<Cow<'a, str>>,
-    #[serde(default)]
-    count: Option<i64>,
     #[serde(borrow, default)]
     first_timestamp: Option<Cow<'a, str>>,
     #[serde(borrow, default)]
@@ -53,26 +51,18 @@ struct Involved<'a> {
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Series<'a> {
-    #[serde(default)]
-    count: Option<i64>,
     #[serde(borrow, default)]
     last_observed_time: Option<Cow<'a, str>>,
 }
 
 impl Raw<'_> {
-    /// When it was seen last. Old writers count in `lastTimestamp`, new ones in `series`; a single event of theirs has
+    /// When it was seen last. Old writers say it in `lastTimestamp`, new ones in `series`; a single event of theirs has
     /// `eventTime` alone. When it was stored says something only where nobody has said when it was seen.
     fn at(&self) -> Option<Timestamp> {
         let observed = self.series.as_ref().and_then(|series| series.last_observed_time.as_deref());
         let (last, first) = (self.last_timestamp.as_deref(), self.first_timestamp.as_deref());
         let times = [last, observed, self.event_time.as_deref(), first];
         times.into_iter().filter_map(time).max().or_else(|| time(self.metadata.created()))
-    }
-
-    fn count(&self) -> u64 {
-        let series = self.series.as_ref().and_then(|series| series.count);
-        let counts = [self.count, series].into_iter().flatten();
-        counts.filter_map(|count| u64::try_from(count).ok()).max().unwrap_or(1).max(1)
     }
 }
 
@@ -99,7 +89,6 @@ pub(super) fn preemption(object: &[u8], wall: Timestamp) -> Result<PreemptionObj
         resource_version: version(&meta.resource_version),
         node: NodeName::new(&*about.name),
         uid: uid.map(NodeUid::new),
-        count: raw.count(),
         at: at.map(wall_of),
         age: at.and_then(|at| age(at, wall)),
         due_in: due_in(message, wall),

@@ -157,7 +157,10 @@ async fn n1_preemptions_of_both_groups_are_followed_and_a_watch_goes_on_where_an
     again["count"] = 2.into();
     stage.apply(again).await;
     let lines = stage.lines(2, |line| event_of(line).is_some()).await;
-    assert_eq!(lines.iter().filter_map(event_of).map(|event| event.count).collect::<Vec<_>>(), [2]);
+    assert_eq!(names(&lines), ["n1.1"], "{lines:?}");
+    let version =
+        |lines: &[Line]| lines.iter().find_map(event_of).map(|event| event.resource_version.clone());
+    assert_ne!(version(&lines), version(&listed));
 }
 
 #[actix::test]

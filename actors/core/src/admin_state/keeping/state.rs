@@ -1,14 +1,20 @@
 //! What one state of our ConfigMap holds of records, and what is to be changed in it (design.md N4).
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::ops::Bound;
 use std::sync::Arc;
 
-use crate::admin_state::records::{self, LONGEST, LONGEST_OF_ALL, PREFIX, Record};
+use crate::admin_state::records::{self, LONGEST, LONGEST_OF_ALL, Record};
 use crate::config_map::{ConfigMapEdit, ConfigMapFacts};
 use crate::ids::NodeUid;
 use crate::machine::Now;
 use crate::object::ResourceVersion;
+
+/// Why a record is refused whose key holds something else.
+const UNREADABLE: &str = "its key down.<UID> of the ConfigMap that is named like our Lease cannot be read: correct \
+                          or remove it";
+/// Why a record is refused that would be too much.
+const NO_ROOM: &str = "the ConfigMap that is named like our Lease has no room for its record: all records together \
+                       have 384 KiB";
 
 /// A state of the ConfigMap.
 #[derive(Debug)]
@@ -36,21 +42,9 @@ pub(super) struct Change {
 impl State {
     /// What a state says that was seen now.
     pub(super) fn of(now: Now, facts: Option<Arc<ConfigMapFacts>>) -> State {
-        let (mut records, mut unreadable, mut size) = (BTreeMap::new(), BTreeMap::new(), 0);
-        for facts in facts.iter() {
-            let from = (Bound::Included(PREFIX), Bound::Unbounded);
-            for (key, text) in facts.data.range::<str, _>(from) {
-                let Some(read) = Record::read(key, text, facts.read, now) else { break };
-                size += key.len() + text.text.len();
-                match read {
-                    Ok(record) => drop(records.insert(record.uid.clone(), record)),
-                    Err(why) => drop(unreadable.insert(Arc::clone(key), why)),
-                }
-            }
-            for key in facts.binary.range::<str, _>(from).take_while(|key| key.starts_with(PREFIX)) {
-                unreadable.insert(Arc::clone(key), "its value is no text");
-            }
-        }
+        let (records, unreadable) = facts.as_deref().map(|facts| records::of(facts, now)).unwrap_or_default();
+        let records = records.into_iter().map(|record| (record.uid.clone(), record)).collect();
+        let size = facts.as_deref().map_or(0, records::size_of);
         State { facts, records, unreadable, doubted: BTreeSet::new(), size }
     }
 
@@ -115,16 +109,16 @@ impl State {
 
     /// The key of a record that has room in addition to so many bytes, and how many it makes them.
     fn room(&self, record: &Record, size: usize) -> Result<(Arc<str>, usize), &'static str> {
-        let key = records::key(&record.uid).ok_or("its UID is none that a key can hold")?;
+        let key = records::key(&record.uid).ok_or("its UID is none that a key of a ConfigMap can hold")?;
         if self.unreadable.contains_key(&key) {
-            return Err("its key holds what cannot be read");
+            return Err(UNREADABLE);
         }
         let long = record.size();
         if long > LONGEST {
-            return Err("its record is too long");
+            return Err("its record is longer than 16 KiB");
         }
         let before = self.record(&record.uid).map_or(0, Record::size);
         let next = size.saturating_sub(before) + long;
-        if next > LONGEST_OF_ALL { Err("there is no room for its record") } else { Ok((key, next)) }
+        if next > LONGEST_OF_ALL { Err(NO_ROOM) } else { Ok((key, next)) }
     }
 }

@@ -37,7 +37,8 @@ pub(super) enum Done {
     /// Pools lack something for it, or may.
     Waits,
     /// None does. Load balancers are left of which no read that began since then was seen.
-    Looks { since: Now, left: BTreeSet<LbName> },
+    /// What a PUT has made of the load balancer that went by a set before this one does not count.
+    Looks { since: Now, generation: u64, left: BTreeSet<LbName> },
     /// Each was seen, and agrees.
     Yes,
 }
@@ -140,6 +141,20 @@ impl Phase {
             | Phase::Recording { .. }
             | Phase::Draining(_)
             | Phase::Restoring(_) => false,
+        }
+    }
+
+    /// Whether no PUT of ours can have set the node Down in a pool to which one was last sent at that moment: none was
+    /// since the node has entered the set, in this term (N4).
+    pub(super) fn precedes(&self, sent: Option<Now>) -> bool {
+        match self {
+            Phase::Recording { .. } => true,
+            Phase::Draining(Course { entered: Some(entered), .. }) => sent.is_none_or(|sent| sent < *entered),
+            Phase::Draining(Course { entered: None, .. })
+            | Phase::Still
+            | Phase::Held { .. }
+            | Phase::Restoring(_)
+            | Phase::Gone(_) => false,
         }
     }
 

@@ -27,23 +27,25 @@ impl Nodes {
         course.is_some_and(|course| !course.is_done())
     }
 
-    /// A load balancer was seen at rest, by a read that began then.
-    pub(in crate::admin_state) fn looked_at(&mut self, lb: &LbName, began: Now) {
+    /// A load balancer was seen at rest, by a read that began then; PUTs of the set of this generation, and of none
+    /// before, may have been carried out since or may be yet.
+    pub(in crate::admin_state) fn looked_at(&mut self, lb: &LbName, began: Now, oldest: Option<u64>) {
         for uid in &self.busy {
             let course = self.nodes.get_mut(uid).and_then(|node| node.phase.course_mut());
-            if let Some(Course { done: Done::Looks { since, left }, .. }) = course
+            if let Some(Course { done: Done::Looks { since, generation, left }, .. }) = course
                 && *since <= began
+                && oldest.is_none_or(|oldest| oldest >= *generation)
             {
                 left.remove(lb);
             }
         }
     }
 
-    /// Judges how far nodes are; `waits` says whether one waits for a pool. One that is restored needs its record no
+    /// Judges how far nodes are, while the set of this generation is the newest; `waits` says whether one waits for a pool. One that is restored needs its record no
     /// longer.
     pub(in crate::admin_state) fn judge(
         &mut self,
-        now: Now,
+        (now, generation): (Now, u64),
         balancers: &[LbName],
         gives_back: bool,
         waits: impl Fn(&NodeUid) -> bool,
@@ -59,7 +61,7 @@ impl Nodes {
                 (Done::Waits, true) | (Done::Yes, false) => {}
                 (Done::Waits, false) => {
                     let left = balancers.iter().cloned().collect();
-                    course.done = Done::Looks { since: now, left };
+                    course.done = Done::Looks { since: now, generation, left };
                     // A node that is gone costs no call: what is read in any case serves.
                     judged.look |= !gone || gives_back;
                 }

@@ -3,11 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::Nodes;
-use super::phase::{Course, Phase};
 use crate::admin_state::keeping::Records;
 use crate::admin_state::pools::Pools;
 use crate::admin_state::records::{Exceptions, Record};
 use crate::arm::Backend;
+use crate::discovery::LbObservation;
 use crate::ids::{NodeUid, PoolId};
 use crate::informer::NodeFact;
 use crate::machine::Now;
@@ -82,9 +82,11 @@ impl Nodes {
             for backend in record.backends().filter(|backend| stays.contains(backend)) {
                 restores.entry(backend).or_insert_with(|| record.uid.clone());
             }
-            // What was found since it was confirmed counts at once.
+            // What was found since it was confirmed counts at once; what is over, when that is confirmed.
             let newest = records.wanted(&record.uid).unwrap_or(record);
-            let pools = pools.ids().filter(|pool| !newest.foreign.is_empty() && newest.foreign.holds(pool));
+            let has_any = !newest.foreign.is_empty() || !record.foreign.is_empty();
+            let is_one = |pool: &&PoolId| newest.foreign.holds(pool) || record.foreign.holds(pool);
+            let pools = pools.ids().filter(|_| has_any).filter(is_one);
             let pairs = |pool: &PoolId| {
                 let pool = pool.clone();
                 newest.backends().map(move |backend| (pool.clone(), backend))
@@ -117,39 +119,71 @@ impl Nodes {
         &self.restores
     }
 
-    /// These pools were seen anew, by a read that began then, while no write of ours was under way of them. What it shows
-    /// Down of a node that had not entered the set by then is nothing of ours (N4).
-    pub(in crate::admin_state) fn pools_seen(
+    /// A load balancer was seen: what it shows Down of a node before any PUT of ours can have set it is nothing of ours
+    /// (N4). An exception of a node that drains ends where nothing is Down: what is Down there later is another Down.
+    pub(in crate::admin_state) fn lb_seen(
         &mut self,
-        news: &BTreeSet<PoolId>,
-        began: Now,
+        seen: &LbObservation,
         pools: &Pools,
         records: &mut Records,
     ) {
-        let mut found = Vec::new();
+        let (mut found, mut over) = (Vec::new(), Vec::new());
         for (uid, node) in self.busy() {
-            let is_early = match &node.phase {
-                Phase::Recording { .. } => true,
-                Phase::Draining(Course { entered: Some(entered), .. }) => began < *entered,
-                Phase::Draining(Course { entered: None, .. })
-                | Phase::Still
-                | Phase::Held { .. }
-                | Phase::Restoring(_)
-                | Phase::Gone(_) => false,
-            };
-            let Some(record) = records.wanted(uid).filter(|_| is_early) else { continue };
+            let Some(record) = records.wanted(uid) else { continue };
+            let ends = node.phase.drains();
+            if !node.phase.precedes(None) && (record.foreign.is_empty() || !ends) {
+                continue;
+            }
             let backends: BTreeSet<Backend> = record.backends().collect();
-            for pool in news {
-                let mut downs = pools.downs_in(pool, &backends);
-                if downs.any(|backend| !is_explained(records, uid, pool, &backend)) {
+            for pool in pools.of(&seen.lb).filter(|pool| pools.is_as_seen(pool, seen.began)) {
+                let mut downs = pools.downs_in(pool, &backends).peekable();
+                if record.foreign.holds(pool) {
+                    if ends && downs.peek().is_none() {
+                        over.push((uid.clone(), pool.clone()));
+                    }
+                } else if node.phase.precedes(seen.puts.sent.get(&pool.pool).copied())
+                    && downs.any(|backend| !is_explained(records, uid, pool, &backend))
+                {
                     found.push((uid.clone(), pool.clone()));
                 }
             }
         }
-        for (uid, pool) in &found {
-            records.add_foreign(uid, pool);
-        }
+        self.note_exceptions(&found, &over, records);
         // A pool that comes back may be an exception.
         self.stale |= records.all().any(|record| !record.foreign.is_empty());
+    }
+
+    /// Before a write, these were Down in a pool, to which a PUT of ours was last sent at that moment.
+    pub(in crate::admin_state) fn downs_found(
+        &mut self,
+        pool: &PoolId,
+        sent: Option<Now>,
+        downs: &BTreeSet<Backend>,
+        records: &mut Records,
+    ) {
+        let mut found = Vec::new();
+        for (uid, _) in self.busy().filter(|(_, node)| node.phase.precedes(sent)) {
+            let record = records.wanted(uid).filter(|record| !record.foreign.holds(pool));
+            let mut of = record.into_iter().flat_map(Record::backends).filter(|of| downs.contains(of));
+            if of.any(|backend| !is_explained(records, uid, pool, &backend)) {
+                found.push((uid.clone(), pool.clone()));
+            }
+        }
+        self.note_exceptions(&found, &[], records);
+    }
+
+    fn note_exceptions(
+        &mut self,
+        found: &[(NodeUid, PoolId)],
+        over: &[(NodeUid, PoolId)],
+        records: &mut Records,
+    ) {
+        for (uid, pool) in found {
+            records.add_foreign(uid, pool);
+        }
+        for (uid, pool) in over {
+            records.end_foreign(uid, pool);
+        }
+        self.stale |= !found.is_empty() || !over.is_empty();
     }
 }

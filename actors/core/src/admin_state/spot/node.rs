@@ -4,16 +4,13 @@ use std::time::Duration;
 
 use super::events::Notified;
 use super::{PASSES_AFTER, READY_FOR, RETRIES, YOUNG};
-use crate::admin_state::signals::{DRAINING, SPOT_EVICTION, says_preempt};
+use crate::admin_state::signals::{EFFECT, says_evicted, says_preempt};
 use crate::ids::{CallId, NodeName, NodeUid};
 use crate::informer::NodeFact;
 use crate::machine::{Now, Wall, earliest, step_of};
 use crate::object::{
     GIVE_UP_AFTER, Preempt, RequestFailure, ResourceVersion, Taint, TaintAnswer, TaintAsk, TaintEdit,
 };
-
-/// The effect of our taint.
-const EFFECT: &str = "NoSchedule";
 
 /// A node that exists.
 #[derive(Debug)]
@@ -103,11 +100,11 @@ enum Patch {
 
 impl Taints {
     fn of(taints: &[Taint]) -> Taints {
-        let marks = |taint: &Taint| &*taint.key == DRAINING && &*taint.value == SPOT_EVICTION;
+        let is_as_ours = |taint: &Taint| says_evicted(taint) && &*taint.effect == EFFECT;
         if taints.is_empty() {
             Taints::Bare
-        } else if taints.iter().any(marks) {
-            Taints::Marked { place: taints.iter().position(|taint| marks(taint) && &*taint.effect == EFFECT) }
+        } else if taints.iter().any(says_evicted) {
+            Taints::Marked { place: taints.iter().position(is_as_ours) }
         } else {
             Taints::Others
         }

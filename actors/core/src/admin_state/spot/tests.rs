@@ -85,7 +85,6 @@ fn event(of: &str) -> PreemptionObject {
         resource_version: version(1),
         node: NodeName::new(of),
         uid: None,
-        count: 1,
         at: wall(2_000),
         age: Some(Duration::ZERO),
         due_in: None,
@@ -95,8 +94,8 @@ fn event(of: &str) -> PreemptionObject {
 
 /// The event in a later state.
 fn again(event: &PreemptionObject) -> PreemptionObject {
-    let n = event.count + 1;
-    PreemptionObject { count: n, resource_version: version(n), ..event.clone() }
+    let n: u64 = event.resource_version.0.parse().expect("a number");
+    PreemptionObject { resource_version: version(n + 1), ..event.clone() }
 }
 
 fn seen(event: PreemptionObject) -> Seen {

@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 
 use super::server::Server;
 use super::*;
+use crate::discovery::OurPuts;
 use crate::object::RequestFailure;
 
 /// The machine, a writer, the pools and our ConfigMap.
@@ -11,8 +12,10 @@ pub(super) struct Bench {
     pub(super) now: Now,
     pub(super) machine: AdminState,
     pub(super) params: Params,
-    /// The pool of which a write of ours is under way.
-    pub(super) writing: Option<PoolName>,
+    /// When PUTs were sent to pools.
+    pub(super) sent: BTreeMap<PoolId, Now>,
+    /// The oldest set of which a PUT may be under way.
+    pub(super) oldest: Option<u64>,
     /// The nodes as the cluster has them.
     pub(super) cluster: BTreeMap<NodeName, NodeFact>,
     pub(super) server: Server,
@@ -70,7 +73,8 @@ impl Bench {
             due: BTreeMap::new(),
             set: Arc::default(),
             under_way: None,
-            writing: None,
+            sent: BTreeMap::new(),
+            oldest: None,
             azure: pools.collect(),
             said: Vec::new(),
             looks: 0,
@@ -111,6 +115,7 @@ impl Bench {
         self.params.role = role;
         self.machine = AdminState::new(self.params.clone());
         (self.set, self.opened) = (Arc::default(), None);
+        self.sent.clear();
         self.due.clear();
         self.asks.clear();
         for fact in self.cluster.clone().into_values() {
@@ -244,11 +249,33 @@ impl Bench {
     pub(super) fn write(&mut self, id: &PoolId) {
         self.due.remove(id);
         let set = Arc::clone(&self.set);
-        for (ip, state) in self.azure.entry(id.clone()).or_default() {
-            *state = set.wants_of(id, &(*ip).into(), *state).unwrap_or(*state);
-        }
+        self.under_way = Some(id.clone());
+        self.carry_out(id, &set);
         self.pass(1);
+        self.under_way = None;
         self.finished(id, set.generation, None);
+        // Whatever was withdrawn meanwhile has ended with it.
+        self.hear(In::Withdrawn(id.clone(), self.set.generation));
+    }
+
+    /// The writer reads a pool, tells what it finds Down, and sends a PUT where this set wants one.
+    pub(super) fn carry_out(&mut self, id: &PoolId, set: &Draining) {
+        let entries = self.azure.entry(id.clone()).or_default();
+        let is_found =
+            |(ip, state): &(&IpAddr, &State)| **state == State::Down && set.would_set(id, &(**ip).into());
+        let found: BTreeSet<Backend> = entries.iter().filter(is_found).map(|(ip, _)| (*ip).into()).collect();
+        let mut puts = false;
+        for (ip, state) in entries {
+            if let Some(wanted) = set.wants_of(id, &(*ip).into(), *state) {
+                (*state, puts) = (wanted, true);
+            }
+        }
+        if !found.is_empty() {
+            self.hear(In::Found(id.clone(), self.sent.get(id).copied(), found));
+        }
+        if puts {
+            self.sent.insert(id.clone(), self.now);
+        }
     }
 
     pub(super) fn finished(&mut self, id: &PoolId, generation: u64, failure: Option<Arc<Failure>>) {
@@ -294,12 +321,10 @@ impl Bench {
             pools: pools.collect(),
             rules: Vec::new(),
         };
-        self.hear(In::Lb(LbObservation {
-            lb,
-            began,
-            facts: Some(Arc::new(facts)),
-            writing: self.writing.clone(),
-        }));
+        let sent = self.sent.iter().filter(|(id, _)| id.lb == lb).map(|(id, at)| (id.pool.clone(), *at));
+        let sent = Arc::new(sent.collect());
+        let puts = OurPuts { sent, oldest: self.oldest };
+        self.hear(In::Lb(LbObservation { lb, began, facts: Some(Arc::new(facts)), puts }));
     }
 
     /// Writes what is due and looks until nothing changes.

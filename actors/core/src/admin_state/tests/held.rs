@@ -44,6 +44,15 @@ fn n5_nodes_that_are_being_noted_count() {
 }
 
 #[test]
+fn n5_people_are_told_what_the_bound_goes_by() {
+    let mut bench = held();
+    bench.pass(1_000);
+    let what = crate::report::What::AdminHeld { down: 3, ready: 6 };
+    let says_so = |report: &Report| report.what == what;
+    assert!(bench.reports.iter().any(says_so), "{:?}", bench.reports);
+}
+
+#[test]
 fn n5_what_is_recorded_goes_on_at_once_whatever_else_is_down() {
     let mut bench = held();
     release(&mut bench, Scope::Node(name(4)));

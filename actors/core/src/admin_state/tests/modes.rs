@@ -143,9 +143,8 @@ fn n2_what_a_write_of_an_older_set_has_added_is_cut_out_at_once() {
     let shop = pool("lb", "shop");
     let began = bench.now;
     bench.pass(10);
-    let generation = bench.set.generation;
     let missed = |bench: &mut Bench| {
-        bench.hear(In::Missed(shop.clone(), generation, [ips(1)[0].into()].into()));
+        bench.hear(In::Missed(shop.clone(), [ips(1)[0].into()].into()));
     };
     missed(&mut bench);
     assert_eq!(bench.said(), [("lb/shop".to_owned(), DOWN)], "of a pool that was never seen");

@@ -212,6 +212,61 @@ fn n4_a_removal_of_which_nothing_was_heard_never_takes_the_record_of_a_node_that
 }
 
 #[test]
+fn n4_a_record_that_may_still_go_counts_at_the_beginning_of_a_term_when_it_was_written_again() {
+    for signalled in [true, false] {
+        let mut bench = Bench::new(4);
+        bench.tell(node(1, &[SHUTDOWN]));
+        bench.settle();
+        bench.tell(node(1, &[]));
+        bench.write_all();
+        bench.answers = false;
+        bench.look();
+        let late = bench.asks.front().expect("the record is to go").1.clone();
+        bench.fail_ask(false, failed("no answer"));
+        bench.hear(In::Standing(Standing::Standby));
+        bench.said();
+        if signalled {
+            bench.tell(node(1, &[SHUTDOWN]));
+        }
+        bench.lead(2);
+        bench.answer();
+        assert_eq!((bench.opened, bench.noted()), (Some(Epoch(2)), vec!["node-1"]));
+        assert_eq!(bench.state(1), signalled.then_some(NodeState::Recording));
+        assert!(
+            bench.drains().is_empty() && bench.said().is_empty(),
+            "the record that is there may still go"
+        );
+        bench.answer();
+        let left = usize::from(signalled);
+        assert_eq!((bench.drains().len(), bench.noted().len()), (left, left));
+        let answer = bench.server.carry_out(bench.now, &late);
+        assert!(matches!(answer, ConfigMapAnswer::Conflict), "{answer:?}");
+    }
+}
+
+#[test]
+fn n4_a_record_that_may_still_go_counts_where_something_of_its_node_is_down() {
+    let mut bench = Bench::new(4);
+    bench.tell(node(1, &[SHUTDOWN]));
+    bench.settle();
+    bench.tell(node(1, &[]));
+    bench.write_all();
+    bench.answers = false;
+    bench.look();
+    bench.fail_ask(false, failed("no answer"));
+    bench.hear(In::Standing(Standing::Standby));
+    // Somebody led in between, and went by the record.
+    bench.somebody_sets(1, State::Down);
+    bench.look();
+    bench.lead(2);
+    bench.answer();
+    assert_eq!((bench.state(1), bench.asks.len()), (Some(NodeState::Restoring), 1), "it is written again");
+    bench.answers = true;
+    bench.settle();
+    assert!(bench.downs().is_empty() && bench.noted().is_empty());
+}
+
+#[test]
 fn n4_a_record_that_is_written_late_for_nobody_is_found_and_goes() {
     let mut bench = slow(4);
     bench.tell(node(1, &[SHUTDOWN]));
@@ -316,19 +371,19 @@ fn n4_downs_that_were_there_before_are_exceptions_also_where_they_are_seen_late(
 }
 
 #[test]
-fn n4_what_a_read_shows_of_a_pool_that_we_were_writing_is_no_exception() {
-    for (writing, exception) in [(Some("web"), false), (Some("shop"), true), (None, true)] {
+fn n4_what_a_read_shows_of_a_pool_that_we_may_have_written_is_no_exception() {
+    for (written, exception) in [(Some("web"), false), (Some("shop"), true), (None, true)] {
         let mut bench = Bench::new(4);
         let before = bench.now;
         bench.pass(10);
         bench.tell(node(1, &[SHUTDOWN]));
         bench.somebody_sets(1, State::Down);
-        bench.writing = writing.map(PoolName::new);
+        bench.sent.extend(written.map(|name| (pool("lb", name), bench.now)));
         bench.look_at("lb", before);
         assert_eq!(
             lines(&bench, 1)[2..] == ["foreign: lb/web"],
             exception,
-            "{writing:?}: {:?}",
+            "{written:?}: {:?}",
             lines(&bench, 1)
         );
     }
@@ -432,7 +487,7 @@ fn n4_a_node_whose_record_no_key_can_hold_or_is_too_long_is_refused() {
     bench.tell(node(2, &[SHUTDOWN]));
     assert_eq!((bench.drains(), bench.state(1)), (vec!["node-2"], Some(NodeState::Recording)));
     let refused: Vec<_> = bench.machine.records.refused().values().collect();
-    assert_eq!(refused, [&"its UID is none that a key can hold"]);
+    assert_eq!(refused, [&"its UID is none that a key of a ConfigMap can hold"]);
     let mut many = node(3, &[SHUTDOWN]);
     many.ips = (0..2_000_u32).map(|n| IpAddr::from((0x0a00_0000_u32 + n).to_be_bytes())).collect();
     bench.tell(many);
@@ -467,4 +522,93 @@ fn n4_what_cannot_be_read_is_kept_and_shown_and_makes_nothing_ours() {
     bench.server.remove("down.uid-of-node-1");
     bench.pass(60_000);
     assert_eq!(bench.drains(), ["node-1"], "a person has mended it");
+}
+
+#[test]
+fn n4_a_node_whose_key_cannot_be_read_is_told_to_have_it_corrected() {
+    let mut bench = Bench::silent(Role::On, 4);
+    bench.server.put("down.uid-of-node-1", "node-1\nips: 10.0.0.1\nforeign: nonsense\n");
+    bench.tell(node(1, &[]));
+    bench.look();
+    bench.lead(1);
+    bench.tell(node(1, &[SHUTDOWN]));
+    assert_eq!(bench.state(1), Some(NodeState::Recording));
+    let failures: Vec<&Report> = bench.reports.iter().filter(|report| says_failed(report)).collect();
+    let [Report { what: crate::report::What::AdminFailed { why, .. }, .. }] = &failures[..] else {
+        panic!("{failures:?}")
+    };
+    assert!(why.contains("its key down.<UID>") && why.contains("correct or remove it"), "{why}");
+}
+
+#[test]
+fn n4_a_down_that_is_younger_than_the_last_look_is_found_before_our_first_put() {
+    let mut bench = Bench::new(4);
+    bench.pass(10);
+    bench.somebody_sets(1, State::Down);
+    bench.pass(10);
+    bench.tell(node(1, &[SHUTDOWN]));
+    assert_eq!(lines(&bench, 1).len(), 2, "nothing was known of it");
+    bench.settle();
+    assert_eq!(lines(&bench, 1)[2], "foreign: lb/web");
+    bench.tell(node(1, &[]));
+    bench.settle();
+    assert_eq!(bench.downs(), [(ips(1)[0], 1)].into(), "it is left as it was");
+    assert!(bench.noted().is_empty());
+}
+
+#[test]
+fn n4_a_down_is_found_by_a_look_too_as_long_as_no_put_was_sent_to_its_pool() {
+    for written in [false, true] {
+        let mut bench = Bench::new(4);
+        bench.tell(node(1, &[SHUTDOWN]));
+        bench.pass(10);
+        if written {
+            bench.write(&WEB());
+        } else {
+            bench.somebody_sets(1, State::Down);
+        }
+        bench.look();
+        assert_eq!(lines(&bench, 1)[2..] == ["foreign: lb/web"], !written, "{:?}", lines(&bench, 1));
+    }
+}
+
+#[test]
+fn n4_an_exception_ends_when_nothing_is_down_there_and_what_goes_down_then_is_ours() {
+    let mut bench = Bench::new(4);
+    bench.somebody_sets(1, State::Down);
+    bench.look();
+    bench.tell(node(1, &[SHUTDOWN]));
+    bench.settle();
+    assert_eq!(lines(&bench, 1)[2], "foreign: lb/web");
+    bench.said();
+    bench.somebody_sets(1, State::None);
+    bench.answers = false;
+    bench.look();
+    assert!(bench.said().is_empty(), "nothing is written over it before that is noted");
+    bench.answer();
+    assert_eq!(lines(&bench, 1).len(), 2);
+    assert_eq!(bench.said(), [("lb/web".to_owned(), DOWN)]);
+    bench.answers = true;
+    bench.settle();
+    assert_eq!(bench.downs(), [(ips(1)[0], 2), (ips(1)[1], 2)].into());
+    bench.tell(node(1, &[]));
+    bench.settle();
+    assert!(bench.downs().is_empty() && bench.noted().is_empty(), "it is ours to restore");
+}
+
+#[test]
+fn n4_a_node_counts_as_restored_when_no_put_of_an_older_set_can_bring_its_down_back() {
+    let mut bench = Bench::new(4);
+    bench.tell(node(1, &[SHUTDOWN]));
+    bench.settle();
+    // A write of membership that knows the node as one that drains is under way, and may add it, Down.
+    bench.oldest = Some(bench.set.generation);
+    bench.tell(node(1, &[]));
+    bench.settle();
+    assert!(bench.downs().is_empty());
+    assert_eq!((bench.state(1), bench.noted()), (Some(NodeState::Restoring), vec!["node-1"]));
+    bench.somebody_sets(1, State::Down);
+    bench.oldest = None;
+    bench.settle();
+    assert!(bench.downs().is_empty() && bench.noted().is_empty(), "it was still known to be ours");
 }

@@ -12,7 +12,6 @@ fn event(n: u8) -> In {
         resource_version: ResourceVersion("7".into()),
         node: NodeName::new(format!("node-{n}")),
         uid: None,
-        count: 1,
         at: None,
         age: Some(Duration::ZERO),
         due_in: None,

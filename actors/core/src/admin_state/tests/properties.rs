@@ -200,9 +200,8 @@ impl World {
     fn end(&mut self) {
         let Some((id, set)) = self.begun.take() else { return };
         self.bench.under_way = None;
-        for (ip, state) in self.bench.azure.entry(id.clone()).or_default() {
-            *state = set.wants_of(&id, &(*ip).into(), *state).unwrap_or(*state);
-        }
+        self.bench.oldest = None;
+        self.bench.carry_out(&id, &set);
         self.bench.pass(1);
         self.bench.finished(&id, set.generation, None);
         // Whatever was withdrawn meanwhile has ended with it.
@@ -280,6 +279,7 @@ impl World {
                 if let Some(id) = self.nth_due(at).filter(|_| self.begun.is_none()) {
                     self.bench.due.remove(&id);
                     self.bench.under_way = Some(id.clone());
+                    self.bench.oldest = Some(self.bench.set.generation);
                     self.begun = Some((id, Arc::clone(&self.bench.set)));
                 }
             }

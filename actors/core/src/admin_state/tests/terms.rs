@@ -55,7 +55,7 @@ fn w8_no_term_begins_while_our_config_map_cannot_be_read() {
 
 #[test]
 fn n4_what_a_successor_does_follows_from_records_and_signals() {
-    let mut bench = Bench::new(8);
+    let mut bench = Bench::new(10);
     for n in 1..=4 {
         bench.tell(node(n, &[SHUTDOWN]));
     }

@@ -2,16 +2,13 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Duration;
 
 use super::{Seen, node};
 use crate::admin_state::nodes::Stand;
-use crate::admin_state::records;
 use crate::admin_state::{NodeState, Out};
 use crate::ids::{NodeUid, PoolId};
 use crate::machine::Now;
 use crate::report::{Report, What};
-use crate::work_queue;
 
 /// The failures in a row of each node, of which the last is known.
 #[derive(Debug, Default)]
@@ -24,11 +21,9 @@ struct Failing {
     /// The last failure.
     pool: Option<PoolId>,
     why: Arc<str>,
-    at: Now,
     /// What it was about; `None`: that was not seen yet.
     about: Option<About>,
-    /// How often it was tried again, or is to be, and when.
-    retries: u32,
+    /// When it is tried again, if that waits for a moment.
     next: Option<Now>,
     told: bool,
 }
@@ -54,16 +49,8 @@ impl About {
 }
 
 impl Failing {
-    fn new(now: Now, pool: Option<&PoolId>, why: &Arc<str>) -> Failing {
-        Failing {
-            pool: pool.cloned(),
-            why: Arc::clone(why),
-            at: now,
-            about: None,
-            retries: 0,
-            next: None,
-            told: false,
-        }
+    fn new(pool: Option<&PoolId>, why: &Arc<str>) -> Failing {
+        Failing { pool: pool.cloned(), why: Arc::clone(why), about: None, next: None, told: false }
     }
 }
 
@@ -72,11 +59,11 @@ impl Failures {
         self.failures.clear();
     }
 
-    pub(super) fn add(&mut self, now: Now, pool: Option<&PoolId>, uid: &NodeUid, why: &Arc<str>) {
-        let new = Failing::new(now, pool, why);
+    pub(super) fn add(&mut self, pool: Option<&PoolId>, uid: &NodeUid, why: &Arc<str>) {
+        let new = Failing::new(pool, why);
         let known = self.failures.remove(uid);
         let new = match known {
-            Some(Failing { about, retries, next, told, .. }) => Failing { about, retries, next, told, ..new },
+            Some(Failing { about, next, told, .. }) => Failing { about, next, told, ..new },
             None => new,
         };
         self.failures.insert(uid.clone(), new);
@@ -91,7 +78,7 @@ impl Failures {
         speaks: bool,
         out: &mut Vec<Out>,
     ) {
-        self.add_refused(now, stands, seen);
+        self.add_refused(stands, seen);
         if self.failures.is_empty() {
             return;
         }
@@ -104,17 +91,13 @@ impl Failures {
             lasts
         });
         for (uid, failing) in &mut self.failures {
-            let retries = seen.queue.requeues(uid);
-            if retries != failing.retries {
-                failing.retries = retries;
-                failing.next = after(retries, seen.params.max_backoff).map(|wait| failing.at.plus(wait));
-            }
+            failing.next = seen.queue.due(uid).max(seen.posts.again_at(uid));
             let Some(stand) = stands.get(uid).filter(|_| speaks && !failing.told) else { continue };
             failing.told = true;
             let what = What::AdminFailed {
                 pool: failing.pool.clone(),
                 why: Arc::clone(&failing.why),
-                retry: retries.saturating_sub(1),
+                retry: seen.queue.requeues(uid).saturating_sub(1),
                 next: failing.next.map(|at| at.since(now)),
             };
             out.push(Out::Report(Report { subjects: vec![node(stand.name, uid)], what }));
@@ -122,16 +105,10 @@ impl Failures {
     }
 
     /// A node whose record our ConfigMap cannot take is not cut out (N4).
-    fn add_refused(&mut self, now: Now, stands: &[Stand<'_>], seen: &Seen<'_>) {
-        let refused = seen.records.refused;
-        let waits = |stand: &&Stand<'_>| stand.state == NodeState::Recording && refused.contains(stand.uid);
-        for stand in stands.iter().filter(|_| !refused.is_empty()).filter(waits) {
-            let why = if records::key(stand.uid).is_none() {
-                "the node cannot be recorded: its UID is none that a key of our ConfigMap can hold"
-            } else {
-                "the node cannot be recorded: our ConfigMap has no room for it"
-            };
-            let new = || Failing::new(now, None, &why.into());
+    fn add_refused(&mut self, stands: &[Stand<'_>], seen: &Seen<'_>) {
+        for stand in stands.iter().filter(|stand| stand.state == NodeState::Recording) {
+            let Some(why) = seen.records.refused.get(stand.uid) else { continue };
+            let new = || Failing::new(None, &format!("the node cannot be recorded: {why}").into());
             self.failures.entry(stand.uid.clone()).or_insert_with(new);
         }
     }
@@ -145,11 +122,4 @@ impl Failures {
     pub(super) fn last(&self, uid: &NodeUid) -> Option<Arc<str>> {
         self.failures.get(uid).map(|failing| Arc::clone(&failing.why))
     }
-}
-
-/// How long a node waits because of so many failures of its own (S4); what all nodes share may add to it.
-fn after(failures: u32, most: Duration) -> Option<Duration> {
-    let doublings = failures.checked_sub(1)?;
-    let factor = 1_u32.checked_shl(doublings).unwrap_or(u32::MAX);
-    Some(work_queue::Params::S4.base.saturating_mul(factor).min(most))
 }

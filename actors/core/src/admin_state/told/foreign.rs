@@ -10,10 +10,7 @@ use crate::admin_state::records::Record;
 use crate::arm::{AdminState, Backend};
 use crate::ids::{NodeName, NodeUid, PoolId};
 use crate::informer::NodeFact;
-use crate::view::ForeignState;
-
-/// How many are shown at most.
-const SHOWN: usize = 100;
+use crate::view::{AdminView, ForeignState};
 
 /// What somebody else has set of known nodes, and how many entries are Down by whom.
 #[derive(Debug, Default)]
@@ -68,11 +65,12 @@ impl Foreign {
             theirs.push((pool, backend, state, owner));
         }
         theirs.sort_by(|one, other| (one.0, &one.1).cmp(&(other.0, &other.1)));
-        let shown = theirs.into_iter().take(SHOWN).map(|(pool, backend, state, owner)| ForeignState {
+        let shown = theirs.into_iter().take(AdminView::MOST_FOREIGN);
+        let shown = shown.map(|(pool, backend, state, owner)| ForeignState {
             pool: pool.clone(),
             backend,
             state,
-            node: Some(owner.name.clone()),
+            node: owner.name.clone(),
         });
         found.shown = shown.collect();
         found

@@ -77,11 +77,10 @@ fn place(
     match (Way::of(stand.state), state) {
         (Way::Out | Way::Gone, AdminState::Down) if ours => Some(NodePoolState::Down),
         (Way::Back, AdminState::Down) if ours => Some(due),
-        (Way::Out | Way::Back | Way::Gone, AdminState::Down) | (Way::Out, AdminState::Unknown) => {
-            Some(NodePoolState::Foreign)
-        }
+        (Way::Out | Way::Back | Way::Gone, AdminState::Down) => Some(NodePoolState::Foreign),
         // What only had been its own is not cut out.
         (Way::Out, AdminState::None | AdminState::Up) => has(stand, backend).then_some(due),
+        (Way::Out, AdminState::Unknown) => has(stand, backend).then_some(NodePoolState::Unknown),
         (Way::Back | Way::Gone, AdminState::None | AdminState::Up | AdminState::Unknown) => None,
     }
 }
@@ -97,8 +96,9 @@ fn weight(state: NodePoolState) -> u8 {
         NodePoolState::Excluded => 0,
         NodePoolState::Foreign => 1,
         NodePoolState::Down => 2,
-        NodePoolState::Waiting => 3,
-        NodePoolState::Failed => 4,
+        NodePoolState::Unknown => 3,
+        NodePoolState::Waiting => 4,
+        NodePoolState::Failed => 5,
     }
 }
 
@@ -106,7 +106,9 @@ fn weight(state: NodePoolState) -> u8 {
 pub(super) fn is_due(state: NodePoolState) -> bool {
     match state {
         NodePoolState::Waiting | NodePoolState::Failed => true,
-        NodePoolState::Down | NodePoolState::Foreign | NodePoolState::Excluded => false,
+        NodePoolState::Down | NodePoolState::Foreign | NodePoolState::Unknown | NodePoolState::Excluded => {
+            false
+        }
     }
 }
 
@@ -114,9 +116,18 @@ pub(super) fn is_due(state: NodePoolState) -> bool {
 pub(super) fn downs(places: &[NodePool]) -> (usize, usize) {
     let is_down = |place: &&NodePool| match place.state {
         NodePoolState::Down | NodePoolState::Foreign => true,
-        NodePoolState::Waiting | NodePoolState::Failed | NodePoolState::Excluded => false,
+        NodePoolState::Waiting | NodePoolState::Failed | NodePoolState::Unknown | NodePoolState::Excluded => {
+            false
+        }
     };
     let pools: Vec<&PoolId> = places.iter().filter(is_down).map(|place| &place.pool).collect();
     let balancers: BTreeSet<&LbName> = pools.iter().map(|pool| &pool.lb).collect();
     (pools.len(), balancers.len())
+}
+
+/// In how many pools a node has an admin state that we do not know, and the first of them; `None`: in no pool.
+pub(super) fn unknown(places: &[NodePool]) -> Option<(usize, PoolId)> {
+    let mut pools = places.iter().filter(|place| place.state == NodePoolState::Unknown);
+    let first = pools.next()?.pool.clone();
+    Some((1 + pools.count(), first))
 }

@@ -101,6 +101,8 @@ struct Bench {
     now: Now,
     told: Told,
     nodes: Vec<Node>,
+    /// How many Ready nodes are Down, and how many there are.
+    bound: (usize, usize),
     azure: BTreeMap<PoolId, BTreeMap<IpAddr, State>>,
     pools: Pools,
     posts: Posts,
@@ -108,7 +110,7 @@ struct Bench {
     set: Draining,
     params: Params,
     unreadable: BTreeMap<Arc<str>, &'static str>,
-    refused: BTreeSet<NodeUid>,
+    refused: BTreeMap<NodeUid, &'static str>,
     leads: bool,
     acts: bool,
     changed: bool,
@@ -129,6 +131,7 @@ impl Bench {
             now: Now::from_millis(10_000),
             told: Told::default(),
             nodes: (1..=nodes).map(Node::new).collect(),
+            bound: (0, nodes.into()),
             azure: pools().map(|pool| (pool, members.clone())).into(),
             pools: Pools::default(),
             posts: Posts::default(),
@@ -136,7 +139,7 @@ impl Bench {
             set: Draining { excluded: params.excluded.clone(), ..Draining::default() },
             params,
             unreadable: BTreeMap::new(),
-            refused: BTreeSet::new(),
+            refused: BTreeMap::new(),
             leads: true,
             acts: true,
             changed: true,
@@ -213,7 +216,7 @@ impl Bench {
                 lb,
                 began: self.now,
                 facts: Some(Arc::new(facts)),
-                writing: None,
+                puts: Default::default(),
             });
         }
         self.changed = true;
@@ -222,7 +225,7 @@ impl Bench {
     /// The writer is to do something for a node in a pool.
     fn post(&mut self, pool: &PoolId, n: u8) {
         let (now, lacks) = (self.now, Lacks::from([(self.uid(n), AdminUrgency::Down)]));
-        self.posts.settle(pool.clone(), lacks, 1, |_| Some(now), &mut Vec::new());
+        self.posts.settle(now, pool.clone(), lacks, 1, |_| Some(now), &mut Vec::new());
         self.changed = true;
     }
 
@@ -237,7 +240,7 @@ impl Bench {
                 self.queue.done(self.now, &taken);
             }
         }
-        self.told.failed(self.now, Some(pool), &[uid], "HTTP 500".into());
+        self.told.failed(Some(pool), &[uid], "HTTP 500".into());
     }
 
     /// What is said now.
@@ -246,6 +249,7 @@ impl Bench {
         let seen = Seen {
             stands: &stands,
             facts: &|| self.nodes.iter().filter_map(|node| node.fact.as_ref()).collect(),
+            bound: &|| self.bound,
             pools: &self.pools,
             posts: &self.posts,
             queue: &self.queue,
@@ -307,7 +311,7 @@ impl Bench {
 }
 
 fn down(pools: usize, balancers: usize) -> What {
-    What::AdminDown { pools, balancers, signals: [Signal::Shutdown].into() }
+    What::AdminDown { pools, balancers, signals: [Signal::Shutdown].into(), unknown: None }
 }
 
 fn failed(pool: Option<PoolId>, why: &str, retry: u32, next: Option<Duration>) -> What {
@@ -335,6 +339,24 @@ fn s1_people_are_told_once_that_a_node_is_cut_out_and_once_that_it_is_back() {
         assert_eq!(bench.reports(), [bench.about(1, What::AdminRestored { pools: 2 })]);
         assert_eq!(bench.reports(), []);
     }
+}
+
+#[test]
+fn s1_an_entry_with_an_admin_state_that_is_not_known_does_not_count_as_down_and_is_named() {
+    let mut bench = Bench::new(3);
+    bench.put(1, NodeState::Draining);
+    assert_eq!(bench.reports(), []);
+    bench.set_all(1, State::Down);
+    let odd = pools()[1].clone();
+    bench.set(&odd, 1, State::Unknown);
+    bench.put(1, NodeState::Down);
+    let what = What::AdminDown {
+        pools: 1,
+        balancers: 1,
+        signals: [Signal::Shutdown].into(),
+        unknown: Some((1, odd)),
+    };
+    assert_eq!(bench.reports(), [bench.about(1, what)]);
 }
 
 #[test]
@@ -422,10 +444,31 @@ fn n3_of_failures_in_a_row_the_first_is_told_with_its_retry_and_when_that_is() {
 }
 
 #[test]
+fn n3_where_many_nodes_fail_at_once_the_next_try_is_when_the_limiter_of_all_lets_it() {
+    let mut bench = Bench::new(4);
+    bench.queue = WorkQueue::new(work_queue::Params { burst: 1, ..work_queue::Params::S4 });
+    bench.now = bench.now.plus(Duration::from_millis(300));
+    let web = &pools()[0];
+    for n in [1, 2] {
+        bench.put(n, NodeState::Draining);
+        bench.fail(web, n);
+    }
+    let first = |n: u8, millis| {
+        let next = Some(Duration::from_millis(millis));
+        bench.about(n, failed(Some(web.clone()), "HTTP 500", 0, next))
+    };
+    let expected = [first(1, 5), first(2, 100)];
+    let said = bench.tell();
+    assert_eq!(said.reports, expected);
+    let next: Vec<Option<Now>> = said.nodes.iter().map(|(_, view)| view.as_ref()?.next).collect();
+    assert_eq!(next, [5, 100].map(|millis| Some(bench.now.plus(Duration::from_millis(millis)))));
+}
+
+#[test]
 fn n4_a_node_that_cannot_be_recorded_is_told_once() {
     let mut bench = Bench::new(3);
     bench.nodes[1].uid = NodeUid::new("no key/at all");
-    bench.refused = [bench.uid(1), bench.uid(2)].into();
+    bench.refused = [(bench.uid(1), "there is no room"), (bench.uid(2), "its UID is odd")].into();
     bench.put(1, NodeState::Recording);
     bench.put(2, NodeState::Recording);
     let said = bench.reports();
@@ -436,9 +479,9 @@ fn n4_a_node_that_cannot_be_recorded_is_told_once() {
         why.to_string()
     };
     let whys: Vec<String> = said.iter().map(why).collect();
-    assert!(whys.iter().any(|why| why.contains("no room")), "{whys:?}");
-    assert!(whys.iter().any(|why| why.contains("UID")), "{whys:?}");
-    assert_eq!((whys.len(), bench.reports()), (2, Vec::new()));
+    let expected = |why: &str| format!("the node cannot be recorded: {why}");
+    assert_eq!(whys, [expected("its UID is odd"), expected("there is no room")]);
+    assert_eq!(bench.reports(), []);
     bench.refused.clear();
     bench.put(1, NodeState::Draining);
     assert_eq!(bench.reports(), []);
@@ -449,8 +492,7 @@ fn n4_a_node_that_cannot_be_recorded_is_told_once() {
 #[test]
 fn n5_each_node_that_is_held_is_told_once_in_a_term_and_the_controller_once() {
     let mut bench = Bench::new(7);
-    bench.nodes[4].fact.as_mut().unwrap().ready = false;
-    bench.put(5, NodeState::Draining);
+    bench.bound = (2, 6);
     for (n, state) in [(1, NodeState::Draining), (2, NodeState::Recording), (3, NodeState::Held)] {
         bench.put(n, state);
     }

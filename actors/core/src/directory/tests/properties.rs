@@ -190,7 +190,7 @@ impl World {
             Event::Absent => {
                 self.read = [None, None];
                 let (lb, began) = (LbName::new("lb"), self.bench.now);
-                let absent = LbObservation { lb, began, facts: None, writing: None };
+                let absent = LbObservation { lb, began, facts: None, puts: Default::default() };
                 self.bench.tell(In::Lb(absent));
             }
             Event::Pass { millis } => {

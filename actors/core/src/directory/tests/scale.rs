@@ -18,7 +18,7 @@ fn observation(lb: u32, now: Now) -> LbObservation {
         lb: LbName::new(&*lb_name),
         began: now,
         facts: Some(balancer_of(&lb_name, pools, rules)),
-        writing: None,
+        puts: Default::default(),
     }
 }
 

@@ -110,7 +110,12 @@ fn e1_what_has_ended_by_the_end_of_the_turn_in_which_a_term_leads_is_not_told() 
         bench.machine.step(bench.now, In::Service(back.uid.clone(), Some(back)), &mut out);
     }
     let facts = all_pools(false);
-    let seen = LbObservation { lb: facts.lb.clone(), began: bench.now, facts: Some(facts), writing: None };
+    let seen = LbObservation {
+        lb: facts.lb.clone(),
+        began: bench.now,
+        facts: Some(facts),
+        puts: Default::default(),
+    };
     bench.machine.step(bench.now, In::Lb(seen), &mut out);
     bench.machine.tick(bench.now, &mut out);
     bench.hear(out);

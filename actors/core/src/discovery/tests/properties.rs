@@ -76,7 +76,7 @@ fn happen(bench: &mut Bench, event: Event, open: &mut Option<CallId>) {
         Event::Stray { call } if *open != Some(CallId(call)) => {
             let before = bench.said.len();
             let result = Ok(balancer("x", &[]));
-            bench.tell(In::Read { call: CallId(call), began: bench.now, result, writing: None });
+            bench.tell(In::Read { call: CallId(call), began: bench.now, result, puts: Default::default() });
             assert!(matches!(bench.said[before], Out::Sample(Sample::UnmatchedAnswer)));
         }
         Event::Stray { .. } => {}

@@ -7,6 +7,7 @@ use crate::assignment::HeldReason;
 use crate::error::NotManageable;
 use crate::ids::{NodeName, NodeUid};
 use crate::object::Kind;
+use crate::sample::Caller;
 
 /// Which row of the table a thing belongs to: a new one does not compile before it has one.
 fn row_of(what: &What) -> usize {
@@ -206,14 +207,24 @@ fn conditions() -> Vec<Row> {
              shop-a/b, shop/a-b",
         ),
         warning(
-            What::Blocked { fault: "HTTP 403 AuthorizationFailed".into(), lb: None },
+            What::Blocked {
+                caller: Caller::Membership,
+                fault: "HTTP 403 AuthorizationFailed".into(),
+                lb: None,
+            },
             "BackendPoolWritesBlocked",
             "Writes of backend pools wait, for several failed in the same way: HTTP 403 AuthorizationFailed",
         ),
         warning(
-            What::Blocked { fault: "HTTP 400".into(), lb },
+            What::Blocked { caller: Caller::Membership, fault: "HTTP 400".into(), lb: lb.clone() },
             "BackendPoolWritesBlocked",
             "Writes of backend pools of load balancer kubernetes wait, for several failed in the same way: HTTP 400",
+        ),
+        warning(
+            What::Blocked { caller: Caller::AdminState, fault: "HTTP 400".into(), lb },
+            "BackendPoolWritesBlocked",
+            "Writes of admin states in backend pools of load balancer kubernetes wait, for several failed in the same \
+             way: HTTP 400",
         ),
         warning(
             What::Fight { pool: pool(), members: 2, left_for: Duration::from_secs(120) },
@@ -248,6 +259,13 @@ fn nodes() -> Vec<Row> {
         pools,
         balancers,
         signals: signals.iter().copied().collect(),
+        unknown: None,
+    };
+    let partly = |unknown| What::AdminDown {
+        pools: 2,
+        balancers: 1,
+        signals: [Signal::Shutdown].into(),
+        unknown: Some((unknown, pool())),
     };
     let foreign = |pools, state| What::AdminForeign { pools, example: pool(), state };
     vec![
@@ -261,6 +279,18 @@ fn nodes() -> Vec<Row> {
             down(1, 1, &[Signal::SpotEviction]),
             "LoadBalancerAdminStateDown",
             "Traffic was turned away from the node: admin state Down in 1 pool of 1 load balancer (spot-eviction)",
+        ),
+        normal(
+            partly(1),
+            "LoadBalancerAdminStateDown",
+            "Traffic was turned away from the node: admin state Down in 2 pools of 1 load balancer (shutdown); in pool \
+             kubernetes/shop-web it has an admin state that is not known, and is left as it is",
+        ),
+        normal(
+            partly(4),
+            "LoadBalancerAdminStateDown",
+            "Traffic was turned away from the node: admin state Down in 2 pools of 1 load balancer (shutdown); in 4 \
+             pools, such as kubernetes/shop-web, it has an admin state that is not known, and is left as it is",
         ),
         normal(
             What::AdminRestored { pools: 3 },
@@ -339,7 +369,7 @@ fn e1_everything_that_can_be_told_has_its_reason_type_and_words() {
 #[test]
 fn e1_what_this_process_tells_of_itself_is_attached_to_itself() {
     let mut drive = Drive::new(params());
-    let what = What::Blocked { fault: "HTTP 403".into(), lb: None };
+    let what = What::Blocked { caller: Caller::Membership, fault: "HTTP 403".into(), lb: None };
     drive.step(In::Report(Report { subjects: vec![Subject::Controller], what }));
     assert_eq!(drive.take_next().subject, Subject::Controller);
 }

@@ -118,7 +118,7 @@ fn w8_a_term_is_confirmed_when_lists_of_all_kinds_serve_it_and_after_the_facts_t
     assert_eq!(shown(fact, V4), "2 | ");
     run.list_for(Kind::Services, vec![service("web")], 201, 3);
     assert_eq!(confirmed(&run.turn()), [], "once");
-    for kind in Kind::ALL {
+    for kind in Kind::OF_LEVELS {
         run.seen(kind, Seen::ListBegan(Provenance::Relist));
         run.list_done(kind, 300, Some(4));
     }
@@ -155,7 +155,7 @@ fn d6_a_list_of_restored_storage_confirms_a_term_once_it_is_believed() {
 #[test]
 fn w8_where_any_list_serves_a_term_those_in_force_confirm_it_and_others_once_they_are() {
     let mut run = Run::synced(vec![], vec![]);
-    for kind in Kind::ALL {
+    for kind in Kind::OF_LEVELS {
         run.seen(kind, Seen::AnyList(Epoch(1)));
     }
     assert_eq!(confirmed(&run.turn()), [1]);
@@ -183,7 +183,7 @@ enum Act {
 }
 
 fn act() -> impl Strategy<Value = Act> {
-    let kind = || prop::sample::select(Kind::ALL.to_vec());
+    let kind = || prop::sample::select(Kind::OF_LEVELS.to_vec());
     prop_oneof![
         6 => (kind(), -2_i64..5, prop::option::weighted(0.9, 0_u64..5))
             .prop_map(|(kind, newer, term)| Act::List(kind, newer, term)),
@@ -234,7 +234,7 @@ proptest! {
                     }
                 }
                 Act::Turn => {
-                    let all = Kind::ALL.map(|kind| served.get(&kind).copied().flatten());
+                    let all = Kind::OF_LEVELS.map(|kind| served.get(&kind).copied().flatten());
                     let expected = all.into_iter().min().flatten();
                     let news: Vec<u64> = expected.filter(|_| told < expected).into_iter().collect();
                     told = told.max(expected);

@@ -107,7 +107,6 @@ fn d6_levels_wait_for_no_list_of_events() {
         resource_version: version(1),
         node: NodeName::new("n1"),
         uid: None,
-        count: 1,
         at: None,
         age: None,
         due_in: None,

@@ -56,7 +56,7 @@ const SLICES: usize = 4;
 const NODES: usize = 4;
 
 fn kind() -> impl Strategy<Value = Kind> {
-    prop::sample::select(Kind::ALL.to_vec())
+    prop::sample::select(Kind::OF_LEVELS.to_vec())
 }
 
 fn act() -> impl Strategy<Value = Act> {
@@ -419,11 +419,11 @@ proptest! {
             if matches!(act, Act::Turn) {
                 world.turn()?;
             }
-            if Kind::ALL.iter().any(|kind| !world.run.informer.streams[kind].synced) {
+            if Kind::OF_LEVELS.iter().any(|kind| !world.run.informer.streams[kind].synced) {
                 prop_assert!(world.heard.is_empty());
             }
         }
-        for kind in Kind::ALL {
+        for kind in Kind::OF_LEVELS {
             world.run.version += 1;
             let behind = world.behind.keys().any(|key| kind_of(key) == kind);
             if behind || world.broken.contains(&kind) || !world.run.informer.streams[&kind].synced {
@@ -439,7 +439,7 @@ proptest! {
         let mut fresh = World::new();
         fresh.run.version = world.run.version;
         fresh.real = world.real.clone();
-        for kind in Kind::ALL {
+        for kind in Kind::OF_LEVELS {
             fresh.relist(kind, BTreeMap::new());
         }
         fresh.turn()?;

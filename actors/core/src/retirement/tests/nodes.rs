@@ -1,7 +1,7 @@
 //! Nodes that are Down by us are taken back while the Pods still run (N4), against a ConfigMap that others write too.
 
-use super::notes::OFF;
 use super::*;
+use crate::admin_state::records::ADMIN_STATE_OFF as OFF;
 use crate::pauses;
 
 /// The note of a node that is Down by us.

@@ -4,8 +4,9 @@
 use proptest::prelude::*;
 use proptest::test_runner::{TestError, TestRng, TestRunner};
 
-use super::notes::{OFF, switching_off};
+use super::notes::switching_off;
 use super::*;
+use crate::admin_state::records::ADMIN_STATE_OFF as OFF;
 
 /// Within which time a world that carries out everything has let a retirement come to its end: a look, a scaling, and the
 /// looks after it.

@@ -9,7 +9,7 @@ use crate::machine::Now;
 use crate::sample::{Caller, GateClass, Sample};
 
 use super::super::budget::Need;
-use super::super::lane::Lane;
+use super::super::lane::{Lane, Pick};
 use super::super::write::{Cover, Phase as Step, PollStep};
 use super::super::{Life, Out, Writer};
 use super::{LET_GO_LIMIT, SharedLease};
@@ -142,7 +142,7 @@ impl Writer {
             if !self.may_start(now) || !self.can_pay(now, Need::Admin) {
                 return;
             }
-            if self.breaker.admits(now, &lb).is_none() {
+            if self.breaker.admits(now, &lb).and_then(|pick| pick.and(Pick::Down)).is_none() {
                 continue;
             }
             let granted = self.lanes.get_mut(&lb).and_then(|lane| lane.grant_down(due_by));

@@ -2,10 +2,11 @@
 
 use proptest::prelude::*;
 
-use super::super::breaker::{Breaker, Opened};
+use super::super::breaker::{Breaker, Opened, Part};
 use super::super::lane::Pick;
 use super::*;
 use crate::report::{Report, Subject, What};
+use crate::sample::Caller;
 use crate::view::LaneView;
 
 fn denied() -> Arc<Failure> {
@@ -20,7 +21,8 @@ fn lb(name: &str) -> LbName {
 fn fails(breaker: &mut Breaker, millis: u64, lbs: &[&str]) -> Option<Opened> {
     let mut opened = None;
     for (number, name) in lbs.iter().enumerate() {
-        opened = breaker.failed(at(millis), &pool(name, &format!("p{millis}-{number}")), &denied(), false);
+        let failed = pool(name, &format!("p{millis}-{number}"));
+        opened = breaker.failed(at(millis), &failed, &denied(), Part::Members);
     }
     opened
 }
@@ -46,12 +48,12 @@ fn w10_what_is_older_than_two_minutes_of_another_class_or_of_the_same_pool_does_
     fails(&mut breaker, 0, &["a"]);
     assert_eq!(fails(&mut breaker, 120_001, &["a", "b", "c", "d"]), None, "too old");
     let other = failed(403, "LinkedAuthorizationFailed", RetryAfter::Absent);
-    assert_eq!(breaker.failed(at(120_002), &pool("e", "x"), &other, false), None, "another code");
+    assert_eq!(breaker.failed(at(120_002), &pool("e", "x"), &other, Part::Members), None, "another code");
     let other = failed(400, "AuthorizationFailed", RetryAfter::Absent);
-    assert_eq!(breaker.failed(at(120_002), &pool("f", "x"), &other, false), None, "another status");
+    assert_eq!(breaker.failed(at(120_002), &pool("f", "x"), &other, Part::Members), None, "another status");
     for _ in 0..9 {
         let same = pool("d", "p120001-3");
-        assert_eq!(breaker.failed(at(120_003), &same, &denied(), false), None, "the same pool");
+        assert_eq!(breaker.failed(at(120_003), &same, &denied(), Part::Members), None, "the same pool");
     }
     assert!(fails(&mut breaker, 120_004, &["g"]).is_some());
 }
@@ -100,11 +102,57 @@ fn w10_downs_pass_until_one_has_met_the_fault_itself() {
     fails(&mut breaker, 0, &["a", "b", "c", "d", "e"]);
     assert_eq!(breaker.admits(at(1), &lb("a")), Some(Pick::Down));
     let other = failed(400, "", RetryAfter::Absent);
-    breaker.failed(at(1), &pool("a", "x"), &other, true);
+    breaker.failed(at(1), &pool("a", "x"), &other, Part::Down);
     assert_eq!(breaker.admits(at(1), &lb("a")), Some(Pick::Down), "that was another fault");
-    breaker.failed(at(2), &pool("a", "x"), &denied(), true);
+    breaker.failed(at(2), &pool("a", "x"), &denied(), Part::Down);
     assert_eq!(breaker.admits(at(2), &lb("a")), None);
     assert_eq!(breaker.admits(at(30_000), &lb("a")), Some(Pick::Any), "and are tried as all are");
+}
+
+#[test]
+fn w10_what_admin_parts_meet_alone_stops_admin_parts_and_never_membership() {
+    let mut breaker = Breaker::default();
+    let refuse =
+        |breaker: &mut Breaker, name: &str| breaker.failed(at(0), &pool(name, "nics"), &denied(), Part::Down);
+    for name in ["a", "b", "c", "d"] {
+        assert_eq!(refuse(&mut breaker, name), None);
+    }
+    let opened = refuse(&mut breaker, "e").expect("the fifth opens it");
+    assert_eq!((opened.caller, opened.lb), (Caller::AdminState, None));
+    assert_eq!(breaker.admits(at(1), &lb("a")), Some(Pick::Members));
+    assert_eq!((breaker.blocked_by(&lb("a")), breaker.probe_at(&lb("a"))), (None, None));
+    assert_eq!(breaker.scopes(), 1);
+    assert_eq!(fails(&mut breaker, 2, &["a", "b", "c", "d"]), None, "those of membership are counted apart");
+    let opened = fails(&mut breaker, 3, &["e"]).expect("the fifth opens it");
+    assert_eq!((opened.caller, breaker.admits(at(4), &lb("a"))), (Caller::Membership, None));
+
+    assert_eq!(breaker.admits(at(30_000), &lb("a")), Some(Pick::Down));
+    breaker.granted(at(30_000), &lb("a"), Part::Down);
+    assert_eq!(breaker.admits(at(30_003), &lb("a")), Some(Pick::Members), "its try is not spent");
+    breaker.granted(at(30_003), &lb("b"), Part::Members);
+    assert_eq!(breaker.admits(at(30_003), &lb("a")), None);
+    assert_eq!(
+        breaker.admits(at(60_000), &lb("a")),
+        Some(Pick::Down),
+        "and neither is that of an admin part"
+    );
+    assert!(breaker.succeeded(&lb("z")));
+    assert_eq!((breaker.admits(at(60_001), &lb("a")), breaker.scopes()), (Some(Pick::Any), 0));
+}
+
+#[test]
+fn w10_admin_parts_that_are_refused_on_one_load_balancer_are_stopped_only_there() {
+    let mut breaker = Breaker::default();
+    for number in 0..5 {
+        breaker.failed(at(0), &pool("a", &format!("p{number}")), &denied(), Part::Restore);
+    }
+    assert_eq!(breaker.admits(at(1), &lb("a")), Some(Pick::Members));
+    assert_eq!(breaker.admits(at(1), &lb("b")), Some(Pick::Any));
+    fails(&mut breaker, 2, &["b"; 5]);
+    assert_eq!((breaker.scopes(), breaker.is_consistent()), (2, true));
+    assert_eq!(breaker.admits(at(3), &lb("b")), Some(Pick::Down), "none has met that here");
+    assert_eq!(breaker.admin_probe_at(&lb("b"), true), None);
+    assert_eq!(breaker.admin_probe_at(&lb("b"), false), Some(at(30_002)), "a restore has time");
 }
 
 /// What came of a grant.
@@ -141,7 +189,7 @@ fn scopes(bench: &Bench) -> Vec<u64> {
 fn w10_while_it_is_open_the_others_wait_and_one_is_tried_every_30_seconds_on_the_next_load_balancer() {
     let (mut bench, said) = blocked(["a", "b", "c", "d", "e"], params());
     let words: Arc<str> = Arc::from("HTTP 403 AuthorizationFailed");
-    let what = What::Blocked { fault: Arc::clone(&words), lb: None };
+    let what = What::Blocked { caller: Caller::Membership, fault: Arc::clone(&words), lb: None };
     assert_eq!(reports(&said), [Report { subjects: vec![Subject::Controller], what }]);
     assert_eq!(scopes(&bench), [1]);
     for name in ["a", "b", "c"] {
@@ -185,8 +233,11 @@ fn w10_if_nothing_waits_the_next_pool_that_comes_due_is_tried_at_once() {
 #[test]
 fn w10_one_load_balancer_in_trouble_stops_no_other() {
     let (mut bench, said) = blocked(["a"; 5], params());
-    let what = What::Blocked { fault: Arc::from("HTTP 403 AuthorizationFailed"), lb: Some(lb("a")) };
-    assert_eq!(reports(&said)[0].what, what);
+    let fault = Arc::from("HTTP 403 AuthorizationFailed");
+    assert_eq!(
+        reports(&said)[0].what,
+        What::Blocked { caller: Caller::Membership, fault, lb: Some(lb("a")) }
+    );
     assert!(bench.due(&pool("a", "waits"), due(0, Class::Revive)).is_empty());
     let attempt = take(&bench.due(&pool("b", "goes"), due(0, Class::Add)));
     nothing_to_do(&mut bench, &pool("b", "goes"), attempt);
@@ -213,7 +264,63 @@ fn n3_a_down_goes_alone_through_an_open_breaker_until_it_has_met_the_fault() {
     assert!(matches!(&said[..], [Out::AdminFinished { failure: Some(_), .. }]), "{said:?}");
     assert!(bench.hear(In::AdminDue(web.clone(), down(1))).is_empty(), "now it waits, too");
     let said = bench.until(30_000);
-    assert_eq!(takes(&said).len() + calls(&said).len(), 1, "{said:?}");
+    assert_eq!((takes(&said).len(), calls(&said).len()), (1, 1), "a try of each: {said:?}");
+}
+
+/// A Down is refused on five load balancers at second 0, and asked for again.
+fn refused() -> (Bench, Vec<Out>) {
+    let mut bench = Bench::leading(params());
+    bench.hear(In::Draining(drains(2)));
+    let mut said = Vec::new();
+    for name in ["a", "b", "c", "d", "e"] {
+        let nics = pool(name, "nics");
+        let read = get(&bench.hear(In::AdminDue(nics.clone(), down(0))), &nics);
+        said.extend(bench.fail(read, refusal()));
+    }
+    for name in ["a", "b", "c", "d", "e"] {
+        let again = AdminDue { again: true, ..down(0) };
+        assert!(bench.hear(In::AdminDue(pool(name, "nics"), again)).is_empty(), "it waits");
+    }
+    (bench, said)
+}
+
+fn refusal() -> Arc<Failure> {
+    failed(400, "AdminStateNotSupported", RetryAfter::Absent)
+}
+
+#[test]
+fn w10_admin_states_that_are_refused_hold_up_no_membership_and_spend_none_of_its_tries() {
+    let (mut bench, said) = refused();
+    let fault = Arc::from("HTTP 400 AdminStateNotSupported");
+    let what = What::Blocked { caller: Caller::AdminState, fault, lb: None };
+    assert_eq!(reports(&said), [Report { subjects: vec![Subject::Controller], what }]);
+    for name in ["a", "b", "c", "d", "e"] {
+        let attempt = take(&bench.due(&pool(name, "web"), due(0, Class::Add)));
+        deny(&mut bench, &pool(name, "web"), attempt);
+    }
+    for name in ["a", "b", "c", "d", "e"] {
+        assert!(bench.due(&pool(name, "late"), due(0, Class::Add)).is_empty(), "now all wait");
+    }
+    for seconds in [30, 60] {
+        assert!(bench.until(seconds * 1_000 - 1).is_empty());
+        let said = bench.until(seconds * 1_000);
+        assert_eq!((takes(&said).len(), calls(&said).len()), (1, 1), "a try of each: {said:?}");
+        let (tried, attempt) = takes(&said)[0].clone();
+        let read = calls(&said)[0].id;
+        bench.fail(read, refusal());
+        deny(&mut bench, &tried, attempt);
+    }
+}
+
+#[test]
+fn w10_while_admin_states_are_refused_one_that_is_not_asked_for_again_is_tried_first() {
+    let (mut bench, _) = refused();
+    let web = pool("a", "web");
+    assert!(bench.hear(In::AdminDue(web.clone(), down(0))).is_empty());
+    let read = get(&bench.until(30_000), &web);
+    let call = put(&bench.answer(read, read_of(holds(&web, &[2]), "W/1")), &web).0;
+    let said = bench.answer(call, accepted(Provisioning::Succeeded, RetryAfter::Absent));
+    assert_eq!(calls(&said).len(), 5, "one success ends it for all: {said:?}");
 }
 
 #[test]

@@ -288,6 +288,25 @@ fn w9_membership_leaves_the_reserve_to_the_admin_parts_of_any_lane() {
 }
 
 #[test]
+fn w9_what_is_asked_for_again_leaves_the_reserve_to_what_is_asked_for_first() {
+    let mut bench = Bench::leading(Params { writes_per_5_minutes: 5, ..params() });
+    for number in 0..4 {
+        bench.begin(&pool(&format!("lb{number}"), "web"), &[1]);
+    }
+    let again = |urgency| AdminDue { urgency, again: true, ..down(0) };
+    let (failed, back, fresh) = (pool("x", "failed"), pool("x", "back"), pool("x", "fresh"));
+    assert!(bench.hear(In::AdminDue(failed.clone(), again(AdminUrgency::Down))).is_empty());
+    assert!(bench.hear(In::AdminDue(back, again(AdminUrgency::Restore))).is_empty());
+    let restore = AdminDue { urgency: AdminUrgency::Restore, ..down(0) };
+    let read = get(&bench.hear(In::AdminDue(fresh.clone(), restore)), &fresh);
+    // It needs no PUT, and gives its token back: one is left, which is the reserve's.
+    let said = bench.answer(read, read_of(holds(&fresh, &[1]), "W/own"));
+    assert!(calls(&said).is_empty(), "{said:?}");
+    assert!(bench.until(59_999).is_empty());
+    get(&bench.until(60_000), &failed);
+}
+
+#[test]
 fn w9_a_lane_is_granted_only_with_the_read_before_its_put() {
     let mut bench = Bench::leading(Params { reads_per_5_minutes: 3, ..params() });
     let (one, two, late) = (pool("a", "one"), pool("b", "two"), pool("c", "late"));
@@ -387,6 +406,7 @@ impl Hour {
             | Out::AdminFinished { .. }
             | Out::AdminWithdrawn(..)
             | Out::AdminMissed(..)
+            | Out::AdminFound(..)
             | Out::Read { .. }
             | Out::Gates { .. }
             | Out::ForeignRelease

@@ -13,11 +13,11 @@ fn drain(bench: &mut Bench, generation: u64, backends: &[u8]) {
     assert!(bench.hear(In::Draining(Arc::new(draining(generation, backends)))).is_empty());
 }
 
-/// What was missed, and by which generation.
-fn missed(said: &[Out]) -> Vec<(u64, BTreeSet<Backend>)> {
+/// What was missed.
+fn missed(said: &[Out]) -> Vec<BTreeSet<Backend>> {
     let missed = |said: &Out| {
-        let Out::AdminMissed(_, generation, backends) = said else { return None };
-        Some((*generation, backends.clone()))
+        let Out::AdminMissed(_, backends) = said else { return None };
+        Some(backends.clone())
     };
     said.iter().filter_map(missed).collect()
 }
@@ -39,7 +39,7 @@ fn n2_members_that_a_put_has_added_and_that_drain_by_now_are_missed_by_the_newes
     drain(&mut bench, 2, &[1, 2, 9]);
     let said = bench.answer(call, done());
     assert!(matches!(said.first(), Some(Out::AdminMissed(pool, ..)) if *pool == web), "{said:?}");
-    assert_eq!(missed(&said), [(2, of(&[1, 2]))]);
+    assert_eq!(missed(&said), [of(&[1, 2])]);
     assert!(matches!(outcome(&said, attempt), Outcome::Written { .. }));
 }
 
@@ -75,7 +75,7 @@ fn n2_what_a_put_has_restored_is_missed_when_its_node_drains_again() {
     let (call, edit, _) = put(&bench.answer(read, read_of(facts, "W/1")), &web);
     assert_eq!(edit.set_admin, [(0, AdminState::None)].into());
     drain(&mut bench, 2, &[1]);
-    assert_eq!(missed(&bench.answer(call, done())), [(2, of(&[1]))]);
+    assert_eq!(missed(&bench.answer(call, done())), [of(&[1])]);
 }
 
 #[test]
@@ -92,10 +92,10 @@ fn n2_it_is_told_before_the_admin_part_and_the_attempt_are_answered() {
     drain(&mut bench, 2, &[1, 9]);
     let said = bench.answer(call, done());
     let place = |what: fn(&Out) -> bool| said.iter().position(what).expect("it is said");
-    let told = place(|said| matches!(said, Out::AdminMissed(_, 2, _)));
+    let told = place(|said| matches!(said, Out::AdminMissed(..)));
     assert!(told < place(|said| matches!(said, Out::AdminFinished { generation: 1, failure: None, .. })));
     assert!(told < place(|said| matches!(said, Out::Finished(..))));
-    assert_eq!(missed(&said), [(2, of(&[1]))], "the other one went Down with this PUT");
+    assert_eq!(missed(&said), [of(&[1])], "the other one went Down with this PUT");
 }
 
 #[test]
@@ -125,7 +125,7 @@ fn n2_a_put_that_fails_has_missed_something_where_it_may_have_been_carried_out()
         }
         let said = bench.answer(call, answer);
         outcome(&said, attempt);
-        let expected = if may_be_there { vec![(1, of(&[1]))] } else { Vec::new() };
+        let expected = if may_be_there { vec![of(&[1])] } else { Vec::new() };
         assert_eq!(missed(&said), expected, "{kind:?}");
     }
 }
@@ -138,14 +138,14 @@ fn n2_what_a_put_without_an_answer_may_have_added_is_told_once_for_each_set() {
         let (attempt, call) = bench.begin_put(&web, &[1, 2]);
         drain(&mut bench, 1, &[1]);
         let said = bench.fail(call, failed(500, "", RetryAfter::Absent));
-        assert_eq!(missed(&said), [(1, of(&[1]))], "while it waits for its next try");
+        assert_eq!(missed(&said), [of(&[1])], "while it waits for its next try");
         assert_eq!(take(&bench.until(6_000)), attempt);
         if newer {
             drain(&mut bench, 2, &[1, 2]);
         }
         // Nobody wants the members any more, so that nobody looks what is there.
         let said = bench.hear(In::Taken(web.clone(), attempt, None));
-        assert_eq!(missed(&said), if newer { vec![(2, of(&[1, 2]))] } else { Vec::new() });
+        assert_eq!(missed(&said), if newer { vec![of(&[1, 2])] } else { Vec::new() });
     }
 }
 
@@ -172,5 +172,5 @@ fn w8_a_put_of_an_earlier_term_tells_what_it_has_missed_all_the_same() {
     let (_, call) = bench.begin_put(&web, &[1]);
     bench.hear(In::Standing(Standing::Standby));
     drain(&mut bench, 1, &[1]);
-    assert_eq!(missed(&bench.answer(call, done())), [(1, of(&[1]))]);
+    assert_eq!(missed(&bench.answer(call, done())), [of(&[1])]);
 }

@@ -225,18 +225,22 @@ impl World {
                         self.admin_due.remove(&pool);
                     } else if let Some(due) = due {
                         let since = self.now;
-                        let again = AdminDue { since, generation: due, urgency: AdminUrgency::Down };
+                        let again =
+                            AdminDue { since, generation: due, urgency: AdminUrgency::Down, again: false };
                         self.tell(In::AdminDue(pool, again));
                     }
                 }
-                Out::AdminMissed(pool, generation, backends) => {
+                Out::AdminMissed(pool, backends) => {
                     let newest = Arc::clone(&self.writer.draining);
-                    assert_eq!(generation, newest.generation, "it is told by the newest set");
                     for backend in backends {
                         assert!(newest.addresses.contains_key(&backend), "{backend} does not drain");
-                        let missed = (pool.clone(), generation, backend);
+                        let missed = (pool.clone(), newest.generation, backend);
                         assert!(self.missed.insert(missed.clone()), "told twice: {missed:?}");
                     }
+                }
+                Out::AdminFound(pool, _, backends) => {
+                    let set = &self.writer.draining;
+                    assert!(!backends.is_empty() && backends.iter().all(|of| set.would_set(&pool, of)));
                 }
                 Out::Read { .. } => self.reads_answered += 1,
                 Out::Call(call) => self.send(call),
@@ -422,6 +426,7 @@ impl World {
             | Out::AdminFinished { .. }
             | Out::AdminWithdrawn(..)
             | Out::AdminMissed(..)
+            | Out::AdminFound(..)
             | Out::Read { .. }
             | Out::Call(_)
             | Out::Gates { .. }
@@ -512,7 +517,10 @@ impl World {
                 for number in 0..self.pools.len() {
                     let id = self.pools[number].id.clone();
                     self.admin_due.insert(id.clone(), generation);
-                    self.tell(In::AdminDue(id, AdminDue { since: self.now, generation, urgency }));
+                    self.tell(In::AdminDue(
+                        id,
+                        AdminDue { since: self.now, generation, urgency, again: false },
+                    ));
                 }
             }
             Happening::Faults(fault, count) => {
@@ -594,7 +602,10 @@ impl World {
                     let generation = self.writer.draining.generation;
                     self.admin_due.insert(id.clone(), generation);
                     let since = self.now;
-                    self.tell(In::AdminDue(id, AdminDue { since, generation, urgency: AdminUrgency::Down }));
+                    self.tell(In::AdminDue(
+                        id,
+                        AdminDue { since, generation, urgency: AdminUrgency::Down, again: false },
+                    ));
                 }
             }
             self.run(self.now.plus(Duration::from_secs(300)));

@@ -350,17 +350,16 @@ fn w8_a_put_that_meets_trouble_during_the_shutdown_is_interrupted_for_nobody_tri
 }
 
 #[test]
-fn n3_an_admin_write_is_tried_again_too_and_told_after_its_last_retry() {
+fn n3_a_write_that_has_an_admin_part_alone_ends_with_its_first_failure_for_the_queue_of_nodes_paces_it() {
     let mut bench = Bench::leading(params());
-    let web = pool("lb", "web");
+    let (web, other) = (pool("lb", "web"), pool("lb", "other"));
     bench.hear(In::Draining(drains(1)));
-    let mut read = get(&bench.hear(In::AdminDue(web.clone(), down(0))), &web);
-    for latest in [6_000, 24_000, 66_000] {
-        assert!(bench.fail(read, broken()).is_empty());
-        read = get(&bench.until(latest), &web);
+    for n in 0..8 {
+        let read = get(&bench.hear(In::AdminDue(web.clone(), AdminDue { again: n > 0, ..down(0) })), &web);
+        let said = bench.fail(read, broken());
+        assert!(matches!(&said[..], [Out::AdminFinished { failure: Some(_), .. }]), "{said:?}");
     }
-    let said = bench.fail(read, broken());
-    assert!(matches!(&said[..], [Out::AdminFinished { failure: Some(_), .. }]), "{said:?}");
+    bench.begin(&other, &[1]);
 }
 
 #[test]

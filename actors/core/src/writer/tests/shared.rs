@@ -333,6 +333,7 @@ impl World {
                 | Out::AdminFinished { .. }
                 | Out::AdminWithdrawn(..)
                 | Out::AdminMissed(..)
+                | Out::AdminFound(..)
                 | Out::Read { .. }
                 | Out::Gates { .. }
                 | Out::ForeignRelease

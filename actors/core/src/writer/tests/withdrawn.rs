@@ -48,15 +48,22 @@ fn n3_what_waits_for_its_next_try_finds_out_what_is_there() {
     let mut bench = Bench::leading(params());
     let web = pool("lb", "web");
     bench.hear(In::Draining(drains(1)));
-    let read = get(&bench.hear(In::AdminDue(web.clone(), down(0))), &web);
+    let (_, other) = bench.begin(&pool("lb", "other"), &[9]);
+    bench.due(&web, due(0, Class::Add));
+    bench.hear(In::AdminDue(web.clone(), down(0)));
+    let said = bench.answer(other, read_of(holds(&pool("lb", "other"), &[9]), "W/1"));
+    let attempt = take(&said);
+    let read = bench.bring(&web, attempt, &[1, 2]);
     bench.fail(read, failing());
     bench.hear(nothing_drains());
     assert!(bench.hear(In::AdminWithdraw(web.clone(), 2)).is_empty());
-    let read = get(&bench.until(6_000), &web);
+    let said = bench.until(6_000);
+    assert_eq!(takes(&said)[..], [(web.clone(), attempt)], "{said:?}");
+    let read = bench.bring(&web, attempt, &[1, 2]);
     let said = bench.answer(read, read_of(holds(&web, &[1, 2]), "W/1"));
     let ended = matches!(
         &said[..],
-        [Out::AdminFinished { generation: 2, failure: None, .. }, Out::AdminWithdrawn(_, 2)]
+        [Out::AdminFinished { generation: 2, failure: None, .. }, Out::AdminWithdrawn(_, 2), ..]
     );
     assert!(ended, "{said:?}");
 }

@@ -254,7 +254,7 @@ impl Guards {
 
     /// Whether lists of all kinds that were begun late enough are complete.
     fn is_resolved(&self, since: u64) -> bool {
-        let oldest = Kind::ALL.iter().map(|kind| self.listed.get(kind).copied().unwrap_or(0)).min();
+        let oldest = Kind::OF_LEVELS.iter().map(|kind| self.listed.get(kind).copied().unwrap_or(0)).min();
         oldest.is_some_and(|begun| begun >= since + RESOLVED_AFTER_US)
     }
 

@@ -193,14 +193,8 @@ impl Watchdog {
             match said {
                 writer::Out::Take(pool, attempt) => {
                     within.takes.insert((pool.clone(), *attempt), now);
-                    if let Some(identity) = within.identity.as_ref()
-                        && within.started_at + POSTS_US < now
-                        && self.tenure.is_bystander(now, identity)
-                    {
-                        return Err(format!(
-                            "W8: {identity} grants {pool} a lane, and {:?} leads",
-                            self.tenure.leader()
-                        ));
+                    if within.started_at + POSTS_US < now {
+                        self.tenure.may_grant(now, within.identity.as_ref(), pool)?;
                     }
                 }
                 writer::Out::Finished(pool, attempt, outcome) => match outcome {
@@ -237,6 +231,7 @@ impl Watchdog {
                 | writer::Out::AdminFinished { .. }
                 | writer::Out::AdminWithdrawn(..)
                 | writer::Out::AdminMissed(..)
+                | writer::Out::AdminFound(..)
                 | writer::Out::Read { .. }
                 | writer::Out::Call(_)
                 | writer::Out::Gates { .. }

@@ -2,7 +2,9 @@
 //! and what a write of a Lease may not do.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
+use pool_core::ids::PoolId;
 use pool_core::lease::LeaseName;
 use serde_json::Value;
 
@@ -310,6 +312,16 @@ impl Tenure {
     pub fn is_bystander(&self, now: u64, identity: &str) -> bool {
         let until = self.led_until.get(identity).copied();
         self.own.holder != identity && until.is_none_or(|until| until + NOTICES_LOSS_US < now)
+    }
+
+    /// A process grants this pool a lane: it must lead, as far as it can know (W8).
+    pub fn may_grant(&self, now: u64, identity: Option<&Arc<str>>, pool: &PoolId) -> Result<(), String> {
+        match identity.filter(|identity| self.is_bystander(now, identity)) {
+            Some(identity) => {
+                Err(format!("W8: {identity} grants {pool} a lane, and {:?} leads", self.leader()))
+            }
+            None => Ok(()),
+        }
     }
 
     /// Since when somebody has had our Lease.

@@ -201,7 +201,7 @@ impl World {
             }
             11..13 if faults.edges => self.stall_receiver(number),
             13..15 if faults.kube => {
-                let kind = Kind::WATCHED[self.fates.place(4)];
+                let kind = Kind::ALL[self.fates.place(4)];
                 let span = self.fates.between(5_000_000, LONGEST_STREAM_STALL_US);
                 self.stall_stream(number, kind, span);
             }

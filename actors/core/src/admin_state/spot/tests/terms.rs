@@ -118,7 +118,7 @@ fn n1_a_notice_heard_while_another_led_counts_only_while_it_is_young() {
         assert_eq!(bench.stands("a"), (counts, counts), "{span:?}");
         assert_eq!(bench.asked.len(), usize::from(counts));
         bench.pass(seconds(1));
-        bench.event(PreemptionObject { count: 9, resource_version: version(9), ..event("a") });
+        bench.event(PreemptionObject { resource_version: version(9), ..event("a") });
         assert_eq!(bench.stands("a"), (true, true), "the next one counts in any case");
     }
 }

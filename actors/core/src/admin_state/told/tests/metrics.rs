@@ -9,7 +9,7 @@ fn drained(said: &Said) -> Vec<Duration> {
 }
 
 #[test]
-fn gauges_are_told_when_they_have_changed_and_go_back_to_zero() {
+fn e2_gauges_are_told_when_they_have_changed_and_go_back_to_zero() {
     let mut bench = Bench::new(3);
     bench.put(1, NodeState::Draining);
     let signals = |nodes: u64| Sample::DrainingNodes { signal: Signal::Shutdown, nodes };
@@ -41,7 +41,7 @@ fn gauges_are_told_when_they_have_changed_and_go_back_to_zero() {
 }
 
 #[test]
-fn who_does_not_lead_counts_nothing() {
+fn e2_who_does_not_lead_counts_nothing() {
     let mut bench = Bench::new(3);
     bench.put(1, NodeState::Held);
     bench.set(&pools()[0], 2, State::Down);
@@ -56,7 +56,7 @@ fn who_does_not_lead_counts_nothing() {
 }
 
 #[test]
-fn a_drain_takes_from_the_signal_to_the_end_of_its_last_operation() {
+fn e2_a_drain_takes_from_the_signal_to_the_end_of_its_last_operation() {
     let mut bench = Bench::new(3);
     let [web, internal] = pools();
     bench.put(1, NodeState::Recording);
@@ -65,23 +65,23 @@ fn a_drain_takes_from_the_signal_to_the_end_of_its_last_operation() {
     bench.post(&web, 1);
     bench.post(&internal, 1);
     bench.later();
-    bench.posts.ended(&web, 1);
+    bench.posts.ended(bench.now, &web, 1, Duration::ZERO);
     bench.later();
-    bench.posts.ended(&internal, 1);
+    bench.posts.ended(bench.now, &internal, 1, Duration::ZERO);
     assert_eq!(drained(&bench.later()), [], "pools are looked at once more");
     bench.put(1, NodeState::Down);
     assert_eq!(drained(&bench.later()), [Duration::from_secs(4)]);
     bench.put(1, NodeState::Draining);
     bench.post(&web, 1);
     bench.later();
-    bench.posts.ended(&web, 1);
+    bench.posts.ended(bench.now, &web, 1, Duration::ZERO);
     bench.later();
     bench.put(1, NodeState::Down);
     assert_eq!(drained(&bench.later()), [], "what is mended later is no drain");
 }
 
 #[test]
-fn a_drain_that_began_in_another_term_or_that_needed_nothing_has_no_duration() {
+fn e2_a_drain_that_began_in_another_term_or_that_needed_nothing_has_no_duration() {
     let mut bench = Bench::new(3);
     let web = &pools()[0];
     bench.put(3, NodeState::Recording);
@@ -92,7 +92,7 @@ fn a_drain_that_began_in_another_term_or_that_needed_nothing_has_no_duration() {
     bench.nodes[0].since = Now::from_millis(1);
     bench.post(web, 1);
     bench.later();
-    bench.posts.ended(web, 1);
+    bench.posts.ended(bench.now, web, 1, Duration::ZERO);
     bench.later();
     bench.put(1, NodeState::Down);
     assert_eq!(drained(&bench.later()), []);
