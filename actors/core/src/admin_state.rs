@@ -39,7 +39,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::arm::{Backend, Failure, FailureKind, Provisioning, RetryAfter};
+use crate::arm::{Backend, Failure, Provisioning, RetryAfter};
 use crate::ask::{Answer, RequestId, Scope};
 use crate::config_map::{ConfigMapAnswer, ConfigMapAsk};
 use crate::discovery::LbObservation;
@@ -205,6 +205,8 @@ pub struct AdminState {
     dirty: BTreeSet<PoolId>,
     /// Whether a load balancer was seen since nodes were last forgotten.
     looked: bool,
+    /// When every load balancer is to be read again: what was seen of one did not count for a node that waits for it.
+    look_again: Option<Now>,
     /// Whether the set has grown since every load balancer was last to be read.
     grown: bool,
     /// Whether anything of nodes, pools or the set has changed since it was last told.
@@ -213,6 +215,9 @@ pub struct AdminState {
     queue: WorkQueue<NodeUid>,
     told: Told,
 }
+
+/// How long after a look at a load balancer that did not count for a node the next one is asked for.
+const LOOK_AGAIN: Duration = Duration::from_secs(15);
 
 /// The longest `Retry-After` that another try keeps to (W4).
 const RETRY_AFTER_MAX: Duration = Duration::from_secs(60);
@@ -249,6 +254,7 @@ impl AdminState {
             past: BTreeMap::new(),
             dirty: BTreeSet::new(),
             looked: false,
+            look_again: None,
             grown: false,
             changed: false,
             queue: WorkQueue::new(pace),
@@ -337,7 +343,7 @@ impl AdminState {
         }
     }
 
-    fn on_lb(&mut self, seen: &LbObservation) {
+    fn on_lb(&mut self, now: Now, seen: &LbObservation) {
         if !self.params.load_balancers.contains(&seen.lb) {
             return;
         }
@@ -353,11 +359,13 @@ impl AdminState {
         if at_rest {
             self.nodes.looked_at(&seen.lb, seen.began, seen.puts.oldest);
         }
+        if self.nodes.waits_for(&seen.lb) {
+            self.look_again = Some(now.plus(LOOK_AGAIN)).min(self.look_again.or(Some(Now::NEVER)));
+        }
         self.looked = true;
     }
 
     fn on_finished(&mut self, now: Now, pool: PoolId, generation: u64, failure: Option<Arc<Failure>>) {
-        let is_gone = |failure: &Arc<Failure>| failure.kind == FailureKind::Status(404);
         match failure {
             None => {
                 let set = if generation == self.set.generation {
@@ -373,7 +381,7 @@ impl AdminState {
                 }
                 self.posts.ended(now, &pool, generation, self.params.max_backoff);
             }
-            Some(failure) if is_gone(&failure) => {
+            Some(failure) if failure.says_absent() => {
                 self.pools.absent(now, &pool);
                 self.posts.ended(now, &pool, generation, self.params.max_backoff);
             }
@@ -482,7 +490,9 @@ impl AdminState {
         let waits = |uid: &NodeUid| self.posts.concern(uid);
         let lbs = &self.params.load_balancers;
         let judged = self.nodes.judge((now, self.set.generation), lbs, gives_back, waits, &mut self.records);
-        if judged.look | std::mem::take(&mut self.grown) {
+        let again = self.look_again.take_if(|at| *at <= now).is_some() && self.nodes.waits_for_any();
+        if judged.look | again | std::mem::take(&mut self.grown) {
+            self.look_again = None;
             out.push(Out::Look);
         }
         self.changed |= !judged.lost.is_empty() || !judged.done.is_empty();
@@ -566,7 +576,7 @@ impl Machine for AdminState {
                 self.confirmed = self.confirmed.max(Some(epoch));
                 self.records.confirm(now, epoch);
             }
-            In::Lb(seen) => self.on_lb(&seen),
+            In::Lb(seen) => self.on_lb(now, &seen),
             In::Finished { pool, generation, failure } => self.on_finished(now, pool, generation, failure),
             In::Withdrawn(pool, generation) => {
                 self.posts.withdrawn(&pool, generation);
@@ -579,7 +589,9 @@ impl Machine for AdminState {
                 self.changed = true;
             }
             In::Found(pool, sent, downs) => {
+                self.pools.found(now, &pool, &downs);
                 self.nodes.downs_found(&pool, sent, &downs, &mut self.records);
+                self.dirty.insert(pool);
                 self.changed = true;
             }
             In::Opened(epoch) => self.opening = self.opening.max(Some(epoch)),
@@ -598,7 +610,7 @@ impl Machine for AdminState {
     }
 
     fn deadline(&self) -> Option<Now> {
-        let work = earliest(self.queue.deadline(), self.posts.deadline());
+        let work = earliest(earliest(self.queue.deadline(), self.posts.deadline()), self.look_again);
         let work = earliest(work, self.spots.deadline()).filter(|_| self.acts());
         earliest(work, earliest(self.records.deadline(), self.told.deadline()))
     }

@@ -256,9 +256,9 @@ impl Nodes {
     }
 
     /// How many Ready nodes are Down, or about to be, and how many there are in all (N5). One that is being restored is
-    /// Down until that is seen to be over: its signal may come back any moment, and then it goes on without asking.
+    /// Down as long as a pool lacks that: its signal may come back any moment, and then it goes on without asking.
     pub(super) fn bound(&self) -> (usize, usize) {
-        let goes = |node: &Node| node.phase.drains() || node.phase.is_recording() || node.phase.restores();
+        let goes = |node: &Node| node.phase.drains() || node.phase.is_recording() || node.phase.is_down_yet();
         let down = self.busy().filter(|(_, node)| goes(node) && node.counts()).count();
         (down, self.nodes.values().filter(|node| node.counts()).count())
     }

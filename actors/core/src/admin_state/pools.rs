@@ -132,6 +132,12 @@ impl Pools {
         self.pools.entry(id.clone()).or_default().set(now, states);
     }
 
+    /// A GET has shown these Down, which are to be: what was seen before it does not count.
+    pub(super) fn found(&mut self, now: Now, id: &PoolId, downs: &BTreeSet<Backend>) {
+        let states = downs.iter().map(|backend| (backend.clone(), AdminState::Down));
+        self.pools.entry(id.clone()).or_default().set(now, states);
+    }
+
     /// A write of this pool has ended, and it is not there.
     pub(super) fn absent(&mut self, now: Now, id: &PoolId) {
         self.pools.insert(id.clone(), Pool { ended: now, ..Pool::default() });

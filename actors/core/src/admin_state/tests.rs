@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use super::signals::{DRAINING, OUT_OF_SERVICE, SHUTDOWN, SPOT_EVICTION};
 use super::*;
-use crate::arm::{AdminState as State, Entry, LbFacts, PoolFacts, RetryAfter};
+use crate::arm::{AdminState as State, Entry, FailureKind, LbFacts, PoolFacts};
 use crate::object::{ResourceVersion, Taint};
 use crate::report::What;
 use crate::wishes::{Mode, Pause};
@@ -64,7 +64,7 @@ fn pool(lb: &str, name: &str) -> PoolId {
 fn failure(status: u16) -> Arc<Failure> {
     Arc::new(Failure {
         kind: FailureKind::Status(status),
-        code: None,
+        code: (status == 404).then(|| "NotFound".into()),
         inner_codes: Vec::new(),
         message: "no".into(),
         retry_after: RetryAfter::Absent,

@@ -11,7 +11,7 @@ use super::ending::End;
 use super::lane::Lane;
 use super::write::{Put, Write};
 use super::{AdminDue, AdminUrgency, Life, Out, Writer};
-use crate::arm::{AdminState, Backend, Entry, Failure, PoolFacts};
+use crate::arm::{AdminState, Backend, Entry, Failure, LbFacts, PoolFacts};
 use crate::discovery::OurPuts;
 use crate::ids::{LbName, PoolId, PoolName};
 use crate::machine::Now;
@@ -30,7 +30,7 @@ impl Writer {
         }
     }
 
-    /// What a PUT may have been sent of goes on to its end: it finds out what is there.
+    /// What is under way, or waits to go on with membership, goes on to its end: it finds out what is there.
     pub(super) fn on_admin_withdraw(&mut self, pool: &PoolId, generation: u64, out: &mut Vec<Out>) {
         let mut has_begun = false;
         if let Some(lane) = self.lanes.get_mut(&pool.lb) {
@@ -90,6 +90,13 @@ impl Writer {
         let ended = ended.filter(|(_, at)| **at >= began).map(|((_, generation), _)| *generation).next();
         let open = self.lanes.get(lb).and_then(Lane::oldest_put);
         OurPuts { sent, oldest: [ended, open].into_iter().flatten().min() }
+    }
+
+    /// Forgets PUTs of long ago to pools that a look at their load balancer does not show.
+    pub(super) fn forget_puts(&mut self, began: Now, facts: &LbFacts) {
+        let there: BTreeSet<&PoolId> = facts.pools.iter().map(|pool| &pool.id).collect();
+        let long_ago = began.minus(PUTS_KEPT);
+        self.sent.retain(|id, at| id.lb != facts.lb || *at >= long_ago || there.contains(id));
     }
 
     /// Keeps in mind by which sets the PUTs of a write were made that ends now, as long as a GET can take.
@@ -164,7 +171,8 @@ impl Writer {
 /// pool that is not there has nothing to be cut out.
 fn is_failure(end: &End) -> Option<bool> {
     match end {
-        End::Written { .. } | End::Unchanged(_) | End::Stale(_) => Some(false),
+        End::Written { .. } | End::Unchanged(_) => Some(false),
+        End::Stale(failure) => Some(!failure.says_absent()),
         End::Retriable { .. } | End::Terminal(_) => Some(true),
         End::Withheld(_) | End::NotGranted | End::Interrupted | End::Left => None,
     }

@@ -143,8 +143,11 @@ impl Writer {
             }
             Purpose::Discovery(call, _) => {
                 self.note_sight(now, id, &lb, false, &answer);
-                if let (ArmAnswer::LoadBalancer(facts), Some(lane)) = (&answer, self.lanes.get_mut(&lb)) {
-                    lane.looked_at(began, facts);
+                if let ArmAnswer::LoadBalancer(facts) = &answer {
+                    self.forget_puts(began, facts);
+                    if let Some(lane) = self.lanes.get_mut(&lb) {
+                        lane.looked_at(began, facts);
+                    }
                 }
                 let result = match answer {
                     ArmAnswer::LoadBalancer(facts) => Ok(facts),

@@ -111,7 +111,12 @@ impl Writer {
         let (attempt, tried) = (write.attempt, write.course.retries);
         let not_before = now.plus(retry_delay(attempt, tried, RetryAfter::Absent));
         let locked = matches!(lane.closed, Closed::Until(until) if until > not_before);
-        if locked || tried >= self.params.client_retries || !write.is_wanted() || !self.is_current(attempt) {
+        if write.is_admin_alone()
+            || locked
+            || tried >= self.params.client_retries
+            || !write.is_wanted()
+            || !self.is_current(attempt)
+        {
             return false;
         }
         let Some(write) = self.open_write_mut(lb) else { return false };

@@ -133,6 +133,19 @@ impl Phase {
         }
     }
 
+    /// Whether it is being restored, and is not yet wherever that is known to be needed.
+    pub(super) fn is_down_yet(&self) -> bool {
+        match self {
+            Phase::Restoring(Course { done: Done::Waits, .. }) => true,
+            Phase::Restoring(Course { done: Done::Looks { .. } | Done::Yes, .. })
+            | Phase::Still
+            | Phase::Held { .. }
+            | Phase::Recording { .. }
+            | Phase::Draining(_)
+            | Phase::Gone(_) => false,
+        }
+    }
+
     pub(super) fn is_gone(&self) -> bool {
         match self {
             Phase::Gone(_) => true,
@@ -149,12 +162,10 @@ impl Phase {
     pub(super) fn precedes(&self, sent: Option<Now>) -> bool {
         match self {
             Phase::Recording { .. } => true,
-            Phase::Draining(Course { entered: Some(entered), .. }) => sent.is_none_or(|sent| sent < *entered),
-            Phase::Draining(Course { entered: None, .. })
-            | Phase::Still
-            | Phase::Held { .. }
-            | Phase::Restoring(_)
-            | Phase::Gone(_) => false,
+            Phase::Draining(course) | Phase::Restoring(course) | Phase::Gone(course) => {
+                course.entered.is_some_and(|entered| sent.is_none_or(|sent| sent < entered))
+            }
+            Phase::Still | Phase::Held { .. } => false,
         }
     }
 

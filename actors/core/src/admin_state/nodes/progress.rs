@@ -41,6 +41,24 @@ impl Nodes {
         }
     }
 
+    /// Whether a node that is there waits for this load balancer to be seen.
+    pub(in crate::admin_state) fn waits_for(&self, lb: &LbName) -> bool {
+        self.looked_for().any(|left| left.contains(lb))
+    }
+
+    /// Whether a node that is there waits for any to be seen.
+    pub(in crate::admin_state) fn waits_for_any(&self) -> bool {
+        self.looked_for().any(|left| !left.is_empty())
+    }
+
+    fn looked_for(&self) -> impl Iterator<Item = &BTreeSet<LbName>> {
+        let there = self.busy().filter(|(_, node)| !node.phase.is_gone());
+        there.filter_map(|(_, node)| match &node.phase.course()?.done {
+            Done::Looks { left, .. } => Some(left),
+            Done::Waits | Done::Yes => None,
+        })
+    }
+
     /// Judges how far nodes are, while the set of this generation is the newest; `waits` says whether one waits for a pool. One that is restored needs its record no
     /// longer.
     pub(in crate::admin_state) fn judge(

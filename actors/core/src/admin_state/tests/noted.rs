@@ -612,3 +612,63 @@ fn n4_a_node_counts_as_restored_when_no_put_of_an_older_set_can_bring_its_down_b
     bench.settle();
     assert!(bench.downs().is_empty() && bench.noted().is_empty(), "it was still known to be ours");
 }
+
+#[test]
+fn n4_a_down_of_somebody_else_stays_where_the_signal_ends_before_our_first_put() {
+    let mut bench = Bench::new(4);
+    bench.pass(10);
+    bench.somebody_sets(1, State::Down);
+    bench.tell(node(1, &[SHUTDOWN]));
+    bench.pass(10);
+    bench.tell(node(1, &[]));
+    bench.settle();
+    assert_eq!(bench.downs(), [(ips(1)[0], 1)].into());
+    assert!(bench.noted().is_empty());
+}
+
+#[test]
+fn n4_an_exception_that_the_get_before_a_write_has_shown_is_not_ended_by_an_older_read() {
+    let mut bench = Bench::new(4);
+    bench.tell(node(1, &[SHUTDOWN]));
+    bench.tell(node(2, &[SHUTDOWN]));
+    let before = bench.now;
+    bench.pass(10);
+    bench.somebody_sets(1, State::Down);
+    bench.under_way = Some(WEB());
+    bench.due.remove(&WEB());
+    let set = Arc::clone(&bench.set);
+    bench.carry_out(&WEB(), &set);
+    assert_eq!(lines(&bench, 1)[2], "foreign: lb/web");
+    // A look that began before shows nothing of it.
+    bench.somebody_sets(1, State::None);
+    bench.look_at("lb", before);
+    assert_eq!(lines(&bench, 1)[2], "foreign: lb/web");
+    bench.somebody_sets(1, State::Down);
+    bench.under_way = None;
+    bench.finished(&WEB(), set.generation, None);
+    bench.settle();
+    bench.tell(node(1, &[]));
+    bench.tell(node(2, &[]));
+    bench.settle();
+    assert_eq!(bench.downs(), [(ips(1)[0], 1)].into());
+}
+
+#[test]
+fn n4_a_look_that_did_not_count_is_asked_for_again() {
+    let mut bench = Bench::new(4);
+    bench.tell(node(1, &[SHUTDOWN]));
+    bench.settle();
+    bench.oldest = Some(bench.set.generation);
+    bench.tell(node(1, &[]));
+    bench.settle();
+    bench.looks = 0;
+    bench.pass(14_000);
+    assert_eq!(bench.looks, 0);
+    bench.pass(1_100);
+    assert_eq!(bench.looks, 1);
+    bench.oldest = None;
+    bench.look();
+    assert!(bench.noted().is_empty());
+    bench.pass(60_000);
+    assert_eq!(bench.looks, 1, "then it rests");
+}
