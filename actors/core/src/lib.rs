@@ -35,11 +35,13 @@ pub mod informer;
 pub mod leader;
 pub mod pauses;
 pub mod queue;
+pub mod resource_cache;
 pub mod retirement;
 pub mod starts;
 pub mod watch;
 pub mod work_queue;
 pub mod writer;
+pub mod xds;
 
 pub mod outbox;
 pub mod route;

@@ -1,0 +1,484 @@
+//! What is known of each watched resource, and what its watchers are told of it: the cache of gRFC A88 (X1).
+//!
+//! It owns the states of resources, the values and errors in them, the timers of those that were asked for and have
+//! not come, and what each watcher hears. What a resource is, how it is asked for and judged, and how its source is
+//! reached are its callers'. Keys that nobody watches are passed over in everything that it is told.
+
+mod entry;
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::machine::{Now, Wall};
+use crate::resource_cache::entry::{Entry, Failed, Stand, Timer};
+use crate::xds::facts::{Code, Raw};
+
+/// What the source of the resources is known to do: the server features of A88 (X2).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Policy {
+    /// Whether a data error ends the use of the cached resource (`fail_on_data_errors`).
+    pub fail_on_data_errors: bool,
+    /// Whether a resource that has not come means a slow source, not a missing resource
+    /// (`resource_timer_is_transient_error`).
+    pub timer_is_transient: bool,
+}
+
+impl Policy {
+    /// How long a resource may take to come once it was asked for (A57, A88).
+    #[must_use]
+    pub const fn patience(self) -> Duration {
+        Duration::from_secs(if self.timer_is_transient { 30 } else { 15 })
+    }
+}
+
+/// The state of a cache entry (A88). Only DOES_NOT_EXIST, NACKED and RECEIVED_ERROR come with and without a cached
+/// resource.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum State {
+    /// It is watched and has not come; neither a resource nor an error is known.
+    Requested,
+    /// It does not exist: it has not come in time, or was deleted.
+    DoesNotExist,
+    /// It exists and is valid.
+    Acked,
+    /// Its most recent version is invalid.
+    Nacked,
+    /// Its source has reported an error in its place (xRFC TP3).
+    ReceivedError,
+    /// It has not come in time, from a source that would have said if it did not exist.
+    Timeout,
+}
+
+impl State {
+    /// All of them.
+    pub const ALL: [State; 6] = [
+        State::Requested,
+        State::DoesNotExist,
+        State::Acked,
+        State::Nacked,
+        State::ReceivedError,
+        State::Timeout,
+    ];
+
+    /// Its name in CSDS (`ClientResourceStatus`).
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            State::Requested => "REQUESTED",
+            State::DoesNotExist => "DOES_NOT_EXIST",
+            State::Acked => "ACKED",
+            State::Nacked => "NACKED",
+            State::ReceivedError => "RECEIVED_ERROR",
+            State::Timeout => "TIMEOUT",
+        }
+    }
+
+    /// What it is counted as, with or without a cached resource (A78, A88).
+    #[must_use]
+    pub fn cache_state(self, is_cached: bool) -> CacheState {
+        match self {
+            State::Requested => CacheState::Requested,
+            State::DoesNotExist if is_cached => CacheState::DoesNotExistButCached,
+            State::DoesNotExist => CacheState::DoesNotExist,
+            State::Acked => CacheState::Acked,
+            State::Nacked if is_cached => CacheState::NackedButCached,
+            State::Nacked => CacheState::Nacked,
+            State::ReceivedError if is_cached => CacheState::ReceivedErrorButCached,
+            State::ReceivedError => CacheState::ReceivedError,
+            State::Timeout => CacheState::Timeout,
+        }
+    }
+}
+
+/// What watched resources are counted by: `grpc.xds.cache_state`, a closed set of labels (A78, A88).
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum CacheState {
+    /// It has not come.
+    Requested,
+    /// It does not exist, and none is in use.
+    DoesNotExist,
+    /// It was deleted, and the last good one is in use.
+    DoesNotExistButCached,
+    /// It is valid and in use.
+    Acked,
+    /// It is invalid, and none is in use.
+    Nacked,
+    /// Its newest version is invalid, and the last good one is in use.
+    NackedButCached,
+    /// Its source has reported an error, and none is in use.
+    ReceivedError,
+    /// Its source has reported an error, and the last good one is in use.
+    ReceivedErrorButCached,
+    /// It has not come in time.
+    Timeout,
+}
+
+impl CacheState {
+    /// All of them.
+    pub const ALL: [CacheState; 9] = [
+        CacheState::Requested,
+        CacheState::DoesNotExist,
+        CacheState::DoesNotExistButCached,
+        CacheState::Acked,
+        CacheState::Nacked,
+        CacheState::NackedButCached,
+        CacheState::ReceivedError,
+        CacheState::ReceivedErrorButCached,
+        CacheState::Timeout,
+    ];
+
+    /// The label's value.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            CacheState::Requested => "requested",
+            CacheState::DoesNotExist => "does_not_exist",
+            CacheState::DoesNotExistButCached => "does_not_exist_but_cached",
+            CacheState::Acked => "acked",
+            CacheState::Nacked => "nacked",
+            CacheState::NackedButCached => "nacked_but_cached",
+            CacheState::ReceivedError => "received_error",
+            CacheState::ReceivedErrorButCached => "received_error_but_cached",
+            CacheState::Timeout => "timeout",
+        }
+    }
+}
+
+/// A good resource.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Cached<V> {
+    /// What it says. Two resources with equal values are the same to their watchers.
+    pub value: V,
+    /// Its bytes as they came, where it came as bytes.
+    pub raw: Option<Raw>,
+    /// The version of the response that brought it last.
+    pub version: Arc<str>,
+    /// When it came last.
+    pub updated: Wall,
+}
+
+/// Why a resource cannot be had, or is not as its source wants it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Error {
+    /// What kind of thing went wrong.
+    pub reason: Reason,
+    /// The status. It is shown as a reason, and never handed on as a status of our own (A88).
+    pub code: Code,
+    /// What went wrong, for people.
+    pub message: Arc<str>,
+    /// What was rejected; `None` for timers and connectivity.
+    pub rejected: Option<Rejected>,
+}
+
+impl Error {
+    /// Whether it is a data error, which ends the use of a cached resource under `fail_on_data_errors`; all others
+    /// are transient (A88).
+    #[must_use]
+    pub fn is_data_error(&self) -> bool {
+        match self.reason {
+            Reason::Nack | Reason::Deleted => true,
+            Reason::Reported => self.code.is_data_error(),
+            Reason::Connectivity | Reason::Timer => false,
+        }
+    }
+
+    /// Whether it says nothing that the other does not say; which version was rejected when does not count.
+    #[must_use]
+    pub fn says_the_same_as(&self, other: &Error) -> bool {
+        self.reason == other.reason && self.code == other.code && self.message == other.message
+    }
+}
+
+/// The kinds of errors.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum Reason {
+    /// The source cannot be reached.
+    Connectivity,
+    /// The resource is invalid.
+    Nack,
+    /// The resource was deleted.
+    Deleted,
+    /// The resource has not come in time.
+    Timer,
+    /// The source has reported it (xRFC TP3).
+    Reported,
+}
+
+impl Reason {
+    /// The word for the admin API and events.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Reason::Connectivity => "connectivity",
+            Reason::Nack => "nack",
+            Reason::Deleted => "deleted",
+            Reason::Timer => "timer",
+            Reason::Reported => "reported",
+        }
+    }
+}
+
+/// What was rejected, for CSDS.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Rejected {
+    /// The version of the response.
+    pub version: Arc<str>,
+    /// When it came.
+    pub at: Wall,
+    /// The invalid resource as it came.
+    pub raw: Option<Raw>,
+}
+
+/// Something that a watcher is told.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Notice<K, V, W> {
+    /// Who is told.
+    pub watcher: W,
+    /// Of which resource.
+    pub key: K,
+    /// What.
+    pub news: News<V>,
+}
+
+/// The watcher's interface of A88. A watcher that does as it is told holds what the cache holds, at any time.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum News<V> {
+    /// The resource to use from now on, or why none can be used: one that was in use is no longer. Whatever error was
+    /// told before is over (`OnResourceChanged`).
+    Changed(Result<Cached<V>, Error>),
+    /// What is wrong while the resource in use stays in use; `None`: nothing any more (`OnAmbientError`). A watcher
+    /// that has no resource yet hears `None` too, when the source that could not be reached can be: then it waits
+    /// again.
+    Ambient(Option<Error>),
+}
+
+/// An entry as it is shown (CSDS, the admin API).
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Listed<'a, K, V> {
+    /// Which resource it is.
+    pub key: &'a K,
+    /// Its state.
+    pub state: State,
+    /// The resource in use.
+    pub cached: Option<&'a Cached<V>>,
+    /// Its own most recent error. That its source cannot be reached is none of these.
+    pub error: Option<&'a Error>,
+    /// How many watch it.
+    pub watchers: usize,
+}
+
+impl<K, V> Listed<'_, K, V> {
+    /// What it is counted as.
+    #[must_use]
+    pub fn cache_state(&self) -> CacheState {
+        self.state.cache_state(self.cached.is_some())
+    }
+}
+
+/// The watched resources of one source (X1).
+#[derive(Debug)]
+pub struct ResourceCache<K, V, W> {
+    policy: Policy,
+    /// Why the source cannot be reached, while it cannot.
+    lost: Option<Error>,
+    entries: BTreeMap<K, Entry<V, W>>,
+    /// The timers that run, in the order in which they fire.
+    due: BTreeSet<(Now, K)>,
+}
+
+impl<K: Ord + Clone, V: Clone + PartialEq, W: Ord + Clone> ResourceCache<K, V, W> {
+    /// A cache in which nothing is watched, of a source of which nothing bad is known.
+    #[must_use]
+    pub fn new(policy: Policy) -> ResourceCache<K, V, W> {
+        ResourceCache { policy, lost: None, entries: BTreeMap::new(), due: BTreeSet::new() }
+    }
+
+    /// Another server of a fallback list is in use, which may have other features. What comes from now on is judged
+    /// by them; timers that run go on as they were started.
+    pub fn set_policy(&mut self, policy: Policy) {
+        self.policy = policy;
+    }
+
+    /// Somebody watches a resource, and is told what is known of it: the resource in use and then what is wrong with
+    /// it, or else why there is none, or else nothing (A88). One who watches it already is not told again.
+    pub fn watch(&mut self, key: K, watcher: W, out: &mut Vec<Notice<K, V, W>>) {
+        let entry = self.entries.entry(key.clone()).or_insert_with(|| Entry::new(self.lost.clone()));
+        if entry.watchers.insert(watcher.clone()) {
+            entry.tell_one(&key, &watcher, &entry.known(), out);
+        }
+        debug_assert!(self.is_sound());
+    }
+
+    /// Somebody watches a resource no longer. Whether that was the last one: then all that was known of the resource
+    /// is forgotten.
+    pub fn unwatch(&mut self, key: &K, watcher: &W) -> bool {
+        let Some(entry) = self.entries.get_mut(key) else { return false };
+        let is_last = entry.watchers.remove(watcher) && entry.watchers.is_empty();
+        if is_last {
+            self.forget_timer(key);
+            self.entries.remove(key);
+        }
+        debug_assert!(self.is_sound());
+        is_last
+    }
+
+    /// The request that names these resources went out on a live stream: the ones of which nothing is known have to
+    /// come in time from now on. A timer that runs is not prolonged (A57).
+    pub fn sent<'a>(&mut self, now: Now, keys: impl IntoIterator<Item = &'a K>)
+    where
+        K: 'a,
+    {
+        let timer = Timer::start(now, self.policy);
+        for key in keys {
+            if self.entries.get_mut(key).is_some_and(|entry| entry.arm(timer)) {
+                self.due.insert((timer.fires, key.clone()));
+            }
+        }
+        debug_assert!(self.is_sound());
+    }
+
+    /// The stream has ended: no resource is late while it is not asked for (A57).
+    pub fn disarm(&mut self) {
+        self.due.clear();
+        self.entries.values_mut().for_each(Entry::disarm);
+        debug_assert!(self.is_sound());
+    }
+
+    /// A good resource came. Its watchers hear of it when it differs from the one in use, and else that what was
+    /// wrong with it is over, if anything was.
+    pub fn received(&mut self, key: K, cached: Cached<V>, out: &mut Vec<Notice<K, V, W>>) {
+        self.forget_timer(&key);
+        if let Some(entry) = self.entries.get_mut(&key) {
+            let news = entry.receive(cached, self.lost.as_ref());
+            entry.tell(&key, &news, out);
+        }
+        debug_assert!(self.is_sound());
+    }
+
+    /// An invalid version of the resource came (a NACK).
+    pub fn invalid(&mut self, key: K, error: Error, out: &mut Vec<Notice<K, V, W>>) {
+        debug_assert_eq!(error.reason, Reason::Nack);
+        self.fail(&key, Stand::Nacked, error, out);
+    }
+
+    /// The resource is missing in a response that names all that exist. One that is not cached cannot be deleted: the
+    /// response may answer an older request, and the timer decides (A88).
+    pub fn deleted(&mut self, key: K, error: Error, out: &mut Vec<Notice<K, V, W>>) {
+        debug_assert_eq!(error.reason, Reason::Deleted);
+        if self.get(&key).is_some_and(|entry| entry.cached.is_some()) {
+            self.fail(&key, Stand::DoesNotExist, error, out);
+        }
+    }
+
+    /// The source has reported an error in the place of the resource (xRFC TP3).
+    pub fn reported(&mut self, key: K, error: Error, out: &mut Vec<Notice<K, V, W>>) {
+        debug_assert_eq!(error.reason, Reason::Reported);
+        self.fail(&key, Stand::ReceivedError, error, out);
+    }
+
+    /// The source cannot be reached. All watchers hear of it; no entry changes.
+    pub fn connectivity(&mut self, error: Error, out: &mut Vec<Notice<K, V, W>>) {
+        debug_assert_eq!(error.reason, Reason::Connectivity);
+        for (key, entry) in &mut self.entries {
+            let news = entry.lose(&error);
+            entry.tell(key, &news, out);
+        }
+        self.lost = Some(error);
+        debug_assert!(self.is_sound());
+    }
+
+    /// The source has answered. Watchers who heard last that it cannot be reached hear what is wrong with their
+    /// resource itself, or that nothing is.
+    pub fn connected(&mut self, out: &mut Vec<Notice<K, V, W>>) {
+        if self.lost.take().is_some() {
+            for (key, entry) in &mut self.entries {
+                let news = entry.regain();
+                entry.tell(key, &news, out);
+            }
+        }
+        debug_assert!(self.is_sound());
+    }
+
+    /// When the next timer fires; `None`: none runs.
+    #[must_use]
+    pub fn deadline(&self) -> Option<Now> {
+        self.due.first().map(|(fires, _)| *fires)
+    }
+
+    /// Lets the timers fire that are due. Calling it early or late is harmless.
+    pub fn tick(&mut self, now: Now, out: &mut Vec<Notice<K, V, W>>) {
+        while self.deadline().is_some_and(|fires| fires <= now) {
+            let Some((_, key)) = self.due.pop_first() else { break };
+            if let Some(entry) = self.entries.get_mut(&key) {
+                let news = entry.expire();
+                entry.tell(&key, &news, out);
+            }
+        }
+        debug_assert!(self.is_sound());
+    }
+
+    /// Why the source cannot be reached; `None`: it has answered, or was not tried yet.
+    #[must_use]
+    pub fn connectivity_error(&self) -> Option<&Error> {
+        self.lost.as_ref()
+    }
+
+    /// All watched resources, in the order of their keys.
+    pub fn entries(&self) -> impl Iterator<Item = Listed<'_, K, V>> {
+        self.entries.iter().map(|(key, entry)| entry.listed(key))
+    }
+
+    /// One of them; `None`: nobody watches it.
+    #[must_use]
+    pub fn get(&self, key: &K) -> Option<Listed<'_, K, V>> {
+        self.entries.get_key_value(key).map(|(key, entry)| entry.listed(key))
+    }
+
+    /// How many watched resources are in each state, also where there are none (A78).
+    #[must_use]
+    pub fn states_count(&self) -> BTreeMap<CacheState, u64> {
+        let mut counts: BTreeMap<CacheState, u64> =
+            CacheState::ALL.into_iter().map(|state| (state, 0)).collect();
+        for entry in self.entries() {
+            *counts.entry(entry.cache_state()).or_default() += 1;
+        }
+        counts
+    }
+
+    /// The invariants: in each state is what A88 says, what the watchers were told is what the cache holds, every
+    /// entry is watched, and the timers that run are those of the entries.
+    #[must_use]
+    pub fn is_sound(&self) -> bool {
+        let running = self.entries.iter().filter_map(|(key, entry)| Some((entry.timer()?.fires, key)));
+        let order: BTreeSet<(Now, &K)> = running.collect();
+        order.into_iter().eq(self.due.iter().map(|(fires, key)| (*fires, key)))
+            && self.lost.as_ref().is_none_or(|error| error.reason == Reason::Connectivity)
+            && self.entries.values().all(|entry| entry.is_sound(self.lost.as_ref()))
+    }
+
+    /// Something is wrong with the resource itself. The state that it becomes carries the error.
+    fn fail(
+        &mut self,
+        key: &K,
+        becomes: fn(Failed<V>) -> Stand<V>,
+        error: Error,
+        out: &mut Vec<Notice<K, V, W>>,
+    ) {
+        self.forget_timer(key);
+        if let Some(entry) = self.entries.get_mut(key) {
+            let news = entry.fail(becomes, error, self.policy);
+            entry.tell(key, &news, out);
+        }
+        debug_assert!(self.is_sound());
+    }
+
+    /// Takes the timer of an entry that is about to leave its state out of the order.
+    fn forget_timer(&mut self, key: &K) {
+        if let Some(timer) = self.entries.get(key).and_then(Entry::timer) {
+            self.due.remove(&(timer.fires, key.clone()));
+        }
+    }
+}

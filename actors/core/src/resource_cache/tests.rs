@@ -1,0 +1,173 @@
+//! Drives a cache on the test's clock, in the place of an xDS client.
+
+mod errors;
+mod properties;
+mod rows;
+mod states;
+mod timers;
+mod watchers;
+
+use super::*;
+
+/// The resource that most stories are about.
+const WEB: &str = "web";
+
+/// What gRPC does by default.
+const KEEP: Policy = Policy { fail_on_data_errors: false, timer_is_transient: false };
+/// `fail_on_data_errors`.
+const DROP: Policy = Policy { fail_on_data_errors: true, timer_is_transient: false };
+/// `resource_timer_is_transient_error`.
+const SLOW: Policy = Policy { fail_on_data_errors: false, timer_is_transient: true };
+/// Every combination of server features.
+const ALL_POLICIES: [Policy; 4] =
+    [KEEP, DROP, SLOW, Policy { fail_on_data_errors: true, timer_is_transient: true }];
+
+/// What a watcher is told when it is told nothing.
+const NOTHING: [&str; 0] = [];
+
+/// What a timer says when it fires, as an error and as people see it.
+const MISSING: &str = "does not exist: was not received within 15 s after it was asked for";
+const LATE: &str = "was not received within 30 s after it was asked for";
+
+fn at(millis: u64) -> Now {
+    Now::from_millis(millis)
+}
+
+fn error(reason: Reason, code: Code, message: &str) -> Error {
+    Error { reason, code, message: Arc::from(message), rejected: None }
+}
+
+fn nack(message: &str) -> Error {
+    error(Reason::Nack, Code::InvalidArgument, message)
+}
+
+fn deletion() -> Error {
+    error(Reason::Deleted, Code::NotFound, "was deleted")
+}
+
+fn reported(code: Code, message: &str) -> Error {
+    error(Reason::Reported, code, message)
+}
+
+/// The error as it is when it comes with this version.
+fn in_version(error: Error, version: &str, at: i64) -> Error {
+    let rejected = Rejected { version: Arc::from(version), at: Wall::from_micros(at), raw: None };
+    Error { rejected: Some(rejected), ..error }
+}
+
+fn good(value: u32, version: &str, at: i64) -> Cached<u32> {
+    Cached { value, raw: None, version: Arc::from(version), updated: Wall::from_micros(at) }
+}
+
+/// News in few words.
+fn brief(news: &News<u32>) -> String {
+    let said = |error: &Error| format!("{} {}", error.code.as_str(), error.message);
+    match news {
+        News::Changed(Ok(cached)) => format!("value {}", cached.value),
+        News::Changed(Err(error)) => format!("error {}", said(error)),
+        News::Ambient(Some(error)) => format!("ambient {}", said(error)),
+        News::Ambient(None) => String::from("clear"),
+    }
+}
+
+/// A cache, and what it has said since it was last asked.
+struct Bench {
+    cache: ResourceCache<&'static str, u32, u8>,
+    out: Vec<Notice<&'static str, u32, u8>>,
+}
+
+impl Bench {
+    fn new(policy: Policy) -> Bench {
+        Bench { cache: ResourceCache::new(policy), out: Vec::new() }
+    }
+
+    /// Watcher 1 watches `web`, which was asked for at 0 s.
+    fn asked(policy: Policy) -> Bench {
+        let mut bench = Bench::new(policy);
+        bench.watch(WEB, 1);
+        bench.send(0, &[WEB]);
+        assert_eq!(bench.told(), NOTHING);
+        bench
+    }
+
+    /// The same, and it has come: it is 7, in version "1".
+    fn cached(policy: Policy) -> Bench {
+        let mut bench = Bench::asked(policy);
+        bench.receive(7, "1");
+        assert_eq!(bench.told(), ["value 7"]);
+        bench
+    }
+
+    fn watch(&mut self, key: &'static str, watcher: u8) {
+        self.cache.watch(key, watcher, &mut self.out);
+    }
+
+    fn send(&mut self, millis: u64, keys: &[&'static str]) {
+        self.cache.sent(at(millis), keys);
+    }
+
+    fn receive(&mut self, value: u32, version: &str) {
+        self.cache.received(WEB, good(value, version, 0), &mut self.out);
+    }
+
+    fn nack(&mut self, message: &str) {
+        self.cache.invalid(WEB, nack(message), &mut self.out);
+    }
+
+    fn delete(&mut self) {
+        self.cache.deleted(WEB, deletion(), &mut self.out);
+    }
+
+    fn report(&mut self, code: Code, message: &str) {
+        self.cache.reported(WEB, reported(code, message), &mut self.out);
+    }
+
+    fn lose(&mut self, message: &str) {
+        let error = error(Reason::Connectivity, Code::Unavailable, message);
+        self.cache.connectivity(error, &mut self.out);
+    }
+
+    fn regain(&mut self) {
+        self.cache.connected(&mut self.out);
+    }
+
+    fn tick(&mut self, millis: u64) {
+        self.cache.tick(at(millis), &mut self.out);
+    }
+
+    /// What watcher 1 of `web` was told, if nobody else was told anything.
+    fn told(&mut self) -> Vec<String> {
+        assert!(self.cache.is_sound(), "{:?}", self.cache);
+        let news = |notice: Notice<&'static str, u32, u8>| {
+            assert_eq!((notice.key, notice.watcher), (WEB, 1));
+            brief(&notice.news)
+        };
+        std::mem::take(&mut self.out).into_iter().map(news).collect()
+    }
+
+    /// What everybody was told.
+    fn told_all(&mut self) -> Vec<String> {
+        assert!(self.cache.is_sound(), "{:?}", self.cache);
+        let notices = std::mem::take(&mut self.out).into_iter();
+        notices.map(|notice| format!("{} {}: {}", notice.key, notice.watcher, brief(&notice.news))).collect()
+    }
+
+    fn web(&self) -> Listed<'_, &'static str, u32> {
+        self.cache.get(&WEB).expect("it is watched")
+    }
+
+    /// What `web` is counted as; it says also whether a resource is cached.
+    fn state(&self) -> &'static str {
+        self.web().cache_state().as_str()
+    }
+
+    /// The resource in use.
+    fn value(&self) -> Option<u32> {
+        self.web().cached.map(|cached| cached.value)
+    }
+
+    /// The entry's own error.
+    fn error(&self) -> Option<Error> {
+        self.web().error.cloned()
+    }
+}

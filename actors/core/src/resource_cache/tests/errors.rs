@@ -1,0 +1,242 @@
+//! How long an error lasts: what repeats it, what clears it, and which of two is told.
+
+use super::*;
+
+#[test]
+fn x1_a_repeated_nack_is_told_once_and_its_newest_version_is_kept() {
+    for (policy, told) in [(KEEP, "ambient"), (DROP, "error")] {
+        let mut bench = Bench::cached(policy);
+        bench.cache.invalid(WEB, in_version(nack("no address"), "2", 20), &mut bench.out);
+        assert_eq!(bench.told(), [format!("{told} INVALID_ARGUMENT no address")]);
+        bench.cache.invalid(WEB, in_version(nack("no address"), "3", 30), &mut bench.out);
+        assert_eq!(bench.told(), NOTHING);
+        assert_eq!(bench.error(), Some(in_version(nack("no address"), "3", 30)));
+    }
+}
+
+#[test]
+fn x1_a_deletion_that_is_seen_in_every_response_is_told_once_and_its_newest_version_is_kept() {
+    let mut bench = Bench::cached(KEEP);
+    bench.cache.deleted(WEB, in_version(deletion(), "2", 20), &mut bench.out);
+    assert_eq!(bench.told(), ["ambient NOT_FOUND was deleted"]);
+    bench.cache.deleted(WEB, in_version(deletion(), "3", 30), &mut bench.out);
+    assert_eq!((bench.told(), bench.value()), (Vec::new(), Some(7)));
+    assert_eq!(bench.error(), Some(in_version(deletion(), "3", 30)));
+}
+
+#[test]
+fn x1_a_resource_that_was_dropped_is_not_deleted_again() {
+    let mut bench = Bench::cached(DROP);
+    bench.cache.deleted(WEB, in_version(deletion(), "2", 20), &mut bench.out);
+    assert_eq!(bench.told(), ["error NOT_FOUND was deleted"]);
+    bench.cache.deleted(WEB, in_version(deletion(), "3", 30), &mut bench.out);
+    assert_eq!(bench.told(), NOTHING);
+    assert_eq!(bench.error(), Some(in_version(deletion(), "2", 20)));
+}
+
+#[test]
+fn x1_an_error_that_differs_in_anything_is_told() {
+    let mut bench = Bench::cached(KEEP);
+    bench.report(Code::NotFound, "was deleted");
+    bench.report(Code::PermissionDenied, "was deleted");
+    bench.report(Code::PermissionDenied, "was hidden");
+    bench.report(Code::NotFound, "was deleted");
+    bench.delete();
+    let expected = [
+        "ambient NOT_FOUND was deleted",
+        "ambient PERMISSION_DENIED was deleted",
+        "ambient PERMISSION_DENIED was hidden",
+        "ambient NOT_FOUND was deleted",
+        "ambient NOT_FOUND was deleted",
+    ];
+    assert_eq!(bench.told(), expected, "the last one has another reason");
+}
+
+#[test]
+fn x1_a88_the_cache_holds_the_most_recent_error() {
+    let mut bench = Bench::cached(KEEP);
+    bench.delete();
+    bench.nack("no address");
+    assert_eq!((bench.state(), bench.error()), ("nacked_but_cached", Some(nack("no address"))));
+    bench.report(Code::Internal, "broken");
+    assert_eq!(bench.state(), "received_error_but_cached");
+    assert_eq!(bench.error(), Some(reported(Code::Internal, "broken")));
+    bench.delete();
+    assert_eq!((bench.state(), bench.error()), ("does_not_exist_but_cached", Some(deletion())));
+}
+
+#[test]
+fn x1_a88_an_ambient_error_is_cleared_by_the_same_resource_with_ok() {
+    let mut bench = Bench::cached(KEEP);
+    let faults: [fn(&mut Bench); 2] = [|bench| bench.delete(), |bench| bench.nack("no address")];
+    for fault in faults {
+        fault(&mut bench);
+        assert_eq!(bench.told().len(), 1);
+        bench.receive(7, "3");
+        assert_eq!(bench.told(), ["clear"]);
+        assert_eq!((bench.state(), bench.error()), ("acked", None));
+    }
+}
+
+#[test]
+fn x1_a88_an_ambient_error_is_cleared_by_another_resource() {
+    let mut bench = Bench::cached(KEEP);
+    bench.nack("no address");
+    assert_eq!(bench.told().len(), 1);
+    bench.receive(8, "3");
+    assert_eq!(bench.told(), ["value 8"], "and by nothing else");
+    assert_eq!((bench.state(), bench.error()), ("acked", None));
+}
+
+#[test]
+fn x1_a_resource_that_comes_unchanged_is_not_told_and_its_newest_version_is_kept() {
+    let mut bench = Bench::cached(KEEP);
+    bench.cache.received(WEB, good(7, "2", 20), &mut bench.out);
+    assert_eq!(bench.told(), NOTHING);
+    assert_eq!(bench.web().cached, Some(&good(7, "2", 20)));
+}
+
+#[test]
+fn x1_what_is_kept_of_an_unchanged_resource_are_its_newest_bytes() {
+    let mut bench = Bench::cached(KEEP);
+    let raw = Raw { type_url: Arc::from("type.googleapis.com/demo"), bytes: Arc::from([1, 2, 3]) };
+    let newer = Cached { raw: Some(raw), ..good(7, "2", 20) };
+    bench.cache.received(WEB, newer.clone(), &mut bench.out);
+    assert_eq!(bench.told(), NOTHING);
+    assert_eq!(bench.web().cached, Some(&newer));
+}
+
+#[test]
+fn x1_a88_a_dropped_resource_that_comes_back_is_told_also_when_it_is_the_same() {
+    let mut bench = Bench::cached(DROP);
+    bench.delete();
+    assert_eq!(bench.told(), ["error NOT_FOUND was deleted"]);
+    bench.receive(7, "3");
+    assert_eq!((bench.told(), bench.state()), (vec![String::from("value 7")], "acked"));
+}
+
+#[test]
+fn x1_a_source_that_cannot_be_reached_is_told_once_and_again_with_other_words() {
+    let mut bench = Bench::cached(KEEP);
+    for message in ["connection refused", "connection refused", "no such host"] {
+        bench.lose(message);
+    }
+    assert_eq!(bench.told(), ["ambient UNAVAILABLE connection refused", "ambient UNAVAILABLE no such host"]);
+    let message = bench.cache.connectivity_error().map(|error| error.message.to_string());
+    assert_eq!(message.as_deref(), Some("no such host"));
+}
+
+#[test]
+fn x1_a_source_that_answers_again_clears_what_was_told_of_it() {
+    let mut bench = Bench::cached(KEEP);
+    bench.lose("connection refused");
+    assert_eq!(bench.told().len(), 1);
+    bench.regain();
+    assert_eq!(bench.told(), ["clear"]);
+    bench.regain();
+    assert_eq!((bench.told(), bench.cache.connectivity_error()), (Vec::new(), None));
+}
+
+#[test]
+fn x1_a_watcher_without_a_resource_hears_too_that_the_source_answers_again() {
+    let mut bench = Bench::asked(KEEP);
+    bench.lose("connection refused");
+    assert_eq!(bench.told(), ["error UNAVAILABLE connection refused"]);
+    bench.regain();
+    assert_eq!((bench.told(), bench.state()), (vec![String::from("clear")], "requested"));
+}
+
+#[test]
+fn x1_an_answer_of_a_source_that_was_never_lost_is_no_news() {
+    let mut bench = Bench::cached(KEEP);
+    bench.nack("no address");
+    assert_eq!(bench.told().len(), 1);
+    bench.regain();
+    assert_eq!((bench.told(), bench.state()), (Vec::new(), "nacked_but_cached"));
+}
+
+#[test]
+fn x1_when_the_source_answers_again_the_entry_s_own_error_is_told_again() {
+    for (policy, told) in [(KEEP, "ambient"), (DROP, "error")] {
+        let mut bench = Bench::cached(policy);
+        bench.nack("no address");
+        bench.lose("connection refused");
+        bench.regain();
+        let own = format!("{told} INVALID_ARGUMENT no address");
+        assert_eq!(bench.told(), [own.clone(), format!("{told} UNAVAILABLE connection refused"), own]);
+        assert_eq!(bench.error(), Some(nack("no address")), "it was remembered");
+    }
+}
+
+#[test]
+fn x1_an_own_error_that_is_newer_than_the_loss_of_the_source_is_not_told_again_when_that_is_over() {
+    let mut bench = Bench::asked(KEEP);
+    bench.lose("connection refused");
+    bench.tick(15_000);
+    assert_eq!(bench.told(), ["error UNAVAILABLE connection refused", &format!("error NOT_FOUND {MISSING}")]);
+    bench.regain();
+    assert_eq!(bench.told(), NOTHING);
+}
+
+#[test]
+fn x1_the_loss_of_the_source_is_told_again_when_another_error_was_told_meanwhile() {
+    let mut bench = Bench::cached(KEEP);
+    bench.lose("connection refused");
+    bench.nack("no address");
+    bench.lose("connection refused");
+    let lost = "ambient UNAVAILABLE connection refused";
+    assert_eq!(bench.told(), [lost, "ambient INVALID_ARGUMENT no address", lost]);
+}
+
+#[test]
+fn x1_a_resource_from_a_source_that_has_not_answered_otherwise_leaves_that_error_ambient() {
+    let mut bench = Bench::asked(KEEP);
+    bench.lose("connection refused");
+    assert_eq!(bench.told().len(), 1);
+    bench.receive(7, "1");
+    assert_eq!(bench.told(), ["value 7", "ambient UNAVAILABLE connection refused"]);
+    bench.receive(7, "2");
+    assert_eq!(bench.told(), NOTHING, "that it cannot be reached is known");
+    bench.nack("no address");
+    bench.receive(7, "3");
+    let expected = ["ambient INVALID_ARGUMENT no address", "ambient UNAVAILABLE connection refused"];
+    assert_eq!(bench.told(), expected, "of the two the one that is left");
+    bench.regain();
+    assert_eq!(bench.told(), ["clear"]);
+}
+
+#[test]
+fn x1_tp3_a_reported_error_is_remembered_until_a_resource_or_a_newer_error_comes() {
+    let mut bench = Bench::asked(KEEP);
+    bench.report(Code::NotFound, "no such service");
+    bench.lose("connection refused");
+    bench.cache.disarm();
+    bench.regain();
+    bench.send(60_000, &[WEB]);
+    bench.tick(600_000);
+    assert_eq!(bench.error(), Some(reported(Code::NotFound, "no such service")));
+    bench.out.clear();
+    bench.receive(7, "1");
+    assert_eq!((bench.told(), bench.error()), (vec![String::from("value 7")], None));
+}
+
+#[test]
+fn x1_a71_a_data_error_is_judged_by_the_features_of_the_server_in_use() {
+    let mut bench = Bench::cached(KEEP);
+    bench.nack("no address");
+    assert_eq!(bench.told(), ["ambient INVALID_ARGUMENT no address"]);
+    bench.cache.set_policy(DROP);
+    assert_eq!((bench.told(), bench.value()), (Vec::new(), Some(7)), "what has happened stands");
+    bench.nack("no address");
+    assert_eq!(bench.told(), ["error INVALID_ARGUMENT no address"], "known, and it means something else now");
+    assert_eq!((bench.state(), bench.value()), ("nacked", None));
+}
+
+#[test]
+fn x1_a88_a_transient_error_after_an_ignored_data_error_keeps_the_resource() {
+    let mut bench = Bench::cached(KEEP);
+    bench.report(Code::NotFound, "no such service");
+    bench.report(Code::Unavailable, "try later");
+    let expected = ["ambient NOT_FOUND no such service", "ambient UNAVAILABLE try later"];
+    assert_eq!((bench.told(), bench.value()), (expected.map(String::from).to_vec(), Some(7)));
+}

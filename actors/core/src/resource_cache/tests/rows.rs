@@ -1,0 +1,182 @@
+//! The rows of A88's "Summary of Behavior Changes", one test each, in its order.
+
+use super::*;
+
+#[test]
+fn x1_a88_a_failing_channel_is_an_error_where_nothing_is_cached() {
+    for policy in ALL_POLICIES {
+        let mut bench = Bench::asked(policy);
+        bench.lose("connection refused");
+        assert_eq!(bench.told(), ["error UNAVAILABLE connection refused"]);
+        assert_eq!((bench.state(), bench.error()), ("requested", None));
+    }
+}
+
+#[test]
+fn x1_a88_a_failing_channel_is_ambient_where_a_resource_is_cached() {
+    for policy in ALL_POLICIES {
+        let mut bench = Bench::cached(policy);
+        bench.lose("connection refused");
+        assert_eq!(bench.told(), ["ambient UNAVAILABLE connection refused"]);
+        assert_eq!((bench.state(), bench.value(), bench.error()), ("acked", Some(7), None));
+    }
+}
+
+#[test]
+fn x1_a88_a_stream_without_a_response_is_an_error_where_nothing_is_cached() {
+    for policy in ALL_POLICIES {
+        let mut bench = Bench::asked(policy);
+        bench.cache.disarm();
+        bench.lose("stream ended without a response");
+        assert_eq!(bench.told(), ["error UNAVAILABLE stream ended without a response"]);
+        assert_eq!((bench.state(), bench.error()), ("requested", None));
+    }
+}
+
+#[test]
+fn x1_a88_a_stream_without_a_response_is_ambient_where_a_resource_is_cached() {
+    for policy in ALL_POLICIES {
+        let mut bench = Bench::cached(policy);
+        bench.cache.disarm();
+        bench.lose("stream ended without a response");
+        assert_eq!(bench.told(), ["ambient UNAVAILABLE stream ended without a response"]);
+        assert_eq!((bench.state(), bench.value(), bench.error()), ("acked", Some(7), None));
+    }
+}
+
+#[test]
+fn x1_a88_a_nack_is_an_error_where_nothing_is_cached() {
+    for policy in ALL_POLICIES {
+        let mut bench = Bench::asked(policy);
+        bench.nack("no address");
+        assert_eq!(bench.told(), ["error INVALID_ARGUMENT no address"]);
+        assert_eq!((bench.state(), bench.error()), ("nacked", Some(nack("no address"))));
+    }
+}
+
+#[test]
+fn x1_a88_a_nack_of_a_cached_resource_is_ambient_by_default() {
+    for policy in [KEEP, SLOW] {
+        let mut bench = Bench::cached(policy);
+        bench.nack("no address");
+        assert_eq!(bench.told(), ["ambient INVALID_ARGUMENT no address"]);
+        assert_eq!((bench.state(), bench.value()), ("nacked_but_cached", Some(7)));
+        assert_eq!(bench.error(), Some(nack("no address")));
+    }
+}
+
+#[test]
+fn x1_a88_a_nack_drops_a_cached_resource_with_fail_on_data_errors() {
+    let mut bench = Bench::cached(DROP);
+    bench.nack("no address");
+    assert_eq!(bench.told(), ["error INVALID_ARGUMENT no address"]);
+    assert_eq!((bench.state(), bench.value()), ("nacked", None));
+    assert_eq!(bench.error(), Some(nack("no address")));
+}
+
+#[test]
+fn x1_a88_a_resource_that_times_out_is_not_found() {
+    for policy in [KEEP, DROP] {
+        let mut bench = Bench::asked(policy);
+        bench.tick(15_000);
+        assert_eq!(bench.told(), [format!("error NOT_FOUND {MISSING}")]);
+        assert_eq!(bench.state(), "does_not_exist");
+    }
+}
+
+#[test]
+fn x1_a88_a_resource_that_times_out_is_unavailable_with_resource_timer_is_transient_error() {
+    for fail_on_data_errors in [false, true] {
+        let mut bench = Bench::asked(Policy { fail_on_data_errors, ..SLOW });
+        bench.tick(30_000);
+        assert_eq!(bench.told(), [format!("error UNAVAILABLE {LATE}")]);
+        assert_eq!(bench.state(), "timeout");
+    }
+}
+
+#[test]
+fn x1_a88_a_deletion_of_a_cached_resource_is_ambient_by_default() {
+    for policy in [KEEP, SLOW] {
+        let mut bench = Bench::cached(policy);
+        bench.delete();
+        assert_eq!(bench.told(), ["ambient NOT_FOUND was deleted"]);
+        assert_eq!((bench.state(), bench.value()), ("does_not_exist_but_cached", Some(7)));
+        assert_eq!(bench.error(), Some(deletion()));
+    }
+}
+
+#[test]
+fn x1_a88_a_deletion_drops_a_cached_resource_with_fail_on_data_errors() {
+    let mut bench = Bench::cached(DROP);
+    bench.delete();
+    assert_eq!(bench.told(), ["error NOT_FOUND was deleted"]);
+    assert_eq!((bench.state(), bench.value()), ("does_not_exist", None));
+    assert_eq!(bench.error(), Some(deletion()));
+}
+
+#[test]
+fn x1_a88_a_reported_data_error_is_an_error_where_nothing_is_cached() {
+    for policy in ALL_POLICIES {
+        for code in [Code::NotFound, Code::PermissionDenied] {
+            let mut bench = Bench::asked(policy);
+            bench.report(code, "not yours");
+            assert_eq!(bench.told(), [format!("error {} not yours", code.as_str())]);
+            assert_eq!((bench.state(), bench.error()), ("received_error", Some(reported(code, "not yours"))));
+        }
+    }
+}
+
+#[test]
+fn x1_a88_a_reported_data_error_of_a_cached_resource_is_ambient_by_default() {
+    for policy in [KEEP, SLOW] {
+        for code in [Code::NotFound, Code::PermissionDenied] {
+            let mut bench = Bench::cached(policy);
+            bench.report(code, "not yours");
+            assert_eq!(bench.told(), [format!("ambient {} not yours", code.as_str())]);
+            assert_eq!((bench.state(), bench.value()), ("received_error_but_cached", Some(7)));
+            assert_eq!(bench.error(), Some(reported(code, "not yours")));
+        }
+    }
+}
+
+#[test]
+fn x1_a88_a_reported_data_error_drops_a_cached_resource_with_fail_on_data_errors() {
+    for code in [Code::NotFound, Code::PermissionDenied] {
+        let mut bench = Bench::cached(DROP);
+        bench.report(code, "not yours");
+        assert_eq!(bench.told(), [format!("error {} not yours", code.as_str())]);
+        assert_eq!((bench.state(), bench.value()), ("received_error", None));
+        assert_eq!(bench.error(), Some(reported(code, "not yours")));
+    }
+}
+
+/// The codes that a source can report and that are no data errors.
+fn transient_codes() -> Vec<Code> {
+    let data = [Code::Ok, Code::NotFound, Code::PermissionDenied];
+    Code::ALL.into_iter().filter(|code| !data.contains(code)).collect()
+}
+
+#[test]
+fn x1_a88_a_reported_error_of_any_other_status_is_an_error_where_nothing_is_cached() {
+    for policy in ALL_POLICIES {
+        for code in transient_codes() {
+            let mut bench = Bench::asked(policy);
+            bench.report(code, "later");
+            assert_eq!(bench.told(), [format!("error {} later", code.as_str())]);
+            assert_eq!((bench.state(), bench.error()), ("received_error", Some(reported(code, "later"))));
+        }
+    }
+}
+
+#[test]
+fn x1_a88_a_reported_error_of_any_other_status_is_ambient_where_a_resource_is_cached_whatever_the_features() {
+    for policy in ALL_POLICIES {
+        for code in transient_codes() {
+            let mut bench = Bench::cached(policy);
+            bench.report(code, "later");
+            assert_eq!(bench.told(), [format!("ambient {} later", code.as_str())]);
+            assert_eq!((bench.state(), bench.value()), ("received_error_but_cached", Some(7)));
+            assert_eq!(bench.error(), Some(reported(code, "later")));
+        }
+    }
+}

@@ -1,0 +1,153 @@
+//! The states of a cache entry: what is present in each (A88), their names in CSDS, and the labels of A78.
+
+use super::*;
+
+/// Whether the resource and an error are present.
+fn present(bench: &Bench) -> (State, bool, bool) {
+    let web = bench.web();
+    (web.state, web.cached.is_some(), web.error.is_some())
+}
+
+#[test]
+fn x1_a88_requested_has_neither_the_resource_nor_an_error() {
+    let mut bench = Bench::new(KEEP);
+    bench.watch(WEB, 1);
+    assert_eq!(present(&bench), (State::Requested, false, false));
+    bench.send(0, &[WEB]);
+    assert_eq!(present(&bench), (State::Requested, false, false), "also once it was asked for");
+    bench.lose("connection refused");
+    assert_eq!(present(&bench), (State::Requested, false, false), "its source is no part of it");
+}
+
+#[test]
+fn x1_a88_acked_has_the_resource_and_no_error() {
+    let mut bench = Bench::cached(KEEP);
+    assert_eq!(present(&bench), (State::Acked, true, false));
+    bench.nack("no address");
+    bench.receive(8, "3");
+    assert_eq!(present(&bench), (State::Acked, true, false), "whatever was wrong before");
+}
+
+#[test]
+fn x1_a88_does_not_exist_by_the_timer_has_an_error_and_no_resource() {
+    let mut bench = Bench::asked(KEEP);
+    bench.tick(15_000);
+    assert_eq!(present(&bench), (State::DoesNotExist, false, true));
+    assert_eq!(bench.error(), Some(error(Reason::Timer, Code::NotFound, MISSING)));
+}
+
+#[test]
+fn x1_a88_does_not_exist_by_deletion_has_an_error_and_by_default_the_most_recent_resource() {
+    for (policy, is_cached) in [(KEEP, true), (DROP, false)] {
+        let mut bench = Bench::cached(policy);
+        bench.delete();
+        assert_eq!(present(&bench), (State::DoesNotExist, is_cached, true));
+        assert_eq!(bench.error(), Some(deletion()), "it says how the deletion occurred");
+    }
+}
+
+#[test]
+fn x1_a88_nacked_has_the_validation_failure_and_by_default_the_most_recent_resource() {
+    for (policy, is_cached) in [(KEEP, true), (DROP, false)] {
+        let mut bench = Bench::cached(policy);
+        bench.nack("no address");
+        assert_eq!(present(&bench), (State::Nacked, is_cached, true));
+        assert_eq!(bench.error(), Some(nack("no address")));
+    }
+}
+
+#[test]
+fn x1_a88_received_error_has_the_error_of_the_server_and_by_default_the_most_recent_resource() {
+    for (policy, is_cached) in [(KEEP, true), (DROP, false)] {
+        let mut bench = Bench::cached(policy);
+        bench.report(Code::PermissionDenied, "not yours");
+        assert_eq!(present(&bench), (State::ReceivedError, is_cached, true));
+        assert_eq!(bench.error(), Some(reported(Code::PermissionDenied, "not yours")));
+    }
+}
+
+#[test]
+fn x1_a88_timeout_has_an_error_and_no_resource() {
+    let mut bench = Bench::asked(SLOW);
+    bench.tick(30_000);
+    assert_eq!(present(&bench), (State::Timeout, false, true));
+    assert_eq!(bench.error(), Some(error(Reason::Timer, Code::Unavailable, LATE)));
+}
+
+#[test]
+fn x1_a88_the_states_have_their_names_in_csds() {
+    let names = State::ALL.map(State::as_str);
+    assert_eq!(names, ["REQUESTED", "DOES_NOT_EXIST", "ACKED", "NACKED", "RECEIVED_ERROR", "TIMEOUT"]);
+}
+
+#[test]
+fn x1_a88_the_cache_states_are_those_of_a78_and_four_more() {
+    let a78 = ["requested", "does_not_exist", "acked", "nacked", "nacked_but_cached"];
+    let a88 = ["timeout", "does_not_exist_but_cached", "received_error", "received_error_but_cached"];
+    let expected: BTreeSet<&str> = a78.into_iter().chain(a88).collect();
+    let labels: BTreeSet<&str> = CacheState::ALL.map(CacheState::as_str).into_iter().collect();
+    assert_eq!(labels, expected);
+}
+
+#[test]
+fn x1_a88_each_state_with_and_without_a_resource_has_its_cache_state() {
+    let table = [
+        (State::Requested, "requested", "requested"),
+        (State::DoesNotExist, "does_not_exist", "does_not_exist_but_cached"),
+        (State::Acked, "acked", "acked"),
+        (State::Nacked, "nacked", "nacked_but_cached"),
+        (State::ReceivedError, "received_error", "received_error_but_cached"),
+        (State::Timeout, "timeout", "timeout"),
+    ];
+    assert_eq!(table.map(|(state, _, _)| state), State::ALL);
+    for (state, without, with) in table {
+        assert_eq!(state.cache_state(false).as_str(), without);
+        assert_eq!(state.cache_state(true).as_str(), with);
+    }
+}
+
+#[test]
+fn x1_a88_watched_resources_are_counted_by_their_cache_state() {
+    let mut bench = Bench::new(KEEP);
+    assert!(bench.cache.states_count().into_values().eq([0_u64; 9]), "all labels are there from the start");
+    for key in ["gone", "asked", "also asked", "bad", "bad from the start", "fine"] {
+        bench.watch(key, 1);
+    }
+    for key in ["gone", "bad", "fine"] {
+        bench.cache.received(key, good(7, "1", 0), &mut bench.out);
+    }
+    bench.cache.deleted("gone", deletion(), &mut bench.out);
+    bench.cache.invalid("bad", nack("no address"), &mut bench.out);
+    bench.cache.invalid("bad from the start", nack("no address"), &mut bench.out);
+    let counts = bench.cache.states_count().into_iter();
+    let counts: BTreeMap<&str, u64> = counts.map(|(state, count)| (state.as_str(), count)).collect();
+    let expected = [
+        ("requested", 2),
+        ("does_not_exist", 0),
+        ("does_not_exist_but_cached", 1),
+        ("acked", 1),
+        ("nacked", 1),
+        ("nacked_but_cached", 1),
+        ("received_error", 0),
+        ("received_error_but_cached", 0),
+        ("timeout", 0),
+    ];
+    assert_eq!(counts, BTreeMap::from(expected));
+}
+
+#[test]
+fn x1_the_reasons_have_names_of_their_own() {
+    let all = [Reason::Connectivity, Reason::Nack, Reason::Deleted, Reason::Timer, Reason::Reported];
+    assert_eq!(all.map(Reason::as_str), ["connectivity", "nack", "deleted", "timer", "reported"]);
+}
+
+#[test]
+fn x1_a88_only_nacks_deletions_and_two_reported_statuses_are_data_errors() {
+    assert!(nack("no address").is_data_error() && deletion().is_data_error());
+    for code in Code::ALL {
+        let is_data = code == Code::NotFound || code == Code::PermissionDenied;
+        assert_eq!(reported(code, "").is_data_error(), is_data, "{code:?}");
+        assert!(!error(Reason::Connectivity, code, "").is_data_error(), "{code:?}");
+        assert!(!error(Reason::Timer, code, "").is_data_error(), "{code:?}");
+    }
+}

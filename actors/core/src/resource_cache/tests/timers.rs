@@ -1,0 +1,196 @@
+//! When the timers of resources run, what stops them, and what they say (A57, A88).
+
+use super::*;
+
+/// Watcher 1 watches `web` and `shop`.
+fn two(policy: Policy) -> Bench {
+    let mut bench = Bench::new(policy);
+    bench.watch(WEB, 1);
+    bench.watch("shop", 1);
+    bench
+}
+
+#[test]
+fn x1_a57_no_timer_runs_before_the_request_went_out_on_a_live_stream() {
+    let mut bench = Bench::new(KEEP);
+    bench.watch(WEB, 1);
+    bench.tick(3_600_000);
+    assert_eq!((bench.cache.deadline(), bench.told(), bench.state()), (None, Vec::new(), "requested"));
+}
+
+#[test]
+fn x1_a88_the_timer_is_of_15_s_by_default_and_says_that_the_resource_does_not_exist() {
+    let mut bench = Bench::new(KEEP);
+    bench.watch(WEB, 1);
+    bench.send(4_000, &[WEB]);
+    assert_eq!(bench.cache.deadline(), Some(at(19_000)));
+    bench.cache.tick(at(19_000).minus(Duration::from_micros(1)), &mut bench.out);
+    assert_eq!(bench.told(), NOTHING, "too early");
+    bench.tick(19_000);
+    assert_eq!(bench.told(), [format!("error NOT_FOUND {MISSING}")]);
+    assert_eq!(bench.cache.deadline(), None);
+}
+
+#[test]
+fn x1_a88_the_timer_is_of_30_s_with_resource_timer_is_transient_error_and_says_that_the_server_is_slow() {
+    let mut bench = Bench::new(SLOW);
+    bench.watch(WEB, 1);
+    bench.send(4_000, &[WEB]);
+    assert_eq!(bench.cache.deadline(), Some(at(34_000)));
+    bench.cache.tick(at(34_000).minus(Duration::from_micros(1)), &mut bench.out);
+    assert_eq!(bench.told(), NOTHING, "too early");
+    bench.tick(34_000);
+    assert_eq!(bench.told(), [format!("error UNAVAILABLE {LATE}")]);
+    assert_eq!(bench.cache.deadline(), None);
+}
+
+#[test]
+fn x1_a88_the_error_of_a_timer_rejects_nothing() {
+    for policy in ALL_POLICIES {
+        let mut bench = Bench::asked(policy);
+        bench.tick(30_000);
+        assert_eq!(bench.error().map(|error| (error.reason, error.rejected)), Some((Reason::Timer, None)));
+    }
+}
+
+#[test]
+fn x1_a88_a_resource_that_came_is_never_late() {
+    let mut bench = Bench::cached(KEEP);
+    assert_eq!(bench.cache.deadline(), None);
+    bench.tick(3_600_000);
+    assert_eq!((bench.told(), bench.state()), (Vec::new(), "acked"));
+}
+
+#[test]
+fn x1_a88_an_invalid_resource_stops_the_timer() {
+    let mut bench = Bench::asked(KEEP);
+    bench.nack("no address");
+    assert_eq!(bench.cache.deadline(), None);
+}
+
+#[test]
+fn x1_a88_a_reported_error_stops_the_timer() {
+    for policy in ALL_POLICIES {
+        for code in [Code::NotFound, Code::Unavailable] {
+            let mut bench = Bench::asked(policy);
+            bench.report(code, "not now");
+            assert_eq!((bench.cache.deadline(), bench.state()), (None, "received_error"));
+        }
+    }
+}
+
+#[test]
+fn x1_a88_absence_of_a_resource_that_has_not_come_is_left_to_the_timer() {
+    for policy in ALL_POLICIES {
+        let mut bench = Bench::asked(policy);
+        bench.delete();
+        assert_eq!((bench.told(), bench.state()), (Vec::new(), "requested"));
+        assert_eq!(bench.cache.deadline(), Some(at(0).plus(policy.patience())));
+    }
+}
+
+#[test]
+fn x1_a57_the_end_of_the_stream_stops_the_timer_and_the_next_request_starts_it_anew() {
+    let mut bench = Bench::asked(KEEP);
+    bench.cache.disarm();
+    bench.tick(14_000);
+    assert_eq!((bench.cache.deadline(), bench.told()), (None, Vec::new()));
+    bench.send(20_000, &[WEB]);
+    assert_eq!(bench.cache.deadline(), Some(at(35_000)));
+}
+
+#[test]
+fn x1_a57_no_timer_runs_for_a_cached_resource_on_a_new_stream() {
+    let mut bench = Bench::cached(KEEP);
+    bench.cache.disarm();
+    bench.send(20_000, &[WEB]);
+    assert_eq!(bench.cache.deadline(), None);
+    bench.delete();
+    bench.send(30_000, &[WEB]);
+    assert_eq!((bench.cache.deadline(), bench.state()), (None, "does_not_exist_but_cached"));
+}
+
+#[test]
+fn x1_tp3_no_timer_runs_for_a_resource_of_which_an_error_is_remembered() {
+    let mut bench = Bench::asked(KEEP);
+    bench.report(Code::NotFound, "no such service");
+    bench.cache.disarm();
+    bench.send(20_000, &[WEB]);
+    assert_eq!((bench.cache.deadline(), bench.state()), (None, "received_error"));
+}
+
+#[test]
+fn x1_a57_a_timer_that_runs_is_not_prolonged_by_another_request() {
+    let mut bench = Bench::asked(KEEP);
+    bench.send(10_000, &[WEB]);
+    assert_eq!(bench.cache.deadline(), Some(at(15_000)));
+}
+
+#[test]
+fn x1_a57_each_resource_has_a_timer_of_its_own() {
+    let mut bench = two(KEEP);
+    bench.send(0, &[WEB]);
+    bench.send(5_000, &[WEB, "shop"]);
+    assert_eq!(bench.cache.deadline(), Some(at(15_000)));
+    bench.tick(15_000);
+    assert_eq!(bench.told(), [format!("error NOT_FOUND {MISSING}")]);
+    assert_eq!(bench.cache.deadline(), Some(at(20_000)));
+    bench.tick(20_000);
+    assert_eq!(bench.told_all(), [format!("shop 1: error NOT_FOUND {MISSING}")]);
+    assert_eq!(bench.cache.deadline(), None);
+}
+
+#[test]
+fn x1_timers_that_are_due_fire_together_however_late_somebody_looks() {
+    let mut bench = two(KEEP);
+    bench.send(1_000, &["shop"]);
+    bench.send(2_000, &[WEB]);
+    bench.tick(90_000);
+    let expected = ["shop", "web"].map(|key| format!("{key} 1: error NOT_FOUND {MISSING}"));
+    assert_eq!(bench.told_all(), expected, "in the order in which they were due");
+    bench.tick(90_000);
+    assert_eq!(bench.told_all(), NOTHING, "once");
+}
+
+#[test]
+fn x1_a_resource_that_nobody_watches_any_more_is_not_late() {
+    let mut bench = Bench::asked(KEEP);
+    assert!(bench.cache.unwatch(&WEB, &1));
+    assert_eq!(bench.cache.deadline(), None);
+    bench.watch(WEB, 1);
+    assert_eq!(bench.cache.deadline(), None, "it has to be asked for again");
+    bench.send(8_000, &[WEB]);
+    assert_eq!(bench.cache.deadline(), Some(at(23_000)));
+}
+
+#[test]
+fn x1_a_request_for_what_nobody_watches_starts_no_timer() {
+    let mut bench = Bench::new(KEEP);
+    bench.send(0, &[WEB]);
+    assert_eq!(bench.cache.deadline(), None);
+}
+
+#[test]
+fn x1_a71_a_timer_means_what_it_meant_for_the_server_that_was_asked() {
+    let mut bench = two(KEEP);
+    bench.send(0, &[WEB]);
+    bench.cache.set_policy(SLOW);
+    bench.send(1_000, &["shop"]);
+    bench.tick(15_000);
+    assert_eq!((bench.told(), bench.state()), (vec![format!("error NOT_FOUND {MISSING}")], "does_not_exist"));
+    assert_eq!(bench.cache.deadline(), Some(at(31_000)));
+    bench.cache.set_policy(KEEP);
+    bench.tick(31_000);
+    assert_eq!(bench.told_all(), [format!("shop 1: error UNAVAILABLE {LATE}")]);
+}
+
+#[test]
+fn x1_a88_a_resource_that_comes_after_its_timer_is_used() {
+    for policy in ALL_POLICIES {
+        let mut bench = Bench::asked(policy);
+        bench.tick(30_000);
+        assert_eq!(bench.told().len(), 1);
+        bench.receive(7, "1");
+        assert_eq!((bench.told(), bench.state()), (vec![String::from("value 7")], "acked"));
+    }
+}

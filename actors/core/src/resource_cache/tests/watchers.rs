@@ -1,0 +1,178 @@
+//! Who is told: watchers that come late, watchers that go, and several of them.
+
+use super::*;
+
+/// What one is told who begins to watch `web` now.
+fn told_late(bench: &mut Bench) -> Vec<String> {
+    bench.out.clear();
+    bench.watch(WEB, 9);
+    let told = bench.told_all();
+    bench.cache.unwatch(&WEB, &9);
+    told
+}
+
+#[test]
+fn x1_a88_a_late_watcher_sees_the_resource_and_then_the_ambient_error() {
+    let mut bench = Bench::cached(KEEP);
+    bench.nack("no address");
+    assert_eq!(told_late(&mut bench), ["web 9: value 7", "web 9: ambient INVALID_ARGUMENT no address"]);
+}
+
+#[test]
+fn x1_a88_a_late_watcher_of_a_good_resource_sees_just_that() {
+    assert_eq!(told_late(&mut Bench::cached(KEEP)), ["web 9: value 7"]);
+}
+
+#[test]
+fn x1_a88_a_late_watcher_of_a_resource_without_a_value_sees_the_error() {
+    let mut bench = Bench::asked(KEEP);
+    bench.nack("no address");
+    assert_eq!(told_late(&mut bench), ["web 9: error INVALID_ARGUMENT no address"]);
+    let mut bench = Bench::cached(DROP);
+    bench.delete();
+    assert_eq!(told_late(&mut bench), ["web 9: error NOT_FOUND was deleted"], "the dropped one is not shown");
+}
+
+#[test]
+fn x1_a88_a_late_watcher_of_a_resource_that_has_not_come_sees_nothing() {
+    assert_eq!(told_late(&mut Bench::asked(KEEP)), NOTHING);
+}
+
+#[test]
+fn x1_a88_a_late_watcher_sees_that_the_source_cannot_be_reached() {
+    let mut bench = Bench::asked(KEEP);
+    bench.lose("connection refused");
+    assert_eq!(told_late(&mut bench), ["web 9: error UNAVAILABLE connection refused"]);
+    let mut bench = Bench::cached(KEEP);
+    bench.lose("connection refused");
+    assert_eq!(told_late(&mut bench), ["web 9: value 7", "web 9: ambient UNAVAILABLE connection refused"]);
+}
+
+#[test]
+fn x1_a88_the_first_watcher_of_a_source_that_cannot_be_reached_sees_that_too() {
+    let mut bench = Bench::new(KEEP);
+    bench.lose("connection refused");
+    bench.watch(WEB, 1);
+    assert_eq!(bench.told(), ["error UNAVAILABLE connection refused"]);
+    assert_eq!(bench.state(), "requested");
+    bench.regain();
+    assert_eq!(told_late(&mut bench), NOTHING);
+}
+
+#[test]
+fn x1_a_late_watcher_sees_the_newest_of_two_errors_like_the_earlier_ones() {
+    let mut bench = Bench::cached(KEEP);
+    bench.nack("no address");
+    bench.lose("connection refused");
+    assert_eq!(bench.told().last().map(String::as_str), Some("ambient UNAVAILABLE connection refused"));
+    assert_eq!(told_late(&mut bench)[1..], ["web 9: ambient UNAVAILABLE connection refused"]);
+    bench.regain();
+    assert_eq!(bench.told(), ["ambient INVALID_ARGUMENT no address"]);
+    assert_eq!(told_late(&mut bench)[1..], ["web 9: ambient INVALID_ARGUMENT no address"]);
+}
+
+#[test]
+fn x1_a_late_watcher_sees_the_version_that_was_received_and_the_one_that_was_rejected_last() {
+    let mut bench = Bench::cached(KEEP);
+    bench.receive(7, "2");
+    for (version, at) in [("3", 30), ("4", 40)] {
+        bench.cache.invalid(WEB, in_version(nack("no address"), version, at), &mut bench.out);
+    }
+    bench.out.clear();
+    bench.watch(WEB, 9);
+    let news: Vec<News<u32>> = std::mem::take(&mut bench.out).into_iter().map(|notice| notice.news).collect();
+    let rejected = in_version(nack("no address"), "4", 40);
+    assert_eq!(news, [News::Changed(Ok(good(7, "2", 0))), News::Ambient(Some(rejected))]);
+}
+
+#[test]
+fn x1_a88_every_watcher_is_told_in_the_order_of_the_watchers() {
+    let mut bench = Bench::asked(KEEP);
+    bench.watch(WEB, 3);
+    bench.watch(WEB, 2);
+    bench.receive(7, "1");
+    assert_eq!(bench.told_all(), ["web 1: value 7", "web 2: value 7", "web 3: value 7"]);
+    bench.nack("no address");
+    let expected = [1, 2, 3].map(|watcher| format!("web {watcher}: ambient INVALID_ARGUMENT no address"));
+    assert_eq!(bench.told_all(), expected);
+}
+
+#[test]
+fn x1_a88_news_of_one_resource_are_not_told_to_watchers_of_another() {
+    let mut bench = Bench::asked(KEEP);
+    bench.watch("shop", 1);
+    bench.cache.received("shop", good(5, "1", 0), &mut bench.out);
+    assert_eq!(bench.told_all(), ["shop 1: value 5"]);
+    bench.nack("no address");
+    assert_eq!(bench.told_all(), ["web 1: error INVALID_ARGUMENT no address"]);
+    bench.lose("connection refused");
+    let lost = "UNAVAILABLE connection refused";
+    assert_eq!(bench.told_all(), [format!("shop 1: ambient {lost}"), format!("web 1: error {lost}")]);
+}
+
+#[test]
+fn x1_one_who_watches_already_is_not_told_again() {
+    let mut bench = Bench::cached(KEEP);
+    bench.nack("no address");
+    bench.out.clear();
+    bench.watch(WEB, 1);
+    assert_eq!((bench.told(), bench.web().watchers), (Vec::new(), 1));
+}
+
+#[test]
+fn x1_the_entry_goes_with_its_last_watcher_and_with_it_all_that_was_known() {
+    let mut bench = Bench::cached(KEEP);
+    bench.watch(WEB, 2);
+    bench.out.clear();
+    assert!(!bench.cache.unwatch(&WEB, &1), "another one watches it");
+    assert!(!bench.cache.unwatch(&WEB, &1), "it does not watch it any more");
+    assert!(!bench.cache.unwatch(&"shop", &2), "nobody watches it");
+    assert_eq!(bench.value(), Some(7));
+    assert!(bench.cache.unwatch(&WEB, &2));
+    assert_eq!(bench.cache.get(&WEB), None);
+    bench.watch(WEB, 1);
+    assert_eq!((bench.told(), bench.state()), (Vec::new(), "requested"));
+}
+
+#[test]
+fn x1_one_who_watches_no_longer_is_told_nothing() {
+    let mut bench = Bench::cached(KEEP);
+    bench.watch(WEB, 2);
+    bench.out.clear();
+    bench.cache.unwatch(&WEB, &2);
+    bench.nack("no address");
+    assert_eq!(bench.told(), ["ambient INVALID_ARGUMENT no address"]);
+}
+
+#[test]
+fn x1_whatever_comes_of_a_resource_that_nobody_watches_is_passed_over() {
+    let mut bench = Bench::new(KEEP);
+    bench.receive(7, "1");
+    bench.nack("no address");
+    bench.report(Code::NotFound, "no such service");
+    bench.delete();
+    assert_eq!((bench.told(), bench.cache.entries().count()), (Vec::new(), 0));
+}
+
+#[test]
+fn x1_entries_are_listed_in_the_order_of_their_keys_with_all_that_csds_shows() {
+    let mut bench = Bench::new(KEEP);
+    for (key, watcher) in [("web", 1), ("shop", 1), ("web", 2)] {
+        bench.watch(key, watcher);
+    }
+    bench.cache.received(WEB, good(7, "1", 10), &mut bench.out);
+    let rejected = in_version(nack("no address"), "2", 20);
+    bench.cache.invalid(WEB, rejected.clone(), &mut bench.out);
+    let cached = good(7, "1", 10);
+    let expected = [
+        Listed { key: &"shop", state: State::Requested, cached: None, error: None, watchers: 1 },
+        Listed {
+            key: &"web",
+            state: State::Nacked,
+            cached: Some(&cached),
+            error: Some(&rejected),
+            watchers: 2,
+        },
+    ];
+    assert_eq!(bench.cache.entries().collect::<Vec<_>>(), expected);
+}

@@ -1,0 +1,395 @@
+//! What a `ClusterLoadAssignment` means to pools: whether it is valid, and its addresses by priority and standing
+//! (X2).
+//!
+//! It knows nothing of what was assigned before: which priority is used, and for how long, is
+//! [`super::membership`]'s business. What only a client that balances by itself can heed, such as drops and
+//! overprovisioning, is not looked at.
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::net::{IpAddr, Ipv4Addr};
+
+use super::facts::{AddressFacts, AssignmentFacts, EndpointFacts, LocalityFacts};
+use super::resource::{Faults, quoted};
+use crate::ids::Family;
+
+/// How large an assignment may be.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Limits {
+    /// The most members of one pool.
+    pub members: usize,
+}
+
+impl Limits {
+    /// What every backend pool of Azure takes; some may take more.
+    pub const AZURE: Limits = Limits { members: 1_000 };
+}
+
+impl Default for Limits {
+    fn default() -> Limits {
+        Limits::AZURE
+    }
+}
+
+/// How an endpoint stands. The order is that of preference: of an address with several ports the best counts.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum Standing {
+    /// It takes traffic, or nothing is known of its health.
+    Healthy,
+    /// It takes traffic where nothing healthy is left.
+    Degraded,
+    /// It ends what it has begun, and takes nothing new.
+    Draining,
+    /// It takes nothing.
+    Out,
+}
+
+impl Standing {
+    /// Those that make a member, the better one first.
+    pub const USABLE: [Standing; 2] = [Standing::Healthy, Standing::Degraded];
+
+    /// What the number of a `HealthStatus` means. `UNHEALTHY` and `TIMEOUT` are out, and so is what is not known.
+    #[must_use]
+    pub fn of_health(number: i32) -> Standing {
+        const UNKNOWN: i32 = 0;
+        const HEALTHY: i32 = 1;
+        const DRAINING: i32 = 3;
+        const DEGRADED: i32 = 5;
+        match number {
+            UNKNOWN | HEALTHY => Standing::Healthy,
+            DRAINING => Standing::Draining,
+            DEGRADED => Standing::Degraded,
+            _ => Standing::Out,
+        }
+    }
+
+    /// The word for the admin API.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Standing::Healthy => "healthy",
+            Standing::Degraded => "degraded",
+            Standing::Draining => "draining",
+            Standing::Out => "out",
+        }
+    }
+}
+
+impl fmt::Display for Standing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// A valid assignment: what of it matters to pools, in the same form whatever the order in which it came.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct LoadAssignment {
+    /// The priorities, the first one before all others. The last one has an address; one before it may have none.
+    pub priorities: Vec<Priority>,
+    /// The ports by which the endpoints are reached. A pool has none: its rules have.
+    pub ports: BTreeSet<u16>,
+    /// Whether localities were skipped because their weight is 0.
+    pub skips: bool,
+    /// Whether an endpoint has further addresses of the same family, which no pool gets.
+    pub alternatives: bool,
+}
+
+/// The endpoints of one priority.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Priority {
+    /// Their addresses, of both families.
+    pub addresses: BTreeMap<IpAddr, Standing>,
+    /// Whether some are to get more traffic than others, which a pool cannot do.
+    pub weighted: bool,
+}
+
+impl Priority {
+    /// The addresses of a family that stand so.
+    pub fn with(&self, family: Family, standing: Standing) -> impl Iterator<Item = IpAddr> + '_ {
+        let of_family = self.addresses.iter().filter(move |(ip, _)| family_of(**ip) == family);
+        of_family.filter(move |(_, known)| **known == standing).map(|(ip, _)| *ip)
+    }
+}
+
+impl LoadAssignment {
+    /// The assignment in normal form; `Err`: what is wrong with it, with the paths of the fields.
+    ///
+    /// A locality without a weight counts: whoever does not balance by locality leaves it out. One whose weight is 0
+    /// is skipped with all that is in it, as gRPC does, and leaves a gap where its priority has no other.
+    pub(super) fn of(facts: &AssignmentFacts, limits: Limits) -> Result<LoadAssignment, String> {
+        let mut reading = Reading::default();
+        let mut gathered: BTreeMap<u32, Gathered> = BTreeMap::new();
+        let mut skips = false;
+        for (at, locality) in facts.localities.iter().enumerate() {
+            if locality.weight == Some(0) {
+                skips = true;
+                continue;
+            }
+            let priority = gathered.entry(locality.priority).or_insert_with(|| Gathered::begin(at));
+            for (n, endpoint) in locality.endpoints.iter().enumerate() {
+                reading.read(Place { locality: at, endpoint: n }, endpoint, priority);
+            }
+            priority.weigh(locality);
+        }
+        let Reading { ports, alternatives, mut faults, seen: _ } = reading;
+        judge_gaps(&gathered, &mut faults);
+        let mut priorities: Vec<Priority> = gathered.into_values().map(Gathered::end).collect();
+        while priorities.last().is_some_and(|last| last.addresses.is_empty()) {
+            priorities.pop();
+        }
+        judge_sizes(&priorities, limits, &mut faults);
+        faults.end(LoadAssignment { priorities, ports, skips, alternatives })
+    }
+
+    /// The addresses of a family that stand so in one priority; none where there is no such priority.
+    pub fn with(
+        &self,
+        family: Family,
+        priority: usize,
+        standing: Standing,
+    ) -> impl Iterator<Item = IpAddr> + '_ {
+        self.priorities.get(priority).into_iter().flat_map(move |priority| priority.with(family, standing))
+    }
+
+    /// Whether no endpoint can be used, or there is none.
+    #[must_use]
+    pub fn is_unusable(&self) -> bool {
+        let mut standings = self.priorities.iter().flat_map(|priority| priority.addresses.values());
+        !standings.any(|standing| Standing::USABLE.contains(standing))
+    }
+}
+
+/// The family of an address.
+fn family_of(ip: IpAddr) -> Family {
+    match ip {
+        IpAddr::V4(_) => Family::V4,
+        IpAddr::V6(_) => Family::V6,
+    }
+}
+
+/// Where an endpoint stands in the message.
+#[derive(Clone, Copy)]
+struct Place {
+    locality: usize,
+    endpoint: usize,
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "endpoints[{}].lb_endpoints[{}]", self.locality, self.endpoint)
+    }
+}
+
+/// Where an endpoint listens. TCP and UDP are two endpoints, though a pool makes one member of them.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Socket {
+    ip: IpAddr,
+    /// 0: not said.
+    port: u16,
+    protocol: i32,
+}
+
+impl fmt::Display for Socket {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.ip {
+            IpAddr::V4(ip) => write!(f, "{ip}:{}", self.port),
+            IpAddr::V6(ip) => write!(f, "[{ip}]:{}", self.port),
+        }
+    }
+}
+
+/// What is wrong with an address: which of its fields, and what.
+struct Unfit {
+    field: &'static str,
+    fault: String,
+}
+
+impl Socket {
+    fn of(address: &AddressFacts) -> Result<Socket, Unfit> {
+        let no_socket = |field: &'static str, fault: &str| {
+            Err(Unfit { field, fault: format!("{fault}: name the IP address of the endpoint") })
+        };
+        match address {
+            AddressFacts::Socket { address, port, protocol } => {
+                Ok(Socket { ip: read_ip(address)?, port: read_port(*port)?, protocol: *protocol })
+            }
+            AddressFacts::Pipe => no_socket(".pipe", "is not reached by a load balancer"),
+            AddressFacts::Internal => {
+                no_socket(".envoy_internal_address", "is not reached by a load balancer")
+            }
+            AddressFacts::Missing => no_socket("", "is missing"),
+        }
+    }
+}
+
+/// Reads an address. IPv4 in IPv6's clothes is IPv4: that is what is connected to, and what Azure takes.
+fn read_ip(text: &str) -> Result<IpAddr, Unfit> {
+    const FIELD: &str = ".socket_address.address";
+    let Ok(ip) = text.parse::<IpAddr>() else {
+        let text = quoted(text);
+        let fault = format!("{text} is not an IP address, and a pool holds no names: name that of the host");
+        return Err(Unfit { field: FIELD, fault });
+    };
+    let ip = ip.to_canonical();
+    match unfitness(ip) {
+        None => Ok(ip),
+        Some(why) => {
+            let fault = format!("{ip} is {why}: name the one by which a load balancer reaches the endpoint");
+            Err(Unfit { field: FIELD, fault })
+        }
+    }
+}
+
+fn read_port(port: Option<u32>) -> Result<u16, Unfit> {
+    let number = port.unwrap_or(0);
+    u16::try_from(number).map_err(|_| {
+        let fault = format!("{number} is not the number of a port: name one up to 65535");
+        Unfit { field: ".socket_address.port_value", fault }
+    })
+}
+
+/// Why no pool can hold an address; `None`: one can. A single such address can keep Azure from taking a pool at all.
+fn unfitness(ip: IpAddr) -> Option<&'static str> {
+    /// Where Azure itself answers in every network: its probes come from there.
+    const AZURE: Ipv4Addr = Ipv4Addr::new(168, 63, 129, 16);
+    let (nobody, everybody, link_local) = match ip {
+        IpAddr::V4(ip) => (ip.octets()[0] == 0, ip.is_broadcast(), ip.is_link_local()),
+        IpAddr::V6(ip) => (ip.is_unspecified(), false, ip.is_unicast_link_local()),
+    };
+    if nobody {
+        Some("an unspecified address, which is nobody's")
+    } else if everybody {
+        Some("the broadcast address, which is everybody's")
+    } else if ip == IpAddr::V4(AZURE) {
+        Some("Azure's own in every network")
+    } else if link_local {
+        Some("a link-local address, which is another host's on every link")
+    } else if ip.is_loopback() {
+        Some("a loopback address, by which every host means itself")
+    } else if ip.is_multicast() {
+        Some("a multicast address, which is no single host's")
+    } else {
+        None
+    }
+}
+
+/// What has been read of an assignment so far.
+#[derive(Default)]
+struct Reading {
+    /// Which sockets were seen, and where first.
+    seen: BTreeMap<Socket, Place>,
+    ports: BTreeSet<u16>,
+    alternatives: bool,
+    faults: Faults,
+}
+
+impl Reading {
+    fn read(&mut self, place: Place, facts: &EndpointFacts, priority: &mut Gathered) {
+        if facts.weight == Some(0) {
+            let fault = "is 0 and must be at least 1: leave it out, or set health_status to DRAINING";
+            self.faults.add(format_args!("{place}.load_balancing_weight"), fault);
+        }
+        priority.weights.insert(facts.weight.unwrap_or(1));
+        let standing = Standing::of_health(facts.health);
+        // A pool is of one family and takes an endpoint once: by the first of its addresses.
+        let mut chosen: BTreeMap<Family, IpAddr> = BTreeMap::new();
+        for (n, address) in std::iter::once(&facts.address).chain(&facts.additional).enumerate() {
+            let Some(Socket { ip, port, .. }) = self.read_socket(place, n, address) else { continue };
+            if *chosen.entry(family_of(ip)).or_insert(ip) != ip {
+                self.alternatives = true;
+                continue;
+            }
+            if port != 0 {
+                self.ports.insert(port);
+            }
+            let known = priority.addresses.entry(ip).or_insert(standing);
+            *known = standing.min(*known);
+        }
+    }
+
+    /// Reads the address of this number of an endpoint; `None`: something is wrong with it.
+    fn read_socket(&mut self, place: Place, n: usize, address: &AddressFacts) -> Option<Socket> {
+        let path = |field: &str| match n.checked_sub(1) {
+            None => format!("{place}.endpoint.address{field}"),
+            Some(n) => format!("{place}.endpoint.additional_addresses[{n}].address{field}"),
+        };
+        let socket = match Socket::of(address) {
+            Ok(socket) => socket,
+            Err(Unfit { field, fault }) => {
+                self.faults.add(path(field), fault);
+                return None;
+            }
+        };
+        if let Some(first) = self.seen.get(&socket) {
+            let fault = format!("{socket} is a duplicate, it is also in {first}: name each endpoint once");
+            self.faults.add(path(""), fault);
+            return None;
+        }
+        self.seen.insert(socket, place);
+        Some(socket)
+    }
+}
+
+/// What has been read of one priority so far.
+struct Gathered {
+    /// The first of its localities.
+    first: usize,
+    addresses: BTreeMap<IpAddr, Standing>,
+    /// The weights of its endpoints.
+    weights: BTreeSet<u32>,
+    /// The weight and the number of endpoints of each locality that has both.
+    shares: Vec<(u64, u64)>,
+}
+
+impl Gathered {
+    fn begin(first: usize) -> Gathered {
+        Gathered { first, addresses: BTreeMap::new(), weights: BTreeSet::new(), shares: Vec::new() }
+    }
+
+    fn weigh(&mut self, locality: &LocalityFacts) {
+        let endpoints = u64::try_from(locality.endpoints.len()).unwrap_or(u64::MAX);
+        if let Some(weight) = locality.weight.filter(|_| endpoints > 0) {
+            self.shares.push((u64::from(weight), endpoints));
+        }
+    }
+
+    /// A locality that is larger gets more anyhow: what counts is its weight for each of its endpoints.
+    fn end(self) -> Priority {
+        let differs = |pair: &[(u64, u64)]| match pair {
+            [one, other] => one.0.saturating_mul(other.1) != other.0.saturating_mul(one.1),
+            _ => false,
+        };
+        let weighted = self.weights.len() > 1 || self.shares.windows(2).any(differs);
+        Priority { addresses: self.addresses, weighted }
+    }
+}
+
+/// Priorities count from 0 without gaps.
+fn judge_gaps(gathered: &BTreeMap<u32, Gathered>, faults: &mut Faults) {
+    let mut counted = (0_u32..).zip(gathered);
+    if let Some((missing, (found, beyond))) = counted.find(|(expected, (found, _))| expected != *found) {
+        let path = format!("endpoints[{}].priority", beyond.first);
+        let fault = format!("is {found}, and no locality with a weight has {missing}: leave no gaps");
+        faults.add(path, fault);
+    }
+}
+
+/// Whatever may be chosen of an assignment must fit in a pool.
+fn judge_sizes(priorities: &[Priority], limits: Limits, faults: &mut Faults) {
+    for (number, priority) in priorities.iter().enumerate() {
+        for (family, name) in [(Family::V4, "IPv4"), (Family::V6, "IPv6")] {
+            for standing in Standing::USABLE {
+                let count = priority.with(family, standing).count();
+                if count > limits.members {
+                    let most = limits.members;
+                    let fault = format!("are {count} {standing} {name} addresses of priority {number}");
+                    let remedy = format!("a pool holds {most}, so split the cluster over several ones");
+                    faults.add("endpoints", format_args!("{fault}: {remedy}"));
+                }
+            }
+        }
+    }
+}

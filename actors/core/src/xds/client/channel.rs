@@ -1,0 +1,254 @@
+//! One server of the list: its stream or the wait for the next one, whether it is reached, and what was accepted of
+//! it.
+
+use std::collections::BTreeSet;
+use std::mem;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::pace::{NackPace, Waits};
+use super::stream::{Answer, PerKind, Stream};
+use super::{Ended, Nack, Request, Server, StreamId};
+use crate::machine::Now;
+use crate::xds::facts::{Code, Kind, Response};
+
+/// How a server is connected.
+#[derive(Debug)]
+pub(super) enum Link {
+    /// It is not in use.
+    Idle,
+    /// The next stream is opened at this moment.
+    Waiting(Now),
+    /// A stream is open, or is being opened.
+    Open(Box<Stream>),
+}
+
+/// How a stream has ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum End {
+    /// After a response: no error (A57).
+    Heard,
+    /// Without one, from a server that was reached before.
+    Lost,
+    /// Without one, again.
+    LostStill,
+}
+
+/// A server and what is known of it.
+#[derive(Debug)]
+pub(super) struct Channel {
+    /// The server.
+    pub server: Server,
+    /// Its stream.
+    pub link: Link,
+    /// Why its last stream has brought no response, until one comes.
+    pub failure: Option<Arc<str>>,
+    /// How many streams have ended since the last response.
+    ends: u32,
+    /// No stream is opened before this moment.
+    not_before: Now,
+    /// The versions that were accepted. They survive streams, nonces do not.
+    versions: PerKind<Arc<str>>,
+    paces: PerKind<NackPace>,
+}
+
+impl Channel {
+    /// A server that is not in use.
+    pub fn new(server: Server, nack_pace: Waits) -> Channel {
+        Channel {
+            server,
+            link: Link::Idle,
+            failure: None,
+            ends: 0,
+            not_before: Now::ZERO,
+            versions: PerKind::default(),
+            paces: PerKind::new(|| NackPace::new(nack_pace)),
+        }
+    }
+
+    /// The open stream.
+    pub fn stream(&self) -> Option<&Stream> {
+        match &self.link {
+            Link::Open(stream) => Some(stream),
+            Link::Idle | Link::Waiting(_) => None,
+        }
+    }
+
+    /// The open stream.
+    pub fn stream_mut(&mut self) -> Option<&mut Stream> {
+        match &mut self.link {
+            Link::Open(stream) => Some(stream),
+            Link::Idle | Link::Waiting(_) => None,
+        }
+    }
+
+    /// A stream is opened to it, on which nothing was asked for yet.
+    pub fn open(&mut self, id: StreamId) {
+        self.link = Link::Open(Box::new(Stream::new(id)));
+    }
+
+    /// What was asked for until now goes out when the stream is opened.
+    pub fn on_opening(&mut self) {
+        if let Some(stream) = self.stream_mut() {
+            Kind::ALL.into_iter().for_each(|kind| stream.line_mut(kind).on_opening());
+        }
+    }
+
+    /// A message was read from its stream.
+    pub fn on_read(&mut self) {
+        if let Some(stream) = self.stream_mut() {
+            stream.wants_read = true;
+        }
+    }
+
+    /// Its next stream is opened as soon as it may be.
+    pub fn await_stream(&mut self, now: Now) {
+        self.link = Link::Waiting(self.not_before.max(now));
+    }
+
+    /// Whether its next stream is to be opened.
+    pub fn is_due(&self, now: Now) -> bool {
+        match &self.link {
+            Link::Waiting(until) => *until <= now,
+            Link::Idle | Link::Open(_) => false,
+        }
+    }
+
+    /// When time alone changes something.
+    pub fn deadline(&self) -> Option<Now> {
+        match &self.link {
+            Link::Idle => None,
+            Link::Waiting(until) => Some(*until),
+            Link::Open(stream) => stream.deadline(),
+        }
+    }
+
+    /// It is not in use any more; the stream that was open. When it is used again it begins afresh, but not at once
+    /// after a stream that has just ended.
+    pub fn release(&mut self, now: Now, first_wait: Duration) -> Option<StreamId> {
+        let stream = self.stream().map(|stream| stream.id);
+        self.link = Link::Idle;
+        self.failure = None;
+        self.ends = 0;
+        self.not_before = self.not_before.min(now.plus(first_wait));
+        stream
+    }
+
+    /// A response came on its stream. Whether it is the first there.
+    pub fn on_heard(&mut self) -> bool {
+        let Some(stream) = self.stream_mut() else { return false };
+        let is_first = !mem::replace(&mut stream.is_heard, true);
+        if is_first {
+            self.failure = None;
+            self.ends = 0;
+        }
+        is_first
+    }
+
+    /// Its stream has ended. The next one is not opened at once in any case; the waits grow from one stream without a
+    /// response to the next (A57).
+    pub fn on_ended(&mut self, now: Now, ended: &Ended, backoff: &Waits, jitter: u16) -> End {
+        let is_heard = self.stream().is_some_and(|stream| stream.is_heard);
+        self.not_before = now.plus(backoff.after(self.ends, jitter));
+        self.ends = self.ends.saturating_add(1);
+        self.await_stream(now);
+        if is_heard {
+            return End::Heard;
+        }
+        match self.failure.replace(failure(&self.server.uri, ended)) {
+            None => End::Lost,
+            Some(_) => End::LostStill,
+        }
+    }
+
+    /// The values in use are another server's: what was accepted of this one says no more what is in use.
+    pub fn forget_version(&mut self, kind: Kind) {
+        *self.versions.get_mut(kind) = Arc::default();
+    }
+
+    /// Notes how a response on the open stream is to be answered. A response of a kind that was not asked for on it
+    /// is not answered: that would be a first request, and one without names.
+    pub fn owe(&mut self, kind: Kind, response: &Response, complaints: &[String]) {
+        let Link::Open(stream) = &mut self.link else { return };
+        let line = stream.line_mut(kind);
+        if !line.has_asked() {
+            return;
+        }
+        let version: Arc<str> = Arc::from(response.version.as_str());
+        let pace = self.paces.get_mut(kind);
+        if complaints.is_empty() {
+            pace.on_good();
+            *self.versions.get_mut(kind) = version;
+            line.owe(&response.nonce, Now::ZERO, Answer::Ack);
+        } else {
+            let message: Arc<str> = Arc::from(complaints.join("; "));
+            let due = pace.due(&version, &message);
+            line.owe(&response.nonce, due, Answer::Nack { version, message });
+        }
+    }
+
+    /// Whether nothing of this kind was asked for on the open stream.
+    pub fn begins(&self, kind: Kind) -> bool {
+        self.stream().is_some_and(|stream| !stream.line(kind).has_asked())
+    }
+
+    /// The request that is to go now, where these names are watched. The first one of a stream claims the version
+    /// that was accepted only where all that it names `is_cached`: a server need not send again what the client says
+    /// it has.
+    pub fn request(
+        &mut self,
+        now: Now,
+        kind: Kind,
+        watched: &BTreeSet<Arc<str>>,
+        is_cached: bool,
+    ) -> Option<Request> {
+        let Link::Open(stream) = &mut self.link else { return None };
+        let line = stream.line_mut(kind);
+        let ask = line.ask(now, watched)?;
+        let error = match ask.answer {
+            Some(Answer::Nack { version, message }) => {
+                self.paces.get_mut(kind).on_nack(now, &version, &message);
+                Some(Nack { message })
+            }
+            Some(Answer::Ack) | None => None,
+        };
+        let accepted = self.versions.get(kind);
+        let version = if ask.is_first && !is_cached { Arc::default() } else { Arc::clone(accepted) };
+        Some(Request {
+            kind,
+            version,
+            nonce: Arc::clone(line.nonce()),
+            names: ask.names.into_iter().collect(),
+            error,
+            node: false,
+        })
+    }
+
+    /// The invariants of one server.
+    pub fn check(&self, is_used: bool) -> Result<(), &'static str> {
+        match &self.link {
+            Link::Idle if is_used => Err("a server is in use and has no stream and waits for none"),
+            Link::Idle if self.failure.is_some() => Err("a server that is not in use is said to fail"),
+            Link::Waiting(_) | Link::Open(_) if !is_used => Err("a server that is not in use has a stream"),
+            Link::Open(stream) if !Kind::ALL.iter().all(|kind| stream.line(*kind).is_sound()) => {
+                Err("something is answered that was not asked")
+            }
+            Link::Open(stream) if stream.is_heard && self.failure.is_some() => {
+                Err("a server is said to fail that has answered")
+            }
+            Link::Idle | Link::Waiting(_) | Link::Open(_) => Ok(()),
+        }
+    }
+}
+
+/// That a server has not answered, for people.
+fn failure(uri: &str, ended: &Ended) -> Arc<str> {
+    let Ended { code, message } = ended;
+    let how = if *code == Code::Ok {
+        "it closed the stream without a response".to_owned()
+    } else {
+        format!("the stream ended without a response: {code}")
+    };
+    let words = if message.is_empty() { String::new() } else { format!(": {message}") };
+    Arc::from(format!("xDS server {uri}: {how}{words}"))
+}

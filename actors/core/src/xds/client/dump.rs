@@ -1,0 +1,55 @@
+//! What is shown of the client: for CSDS and for the admin API (H3, H5).
+
+use std::sync::Arc;
+
+use crate::resource_cache::{CacheState, Cached, Error, State};
+use crate::xds::Value;
+use crate::xds::facts::Key;
+
+/// All servers and all watched resources, as they are.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Dump {
+    /// The servers, in the order of preference.
+    pub servers: Vec<ServerDump>,
+    /// The resources, in the order of their keys.
+    pub resources: Vec<ResourceDump>,
+}
+
+/// A server.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ServerDump {
+    /// Its target.
+    pub uri: Arc<str>,
+    /// Whether it is in use: a stream to it is open, or is waited for.
+    pub is_used: bool,
+    /// Whether it is connected: in use, and none of its streams has ended without a response since the last one that
+    /// came (A78).
+    pub is_connected: bool,
+    /// Why it is not connected.
+    pub failure: Option<Arc<str>>,
+}
+
+/// A watched resource: what a `GenericXdsConfig` is made of. The type URL is the key's; `last_updated`,
+/// `version_info` and `xds_config` are the cached resource's, and `error_state` is the error's, with what it has
+/// rejected.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ResourceDump {
+    /// Which one it is.
+    pub key: Key,
+    /// `client_status`.
+    pub state: State,
+    /// The resource in use.
+    pub cached: Option<Cached<Value>>,
+    /// The resource's own most recent error.
+    pub error: Option<Error>,
+    /// How many watch it.
+    pub watchers: usize,
+}
+
+impl ResourceDump {
+    /// What it is counted as (A78).
+    #[must_use]
+    pub fn cache_state(&self) -> CacheState {
+        self.state.cache_state(self.cached.is_some())
+    }
+}

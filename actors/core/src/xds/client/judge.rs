@@ -1,0 +1,130 @@
+//! What a response says of the resources that are watched: which are valid, which are not, and what its answer
+//! complains of (A46, A88, TP3).
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use crate::machine::Wall;
+use crate::resource_cache::{Cached, Error, Reason, Rejected};
+use crate::xds::facts::{Code, Kind, Response};
+use crate::xds::{Invalid, Value, validate};
+
+/// What a response says of one watched resource.
+#[derive(Debug)]
+pub(super) enum Finding {
+    /// It is there and valid.
+    Valid(Cached<Value>),
+    /// It is there and not valid.
+    Invalid(Error),
+    /// The server cannot send it (TP3).
+    Reported(Error),
+}
+
+/// A response, judged.
+#[derive(Debug)]
+pub(super) struct Verdict {
+    /// What it says of the resources that are watched: those that it holds, and then those of which it reports
+    /// errors, so that the error wins.
+    pub findings: Vec<(Arc<str>, Finding)>,
+    /// What is wrong with it; with nothing it is accepted.
+    pub complaints: Vec<String>,
+    /// How many watched resources are valid, unchanged ones too (A78).
+    pub valid: u64,
+    /// How many resources are not, or are reported as errors (A78).
+    pub invalid: u64,
+    /// Whether each resource in it has a name that can be read. Where one has not, none is known to be absent.
+    pub is_legible: bool,
+}
+
+/// Judges a response about this kind that came at this time. What is not watched is passed over, be it valid or not:
+/// servers may send more than was asked for, and go on sending what is not any more.
+pub(super) fn judge(kind: Kind, response: &Response, at: Wall, watched: &BTreeSet<Arc<str>>) -> Verdict {
+    let mut verdict =
+        Verdict { findings: Vec::new(), complaints: Vec::new(), valid: 0, invalid: 0, is_legible: true };
+    judge_resources(kind, response, at, watched, &mut verdict);
+    judge_errors(response, at, watched, &mut verdict);
+    verdict
+}
+
+/// Why a resource that was in use is taken to be deleted: this response names all that exist, and not that one.
+pub(super) fn deletion(response: &Response, at: Wall) -> Error {
+    let message = "does not exist: the server's last response names all that exist, and not this one";
+    Error {
+        reason: Reason::Deleted,
+        code: Code::NotFound,
+        message: Arc::from(message),
+        rejected: Some(Rejected { version: Arc::from(response.version.as_str()), at, raw: None }),
+    }
+}
+
+fn judge_resources(
+    kind: Kind,
+    response: &Response,
+    at: Wall,
+    watched: &BTreeSet<Arc<str>>,
+    verdict: &mut Verdict,
+) {
+    let version: Arc<str> = Arc::from(response.version.as_str());
+    for (index, received) in response.resources.iter().enumerate() {
+        match validate(kind, received) {
+            Ok((name, value)) => {
+                if watched.contains(&name) {
+                    let raw = Some(received.raw.clone());
+                    let cached = Cached { value, raw, version: Arc::clone(&version), updated: at };
+                    verdict.valid += 1;
+                    verdict.findings.push((name, Finding::Valid(cached)));
+                }
+            }
+            Err(Invalid { name: Some(name), message }) => {
+                if watched.contains(&name) {
+                    let rejected =
+                        Rejected { version: Arc::clone(&version), at, raw: Some(received.raw.clone()) };
+                    let error = Error {
+                        reason: Reason::Nack,
+                        code: Code::InvalidArgument,
+                        message: Arc::from(format!("invalid resource: {message}")),
+                        rejected: Some(rejected),
+                    };
+                    verdict.complain(format!("resource index {index}: {name}: {message}"));
+                    verdict.findings.push((name, Finding::Invalid(error)));
+                }
+            }
+            Err(Invalid { name: None, message }) => {
+                verdict.is_legible = false;
+                verdict.complain(format!("resource index {index}: {message}"));
+            }
+        }
+    }
+}
+
+fn judge_errors(response: &Response, at: Wall, watched: &BTreeSet<Arc<str>>, verdict: &mut Verdict) {
+    for (index, reported) in response.errors.iter().enumerate() {
+        let Some(name) = reported.name.as_deref().filter(|name| !name.is_empty()) else {
+            verdict.complain(format!("resource_errors index {index}: resource_name unset"));
+            continue;
+        };
+        let Some(name) = watched.get(name) else { continue };
+        let code = Code::of_number(reported.code.unwrap_or_default());
+        if code == Code::Ok {
+            verdict.complain(format!("resource_errors index {index}: {name}: error_detail must be non-OK"));
+            continue;
+        }
+        let said = if reported.message.is_empty() { code.as_str() } else { reported.message.as_str() };
+        let error = Error {
+            reason: Reason::Reported,
+            code,
+            message: Arc::from(said),
+            rejected: Some(Rejected { version: Arc::from(response.version.as_str()), at, raw: None }),
+        };
+        verdict.invalid += 1;
+        verdict.findings.push((Arc::clone(name), Finding::Reported(error)));
+    }
+}
+
+impl Verdict {
+    /// Something is wrong with the response.
+    fn complain(&mut self, complaint: String) {
+        self.invalid += 1;
+        self.complaints.push(complaint);
+    }
+}

@@ -1,0 +1,133 @@
+//! Which servers of the list are in use, and how their streams begin and end (A57, A71).
+
+use std::sync::Arc;
+
+use super::channel::{Channel, End};
+use super::{Client, Ended, Out, Request, Sample, ServerId, StreamId, Turn};
+use crate::machine::Now;
+use crate::resource_cache::{Error, Reason, State};
+use crate::xds::facts::{Code, Key, Kind};
+
+impl Client {
+    /// Brings the next server of the list into use. All that is watched is asked of it; what is cached stays (A71).
+    pub(super) fn use_next(&mut self, turn: &mut Turn<'_>) {
+        let place = self.used;
+        let Some(channel) = self.channels.get_mut(place) else { return };
+        channel.await_stream(turn.now);
+        let is_due = channel.is_due(turn.now);
+        self.cache.disarm();
+        self.cache.set_policy(channel.server.policy);
+        self.used += 1;
+        turn.measure(Sample::Connected { server: ServerId(place), connected: Some(true) });
+        if is_due {
+            self.open(place, turn);
+        }
+    }
+
+    /// Brings the next server into use if the last one fails and something is watched of which nothing is known. A
+    /// resource that does not come, is invalid or does not exist is no reason (A71). Whether it did.
+    pub(super) fn fall_back(&mut self, turn: &mut Turn<'_>) -> bool {
+        let last = self.used.checked_sub(1).and_then(|place| self.channels.get(place));
+        let fails = last.is_some_and(|channel| channel.failure.is_some());
+        if !fails || self.used >= self.channels.len() {
+            return false;
+        }
+        let lacks = self.cache.entries().any(|entry| entry.state == State::Requested);
+        if lacks {
+            self.use_next(turn);
+        }
+        lacks
+    }
+
+    /// Takes this server and those behind it out of use.
+    pub(super) fn release_from(&mut self, place: usize, turn: &mut Turn<'_>) {
+        let first_wait = self.params.backoff.first;
+        for (n, channel) in self.channels.iter_mut().enumerate().take(self.used).skip(place) {
+            if let Some(stream) = channel.release(turn.now, first_wait) {
+                turn.out.push(Out::Close(stream));
+            }
+            turn.measure(Sample::Connected { server: ServerId(n), connected: None });
+        }
+        self.used = self.used.min(place);
+    }
+
+    /// Opens a stream and asks for everything on it.
+    pub(super) fn open(&mut self, place: usize, turn: &mut Turn<'_>) {
+        let stream = StreamId(self.streams + 1);
+        self.streams = stream.0;
+        let Some(channel) = self.channels.get_mut(place) else { return };
+        channel.open(stream);
+        let mut first: Vec<Request> =
+            Kind::ALL.into_iter().filter_map(|kind| self.request(turn.now, place, kind)).collect();
+        debug_assert!(!first.is_empty(), "a stream is opened for nothing");
+        if let Some(request) = first.first_mut() {
+            request.node = true;
+        }
+        if let Some(channel) = self.channels.get_mut(place) {
+            channel.on_opening();
+        }
+        turn.out.push(Out::Open { stream, server: ServerId(place), first });
+    }
+
+    /// The request of this kind that is to go to this server now.
+    pub(super) fn request(&mut self, now: Now, place: usize, kind: Kind) -> Option<Request> {
+        let channel = self.channels.get_mut(place)?;
+        let watched = self.watched.get(kind);
+        let is_cached = |name: &Arc<str>| {
+            self.cache.get(&Key::new(kind, Arc::clone(name))).is_some_and(|entry| entry.cached.is_some())
+        };
+        let claims = !channel.begins(kind) || watched.iter().all(is_cached);
+        channel.request(now, kind, watched, claims)
+    }
+
+    /// What the transport of the last server in use has pulled has to come in time from now on (A57).
+    pub(super) fn arm(&mut self, now: Now) {
+        let last = self.used.checked_sub(1).and_then(|place| self.channels.get(place));
+        let Some(stream) = last.and_then(Channel::stream) else { return };
+        for kind in Kind::ALL {
+            let pulled = stream.line(kind).pulled();
+            let keys: Vec<Key> = pulled.map(|name| Key::new(kind, Arc::clone(name))).collect();
+            self.cache.sent(now, &keys);
+        }
+    }
+
+    /// A server has answered: it is the last one in use from now on, and watchers hear that it is reached (A57, A71).
+    pub(super) fn on_first_response(&mut self, place: usize, turn: &mut Turn<'_>) {
+        turn.measure(Sample::Connected { server: ServerId(place), connected: Some(true) });
+        if self.used > place + 1 {
+            self.release_from(place + 1, turn);
+            if let Some(channel) = self.channels.get(place) {
+                self.cache.set_policy(channel.server.policy);
+            }
+            self.cache.disarm();
+            self.arm(turn.now);
+        }
+        self.cache.connected(&mut turn.news);
+    }
+
+    pub(super) fn on_ended(&mut self, id: StreamId, ended: &Ended, turn: &mut Turn<'_>) {
+        let Some(place) = self.place_of(id) else { return };
+        let is_last = place + 1 == self.used;
+        if is_last {
+            self.cache.disarm();
+        }
+        let Some(channel) = self.channels.get_mut(place) else { return };
+        let end = channel.on_ended(turn.now, ended, &self.params.backoff, self.jitter);
+        let failure = channel.failure.clone();
+        match end {
+            End::Heard => return,
+            End::Lost => {
+                let server = ServerId(place);
+                turn.measure(Sample::Connected { server, connected: Some(false) });
+                turn.measure(Sample::ServerFailure(server));
+            }
+            End::LostStill => {}
+        }
+        let Some(message) = failure.filter(|_| is_last) else { return };
+        if !self.fall_back(turn) {
+            let reason = Reason::Connectivity;
+            let error = Error { reason, code: Code::Unavailable, message, rejected: None };
+            self.cache.connectivity(error, &mut turn.news);
+        }
+    }
+}

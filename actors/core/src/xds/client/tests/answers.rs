@@ -1,0 +1,244 @@
+//! How responses are answered: ACKs and NACKs, versions and nonces.
+
+use super::*;
+
+fn x() -> Key {
+    endpoints("x")
+}
+
+fn y() -> Key {
+    endpoints("y")
+}
+
+/// The rejection in the last request.
+fn detail(run: &Run) -> String {
+    let detail = |said: &Out| match said {
+        Out::Send(_, request) => request.error.as_ref().map(|nack| nack.message.to_string()),
+        Out::Open { .. } | Out::Read(_) | Out::Close(_) | Out::Notice(..) | Out::Sample(_) => None,
+    };
+    run.out.iter().rev().find_map(detail).expect("something was rejected")
+}
+
+#[test]
+fn x2_a_good_response_is_accepted_at_once_with_its_version_and_nonce() {
+    let mut run = Run::watching(&[x()]);
+    run.respond(Kind::Endpoints, "1", "a", vec![good(&x(), 1)]);
+    assert_eq!(run.requests(), ["eds 1/a x"]);
+    run.respond(Kind::Endpoints, "2", "b", vec![good(&x(), 2)]);
+    assert_eq!(run.requests(), ["eds 2/b x"]);
+    assert_eq!(run.told(), ["x is 2"]);
+}
+
+#[test]
+fn x2_a_bad_response_is_rejected_with_the_version_before_it_and_its_own_nonce() {
+    let mut run = Run::watching(&[x()]);
+    run.respond(Kind::Endpoints, "1", "a", vec![bad(&x())]);
+    assert_eq!(run.requests(), ["eds /a x !"], "none was accepted yet");
+    run.respond(Kind::Endpoints, "2", "b", vec![good(&x(), 1)]);
+    assert_eq!(run.requests(), ["eds 2/b x"]);
+    run.respond(Kind::Endpoints, "3", "c", vec![bad(&x())]);
+    assert_eq!(run.requests(), ["eds 2/c x !"]);
+}
+
+#[test]
+fn x2_a_rejection_lists_each_invalid_resource_and_what_is_wrong_with_it() {
+    let mut run = Run::watching(&[x(), y()]);
+    let resources = vec![bad(&y()), good(&endpoints("z"), 1), broken(Kind::Endpoints), bad(&x())];
+    let errors = vec![Reported { name: None, ..reported("x", Code::Internal) }];
+    let response = Response { errors, ..response(Kind::Endpoints, "1", "a", resources) };
+    run.respond_from(0, response);
+    let detail = detail(&run);
+    let parts =
+        ["resource index 0: y: ", "resource index 2: ", "resource index 3: x: ", "resource_errors index 0: "];
+    let places: Vec<usize> = parts.iter().filter_map(|part| detail.find(part)).collect();
+    assert_eq!(places.len(), parts.len(), "{detail}");
+    assert!(places.is_sorted() && detail.contains(".pipe"), "{detail}");
+}
+
+#[test]
+fn x2_a46_valid_resources_of_a_rejected_response_are_used() {
+    let mut run = Run::watching(&[x(), y()]);
+    run.respond(Kind::Endpoints, "1", "a", vec![bad(&x()), good(&y(), 1)]);
+    assert_eq!(run.told(), ["x fails: INVALID_ARGUMENT", "y is 1"]);
+    assert_eq!(run.requests(), ["eds /a x y !"]);
+    assert_eq!((run.state(&x()), run.state(&y())), ("nacked", "acked"));
+}
+
+#[test]
+fn x2_a_response_that_is_valid_in_part_does_not_change_the_accepted_version() {
+    let mut run = Run::watching(&[x(), y()]);
+    run.respond(Kind::Endpoints, "1", "a", vec![good(&x(), 1), good(&y(), 1)]);
+    run.respond(Kind::Endpoints, "2", "b", vec![good(&x(), 2), bad(&y())]);
+    assert_eq!(run.requests(), ["eds 1/b x y !"]);
+    run.watch(&endpoints("z"));
+    assert_eq!(run.requests(), ["eds 1/b x y z"], "what was rejected is rejected once");
+    let shown = run.shown(&x()).and_then(|shown| shown.cached).expect("it is in use");
+    assert_eq!((&*shown.version, shown.value), ("2", value(&x(), 2)));
+}
+
+#[test]
+fn x2_versions_and_nonces_are_those_of_their_kind() {
+    let mut run = Run::watching(&[cluster("c"), x()]);
+    run.respond(Kind::Endpoints, "1", "a", vec![good(&x(), 1)]);
+    run.respond(Kind::Cluster, "9", "b", vec![good(&cluster("c"), 1)]);
+    assert_eq!(run.requests(), ["cds 9/b c"]);
+    run.watch(&y());
+    assert_eq!(run.requests(), ["eds 1/a x y"]);
+    run.watch(&cluster("d"));
+    assert_eq!(run.requests(), ["cds 9/b c d"]);
+}
+
+#[test]
+fn x2_a57_versions_survive_streams_and_nonces_do_not() {
+    let mut run = Run::watching(&[cluster("c"), x()]);
+    run.respond(Kind::Endpoints, "1", "a", vec![good(&x(), 1)]);
+    run.respond(Kind::Cluster, "9", "b", vec![good(&cluster("c"), 1)]);
+    run.respond(Kind::Endpoints, "2", "c", vec![bad(&x())]);
+    run.fail(0);
+    run.wait();
+    assert_eq!(run.requests(), ["cds 9/ c node", "eds 1/ x"]);
+}
+
+#[test]
+fn x2_an_answer_that_was_owed_when_the_stream_ended_is_not_given_on_the_next_one() {
+    let mut run = Run::watching(&[x()]);
+    run.pulls = false;
+    run.watch(&y());
+    run.respond(Kind::Endpoints, "1", "a", vec![good(&x(), 1), good(&y(), 1)]);
+    assert_eq!(run.requests(), [""; 0]);
+    run.fail(0);
+    run.wait();
+    assert_eq!(run.requests(), ["eds 1/ x y node"]);
+    run.connect(0);
+    assert_eq!(run.requests(), [""; 0]);
+}
+
+#[test]
+fn x2_no_version_is_claimed_on_a_new_stream_while_something_it_names_is_not_there() {
+    let mut run = Run::watching(&[x()]);
+    run.respond(Kind::Endpoints, "1", "a", vec![good(&x(), 1)]);
+    run.watch(&y());
+    assert_eq!(run.requests(), ["eds 1/a x y"], "on the same stream the server knows what is new");
+    run.fail(0);
+    run.wait();
+    assert_eq!(run.requests(), ["eds / x y node"], "on another one it does not");
+    run.respond(Kind::Endpoints, "2", "b", vec![bad(&y())]);
+    assert_eq!(run.requests(), ["eds 1/b x y !"], "it was accepted all the same");
+}
+
+#[test]
+fn x2_no_version_is_claimed_of_what_was_forgotten() {
+    let mut run = Run::watching(&[x()]);
+    run.respond(Kind::Endpoints, "1", "a", vec![good(&x(), 1)]);
+    run.unwatch(&x());
+    run.watch(&x());
+    assert_eq!(run.requests(), ["eds / x node"]);
+}
+
+#[test]
+fn x2_a_response_of_a_type_that_nobody_asks_for_is_neither_accepted_nor_rejected() {
+    let mut run = Run::watching(&[x()]);
+    let other = "type.googleapis.com/envoy.config.listener.v3.Listener".to_owned();
+    let response = Response { type_url: other, ..response(Kind::Endpoints, "1", "a", vec![good(&x(), 1)]) };
+    run.respond_from(0, response);
+    assert_eq!((run.requests(), run.told(), run.samples()), (Vec::new(), Vec::new(), Vec::new()));
+    assert_eq!(run.reads(), [run.stream(0)], "the next one may be read");
+    run.fail(0);
+    assert_eq!(run.told(), ["x fails: UNAVAILABLE"], "it says nothing of the server either");
+}
+
+#[test]
+fn x2_a_response_of_a_kind_that_was_not_asked_for_on_the_stream_is_not_answered() {
+    let mut run = Run::watching(&[x()]);
+    run.respond(Kind::Cluster, "1", "a", vec![good(&cluster("c"), 1)]);
+    assert_eq!(run.requests(), [""; 0], "that would be a first request without names");
+    run.watch(&cluster("c"));
+    assert_eq!(run.requests(), ["cds / c"]);
+}
+
+#[test]
+fn x2_a_response_that_comes_after_all_was_unsubscribed_is_answered_without_names() {
+    let mut run = Run::watching(&[cluster("c"), x()]);
+    run.unwatch(&x());
+    run.respond(Kind::Endpoints, "1", "a", vec![good(&x(), 1)]);
+    assert_eq!((run.requests(), run.told()), (vec!["eds 1/a ".to_owned()], Vec::new()));
+}
+
+#[test]
+fn x2_a_resource_that_is_not_watched_is_passed_over_be_it_valid_or_not() {
+    let mut run = Run::watching(&[x()]);
+    run.respond(Kind::Endpoints, "1", "a", vec![good(&y(), 1), bad(&endpoints("z")), good(&x(), 1)]);
+    assert_eq!((run.requests(), run.told()), (vec!["eds 1/a x".to_owned()], vec!["x is 1".to_owned()]));
+    let counted = run.samples().into_iter().find_map(|sample| match sample {
+        Sample::Updates { valid, invalid, .. } => Some((valid, invalid)),
+        Sample::Connected { .. }
+        | Sample::ServerFailure(_)
+        | Sample::Nack { .. }
+        | Sample::Resources { .. } => None,
+    });
+    assert_eq!(counted, Some((1, 0)));
+}
+
+#[test]
+fn x2_a_resource_whose_name_cannot_be_read_is_invalid_and_harms_no_other() {
+    let mut run = Run::watching(&[x(), y()]);
+    run.respond(Kind::Endpoints, "1", "a", vec![good(&x(), 1), good(&y(), 1)]);
+    run.respond(Kind::Endpoints, "2", "b", vec![broken(Kind::Endpoints), good(&x(), 2)]);
+    assert_eq!(run.requests(), ["eds 1/b x y !"]);
+    assert_eq!(run.told(), ["x is 2"]);
+}
+
+#[test]
+fn x2_a_broken_resource_in_a_wrapper_with_its_name_is_that_resource() {
+    let mut run = Run::watching(&[x()]);
+    let wrapped = Received { wrapper: Some("x".to_owned()), ..broken(Kind::Endpoints) };
+    run.respond(Kind::Endpoints, "1", "a", vec![wrapped]);
+    assert_eq!(run.told(), ["x fails: INVALID_ARGUMENT"]);
+    assert_eq!(run.state(&x()), "nacked");
+}
+
+#[test]
+fn x2_a_resource_of_another_kind_is_invalid() {
+    let mut run = Run::watching(&[cluster("x"), x()]);
+    run.respond(Kind::Endpoints, "1", "a", vec![good(&cluster("x"), 1)]);
+    assert_eq!((run.requests(), run.told()), (vec!["eds /a x !".to_owned()], Vec::new()));
+}
+
+#[test]
+fn x2_an_empty_response_of_endpoints_is_accepted_and_says_nothing_of_any() {
+    let mut run = Run::watching(&[x(), y()]);
+    run.pass(5_000);
+    run.respond(Kind::Endpoints, "1", "a", vec![good(&x(), 1)]);
+    run.respond(Kind::Endpoints, "2", "b", Vec::new());
+    assert_eq!((run.requests(), run.told()), (vec!["eds 2/b x y".to_owned()], Vec::new()));
+    assert_eq!((run.state(&x()), run.waits()), ("acked", Some(10_000)), "the timer of the other one runs on");
+}
+
+#[test]
+fn x2_an_identical_resource_is_accepted_and_not_told_again() {
+    let mut run = Run::watching(&[x()]);
+    run.respond(Kind::Endpoints, "1", "a", vec![good(&x(), 1)]);
+    run.respond(Kind::Endpoints, "2", "b", vec![good(&x(), 1)]);
+    assert_eq!((run.requests(), run.told()), (vec!["eds 2/b x".to_owned()], Vec::new()));
+    let cached = run.shown(&x()).and_then(|shown| shown.cached).expect("it is in use");
+    assert_eq!(&*cached.version, "2", "though it is shown as of the newest version");
+}
+
+#[test]
+fn x2_what_is_said_of_a_stream_that_is_over_is_passed_over() {
+    let mut run = Run::watching(&[x()]);
+    let old = run.stream(0);
+    run.fail(0);
+    run.wait();
+    for input in [
+        In::Response(old, response(Kind::Endpoints, "1", "a", vec![good(&x(), 1)]), AT),
+        In::Dispatched(old),
+        In::Sent(old, Kind::Endpoints),
+        In::Ended(old, unavailable()),
+        In::Dispatched(StreamId(99)),
+    ] {
+        run.step(input.clone());
+        assert!(run.out.is_empty(), "{input:?}: {:?}", run.out);
+    }
+    assert_eq!((run.state(&x()), run.waits()), ("requested", None));
+}

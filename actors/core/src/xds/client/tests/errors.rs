@@ -1,0 +1,197 @@
+//! Errors that a server reports of resources (TP3), deletions, and what must not be taken for one.
+
+use super::*;
+
+fn c() -> Key {
+    cluster("c")
+}
+
+fn d() -> Key {
+    cluster("d")
+}
+
+fn x() -> Key {
+    endpoints("x")
+}
+
+#[test]
+fn x1_tp3_an_error_ends_the_wait_for_the_resource_and_is_accepted_as_a_response() {
+    let mut run = Run::watching(&[x()]);
+    assert_eq!(run.waits(), Some(15_000));
+    run.report(Kind::Endpoints, "1", "a", vec![reported("x", Code::NotFound)]);
+    assert_eq!((run.waits(), run.requests()), (None, vec!["eds 1/a x".to_owned()]));
+    assert_eq!(run.words(), "no x for you");
+}
+
+#[test]
+fn x1_tp3_errors_are_honoured_whatever_the_features_of_the_server() {
+    for policy in [PLAIN, FAILS, PATIENT] {
+        let mut run = Run::watching_with(policy, &[x()]);
+        run.report(Kind::Endpoints, "1", "a", vec![reported("x", Code::NotFound)]);
+        assert_eq!((run.told(), run.waits()), (vec!["x fails: NOT_FOUND".to_owned()], None));
+    }
+}
+
+#[test]
+fn x1_tp3_an_error_is_remembered_until_a_newer_one_or_the_resource_comes() {
+    let mut run = Run::watching(&[x(), endpoints("y")]);
+    run.report(Kind::Endpoints, "1", "a", vec![reported("x", Code::NotFound)]);
+    run.respond(Kind::Endpoints, "2", "b", vec![good(&endpoints("y"), 1)]);
+    assert_eq!((run.told(), run.state(&x())), (vec!["y is 2".to_owned()], "received_error"));
+    run.report(Kind::Endpoints, "3", "c", vec![reported("x", Code::Internal)]);
+    assert_eq!(run.told(), ["x fails: INTERNAL"]);
+    run.respond(Kind::Endpoints, "4", "d", vec![good(&x(), 1)]);
+    assert_eq!((run.told(), run.state(&x())), (vec!["x is 4".to_owned()], "acked"));
+}
+
+#[test]
+fn x1_tp3_a_cluster_whose_error_was_reported_is_not_deleted_by_later_responses_without_it() {
+    for policy in [PLAIN, FAILS] {
+        let mut run = Run::watching_with(policy, &[c(), d()]);
+        run.respond(Kind::Cluster, "1", "a", vec![good(&c(), 1), good(&d(), 1)]);
+        let errors = vec![reported("c", Code::Unavailable)];
+        let response = Response { errors, ..response(Kind::Cluster, "2", "b", vec![good(&d(), 1)]) };
+        run.respond_from(0, response);
+        assert_eq!(run.told(), ["c ambient: UNAVAILABLE"], "it is not deleted by this one");
+        run.respond(Kind::Cluster, "3", "c", vec![good(&d(), 2)]);
+        assert_eq!(run.told(), ["d is 3"], "an error is said once");
+        assert_eq!(run.state(&c()), "received_error_but_cached");
+        run.respond(Kind::Cluster, "4", "d", vec![good(&c(), 1), good(&d(), 2)]);
+        assert_eq!(run.told(), ["c ambient: OK"]);
+        run.respond(Kind::Cluster, "5", "e", vec![good(&d(), 2)]);
+        assert_eq!(run.told().len(), 1, "what was sent since is deleted by its absence");
+    }
+}
+
+#[test]
+fn x1_tp3_on_a_new_stream_a_server_says_its_errors_again_or_means_a_deletion() {
+    let mut run = Run::watching(&[c()]);
+    run.respond(Kind::Cluster, "1", "a", vec![good(&c(), 1)]);
+    run.report(Kind::Cluster, "2", "b", vec![reported("c", Code::Unavailable)]);
+    run.fail(0);
+    run.wait();
+    run.respond(Kind::Cluster, "3", "c", Vec::new());
+    assert_eq!(run.told(), ["c ambient: NOT_FOUND"]);
+    assert_eq!(run.state(&c()), "does_not_exist_but_cached");
+}
+
+#[test]
+fn x1_tp3_where_a_response_has_both_the_error_wins() {
+    let mut run = Run::watching(&[x()]);
+    let errors = vec![reported("x", Code::Internal)];
+    let response = Response { errors, ..response(Kind::Endpoints, "1", "a", vec![good(&x(), 1)]) };
+    run.respond_from(0, response);
+    assert_eq!(run.told(), ["x is 1", "x ambient: INTERNAL"]);
+    assert_eq!(run.requests(), ["eds 1/a x"]);
+}
+
+#[test]
+fn x1_tp3_an_error_without_a_name_or_without_an_error_is_rejected() {
+    let table = [
+        Reported { name: None, ..reported("x", Code::NotFound) },
+        Reported { name: Some(String::new()), ..reported("x", Code::NotFound) },
+        Reported { code: None, ..reported("x", Code::NotFound) },
+        reported("x", Code::Ok),
+    ];
+    for error in table {
+        let mut run = Run::watching(&[x()]);
+        run.report(Kind::Endpoints, "1", "a", vec![error.clone()]);
+        assert_eq!((run.requests(), run.told()), (vec!["eds /a x !".to_owned()], Vec::new()), "{error:?}");
+        assert_eq!((run.state(&x()), run.waits()), ("requested", Some(15_000)), "{error:?}");
+    }
+}
+
+#[test]
+fn x1_tp3_an_error_of_what_is_not_watched_is_passed_over() {
+    let mut run = Run::watching(&[x()]);
+    run.report(Kind::Endpoints, "1", "a", vec![reported("z", Code::NotFound), reported("z", Code::Ok)]);
+    assert_eq!((run.requests(), run.told()), (vec!["eds 1/a x".to_owned()], Vec::new()));
+}
+
+#[test]
+fn x1_tp3_a_number_that_is_no_code_is_a_transient_error_and_one_without_words_says_its_code() {
+    let mut run = Run::watching_with(FAILS, &[x()]);
+    run.respond(Kind::Endpoints, "1", "a", vec![good(&x(), 1)]);
+    let error = Reported { code: Some(99), message: String::new(), ..reported("x", Code::NotFound) };
+    run.report(Kind::Endpoints, "2", "b", vec![error]);
+    assert_eq!((run.told(), run.words()), (vec!["x ambient: UNKNOWN".to_owned()], "UNKNOWN".to_owned()));
+}
+
+#[test]
+fn x1_a88_a_cluster_that_was_asked_for_since_is_not_deleted_by_a_response_to_an_older_request() {
+    let mut run = Run::watching_with(FAILS, &[c()]);
+    run.respond(Kind::Cluster, "1", "a", vec![good(&c(), 1)]);
+    run.watch(&d());
+    run.respond(Kind::Cluster, "2", "b", vec![good(&c(), 2)]);
+    assert_eq!((run.told(), run.state(&d())), (vec!["c is 2".to_owned()], "requested"));
+    assert_eq!(run.waits(), Some(15_000), "the timer decides");
+}
+
+#[test]
+fn x1_a88_a_cluster_that_is_watched_again_is_not_deleted_by_a_response_to_an_older_request() {
+    let mut run = Run::watching_with(FAILS, &[c(), d()]);
+    run.respond(Kind::Cluster, "1", "a", vec![good(&c(), 1), good(&d(), 1)]);
+    run.unwatch(&d());
+    run.watch(&d());
+    run.respond(Kind::Cluster, "2", "b", vec![good(&c(), 2)]);
+    assert_eq!((run.told(), run.state(&d())), (vec!["c is 2".to_owned()], "requested"));
+}
+
+#[test]
+fn x1_a88_a_cluster_that_came_before_the_server_heard_that_it_is_left_out_is_not_deleted_by_its_absence() {
+    let e = cluster("e");
+    let mut run = Run::watching_with(FAILS, &[c(), d()]);
+    run.respond(Kind::Cluster, "1", "a", vec![good(&c(), 1), good(&d(), 1)]);
+    run.pulls = false;
+    run.watch(&e);
+    run.unwatch(&d());
+    run.watch(&d());
+    run.respond(Kind::Cluster, "2", "b", vec![good(&c(), 2), good(&d(), 2)]);
+    run.pulls = true;
+    run.step(In::Sent(run.stream(0), Kind::Cluster));
+    assert_eq!(run.requests(), ["cds 2/b c e", "cds 2/b c d e"]);
+    run.respond(Kind::Cluster, "2", "c", vec![good(&c(), 2), good(&e, 2)]);
+    assert_eq!((run.told(), run.state(&d())), (vec!["e is 2".to_owned()], "acked"));
+    run.respond(Kind::Cluster, "2", "d", vec![good(&c(), 2), good(&d(), 2), good(&e, 2)]);
+    run.respond(Kind::Cluster, "3", "e", vec![good(&c(), 2), good(&e, 2)]);
+    assert_eq!(run.told(), ["d fails: NOT_FOUND"], "what was sent since is deleted by its absence");
+}
+
+#[test]
+fn x1_a88_an_invalid_cluster_is_there() {
+    let mut run = Run::watching(&[c(), d()]);
+    run.respond(Kind::Cluster, "1", "a", vec![good(&c(), 1), good(&d(), 1)]);
+    run.respond(Kind::Cluster, "2", "b", vec![bad(&c())]);
+    assert_eq!(run.told(), ["c ambient: INVALID_ARGUMENT", "d ambient: NOT_FOUND"]);
+    assert_eq!(run.requests(), ["cds 1/b c d !"]);
+}
+
+#[test]
+fn x1_a88_where_a_name_cannot_be_read_no_cluster_is_known_to_be_absent() {
+    let mut run = Run::watching_with(FAILS, &[c(), d()]);
+    run.respond(Kind::Cluster, "1", "a", vec![good(&c(), 1), good(&d(), 1)]);
+    run.respond(Kind::Cluster, "2", "b", vec![good(&c(), 2), broken(Kind::Cluster)]);
+    assert_eq!((run.told(), run.state(&d())), (vec!["c is 2".to_owned()], "acked"));
+}
+
+#[test]
+fn x1_a88_a_cluster_that_was_dropped_and_stays_absent_is_not_deleted_twice() {
+    let mut run = Run::watching_with(FAILS, &[c()]);
+    run.respond(Kind::Cluster, "1", "a", vec![good(&c(), 1)]);
+    run.respond(Kind::Cluster, "2", "b", Vec::new());
+    run.respond(Kind::Cluster, "3", "c", Vec::new());
+    assert_eq!((run.told(), run.state(&c())), (Vec::new(), "does_not_exist"));
+    run.respond(Kind::Cluster, "4", "d", vec![good(&c(), 1)]);
+    assert_eq!((run.told(), run.state(&c())), (vec!["c is 4".to_owned()], "acked"));
+}
+
+#[test]
+fn x1_a88_a_repeated_rejection_is_told_once_and_shown_as_of_the_newest_version() {
+    let mut run = Run::watching(&[x()]);
+    run.respond(Kind::Endpoints, "1", "a", vec![bad(&x())]);
+    assert_eq!(run.told(), ["x fails: INVALID_ARGUMENT"]);
+    run.respond(Kind::Endpoints, "2", "b", vec![bad(&x())]);
+    assert_eq!(run.told(), [""; 0]);
+    let rejected = run.shown(&x()).and_then(|shown| shown.error).and_then(|error| error.rejected);
+    assert_eq!(rejected.map(|rejected| rejected.version.to_string()), Some("2".to_owned()));
+}

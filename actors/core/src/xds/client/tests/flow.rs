@@ -1,0 +1,152 @@
+//! When the next message may be read: when all that was told after the one before is recorded.
+
+use super::*;
+
+fn x() -> Key {
+    endpoints("x")
+}
+
+fn y() -> Key {
+    endpoints("y")
+}
+
+/// A client whose watchers record nothing by themselves.
+fn slow(keys: &[Key]) -> Run {
+    let mut run = Run::watching(keys);
+    run.records = false;
+    run
+}
+
+/// The last update that was told.
+fn update(run: &Run) -> UpdateId {
+    let update = |said: &Out| match said {
+        Out::Notice(update, _) => Some(*update),
+        Out::Open { .. } | Out::Send(..) | Out::Read(_) | Out::Close(_) | Out::Sample(_) => None,
+    };
+    run.out.iter().rev().find_map(update).expect("something was told")
+}
+
+#[test]
+fn x2_nothing_more_is_read_until_the_watchers_have_recorded_what_they_were_told() {
+    let mut run = slow(&[x(), y()]);
+    run.respond(Kind::Endpoints, "1", "a", vec![good(&x(), 1), good(&y(), 1)]);
+    assert_eq!((run.told().len(), run.reads()), (2, Vec::new()));
+    assert_eq!(run.requests(), ["eds 1/a x y"], "it is answered at once all the same");
+    run.pass(600_000);
+    assert!(run.reads().is_empty());
+    run.step(In::Processed(UpdateId(1)));
+    assert_eq!(run.reads(), [run.stream(0)]);
+    run.step(In::Processed(UpdateId(1)));
+    assert!(run.reads().is_empty(), "one message for each");
+}
+
+#[test]
+fn x2_all_that_one_response_tells_is_one_update() {
+    let mut run = slow(&[x(), y()]);
+    run.respond(Kind::Endpoints, "1", "a", vec![good(&x(), 1), bad(&y())]);
+    let updates: BTreeSet<UpdateId> = run
+        .out
+        .iter()
+        .filter_map(|said| match said {
+            Out::Notice(update, _) => Some(*update),
+            Out::Open { .. } | Out::Send(..) | Out::Read(_) | Out::Close(_) | Out::Sample(_) => None,
+        })
+        .collect();
+    assert_eq!(updates.len(), 1);
+}
+
+#[test]
+fn x2_an_earlier_update_is_not_enough_and_a_later_one_is() {
+    let mut run = slow(&[x()]);
+    run.pass(15_000);
+    let timer = update(&run);
+    run.respond(Kind::Endpoints, "1", "a", vec![good(&x(), 1)]);
+    run.step(In::Processed(timer));
+    assert!(run.reads().is_empty());
+    run.step(In::Watch(x(), Watcher(2)));
+    let late = update(&run);
+    run.step(In::Processed(late));
+    assert_eq!(run.reads(), [run.stream(0)]);
+}
+
+#[test]
+fn x2_an_update_that_nobody_was_told_is_passed_over() {
+    let mut run = slow(&[x()]);
+    run.respond(Kind::Endpoints, "1", "a", vec![good(&x(), 1)]);
+    run.step(In::Processed(UpdateId(update(&run).0 + 1)));
+    assert!(run.reads().is_empty());
+}
+
+#[test]
+fn x2_after_a_response_that_tells_nothing_the_next_message_is_read_at_once() {
+    let mut run = slow(&[x()]);
+    run.respond(Kind::Endpoints, "1", "a", Vec::new());
+    assert_eq!(run.reads(), [run.stream(0)]);
+}
+
+#[test]
+fn x2_what_is_told_without_a_response_holds_up_nothing() {
+    let mut run = slow(&[x()]);
+    run.pass(15_000);
+    assert_eq!(run.told().len(), 1);
+    run.respond(Kind::Endpoints, "1", "a", Vec::new());
+    assert_eq!(run.reads(), [run.stream(0)]);
+}
+
+#[test]
+fn x2_on_the_next_stream_nothing_is_read_either_until_then() {
+    let mut run = slow(&[x()]);
+    run.respond(Kind::Endpoints, "1", "a", vec![good(&x(), 1)]);
+    let told = update(&run);
+    run.fail(0);
+    run.wait();
+    assert_eq!((run.requests(), run.reads()), (vec!["eds 1/ x node".to_owned()], Vec::new()));
+    run.step(In::Processed(told));
+    assert_eq!(run.reads(), [run.stream(0)]);
+}
+
+#[test]
+fn x2_a57_nothing_is_late_while_nothing_is_read_and_then_the_time_begins_anew() {
+    let mut run = slow(&[x(), y()]);
+    run.respond(Kind::Endpoints, "1", "a", vec![good(&x(), 1)]);
+    let told = update(&run);
+    assert_eq!(run.waits(), None);
+    run.pass(20_000);
+    assert_eq!(run.told(), [""; 0], "what seems to be late may lie there unread");
+    run.step(In::Processed(told));
+    assert_eq!((run.told(), run.waits()), (Vec::new(), Some(15_000)));
+}
+
+#[test]
+fn x2_a57_a_short_wait_for_the_watchers_does_not_prolong_a_timer() {
+    let mut run = slow(&[x(), y()]);
+    run.pass(1_000);
+    run.respond(Kind::Endpoints, "1", "a", vec![good(&x(), 1)]);
+    let told = update(&run);
+    run.pass(2_000);
+    run.step(In::Processed(told));
+    assert_eq!(run.waits(), Some(12_000));
+}
+
+#[test]
+fn x2_updates_of_watchers_that_are_all_gone_hold_up_nothing() {
+    let mut run = slow(&[x()]);
+    run.respond(Kind::Endpoints, "1", "a", vec![good(&x(), 1)]);
+    run.unwatch(&x());
+    run.watch(&y());
+    assert_eq!(run.reads(), [run.stream(0)]);
+}
+
+#[test]
+fn x2_two_streams_wait_for_the_same_watchers() {
+    let mut run = Run::with(&[PLAIN, PLAIN]);
+    run.records = false;
+    run.watch(&x());
+    run.fail(0);
+    run.respond_from(1, response(Kind::Endpoints, "7", "p", vec![good(&x(), 7)]));
+    let told = update(&run);
+    run.wait();
+    assert!(run.reads().is_empty());
+    run.step(In::Processed(told));
+    assert_eq!(run.reads(), [run.stream(0), run.stream(1)]);
+}

@@ -1,0 +1,134 @@
+//! How often the same is rejected: go-control-plane answers a NACK at once with the same response again.
+
+use super::*;
+
+fn x() -> Key {
+    endpoints("x")
+}
+
+fn y() -> Key {
+    endpoints("y")
+}
+
+/// A server that for this long answers each rejection at once with another bad response, whose version `version`
+/// says: when each rejection came, in milliseconds since the start.
+fn rejected_for(run: &mut Run, millis: u64, version: impl Fn(u32) -> String) -> Vec<u128> {
+    let start = run.now;
+    let end = start.plus(std::time::Duration::from_millis(millis));
+    let mut sent = Vec::new();
+    let mut n = 0;
+    run.respond(Kind::Endpoints, &version(n), "0", vec![bad(&x())]);
+    loop {
+        if run.requests().is_empty() {
+            if run.client.deadline().is_none_or(|at| at > end) {
+                return sent;
+            }
+            run.wait();
+        } else {
+            sent.push(run.now.since(start).as_millis());
+            n += 1;
+            run.respond(Kind::Endpoints, &version(n), &n.to_string(), vec![bad(&x())]);
+        }
+    }
+}
+
+#[test]
+fn x2_the_same_rejection_goes_at_once_and_then_ever_more_rarely() {
+    let mut run = Run::watching(&[x()]);
+    let sent = rejected_for(&mut run, 130_000, |_| "1".to_owned());
+    assert_eq!(sent, [0, 1_000, 3_000, 7_000, 15_000, 31_000, 61_000, 91_000, 121_000]);
+}
+
+#[test]
+fn x2_rejections_of_ever_new_versions_are_bounded_over_time() {
+    let mut run = Run::watching(&[x()]);
+    let sent = rejected_for(&mut run, 60_000, |n| n.to_string());
+    assert!(sent.len() <= 3 + 60, "{sent:?}");
+    assert_eq!(sent[..5], [0, 0, 0, 1_000, 2_000]);
+}
+
+#[test]
+fn x2_rejections_of_two_versions_by_turns_are_bounded_over_time() {
+    let mut run = Run::watching(&[x()]);
+    let sent = rejected_for(&mut run, 60_000, |n| (n % 2).to_string());
+    assert!(sent.len() <= 3 + 60, "{sent:?}");
+}
+
+#[test]
+fn x2_a_rejection_that_waits_rejects_the_last_response() {
+    let mut run = Run::watching(&[x()]);
+    for nonce in ["a", "b", "c", "d"] {
+        run.respond(Kind::Endpoints, "1", nonce, vec![bad(&x())]);
+    }
+    assert_eq!(run.requests(), [""; 0]);
+    assert_eq!(run.wait(), 1_000);
+    assert_eq!(run.requests(), ["eds /d x !"]);
+}
+
+#[test]
+fn x2_a_good_response_is_accepted_at_once_while_a_rejection_waits_and_takes_its_place() {
+    let mut run = Run::watching(&[x()]);
+    run.respond(Kind::Endpoints, "1", "a", vec![bad(&x())]);
+    run.respond(Kind::Endpoints, "1", "b", vec![bad(&x())]);
+    run.respond(Kind::Endpoints, "2", "c", vec![good(&x(), 1)]);
+    assert_eq!((run.requests(), run.waits()), (vec!["eds 2/c x".to_owned()], None));
+    run.respond(Kind::Endpoints, "1", "d", vec![bad(&x())]);
+    assert_eq!(run.requests(), ["eds 2/d x !"], "what is rejected after it is rejected at once");
+}
+
+#[test]
+fn x2_names_that_change_are_asked_for_while_a_rejection_waits_and_take_it_with_them() {
+    let mut run = Run::watching(&[x()]);
+    run.respond(Kind::Endpoints, "1", "a", vec![bad(&x())]);
+    run.respond(Kind::Endpoints, "1", "b", vec![bad(&x())]);
+    run.watch(&y());
+    assert_eq!((run.requests(), run.waits()), (vec!["eds /b x y !".to_owned()], Some(15_000)));
+    run.respond(Kind::Endpoints, "1", "c", vec![bad(&x()), good(&y(), 1)]);
+    assert_eq!(run.wait(), 2_000, "it counts as a repeated one");
+}
+
+#[test]
+fn x2_a_rejection_that_waits_holds_up_neither_reading_nor_the_other_kind() {
+    let mut run = Run::watching(&[cluster("c"), x()]);
+    run.respond(Kind::Endpoints, "1", "a", vec![bad(&x())]);
+    run.respond(Kind::Endpoints, "1", "b", vec![bad(&x())]);
+    assert_eq!((run.requests(), run.reads()), (Vec::new(), vec![run.stream(0)]));
+    run.respond(Kind::Cluster, "1", "p", vec![bad(&cluster("c"))]);
+    assert_eq!(run.requests(), ["cds /p c !"]);
+    run.respond(Kind::Cluster, "2", "q", vec![good(&cluster("c"), 1)]);
+    assert_eq!(run.requests(), ["cds 2/q c"]);
+    assert_eq!(run.wait(), 1_000);
+    assert_eq!(run.requests(), ["eds /b x !"]);
+}
+
+#[test]
+fn x2_a_server_that_also_ends_its_streams_is_rejected_no_more_often() {
+    let mut run = Run::watching(&[x()]);
+    run.respond(Kind::Endpoints, "1", "a", vec![bad(&x())]);
+    run.respond(Kind::Endpoints, "1", "b", vec![bad(&x())]);
+    run.wait();
+    assert_eq!(run.requests(), ["eds /b x !"]);
+    run.fail(0);
+    run.wait();
+    run.respond(Kind::Endpoints, "1", "c", vec![bad(&x())]);
+    assert_eq!((run.requests(), run.waits()), (Vec::new(), Some(1_000)), "a second of the two is over");
+}
+
+#[test]
+fn x2_a_rejection_that_waits_ends_with_its_stream() {
+    let mut run = Run::watching(&[x()]);
+    run.respond(Kind::Endpoints, "1", "a", vec![bad(&x())]);
+    run.respond(Kind::Endpoints, "1", "b", vec![bad(&x())]);
+    run.fail(0);
+    run.wait();
+    assert_eq!(run.requests(), ["eds / x node"]);
+    assert_eq!(run.waits(), None);
+}
+
+#[test]
+fn x2_another_error_of_the_same_version_is_rejected_at_once() {
+    let mut run = Run::watching(&[x(), y()]);
+    run.respond(Kind::Endpoints, "1", "a", vec![bad(&x())]);
+    run.respond(Kind::Endpoints, "1", "b", vec![bad(&y())]);
+    assert_eq!(run.requests(), ["eds /b x y !"]);
+}

@@ -1,0 +1,197 @@
+//! A control plane as go-control-plane's: it answers a request at once where the client has not accepted what there
+//! is, passes over requests with stale nonces, and believes a client what it says it has.
+
+use std::collections::VecDeque;
+
+use super::*;
+
+/// What a control plane has of a resource.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Data {
+    Good(u8),
+    /// An invalid one.
+    Bad,
+    /// One whose name cannot be read.
+    Broken,
+    Missing,
+    /// It says of it why it cannot send it, once on each stream.
+    Error(Code),
+}
+
+/// How a control plane behaves.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Mood {
+    Serves,
+    /// It takes requests and answers none.
+    Silent,
+    /// No stream to it can be opened.
+    Refuses,
+}
+
+/// A response on its way.
+#[derive(Clone, Debug)]
+pub(super) struct Delivery {
+    pub kind: Kind,
+    pub response: Response,
+    /// Of the names that were asked for, those of which there is nothing.
+    pub missing: BTreeSet<Arc<str>>,
+    /// Those that are invalid.
+    pub bad: BTreeSet<Arc<str>>,
+    /// Whether a name in it cannot be read.
+    pub is_broken: bool,
+}
+
+/// What a control plane knows of one kind on one stream.
+#[derive(Debug, Default)]
+struct Subscription {
+    /// The nonce of the last response.
+    nonce: String,
+    names: Option<BTreeSet<Arc<str>>>,
+    /// The names that it has answered for.
+    known: BTreeSet<Arc<str>>,
+    accepted: String,
+    /// Whether its last response was not answered yet.
+    awaits: bool,
+    /// Of which resources it has said the error.
+    told: BTreeSet<Arc<str>>,
+}
+
+/// A stream, with all that is on its way on it.
+#[derive(Debug)]
+pub(super) struct Session {
+    pub stream: StreamId,
+    pub is_connected: bool,
+    /// Whether a response was delivered.
+    pub is_heard: bool,
+    /// Whether the client lets the next response be read.
+    pub may_read: bool,
+    /// What the transport has not pulled, and whether the stream was opened with it.
+    pub outbox: VecDeque<(Request, bool)>,
+    pub inbox: VecDeque<Delivery>,
+    /// Since when the transport has pulled requests that name a resource.
+    pub asked: BTreeMap<Key, Now>,
+    subscriptions: PerKind<Subscription>,
+    nonces: u32,
+}
+
+impl Session {
+    pub fn new(stream: StreamId) -> Session {
+        Session {
+            stream,
+            is_connected: false,
+            is_heard: false,
+            may_read: false,
+            outbox: VecDeque::new(),
+            inbox: VecDeque::new(),
+            asked: BTreeMap::new(),
+            subscriptions: PerKind::new(Subscription::default),
+            nonces: 0,
+        }
+    }
+}
+
+/// A control plane.
+#[derive(Debug)]
+pub(super) struct Site {
+    place: usize,
+    pub mood: Mood,
+    data: [Data; KEYS],
+    version: u32,
+    pub session: Option<Session>,
+}
+
+impl Site {
+    pub fn new(place: usize) -> Site {
+        Site { place, mood: Mood::Serves, data: [Data::Good(1); KEYS], version: 1, session: None }
+    }
+
+    fn version(&self) -> String {
+        format!("s{}v{}", self.place, self.version)
+    }
+
+    /// What it has of a resource changes.
+    pub fn set(&mut self, n: usize, data: Data) {
+        self.data[n] = data;
+        self.version += 1;
+        if let Some(session) = &mut self.session {
+            let key = key(n);
+            session.subscriptions.get_mut(key.kind).told.remove(&key.name);
+        }
+    }
+
+    /// Sends what is new to the client.
+    pub fn push(&mut self) {
+        Kind::ALL.into_iter().for_each(|kind| self.respond(kind));
+    }
+
+    /// A request arrives.
+    pub fn on_request(&mut self, now: Now, request: &Request) {
+        let version = self.version();
+        let Some(session) = &mut self.session else { return };
+        let names: BTreeSet<Arc<str>> = request.names.iter().cloned().collect();
+        session.asked.retain(|key, _| key.kind != request.kind || names.contains(&key.name));
+        for name in &names {
+            session.asked.entry(Key::new(request.kind, Arc::clone(name))).or_insert(now);
+        }
+        let subscription = session.subscriptions.get_mut(request.kind);
+        if *request.nonce != *subscription.nonce {
+            return;
+        }
+        if subscription.names.is_none() && *request.version == *version {
+            subscription.known.clone_from(&names);
+        }
+        subscription.known.retain(|name| names.contains(name));
+        subscription.told.retain(|name| names.contains(name));
+        subscription.accepted = request.version.to_string();
+        subscription.awaits = false;
+        subscription.names = Some(names);
+        self.respond(request.kind);
+    }
+
+    /// Sends all that was asked for of a kind, where the client has not accepted it, or asks for something else.
+    fn respond(&mut self, kind: Kind) {
+        let version = self.version();
+        let (mood, data) = (self.mood, self.data);
+        let Some(session) = &mut self.session else { return };
+        let subscription = session.subscriptions.get_mut(kind);
+        let Some(names) = subscription.names.clone().filter(|names| !names.is_empty()) else { return };
+        let is_current = subscription.accepted == version && names.is_subset(&subscription.known);
+        if mood != Mood::Serves || subscription.awaits || is_current {
+            return;
+        }
+        session.nonces += 1;
+        let nonce = format!("{}.{}", session.stream.0, session.nonces);
+        let response = response(kind, &version, &nonce, Vec::new());
+        let mut delivery =
+            Delivery { kind, response, missing: BTreeSet::new(), bad: BTreeSet::new(), is_broken: false };
+        for (n, data) in data.into_iter().enumerate() {
+            let key = key(n);
+            if key.kind != kind || !names.contains(&key.name) {
+                continue;
+            }
+            match data {
+                Data::Good(n) => delivery.response.resources.push(good(&key, n)),
+                Data::Bad => {
+                    delivery.response.resources.push(bad(&key));
+                    delivery.bad.insert(key.name);
+                }
+                Data::Broken => {
+                    delivery.response.resources.push(broken(kind));
+                    delivery.is_broken = true;
+                }
+                Data::Missing => {
+                    delivery.missing.insert(key.name);
+                }
+                Data::Error(code) => {
+                    if subscription.told.insert(Arc::clone(&key.name)) {
+                        delivery.response.errors.push(reported(&key.name, code));
+                    }
+                }
+            }
+        }
+        subscription.nonce = nonce;
+        subscription.known = names;
+        subscription.awaits = true;
+        session.inbox.push_back(delivery);
+    }
+}

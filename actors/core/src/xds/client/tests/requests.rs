@@ -1,0 +1,163 @@
+//! What is asked for, and when.
+
+use super::*;
+
+#[test]
+fn x2_a_stream_is_opened_for_the_first_resource_that_is_watched() {
+    let mut run = Run::with(&[PLAIN]);
+    assert_eq!((run.waits(), run.client.dump().resources.len()), (None, 0));
+    run.watch(&endpoints("x"));
+    assert_eq!(run.requests(), ["eds / x node"]);
+    assert_eq!(run.reads(), [run.stream(0)], "the first message may be read");
+    assert_eq!(run.told(), [""; 0]);
+    assert_eq!(run.state(&endpoints("x")), "requested");
+}
+
+#[test]
+fn x2_the_node_goes_with_the_first_request_of_each_stream_and_with_no_other() {
+    let mut run = Run::watching(&[endpoints("x")]);
+    run.watch(&cluster("c"));
+    assert_eq!(run.requests(), ["cds / c"]);
+    run.respond(Kind::Endpoints, "1", "a", vec![good(&endpoints("x"), 1)]);
+    assert_eq!(run.requests(), ["eds 1/a x"]);
+    run.fail(0);
+    run.wait();
+    assert_eq!(run.requests(), ["cds / c node", "eds 1/ x"]);
+}
+
+#[test]
+fn x2_nothing_is_asked_of_a_kind_of_which_nothing_is_watched() {
+    let mut run = Run::watching(&[cluster("c")]);
+    run.respond(Kind::Cluster, "1", "a", vec![good(&cluster("c"), 1)]);
+    assert_eq!(run.requests(), ["cds 1/a c"], "the first request of a kind without names would ask for all");
+    run.watch(&endpoints("x"));
+    assert_eq!(run.requests(), ["eds / x"]);
+}
+
+#[test]
+fn x2_each_request_names_all_that_is_watched_of_its_kind_in_order() {
+    let mut run = Run::watching(&[endpoints("m")]);
+    run.watch(&endpoints("z"));
+    assert_eq!(run.requests(), ["eds / m z"]);
+    run.watch(&endpoints("a"));
+    assert_eq!(run.requests(), ["eds / a m z"]);
+    run.unwatch(&endpoints("m"));
+    assert_eq!(run.requests(), ["eds / a z"]);
+}
+
+#[test]
+fn x2_a_second_watcher_asks_for_nothing_new_and_the_last_one_that_goes_ends_it() {
+    let mut run = Run::watching(&[endpoints("x"), endpoints("y")]);
+    run.step(In::Watch(endpoints("x"), Watcher(2)));
+    assert_eq!(run.requests(), [""; 0]);
+    run.unwatch(&endpoints("x"));
+    assert_eq!(run.requests(), [""; 0]);
+    run.step(In::Unwatch(endpoints("x"), Watcher(2)));
+    assert_eq!(run.requests(), ["eds / y"]);
+    run.step(In::Unwatch(endpoints("x"), Watcher(2)));
+    assert!(run.out.is_empty(), "nobody watches it");
+}
+
+#[test]
+fn x2_a_later_request_without_names_ends_all_subscriptions_of_its_kind() {
+    let mut run = Run::watching(&[cluster("c"), endpoints("x")]);
+    run.respond(Kind::Endpoints, "1", "a", vec![good(&endpoints("x"), 1)]);
+    run.unwatch(&endpoints("x"));
+    assert_eq!(run.requests(), ["eds 1/a "]);
+    run.watch(&endpoints("x"));
+    assert_eq!(run.requests(), ["eds 1/a x"]);
+}
+
+#[test]
+fn x2_the_stream_is_closed_when_nothing_is_watched_any_more() {
+    let mut run = Run::watching(&[cluster("c"), endpoints("x")]);
+    let stream = run.stream(0);
+    run.unwatch(&cluster("c"));
+    run.unwatch(&endpoints("x"));
+    assert_eq!((run.closed(), run.requests()), (vec![stream], Vec::new()));
+    assert_eq!((run.waits(), run.open.len()), (None, 0));
+    run.step(In::Ended(stream, unavailable()));
+    assert!(run.out.is_empty(), "nothing more of it is heard");
+    run.watch(&endpoints("y"));
+    assert_eq!(run.requests(), ["eds / y node"]);
+}
+
+#[test]
+fn x2_what_changes_before_the_transport_has_pulled_a_request_goes_into_one_more() {
+    let mut run = Run::with(&[PLAIN]);
+    run.pulls = false;
+    for name in ["a", "b", "c", "d"] {
+        run.watch(&endpoints(name));
+    }
+    run.unwatch(&endpoints("c"));
+    assert_eq!(run.requests(), [""; 0]);
+    run.connect(0);
+    assert_eq!(run.requests(), ["eds / a b d"]);
+    run.watch(&endpoints("e"));
+    run.watch(&endpoints("f"));
+    assert_eq!(run.requests(), [""; 0]);
+    run.step(In::Sent(run.stream(0), Kind::Endpoints));
+    assert_eq!(run.requests(), ["eds / a b d e f"]);
+    run.watch(&cluster("g"));
+    assert_eq!(run.requests(), ["cds / g"], "kinds do not wait for one another");
+}
+
+#[test]
+fn x2_an_answer_waits_for_the_request_that_was_not_pulled_and_goes_with_the_next_one() {
+    let mut run = Run::watching(&[endpoints("x")]);
+    run.pulls = false;
+    run.watch(&endpoints("y"));
+    run.respond(Kind::Endpoints, "1", "a", vec![good(&endpoints("x"), 1)]);
+    assert_eq!(run.requests(), [""; 0]);
+    run.watch(&endpoints("z"));
+    run.step(In::Sent(run.stream(0), Kind::Endpoints));
+    assert_eq!(run.requests(), ["eds 1/a x y z"]);
+}
+
+#[test]
+fn x2_what_is_watched_again_before_the_server_has_heard_that_it_was_not_is_asked_for_anew() {
+    let mut run = Run::watching(&[endpoints("x"), endpoints("y")]);
+    let resources = vec![good(&endpoints("x"), 1), good(&endpoints("y"), 1)];
+    run.respond(Kind::Endpoints, "1", "a", resources);
+    run.pulls = false;
+    run.watch(&endpoints("z"));
+    run.unwatch(&endpoints("x"));
+    run.watch(&endpoints("x"));
+    assert_eq!(run.state(&endpoints("x")), "requested", "what was known of it is forgotten");
+    run.pulls = true;
+    run.step(In::Sent(run.stream(0), Kind::Endpoints));
+    assert_eq!(run.requests(), ["eds 1/a y z", "eds 1/a x y z"], "a server sends again what is new to it");
+    assert_eq!(run.waits(), Some(15_000), "and that in time");
+}
+
+#[test]
+fn x2_what_is_watched_and_unwatched_before_it_was_asked_for_costs_no_request() {
+    let mut run = Run::with(&[PLAIN]);
+    run.pulls = false;
+    run.watch(&endpoints("x"));
+    run.watch(&endpoints("y"));
+    run.unwatch(&endpoints("y"));
+    run.connect(0);
+    assert_eq!(run.requests(), [""; 0]);
+}
+
+#[test]
+fn x2_after_shutdown_everything_is_closed_and_nothing_follows() {
+    let mut run = Run::watching(&[endpoints("x")]);
+    let stream = run.stream(0);
+    run.step(In::Shutdown);
+    assert_eq!((run.closed(), run.told(), run.waits()), (vec![stream], Vec::new(), None));
+    run.watch(&endpoints("y"));
+    assert!(run.out.is_empty(), "{:?}", run.out);
+    run.pass(1_000_000);
+    assert!(run.out.is_empty(), "{:?}", run.out);
+}
+
+#[test]
+fn without_a_server_nothing_is_asked_for() {
+    let mut run = Run::with(&[]);
+    run.watch(&endpoints("x"));
+    assert_eq!((run.requests(), run.told(), run.waits()), (Vec::new(), Vec::new(), None));
+    run.unwatch(&endpoints("x"));
+    assert_eq!(run.told(), [""; 0]);
+}

@@ -1,0 +1,285 @@
+//! A88's "Summary of Behavior Changes", row by row, from the stream to the watcher; and what it says of late watchers
+//! and of ambient errors that end.
+
+use super::*;
+
+fn c() -> Key {
+    cluster("c")
+}
+
+fn x() -> Key {
+    endpoints("x")
+}
+
+/// A client that has asked for both resources, and has them if `is_cached`.
+fn start(policy: Policy, is_cached: bool) -> Run {
+    let mut run = Run::watching_with(policy, &[c(), x()]);
+    if is_cached {
+        run.respond(Kind::Cluster, "1", "a", vec![good(&c(), 1)]);
+        run.respond(Kind::Endpoints, "1", "a", vec![good(&x(), 1)]);
+    }
+    run
+}
+
+/// What a late watcher of a resource is told.
+fn late(run: &mut Run, key: &Key) -> Vec<String> {
+    run.step(In::Watch(key.clone(), Watcher(2)));
+    run.told()
+}
+
+fn in_use(run: &Run, key: &Key) -> bool {
+    run.shown(key).is_some_and(|shown| shown.cached.is_some())
+}
+
+/// The stream ends without a response; where the resources are to be there, the one before it has brought them.
+fn lose(run: &mut Run, is_cached: bool) {
+    if is_cached {
+        run.fail(0);
+        assert_eq!(run.told(), [""; 0]);
+        run.wait();
+    }
+    run.fail(0);
+}
+
+#[test]
+fn x1_a88_ads_stream_failed_without_a_response_fails_what_is_not_cached() {
+    for policy in [PLAIN, FAILS, PATIENT] {
+        let mut run = start(policy, false);
+        lose(&mut run, false);
+        assert_eq!(run.told(), ["c fails: UNAVAILABLE", "x fails: UNAVAILABLE"], "{policy:?}");
+        assert_eq!((run.state(&c()), run.state(&x())), ("requested", "requested"));
+    }
+}
+
+#[test]
+fn x1_a88_ads_stream_failed_without_a_response_is_ambient_for_what_is_cached() {
+    for policy in [PLAIN, FAILS, PATIENT] {
+        let mut run = start(policy, true);
+        lose(&mut run, true);
+        assert_eq!(run.told(), ["c ambient: UNAVAILABLE", "x ambient: UNAVAILABLE"], "{policy:?}");
+        assert_eq!((run.state(&c()), run.state(&x())), ("acked", "acked"));
+    }
+}
+
+#[test]
+fn x1_a88_transient_failure_of_the_channel_is_a_stream_that_fails_without_a_response() {
+    let mut run = Run::with(&[PLAIN]);
+    run.watch(&x());
+    run.fail(0);
+    assert_eq!(run.told(), ["x fails: UNAVAILABLE"], "no transport was ever connected");
+    assert!(run.words().contains("one:1") && run.words().contains("tcp connect error"), "{}", run.words());
+}
+
+#[test]
+fn x1_a88_nack_fails_what_is_not_cached() {
+    for policy in [PLAIN, FAILS] {
+        for key in [c(), x()] {
+            let mut run = start(policy, false);
+            run.respond(key.kind, "2", "b", vec![bad(&key)]);
+            assert_eq!(run.told(), [format!("{} fails: INVALID_ARGUMENT", key.name)]);
+            assert_eq!(run.state(&key), "nacked");
+        }
+    }
+}
+
+#[test]
+fn x1_a88_nack_is_ambient_for_what_is_cached() {
+    for key in [c(), x()] {
+        let mut run = start(PLAIN, true);
+        run.respond(key.kind, "2", "b", vec![bad(&key)]);
+        assert_eq!(run.told(), [format!("{} ambient: INVALID_ARGUMENT", key.name)]);
+        assert_eq!(run.state(&key), "nacked_but_cached");
+    }
+}
+
+#[test]
+fn x1_a88_nack_drops_what_is_cached_under_fail_on_data_errors() {
+    for key in [c(), x()] {
+        let mut run = start(FAILS, true);
+        run.respond(key.kind, "2", "b", vec![bad(&key)]);
+        assert_eq!(run.told(), [format!("{} fails: INVALID_ARGUMENT", key.name)]);
+        assert_eq!((run.state(&key), in_use(&run, &key)), ("nacked", false));
+    }
+}
+
+#[test]
+fn x1_a88_resource_timeout_after_15_s_says_that_the_resource_does_not_exist() {
+    for policy in [PLAIN, FAILS] {
+        let mut run = start(policy, false);
+        run.pass(14_999);
+        assert_eq!(run.told(), [""; 0]);
+        run.pass(1);
+        assert_eq!(run.told(), ["c fails: NOT_FOUND", "x fails: NOT_FOUND"]);
+        assert_eq!((run.state(&c()), run.state(&x())), ("does_not_exist", "does_not_exist"));
+    }
+}
+
+#[test]
+fn x1_a88_resource_timeout_under_resource_timer_is_transient_error_comes_after_30_s_and_is_unavailable() {
+    let mut run = start(PATIENT, false);
+    run.pass(29_999);
+    assert_eq!(run.told(), [""; 0]);
+    run.pass(1);
+    assert_eq!(run.told(), ["c fails: UNAVAILABLE", "x fails: UNAVAILABLE"]);
+    assert_eq!((run.state(&c()), run.state(&x())), ("timeout", "timeout"));
+}
+
+#[test]
+fn x1_a88_resource_timeout_never_comes_for_what_is_cached() {
+    let mut run = start(PLAIN, true);
+    assert_eq!(run.waits(), None);
+    run.fail(0);
+    run.wait();
+    run.connect(0);
+    assert_eq!(run.waits(), None, "nor on the next stream");
+}
+
+#[test]
+fn x1_a88_cds_resource_deletion_is_ambient_and_shown() {
+    let mut run = start(PLAIN, true);
+    run.respond(Kind::Cluster, "2", "b", Vec::new());
+    assert_eq!(run.told(), ["c ambient: NOT_FOUND"]);
+    assert_eq!((run.state(&c()), in_use(&run, &c())), ("does_not_exist_but_cached", true));
+    assert_eq!(run.requests(), ["cds 2/b c"], "the response is accepted");
+    run.respond(Kind::Cluster, "3", "c", Vec::new());
+    assert_eq!(run.told(), [""; 0], "it is told once");
+}
+
+#[test]
+fn x1_a88_cds_resource_deletion_drops_under_fail_on_data_errors() {
+    let mut run = start(FAILS, true);
+    run.respond(Kind::Cluster, "2", "b", Vec::new());
+    assert_eq!(run.told(), ["c fails: NOT_FOUND"]);
+    assert_eq!((run.state(&c()), in_use(&run, &c())), ("does_not_exist", false));
+}
+
+#[test]
+fn x1_a53_ignoring_deletions_is_no_feature_any_more_but_what_happens_without_any() {
+    // A server's features are those of A88 alone; a deletion that comes to nothing is not silent, as it was with A53.
+    let mut run = start(PLAIN, true);
+    run.respond(Kind::Cluster, "2", "b", Vec::new());
+    assert!(in_use(&run, &c()) && run.told().len() == 1);
+    run.respond(Kind::Cluster, "3", "c", vec![good(&c(), 1)]);
+    assert_eq!(run.told(), ["c ambient: OK"]);
+    assert_eq!(run.state(&c()), "acked");
+}
+
+#[test]
+fn x1_a88_endpoints_are_not_deleted_by_their_absence() {
+    for policy in [PLAIN, FAILS] {
+        let mut run = start(policy, true);
+        run.respond(Kind::Endpoints, "2", "b", Vec::new());
+        assert_eq!((run.told(), run.state(&x())), (Vec::new(), "acked"));
+    }
+}
+
+#[test]
+fn x1_a88_tp3_data_error_fails_what_is_not_cached() {
+    for code in [Code::NotFound, Code::PermissionDenied] {
+        for policy in [PLAIN, FAILS, PATIENT] {
+            let mut run = start(policy, false);
+            run.report(Kind::Endpoints, "2", "b", vec![reported("x", code)]);
+            assert_eq!(run.told(), [format!("x fails: {code}")]);
+            assert_eq!(run.state(&x()), "received_error");
+        }
+    }
+}
+
+#[test]
+fn x1_a88_tp3_data_error_is_ambient_for_what_is_cached() {
+    for code in [Code::NotFound, Code::PermissionDenied] {
+        let mut run = start(PLAIN, true);
+        run.report(Kind::Endpoints, "2", "b", vec![reported("x", code)]);
+        assert_eq!(run.told(), [format!("x ambient: {code}")]);
+        assert_eq!((run.state(&x()), in_use(&run, &x())), ("received_error_but_cached", true));
+    }
+}
+
+#[test]
+fn x1_a88_tp3_data_error_drops_what_is_cached_under_fail_on_data_errors() {
+    for code in [Code::NotFound, Code::PermissionDenied] {
+        let mut run = start(FAILS, true);
+        run.report(Kind::Endpoints, "2", "b", vec![reported("x", code)]);
+        assert_eq!(run.told(), [format!("x fails: {code}")]);
+        assert_eq!((run.state(&x()), in_use(&run, &x())), ("received_error", false));
+    }
+}
+
+#[test]
+fn x1_a88_tp3_any_other_error_fails_what_is_not_cached_and_is_ambient_for_what_is_whatever_the_features() {
+    let others = Code::ALL.into_iter().filter(|code| !code.is_data_error() && *code != Code::Ok);
+    for code in others {
+        for policy in [PLAIN, FAILS, PATIENT] {
+            let mut run = start(policy, false);
+            run.report(Kind::Cluster, "2", "b", vec![reported("c", code)]);
+            assert_eq!((run.told(), run.state(&c())), (vec![format!("c fails: {code}")], "received_error"));
+            let mut run = start(policy, true);
+            run.report(Kind::Cluster, "2", "b", vec![reported("c", code)]);
+            let told = vec![format!("c ambient: {code}")];
+            assert_eq!((run.told(), run.state(&c())), (told, "received_error_but_cached"));
+        }
+    }
+}
+
+#[test]
+fn x1_a88_a_late_watcher_sees_the_resource_and_then_the_ambient_error() {
+    let mut run = start(PLAIN, true);
+    run.respond(Kind::Endpoints, "2", "b", vec![bad(&x())]);
+    assert_eq!(late(&mut run, &x()), ["x is 1", "x ambient: INVALID_ARGUMENT"]);
+    assert_eq!(late(&mut run, &c()), ["c is 1"]);
+}
+
+#[test]
+fn x1_a88_a_late_watcher_sees_why_there_is_no_resource_and_nothing_where_it_is_only_asked_for() {
+    let mut run = start(PLAIN, false);
+    assert_eq!(late(&mut run, &x()), [""; 0]);
+    run.respond(Kind::Cluster, "2", "b", vec![bad(&c())]);
+    assert_eq!(late(&mut run, &c()), ["c fails: INVALID_ARGUMENT"]);
+}
+
+#[test]
+fn x1_a88_a_late_watcher_hears_that_the_server_is_not_reached() {
+    let mut run = start(PLAIN, true);
+    lose(&mut run, true);
+    assert_eq!(late(&mut run, &x()), ["x is 1", "x ambient: UNAVAILABLE"]);
+    assert_eq!(late(&mut run, &endpoints("y")), ["y fails: UNAVAILABLE"]);
+}
+
+#[test]
+fn x1_a88_an_ambient_error_ends_with_the_next_good_resource_changed_or_not() {
+    for (n, told) in [(1, "x ambient: OK"), (2, "x is 3")] {
+        let mut run = start(PLAIN, true);
+        run.respond(Kind::Endpoints, "2", "b", vec![bad(&x())]);
+        run.respond(Kind::Endpoints, "3", "c", vec![good(&x(), n)]);
+        assert_eq!((run.told(), run.state(&x())), (vec![told.to_owned()], "acked"));
+    }
+}
+
+#[test]
+fn x1_a88_that_the_server_is_not_reached_ends_for_all_with_its_first_response() {
+    let mut run = start(PLAIN, true);
+    lose(&mut run, true);
+    run.wait();
+    run.respond(Kind::Endpoints, "2", "b", Vec::new());
+    assert_eq!(run.told(), ["c ambient: OK", "x ambient: OK"], "also of what is not sent again");
+}
+
+#[test]
+fn x1_a88_an_error_of_the_resource_itself_outlasts_that_the_server_was_not_reached() {
+    let mut run = start(PLAIN, true);
+    run.respond(Kind::Endpoints, "2", "b", vec![bad(&x())]);
+    lose(&mut run, true);
+    assert_eq!(run.told(), ["c ambient: UNAVAILABLE", "x ambient: UNAVAILABLE"]);
+    run.wait();
+    run.respond(Kind::Endpoints, "2", "b", Vec::new());
+    assert_eq!(run.told(), ["c ambient: OK", "x ambient: INVALID_ARGUMENT"]);
+}
+
+#[test]
+fn x1_a88_each_update_of_a_resource_is_told() {
+    let mut run = start(PLAIN, true);
+    for n in 2..6 {
+        run.respond(Kind::Endpoints, &n.to_string(), "n", vec![good(&x(), n)]);
+        assert_eq!(run.told(), [format!("x is {n}")]);
+    }
+}

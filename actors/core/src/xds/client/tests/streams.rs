@@ -1,0 +1,195 @@
+//! How streams begin and end, and when a resource is late (A57).
+
+use super::*;
+
+fn x() -> Key {
+    endpoints("x")
+}
+
+fn y() -> Key {
+    endpoints("y")
+}
+
+/// The waits after streams that bring no response, in milliseconds.
+fn waits(run: &mut Run, count: usize) -> Vec<u128> {
+    let mut waits = Vec::new();
+    for _ in 0..count {
+        run.fail(0);
+        waits.push(run.wait());
+    }
+    waits
+}
+
+#[test]
+fn x2_a57_a_stream_that_ends_without_a_response_is_a_connectivity_error_in_the_transport_s_words() {
+    let mut run = Run::with(&[PLAIN]);
+    run.watch(&x());
+    run.fail(0);
+    assert_eq!(run.told(), ["x fails: UNAVAILABLE"]);
+    let words = "xDS server one:1: the stream ended without a response: UNAVAILABLE: tcp connect error";
+    assert_eq!(run.words(), words);
+}
+
+#[test]
+fn x2_a57_every_end_without_a_response_is_unavailable_whatever_the_transport_calls_it() {
+    let table = [
+        (Code::Ok, "", "it closed the stream without a response"),
+        (Code::Cancelled, "operation was canceled", "CANCELLED: operation was canceled"),
+        (Code::Unauthenticated, "", "the stream ended without a response: UNAUTHENTICATED"),
+    ];
+    for (code, message, words) in table {
+        let mut run = Run::watching(&[x()]);
+        run.end(0, Ended { code, message: message.to_owned() });
+        assert_eq!(run.told(), ["x fails: UNAVAILABLE"]);
+        assert!(run.words().ends_with(words), "{}", run.words());
+    }
+}
+
+#[test]
+fn x2_a57_a_stream_that_ends_after_a_response_is_no_error() {
+    let mut run = Run::watching(&[x(), y()]);
+    run.respond(Kind::Endpoints, "1", "a", vec![good(&x(), 1)]);
+    run.fail(0);
+    assert_eq!((run.told(), run.samples()), (Vec::new(), Vec::new()));
+    assert_eq!(run.waits(), Some(1_000), "though it is not opened again at once, to spare the server");
+    run.wait();
+    assert_eq!(run.requests(), ["eds / x y node"]);
+}
+
+#[test]
+fn x2_a57_a_response_without_resources_is_a_response() {
+    let mut run = Run::watching(&[x()]);
+    run.respond(Kind::Endpoints, "", "a", Vec::new());
+    run.fail(0);
+    assert_eq!(run.told(), [""; 0]);
+}
+
+#[test]
+fn x2_a57_the_waits_between_streams_grow_until_a_response_comes() {
+    let mut run = Run::with(&[PLAIN]);
+    run.watch(&x());
+    assert_eq!(waits(&mut run, 5), [1_000, 1_600, 2_560, 4_096, 6_553]);
+    run.respond(Kind::Endpoints, "1", "a", vec![good(&x(), 1)]);
+    assert_eq!(waits(&mut run, 3), [1_000, 1_600, 2_560]);
+}
+
+#[test]
+fn x2_a57_the_waits_end_with_120_s_and_are_moved_by_a_fifth() {
+    let mut run = Run::with(&[PLAIN]);
+    run.watch(&x());
+    waits(&mut run, 12);
+    for (jitter, wait) in [(500, 120_000), (0, 96_000), (1_000, 144_000), (60_000, 144_000)] {
+        run.step(In::Jitter(jitter));
+        assert_eq!(waits(&mut run, 1), [wait]);
+    }
+}
+
+#[test]
+fn x2_a57_each_stream_asks_for_all_kinds_again() {
+    let mut run = Run::watching(&[cluster("c"), x()]);
+    run.fail(0);
+    run.watch(&y());
+    assert_eq!(run.requests(), [""; 0], "there is no stream to ask on");
+    run.wait();
+    assert_eq!(run.requests(), ["cds / c node", "eds / x y"]);
+}
+
+#[test]
+fn x2_a57_the_same_failure_is_told_once_and_another_again() {
+    let mut run = Run::with(&[PLAIN]);
+    run.watch(&x());
+    run.fail(0);
+    run.wait();
+    run.fail(0);
+    assert_eq!(run.told(), [""; 0]);
+    run.wait();
+    run.end(0, Ended { code: Code::Unavailable, message: "dns error".to_owned() });
+    assert_eq!(run.told(), ["x fails: UNAVAILABLE"]);
+}
+
+#[test]
+fn x2_a57_the_first_response_ends_the_connectivity_error() {
+    let mut run = Run::with(&[PLAIN]);
+    run.watch(&x());
+    run.watch(&y());
+    run.fail(0);
+    run.wait();
+    run.respond(Kind::Endpoints, "1", "a", vec![good(&x(), 1)]);
+    assert_eq!(run.told(), ["x ambient: OK", "y ambient: OK", "x is 1"]);
+}
+
+#[test]
+fn x2_a57_nothing_is_late_before_the_stream_is_dispatched() {
+    let mut run = Run::with(&[PLAIN]);
+    run.watch(&x());
+    run.pass(100_000);
+    assert_eq!((run.told(), run.waits()), (Vec::new(), None));
+    run.connect(0);
+    assert_eq!(run.waits(), Some(15_000));
+    run.wait();
+    assert_eq!(run.told(), ["x fails: NOT_FOUND"]);
+}
+
+#[test]
+fn x2_a57_a_resource_that_is_asked_for_later_is_late_later() {
+    let mut run = Run::watching(&[x()]);
+    run.pass(10_000);
+    run.pulls = false;
+    run.watch(&y());
+    run.pass(2_000);
+    run.step(In::Sent(run.stream(0), Kind::Endpoints));
+    assert_eq!(run.wait(), 3_000);
+    assert_eq!(run.told(), ["x fails: NOT_FOUND"], "its timer was not prolonged");
+    assert_eq!(run.wait(), 12_000);
+    assert_eq!(run.told(), ["y fails: NOT_FOUND"]);
+}
+
+#[test]
+fn x2_a57_nothing_is_late_without_a_stream_and_on_the_next_one_the_time_begins_anew() {
+    let mut run = Run::watching(&[x()]);
+    run.pass(14_000);
+    run.fail(0);
+    assert_eq!(run.wait(), 1_000);
+    run.pass(60_000);
+    assert_eq!(run.told(), [""; 0]);
+    run.connect(0);
+    assert_eq!(run.waits(), Some(15_000));
+}
+
+#[test]
+fn x2_a57_a_response_shows_that_the_stream_was_dispatched() {
+    let mut run = Run::with(&[PLAIN]);
+    run.watch(&x());
+    run.respond(Kind::Endpoints, "1", "a", Vec::new());
+    assert_eq!((run.requests(), run.waits()), (vec!["eds 1/a x".to_owned()], Some(15_000)));
+}
+
+#[test]
+fn x2_a57_a_resource_in_a_response_is_not_late() {
+    let mut run = Run::watching(&[x()]);
+    run.respond(Kind::Endpoints, "1", "a", vec![bad(&x())]);
+    assert_eq!(run.waits(), None);
+    run.pass(60_000);
+    assert_eq!((run.told(), run.state(&x())), (Vec::new(), "nacked"));
+}
+
+#[test]
+fn x2_a57_what_came_too_late_is_used() {
+    let mut run = Run::watching(&[x()]);
+    run.pass(15_000);
+    run.respond(Kind::Endpoints, "1", "a", vec![good(&x(), 1)]);
+    assert_eq!((run.told(), run.state(&x())), (vec!["x is 1".to_owned()], "acked"));
+}
+
+#[test]
+fn x2_a_server_is_not_connected_more_often_than_once_in_the_first_wait_by_one_who_comes_and_goes() {
+    let mut run = Run::with(&[PLAIN]);
+    run.watch(&x());
+    waits(&mut run, 6);
+    run.fail(0);
+    run.unwatch(&x());
+    run.watch(&x());
+    assert_eq!((run.requests(), run.told()), (Vec::new(), Vec::new()));
+    assert_eq!(run.wait(), 1_000);
+    assert_eq!(run.requests(), ["eds / x node"]);
+}

@@ -1,0 +1,250 @@
+//! Which members a pool gets of a load assignment, and when it goes over to another priority and back (X2).
+//!
+//! Whether the pool may be written, and how fast what is left out may go, is judged elsewhere (G1-G6).
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::net::IpAddr;
+use std::time::Duration;
+
+use super::assignment::{Limits, LoadAssignment, Standing};
+use crate::ids::{AddressName, Family};
+use crate::machine::Now;
+
+/// What membership goes by.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Params {
+    /// Whether draining endpoints stay in the pool, Down, so that what they have begun can end; else they are out.
+    pub admin_state: bool,
+    /// For how long a better priority must have been usable before the pool goes back to it.
+    pub failback: Duration,
+    /// How large the pool may be.
+    pub limits: Limits,
+}
+
+impl Params {
+    /// How long a better priority is waited for where nothing else is configured.
+    pub const FAILBACK: Duration = Duration::from_secs(30);
+}
+
+impl Default for Params {
+    fn default() -> Params {
+        Params { admin_state: true, failback: Params::FAILBACK, limits: Limits::AZURE }
+    }
+}
+
+/// The endpoints that make the members: those of one priority that stand alike. The order is that of preference: what
+/// is degraded comes after everything healthy, of whatever priority, as in Envoy.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct Choice {
+    /// Whether they are degraded; else they are healthy.
+    pub degraded: bool,
+    /// Their priority.
+    pub priority: usize,
+}
+
+impl Choice {
+    fn standing(self) -> Standing {
+        if self.degraded { Standing::Degraded } else { Standing::Healthy }
+    }
+
+    fn addresses(self, assignment: &LoadAssignment, family: Family) -> impl Iterator<Item = IpAddr> + '_ {
+        assignment.with(family, self.priority, self.standing())
+    }
+
+    /// All that an assignment leaves to a pool of this family.
+    fn usable(assignment: &LoadAssignment, family: Family) -> BTreeSet<Choice> {
+        let priorities = 0..assignment.priorities.len();
+        let all = priorities.flat_map(|priority| [false, true].map(|degraded| Choice { degraded, priority }));
+        all.filter(|choice| choice.addresses(assignment, family).next().is_some()).collect()
+    }
+}
+
+/// What people are told of a membership.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum Note {
+    /// No endpoint of the pool's family can be used, though some are assigned.
+    NothingUsable,
+    /// A priority other than the first is used: this one.
+    PriorityUsed(usize),
+    /// A better priority, this one, can be used again, and must stay so for a while.
+    FailbackWaits(usize),
+    /// Nothing is healthy, so that degraded endpoints are used.
+    DegradedUsed,
+    /// Some members are to get more traffic than others, and get the same.
+    WeightsIgnored,
+    /// Localities of weight 0 are left out.
+    LocalitiesSkipped,
+    /// Endpoints have further addresses of the same family, which are left out.
+    AlternativesIgnored,
+    /// Some draining endpoints are left out, because the pool has no room for them beside its members.
+    DrainingCut,
+}
+
+impl Note {
+    /// The word for the admin API.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Note::NothingUsable => "nothing_usable",
+            Note::PriorityUsed(_) => "priority_used",
+            Note::FailbackWaits(_) => "failback_waits",
+            Note::DegradedUsed => "degraded_used",
+            Note::WeightsIgnored => "weights_ignored",
+            Note::LocalitiesSkipped => "localities_skipped",
+            Note::AlternativesIgnored => "alternatives_ignored",
+            Note::DrainingCut => "draining_cut",
+        }
+    }
+}
+
+impl fmt::Display for Note {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Note::NothingUsable => f.write_str("no assigned endpoint can be used"),
+            Note::PriorityUsed(number) => write!(f, "endpoints of priority {number} are used"),
+            Note::FailbackWaits(number) => {
+                write!(f, "endpoints of priority {number} are used again when they stay usable for a while")
+            }
+            Note::DegradedUsed => f.write_str("degraded endpoints are used, as nothing is healthy"),
+            Note::WeightsIgnored => f.write_str("weights are ignored, as a backend pool has none"),
+            Note::LocalitiesSkipped => f.write_str("localities of weight 0 are left out"),
+            Note::AlternativesIgnored => {
+                f.write_str("of several addresses of an endpoint only the first of the pool's family is used")
+            }
+            Note::DrainingCut => f.write_str("the pool has no room for all draining endpoints"),
+        }
+    }
+}
+
+/// What a pool gets of an assignment.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Membership {
+    /// The addresses that must be in the pool.
+    pub members: BTreeSet<IpAddr>,
+    /// The addresses that take nothing new: those of them that are in the pool stay there, Down, and none is added.
+    pub draining: BTreeSet<IpAddr>,
+    /// What people are told of it.
+    pub notes: BTreeSet<Note>,
+}
+
+/// The name of an address entry in a pool: the address, with `-` for each `.` and `:` (X2). Azure wants a letter or
+/// a digit at both ends, so that `::` there is written with a 0.
+#[must_use]
+pub fn address_name(ip: IpAddr) -> AddressName {
+    let plain = ip.to_string().replace(['.', ':'], "-");
+    let before = if plain.starts_with('-') { "0" } else { "" };
+    let after = if plain.ends_with('-') { "0" } else { "" };
+    AddressName::new(format!("{before}{plain}{after}"))
+}
+
+/// What one pool uses of its assignment, from one assignment to the next.
+///
+/// It fails over at once, for what cannot be used serves nobody, and back only after the better priority has been
+/// usable for a while, so that a flapping one does not drag the pool along. It begins with the best that can be used:
+/// nothing of this outlives the process.
+#[derive(Clone, Debug)]
+pub struct Failover {
+    family: Family,
+    params: Params,
+    used: Option<Choice>,
+    /// Better ones than the one that is used, of the same standing, and since when each has been usable.
+    better: BTreeMap<Choice, Now>,
+}
+
+impl Failover {
+    /// That of a pool that has used nothing yet.
+    #[must_use]
+    pub fn new(family: Family, params: Params) -> Failover {
+        Failover { family, params, used: None, better: BTreeMap::new() }
+    }
+
+    /// What is used; `None`: nothing can be.
+    #[must_use]
+    pub fn used(&self) -> Option<Choice> {
+        self.used
+    }
+
+    /// What the pool gets of an assignment: of a new one, or of the same one again at the deadline. Asking more often
+    /// is harmless.
+    pub fn members(&mut self, now: Now, assignment: &LoadAssignment) -> Membership {
+        self.choose(now, &Choice::usable(assignment, self.family));
+        debug_assert!(self.is_sound(), "{self:?}");
+        let used = self.used.into_iter();
+        let members: BTreeSet<IpAddr> =
+            used.flat_map(|used| used.addresses(assignment, self.family)).collect();
+        let mut notes = self.notes(assignment);
+        let mut draining = self.draining(assignment);
+        draining.retain(|ip| !members.contains(ip));
+        let room = self.params.limits.members.saturating_sub(members.len());
+        while draining.len() > room {
+            draining.pop_last();
+            notes.insert(Note::DrainingCut);
+        }
+        Membership { members, draining, notes }
+    }
+
+    /// When time alone changes what is used; `None`: it does not.
+    #[must_use]
+    pub fn deadline(&self) -> Option<Now> {
+        self.better.values().map(|since| since.plus(self.params.failback)).min()
+    }
+
+    fn choose(&mut self, now: Now, usable: &BTreeSet<Choice>) {
+        let best = usable.first().copied();
+        // What is degraded is used only while nothing is healthy: nothing healthy is waited for.
+        let alike = |used: &Choice| best.is_some_and(|best| best.degraded == used.degraded);
+        let Some(used) = self.used.filter(|used| usable.contains(used) && alike(used)) else {
+            self.used = best;
+            self.better.clear();
+            return;
+        };
+        self.better.retain(|choice, _| usable.contains(choice));
+        for choice in usable.range(..used) {
+            self.better.entry(*choice).or_insert(now);
+        }
+        let failback = self.params.failback;
+        let lasting = self.better.iter().find(|(_, since)| since.plus(failback) <= now);
+        if let Some(choice) = lasting.map(|(choice, _)| *choice) {
+            self.used = Some(choice);
+            self.better.retain(|better, _| *better < choice);
+        }
+    }
+
+    /// The draining endpoints of all priorities: also of one that is left for another, or was.
+    fn draining(&self, assignment: &LoadAssignment) -> BTreeSet<IpAddr> {
+        if !self.params.admin_state {
+            return BTreeSet::new();
+        }
+        let all = assignment.priorities.iter();
+        all.flat_map(|priority| priority.with(self.family, Standing::Draining)).collect()
+    }
+
+    fn notes(&self, assignment: &LoadAssignment) -> BTreeSet<Note> {
+        let number = self.used.map(|used| used.priority);
+        let used = number.and_then(|number| assignment.priorities.get(number));
+        let nothing = self.used.is_none() && !assignment.priorities.is_empty();
+        let when = |applies: bool, note: Note| applies.then_some(note);
+        [
+            when(nothing, Note::NothingUsable),
+            number.filter(|number| *number > 0).map(Note::PriorityUsed),
+            self.better.keys().next().map(|better| Note::FailbackWaits(better.priority)),
+            when(self.used.is_some_and(|used| used.degraded), Note::DegradedUsed),
+            when(used.is_some_and(|used| used.weighted), Note::WeightsIgnored),
+            when(assignment.skips, Note::LocalitiesSkipped),
+            when(assignment.alternatives, Note::AlternativesIgnored),
+        ]
+        .into_iter()
+        .flatten()
+        .collect()
+    }
+
+    /// The invariant: what is waited for is better than what is used, and of the same standing.
+    fn is_sound(&self) -> bool {
+        let better = |used: Choice| self.better.keys().all(|b| *b < used && b.degraded == used.degraded);
+        self.used.map_or(self.better.is_empty(), better)
+    }
+}

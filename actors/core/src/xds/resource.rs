@@ -1,0 +1,159 @@
+//! Whether a resource that was received is valid, and what of it matters to pools (X1, X2).
+
+#[cfg(test)]
+mod tests;
+
+use std::fmt;
+use std::sync::Arc;
+
+use super::assignment::{Limits, LoadAssignment};
+use super::cluster::Cluster;
+use super::facts::{Body, Kind, Received};
+
+/// What of a valid resource matters to pools.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Value {
+    /// Which endpoints a cluster means.
+    Cluster(Cluster),
+    /// What is assigned to one.
+    Endpoints(LoadAssignment),
+}
+
+impl Value {
+    /// Its kind.
+    #[must_use]
+    pub fn kind(&self) -> Kind {
+        match self {
+            Value::Cluster(_) => Kind::Cluster,
+            Value::Endpoints(_) => Kind::Endpoints,
+        }
+    }
+}
+
+/// That a resource is not valid: it is refused, and what was valid before stays what it is (S2).
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Invalid {
+    /// Which one; `None`: that cannot be told.
+    pub name: Option<Arc<str>>,
+    /// What is wrong, each with the path of its field and with what can be done about it.
+    pub message: String,
+}
+
+/// Judges a resource that came in a response about this kind, by what Azure takes: its name, and what of it matters
+/// to pools (X2).
+///
+/// # Errors
+/// It is not valid.
+pub fn validate(kind: Kind, received: &Received) -> Result<(Arc<str>, Value), Invalid> {
+    validate_within(kind, received, Limits::AZURE)
+}
+
+/// As [`validate`], by other limits.
+///
+/// # Errors
+/// It is not valid.
+pub fn validate_within(
+    kind: Kind,
+    received: &Received,
+    limits: Limits,
+) -> Result<(Arc<str>, Value), Invalid> {
+    // A wrapper may come without the name.
+    let wrapper = received.wrapper.as_deref().filter(|name| !name.is_empty());
+    match &received.body {
+        Ok(Body::Cluster(facts)) => match kind {
+            Kind::Cluster => {
+                let name = agreed("name", &facts.name, wrapper)?;
+                let value = Cluster::of(&name, facts).map(Value::Cluster);
+                valid(name, value)
+            }
+            Kind::Endpoints => Err(misplaced(kind, Kind::Cluster.type_url())),
+        },
+        Ok(Body::Endpoints(facts)) => match kind {
+            Kind::Cluster => Err(misplaced(kind, Kind::Endpoints.type_url())),
+            Kind::Endpoints => {
+                let name = agreed("cluster_name", &facts.cluster_name, wrapper)?;
+                let value = LoadAssignment::of(facts, limits).map(Value::Endpoints);
+                valid(name, value)
+            }
+        },
+        Ok(Body::Other(type_url)) => Err(misplaced(kind, type_url)),
+        Err(why) => {
+            let kind = kind.resource_type();
+            let message = format!("resource: cannot be decoded as {kind}: {}", quoted(why));
+            Err(Invalid { name: wrapper.map(Arc::from), message })
+        }
+    }
+}
+
+fn valid(name: Arc<str>, value: Result<Value, String>) -> Result<(Arc<str>, Value), Invalid> {
+    match value {
+        Ok(value) => Ok((name, value)),
+        Err(message) => Err(Invalid { name: Some(name), message }),
+    }
+}
+
+/// The name of a resource: what is in it and its wrapper must agree. Where they do not, the wrapper's tells who
+/// asked.
+fn agreed(field: &str, own: &str, wrapper: Option<&str>) -> Result<Arc<str>, Invalid> {
+    let refused = |name: Option<&str>, fault: &str| {
+        Err(Invalid { name: name.map(Arc::from), message: format!("{field}: {fault}") })
+    };
+    match wrapper {
+        None if own.is_empty() => refused(None, "is empty: set it to the name that was asked for"),
+        None => Ok(Arc::from(own)),
+        Some(name) if own == name => Ok(Arc::from(own)),
+        Some(name) => {
+            let (found, name_there) = (quoted(own), quoted(name));
+            let fault = format!("{found} is not the name in its wrapper, {name_there}: set both to the same");
+            refused(Some(name), &fault)
+        }
+    }
+}
+
+/// A resource of another type says nothing of the ones that were asked for, whatever its name.
+fn misplaced(kind: Kind, type_url: &str) -> Invalid {
+    let (found, expected) = (quoted(type_url), kind.type_url());
+    let message = format!("type_url: {found} does not belong in this response: send only {expected} in it");
+    Invalid { name: None, message }
+}
+
+/// A text of a control plane as a message shows it: in quotes, escaped, and cut where it is long.
+pub(super) fn quoted(text: &str) -> String {
+    const SHOWN: usize = 120;
+    let mut rest = text.chars();
+    let head: String = rest.by_ref().take(SHOWN).collect();
+    let more = if rest.next().is_some() { "…" } else { "" };
+    format!("{head:?}{more}")
+}
+
+/// What is wrong with a resource, field by field. Only the first few are told, since one mistake of a control plane
+/// may be in a thousand endpoints.
+#[derive(Debug, Default)]
+pub(super) struct Faults {
+    told: Vec<String>,
+    untold: usize,
+}
+
+impl Faults {
+    /// The most that are told.
+    const TOLD: usize = 5;
+
+    /// Something is wrong with the field of this path.
+    pub(super) fn add(&mut self, path: impl fmt::Display, fault: impl fmt::Display) {
+        if self.told.len() < Faults::TOLD {
+            self.told.push(format!("{path}: {fault}"));
+        } else {
+            self.untold += 1;
+        }
+    }
+
+    /// The value, if nothing is wrong; else what is.
+    pub(super) fn end<T>(self, value: T) -> Result<T, String> {
+        let Faults { told, untold } = self;
+        match (told.is_empty(), untold) {
+            (true, _) => Ok(value),
+            (false, 0) => Err(told.join("; ")),
+            (false, _) => Err(format!("{}; and {untold} more", told.join("; "))),
+        }
+    }
+}
