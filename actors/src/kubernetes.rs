@@ -144,8 +144,16 @@ impl KubernetesPort {
                     (Delivery::Writer(writer::In::Lease(call, answer.clone())), &switchboard.writer)
                 }
             };
-            let heard = machine.send(Deliver(vec![delivery])).await;
-            if heard.is_err() || port.send(Heard { lease, asked, answer }).await.is_err() {
+            // A process that ends may do so as soon as its machine has heard that a Lease is let go of: that is told before.
+            let lets_go = asked == lease::Asked::LetGo;
+            let told = Heard { lease, asked, answer };
+            let heard = if lets_go {
+                let told = port.send(told).await;
+                machine.send(Deliver(vec![delivery])).await.and(told)
+            } else {
+                machine.send(Deliver(vec![delivery])).await.and(port.send(told).await)
+            };
+            if heard.is_err() {
                 tracing::debug!(lease = lease.as_str(), "an answer about a Lease came after the end");
             }
         }));
