@@ -39,7 +39,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::arm::{Backend, Failure, Provisioning, RetryAfter};
+use crate::arm::{Backend, Failure, Provisioning};
 use crate::ask::{Answer, RequestId, Scope};
 use crate::config_map::{ConfigMapAnswer, ConfigMapAsk};
 use crate::discovery::LbObservation;
@@ -219,17 +219,6 @@ pub struct AdminState {
 /// How long after a look at a load balancer that did not count for a node the next one is asked for.
 const LOOK_AGAIN: Duration = Duration::from_secs(15);
 
-/// The longest `Retry-After` that another try keeps to (W4).
-const RETRY_AFTER_MAX: Duration = Duration::from_secs(60);
-
-/// How long ARM has asked to be spared, as far as that is heeded.
-fn asked_wait(header: RetryAfter) -> Duration {
-    match header {
-        RetryAfter::In(span) => span.min(RETRY_AFTER_MAX),
-        RetryAfter::Absent | RetryAfter::Invalid => Duration::ZERO,
-    }
-}
-
 /// How many sets before the last one are kept: a write that carries out an older one is judged by the next look.
 const PAST: usize = 1_000;
 
@@ -360,7 +349,7 @@ impl AdminState {
             self.nodes.looked_at(&seen.lb, seen.began, seen.puts.oldest);
         }
         if self.nodes.waits_for(&seen.lb) {
-            self.look_again = Some(now.plus(LOOK_AGAIN)).min(self.look_again.or(Some(Now::NEVER)));
+            self.look_again = earliest(self.look_again, Some(now.plus(LOOK_AGAIN)));
         }
         self.looked = true;
     }
@@ -386,7 +375,8 @@ impl AdminState {
                 self.posts.ended(now, &pool, generation, self.params.max_backoff);
             }
             Some(failure) => {
-                let waits = (asked_wait(failure.retry_after), self.params.max_backoff);
+                let least = failure.retry_after.before_next_try().unwrap_or_default();
+                let waits = (least, self.params.max_backoff);
                 let uids = self.posts.failed(now, &pool, generation, waits);
                 for uid in &uids {
                     self.queue.finish(now, uid, Err(work_queue::Failed::default()));

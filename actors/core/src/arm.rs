@@ -348,6 +348,20 @@ pub enum RetryAfter {
     Invalid,
 }
 
+impl RetryAfter {
+    /// The longest that is kept to before another try (W4).
+    const LONGEST: Duration = Duration::from_secs(60);
+
+    /// How long another try is to wait at least, as far as that is kept to; `None`: nothing was named.
+    #[must_use]
+    pub fn before_next_try(self) -> Option<Duration> {
+        match self {
+            RetryAfter::In(span) => Some(span.min(RetryAfter::LONGEST)),
+            RetryAfter::Absent | RetryAfter::Invalid => None,
+        }
+    }
+}
+
 /// What went wrong, as facts; `writer::classify` decides what follows (W5).
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Failure {

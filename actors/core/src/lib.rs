@@ -34,6 +34,8 @@ pub mod events;
 pub mod informer;
 pub mod leader;
 pub mod pauses;
+#[cfg(test)]
+mod planted;
 pub mod queue;
 pub mod resource_cache;
 pub mod retirement;

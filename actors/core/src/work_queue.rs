@@ -34,6 +34,12 @@ impl Params {
         per_second: 10,
         burst: 100,
     };
+
+    /// How long an item waits because of its own failures, after so many in a row before this one.
+    pub(crate) fn backoff(&self, before: u32) -> Duration {
+        let doubled = 1_u32.checked_shl(before).unwrap_or(u32::MAX);
+        self.base.saturating_mul(doubled).min(self.max_backoff)
+    }
 }
 
 /// What is to follow on work that went well.

@@ -2,8 +2,8 @@
 //!
 //! A pool that lacks something has its admin part due at the writer, or it has failed and waits for the retry of one of
 //! its nodes. What is asked for again, because it has failed or did not last, waits longer each time, however many nodes
-//! ask (S1: no hot loop): the pace of a pool is its own. What is withdrawn counts until the writer has said that nothing of it is left: a write that is under way
-//! may still carry it out.
+//! ask (S1: no hot loop): the pace of a pool is its own. What is withdrawn counts until the writer has said that nothing
+//! of it is left: a write that is under way may still carry it out.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -46,13 +46,13 @@ const TOLD_AFTER: u32 = 3;
 impl Pace {
     /// Whether this, or more than this, was asked for before, and something has come of it.
     fn is_repeated_by(&self, lacks: &Lacks) -> bool {
-        self.failures + self.done > 0 && covers(&self.asked, lacks)
+        (self.failures > 0 || self.done > 0) && covers(&self.asked, lacks)
     }
 
     /// Something has come of it for the so-manieth time in a row.
     fn slow_down(&mut self, now: Now, times: u32, least: Duration, most: Duration) {
-        let factor = 1_u32.checked_shl(times.saturating_sub(1)).unwrap_or(u32::MAX);
-        let wait = work_queue::Params::S4.base.saturating_mul(factor).min(most);
+        let pace = work_queue::Params { max_backoff: most, ..work_queue::Params::S4 };
+        let wait = pace.backoff(times.saturating_sub(1));
         self.not_before = now.plus(wait.max(least));
     }
 }

@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use super::signals::{DRAINING, OUT_OF_SERVICE, SHUTDOWN, SPOT_EVICTION};
 use super::*;
-use crate::arm::{AdminState as State, Entry, FailureKind, LbFacts, PoolFacts};
+use crate::arm::{AdminState as State, Entry, FailureKind, LbFacts, PoolFacts, RetryAfter};
 use crate::object::{ResourceVersion, Taint};
 use crate::report::What;
 use crate::wishes::{Mode, Pause};

@@ -10,8 +10,7 @@ use crate::work_queue::Params;
 /// The failures of each item, and the bucket that all share.
 #[derive(Debug)]
 pub(super) struct Limiter<Item> {
-    base: Duration,
-    max_backoff: Duration,
+    params: Params,
     failures: BTreeMap<Item, u32>,
     overall: Bucket,
 }
@@ -20,8 +19,7 @@ impl<Item: Ord + Clone> Limiter<Item> {
     /// A limiter that knows of no failure yet.
     pub fn new(params: Params) -> Limiter<Item> {
         Limiter {
-            base: params.base,
-            max_backoff: params.max_backoff,
+            params,
             failures: BTreeMap::new(),
             overall: Bucket::per_second(params.per_second, params.burst),
         }
@@ -53,9 +51,9 @@ impl<Item: Ord + Clone> Limiter<Item> {
     /// Counts a failure; the item's own wait after it, which doubles up to the cap.
     fn backoff(&mut self, item: &Item) -> Duration {
         let failures = self.failures.entry(item.clone()).or_default();
-        let doubled = 1_u32.checked_shl(*failures).unwrap_or(u32::MAX);
+        let wait = self.params.backoff(*failures);
         *failures = failures.saturating_add(1);
-        self.base.saturating_mul(doubled).min(self.max_backoff)
+        wait
     }
 }
 

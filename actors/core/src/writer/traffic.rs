@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use crate::arm::{ArmAnswer, ArmCall, Failure, FailureKind, PoolRead, Provisioning};
 use crate::assignment::Observation;
+use crate::discovery::OurPuts;
 use crate::ids::{CallId, LbName, PoolId};
 use crate::machine::Now;
 use crate::sample::{GateClass, Sample};
@@ -273,7 +274,7 @@ fn answer_unsent(now: Now, purpose: Purpose, why: &str, out: &mut Vec<Out>) {
     match purpose {
         Purpose::Discovery(call, _) => {
             let result = Err(our_failure(FailureKind::Refused, why));
-            out.push(Out::Read { call, began: now, result, puts: Default::default() });
+            out.push(Out::Read { call, began: now, result, puts: OurPuts::default() });
         }
         Purpose::Rest(..)
         | Purpose::PreWrite(..)

@@ -20,9 +20,6 @@ use super::{Out, Writer, our_failure};
 const RETRY_DELAYS: [Duration; 3] =
     [Duration::from_secs(5), Duration::from_secs(15), Duration::from_secs(35)];
 
-/// The longest `Retry-After` that such a delay keeps to (W4).
-const RETRY_AFTER_MAX: Duration = Duration::from_secs(60);
-
 /// How far jitter moves a delay up or down, in thousandths of it.
 const JITTER: u64 = 200;
 
@@ -31,10 +28,10 @@ const JITTER: u64 = 200;
 /// Writes that failed together are not tried again together: the number of the attempt moves the delay by up to a
 /// fifth, the same way each time it is asked.
 fn retry_delay(attempt: AttemptId, tried: u32, header: RetryAfter) -> Duration {
-    let delay = match header {
-        RetryAfter::In(span) => return span.min(RETRY_AFTER_MAX),
-        RetryAfter::Absent | RetryAfter::Invalid => step_of(&RETRY_DELAYS, tried),
-    };
+    if let Some(named) = header.before_next_try() {
+        return named;
+    }
+    let delay = step_of(&RETRY_DELAYS, tried);
     let share = 1_000 - JITTER + scattered(attempt.n ^ u64::from(tried).rotate_right(8)) % (2 * JITTER + 1);
     Duration::from_micros(u64::try_from(delay.as_micros()).unwrap_or(u64::MAX) / 1_000 * share)
 }

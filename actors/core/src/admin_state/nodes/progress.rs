@@ -59,8 +59,8 @@ impl Nodes {
         })
     }
 
-    /// Judges how far nodes are, while the set of this generation is the newest; `waits` says whether one waits for a pool. One that is restored needs its record no
-    /// longer.
+    /// Judges how far nodes are, while the set of this generation is the newest; `waits` says whether one waits for a
+    /// pool. One that is restored needs its record no longer.
     pub(in crate::admin_state) fn judge(
         &mut self,
         (now, generation): (Now, u64),

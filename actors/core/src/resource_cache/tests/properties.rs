@@ -1,9 +1,10 @@
 //! Random histories of a cache, beside a plain account of A88, and watchers that do as they are told.
 
 use proptest::prelude::*;
-use proptest::test_runner::{RngAlgorithm, TestCaseResult, TestError, TestRng, TestRunner};
+use proptest::test_runner::TestCaseResult;
 
 use super::*;
+use crate::planted::each_is_found;
 
 /// How many resources and watchers there are: few, so that they meet.
 const KEYS: u8 = 3;
@@ -504,15 +505,5 @@ proptest! {
 
 #[test]
 fn each_planted_bug_is_found() {
-    for plant in Plant::ALL {
-        let config = ProptestConfig {
-            cases: 500,
-            failure_persistence: None,
-            max_shrink_iters: 0,
-            ..ProptestConfig::default()
-        };
-        let mut runner = TestRunner::new_with_rng(config, TestRng::deterministic_rng(RngAlgorithm::ChaCha));
-        let ended = runner.run(&histories(), |history| play(history, Some(plant)));
-        assert!(matches!(ended, Err(TestError::Fail(..))), "{plant:?} is not found: {ended:?}");
-    }
+    each_is_found(Plant::ALL, 500, histories, |history, plant| play(history, Some(plant)));
 }

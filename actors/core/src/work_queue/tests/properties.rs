@@ -1,9 +1,10 @@
 //! Random histories of a queue, beside a plain account of what it should do.
 
 use proptest::prelude::*;
-use proptest::test_runner::{RngAlgorithm, TestCaseResult, TestError, TestRng, TestRunner};
+use proptest::test_runner::TestCaseResult;
 
 use super::*;
+use crate::planted::each_is_found;
 
 /// How many items there are: few, so that they meet.
 const ITEMS: u8 = 5;
@@ -373,15 +374,5 @@ proptest! {
 
 #[test]
 fn each_planted_bug_is_found() {
-    for plant in Plant::ALL {
-        let config = ProptestConfig {
-            cases: 500,
-            failure_persistence: None,
-            max_shrink_iters: 0,
-            ..ProptestConfig::default()
-        };
-        let mut runner = TestRunner::new_with_rng(config, TestRng::deterministic_rng(RngAlgorithm::ChaCha));
-        let ended = runner.run(&ops(), |ops| play(ops, Some(plant)));
-        assert!(matches!(ended, Err(TestError::Fail(..))), "{plant:?} is not found: {ended:?}");
-    }
+    each_is_found(Plant::ALL, 500, ops, |ops, plant| play(ops, Some(plant)));
 }

@@ -1,9 +1,10 @@
 //! Random assignments, beside a plain account of what is valid and what it means.
 
 use proptest::prelude::*;
-use proptest::test_runner::{RngAlgorithm, TestCaseResult, TestError, TestRng, TestRunner};
+use proptest::test_runner::{RngAlgorithm, TestCaseResult, TestRng, TestRunner};
 
 use super::*;
+use crate::planted::each_is_found;
 
 /// A small pool, so that it is sometimes too small.
 const LIMITS: Limits = Limits { members: 3 };
@@ -364,17 +365,7 @@ proptest! {
 
 #[test]
 fn each_planted_bug_is_found() {
-    for plant in Plant::ALL {
-        let config = ProptestConfig {
-            cases: 3_000,
-            failure_persistence: None,
-            max_shrink_iters: 0,
-            ..ProptestConfig::default()
-        };
-        let mut runner = TestRunner::new_with_rng(config, TestRng::deterministic_rng(RngAlgorithm::ChaCha));
-        let ended = runner.run(&any_facts(), |facts| judge(facts, Some(plant)));
-        assert!(matches!(ended, Err(TestError::Fail(..))), "{plant:?} is not found: {ended:?}");
-    }
+    each_is_found(Plant::ALL, 3_000, any_facts, |facts, plant| judge(facts, Some(plant)));
 }
 
 /// The properties say little if all that is made up is refused, or nothing is.

@@ -6,9 +6,10 @@ mod site;
 use std::time::Duration;
 
 use proptest::prelude::*;
-use proptest::test_runner::{RngAlgorithm, TestCaseResult, TestError, TestRng, TestRunner};
+use proptest::test_runner::TestCaseResult;
 
 use super::*;
+use crate::planted::each_is_found;
 use site::{Data, Delivery, Mood, Session, Site};
 
 /// How many resources, watchers and servers there are: few, so that they meet.
@@ -695,15 +696,5 @@ proptest! {
 
 #[test]
 fn each_planted_bug_is_found() {
-    for plant in Plant::ALL {
-        let config = ProptestConfig {
-            cases: 500,
-            failure_persistence: None,
-            max_shrink_iters: 0,
-            ..ProptestConfig::default()
-        };
-        let mut runner = TestRunner::new_with_rng(config, TestRng::deterministic_rng(RngAlgorithm::ChaCha));
-        let ended = runner.run(&history(), |(policies, ops)| play(policies, ops, Some(plant)));
-        assert!(matches!(ended, Err(TestError::Fail(..))), "{plant:?} is not found: {ended:?}");
-    }
+    each_is_found(Plant::ALL, 500, history, |(policies, ops), plant| play(policies, ops, Some(plant)));
 }

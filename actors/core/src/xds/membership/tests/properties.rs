@@ -1,9 +1,10 @@
 //! Random histories of an assignment, beside a plain account of what the pool should get.
 
 use proptest::prelude::*;
-use proptest::test_runner::{RngAlgorithm, TestCaseResult, TestError, TestRng, TestRunner};
+use proptest::test_runner::TestCaseResult;
 
 use super::*;
+use crate::planted::each_is_found;
 
 /// How many priorities there are, and endpoints in each.
 const PRIORITIES: usize = 3;
@@ -348,15 +349,5 @@ proptest! {
 
 #[test]
 fn each_planted_bug_is_found() {
-    for plant in Plant::ALL {
-        let config = ProptestConfig {
-            cases: 500,
-            failure_persistence: None,
-            max_shrink_iters: 0,
-            ..ProptestConfig::default()
-        };
-        let mut runner = TestRunner::new_with_rng(config, TestRng::deterministic_rng(RngAlgorithm::ChaCha));
-        let ended = runner.run(&history(), |history| play(history, Some(plant)));
-        assert!(matches!(ended, Err(TestError::Fail(..))), "{plant:?} is not found: {ended:?}");
-    }
+    each_is_found(Plant::ALL, 500, history, |history, plant| play(history, Some(plant)));
 }

@@ -2,9 +2,10 @@
 //! happens, and what always happens in the end. Bugs that are planted between the sources and their world are found.
 
 use proptest::prelude::*;
-use proptest::test_runner::{RngAlgorithm, TestCaseResult, TestError, TestRng, TestRunner};
+use proptest::test_runner::TestCaseResult;
 
 use super::*;
+use crate::planted::each_is_found;
 use crate::resource_cache::News;
 
 /// All sources that there may be: clusters and endpoints that share resources.
@@ -547,15 +548,5 @@ proptest! {
 
 #[test]
 fn each_planted_bug_is_found() {
-    for plant in Plant::ALL {
-        let config = ProptestConfig {
-            cases: 500,
-            failure_persistence: None,
-            max_shrink_iters: 0,
-            ..ProptestConfig::default()
-        };
-        let mut runner = TestRunner::new_with_rng(config, TestRng::deterministic_rng(RngAlgorithm::ChaCha));
-        let ended = runner.run(&histories(), |history| play(history, Some(plant)));
-        assert!(matches!(ended, Err(TestError::Fail(..))), "{plant:?} is not found: {ended:?}");
-    }
+    each_is_found(Plant::ALL, 500, histories, |history, plant| play(history, Some(plant)));
 }
