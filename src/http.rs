@@ -14,6 +14,7 @@ mod people;
 mod post;
 mod problem;
 mod query;
+mod resources;
 mod show;
 mod tls;
 mod verdict;

@@ -3,6 +3,7 @@
 //! This crate is the outermost layer: commands, wiring, HTTP listeners. Decisions live in `pool-core`.
 
 pub mod cli;
+pub mod control_planes;
 pub mod http;
 pub mod service;
 pub mod telemetry;

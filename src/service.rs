@@ -15,9 +15,11 @@ use anyhow::Context as _;
 use config::Config;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use pool_core::redact::{self, REDACTED};
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use xds::Bootstrap;
 
 use crate::cli::tell;
+use crate::control_planes;
 use crate::http::{self, Addresses};
 use crate::telemetry::Levels;
 use crate::wiring::params::{self, Instance, Restoring};
@@ -44,6 +46,20 @@ pub struct Options {
     pub levels: Levels,
     /// Pre-images that are put back once whoever watches has said so; `None`: it does the controller's work.
     pub restoring: Option<Restoring>,
+}
+
+impl Options {
+    /// How xDS control planes are reached, where any pool is filled from one. Whoever puts pre-images back asks none.
+    fn bootstrap(&self) -> anyhow::Result<Option<Arc<Bootstrap>>> {
+        if self.restoring.is_some() {
+            return Ok(None);
+        }
+        let bootstrap = control_planes::bootstrap(&self.config)?;
+        for warning in bootstrap.iter().flat_map(|bootstrap| bootstrap.warnings()) {
+            tracing::warn!(warning, "the xDS bootstrap holds something that has no effect");
+        }
+        Ok(bootstrap)
+    }
 }
 
 /// What others see of the running service.
@@ -145,21 +161,24 @@ pub(crate) async fn serve<T>(
     listeners: Listeners,
     watcher: impl AsyncFnOnce(Sight) -> T,
 ) -> anyhow::Result<Ended<T>> {
-    let mut terminate = signal(SignalKind::terminate()).context("failed to listen for SIGTERM")?;
-    let mut interrupt = signal(SignalKind::interrupt()).context("failed to listen for SIGINT")?;
+    let mut signals = Signals::listen()?;
     let clock = Clock::start();
     let effects = if options.dry_run { Effects::Withheld } else { Effects::Carried };
     let config = &options.config;
     let kubernetes = kubernetes_client(options.kubeconfig.as_ref()).await?;
     let azure = arm::Client::new(params::arm(config, clock)).context("failed to set up the ARM client")?;
+    let bootstrap = options.bootstrap()?;
     let addresses = match listeners {
-        Listeners::Open => Some(Addresses::take(&config.controller)?),
+        Listeners::Open => {
+            Some((Addresses::take(&config.controller)?, control_planes::Address::take(config)?))
+        }
         Listeners::Absent => None,
     };
     let metrics = recorder::install().context("failed to install the metrics recorder")?;
 
     let instance = Instance { identity: identity(), dry_run: options.dry_run };
-    let (params, election) = machines(&options, &instance, listeners);
+    let (params, election) = machines(&options, &instance, listeners, bootstrap.as_deref());
+    let (addresses, csds) = addresses.unzip();
     let parts = Parts {
         params,
         kubernetes,
@@ -170,6 +189,7 @@ pub(crate) async fn serve<T>(
         clock,
         leases: params::leases(config),
         election,
+        bootstrap: bootstrap.clone(),
     };
     let running = wiring::start(parts);
     let sight = Sight::of(clock, &running);
@@ -177,6 +197,9 @@ pub(crate) async fn serve<T>(
     let people = http::People::new(running.asks.clone(), running.reviewer.clone(), options.levels.clone());
     let open = |at| http::Listeners::open(at, about, people, running.pulse.clone(), metrics);
     let listeners = addresses.map(open).transpose()?;
+    let serve =
+        |(at, of): (control_planes::Address, Arc<Bootstrap>)| at.serve(&of, running.published.clone());
+    let csds = csds.flatten().zip(bootstrap).map(serve).transpose()?;
     tracing::info!(
         version = env!("CARGO_PKG_VERSION"),
         dry_run = options.dry_run,
@@ -185,21 +208,12 @@ pub(crate) async fn serve<T>(
         health = listeners.as_ref().map(|at| at.health.to_string()),
         admin = listeners.as_ref().map(|at| at.admin.to_string()),
         admin_tls = listeners.as_ref().and_then(|at| at.admin_tls).map(|at| at.to_string()),
+        csds = csds.as_ref().map(|csds| csds.at.to_string()),
         "started"
     );
     let served = listeners.map(http::Listeners::serve);
 
-    let answer = tokio::select! {
-        _ = terminate.recv() => {
-            tracing::info!("SIGTERM: shutting down");
-            None
-        }
-        _ = interrupt.recv() => {
-            tracing::info!("SIGINT: shutting down");
-            None
-        }
-        answer = watcher(sight.clone()) => Some(answer),
-    };
+    let answer = signals.unless_one_comes(watcher(sight.clone())).await;
     if let Some(served) = &served {
         served.refuse();
     }
@@ -207,8 +221,41 @@ pub(crate) async fn serve<T>(
     if let Some(served) = served {
         served.stop().await;
     }
+    if let Some(csds) = csds {
+        csds.stop().await;
+    }
     tracing::info!("stopped");
     Ok(Ended { answer, sight })
+}
+
+/// The signals that end the process in good order.
+struct Signals {
+    terminate: Signal,
+    interrupt: Signal,
+}
+
+impl Signals {
+    fn listen() -> anyhow::Result<Signals> {
+        Ok(Signals {
+            terminate: signal(SignalKind::terminate()).context("failed to listen for SIGTERM")?,
+            interrupt: signal(SignalKind::interrupt()).context("failed to listen for SIGINT")?,
+        })
+    }
+
+    /// What this comes to; `None`: a signal came first.
+    async fn unless_one_comes<T>(&mut self, future: impl Future<Output = T>) -> Option<T> {
+        tokio::select! {
+            _ = self.terminate.recv() => {
+                tracing::info!("SIGTERM: shutting down");
+                None
+            }
+            _ = self.interrupt.recv() => {
+                tracing::info!("SIGINT: shutting down");
+                None
+            }
+            answer = future => Some(answer),
+        }
+    }
 }
 
 /// What the listeners' handlers know.
@@ -223,8 +270,13 @@ fn about(options: &Options, clock: Clock, running: &Running) -> http::About {
 }
 
 /// The machines' parameters, and when the process takes part in the election.
-fn machines(options: &Options, instance: &Instance, listeners: Listeners) -> (params::Machines, Election) {
-    let params = params::machines(&options.config, instance);
+fn machines(
+    options: &Options,
+    instance: &Instance,
+    listeners: Listeners,
+    bootstrap: Option<&Bootstrap>,
+) -> (params::Machines, Election) {
+    let params = params::machines(&options.config, instance).following(bootstrap);
     match (&options.restoring, listeners) {
         (Some(restoring), _) => (params.restoring(restoring), Election::WhenTold),
         (None, Listeners::Absent) => (params.comparing(), Election::AtOnce),

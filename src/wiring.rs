@@ -15,6 +15,7 @@ use actors::pools::Pools;
 use actors::recorder::{CloudLabels, Recorder};
 use actors::shell::{Ping, Shell};
 use actors::switchboard::{Deliver, Switchboard};
+use actors::xds::XdsPort;
 use metrics_exporter_prometheus::PrometheusHandle;
 use pool_core::admin_state::{AdminState, Role};
 use pool_core::board::Board;
@@ -30,8 +31,12 @@ use pool_core::route::{Delivery, Said};
 use pool_core::starts::Starts;
 use pool_core::watch::Watcher;
 use pool_core::writer::Writer;
+use pool_core::xds_source::XdsSource;
 use pool_core::{leader, pauses, starts, watch, writer};
 use tokio::sync::watch::Receiver;
+use xds::Bootstrap;
+
+use crate::control_planes::VERSION;
 
 /// What the actors are made of.
 pub struct Parts {
@@ -53,6 +58,8 @@ pub struct Parts {
     pub leases: Places,
     /// When it takes part in the election.
     pub election: Election,
+    /// How xDS control planes are reached; `None`: no pool is filled from one.
+    pub bootstrap: Option<Arc<Bootstrap>>,
 }
 
 /// When a process takes part in the election of the leader.
@@ -111,7 +118,7 @@ pub struct Pulse(pub Arc<[(&'static str, Recipient<Ping>)]>);
 
 impl Pulse {
     /// The watchers, in the order of [`Kind::ALL`], and all others by name.
-    fn of(watchers: &[Recipient<Ping>; 4], others: [(&'static str, Recipient<Ping>); 11]) -> Pulse {
+    fn of(watchers: &[Recipient<Ping>; 4], others: [(&'static str, Recipient<Ping>); 12]) -> Pulse {
         let names = ["services_watcher", "endpointslices_watcher", "nodes_watcher", "preemptions_watcher"];
         let watchers = names.into_iter().zip(watchers.iter().cloned());
         Pulse(watchers.chain(others).collect())
@@ -166,82 +173,116 @@ where
     (ctx, addr)
 }
 
+/// The shells of all machines, made before any of them runs, so that each can be told of all others.
+struct Shells {
+    watchers: [(Kind, Made<Watcher>); 4],
+    informer: Made<Informer>,
+    discovery: Made<Discovery>,
+    directory: Made<Directory>,
+    writer: Made<Writer>,
+    admin_state: Made<AdminState>,
+    leader: Made<Leader>,
+    starts: Made<Starts>,
+    pauses: Made<Pauses>,
+    events: Made<Emitter>,
+    board: Made<Board>,
+    xds_source: Made<XdsSource>,
+    pools: (Context<Pools>, Addr<Pools>),
+}
+
+/// A shell that does not run yet.
+type Made<M> = (Context<Shell<M>>, Addr<Shell<M>>);
+
+impl Shells {
+    fn make() -> Shells {
+        let pools = Context::<Pools>::new();
+        let of_pools = pools.address();
+        Shells {
+            watchers: Kind::ALL.map(|kind| (kind, shell_context())),
+            informer: shell_context(),
+            discovery: shell_context(),
+            directory: shell_context(),
+            writer: shell_context(),
+            admin_state: shell_context(),
+            leader: shell_context(),
+            starts: shell_context(),
+            pauses: shell_context(),
+            events: shell_context(),
+            board: shell_context(),
+            xds_source: shell_context(),
+            pools: (pools, of_pools),
+        }
+    }
+
+    /// Everyone that must answer for the process to be alive.
+    fn pulse(&self) -> Pulse {
+        let watchers = self.watchers.each_ref().map(|(_, (_, addr))| addr.clone().recipient());
+        let others = [
+            ("informer", self.informer.1.clone().recipient()),
+            ("discovery", self.discovery.1.clone().recipient()),
+            ("directory", self.directory.1.clone().recipient()),
+            ("pools", self.pools.1.clone().recipient()),
+            ("writer", self.writer.1.clone().recipient()),
+            ("admin_state", self.admin_state.1.clone().recipient()),
+            ("leader", self.leader.1.clone().recipient()),
+            ("starts", self.starts.1.clone().recipient()),
+            ("pauses", self.pauses.1.clone().recipient()),
+            ("events", self.events.1.clone().recipient()),
+            ("board", self.board.1.clone().recipient()),
+            ("xds_source", self.xds_source.1.clone().recipient()),
+        ];
+        Pulse::of(&watchers, others)
+    }
+}
+
 /// Starts every actor on the current actix System.
 #[must_use]
 pub fn start(parts: Parts) -> Running {
-    let Parts { params, kubernetes, azure, metrics, labels, effects, clock, leases, election } = parts;
-    let watchers = Kind::ALL.map(|kind| (kind, shell_context::<Watcher>()));
-    let (informer_ctx, informer) = shell_context::<Informer>();
-    let (discovery_ctx, discovery) = shell_context::<Discovery>();
-    let (directory_ctx, directory) = shell_context::<Directory>();
-    let (writer_ctx, writer) = shell_context::<Writer>();
-    let (admin_ctx, admin_state) = shell_context::<AdminState>();
-    let (leader_ctx, leader) = shell_context::<Leader>();
-    let (starts_ctx, starts) = shell_context::<Starts>();
-    let (pauses_ctx, pauses) = shell_context::<Pauses>();
-    let (events_ctx, events) = shell_context::<Emitter>();
-    let (board_ctx, board) = shell_context::<Board>();
+    let Parts { params, kubernetes, azure, metrics, labels, effects, clock, leases, election, bootstrap } =
+        parts;
+    let shells = Shells::make();
     let published = Published::default();
     let (host, ended) = Host::new(Arc::clone(&published));
-    let pools_ctx = Context::<Pools>::new();
-    let (pools, host) = (pools_ctx.address(), host.start());
+    let host = host.start();
     let kubernetes_ctx = Context::<KubernetesPort>::new();
+    let writer = shells.writer.1.clone().recipient::<Deliver>();
+    let xds_source = shells.xds_source.1.clone().recipient::<Deliver>();
+    let servers = targets(bootstrap.as_deref());
 
     let switchboard = Arc::new(Switchboard {
-        watchers: watchers.each_ref().map(|(_, (_, addr))| addr.clone().recipient()),
-        informer: informer.clone().recipient(),
-        discovery: discovery.clone().recipient(),
-        directory: directory.clone().recipient(),
-        pools: pools.clone().recipient(),
-        writer: writer.clone().recipient(),
-        admin_state: admin_state.clone().recipient(),
-        leader: leader.clone().recipient(),
-        starts: starts.clone().recipient(),
-        pauses: pauses.clone().recipient(),
-        events: events.clone().recipient(),
-        board: board.clone().recipient(),
-        arm: AzurePort::new(azure, effects, writer.clone().recipient()).start().recipient(),
+        watchers: shells.watchers.each_ref().map(|(_, (_, addr))| addr.clone().recipient()),
+        informer: shells.informer.1.clone().recipient(),
+        discovery: shells.discovery.1.clone().recipient(),
+        directory: shells.directory.1.clone().recipient(),
+        pools: shells.pools.1.clone().recipient(),
+        writer: writer.clone(),
+        admin_state: shells.admin_state.1.clone().recipient(),
+        leader: shells.leader.1.clone().recipient(),
+        starts: shells.starts.1.clone().recipient(),
+        pauses: shells.pauses.1.clone().recipient(),
+        events: shells.events.1.clone().recipient(),
+        board: shells.board.1.clone().recipient(),
+        arm: AzurePort::new(azure, effects, writer.clone()).start().recipient(),
         kubernetes: kubernetes_ctx.address().recipient(),
-        metrics: Recorder::new(metrics, labels).start().recipient(),
+        xds_source: xds_source.clone(),
+        xds: XdsPort::new(bootstrap, VERSION, clock, xds_source).start().recipient(),
+        metrics: Recorder::new(metrics, labels, servers).start().recipient(),
         host: host.clone().recipient(),
     });
-    let pulse = Pulse::of(
-        &watchers.each_ref().map(|(_, (_, addr))| addr.clone().recipient()),
-        [
-            ("informer", informer.recipient()),
-            ("discovery", discovery.recipient()),
-            ("directory", directory.recipient()),
-            ("pools", pools.recipient()),
-            ("writer", writer.clone().recipient()),
-            ("admin_state", admin_state.recipient()),
-            ("leader", leader.clone().recipient()),
-            ("starts", starts.clone().recipient()),
-            ("pauses", pauses.recipient()),
-            ("events", events.recipient()),
-            ("board", board.recipient()),
-        ],
-    );
-
     let (asks, reviewer) =
         (Asks::new(host.recipient(), Arc::clone(&switchboard)), Reviewer::new(kubernetes.clone()));
+    let (leader, starts) = (switchboard.leader.clone(), switchboard.starts.clone());
     let stage = Stage { clock, switchboard };
     let tellings = run_kubernetes_port(kubernetes_ctx, kubernetes, effects, leases, &stage);
-    pools_ctx.run(Pools::new(params.queue, clock, Arc::clone(&stage.switchboard)));
-    stage.run(informer_ctx, Informer::new(params.informer), Delivery::for_informer, Said::Informer, vec![]);
-    let (discovery, directory) = (Discovery::new(params.discovery), Directory::new(params.directory));
-    stage.run(discovery_ctx, discovery, Delivery::for_discovery, Said::Discovery, vec![]);
-    stage.run(directory_ctx, directory, Delivery::for_directory, Said::Directory, vec![]);
-    stage.run(writer_ctx, Writer::new(params.writer), Delivery::for_writer, Said::Writer, vec![]);
-    let (role, admin) = (params.admin_state.role, AdminState::new(params.admin_state));
-    stage.run(admin_ctx, admin, Delivery::for_admin_state, Said::AdminState, vec![]);
-    // The Leader begins when the notes of earlier starts have been read (A4).
-    stage.run(leader_ctx, Leader::new(params.leader), Delivery::for_leader, Said::Leader, vec![]);
-    stage.run_notes((starts_ctx, params.starts, election.first()), (pauses_ctx, params.pauses));
-    stage.run(events_ctx, Emitter::new(params.events), Delivery::for_events, Said::Events, vec![]);
-    stage.run(board_ctx, Board::new(), Delivery::for_board, Said::Board, vec![]);
-    stage.run_watchers(watchers.map(|(kind, (ctx, _))| (kind, ctx)), role);
-    let (writer, leader, starts) = (writer.recipient(), leader.recipient(), starts.recipient());
+    let pulse = shells.pulse();
+    stage.run_all(shells, params, election);
     Running { published, pulse, asks, reviewer, tellings, writer, leader, starts, ended }
+}
+
+/// The targets of xDS servers, as metrics name them.
+fn targets(bootstrap: Option<&Bootstrap>) -> Vec<Arc<str>> {
+    let servers = bootstrap.map(Bootstrap::servers).unwrap_or_default();
+    servers.into_iter().map(|server| server.uri).collect()
 }
 
 /// Starts the port to Kubernetes, and gives where the events that it carries out can be heard.
@@ -282,6 +323,27 @@ impl Stage {
     {
         let shell = Shell::new(machine, accept, say, self.clock, Arc::clone(&self.switchboard));
         ctx.run(shell.beginning_with(first));
+    }
+
+    /// Starts all machines.
+    fn run_all(&self, shells: Shells, params: params::Machines, election: Election) {
+        shells.pools.0.run(Pools::new(params.queue, self.clock, Arc::clone(&self.switchboard)));
+        let (informer, discovery) = (Informer::new(params.informer), Discovery::new(params.discovery));
+        self.run(shells.informer.0, informer, Delivery::for_informer, Said::Informer, vec![]);
+        self.run(shells.discovery.0, discovery, Delivery::for_discovery, Said::Discovery, vec![]);
+        let (directory, follower) = (Directory::new(params.directory), XdsSource::new(params.xds_source));
+        self.run(shells.directory.0, directory, Delivery::for_directory, Said::Directory, vec![]);
+        self.run(shells.xds_source.0, follower, Delivery::for_xds_source, Said::XdsSource, vec![]);
+        self.run(shells.writer.0, Writer::new(params.writer), Delivery::for_writer, Said::Writer, vec![]);
+        let (role, admin) = (params.admin_state.role, AdminState::new(params.admin_state));
+        self.run(shells.admin_state.0, admin, Delivery::for_admin_state, Said::AdminState, vec![]);
+        // The Leader begins when the notes of earlier starts have been read (A4).
+        self.run(shells.leader.0, Leader::new(params.leader), Delivery::for_leader, Said::Leader, vec![]);
+        let starts = (shells.starts.0, params.starts, election.first());
+        self.run_notes(starts, (shells.pauses.0, params.pauses));
+        self.run(shells.events.0, Emitter::new(params.events), Delivery::for_events, Said::Events, vec![]);
+        self.run(shells.board.0, Board::new(), Delivery::for_board, Said::Board, vec![]);
+        self.run_watchers(shells.watchers.map(|(kind, (ctx, _))| (kind, ctx)), role);
     }
 
     /// Starts the keepers of what is noted in our ConfigMap.

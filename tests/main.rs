@@ -8,3 +8,4 @@ mod scenarios;
 mod signing_in;
 mod support;
 mod tidy;
+mod xds;

@@ -59,6 +59,12 @@ impl Clock {
         Wall::from_micros(start + i64::try_from(at.as_micros()).unwrap_or(i64::MAX - start) - offset)
     }
 
+    /// A number that spreads the tries of many processes, 0 to 1000 per mille.
+    #[must_use]
+    pub fn jitter(&self) -> u16 {
+        u16::try_from(self.wall().subsec_nanosecond().unsigned_abs() / 1_000 % 1_001).unwrap_or(500)
+    }
+
     /// The wall time of the call.
     #[must_use]
     pub fn wall(&self) -> Timestamp {

@@ -46,6 +46,8 @@ impl Destination for End {
             End::Pauses => "pauses",
             End::Events => "events",
             End::Board => "board",
+            End::XdsSource => "xds_source",
+            End::XdsPort => "xds_port",
             End::ArmPort => "arm_port",
             End::KubernetesPort => "kubernetes_port",
             End::Metrics => "metrics",

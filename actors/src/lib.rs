@@ -13,3 +13,4 @@ pub mod host;
 pub mod kubernetes;
 pub mod pools;
 pub mod recorder;
+pub mod xds;

@@ -125,6 +125,8 @@ impl Handler<Deliver> for Pools {
                 | Delivery::Pauses(_)
                 | Delivery::Events(_)
                 | Delivery::Board(_)
+                | Delivery::XdsSource(_)
+                | Delivery::Xds(_)
                 | Delivery::Arm(_)
                 | Delivery::Kubernetes(_)
                 | Delivery::Metrics(_)

@@ -16,6 +16,7 @@ use pool_core::wishes::Mode;
 use crate::switchboard::Deliver;
 
 mod admin;
+mod xds;
 
 /// How often idle parts of the recorder are cleared.
 const UPKEEP: Duration = Duration::from_secs(5);
@@ -63,6 +64,13 @@ const FIGHTS: &str = "backend_pool_controller_fights_total";
 const BLOCKED: &str = "backend_pool_controller_blocked_scopes";
 const MAILBOX: &str = "backend_pool_controller_mailbox_waiting";
 const CERTIFICATE_ENDS: &str = "backend_pool_controller_admin_certificate_expiration_timestamp_seconds";
+const SERVICE_RESOURCES: &str = "backend_pool_controller_service_resources";
+const XDS_CONNECTED: &str = "grpc_xds_client_connected";
+const XDS_SERVER_FAILURES: &str = "grpc_xds_client_server_failure_total";
+const XDS_VALID: &str = "grpc_xds_client_resource_updates_valid_total";
+const XDS_INVALID: &str = "grpc_xds_client_resource_updates_invalid_total";
+const XDS_RESOURCES: &str = "grpc_xds_client_resources";
+const XDS_NACKS: &str = "backend_pool_controller_xds_nacks_total";
 const UNMATCHED: &str = "backend_pool_controller_unmatched_answers_total";
 const ADMIN_NODES: &str = "backend_pool_controller_admin_state_nodes";
 const DRAINING_NODES: &str = "backend_pool_controller_draining_nodes";
@@ -99,7 +107,7 @@ const UPDATE: &str = "services_local_update_backend_pool";
 const SHARED_LEASE: &str = "azure_resource_locker";
 
 /// Every mailbox, by the actor whose it is; all pools count as one.
-pub const MAILBOXES: [&str; 20] = [
+pub const MAILBOXES: [&str; 22] = [
     "services_watcher",
     "endpointslices_watcher",
     "nodes_watcher",
@@ -116,6 +124,8 @@ pub const MAILBOXES: [&str; 20] = [
     "pauses",
     "events",
     "board",
+    "xds_source",
+    "xds_port",
     "arm_port",
     "kubernetes_port",
     "metrics",
@@ -221,6 +231,7 @@ fn describe() {
     describe_gauge!(MAILBOX, Unit::Count, "Messages that wait for an actor for longer than a moment.");
     describe_counter!(UNMATCHED, Unit::Count, "Answers that nobody waited for.");
     admin::describe();
+    xds::describe();
 }
 
 /// Says what the metrics of leadership, of the shared Lease and of what people wish are.
@@ -307,15 +318,17 @@ fn flag(set: bool) -> f64 {
 pub struct Recorder {
     handle: PrometheusHandle,
     labels: CloudLabels,
+    /// The targets of the xDS servers, in the order of the bootstrap.
+    xds_servers: Vec<Arc<str>>,
     pools: BTreeMap<PoolState, i64>,
 }
 
 impl Recorder {
-    /// An actor that feeds the installed recorder.
+    /// An actor that feeds the installed recorder. It names xDS servers by these targets.
     #[must_use]
-    pub fn new(handle: PrometheusHandle, labels: CloudLabels) -> Recorder {
+    pub fn new(handle: PrometheusHandle, labels: CloudLabels, xds_servers: Vec<Arc<str>>) -> Recorder {
         let pools = PoolState::ALL.into_iter().map(|state| (state, 0)).collect();
-        Recorder { handle, labels, pools }
+        Recorder { handle, labels, xds_servers, pools }
     }
 
     /// Series that alerts ask for exist from the start, at zero.
@@ -342,6 +355,7 @@ impl Recorder {
             gauge!(MAILBOX, "actor" => mailbox).increment(0.0);
         }
         admin::begin();
+        xds::begin(&self.xds_servers);
     }
 
     fn record(&mut self, sample: Sample) {
@@ -354,6 +368,8 @@ impl Recorder {
                 counter!(API_RATE_LIMITED, &self.upstream(request_of(verb))).increment(1);
             }
             Sample::PoolState { from, to } => self.moved(from, to),
+            Sample::Xds(sample) => xds::record(&self.xds_servers, sample),
+            Sample::ServiceResources { state, count } => xds::service_resources(state, count),
             Sample::Drift => counter!(DRIFT).increment(1),
             Sample::LostWrite => counter!(LOST).increment(1),
             Sample::Held { reason, pools } => gauge!(HELD, "reason" => reason.as_str()).set(as_f64(pools)),

@@ -37,6 +37,10 @@ pub enum End {
     Events,
     /// The board.
     Board,
+    /// The follower of xDS sources.
+    XdsSource,
+    /// The port to xDS control planes.
+    XdsPort,
     /// The port to ARM.
     ArmPort,
     /// The port to Kubernetes.
@@ -62,6 +66,8 @@ impl From<&Address> for End {
             Address::Pauses => End::Pauses,
             Address::Events => End::Events,
             Address::Board => End::Board,
+            Address::XdsSource => End::XdsSource,
+            Address::XdsPort => End::XdsPort,
             Address::ArmPort => End::ArmPort,
             Address::KubernetesPort => End::KubernetesPort,
             Address::Metrics => End::Metrics,
@@ -97,6 +103,10 @@ pub struct Switchboard {
     pub events: Recipient<Deliver>,
     /// The board.
     pub board: Recipient<Deliver>,
+    /// The follower of xDS sources.
+    pub xds_source: Recipient<Deliver>,
+    /// The port to xDS control planes.
+    pub xds: Recipient<Deliver>,
     /// The port to ARM.
     pub arm: Recipient<Deliver>,
     /// The port to Kubernetes.
@@ -127,6 +137,8 @@ impl Switchboard {
             End::Pauses => &self.pauses,
             End::Events => &self.events,
             End::Board => &self.board,
+            End::XdsSource => &self.xds_source,
+            End::XdsPort => &self.xds,
             End::ArmPort => &self.arm,
             End::KubernetesPort => &self.kubernetes,
             End::Metrics => &self.metrics,

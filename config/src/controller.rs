@@ -8,14 +8,17 @@ use std::time::Duration;
 
 mod compatibility;
 mod key;
+mod pools;
 mod reader;
 mod reference;
 mod setting;
 
 pub use key::{DefaultValue, Key, Section, environment_name};
+pub use pools::ListedPool;
 pub use reference::reference;
 pub use setting::{
-    Compatibility, Fraction, GuardsMode, IdentityMode, LogFormat, LogLevel, MembersAdd, Mode, ObjectName,
+    Compatibility, Fraction, GuardsMode, IdentityMode, IpFamily, LogFormat, LogLevel, MembersAdd, Mode,
+    ObjectName,
 };
 
 pub(crate) use compatibility::{Departure, imitate};
@@ -24,7 +27,8 @@ pub(crate) use reader::{MAX_RETRY_INTERVAL, Reader};
 use crate::selector::LabelSelector;
 use setting::{AnyValue, Listen, Names, Setting};
 
-/// Declares the configuration's structs and the table of its keys.
+/// Declares the configuration's structs and the table of its keys. What a section stands `within` is a section that has
+/// no keys of its own, and no struct.
 macro_rules! settings {
     (
         $(#[doc = $about:literal])+
@@ -35,6 +39,7 @@ macro_rules! settings {
             )+
         }
         $(
+            $( within $(#[doc = $heading_doc:literal])+ $heading:literal; )?
             $(#[doc = $section_doc:literal])+
             $section:ident: $struct:ident = $section_path:literal {
                 $(
@@ -80,7 +85,10 @@ macro_rules! settings {
 
         /// Every section of controller.yaml, in the order of the reference configuration.
         pub const SECTIONS: &[Section] = &[
-            $( Section { path: $section_path, doc: &[$($section_doc),+] }, )+
+            $(
+                $( Section { path: $heading, doc: &[$($heading_doc),+] }, )?
+                Section { path: $section_path, doc: &[$($section_doc),+] },
+            )+
         ];
 
         impl $root {
@@ -124,6 +132,16 @@ settings! {
         /// Whose times and precautions hold where a key below is not set: this service's own (default), or, as far as it
         /// has words for them, those of the cloud-controller-manager's updater (upstream).
         compatibility: Compatibility = "compatibility", AnyValue, Fixed("default"), since "0.1.0";
+        /// The backend pools that are filled from an xDS control plane, for load-balancing rules that belong to no
+        /// Kubernetes Service; [] is none. In one line, as an environment variable has it:
+        /// `[{loadBalancer: kubernetes, backendPool: web, source: "eds:web"}]`. The keys of each:
+        /// - `loadBalancer`: the load balancer's name.
+        /// - `backendPool`: the pool's name; not that of a Service's pool, which the cloud-controller-manager writes too.
+        /// - `source`: where its members come from: `eds:<name>`, the endpoints of this name, or `cluster:<name>`, those that
+        ///   the cluster of this name means.
+        /// - `family`: IPv4 or IPv6, whichever addresses its members have; where it is left out, IPv6 if the pool's name
+        ///   ends with -ipv6, else IPv4.
+        pools: Vec<ListedPool> = "pools", AnyValue, Fixed("[]"), since "0.1.0";
     }
     /// Which Services take part.
     services: Services = "services" {
@@ -131,6 +149,24 @@ settings! {
         selector: LabelSelector = "selector", AnyValue, Fixed(""), since "0.1.0";
         /// Only Services in these namespaces; [] is all.
         namespaces: Vec<String> = "namespaces", Names::Namespaces, Fixed("[]"), since "0.1.0";
+    }
+    within
+    /// What pools' members are learned from.
+    "sources";
+    /// The cluster's API server, which says what endpoints Services have.
+    sources_kubernetes: SourcesKubernetes = "sources.kubernetes" {
+        /// Whether a data error makes the members go that were known before it: an EndpointSlice that cannot be decoded then
+        /// has no endpoints, and a Service whose EndpointSlices have all vanished, or may not be listed any more, has none.
+        /// If not, what was known stays until there is better news.
+        fail_on_data_errors: bool = "failOnDataErrors", AnyValue, Fixed("false"), since "0.1.0";
+    }
+    /// The xDS control plane that fills the backend pools of `pools`. Without such pools nothing of this is looked at.
+    xds: Xds = "xds" {
+        /// gRPC's bootstrap file, which says where the control plane is and how to sign in there; "" is what the environment
+        /// says, as with every gRPC client: the file that GRPC_XDS_BOOTSTRAP names, else GRPC_XDS_BOOTSTRAP_CONFIG itself.
+        bootstrap: Option<PathBuf> = "bootstrap", AnyValue, Fixed(""), since "0.1.0";
+        /// For how long endpoints of a better priority must have been usable before a pool goes back to them.
+        failback: Duration = "failback", secs(0)..=secs(600), Fixed("30s"), since "0.1.0";
     }
     /// Finding out which load balancer and pools each Service uses.
     discovery: Discovery = "discovery" {
@@ -230,6 +266,8 @@ settings! {
         admin_listen: SocketAddr = "adminListen", Listen::Loopback, Fixed("127.0.0.1:8081"), since "0.1.0";
         /// The admin API with TLS, where certificate and key are set below; each request needs a token of the cluster.
         admin_tls_listen: SocketAddr = "adminTlsListen", Listen::Anywhere, Fixed("0.0.0.0:8443"), since "0.1.0";
+        /// What the control plane has sent, by CSDS (gRPC, plain text), without authentication; open where `pools` names any.
+        csds_listen: SocketAddr = "csdsListen", Listen::Loopback, Fixed("127.0.0.1:18000"), since "0.1.0";
     }
     /// The certificate of the admin API with TLS. Both files are read again every 10s, and used once they have changed.
     http_tls: HttpTls = "http.tls" {

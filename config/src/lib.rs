@@ -22,9 +22,9 @@ pub use cloud::{
 };
 pub use controller::{
     AdminState, Batching, Budget, Client, Compatibility, ControllerConfig, DefaultValue, Discovery, Fraction,
-    Guards, GuardsMode, Http, HttpTls, IdentityMode, KEYS, Key, LeaderElection, Lease, Log, LogFormat,
-    LogLevel, Members, MembersAdd, Mode, ObjectName, Resync, SECTIONS, Section, Services, Writer,
-    environment_name, reference,
+    Guards, GuardsMode, Http, HttpTls, IdentityMode, IpFamily, KEYS, Key, LeaderElection, Lease, ListedPool,
+    Log, LogFormat, LogLevel, Members, MembersAdd, Mode, ObjectName, Resync, SECTIONS, Section, Services,
+    SourcesKubernetes, Writer, Xds, environment_name, reference,
 };
 pub use duration::render as render_duration;
 pub use identity::{Identity, ManagedIdentity};

@@ -164,10 +164,29 @@ impl Checks<'_> {
                 remedy: "leave out both names, or give the replicas a Lease of their own".to_owned(),
             });
         }
+        self.listed(settings);
         self.listeners(settings);
     }
 
-    /// What the listeners together can get wrong; the one with TLS is open where certificate and key are set.
+    /// That no pool of the list is one of the cluster as a whole, which holds all nodes and is nobody's to fill (D2).
+    fn listed(&mut self, settings: &ControllerConfig) {
+        let cluster = &settings.cluster_name;
+        let own = [cluster.clone(), format!("{cluster}-IPv6")];
+        for (index, pool) in settings.pools.iter().enumerate() {
+            if own.iter().any(|name| name.eq_ignore_ascii_case(&pool.backend_pool)) {
+                self.problems.push(Problem {
+                    place: self.place("pools"),
+                    field: format!("pools[{index}].backendPool"),
+                    found: pool.backend_pool.clone(),
+                    expected: format!("another pool than those of the whole cluster, {}", own.join(" and ")),
+                    remedy: "name a pool that only this list fills, or correct clusterName".to_owned(),
+                });
+            }
+        }
+    }
+
+    /// What the listeners together can get wrong; the one with TLS is open where certificate and key are set, and the one
+    /// of CSDS where there are pools for it to tell of.
     fn listeners(&mut self, settings: &ControllerConfig) {
         let (http, tls) = (&settings.http, &settings.http_tls);
         let health = ("http.healthListen", http.health_listen);
@@ -181,6 +200,12 @@ impl Checks<'_> {
             }
             (None, Some(_)) => self.half(certificate, key),
             (Some(_), None) => self.half(key, certificate),
+        }
+        if !settings.pools.is_empty() {
+            let with_tls = tls.certificate.is_some() && tls.key.is_some();
+            let admin_tls = with_tls.then_some(("http.adminTlsListen", http.admin_tls_listen));
+            let others: Vec<_> = [health, admin].into_iter().chain(admin_tls).collect();
+            self.apart(("http.csdsListen", http.csds_listen), &others);
         }
     }
 

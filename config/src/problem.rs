@@ -109,3 +109,21 @@ impl Mismatch {
         Self { found: None, expected: expected.into(), remedy: remedy.into() }
     }
 }
+
+/// What is wrong with a value or with one part of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Fault {
+    /// Where in the value the part is, such as `[2].source`; empty for the value as a whole.
+    pub(crate) part: String,
+    /// The part's line, from 1; `None` for the value's own.
+    pub(crate) line: Option<usize>,
+    /// Why it was refused.
+    pub(crate) mismatch: Mismatch,
+}
+
+impl From<Mismatch> for Vec<Fault> {
+    /// About the value as a whole.
+    fn from(mismatch: Mismatch) -> Self {
+        vec![Fault { part: String::new(), line: None, mismatch }]
+    }
+}

@@ -25,6 +25,8 @@ pub enum Value {
     Duration(Duration),
     /// Texts in order.
     List(Vec<String>),
+    /// Maps of texts in order, and their keys in the order in which they are told.
+    Maps(Vec<Vec<(&'static str, String)>>),
     /// A secret that is set; its content is not here.
     Secret,
     /// Nothing is set and nothing takes its place.
@@ -86,6 +88,12 @@ impl Value {
             Self::Duration(length) => duration::render(*length),
             Self::List(items) => {
                 format!("[{}]", items.iter().map(|item| yaml_text(item)).collect::<Vec<_>>().join(", "))
+            }
+            Self::Maps(items) => {
+                let pair = |(key, text): &(&str, String)| format!("{key}: {}", yaml_text(text));
+                let map = |pairs: &Vec<_>| pairs.iter().map(pair).collect::<Vec<_>>().join(", ");
+                let maps: Vec<String> = items.iter().map(|pairs| format!("{{{}}}", map(pairs))).collect();
+                format!("[{}]", maps.join(", "))
             }
             Self::Secret => yaml_text(REDACTED),
             Self::Absent => "null".to_owned(),

@@ -9,6 +9,7 @@ mod azure;
 mod churn;
 mod clock;
 mod cluster;
+pub mod control_plane;
 mod downs;
 mod fakes;
 mod files;

@@ -6,7 +6,7 @@ use crate::notation;
 
 /// The controller's own times that a faster story divides: key, default, and the least that the key allows, both in
 /// milliseconds. The times of the two Leases are not among them: they are measured against those of other processes.
-pub const TIMES: [(&str, u64, u64); 9] = [
+pub const TIMES: [(&str, u64, u64); 10] = [
     ("discovery.interval", 60_000, 5_000),
     ("members.removalDelay", 30_000, 0),
     ("batching.quietPeriod", 500, 0),
@@ -16,6 +16,7 @@ pub const TIMES: [(&str, u64, u64); 9] = [
     ("resync.afterFailure", 60_000, 0),
     ("guards.emptyConfirm", 60_000, 0),
     ("adminState.maxBackoff", 15_000, 1_000),
+    ("xds.failback", 30_000, 0),
 ];
 
 /// Sets a key, named with dots. Values are text, unless they are numbers, `true` or `false`.

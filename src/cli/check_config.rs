@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use clap::Args;
 
 use super::{Files, files, say, tell};
+use crate::control_planes;
 
 /// The flags of `check-config`.
 #[derive(Args, Debug, Clone)]
@@ -22,6 +23,11 @@ pub(super) struct CheckConfigArgs {
 pub(super) fn check_config(args: &CheckConfigArgs) -> anyhow::Result<()> {
     let loaded = files::load_with(&args.files, args.kubeconfig.as_ref())?;
     for warning in &loaded.warnings {
+        tell(&format!("warning: {warning}\n"));
+    }
+    for warning in
+        control_planes::bootstrap(&loaded.config)?.iter().flat_map(|bootstrap| bootstrap.warnings())
+    {
         tell(&format!("warning: {warning}\n"));
     }
     say(&loaded.config.effective())

@@ -145,9 +145,13 @@ async fn take(azure: &Azure<'_>, args: &SnapshotArgs, file: &Path) -> anyhow::Re
 
 async fn read(azure: &Azure<'_>, args: &SnapshotArgs, created: Timestamp) -> anyhow::Result<Snapshot> {
     let filter = Filter { load_balancers: args.lb.clone(), pools: args.pool.clone() };
-    let managed = azure.config.managed_load_balancers();
+    let ours = params::load_balancers(azure.config);
+    let managed: Vec<String> = ours.iter().map(ToString::to_string).collect();
     if let Some(foreign) = args.lb.iter().find(|lb| !managed.iter().any(|it| it.eq_ignore_ascii_case(lb))) {
-        bail!("--lb {foreign}: not a managed load balancer; those are {}", managed.join(", "));
+        bail!(
+            "--lb {foreign}: not a managed load balancer, and none of `pools`; those are {}",
+            managed.join(", ")
+        );
     }
     let cloud = &azure.config.cloud;
     let mut snapshot = Snapshot::begun(time(created), filter);

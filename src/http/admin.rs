@@ -18,6 +18,7 @@ use super::openapi::openapi;
 use super::page::page;
 use super::problem::{Serves, problem_as_of};
 use super::query::{Query, Wrong};
+use super::resources::resources;
 use super::show::Show;
 use super::verdict::verdict;
 use super::web_page::web_page;
@@ -26,9 +27,9 @@ use super::{About, get};
 /// What the admin listener serves.
 pub(super) const SERVES: Serves = Serves(
     "/ (a page for people), /api/v1/status, /api/v1/queues, /api/v1/held, /api/v1/lanes, /api/v1/services, \
-     /api/v1/nodes, /api/v1/config, /api/v1/events, people's requests (POST) at /api/v1/pause, /api/v1/resume, /api/v1/compare, \
-     /api/v1/held/release, /api/v1/log-level and /api/v1/queues/{lb}/{pool}/attempt, and /openapi.json, which \
-     describes all of them",
+     /api/v1/nodes, /api/v1/resources, /api/v1/config, /api/v1/events, people's requests (POST) at /api/v1/pause, \
+     /api/v1/resume, /api/v1/compare, /api/v1/held/release, /api/v1/log-level and /api/v1/queues/{lb}/{pool}/attempt, and \
+     /openapi.json, which describes all of them",
 );
 
 /// The routes of the admin listener.
@@ -44,6 +45,7 @@ pub(super) fn routes(config: &mut web::ServiceConfig) {
         .service(get("/api/v1/services/{namespace}/{name}", service))
         .service(get("/api/v1/nodes", nodes))
         .service(get("/api/v1/nodes/{name}", node))
+        .service(get("/api/v1/resources", resources))
         .service(get("/api/v1/config", effective_config))
         .service(get("/api/v1/events", events))
         .service(get("/openapi.json", openapi));
@@ -222,7 +224,10 @@ async fn queue(
             age,
             StatusCode::NOT_FOUND,
             "no such pool",
-            &format!("{id} is no pool of a managed Service; GET /api/v1/queues lists those that are"),
+            &format!(
+                "{id} is no pool of a managed Service, and none that a control plane has said anything of; GET \
+                 /api/v1/queues lists those that are, and GET /api/v1/resources all that are to be filled from control planes"
+            ),
         ),
     }
 }

@@ -47,9 +47,16 @@ fn value(value: &config::Value) -> Value {
         config::Value::Switch(on) => json!(on),
         config::Value::Duration(length) => json!(config::render_duration(*length)),
         config::Value::List(items) => json!(items),
+        config::Value::Maps(items) => items.iter().map(|pairs| map(pairs)).collect(),
         config::Value::Secret => json!(REDACTED),
         config::Value::Absent => Value::Null,
     }
+}
+
+/// One map of texts, in its order.
+fn map(pairs: &[(&'static str, String)]) -> Value {
+    let pairs = pairs.iter().map(|(key, text)| ((*key).to_owned(), json!(text)));
+    Value::Object(pairs.collect())
 }
 
 #[cfg(test)]
@@ -74,6 +81,9 @@ mod tests {
         assert_eq!(value(&config::Value::Secret), REDACTED);
         assert_eq!(value(&config::Value::Absent), Value::Null);
         assert_eq!(value(&config::Value::List(vec!["a".to_owned()])), json!(["a"]));
+        let maps = vec![vec![("loadBalancer", "lb".to_owned()), ("backendPool", "pool".to_owned())]];
+        let expected = json!([{ "loadBalancer": "lb", "backendPool": "pool" }]);
+        assert_eq!(value(&config::Value::Maps(maps)), expected);
         let variable = "POOL_CONTROLLER_MODE".to_owned();
         let one = EffectiveValue {
             path: "mode".to_owned(),

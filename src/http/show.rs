@@ -11,7 +11,7 @@ use pool_core::level::Source;
 use pool_core::machine::{Now, Wall};
 use pool_core::sample::GateClass;
 use pool_core::view::{
-    Candidacy, GateView, GuardsView, LaneView, LbView, LeadershipView, PoolView, ServiceView,
+    Candidacy, GateView, GuardsView, LaneView, LbView, LeadershipView, PoolView, ResourceView, ServiceView,
     SharedLeaseView, Snapshot, SourceView, StartsView, WishesView, WouldChange,
 };
 use pool_core::wishes::{Pause, Wishes};
@@ -57,7 +57,7 @@ impl Show {
             "backendPool": pool.pool.pool.as_str(),
             "state": pool.state.as_str(),
             "stateSeconds": self.age(pool.since),
-            "services": pool.services.values().map(ToString::to_string).collect::<Vec<_>>(),
+            "services": services(pool),
             "required": pool.level.required.len(),
             "observed": pool.observed.as_ref().map(BTreeSet::len),
             "waitingSeconds": pool.waiting_since.map(|at| self.age(at)),
@@ -79,8 +79,10 @@ impl Show {
             },
             "source": match &pool.source {
                 Source::Kubernetes => "kubernetes".to_owned(),
-                Source::Xds(name) => name.to_string(),
+                Source::Xds { name, .. } => name.to_string(),
             },
+            "note": pool.source.note(),
+            "remarks": remarks(&pool.source),
             "provenance": pool.provenance.as_str(),
             "members": {
                 "required": pool.level.required.iter()
@@ -126,7 +128,7 @@ impl Show {
         json!({
             "loadBalancer": pool.pool.lb.as_str(),
             "backendPool": pool.pool.pool.as_str(),
-            "services": pool.services.values().map(ToString::to_string).collect::<Vec<_>>(),
+            "services": services(pool),
             "held": pool.held.as_ref().map(|held| self.held(held)),
             "wouldHold": pool.would_hold.as_ref().map(|held| self.held(held)),
         })
@@ -158,6 +160,7 @@ impl Show {
             "endpointSlices": service.slices,
             "endpoints": service.endpoints,
             "dataErrors": service.data_errors,
+            "resource": service.resource.as_ref().map(resource),
             "pools": service.pools.iter().map(ToString::to_string).collect::<Vec<_>>(),
             "notManageable": service.not_manageable.iter()
                 .map(|(pool, why)| json!({ "pool": pool.to_string(), "reason": why.label().0, "detail": why.to_string() }))
@@ -350,4 +353,33 @@ fn service_paused_by(service: &ServiceView, snapshot: &Snapshot) -> Vec<Value> {
 
 fn ips(all: &BTreeSet<IpAddr>) -> Vec<&IpAddr> {
     all.iter().collect()
+}
+
+/// The Services of a pool; one that is filled from an xDS source has none.
+fn services(pool: &PoolView) -> Vec<String> {
+    pool.services.values().filter(|key| key.is_service()).map(ToString::to_string).collect()
+}
+
+/// What there is to know of how the members of a pool were chosen; `None` where they come from Services.
+fn remarks(source: &Source) -> Option<Vec<Value>> {
+    let remarks = match source {
+        Source::Kubernetes => return None,
+        Source::Xds { remarks, .. } => remarks,
+    };
+    Some(
+        remarks
+            .iter()
+            .map(|remark| json!({ "reason": remark.as_str(), "detail": remark.to_string() }))
+            .collect(),
+    )
+}
+
+/// What is known of a Service's EndpointSlices, in the words of `/api/v1/resources`.
+fn resource(resource: &ResourceView) -> Value {
+    json!({
+        "state": resource.state.as_str(),
+        "cacheState": resource.state.cache_state(resource.is_cached).as_str(),
+        "error": resource.error.as_ref()
+            .map(|(reason, message)| json!({ "reason": reason.as_str(), "message": message })),
+    })
 }

@@ -1,5 +1,6 @@
 //! Maps the configuration to the parameters of machines and clients; machines never see the configuration.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -7,17 +8,23 @@ use actors::clock::Clock;
 use actors::kubernetes::{Place, Places};
 use actors::recorder::CloudLabels;
 use config::{
-    Compatibility, Config, ExposeSecret, GuardsMode, Identity, Login, ManagedIdentity, MembersAdd, Mode,
-    ObjectName, SecretString,
+    Compatibility, Config, ExposeSecret, GuardsMode, Identity, IpFamily, Login, ManagedIdentity, MembersAdd,
+    Mode, ObjectName, SecretString,
 };
+use pool_core::directory::Listing;
 use pool_core::guard::{Fraction, GuardMode};
-use pool_core::ids::{LbName, NetworkId, PoolName};
+use pool_core::ids::{Family, LbName, NetworkId, PoolId, PoolName};
 use pool_core::informer::{Counts, Requirement, Selector};
 use pool_core::machine::Wall;
 use pool_core::pins::Pins;
+use pool_core::xds::client::{self, Waits};
+use pool_core::xds::membership;
+use pool_core::xds::sources::Name;
 use pool_core::{
     admin_state, directory, discovery, events, informer, leader, pauses, queue, starts, wishes, writer,
+    xds_source,
 };
+use xds::Bootstrap;
 
 /// D6: how long a node's last known address is tolerated.
 const LAST_KNOWN_FOR: Duration = Duration::from_secs(300);
@@ -53,6 +60,8 @@ pub struct Machines {
     pub pauses: pauses::Params,
     /// The event emitter's.
     pub events: events::Params,
+    /// Of the follower of xDS sources.
+    pub xds_source: xds_source::Params,
 }
 
 /// Who this process is.
@@ -68,7 +77,8 @@ pub struct Instance {
 #[must_use]
 pub fn machines(config: &Config, instance: &Instance) -> Machines {
     let controller = &config.controller;
-    let load_balancers: Vec<LbName> = config.managed_load_balancers().into_iter().map(LbName::new).collect();
+    let listed = listings(config);
+    let load_balancers = load_balancers(config);
     Machines {
         informer: informer::Params {
             counts: match controller.members.add {
@@ -80,6 +90,7 @@ pub fn machines(config: &Config, instance: &Instance) -> Machines {
             namespaces: controller.services.namespaces.iter().map(|name| Arc::from(name.as_str())).collect(),
             selector: selector(&controller.services.selector),
             last_known_for: LAST_KNOWN_FOR,
+            fail_on_data_errors: controller.sources_kubernetes.fail_on_data_errors,
         },
         discovery: discovery::Params {
             load_balancers: load_balancers.clone(),
@@ -96,11 +107,13 @@ pub fn machines(config: &Config, instance: &Instance) -> Machines {
             max_removal: Fraction::millionths(controller.guards.max_removal_fraction.millionths()),
             cluster_name: Arc::from(controller.cluster_name.as_str()),
             pins: None,
+            only_listed: only_listed(config),
+            listed: listed.clone(),
             shows_only: instance.dry_run,
         },
         queue: queue(config),
         writer: writer(config, instance),
-        admin_state: admin_state(config, instance, load_balancers),
+        admin_state: admin_state(config, instance, load_balancers, &listed),
         leader: leader::Params {
             identity: Arc::clone(&instance.identity),
             contest: if instance.dry_run {
@@ -127,6 +140,7 @@ pub fn machines(config: &Config, instance: &Instance) -> Machines {
             per_second: EVENTS_PER_SECOND,
             burst: EVENTS_AT_ONCE,
         },
+        xds_source: following(BTreeSet::new(), None),
     }
 }
 
@@ -159,12 +173,79 @@ impl Machines {
         self
     }
 
+    /// Has the machines follow the sources of the configured pools on the control planes of this bootstrap. Without one
+    /// nobody is asked.
+    #[must_use]
+    pub fn following(mut self, bootstrap: Option<&Bootstrap>) -> Machines {
+        let sources = self.directory.listed.iter().map(|listing| listing.source.clone()).collect();
+        self.xds_source = following(sources, bootstrap);
+        self
+    }
+
     /// Has the machines leave the admin state of nodes alone: for a process that ends by itself once everything was
     /// compared.
     #[must_use]
     pub fn comparing(mut self) -> Machines {
         self.admin_state.role = admin_state::Role::Silent;
         self
+    }
+}
+
+/// The load balancers that are read: the managed ones, and those of pools that are filled from xDS sources (X2), each
+/// once.
+#[must_use]
+pub fn load_balancers(config: &Config) -> Vec<LbName> {
+    let mut all: Vec<LbName> = config.managed_load_balancers().into_iter().map(LbName::new).collect();
+    for pool in &config.controller.pools {
+        let name = LbName::new(pool.load_balancer.as_str());
+        if !all.contains(&name) {
+            all.push(name);
+        }
+    }
+    all
+}
+
+/// The load balancers that only pools of xDS sources name.
+fn only_listed(config: &Config) -> BTreeSet<LbName> {
+    let managed: BTreeSet<LbName> = config.managed_load_balancers().into_iter().map(LbName::new).collect();
+    load_balancers(config).into_iter().filter(|lb| !managed.contains(lb)).collect()
+}
+
+/// The pools that are filled from xDS sources. Draining endpoints are Down where the admin state of nodes is switched on
+/// and the pool is not excluded from it; else they are no members.
+fn listings(config: &Config) -> Vec<Listing> {
+    let excluded: Vec<PoolName> = excluded(config).collect();
+    let listing = |pool: &config::ListedPool| {
+        let name = PoolName::new(pool.backend_pool.as_str());
+        let membership = membership::Params {
+            admin_state: config.cloud.admin_state_enabled() && !excluded.contains(&name),
+            failback: config.controller.xds.failback,
+            ..membership::Params::default()
+        };
+        Listing {
+            pool: PoolId::new(LbName::new(pool.load_balancer.as_str()), name),
+            source: Name::parse(&pool.source).expect("the configuration holds no other names of sources"),
+            family: match pool.family {
+                IpFamily::V4 => Family::V4,
+                IpFamily::V6 => Family::V6,
+            },
+            membership,
+        }
+    };
+    config.controller.pools.iter().map(listing).collect()
+}
+
+fn excluded(config: &Config) -> impl Iterator<Item = PoolName> {
+    config.controller.admin_state.exclude_pools.iter().map(|name| PoolName::new(name.as_str()))
+}
+
+/// Who follows the sources of these pools.
+fn following(sources: BTreeSet<Name>, bootstrap: Option<&Bootstrap>) -> xds_source::Params {
+    let servers = bootstrap.map(Bootstrap::servers).unwrap_or_default();
+    xds_source::Params {
+        client: client::Params { servers, backoff: Waits::STREAMS, nack_pace: Waits::NACKS },
+        node_id: Arc::from(bootstrap.map_or("", Bootstrap::node_id)),
+        sources: if bootstrap.is_some() { sources } else { BTreeSet::new() },
     }
 }
 
@@ -238,12 +319,19 @@ fn writer(config: &Config, instance: &Instance) -> writer::Params {
     }
 }
 
-fn admin_state(config: &Config, instance: &Instance, load_balancers: Vec<LbName>) -> admin_state::Params {
+fn admin_state(
+    config: &Config,
+    instance: &Instance,
+    load_balancers: Vec<LbName>,
+    listed: &[Listing],
+) -> admin_state::Params {
     let settings = &config.controller.admin_state;
     admin_state::Params {
         role: if config.cloud.admin_state_enabled() { admin_state::Role::On } else { admin_state::Role::Off },
+        only_listed: only_listed(config),
         load_balancers,
-        excluded: settings.exclude_pools.iter().map(|name| PoolName::new(name.as_str())).collect(),
+        excluded: excluded(config).collect(),
+        listed: listed.iter().map(|listing| listing.pool.clone()).collect(),
         max_backoff: settings.max_backoff,
         keeping: if instance.dry_run {
             admin_state::Keeping::Nothing

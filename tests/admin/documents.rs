@@ -1,13 +1,16 @@
 //! The documents are kept honest: what the sources declare and what the documents describe is the same.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
+use actors::recorder::MAILBOXES;
 use pool_core::admin_state::NodeState;
 use pool_core::admin_state::signals::Signal;
 use pool_core::assignment::HeldReason;
+use pool_core::resource_cache::{CacheState, State};
 use pool_core::sample::PoolState;
 use pool_core::view::{NodePoolState, Whose};
+use pool_core::xds::facts::Kind;
 use serde_json::Value;
 
 use crate::tidy;
@@ -47,12 +50,27 @@ fn every_metric_is_explained_and_no_other() {
         recorder.lines().filter(|line| line.starts_with("const ") && line.contains(": &str = \""));
     // The values of labels are constants too.
     let is_metric = |name: &&str| {
-        name.starts_with("cloudprovider_azure_") || name.starts_with("backend_pool_controller_")
+        let begins = ["cloudprovider_azure_", "backend_pool_controller_", "grpc_xds_client_"];
+        begins.iter().any(|begin| name.starts_with(begin))
     };
     let declared: BTreeSet<String> =
         constants.flat_map(quoted).filter(is_metric).map(str::to_owned).collect();
     assert!(declared.len() >= 20, "{declared:?}");
-    assert_eq!(declared, first_cells(&read("docs/metrics.md"), "Metrics"));
+    let metrics = read("docs/metrics.md");
+    assert_eq!(declared, first_cells(&metrics, "Metrics"));
+    let told = |word: &&str| metrics.contains(&format!("`{word}`"));
+    assert!(MAILBOXES.iter().all(told), "docs/metrics.md names each mailbox: {MAILBOXES:?}");
+    let states = CacheState::ALL.map(CacheState::as_str);
+    assert!(states.iter().all(told), "docs/metrics.md names each state of the cache: {states:?}");
+    let source = read("actors/core/src/error.rs");
+    let reasons = source.split_once("ReasonLabel(match self {").and_then(|(_, rest)| rest.split_once("})"));
+    let (reasons, _) = reasons.expect("error.rs has the labels of reasons");
+    let reasons: BTreeSet<String> = quoted(reasons).map(str::to_owned).collect();
+    assert!(reasons.len() >= 9, "{reasons:?}");
+    assert!(reasons.iter().all(|reason| told(&reason.as_str())), "docs/metrics.md names each: {reasons:?}");
+    let api = api();
+    let refused = &api["components"]["schemas"]["ServiceFacts"]["properties"]["notManageable"]["items"];
+    assert_eq!(reasons, enumerated(&refused["properties"]["reason"]));
 }
 
 #[test]
@@ -116,6 +134,69 @@ fn every_state_and_every_reason_of_a_node_is_explained_and_no_other() {
     let counted = schemas["NodeFacts"]["properties"]["pools"]["properties"].as_object().expect("the counts");
     assert!(pools.iter().all(|state| counted.contains_key(state)), "{counted:?}");
     assert!(reasons.iter().chain(&pools).all(told), "the document names each of them");
+}
+
+#[test]
+fn every_state_of_a_resource_and_every_remark_on_a_pool_is_explained_and_no_other() {
+    let words = |all: &[&str]| -> BTreeSet<String> { all.iter().map(|&word| word.to_owned()).collect() };
+    let document = read("docs/admin-api.md");
+    let states = words(&State::ALL.map(State::as_str));
+    assert_eq!(states, first_cells(&document, "Resources of control planes"));
+    let api = api();
+    let schemas = &api["components"]["schemas"];
+    assert_eq!(states, enumerated(&schemas["ResourceState"]));
+    let cached = words(&CacheState::ALL.map(CacheState::as_str));
+    assert_eq!(cached, enumerated(&schemas["CacheState"]));
+    let types = words(&Kind::ALL.map(Kind::resource_type));
+    assert_eq!(types, enumerated(&schemas["ResourceType"]));
+    let section = document.split("\n## ").find(|section| section.starts_with("Resources of control planes"));
+    let section = section.expect("the section");
+    let reasons = enumerated(&schemas["ResourceReason"]);
+    let assigned = enumerated(&schemas["PoolSource"]["properties"]["assigned"]);
+    let told = |word: &String| section.contains(&format!("`{word}`"));
+    assert!(cached.iter().chain(&types).chain(&reasons).chain(&assigned).all(told), "it names each of them");
+    let xds = read("docs/xds.md");
+    assert!(states.iter().all(|state| xds.contains(&format!("`{state}`"))), "docs/xds.md names each state");
+
+    let source = read("actors/core/src/xds/membership.rs");
+    let body = source.split_once("\nimpl Note {").and_then(|(_, rest)| rest.split_once("\n}\n"));
+    let (body, _) = body.expect("membership.rs has the words of notes");
+    let remarks: BTreeSet<String> = quoted(body).map(str::to_owned).collect();
+    assert!(remarks.len() >= 8, "{remarks:?}");
+    assert_eq!(remarks, enumerated(&schemas["Remark"]["properties"]["reason"]));
+    assert_eq!(remarks, first_cells(&xds, "Remarks"));
+}
+
+/// The one block of this language in a section of docs/xds.md.
+fn example(language: &str) -> String {
+    let document = read("docs/xds.md");
+    let section = document.split("\n## ").find(|section| section.starts_with("Configuration"));
+    let (_, rest) =
+        section.and_then(|section| section.split_once(&format!("```{language}\n"))).expect("a block");
+    rest.split_once("```").expect("the block ends").0.to_owned()
+}
+
+#[test]
+fn the_examples_of_a_control_plane_can_be_used_as_they_stand() {
+    let bootstrap = ::xds::Bootstrap::parse(&example("json")).expect("a good bootstrap");
+    assert!(bootstrap.warnings().is_empty(), "{:?}", bootstrap.warnings());
+    assert_eq!(bootstrap.node_id(), "backend-pools");
+    let cloud = ::config::Source::new(
+        "azure.json",
+        r#"{
+            "cloud": "AzurePublicCloud", "resourceManagerEndpoint": "http://127.0.0.1:9", "tenantId": "t-1",
+            "subscriptionId": "s-1", "resourceGroup": "rg", "vnetName": "vnet", "loadBalancerSku": "standard",
+            "loadBalancerBackendPoolConfigurationType": "nodeIP",
+            "multipleStandardLoadBalancerConfigurations": [{ "name": "kubernetes", "primaryVMSet": "vmss" }]
+        }"#,
+    );
+    let text = format!("identity: anonymous\n{}", example("yaml"));
+    let controller = ::config::Source::new("controller.yaml", text);
+    let loaded = ::config::Config::load(cloud, controller, &BTreeMap::new()).expect("a good configuration");
+    let pools = &loaded.config.controller.pools;
+    let sources: Vec<&str> = pools.iter().map(|pool| pool.source.as_str()).collect();
+    assert_eq!(sources, ["eds:web", "eds:web", "cluster:api"]);
+    assert!(loaded.config.controller.xds.bootstrap.is_some());
 }
 
 /// The paths of the routes in a source with this method.
@@ -221,7 +302,7 @@ fn every_route_is_in_the_openapi_document_with_its_parameters_and_no_other() {
 fn every_log_line_of_a_warning_or_an_error_is_explained() {
     let explained = first_cells(&read("docs/errors.md"), "Log");
     let mut told = BTreeSet::new();
-    for file in sources(&["src/", "actors/src/", "actors/arm/src/"]) {
+    for file in sources(&["src/", "actors/src/", "actors/arm/src/", "actors/xds/src/"]) {
         for call in ["tracing::warn!(", "tracing::error!("] {
             for (at, _) in file.match_indices(call) {
                 told.insert(message(&file[at + call.len()..]));

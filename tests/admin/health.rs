@@ -88,6 +88,7 @@ async fn h1_livez_and_healthz_ask_every_machine_and_other_methods_and_paths_are_
             "pauses",
             "events",
             "board",
+            "xds_source",
         ];
         assert_eq!(asked, machines.into(), "{path}");
         assert!(answer.text.ends_with("check passed\n"));

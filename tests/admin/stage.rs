@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::process::{ExitStatus, Stdio};
+use std::process::{ExitStatus, Output, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -27,6 +27,9 @@ const ANSWER_WITHIN: Duration = Duration::from_secs(30);
 /// The namespace of the Services that tests add to the world.
 pub const NAMESPACE: &str = "shop";
 
+/// Where gRPC's programs look for the bootstrap of xDS.
+const BOOTSTRAP: [&str; 2] = ["GRPC_XDS_BOOTSTRAP", "GRPC_XDS_BOOTSTRAP_CONFIG"];
+
 /// The running fakes and a running controller; what they stand on goes with the last one of them.
 pub struct Stage {
     pub fakes: Arc<Fakes>,
@@ -39,6 +42,8 @@ pub struct Stage {
     pub admin: String,
     /// The admin API with TLS; empty where there is none.
     pub admin_tls: String,
+    /// CSDS; empty where no pool is filled from a control plane.
+    pub csds: String,
 }
 
 /// The fakes, before the controller is started.
@@ -121,11 +126,13 @@ impl Prepared {
 
     /// Starts a controller that ends by itself; gives how it has ended and what it has said.
     pub async fn ends(self, overlay: &Value) -> (ExitStatus, String) {
-        let mut program = command(&self.files(overlay), &[]);
-        program.stdin(Stdio::null()).kill_on_drop(true);
-        let output = tokio::time::timeout(PATIENCE, program.output()).await.expect("it ends in time");
-        let output = output.expect("the binary under test");
+        let output = output(command(&self.files(overlay), &[])).await;
         (output.status, String::from_utf8_lossy(&output.stderr).into_owned())
+    }
+
+    /// What `check-config` says of these keys.
+    pub async fn check_config(&self, overlay: &Value) -> Output {
+        output(check_config(&self.files(overlay))).await
     }
 
     /// The files of a controller with these keys over the short times of the stage.
@@ -152,8 +159,28 @@ fn command(files: &Files, flags: &[&str]) -> Command {
     command.arg("run").args(flags).arg("--kubeconfig").arg(&files.kubeconfig);
     command.arg("--cloud-config").arg(&files.cloud_config).arg("--config").arg(&files.controller);
     command.env("NO_PROXY", "127.0.0.1").env("no_proxy", "127.0.0.1").env_remove("RUST_LOG");
-    command.env_remove("POD_NAMESPACE").env_remove("POD_NAME").env_remove("POD_UID");
+    for name in ["POD_NAMESPACE", "POD_NAME", "POD_UID"].into_iter().chain(BOOTSTRAP) {
+        command.env_remove(name);
+    }
     command
+}
+
+/// `check-config` with these files.
+fn check_config(files: &Files) -> Command {
+    let mut command = Command::new(PROGRAM);
+    command.arg("check-config").arg("--cloud-config").arg(&files.cloud_config);
+    command.arg("--config").arg(&files.controller).env_remove("RUST_LOG");
+    for name in BOOTSTRAP {
+        command.env_remove(name);
+    }
+    command
+}
+
+/// Runs a command to its end.
+async fn output(mut command: Command) -> Output {
+    command.stdin(Stdio::null()).kill_on_drop(true);
+    let output = tokio::time::timeout(PATIENCE, command.output()).await.expect("it ends in time");
+    output.expect("the binary under test")
 }
 
 impl Answer {
@@ -183,8 +210,8 @@ impl Stage {
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(file).kill_on_drop(true);
         let child = command.spawn().expect("the binary under test");
         let http = Client::builder().no_proxy().timeout(ANSWER_WITHIN).build().expect("a client");
-        let (health, admin, admin_tls) = (String::new(), String::new(), String::new());
-        let mut stage = Stage { fakes, folder, files, log, child, http, health, admin, admin_tls };
+        let [health, admin, admin_tls, csds] = [(); 4].map(|()| String::new());
+        let mut stage = Stage { fakes, folder, files, log, child, http, health, admin, admin_tls, csds };
         let started = eventually("the controller has its listeners", PATIENCE, || async {
             let lines = stage.log();
             lines
@@ -197,6 +224,7 @@ impl Stage {
         let address = |field: &str| started[field].as_str().expect("the address of a listener").to_owned();
         (stage.health, stage.admin) = (address("health"), address("admin"));
         stage.admin_tls = started["admin_tls"].as_str().unwrap_or_default().to_owned();
+        stage.csds = started["csds"].as_str().unwrap_or_default().to_owned();
         stage
     }
 
@@ -305,12 +333,7 @@ impl Stage {
 
     /// What `check-config` prints of the files of this controller.
     pub async fn check_config(&self) -> String {
-        let mut command = Command::new(PROGRAM);
-        command.arg("check-config").arg("--cloud-config").arg(&self.files.cloud_config);
-        command.arg("--config").arg(&self.files.controller).env_remove("RUST_LOG");
-        command.stdin(Stdio::null()).kill_on_drop(true);
-        let output = tokio::time::timeout(PATIENCE, command.output()).await.expect("it ends in time");
-        let output = output.expect("the binary under test");
+        let output = output(check_config(&self.files)).await;
         assert!(output.status.success(), "{output:?}");
         String::from_utf8(output.stdout).expect("it prints text")
     }

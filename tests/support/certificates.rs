@@ -42,6 +42,14 @@ impl Authority {
         self.sign(&params)
     }
 
+    /// A certificate of a client of this name.
+    pub fn client(&self, name: &str) -> Pair {
+        let mut params = CertificateParams::default();
+        params.distinguished_name.push(DnType::CommonName, name);
+        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
+        self.sign(&params)
+    }
+
     fn sign(&self, params: &CertificateParams) -> Pair {
         let own = key();
         let signed = params.signed_by(&own, &self.0).expect("the authority signs");

@@ -35,11 +35,12 @@ mod term;
 mod tests;
 mod told;
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::arm::{Backend, Failure, Provisioning};
+use crate::arm::{Backend, Failure, LbFacts, Provisioning};
 use crate::ask::{Answer, RequestId, Scope};
 use crate::config_map::{ConfigMapAnswer, ConfigMapAsk};
 use crate::discovery::LbObservation;
@@ -69,10 +70,14 @@ use told::{Kept, Seen, Told};
 pub struct Params {
     /// What it does.
     pub role: Role,
-    /// The managed load balancers.
+    /// The load balancers that are read: the managed ones, and those that only `listed` pools name.
     pub load_balancers: Vec<LbName>,
+    /// Those that only `listed` pools name: all other pools there are somebody else's (N2).
+    pub only_listed: BTreeSet<LbName>,
     /// `adminState.excludePools` (N2).
     pub excluded: BTreeSet<PoolName>,
+    /// The pools that are filled from xDS sources, which have a word of their own on admin states (X2).
+    pub listed: BTreeSet<PoolId>,
     /// `adminState.maxBackoff`: the most that a node waits because of its own failures (N3).
     pub max_backoff: Duration,
     /// Where records of nodes are kept.
@@ -336,6 +341,7 @@ impl AdminState {
         if !self.params.load_balancers.contains(&seen.lb) {
             return;
         }
+        let seen = &*self.ours(seen);
         let news = self.pools.observe(seen);
         self.changed |= !news.is_empty();
         self.nodes.lb_seen(seen, &self.pools, &mut self.records);
@@ -352,6 +358,18 @@ impl AdminState {
             self.look_again = earliest(self.look_again, Some(now.plus(LOOK_AGAIN)));
         }
         self.looked = true;
+    }
+
+    /// What of a load balancer is ours: on one that only listed pools name these alone.
+    fn ours<'a>(&self, seen: &'a LbObservation) -> Cow<'a, LbObservation> {
+        match &seen.facts {
+            Some(facts) if self.params.only_listed.contains(&seen.lb) => {
+                let listed = facts.pools.iter().filter(|pool| self.params.listed.contains(&pool.id));
+                let facts = LbFacts { pools: listed.cloned().collect(), ..LbFacts::clone(facts) };
+                Cow::Owned(LbObservation { facts: Some(Arc::new(facts)), ..seen.clone() })
+            }
+            Some(_) | None => Cow::Borrowed(seen),
+        }
     }
 
     fn on_finished(&mut self, now: Now, pool: PoolId, generation: u64, failure: Option<Arc<Failure>>) {

@@ -87,14 +87,15 @@ impl Assignment {
         !self.paused.is_empty()
     }
 
-    /// Whether it is what it should be: the level is disjoint and the union of the shares, and what is held back may
-    /// stay (A4).
+    /// Whether it is what it should be: the level is disjoint and the union of the shares, what it says of admin states
+    /// is said of what may stay, and what is held back may stay (A4).
     #[must_use]
     pub fn is_sound(&self) -> bool {
         let Assignment { services, level, .. } = self;
         let required = |ip: &IpAddr| services.values().any(|share| share.required.contains(ip));
         let tolerated = |ip: &IpAddr| services.values().any(|share| share.tolerated.contains(ip));
         level.is_disjoint()
+            && level.has_sound_states()
             && level.required.keys().all(required)
             && level.tolerated.iter().all(tolerated)
             && services.values().flat_map(|share| &share.required).all(|ip| level.required.contains_key(ip))

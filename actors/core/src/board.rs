@@ -8,6 +8,7 @@ mod tests;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::error::NotManageable;
 use crate::ids::{NodeName, PoolId, ServiceKey, ServiceUid};
 use crate::machine::{Machine, Now};
 use crate::sample::GateClass;
@@ -15,6 +16,7 @@ use crate::view::{
     AdminView, GateView, GuardsView, LaneView, LbView, LeadershipView, NodeView, PoolView, ServiceView,
     SharedLeaseView, Snapshot, SourceView, StartsView, WishesView,
 };
+use crate::xds_source::XdsView;
 
 /// The shortest time between two snapshots.
 const INTERVAL: Duration = Duration::from_millis(250);
@@ -42,6 +44,10 @@ pub enum In {
     Starts(StartsView),
     /// The shared Lease.
     SharedLease(SharedLeaseView),
+    /// Why a listed pool is not written; `None`: nothing stands in the way any more.
+    Refused(PoolId, Option<NotManageable>),
+    /// What is known of xDS control planes.
+    Xds(Arc<XdsView>),
     /// The guards.
     Guards(GuardsView),
     /// The mode and the pauses.
@@ -115,27 +121,14 @@ impl Board {
                 newest.load_balancers.insert(view.lb.clone(), Arc::new(view));
                 true
             }
-            In::Leadership(view) => {
-                let same = newest.leadership.as_ref() == Some(&view);
-                newest.leadership = Some(view);
-                !same
-            }
-            In::Starts(view) => {
-                let same = newest.starts.as_ref() == Some(&view);
-                newest.starts = Some(view);
-                !same
-            }
-            In::SharedLease(view) => {
-                let same = newest.shared_lease.as_ref() == Some(&view);
-                newest.shared_lease = Some(view);
-                !same
-            }
-            In::Guards(view) => newest.guards.replace(view) != Some(view),
-            In::Wishes(view) => {
-                let same = newest.wishes.as_ref() == Some(&view);
-                newest.wishes = Some(view);
-                !same
-            }
+            In::Refused(pool, Some(why)) => newest.refused.insert(pool, why.clone()) != Some(why),
+            In::Refused(pool, None) => newest.refused.remove(&pool).is_some(),
+            In::Leadership(view) => put(&mut newest.leadership, view),
+            In::Starts(view) => put(&mut newest.starts, view),
+            In::Xds(view) => put(&mut newest.xds, view),
+            In::SharedLease(view) => put(&mut newest.shared_lease, view),
+            In::Guards(view) => put(&mut newest.guards, view),
+            In::Wishes(view) => put(&mut newest.wishes, view),
             In::Node(name, Some(view)) => {
                 let same = newest.nodes.get(&name).is_some_and(|known| **known == view);
                 newest.nodes.insert(name, Arc::new(view));
@@ -165,6 +158,13 @@ impl Board {
             out.push(Out::Publish(Arc::new(self.newest.clone())));
         }
     }
+}
+
+/// Puts a view in the place of what was there. Says whether it is another one.
+fn put<V: PartialEq>(place: &mut Option<V>, view: V) -> bool {
+    let same = place.as_ref() == Some(&view);
+    *place = Some(view);
+    !same
 }
 
 impl Machine for Board {

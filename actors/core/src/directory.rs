@@ -9,6 +9,7 @@ use crate::ask::{Answer, RequestId, Scope};
 use crate::assignment::{Assignment, Observation};
 use crate::discovery::LbObservation;
 use crate::discovery::rules::{RuleIndex, folded};
+use crate::error::NotManageable;
 use crate::guard::{Fraction, GuardMode};
 use crate::ids::{Epoch, LbName, NodeName, PoolId, PoolName, ReadId, ServiceUid};
 use crate::informer::ServiceFact;
@@ -18,10 +19,12 @@ use crate::report::Report;
 use crate::sample::Sample;
 use crate::view::{Candidacy, GuardsView, ServiceView};
 use crate::wishes::Wishes;
+use crate::xds::sources::{Name, SourceFact};
 
 mod breaker;
 mod doubt;
 mod gauges;
+mod listed;
 mod mapping;
 mod memory;
 mod people;
@@ -35,6 +38,8 @@ mod turn;
 
 use breaker::Breaker;
 use gauges::Gauges;
+use listed::Listed;
+pub use listed::Listing;
 use mapping::{Balancer, Services};
 use people::Wished;
 use pool::Pool;
@@ -57,6 +62,10 @@ pub struct Params {
     /// Pre-images that are put back: they take the place of what endpoints, delays and guards would make of levels.
     /// `None`, as in `run`: nothing is put back.
     pub pins: Option<Arc<Pins>>,
+    /// The pools that are filled from xDS sources (X2).
+    pub listed: Vec<Listing>,
+    /// The load balancers that only these name: all other pools there are somebody else's (D1).
+    pub only_listed: BTreeSet<LbName>,
     /// Whether this process only shows what it would do (C4): nobody lets go of anything here.
     pub shows_only: bool,
 }
@@ -70,6 +79,8 @@ pub enum In {
     DiscoverySynced,
     /// A Service changed or is gone.
     Service(ServiceUid, Option<Arc<ServiceFact>>),
+    /// What is known of an xDS source (X2).
+    Source(Name, SourceFact),
     /// A load balancer was read.
     Lb(LbObservation),
     /// The lists that this term needs are in: it begins (W8).
@@ -110,6 +121,8 @@ pub enum Out {
     Answer(RequestId, Answer),
     /// To the event emitter.
     Report(Report),
+    /// To the board: why a listed pool is not written, or that nothing stands in the way any more (D2, X2).
+    Refused(PoolId, Option<NotManageable>),
     /// To the board: the guards.
     Guards(GuardsView),
     /// To the board: a Service, or that it is gone.
@@ -143,6 +156,7 @@ pub struct Directory {
     breaker: Breaker,
     second_read: SecondRead,
     wished: Wished,
+    listed: Listed,
     /// What was last shown of the guards.
     shown: Option<GuardsView>,
     /// How many levels were worked out since the start.
@@ -203,7 +217,6 @@ impl Directory {
         }
         Directory {
             cluster_pools: PoolName::of_cluster(&params.cluster_name),
-            params,
             phase: Phase::Waiting,
             term: Term::default(),
             opening: false,
@@ -219,9 +232,11 @@ impl Directory {
             breaker: Breaker::default(),
             second_read: SecondRead::default(),
             wished: Wished::default(),
+            listed: Listed::new(if params.pins.is_some() { &[] } else { &params.listed }),
             shown: None,
             #[cfg(test)]
             worked_out: 0,
+            params,
         }
     }
 
@@ -240,8 +255,9 @@ impl Directory {
         }
         for (lb, balancer) in &self.balancers {
             for (name, seen) in &balancer.pools {
-                if !seen.rules.is_empty() {
-                    self.dirty.pool(now, PoolId::new(lb.clone(), name.clone()));
+                let id = PoolId::new(lb.clone(), name.clone());
+                if !seen.rules.is_empty() || self.listed.has(&id) {
+                    self.dirty.pool(now, id);
                 }
             }
         }
@@ -301,7 +317,10 @@ impl Directory {
             return;
         }
         let old_facts = old.and_then(|old| old.facts.clone());
-        if self.rules.replace(&lb, old_facts.as_deref(), facts.as_deref()) {
+        let facts = self.ours(&lb, facts);
+        if !self.params.only_listed.contains(&lb)
+            && self.rules.replace(&lb, old_facts.as_deref(), facts.as_deref())
+        {
             for rule in [&old_facts, &facts].into_iter().flatten().flat_map(|facts| &facts.rules) {
                 for uid in self.services.owners(&folded(&rule.name)) {
                     self.dirty.service(now, uid.clone());
@@ -310,11 +329,12 @@ impl Directory {
         }
         let balancer = Balancer::seen(began, facts);
         if self.is_running() {
-            for name in balancer.pools.iter().filter(|(_, seen)| !seen.rules.is_empty()).map(|(name, _)| name)
-            {
+            for (name, seen) in &balancer.pools {
                 let id = PoolId::new(lb.clone(), name.clone());
-                self.dirty.unseen.insert(id.clone());
-                self.dirty.pool(now, id);
+                if !seen.rules.is_empty() || self.listed.has(&id) {
+                    self.dirty.unseen.insert(id.clone());
+                    self.dirty.pool(now, id);
+                }
             }
             let first = PoolId::new(lb.clone(), PoolName::new(""));
             for id in self.pools.range(first..).map(|(id, _)| id).take_while(|id| id.lb == lb) {
@@ -361,6 +381,7 @@ impl Directory {
         }
         self.pools.values_mut().for_each(Pool::forget_told);
         self.tell_all = true;
+        self.forget_sources_told();
         self.breaker.forget_told();
         self.dirty.since.get_or_insert(now);
     }
@@ -421,6 +442,7 @@ impl Machine for Directory {
                 self.on_synced(now, phase);
             }
             In::Service(uid, fact) => self.on_service(now, uid, fact, out),
+            In::Source(name, fact) => self.on_source(now, name, fact),
             In::Lb(observation) => self.on_balancer(now, observation),
             In::Confirmed(epoch) => self.on_confirmed(now, epoch, out),
             In::Retired(pool) => self.on_retired(&pool, out),
@@ -457,6 +479,7 @@ impl Machine for Directory {
             }
         }
         self.tell_breaker(out);
+        self.tell_sources(out);
         if let Some(read) = self.second_read.ask(now) {
             out.push(Out::Reread(read));
             out.push(Out::Sample(Sample::SecondRead));

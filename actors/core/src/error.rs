@@ -26,6 +26,14 @@ pub enum NotManageable {
         /// The rule.
         rule: Arc<str>,
     },
+    /// The pool is to be filled from an xDS source, and a rule of a Service sends to it (D2, X2).
+    #[error(
+        "rule {rule} of the pool is that of a Service, whose pool the cloud-controller-manager fills: take the pool out of `pools`"
+    )]
+    ServiceRule {
+        /// The rule.
+        rule: Arc<str>,
+    },
     /// An outbound rule uses the pool.
     #[error("an outbound rule uses the pool")]
     OutboundRule,
@@ -59,6 +67,7 @@ impl NotManageable {
             NotManageable::MixedFamilies => "mixed_families",
             NotManageable::NoRule => "no_rule",
             NotManageable::ForeignRule { .. } => "foreign_rule",
+            NotManageable::ServiceRule { .. } => "service_rule",
             NotManageable::OutboundRule => "outbound_rule",
             NotManageable::InboundNatRule => "inbound_nat_rule",
             NotManageable::NicBacked => "nic_backed",

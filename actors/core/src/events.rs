@@ -223,7 +223,7 @@ impl Emitter {
         }
         let severity = words::severity(&report.what);
         let reason = words::reason(&report.what);
-        let message: Arc<str> = words::message(&report.what).into();
+        let message: Arc<str> = words::told(&report).into();
         for subject in report.subjects {
             if !self.may_tell(&subject) {
                 out.push(Out::Sample(Sample::EventDropped));

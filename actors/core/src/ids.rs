@@ -222,6 +222,19 @@ impl ServiceKey {
         ServiceKey { namespace: namespace.into(), name: name.into() }
     }
 
+    /// What stands in the place of a Service's name where a pool's members come from an xDS source (X2): the name of the
+    /// source as it is configured, in no namespace.
+    #[must_use]
+    pub fn of_source(source: &str) -> ServiceKey {
+        ServiceKey::new("", source)
+    }
+
+    /// Whether it names a Service, and not an xDS source.
+    #[must_use]
+    pub fn is_service(&self) -> bool {
+        !self.namespace.is_empty()
+    }
+
     /// The name that the cloud-controller-manager gives this Service's own pool (D2).
     #[must_use]
     pub fn pool_name(&self, family: Family) -> PoolName {
@@ -235,7 +248,11 @@ impl ServiceKey {
 
 impl fmt::Display for ServiceKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}/{}", self.namespace, self.name)
+        if self.is_service() {
+            write!(f, "{}/{}", self.namespace, self.name)
+        } else {
+            f.write_str(&self.name)
+        }
     }
 }
 
@@ -274,6 +291,13 @@ impl RulePrefix {
             .take(RulePrefix::LENGTH)
             .collect();
         RulePrefix(Arc::from(whole.to_ascii_lowercase()))
+    }
+
+    /// Whether a rule of this name belongs to any Service (D2): `^a[0-9a-f]{31}`, without regard to case.
+    #[must_use]
+    pub fn is_any(rule: &str) -> bool {
+        let head = rule.as_bytes().get(..RulePrefix::LENGTH);
+        head.is_some_and(|head| head[0].eq_ignore_ascii_case(&b'a') && head.iter().all(u8::is_ascii_hexdigit))
     }
 
     /// Whether a rule of this name belongs to the Service.

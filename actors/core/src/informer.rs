@@ -15,7 +15,9 @@ mod node;
 mod nodes;
 mod part;
 mod refusals;
+mod resources;
 mod selection;
+mod settle;
 mod staging;
 #[cfg(test)]
 mod tests;
@@ -31,15 +33,15 @@ use std::time::Duration;
 use crate::ids::{Epoch, Family, NodeName, ReadId, ServiceKey, ServiceUid};
 use crate::level::Provenance;
 use crate::machine::{Machine, Now, earliest};
-use crate::object::{Kind, Object, ObjectKey, Owner, ResourceVersion, ServiceObject};
+use crate::object::{Kind, Object, ObjectKey, Owner, ResourceVersion};
 use crate::report::Report;
 use crate::sample::{RelistReason, Sample};
-use crate::view::Candidacy;
-use crate::watch::{Seen, Serves};
+use crate::view::{Candidacy, ResourceView};
+use crate::watch::{Contact, Seen, Serves};
 use crate::wishes::Wishes;
 use cache::{Applied, Arrival, Cache, kind_of};
 pub use nodes::NodeFact;
-use part::{Ground, Worked};
+use resources::Resources;
 use selection::Selection;
 use staging::{Judged, Staging, Stream};
 use undecodable::Undecodables;
@@ -70,6 +72,8 @@ pub struct Params {
     pub selector: Selector,
     /// How long the last known address of a node is tolerated when its endpoints lack a usable one (D6: 5 min).
     pub last_known_for: Duration,
+    /// `sources.kubernetes.failOnDataErrors`: whether a data error makes go what was known before it (X5).
+    pub fail_on_data_errors: bool,
 }
 
 /// A label selector: all of its requirements must hold; none selects everything.
@@ -95,7 +99,7 @@ pub enum In {
     /// What a watcher saw.
     Seen(Kind, Seen),
     /// Whether a watcher is in contact with its source; until the first word of it, it counts as in contact.
-    Contact(Kind, bool),
+    Contact(Kind, Contact),
     /// The term in which its reports are told to people; `None`, as at first: they would be dropped, so it makes none.
     /// What lasts is told once in each term.
     Reporting(Option<Epoch>),
@@ -154,6 +158,11 @@ pub struct ServiceFact {
     pub endpoints: usize,
     /// What is wrong with its data (D6), in words; at most 10.
     pub data_errors: Vec<Arc<str>>,
+    /// What is known of its EndpointSlices, by A88's states (X5); `None` unless it is a candidate.
+    pub resource: Option<ResourceView>,
+    /// Whether what was known of them is not to be used any more, as `sources.kubernetes.failOnDataErrors` has it. Then
+    /// nothing of what it lets go of is doubted.
+    pub is_dropped: bool,
     /// Raised by every slice event, even one that changes nothing (A3).
     pub revision: u64,
     /// The most doubtful way in which a part of it reached us since it was last told.
@@ -187,6 +196,8 @@ impl ServiceFact {
             && self.slices == other.slices
             && self.endpoints == other.endpoints
             && self.data_errors == other.data_errors
+            && self.resource == other.resource
+            && self.is_dropped == other.is_dropped
             && self.revision == other.revision
     }
 }
@@ -221,6 +232,7 @@ pub struct Informer {
     cache: Cache,
     undecodables: Undecodables,
     unread: Unread,
+    resources: Resources,
     /// Whether nothing is heard of EndpointSlices at present.
     slices_lost: bool,
     /// The term in which its reports are told.
@@ -251,7 +263,7 @@ impl Machine for Informer {
                 self.on_seen(now, kind, seen, out);
                 kind
             }
-            In::Contact(kind, current) => return self.on_contact(now, kind, current),
+            In::Contact(kind, contact) => return self.on_contact(now, kind, &contact),
             In::Reporting(term) => return self.on_reporting(now, term),
             In::Wishes(wishes) => return self.on_wishes(now, wishes),
         };
@@ -265,12 +277,16 @@ impl Machine for Informer {
 
     fn deadline(&self) -> Option<Now> {
         let look_again = self.streams.values().filter_map(|stream| stream.look_again).min();
-        earliest(self.cache.deadline(), look_again).filter(|_| self.is_synced())
+        let facts = earliest(self.cache.deadline(), look_again).filter(|_| self.is_synced());
+        earliest(facts, self.resources.deadline())
     }
 
     fn tick(&mut self, now: Now, out: &mut Vec<Out>) {
+        if self.resources.tick(now) {
+            self.touch_all(now);
+        }
         if !self.is_synced() {
-            return;
+            return out.extend(self.resources.samples(now).into_iter().map(Out::Sample));
         }
         self.cache.expire(now);
         self.cache.due = None;
@@ -300,6 +316,7 @@ impl Machine for Informer {
             self.said_read = Some(read);
             out.push(Out::Reread(read));
         }
+        out.extend(self.resources.samples(now).into_iter().map(Out::Sample));
     }
 }
 
@@ -307,13 +324,14 @@ impl Informer {
     /// An Informer that knows nothing.
     #[must_use]
     pub fn new(params: Params) -> Informer {
-        let Params { counts, multi_slb, namespaces, selector, last_known_for } = params;
+        let Params { counts, multi_slb, namespaces, selector, last_known_for, fail_on_data_errors } = params;
         Informer {
             counts,
             streams: Kind::OF_LEVELS.into_iter().map(|kind| (kind, Stream::default())).collect(),
             cache: Cache::new(Selection { multi_slb, namespaces, selector }, last_known_for),
             undecodables: Undecodables::default(),
             unread: Unread::default(),
+            resources: Resources::new(fail_on_data_errors),
             slices_lost: false,
             reporting: None,
             wishes: Arc::default(),
@@ -385,15 +403,21 @@ impl Informer {
 
     /// While nothing is heard of EndpointSlices, that a Service has none is not authoritative (G2): what its pools
     /// hold is held.
-    fn on_contact(&mut self, now: Now, kind: Kind, current: bool) {
-        let lost = match kind {
-            Kind::EndpointSlices => !current,
+    fn on_contact(&mut self, now: Now, kind: Kind, contact: &Contact) {
+        match kind {
+            Kind::EndpointSlices => {}
             Kind::Services | Kind::Nodes | Kind::Preemptions => return,
-        };
-        if std::mem::replace(&mut self.slices_lost, lost) != lost {
-            let arrival = self.streams.entry(kind).or_default().arrival(now);
-            self.cache.touch_concerned([Concerned::All], arrival);
         }
+        let (lost, differs) = (!contact.is_current(), self.resources.contact(now, contact));
+        if std::mem::replace(&mut self.slices_lost, lost) != lost || differs {
+            self.touch_all(now);
+        }
+    }
+
+    /// Has all Services worked out again, because of how EndpointSlices are heard of.
+    fn touch_all(&mut self, now: Now) {
+        let arrival = self.streams.entry(Kind::EndpointSlices).or_default().arrival(now);
+        self.cache.touch_concerned([Concerned::All], arrival);
     }
 
     fn on_object(&mut self, now: Now, kind: Kind, object: Object, out: &mut Vec<Out>) {
@@ -422,7 +446,9 @@ impl Informer {
 
     /// An object is decoded or gone.
     fn on_clear(&mut self, arrival: Arrival, key: &ObjectKey) {
-        self.undecodables.forget(key);
+        if self.undecodables.forget(key) {
+            self.cache.touch_owner(key, arrival);
+        }
         self.cache.touch_concerned(self.unread.remove(key), arrival);
     }
 
@@ -434,14 +460,17 @@ impl Informer {
         let staging = stream.staging.as_mut();
         match named.filter(|(key, _)| kind_of(key) == kind) {
             Some((key, owner)) => {
+                // What is in a list counts when that is put in force.
                 if let Some(staging) = staging {
-                    staging.add_undecodable(key.clone(), owner);
-                } else if !self.cache.holds(&key) {
+                    return staging.add_undecodable(key, owner, error);
+                }
+                if !self.cache.holds(&key) {
                     self.cache.touch_concerned(self.unread.add(&key, owner), arrival);
                 }
-                if self.undecodables.note(key, error) {
+                if self.undecodables.note(key.clone(), error) {
                     self.cache.due.get_or_insert(now);
                 }
+                self.cache.touch_owner(&key, arrival);
             }
             None => {
                 if let Some(staging) = staging {
@@ -487,7 +516,7 @@ impl Informer {
 
     /// Puts a complete list in force: objects that it lacks are gone, unless one of them may be among those
     /// that could not be decoded.
-    fn commit(&mut self, now: Now, kind: Kind, staging: Staging, serves: Serves, out: &mut Vec<Out>) {
+    fn commit(&mut self, now: Now, kind: Kind, mut staging: Staging, serves: Serves, out: &mut Vec<Out>) {
         let arrival = Arrival { now, provenance: staging.provenance };
         let before = (self.is_synced(), self.confirmed(), self.read());
         let missing: Vec<ObjectKey> = if staging.blind {
@@ -496,16 +525,28 @@ impl Informer {
             self.cache.keys(kind).into_iter().filter(|key| !staging.holds(key)).collect()
         };
         let blind = staging.blind;
+        let errors = staging.take_errors();
         let (objects, mut undecodable) = staging.into_parts();
-        self.undecodables.keep_listed(kind, &undecodable);
+        for key in self.undecodables.keep_listed(kind, &undecodable) {
+            self.cache.touch_owner(&key, arrival);
+        }
         for (key, object) in objects {
             self.apply(arrival, &key, object, out);
         }
         for key in missing {
             self.cache.remove(arrival, &key, None);
         }
+        for (key, error) in errors {
+            self.cache.touch_owner(&key, arrival);
+            if self.undecodables.note(key, error) {
+                self.cache.due.get_or_insert(now);
+            }
+        }
         undecodable.retain(|key, _| !self.cache.holds(key));
         self.cache.touch_concerned(self.unread.listed(kind, undecodable, blind), arrival);
+        if kind == Kind::Services {
+            self.cache.candidates().for_each(|key| self.resources.follow(now, key));
+        }
         let stream = self.streams.entry(kind).or_default();
         stream.on_listed(now, blind, serves);
         if before != (self.is_synced(), self.confirmed(), self.read()) {
@@ -513,93 +554,6 @@ impl Informer {
             self.cache.due.get_or_insert(now);
         }
         debug_assert!(self.check());
-    }
-
-    /// Works out one Service and says what is new about it.
-    fn settle(&mut self, now: Now, key: &ServiceKey, out: &mut Vec<Out>) {
-        let Some(entry) = self.cache.entries.get_mut(key) else {
-            return;
-        };
-        entry.drop_orphans(now);
-        let service = entry.service.clone().filter(|(_, candidacy)| *candidacy != Candidacy::NotLoadBalancer);
-        let mut worked = match &service {
-            Some((service, Candidacy::Candidate)) => {
-                let ground = Ground {
-                    nodes: &self.cache.nodes,
-                    unread: &self.unread,
-                    slices_lost: self.slices_lost,
-                    used: part::used_families(service),
-                    rule: self.counts,
-                    now,
-                };
-                part::work_out(key, &self.cache.entries[key], &ground)
-            }
-            Some((
-                _,
-                Candidacy::NotLoadBalancer
-                | Candidacy::NotMultiSlb
-                | Candidacy::NotLocal
-                | Candidacy::Deleting
-                | Candidacy::NotSelected,
-            ))
-            | None => Worked::nothing(),
-        };
-        self.cache.reindex(key, std::mem::take(&mut worked.nodes));
-        if let Some((service, candidacy)) = service {
-            if let Some(entry) = self.cache.entries.get_mut(key) {
-                entry.note_trouble(&worked);
-            }
-            self.tell_trouble(key, out);
-            self.say(&service, candidacy, worked, out);
-        } else {
-            self.say_gone(key, out);
-        }
-        self.cache.drop_void_entry(key);
-    }
-
-    /// Says a Service's fact unless it is what was said last.
-    fn say(&mut self, service: &ServiceObject, candidacy: Candidacy, worked: Worked, out: &mut Vec<Out>) {
-        let Some(entry) = self.cache.entries.get_mut(&service.key) else {
-            return;
-        };
-        let fact = ServiceFact {
-            key: service.key.clone(),
-            uid: service.uid.clone(),
-            candidacy,
-            paused: service.paused,
-            exposure: service.exposure,
-            parts: worked.parts,
-            slices: worked.slices,
-            endpoints: worked.endpoints,
-            data_errors: worked.errors,
-            revision: entry.revision,
-            provenance: std::mem::take(&mut entry.provenance),
-            triggered: entry.triggered.take(),
-        };
-        if let Some(before) = &entry.said {
-            if before.same_as(&fact) {
-                return;
-            }
-            if before.uid != fact.uid {
-                out.push(Out::Service(before.uid.clone(), None));
-            }
-        }
-        let fact = Arc::new(fact);
-        entry.said = Some(Arc::clone(&fact));
-        out.push(Out::Service(fact.uid.clone(), Some(fact)));
-    }
-
-    /// Says that a Service is gone, if anything was said of it.
-    fn say_gone(&mut self, key: &ServiceKey, out: &mut Vec<Out>) {
-        let Some(entry) = self.cache.entries.get_mut(key) else {
-            return;
-        };
-        entry.trouble = None;
-        entry.provenance = Provenance::Watch;
-        entry.triggered = None;
-        if let Some(before) = entry.said.take() {
-            out.push(Out::Service(before.uid.clone(), None));
-        }
     }
 
     /// The invariants of the caches, and that nothing is said before all is known. Costs as much as there is

@@ -2,8 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
+use std::sync::Arc;
 
 use crate::ids::AddressName;
+use crate::xds::membership::Note;
 
 /// A member that a pool must hold.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -24,6 +26,34 @@ pub struct Level {
     /// What of the members that should go stays nevertheless. It judges the effect on the pool, whatever the cause
     /// (G1).
     pub keeps: Keeps,
+    /// What is said of the admin states of its members, where the source of the level says anything of them.
+    pub states: States,
+}
+
+/// What the source of a level says of its members' admin states (X2). Whatever it says, a node that leaves service is
+/// Down (N4).
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct States {
+    /// Tolerated members that take nothing new, and are to be Down while they are in the pool.
+    pub down: BTreeSet<IpAddr>,
+    /// Required members whose Down is ours by such a word, and is to be taken back.
+    pub lifted: BTreeSet<IpAddr>,
+}
+
+impl States {
+    /// Whether a pool of these members, of which these are Down, is as it is to be.
+    #[must_use]
+    pub fn are_right(&self, members: &BTreeSet<IpAddr>, down: &BTreeSet<IpAddr>) -> bool {
+        self.lifted.is_disjoint(down) && self.down.intersection(members).all(|ip| down.contains(ip))
+    }
+
+    /// Which of these members are Down after they were made right.
+    #[must_use]
+    pub fn made_right(&self, members: &BTreeSet<IpAddr>, down: &BTreeSet<IpAddr>) -> BTreeSet<IpAddr> {
+        let is_down =
+            |ip: &&IpAddr| self.down.contains(*ip) || (down.contains(*ip) && !self.lifted.contains(*ip));
+        members.iter().filter(is_down).copied().collect()
+    }
 }
 
 /// What of a pool's members that should go stays nevertheless. The order is that of caution: of two, the later holds
@@ -73,6 +103,7 @@ impl Level {
     pub fn same_members(&self, other: &Level) -> bool {
         self.tolerated == other.tolerated
             && self.keeps == other.keeps
+            && self.states == other.states
             && self.required.len() == other.required.len()
             && self
                 .required
@@ -84,6 +115,8 @@ impl Level {
     /// Adds another level: a member required by either is required, one allowed by either is allowed.
     pub fn unite(&mut self, other: &Level) {
         self.keeps = self.keeps.max(other.keeps);
+        self.states.down.extend(&other.states.down);
+        self.states.lifted.extend(&other.states.lifted);
         for (ip, member) in &other.required {
             self.tolerated.remove(ip);
             self.required.entry(*ip).or_insert_with(|| member.clone());
@@ -105,6 +138,14 @@ impl Level {
     #[must_use]
     pub fn is_disjoint(&self) -> bool {
         self.tolerated.iter().all(|ip| !self.required.contains_key(ip))
+    }
+
+    /// The invariant of what is said of admin states: only what may stay and is not required is to be Down, and only
+    /// what is required comes back.
+    #[must_use]
+    pub fn has_sound_states(&self) -> bool {
+        self.states.down.is_subset(&self.tolerated)
+            && self.states.lifted.iter().all(|ip| self.required.contains_key(ip))
     }
 }
 
@@ -141,8 +182,27 @@ pub enum Source {
     /// Services and EndpointSlices of this cluster.
     #[default]
     Kubernetes,
-    /// An xDS resource, by its name in the configuration (`eds:…` or `cluster:…`).
-    Xds(std::sync::Arc<str>),
+    /// An xDS resource.
+    Xds {
+        /// Its name in the configuration (`eds:…` or `cluster:…`).
+        name: Arc<str>,
+        /// What goes with every event, error and status of the pool: what is wrong with the resource though it is in
+        /// use, or else by which id the control plane knows us (X4).
+        note: Arc<str>,
+        /// What there is to know of how members were chosen.
+        remarks: BTreeSet<Note>,
+    },
+}
+
+impl Source {
+    /// What goes with all that people are told of the pool, if anything does (X4).
+    #[must_use]
+    pub fn note(&self) -> Option<&Arc<str>> {
+        match self {
+            Source::Kubernetes => None,
+            Source::Xds { note, .. } => Some(note),
+        }
+    }
 }
 
 #[cfg(test)]
@@ -156,7 +216,7 @@ mod tests {
     fn level(required: &[u8], tolerated: &[u8], keeps: Keeps) -> Level {
         let member = Member { name: AddressName::new("n"), node_ready: true };
         let required = ips(required).into_iter().map(|ip| (ip, member.clone())).collect();
-        Level { required, tolerated: ips(tolerated), keeps }
+        Level { required, tolerated: ips(tolerated), keeps, ..Level::default() }
     }
 
     #[test]

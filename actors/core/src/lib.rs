@@ -44,6 +44,7 @@ pub mod watch;
 pub mod work_queue;
 pub mod writer;
 pub mod xds;
+pub mod xds_source;
 
 pub mod outbox;
 pub mod route;

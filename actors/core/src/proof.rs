@@ -8,8 +8,9 @@ use crate::ids::{Family, RulePrefix, ServiceKey, ServiceUid};
 
 /// Proves that a pool belongs to these Services, or says why it does not (D2).
 ///
-/// The name is that of one of them, every rule is of one of them and there is at least one, no outbound or
-/// inbound NAT rule uses the pool, no member is there by network interface, and Azure does not fill it by itself.
+/// Where they stand for an xDS source, the pool is proven as [`prove_listed`] does. Else the name is that of one of them,
+/// every rule is of one of them and there is at least one, no outbound or inbound NAT rule uses the pool, no member is
+/// there by network interface, and Azure does not fill it by itself.
 ///
 /// # Errors
 /// The first condition that does not hold.
@@ -18,6 +19,9 @@ pub fn prove(
     family: Family,
     services: &BTreeMap<ServiceUid, ServiceKey>,
 ) -> Result<(), NotManageable> {
+    if services.values().any(|key| !key.is_service()) {
+        return prove_listed(facts);
+    }
     let named = services.values().any(|key| key.pool_name(family) == facts.id.pool);
     if !named {
         let expected =
@@ -31,6 +35,23 @@ pub fn prove(
     if let Some(rule) = facts.rules.iter().find(|rule| !prefixes.iter().any(|prefix| prefix.owns(rule))) {
         return Err(NotManageable::ForeignRule { rule: rule.clone() });
     }
+    prove_untouched(facts)
+}
+
+/// Proves that a pool that is listed to be filled from an xDS source is nobody else's, or says why it does not (D2): no
+/// rule of it carries the prefix of a cloud-controller-manager, and else as [`prove`] does.
+///
+/// # Errors
+/// The first condition that does not hold.
+pub fn prove_listed(facts: &PoolFacts) -> Result<(), NotManageable> {
+    match facts.rules.iter().find(|rule| RulePrefix::is_any(rule)) {
+        Some(rule) => Err(NotManageable::ServiceRule { rule: rule.clone() }),
+        None => prove_untouched(facts),
+    }
+}
+
+/// Nobody but the owner of its rules fills it.
+fn prove_untouched(facts: &PoolFacts) -> Result<(), NotManageable> {
     if facts.outbound_rule {
         return Err(NotManageable::OutboundRule);
     }
@@ -74,6 +95,31 @@ mod tests {
         let rule: std::sync::Arc<str> = "afffffffffffffffffffffffffffffff-TCP-80".into();
         let added = rule.clone();
         assert_eq!(verdict(|f| f.rules.push(added)), Err(NotManageable::ForeignRule { rule }));
+        assert_eq!(verdict(|f| f.outbound_rule = true), Err(NotManageable::OutboundRule));
+        assert_eq!(verdict(|f| f.inbound_nat_rule = true), Err(NotManageable::InboundNatRule));
+        assert_eq!(verdict(|f| f.nic_backed = true), Err(NotManageable::NicBacked));
+        assert_eq!(verdict(|f| f.sync_automatic = true), Err(NotManageable::SyncAutomatic));
+    }
+
+    #[test]
+    fn d2_a_listed_pool_needs_no_rule_and_no_name_but_none_of_a_service_s_rules() {
+        let verdict = |change: fn(&mut PoolFacts)| {
+            let id = PoolId::new(LbName::new("lb"), PoolName::new("edge"));
+            let mut facts = PoolFacts::at_rest(id, Vec::new());
+            change(&mut facts);
+            prove_listed(&facts)
+        };
+        assert_eq!(verdict(|_| ()), Ok(()));
+        assert_eq!(verdict(|f| f.rules.push("edge-https".into())), Ok(()));
+        // As many hexadecimal digits as the prefix has, and not one less.
+        let rules = ["a1111111122223333444455555555555-TCP-80", "A1111111122223333444455555555555"];
+        for rule in rules.map(std::sync::Arc::from) {
+            let expected = NotManageable::ServiceRule { rule: std::sync::Arc::clone(&rule) };
+            let id = PoolId::new(LbName::new("lb"), PoolName::new("edge"));
+            let facts = PoolFacts { rules: vec![rule], ..PoolFacts::at_rest(id, Vec::new()) };
+            assert_eq!(prove_listed(&facts), Err(expected));
+        }
+        assert_eq!(verdict(|f| f.rules.push("a111111112222333344445555555555-TCP-80".into())), Ok(()));
         assert_eq!(verdict(|f| f.outbound_rule = true), Err(NotManageable::OutboundRule));
         assert_eq!(verdict(|f| f.inbound_nat_rule = true), Err(NotManageable::InboundNatRule));
         assert_eq!(verdict(|f| f.nic_backed = true), Err(NotManageable::NicBacked));

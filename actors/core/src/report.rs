@@ -36,6 +36,18 @@ pub enum Subject {
     Controller,
 }
 
+impl Subject {
+    /// Who hears of a pool that is this Service's, or that is filled from this source (X2).
+    #[must_use]
+    pub fn of(uid: &ServiceUid, key: &ServiceKey) -> Subject {
+        if key.is_service() {
+            Subject::Service(ServiceRef { key: key.clone(), uid: uid.clone() })
+        } else {
+            Subject::Controller
+        }
+    }
+}
+
 /// Something to be told, to one or more subjects; one event for each of them (S0 "Event Behavior").
 #[derive(Clone, PartialEq, Debug)]
 pub struct Report {
@@ -43,6 +55,19 @@ pub struct Report {
     pub subjects: Vec<Subject>,
     /// What.
     pub what: What,
+    /// What goes with it, in words: what is known of the source of the pool that it is about (X4).
+    pub note: Option<Arc<str>>,
+}
+
+/// What becomes of the pools of a source that something is wrong with (X3).
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum Effect {
+    /// What was known is used on.
+    Kept,
+    /// Nothing was ever known: they are left as they are.
+    Untouched,
+    /// What was known is not to be used any more: they are emptied, as `fail_on_data_errors` wants it.
+    Emptied,
 }
 
 /// What is told.
@@ -165,6 +190,22 @@ pub enum What {
         /// Whether they are held back; `false`: guards only observe.
         enforced: bool,
     },
+    /// Something is wrong with a resource that pools get their members from (X3, X4).
+    SourceFailing {
+        /// The source, as it is configured.
+        source: Arc<str>,
+        /// How many pools that are.
+        pools: usize,
+        /// What becomes of them.
+        effect: Effect,
+        /// What is wrong.
+        error: Arc<str>,
+    },
+    /// It is not any more.
+    SourceRecovered {
+        /// The source, as it is configured.
+        source: Arc<str>,
+    },
     /// Endpoints lack a node, or nodes lack an address (D6).
     DataError {
         /// How many endpoints.
@@ -172,7 +213,7 @@ pub enum What {
         /// An example, in words.
         example: Arc<str>,
     },
-    /// An object could not be decoded; its last good state stays in force.
+    /// An object could not be decoded.
     Undecodable {
         /// Of which kind it is.
         kind: Kind,
@@ -180,6 +221,8 @@ pub enum What {
         object: Arc<str>,
         /// What is wrong with it.
         error: Arc<str>,
+        /// Whether its last good state goes on to count; `false`: it was configured not to (X5).
+        kept: bool,
     },
     /// A node is cut out of traffic in every pool that it is in (S1, N2).
     AdminDown {

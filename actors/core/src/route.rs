@@ -6,6 +6,7 @@
 mod admin;
 mod facts;
 mod inputs;
+mod xds;
 
 use std::sync::Arc;
 
@@ -21,8 +22,10 @@ use crate::object::{Kind, TaintAsk};
 use crate::sample::{GateClass, RelistReason, Sample};
 use crate::view::Snapshot;
 use crate::watch::Ask;
+use crate::xds::sources::Name;
 use crate::{
     admin_state, board, directory, discovery, events, informer, leader, pauses, queue, starts, watch, writer,
+    xds_source,
 };
 
 /// Something that a machine said.
@@ -54,6 +57,8 @@ pub enum Said {
     Events(events::Out),
     /// The board.
     Board(board::Out),
+    /// The follower of xDS sources.
+    XdsSource(xds_source::Out),
 }
 
 /// Where a delivery goes. Deliveries from one sender to one address arrive in order.
@@ -83,6 +88,10 @@ pub enum Address {
     Events,
     /// The board.
     Board,
+    /// The follower of xDS sources.
+    XdsSource,
+    /// The port to xDS control planes.
+    XdsPort,
     /// The port to ARM.
     ArmPort,
     /// The port to Kubernetes.
@@ -120,6 +129,10 @@ pub enum Delivery {
     Events(events::In),
     /// To the board.
     Board(board::In),
+    /// To the follower of xDS sources.
+    XdsSource(xds_source::In),
+    /// To the port to xDS control planes.
+    Xds(xds_source::Call),
     /// To the port to ARM.
     Arm(ArmMessage),
     /// To the port to Kubernetes.
@@ -236,6 +249,8 @@ pub enum FactKey {
     Observation(PoolId),
     /// A load balancer.
     Lb(LbName),
+    /// What is known of an xDS source.
+    Source(Name),
     /// A pool's due membership, or that it is not due.
     Due(PoolId),
     /// A pool's due admin state.
@@ -254,6 +269,8 @@ pub enum FactKey {
     Gates,
     /// A view of a pool.
     PoolView(PoolId),
+    /// Why a listed pool is not written.
+    RefusedView(PoolId),
     /// A view of a Service.
     ServiceView(ServiceKey),
     /// A view of a lane.
@@ -278,6 +295,8 @@ pub enum FactKey {
     NodeView(NodeName),
     /// The view of the admin state.
     AdminView,
+    /// The view of xDS control planes.
+    XdsView,
     /// The snapshot.
     Snapshot,
 }
@@ -297,6 +316,7 @@ pub fn route(said: Said, deliver: &mut impl FnMut(Delivery)) {
         Said::Pauses(said) => from_pauses(said, deliver),
         Said::Person(request) => deliver(from_person(request)),
         Said::Events(said) => from_events(said, deliver),
+        Said::XdsSource(said) => xds::from_xds_source(said, deliver),
         Said::Board(board::Out::Publish(snapshot)) => deliver(Delivery::Host(HostMessage::Publish(snapshot))),
     }
 }
@@ -312,9 +332,9 @@ fn from_watcher(said: watch::Out, deliver: &mut impl FnMut(Delivery)) {
             }
             Kind::Preemptions => Delivery::AdminState(admin_state::In::Preemption(seen)),
         }),
-        watch::Out::Contact(kind, current) => match kind {
+        watch::Out::Contact(kind, contact) => match kind {
             Kind::Services | Kind::EndpointSlices | Kind::Nodes => {
-                deliver(Delivery::Informer(informer::In::Contact(kind, current)));
+                deliver(Delivery::Informer(informer::In::Contact(kind, contact)));
             }
             // No level rests on them: nobody asks whether they are current.
             Kind::Preemptions => {}
@@ -387,6 +407,7 @@ fn from_directory(said: directory::Out, deliver: &mut impl FnMut(Delivery)) {
                 deliver(Delivery::Watcher(kind, watch::In::Reread(read)));
             }
         }
+        directory::Out::Refused(pool, why) => deliver(Delivery::Board(board::In::Refused(pool, why))),
         directory::Out::Guards(view) => deliver(Delivery::Board(board::In::Guards(view))),
         directory::Out::Report(report) => deliver(Delivery::Events(events::In::Report(report))),
         directory::Out::Service(uid, key, view) => {
@@ -605,6 +626,8 @@ impl Delivery {
             Delivery::Pauses(_) => Address::Pauses,
             Delivery::Events(_) => Address::Events,
             Delivery::Board(_) => Address::Board,
+            Delivery::XdsSource(_) => Address::XdsSource,
+            Delivery::Xds(_) => Address::XdsPort,
             Delivery::Arm(_) => Address::ArmPort,
             Delivery::Kubernetes(_) => Address::KubernetesPort,
             Delivery::Metrics(_) => Address::Metrics,

@@ -7,6 +7,7 @@ use crate::admin_state::signals::Signal;
 use crate::assignment::HeldReason;
 use crate::error::ReasonLabel;
 use crate::object::Kind;
+use crate::resource_cache::CacheState;
 use crate::wishes::Mode;
 use crate::work_queue;
 
@@ -42,6 +43,15 @@ pub enum Sample {
         /// The state the pool entered; `None` when it is gone.
         to: Option<PoolState>,
     },
+    /// How many candidates' EndpointSlices are in a state of A88 (X5).
+    ServiceResources {
+        /// The state.
+        state: CacheState,
+        /// How many.
+        count: u64,
+    },
+    /// What xDS clients measure (A78).
+    Xds(crate::xds::client::Sample),
     /// A difference that appeared after a level was written.
     Drift,
     /// A write that ARM reported as done and that was not there afterwards (W2).

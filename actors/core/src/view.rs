@@ -12,8 +12,10 @@ use crate::ids::{AttemptId, Epoch, Family, LbName, NodeName, PoolId, ServiceKey,
 use crate::level::{Level, Provenance, Source};
 use crate::machine::Now;
 use crate::object::Kind;
+use crate::resource_cache::{Reason, State};
 use crate::sample::{AttemptEnd, GateClass, PoolState};
 use crate::wishes::{Mode, Wishes};
+use crate::xds_source::XdsView;
 
 mod nodes;
 
@@ -44,6 +46,10 @@ pub struct Snapshot {
     pub starts: Option<StartsView>,
     /// The shared Lease; `None`: nothing was said of it yet, or it is not used.
     pub shared_lease: Option<SharedLeaseView>,
+    /// What is known of xDS control planes; `None`: no pool is filled from one.
+    pub xds: Option<Arc<XdsView>>,
+    /// The listed pools that are not written, and why (D2, X2).
+    pub refused: BTreeMap<PoolId, NotManageable>,
     /// The guards; `None`: nothing was said of them yet.
     pub guards: Option<GuardsView>,
     /// The mode and the pauses; `None`: nothing was said of them yet.
@@ -213,6 +219,17 @@ impl Synced {
     }
 }
 
+/// What is known of a Service's EndpointSlices, by the states of gRFC A88 (X5).
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ResourceView {
+    /// The state.
+    pub state: State,
+    /// Whether what was known is in use.
+    pub is_cached: bool,
+    /// What is wrong, if anything is.
+    pub error: Option<(Reason, Arc<str>)>,
+}
+
 /// A pool.
 #[derive(Clone, Debug)]
 pub struct PoolView {
@@ -353,6 +370,8 @@ pub struct ServiceView {
     pub endpoints: usize,
     /// What is wrong with its data (D6), in words.
     pub data_errors: Vec<Arc<str>>,
+    /// What is known of its EndpointSlices, by A88's states (X5); `None` unless it is a candidate.
+    pub resource: Option<ResourceView>,
     /// The pools its rules send to.
     pub pools: Vec<PoolId>,
     /// Pools of its that membership is not written of, and why (D2).

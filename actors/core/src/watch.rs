@@ -10,6 +10,7 @@
 //! bookmarks are merely rare. One that stays silent for [`SILENCE_LIMIT`] in all is given up for a list.
 
 mod backoff;
+mod contact;
 mod serves;
 mod stream;
 #[cfg(test)]
@@ -25,6 +26,8 @@ use crate::object::{Kind, Object, ObjectKey, Owner, ResourceVersion};
 use crate::sample::{RelistReason, Sample};
 use crate::view::SourceView;
 use backoff::Backoff;
+pub use contact::Contact;
+use contact::denial;
 
 pub use serves::Serves;
 
@@ -155,7 +158,7 @@ pub enum Out {
     /// To the Informer, or to the admin state if it is of [`Kind::Preemptions`].
     Seen(Kind, Seen),
     /// To the Informer: whether what it was told is current. Of [`Kind::Preemptions`] nobody hears it.
-    Contact(Kind, bool),
+    Contact(Kind, Contact),
     /// To the board.
     View(SourceView),
     /// To the metrics.
@@ -235,6 +238,10 @@ pub struct Watcher {
     /// What has asked for most recent data: every list from now on serves it.
     serves: Serves,
     fresh: Option<bool>,
+    /// What was last said of that.
+    contact: Option<Contact>,
+    /// What the API server says that denies what is asked, since the last thing that was otherwise.
+    denied: Option<Arc<str>>,
     cached: usize,
     heard_at: Option<Now>,
     last_error: Option<Arc<str>>,
@@ -392,6 +399,8 @@ impl Watcher {
             listed: false,
             serves: Serves::default(),
             fresh: None,
+            contact: None,
+            denied: None,
             cached: 0,
             heard_at: None,
             last_error: None,
@@ -510,6 +519,7 @@ impl Watcher {
             Phase::Asked { work, .. } | Phase::Following { work, .. } => work.clone(),
         };
         self.last_error = Some(words(&failure));
+        self.denied = denial(&failure);
         let delay = match failure {
             WatchFailure::Expired => return self.relist(now, RelistReason::Expired, out),
             WatchFailure::StreamingRefused(_) => match work {
@@ -572,7 +582,18 @@ impl Watcher {
     fn set_fresh(&mut self, fresh: bool, out: &mut Vec<Out>) {
         if self.fresh.replace(fresh) != Some(fresh) {
             out.push(Out::Sample(Sample::SourceFresh { kind: self.kind, fresh }));
-            out.push(Out::Contact(self.kind, fresh));
+        }
+        if fresh {
+            self.denied = None;
+        }
+        let contact = match (fresh, &self.denied) {
+            (true, _) => Contact::Current,
+            (false, None) => Contact::Lost,
+            (false, Some(why)) => Contact::Denied(Arc::clone(why)),
+        };
+        if self.contact.as_ref() != Some(&contact) {
+            self.contact = Some(contact.clone());
+            out.push(Out::Contact(self.kind, contact));
         }
     }
 

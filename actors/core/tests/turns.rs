@@ -21,7 +21,7 @@ use pool_core::machine::{Machine, Now};
 use pool_core::object::{Kind, Object, ResourceVersion};
 use pool_core::outbox::Outbox;
 use pool_core::route::{Address, Delivery, Said, route};
-use pool_core::watch::{Seen, Serves};
+use pool_core::watch::{Contact, Seen, Serves};
 use world::{BALANCERS, SERVICES};
 
 /// The most deliveries that one message carries, and the most ticks of one turn, as in the shell.
@@ -127,6 +127,8 @@ fn kind_of(address: Address) -> Address {
         | Address::Pauses
         | Address::Events
         | Address::Board
+        | Address::XdsSource
+        | Address::XdsPort
         | Address::ArmPort
         | Address::KubernetesPort
         | Address::Metrics
@@ -191,10 +193,10 @@ fn a2_a_turn_of_the_informer_works_out_each_service_once_however_much_comes() {
     let turn = bench.turn("Informer, a batch of Nodes", events(Kind::Nodes, unready));
     assert!((SERVICES / 2..=SERVICES).contains(&count(&turn, &to)), "{turn:?}");
     bench.delivered();
-    let turn =
-        bench.turn("Informer, all slices in doubt", [informer::In::Contact(Kind::EndpointSlices, false)]);
+    let turn = bench
+        .turn("Informer, all slices in doubt", [informer::In::Contact(Kind::EndpointSlices, Contact::Lost)]);
     assert!(count(&turn, &to) <= SERVICES);
-    bench.turn("Informer, in contact again", [informer::In::Contact(Kind::EndpointSlices, true)]);
+    bench.turn("Informer, in contact again", [informer::In::Contact(Kind::EndpointSlices, Contact::Current)]);
     bench.turn("Informer, a term's reports", [informer::In::Reporting(Some(Epoch(1)))]);
     println!("The longest turns, in processor time:\n{}", bench.longest());
 }

@@ -125,6 +125,8 @@ fn e2_every_end_has_a_mailbox_of_its_own_among_those_that_are_declared() {
         End::Pauses,
         End::Events,
         End::Board,
+        End::XdsSource,
+        End::XdsPort,
         End::ArmPort,
         End::KubernetesPort,
         End::Metrics,

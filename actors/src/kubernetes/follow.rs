@@ -48,7 +48,7 @@ pub(super) async fn follow(client: Client, clock: Clock, request: Request, watch
     if let Some(failure) = &failure {
         log_failure(request.kind, failure);
     }
-    let jitter = jitter(clock);
+    let jitter = clock.jitter();
     watcher.tell(In::Ended { call, failure, jitter }).await;
 }
 
@@ -96,11 +96,6 @@ fn name_of(key: &ObjectKey) -> String {
         ObjectKey::Node(name) => name.to_string(),
         ObjectKey::Preemption(key) => format!("{}/{}", key.namespace, key.name),
     }
-}
-
-/// A number that spreads the retries of many processes, per mille.
-fn jitter(clock: Clock) -> u16 {
-    u16::try_from(clock.wall().subsec_nanosecond().unsigned_abs() / 1_000 % 1_001).unwrap_or(500)
 }
 
 fn path(kind: Kind) -> &'static str {
@@ -185,7 +180,7 @@ async fn list(client: &Client, clock: Clock, request: &Request, watcher: &WayBac
 }
 
 async fn stream(client: &Client, clock: Clock, request: &Request, watcher: &WayBack) -> Option<WatchFailure> {
-    let answer = match send(client, uri(request, jitter(clock))).await {
+    let answer = match send(client, uri(request, clock.jitter())).await {
         Ok(answer) if answer.status().is_success() => answer,
         Ok(answer) => {
             let streaming = matches!(request.ask, Ask::StreamingList);

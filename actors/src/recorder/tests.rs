@@ -5,8 +5,11 @@ use metrics_exporter_prometheus::PrometheusRecorder;
 use pool_core::admin_state::NodeState;
 use pool_core::admin_state::signals::Signal;
 use pool_core::assignment::HeldReason;
+use pool_core::resource_cache::CacheState;
 use pool_core::sample::{AttemptEnd, TaintResult};
 use pool_core::work_queue::Kind;
+use pool_core::xds::client::{self, ServerId};
+use pool_core::xds::facts;
 
 use super::*;
 
@@ -16,9 +19,15 @@ pub(crate) fn own() -> PrometheusRecorder {
 }
 
 fn page_of(samples: Vec<Sample>) -> String {
+    page_with(&[], samples)
+}
+
+/// The page of a process that asks these xDS servers.
+fn page_with(servers: &[&str], samples: Vec<Sample>) -> String {
     let own = own();
     let labels = CloudLabels { resource_group: "rg".into(), subscription_id: "sub".into() };
-    let mut recorder = Recorder::new(own.handle(), labels);
+    let servers = servers.iter().map(|server| Arc::from(*server)).collect();
+    let mut recorder = Recorder::new(own.handle(), labels, servers);
     metrics::with_local_recorder(&own, || {
         recorder.begin();
         for sample in samples {
@@ -219,4 +228,118 @@ fn e2_what_alerts_ask_for_stands_at_zero_from_the_start() {
     ] {
         assert!(page.contains(&format!("\nbackend_pool_controller_{line}\n")), "{line}: {page}");
     }
+}
+
+/// The page's series of gRPC, and ours about xDS, without their HELP and TYPE.
+fn xds_series(page: &str) -> Vec<&str> {
+    let named = |line: &&str| line.starts_with("grpc_") || line.contains("_xds_nacks_total{");
+    page.lines().filter(named).collect()
+}
+
+const TYPES: [&str; 2] =
+    ["envoy.config.cluster.v3.Cluster", "envoy.config.endpoint.v3.ClusterLoadAssignment"];
+
+#[test]
+fn e2_a78_each_sample_of_the_xds_client_has_grpc_s_series() {
+    let (one, two) = (ServerId(0), ServerId(1));
+    let updates = |server, valid, invalid| client::Sample::Updates {
+        server,
+        kind: facts::Kind::Endpoints,
+        valid,
+        invalid,
+    };
+    let resources = |kind, state, count| client::Sample::Resources { kind, state, count };
+    let samples = [
+        client::Sample::Connected { server: one, connected: Some(true) },
+        client::Sample::Connected { server: one, connected: Some(false) },
+        client::Sample::ServerFailure(one),
+        client::Sample::ServerFailure(one),
+        client::Sample::Connected { server: two, connected: Some(true) },
+        updates(two, 3, 1),
+        updates(two, 4, 0),
+        client::Sample::Nack { server: two, kind: facts::Kind::Cluster },
+        resources(facts::Kind::Endpoints, CacheState::Requested, 2),
+        resources(facts::Kind::Endpoints, CacheState::Requested, 0),
+        resources(facts::Kind::Endpoints, CacheState::NackedButCached, 2),
+        resources(facts::Kind::Cluster, CacheState::Acked, 5),
+    ];
+    let page = page_with(&["one:18000", "dns:///two:443"], samples.into_iter().map(Sample::Xds).collect());
+    let [cluster, endpoints] = TYPES;
+    let of = |server: &str| format!("grpc_target=\"#backend-pools\",grpc_xds_server=\"{server}\"");
+    let (one, two) = (of("one:18000"), of("dns:///two:443"));
+    let state = |state: &str, kind: &str| {
+        format!(
+            "grpc_xds_client_resources{{grpc_target=\"#backend-pools\",grpc_xds_authority=\"#old\",\
+             grpc_xds_cache_state=\"{state}\",grpc_xds_resource_type=\"{kind}\"}}"
+        )
+    };
+    for line in [
+        format!("grpc_xds_client_connected{{{one}}} 0"),
+        format!("grpc_xds_client_connected{{{two}}} 1"),
+        format!("grpc_xds_client_server_failure_total{{{one}}} 2"),
+        format!("grpc_xds_client_server_failure_total{{{two}}} 0"),
+        format!(
+            "grpc_xds_client_resource_updates_valid_total{{{two},grpc_xds_resource_type=\"{endpoints}\"}} 7"
+        ),
+        format!(
+            "grpc_xds_client_resource_updates_invalid_total{{{two},grpc_xds_resource_type=\"{endpoints}\"}} 1"
+        ),
+        format!("{} 0", state("requested", endpoints)),
+        format!("{} 2", state("nacked_but_cached", endpoints)),
+        format!("{} 5", state("acked", cluster)),
+        format!(
+            "backend_pool_controller_xds_nacks_total{{grpc_xds_server=\"dns:///two:443\",\
+             grpc_xds_resource_type=\"{cluster}\"}} 1"
+        ),
+    ] {
+        assert!(page.contains(&format!("\n{line}\n")), "{line}: {page}");
+    }
+    let released = client::Sample::Connected { server: ServerId(1), connected: None };
+    let connected = client::Sample::Connected { server: ServerId(1), connected: Some(true) };
+    let page =
+        page_with(&["one:18000", "dns:///two:443"], vec![Sample::Xds(connected), Sample::Xds(released)]);
+    assert!(
+        page.contains(&format!("\ngrpc_xds_client_connected{{{two}}} 0\n")),
+        "not in use any more: {page}"
+    );
+    assert!(!page.contains(&format!("grpc_xds_client_connected{{{one}}}")), "never in use: {page}");
+}
+
+#[test]
+fn e2_a78_series_of_each_configured_server_stand_at_zero_from_the_start_and_none_without_servers() {
+    let servers = ["one:18000", "two:18000"];
+    let page = page_with(&servers, Vec::new());
+    let series = xds_series(&page);
+    assert!(series.iter().all(|line| line.ends_with(" 0")), "{series:#?}");
+    let count = |name: &str, label: &str, value: &str| {
+        let value = format!("{label}=\"{value}\"");
+        series.iter().filter(|line| line.starts_with(name) && line.contains(&value)).count()
+    };
+    for server in servers {
+        let of = |name: &str| count(name, "grpc_xds_server", server);
+        assert_eq!(of("grpc_xds_client_server_failure_total{"), 1, "{series:#?}");
+        assert_eq!(of("grpc_xds_client_resource_updates_valid_total{"), TYPES.len(), "{series:#?}");
+        assert_eq!(of("grpc_xds_client_resource_updates_invalid_total{"), TYPES.len(), "{series:#?}");
+        assert_eq!(of("backend_pool_controller_xds_nacks_total{"), TYPES.len(), "{series:#?}");
+    }
+    let states = [
+        "requested",
+        "does_not_exist",
+        "does_not_exist_but_cached",
+        "acked",
+        "nacked",
+        "nacked_but_cached",
+        "received_error",
+        "received_error_but_cached",
+        "timeout",
+    ];
+    for state in states {
+        let found = count("grpc_xds_client_resources{", "grpc_xds_cache_state", state);
+        assert_eq!(found, TYPES.len(), "{state}: {series:#?}");
+    }
+    let whole = servers.len() * (1 + 3 * TYPES.len()) + states.len() * TYPES.len();
+    assert_eq!(series.len(), whole, "and nothing else: {series:#?}");
+
+    let without = page_of(Vec::new());
+    assert!(!without.contains("grpc_") && !without.contains("xds_nacks"), "{without}");
 }

@@ -78,6 +78,8 @@ pub(crate) fn board_of_sinks(slow: Duration) -> (Arc<Switchboard>, mpsc::Unbound
         pauses: all(),
         events: all(),
         board: all(),
+        xds_source: all(),
+        xds: all(),
         arm: all(),
         kubernetes: all(),
         metrics: all(),
@@ -186,7 +188,8 @@ async fn a_delivery_for_another_machine_is_no_input() {
     let shell =
         Shell::new(Counter::default(), input_of, Said::Discovery, Clock::of_runtime(), switchboard).start();
     let what = report::What::DataError { endpoints: 1, example: "x".into() };
-    let foreign = Delivery::Events(events::In::Report(report::Report { subjects: Vec::new(), what }));
+    let foreign =
+        Delivery::Events(events::In::Report(report::Report { subjects: Vec::new(), what, note: None }));
     shell.send(Deliver(vec![foreign])).await.expect("it lives");
     shell.send(Ping).await.expect("it steps");
     assert!(hears.try_recv().is_err());

@@ -6,15 +6,35 @@
 {{- define "controller.healthPort" -}}{{ dig "http" "healthListen" "0.0.0.0:8080" .Values.config | regexFind "[0-9]+$" }}{{- end -}}
 {{- define "controller.adminLoopbackPort" -}}{{ dig "http" "adminListen" "127.0.0.1:8081" .Values.config | regexFind "[0-9]+$" }}{{- end -}}
 {{- define "controller.adminPort" -}}{{ dig "http" "adminTlsListen" "0.0.0.0:8443" .Values.config | regexFind "[0-9]+$" }}{{- end -}}
+{{- define "controller.csdsPort" -}}{{ dig "http" "csdsListen" "127.0.0.1:18000" .Values.config | regexFind "[0-9]+$" }}{{- end -}}
 
-{{/* controller.yaml: the values as they stand, and what the listener with TLS needs where the chart opens it. */}}
+{{/* controller.yaml: the values as they stand, what the listener with TLS needs where the chart opens it, and where the
+bootstrap configuration is that the chart mounts. */}}
 {{- define "controller.yaml" -}}
 {{- $config := deepCopy .Values.config -}}
 {{- if .Values.admin.enabled -}}
 {{- $tls := dict "certificate" "/etc/azure-backend-pool-controller/admin-tls/tls.crt" "key" "/etc/azure-backend-pool-controller/admin-tls/tls.key" -}}
 {{- $config = mergeOverwrite (dict "http" (dict "adminTlsListen" "0.0.0.0:8443" "tls" $tls)) $config -}}
 {{- end -}}
+{{- with include "controller.bootstrapPath" . -}}
+{{- $config = mergeOverwrite (dict "xds" (dict "bootstrap" .)) $config -}}
+{{- end -}}
 {{ toYaml $config }}
+{{- end -}}
+
+{{/* Where the chart mounts gRPC's bootstrap configuration; nothing where it mounts none. */}}
+{{- define "controller.bootstrapPath" -}}
+{{- $xds := .Values.xds -}}
+{{- if $xds.bootstrap -}}
+/etc/azure-backend-pool-controller/config/bootstrap.json
+{{- else if or $xds.configMap.name $xds.secret.name -}}
+/etc/azure-backend-pool-controller/xds/{{ coalesce $xds.configMap.key $xds.secret.key "bootstrap.json" }}
+{{- end -}}
+{{- end -}}
+
+{{/* What the chart writes of it itself. */}}
+{{- define "controller.bootstrap" -}}
+{{- with .Values.xds.bootstrap -}}{{ toPrettyJson . }}{{- end -}}
 {{- end -}}
 
 {{/* The cloud configuration's Secret, read through the API server. */}}
@@ -47,7 +67,18 @@
 {{- if and .Values.admin.enabled (dig "http" "tls" nil .Values.config) -}}
 {{- fail "config.http.tls: the chart writes it where admin.enabled is true; name your certificate in admin.tls.secret, or switch admin.enabled off" -}}
 {{- end -}}
+{{- $xds := .Values.xds -}}
+{{- $bootstraps := compact (list (ternary "bootstrap" "" (not (empty $xds.bootstrap))) $xds.configMap.name $xds.secret.name) -}}
+{{- if gt (len $bootstraps) 1 -}}
+{{- fail "xds: the bootstrap configuration comes from one place; set one of xds.bootstrap, xds.configMap.name and xds.secret.name" -}}
+{{- end -}}
+{{- if and $bootstraps (dig "xds" "bootstrap" "" .Values.config) -}}
+{{- fail "config.xds.bootstrap: the chart writes it where xds.bootstrap, xds.configMap.name or xds.secret.name is set; leave it out, or those" -}}
+{{- end -}}
 {{- range .Values.extraEnv -}}
+{{- if and $bootstraps (eq .name "POOL_CONTROLLER_XDS_BOOTSTRAP") -}}
+{{- fail "extraEnv: POOL_CONTROLLER_XDS_BOOTSTRAP would win over the bootstrap configuration that the chart mounts; leave it out, or set nothing in xds" -}}
+{{- end -}}
 {{- if regexMatch "^POOL_CONTROLLER_(HTTP|LEASE|LEADER_ELECTION|CLOUD_CONFIG|CONFIG)(_|$)" .name -}}
 {{- fail (printf "extraEnv: %s would win over what the chart makes its Roles, ports and mounts from; set it in config or cloudConfig instead" .name) -}}
 {{- end -}}

@@ -142,6 +142,16 @@ capabilities:
   mountPath: /var/run/secrets/azure/tokens
   readOnly: true
 {{- end }}
+{{- if or .Values.xds.configMap.name .Values.xds.secret.name }}
+- name: xds
+  mountPath: /etc/azure-backend-pool-controller/xds
+  readOnly: true
+{{- end }}
+{{- if .Values.xds.token.audience }}
+- name: xds-token
+  mountPath: /var/run/secrets/xds/tokens
+  readOnly: true
+{{- end }}
 {{- with .Values.extraVolumeMounts }}
 {{ toYaml . }}
 {{- end }}
@@ -186,6 +196,30 @@ capabilities:
           audience: api://AzureADTokenExchange
           expirationSeconds: 3600
           path: azure-identity-token
+{{- end }}
+{{- if .Values.xds.configMap.name }}
+# All keys, not one: certificates that the bootstrap configuration names may stand beside it.
+- name: xds
+  configMap:
+    name: {{ .Values.xds.configMap.name }}
+{{- else if .Values.xds.secret.name }}
+# All keys, not one: certificates that the bootstrap configuration names may stand beside it.
+- name: xds
+  secret:
+    secretName: {{ .Values.xds.secret.name }}
+    defaultMode: 0440
+{{- end }}
+{{- with .Values.xds.token }}
+{{- if .audience }}
+- name: xds-token
+  projected:
+    defaultMode: 0440
+    sources:
+      - serviceAccountToken:
+          audience: {{ .audience | quote }}
+          expirationSeconds: {{ int .expirationSeconds }}
+          path: xds-token
+{{- end }}
 {{- end }}
 {{- with .Values.extraVolumes }}
 {{ toYaml . }}

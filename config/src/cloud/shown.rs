@@ -92,6 +92,9 @@ fn json_of(shown: Vec<(&'static str, Option<Value>)>) -> serde_json::Map<String,
             Some(Value::Switch(on)) => on.into(),
             Some(Value::Duration(length)) => crate::duration::render(length).into(),
             Some(Value::List(items)) => items.into(),
+            Some(Value::Maps(items)) => {
+                items.into_iter().map(|pairs| pairs.into_iter().collect::<serde_json::Value>()).collect()
+            }
             Some(Value::Secret) => REDACTED.into(),
         };
         map.insert(key.to_owned(), json);

@@ -9,7 +9,7 @@ use super::{DefaultValue, KEYS, Key, SECTIONS, environment_name};
 use crate::document::{Content, Entry, Node, quoted};
 use crate::duration;
 use crate::nearest::{distance, nearest};
-use crate::problem::{Mismatch, Place, Problem, WHOLE_FILE, Warning};
+use crate::problem::{Fault, Mismatch, Place, Problem, WHOLE_FILE, Warning};
 use crate::value::{EffectiveValue, Origin};
 
 /// The most unknown keys that are reported one by one.
@@ -72,7 +72,8 @@ impl<'a> Reader<'a> {
         let (value, origin) =
             self.overridden(key, rule).or_else(|| self.written(key, rule)).unwrap_or_else(|| {
                 let (text, origin) = self.default_of(key.default);
-                let value = T::read(&Self::default_node::<T>(&text), rule);
+                let node = Self::default_node::<T>(&text).expect("the defaults of the table are YAML");
+                let value = T::read(&node, rule).ok();
                 (value.expect("the defaults of the table are valid"), origin)
             });
         self.effective.push(EffectiveValue::new(path, value.show(), origin));
@@ -105,23 +106,30 @@ impl<'a> Reader<'a> {
         }
     }
 
-    fn default_node<T: Setting>(text: &str) -> Node {
-        match T::from_text(text) {
+    fn default_node<T: Setting>(text: &str) -> Result<Node, Mismatch> {
+        T::from_text(text).map(|node| match node {
             Node { content: Content::Scalar { .. }, line } => {
                 Node { line, content: Content::Scalar { text: text.to_owned(), plain: !text.is_empty() } }
             }
             node => node,
-        }
+        })
     }
 
     fn overridden<T: Setting>(&mut self, key: &Key, rule: &T::Rule) -> Option<(T, Origin)> {
         let name = key.environment();
         let text = self.env.get(&name)?;
-        let node = Self::default_node::<T>(text);
+        let place = |_| Place::Environment(name.clone());
+        let node = match Self::default_node::<T>(text) {
+            Ok(node) => node,
+            Err(mismatch) => {
+                self.refuse_parts(place, key.path, &Node::plain(text), mismatch);
+                return None;
+            }
+        };
         match T::read(&node, rule) {
             Ok(value) => Some((value, Origin::Environment(name))),
-            Err(mismatch) => {
-                self.refuse(Place::Environment(name), key.path, node.describe(), mismatch);
+            Err(refusal) => {
+                self.refuse_parts(place, key.path, &node, refusal);
                 None
             }
         }
@@ -137,8 +145,10 @@ impl<'a> Reader<'a> {
         }
         match T::read(&node, rule) {
             Ok(value) => Some((value, Origin::File)),
-            Err(mismatch) => {
-                self.refuse(self.line(node.line), key.path, node.describe(), mismatch);
+            Err(refusal) => {
+                let file = self.file;
+                let place = |line| Place::Line(file.to_owned(), line);
+                self.refuse_parts(place, key.path, &node, refusal);
                 None
             }
         }
@@ -192,6 +202,20 @@ impl<'a> Reader<'a> {
 
     fn line(&self, line: usize) -> Place {
         Place::Line(self.file.to_owned(), line)
+    }
+
+    /// Refuses a value, as a whole or in some of its parts; `place` says where a line of it is.
+    fn refuse_parts(
+        &mut self,
+        place: impl Fn(usize) -> Place,
+        path: &str,
+        node: &Node,
+        refusal: impl Into<Vec<Fault>>,
+    ) {
+        for Fault { part, line, mismatch } in refusal.into() {
+            let place = place(line.unwrap_or(node.line));
+            self.refuse(place, &format!("{path}{part}"), node.describe(), mismatch);
+        }
     }
 
     fn refuse(&mut self, place: Place, field: &str, found: String, mismatch: Mismatch) {

@@ -16,7 +16,10 @@ pub fn reference() -> String {
         out.push_str(&entry(key, key.path, ""));
     }
     for section in SECTIONS {
-        out.push('\n');
+        // Nothing stands between a section without keys of its own and the one within it.
+        if !out.ends_with(":\n") {
+            out.push('\n');
+        }
         // A section within another stands right behind that one's own keys.
         let (depth, name) = (section.path.matches('.').count(), section.path.rsplit('.').next());
         let (outer, inner) = ("  ".repeat(depth), "  ".repeat(depth + 1));

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use crate::document::{Content, Node, as_switch};
 use crate::duration;
-use crate::problem::Mismatch;
+use crate::problem::{Fault, Mismatch};
 use crate::selector::{LabelSelector, is_namespace};
 use crate::value::Value;
 
@@ -16,9 +16,11 @@ use crate::value::Value;
 pub(crate) trait Setting: Sized {
     /// What else than the type bounds the value.
     type Rule;
+    /// What a refusal is about: the value as a whole (`Mismatch`), or each of its parts that is wrong.
+    type Refusal: Into<Vec<Fault>>;
 
     /// Reads a value and checks it against the rule.
-    fn read(node: &Node, rule: &Self::Rule) -> Result<Self, Mismatch>;
+    fn read(node: &Node, rule: &Self::Rule) -> Result<Self, Self::Refusal>;
 
     /// What belongs there, for problems and the reference configuration.
     fn expected(rule: &Self::Rule) -> String;
@@ -27,8 +29,8 @@ pub(crate) trait Setting: Sized {
     fn show(&self) -> Value;
 
     /// The node that an environment variable's text stands for.
-    fn from_text(text: &str) -> Node {
-        Node::plain(text)
+    fn from_text(text: &str) -> Result<Node, Mismatch> {
+        Ok(Node::plain(text))
     }
 }
 
@@ -37,6 +39,7 @@ pub(crate) struct AnyValue;
 
 impl Setting for Duration {
     type Rule = RangeInclusive<Duration>;
+    type Refusal = Mismatch;
 
     fn read(node: &Node, rule: &Self::Rule) -> Result<Self, Mismatch> {
         let mismatch = |remedy: String| Mismatch::new(Self::expected(rule), remedy);
@@ -64,6 +67,7 @@ impl Setting for Duration {
 
 impl Setting for u32 {
     type Rule = RangeInclusive<u32>;
+    type Refusal = Mismatch;
 
     fn read(node: &Node, rule: &Self::Rule) -> Result<Self, Mismatch> {
         node.plain_text()
@@ -107,6 +111,7 @@ impl Fraction {
 
 impl Setting for Fraction {
     type Rule = AnyValue;
+    type Refusal = Mismatch;
 
     fn read(node: &Node, rule: &Self::Rule) -> Result<Self, Mismatch> {
         node.plain_text().and_then(Self::parse).ok_or_else(|| {
@@ -126,6 +131,7 @@ impl Setting for Fraction {
 
 impl Setting for bool {
     type Rule = AnyValue;
+    type Refusal = Mismatch;
 
     fn read(node: &Node, rule: &Self::Rule) -> Result<Self, Mismatch> {
         node.plain_text()
@@ -145,6 +151,7 @@ impl Setting for bool {
 impl Setting for String {
     /// The longest text, in characters.
     type Rule = usize;
+    type Refusal = Mismatch;
 
     fn read(node: &Node, rule: &Self::Rule) -> Result<Self, Mismatch> {
         let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
@@ -176,6 +183,7 @@ impl ObjectName {
 
 impl Setting for ObjectName {
     type Rule = AnyValue;
+    type Refusal = Mismatch;
 
     fn read(node: &Node, rule: &Self::Rule) -> Result<Self, Mismatch> {
         node.text()
@@ -195,6 +203,7 @@ impl Setting for ObjectName {
 
 impl Setting for LabelSelector {
     type Rule = AnyValue;
+    type Refusal = Mismatch;
 
     fn read(node: &Node, rule: &Self::Rule) -> Result<Self, Mismatch> {
         let example = "write it like app=web,tier!=cache,zone in (a,b), or \"\" for all";
@@ -255,6 +264,7 @@ impl Names {
 /// Names in the order of the file, each once.
 impl Setting for Vec<String> {
     type Rule = Names;
+    type Refusal = Mismatch;
 
     fn read(node: &Node, rule: &Self::Rule) -> Result<Self, Mismatch> {
         let mismatch = |remedy: &str| Mismatch::new(Self::expected(rule), remedy);
@@ -284,11 +294,11 @@ impl Setting for Vec<String> {
         Value::List(self.clone())
     }
 
-    fn from_text(text: &str) -> Node {
+    fn from_text(text: &str) -> Result<Node, Mismatch> {
         let items = text.trim().trim_start_matches('[').trim_end_matches(']');
         let items =
             items.split(',').map(str::trim).filter(|item| !item.is_empty()).map(Node::plain).collect();
-        Node { line: 1, content: Content::List(items) }
+        Ok(Node { line: 1, content: Content::List(items) })
     }
 }
 
@@ -302,6 +312,7 @@ pub(crate) enum Listen {
 
 impl Setting for SocketAddr {
     type Rule = Listen;
+    type Refusal = Mismatch;
 
     fn read(node: &Node, rule: &Self::Rule) -> Result<Self, Mismatch> {
         let address: Self = node.text().and_then(|text| text.parse().ok()).ok_or_else(|| {
@@ -334,6 +345,7 @@ impl Setting for SocketAddr {
 /// A file, or none.
 impl Setting for Option<PathBuf> {
     type Rule = AnyValue;
+    type Refusal = Mismatch;
 
     fn read(node: &Node, rule: &Self::Rule) -> Result<Self, Mismatch> {
         match node.text().map(Path::new) {
@@ -368,6 +380,7 @@ macro_rules! choice {
 
         impl Setting for $name {
             type Rule = AnyValue;
+            type Refusal = Mismatch;
 
             fn read(node: &Node, rule: &Self::Rule) -> Result<Self, Mismatch> {
                 let words = [$($word),+];
@@ -452,6 +465,16 @@ choice! {
         Default = "default",
         /// S0's letter.
         Upstream = "upstream",
+    }
+}
+
+choice! {
+    /// Of which family a pool's members are.
+    IpFamily {
+        /// IPv4.
+        V4 = "IPv4",
+        /// IPv6.
+        V6 = "IPv6",
     }
 }
 

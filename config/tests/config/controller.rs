@@ -53,6 +53,10 @@ fn c1_every_key_has_a_default() {
     assert_eq!(config.admin_state.exclude_pools, ["aksOutboundBackendPool"]);
     assert_eq!(config.admin_state.max_backoff, Duration::from_secs(15));
     assert!(config.services.selector.requirements().is_empty() && config.services.namespaces.is_empty());
+    assert!(!config.sources_kubernetes.fail_on_data_errors);
+    assert_eq!((config.pools, config.xds.bootstrap), (Vec::new(), None));
+    assert_eq!(config.xds.failback, Duration::from_secs(30));
+    assert_eq!(config.http.csds_listen.to_string(), "127.0.0.1:18000", "and it is not open");
 }
 
 #[test]
@@ -123,6 +127,9 @@ fn c1_environment_names_follow_the_path() {
         ("http.adminTlsListen", "POOL_CONTROLLER_HTTP_ADMIN_TLS_LISTEN"),
         ("http.tls.certificate", "POOL_CONTROLLER_HTTP_TLS_CERTIFICATE"),
         ("adminState.excludePools", "POOL_CONTROLLER_ADMIN_STATE_EXCLUDE_POOLS"),
+        ("pools", "POOL_CONTROLLER_POOLS"),
+        ("xds.bootstrap", "POOL_CONTROLLER_XDS_BOOTSTRAP"),
+        ("sources.kubernetes.failOnDataErrors", "POOL_CONTROLLER_SOURCES_KUBERNETES_FAIL_ON_DATA_ERRORS"),
     ];
     for (path, name) in rows {
         assert_eq!(environment_name(path), name);

@@ -373,8 +373,9 @@ fn c1_effective_values_say_where_they_come_from() {
 
 #[test]
 fn c1_the_effective_controller_values_are_a_valid_controller_yaml() {
-    let controller =
-        "services: {namespaces: [y, \"123\"], selector: \"app in (a,b)\"}\nclusterName: \"no\"\n";
+    let controller = "services: {namespaces: [y, \"123\"], selector: \"app in (a,b)\"}\nclusterName: \"no\"\n\
+         sources: {kubernetes: {failOnDataErrors: true}}\n\
+         pools: [{loadBalancer: on, backendPool: \"1e3\", source: \"eds:outbound|80|{v1}|web, \\\"a\\\"\"}]\n";
     let loaded = load(CLOUD, controller, &[]).expect("valid");
     let text = loaded.config.effective();
     let start = text.find("controllerConfig:\n").expect("the section") + "controllerConfig:\n".len();

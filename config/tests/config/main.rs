@@ -3,5 +3,6 @@
 mod cloud;
 mod controller;
 mod load;
+mod pools;
 mod robustness;
 mod secret;

@@ -22,6 +22,10 @@ fn both(bytes: &[u8]) -> (bool, bool) {
     (cloud.is_ok(), controller.is_ok())
 }
 
+/// Keys of maps in lists.
+const INNER_KEYS: [&str; 8] =
+    ["name", "NAME", "primaryVMSet", "x", "loadBalancer", "backendPool", "source", "family"];
+
 /// Text that resembles the files more than random bytes do.
 fn documents() -> impl Strategy<Value = String> {
     let keys = prop::sample::select(vec![
@@ -42,6 +46,7 @@ fn documents() -> impl Strategy<Value = String> {
         "http",
         "adminListen",
         "clusterName",
+        "pools",
         "<<",
         "a.b",
         "",
@@ -57,6 +62,8 @@ fn documents() -> impl Strategy<Value = String> {
             "500ms",
             "1h99m",
             "a in (b,c)",
+            "eds:a",
+            "cluster:*",
             "http://[::1",
             "*a",
             "&a b",
@@ -68,15 +75,13 @@ fn documents() -> impl Strategy<Value = String> {
     let value = leaf.prop_recursive(4, 32, 5, |inner| {
         prop_oneof![
             prop::collection::vec(inner.clone(), 0..5).prop_map(|items| format!("[{}]", items.join(", "))),
-            prop::collection::vec(
-                (prop::sample::select(vec!["name", "NAME", "primaryVMSet", "x"]), inner),
-                0..5
-            )
-            .prop_map(|entries| {
-                let entries: Vec<String> =
-                    entries.iter().map(|(key, value)| format!("{key}: {value}")).collect();
-                format!("{{{}}}", entries.join(", "))
-            }),
+            prop::collection::vec((prop::sample::select(INNER_KEYS.to_vec()), inner), 0..5).prop_map(
+                |entries| {
+                    let entries: Vec<String> =
+                        entries.iter().map(|(key, value)| format!("{key}: {value}")).collect();
+                    format!("{{{}}}", entries.join(", "))
+                }
+            ),
         ]
     });
     prop::collection::vec((keys, value), 0..8)

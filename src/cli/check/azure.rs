@@ -16,6 +16,7 @@ use super::finding::{Check, Findings};
 use crate::cli::api_server::http_date;
 use crate::cli::observe::named;
 use crate::cli::remedy;
+use crate::wiring::params;
 
 /// The most pages of one list that are read.
 const MOST_PAGES: usize = 50;
@@ -71,7 +72,7 @@ async fn load_balancers(
     clock: Clock,
     findings: &mut Findings,
 ) -> Option<Vec<String>> {
-    let names = config.managed_load_balancers();
+    let names: Vec<String> = params::load_balancers(config).iter().map(ToString::to_string).collect();
     let (mut found, mut absent, mut ids) = (Vec::new(), Vec::new(), Vec::new());
     let mut gone_with: Option<Failure> = None;
     for (number, name) in names.iter().enumerate() {

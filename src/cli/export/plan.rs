@@ -7,6 +7,7 @@ use actors::clock::Clock;
 use pool_core::assignment::{HeldReason, PausedBy};
 use pool_core::comparison::Comparison;
 use pool_core::ids::{Family, PoolId};
+use pool_core::level::Source;
 use pool_core::view::{Candidacy, PoolView, Snapshot};
 use serde::Serialize;
 
@@ -54,6 +55,8 @@ struct Pool {
     backend_pool: String,
     family: &'static str,
     services: Vec<String>,
+    /// Where its members come from, if not from its Services.
+    source: Option<String>,
     state: &'static str,
     provenance: &'static str,
     paused: bool,
@@ -176,7 +179,7 @@ impl Plan {
                 "\n{}/{} ({}), {}\n",
                 pool.load_balancer,
                 pool.backend_pool,
-                pool.services.join(", "),
+                pool.source.clone().unwrap_or_else(|| pool.services.join(", ")),
                 pool.state
             );
             for reason in &pool.reasons {
@@ -239,7 +242,13 @@ impl Pool {
                 Family::V4 => "IPv4",
                 Family::V6 => "IPv6",
             },
-            services: pool.services.values().map(ToString::to_string).collect(),
+            services: pool
+                .services
+                .values()
+                .filter(|key| key.is_service())
+                .map(ToString::to_string)
+                .collect(),
+            source: source(pool),
             state: pool.state.as_str(),
             provenance: pool.provenance.as_str(),
             paused,
@@ -256,17 +265,33 @@ impl Pool {
     }
 }
 
+/// The source of a pool that is filled from a control plane.
+fn source(pool: &PoolView) -> Option<String> {
+    match &pool.source {
+        Source::Kubernetes => None,
+        Source::Xds { name, .. } => Some(name.to_string()),
+    }
+}
+
+/// Why each member would come or go.
+fn differences(pool: &PoolView, add: &[IpAddr], remove: &[IpAddr]) -> Vec<String> {
+    if let Some(source) = source(pool) {
+        let added = add.iter().map(|ip| format!("add {ip}: {source} assigns it"));
+        let removed =
+            remove.iter().map(|ip| format!("remove {ip}: {source} does not assign it, or not any more"));
+        return added.chain(removed).collect();
+    }
+    let services = pool.services.values().map(ToString::to_string).collect::<Vec<_>>().join(" or ");
+    let node = |ip: &IpAddr| pool.level.required.get(ip).map_or("", |member| member.name.as_str());
+    let added = add.iter().map(|ip| format!("add {ip}: node {} hosts an endpoint of {services}", node(ip)));
+    let no_node =
+        |ip: &IpAddr| format!("remove {ip}: no node with this address hosts an endpoint of {services}");
+    added.chain(remove.iter().map(no_node)).collect()
+}
+
 /// Why each member would come or go, and why others stay.
 fn reasons(pool: &PoolView, compared: bool, add: &[IpAddr], remove: &[IpAddr]) -> Vec<String> {
-    let services = pool.services.values().map(ToString::to_string).collect::<Vec<_>>().join(" or ");
-    let mut reasons = Vec::new();
-    for ip in add {
-        let node = pool.level.required.get(ip).map_or("", |member| member.name.as_str());
-        reasons.push(format!("add {ip}: node {node} hosts an endpoint of {services}"));
-    }
-    for ip in remove {
-        reasons.push(format!("remove {ip}: no node with this address hosts an endpoint of {services}"));
-    }
+    let mut reasons = differences(pool, add, remove);
     if let Some(held) = &pool.held {
         let members: Vec<String> = held.members.iter().map(ToString::to_string).collect();
         let why = match held.reason {

@@ -29,6 +29,7 @@ fn service() -> ServiceView {
         slices: 1,
         endpoints: 1,
         data_errors: Vec::new(),
+        resource: None,
         pools: vec![id()],
         not_manageable: Vec::new(),
     }

@@ -188,7 +188,11 @@ impl Told {
             let lives = || (seen.facts)().iter().any(|fact| fact.uid == ended.uid);
             if ended.pools > 0 && lives() {
                 let what = What::AdminRestored { pools: ended.pools };
-                out.push(Out::Report(Report { subjects: vec![node(&ended.name, &ended.uid)], what }));
+                out.push(Out::Report(Report {
+                    subjects: vec![node(&ended.name, &ended.uid)],
+                    what,
+                    note: None,
+                }));
             }
         }
     }
@@ -218,7 +222,7 @@ impl Told {
             }
             let (signals, unknown) = (stand.signals.clone(), places::unknown(places));
             let what = What::AdminDown { pools, balancers, signals, unknown };
-            out.push(Out::Report(Report { subjects: vec![node(stand.name, stand.uid)], what }));
+            out.push(Out::Report(Report { subjects: vec![node(stand.name, stand.uid)], what, note: None }));
         }
     }
 
@@ -237,7 +241,7 @@ impl Told {
             subjects.push(Subject::Controller);
         }
         let (down, ready) = (seen.bound)();
-        out.push(Out::Report(Report { subjects, what: What::AdminHeld { down, ready } }));
+        out.push(Out::Report(Report { subjects, what: What::AdminHeld { down, ready }, note: None }));
     }
 
     /// Nodes that do not leave service and have an admin state that is not ours (N4).
@@ -249,7 +253,7 @@ impl Told {
                     example: of.example.clone(),
                     state: of.state,
                 };
-                out.push(Out::Report(Report { subjects: vec![node(&of.name, uid)], what }));
+                out.push(Out::Report(Report { subjects: vec![node(&of.name, uid)], what, note: None }));
             }
         }
         keep_living(&mut self.foreign, facts);

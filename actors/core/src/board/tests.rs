@@ -20,6 +20,7 @@ fn service(name: &str, uid: &str) -> In {
         slices: 1,
         endpoints: 1,
         data_errors: Vec::new(),
+        resource: None,
         pools: Vec::new(),
         not_manageable: Vec::new(),
     };

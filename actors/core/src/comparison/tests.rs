@@ -59,6 +59,7 @@ fn service(name: &str, pools: &[&str]) -> ServiceView {
         slices: 1,
         endpoints: 1,
         data_errors: Vec::new(),
+        resource: None,
         pools: pools.iter().map(|name| id(name)).collect(),
         not_manageable: Vec::new(),
     }

@@ -58,9 +58,10 @@ fn is_listed(provenance: Provenance) -> bool {
     }
 }
 
-/// Whether a broken source may be why a Service asks for less: it was listed so, or its slices have vanished (G2).
+/// Whether a broken source may be why a Service asks for less: it was listed so, or its slices have vanished (G2). Where
+/// that is what whoever configured it wants to count, nobody doubts it (X5).
 fn is_doubtful(fact: &ServiceFact) -> bool {
-    is_listed(fact.provenance) || fact.slices == 0
+    !fact.is_dropped && (is_listed(fact.provenance) || fact.slices == 0)
 }
 
 fn asks(fact: &ServiceFact, family: Family, ip: &IpAddr) -> bool {

@@ -228,7 +228,10 @@ impl Memory {
     fn guard(&mut self, look: &Look<'_>, asked: Asked, had: impl Fn() -> BTreeSet<IpAddr>) {
         let now = look.now;
         let again = |members: BTreeSet<IpAddr>| if members.is_empty() { had() } else { members };
+        let is_certain = !look.claims.is_empty() && look.claims.values().all(|fact| fact.is_dropped);
         self.guard = match (asked, std::mem::take(&mut self.guard)) {
+            // Nothing is to be waited for: it was configured so (X5).
+            (Asked::Nothing, _) if is_certain => Guard::Confirmed,
             (Asked::Members, _) => Guard::Open,
             (Asked::Absent, _) if !look.mode.judges() => Guard::Open,
             (Asked::Unusable | Asked::Unheard, Guard::Released(HeldReason::NoUsableNode)) => {

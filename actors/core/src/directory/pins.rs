@@ -67,5 +67,6 @@ fn level(pin: &Pin, has_endpoints: bool) -> Level {
         required: pin.members.iter().map(|(ip, name)| (*ip, member(name))).collect(),
         tolerated: BTreeSet::new(),
         keeps: if would_empty { Keeps::Last } else { Keeps::Nothing },
+        ..Level::default()
     }
 }

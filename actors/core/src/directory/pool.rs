@@ -11,12 +11,13 @@ use super::gauges::Counted;
 use super::mapping::SeenPool;
 use super::memory::{Claims, Look, Memory, part};
 use super::told::Told;
-use super::{Out, Params, Term, pins};
+use super::{Out, Params, Term, listed, pins};
 use crate::assignment::{Assignment, Held, HeldReason, Observation, PausedBy, Share, Waits};
 use crate::error::NotManageable;
 use crate::ids::{AddressName, Family, PoolId, PoolName, ServiceKey, ServiceUid};
-use crate::level::{Keeps, Level, Member, Source};
-use crate::machine::Now;
+use crate::informer::ServiceFact;
+use crate::level::{Keeps, Level, Member, Provenance, Source};
+use crate::machine::{Now, earliest};
 use crate::proof;
 
 /// One pool that a candidate's rule sends to, or that has not yet let go.
@@ -44,6 +45,8 @@ struct Worked {
     observation: Option<Observation>,
     deadline: Option<Now>,
     read_from: Option<Now>,
+    /// Whether it goes past every guard, as its source was configured to have it (X3).
+    is_unguarded: bool,
 }
 
 /// What no pool may do for the time being.
@@ -64,6 +67,8 @@ pub(super) struct Unproven {
     pub(super) reason: NotManageable,
     /// Whose it would be.
     pub(super) services: BTreeMap<ServiceUid, ServiceKey>,
+    /// What is known of its source, where it has one (X4).
+    pub(super) note: Option<Arc<str>>,
     /// Whether it would be paused, so that its Services are told nothing (G6).
     pub(super) paused: bool,
 }
@@ -93,8 +98,8 @@ pub(super) enum Ownership {
     Nobody,
     /// Its Services', without proof of ownership.
     Refused(NotManageable, Claims),
-    /// Its Services', with proof.
-    Proven(Family, Claims),
+    /// Its Services', with proof; or its source's, which asks for that besides (X2).
+    Proven(Family, Claims, Option<listed::Given>),
 }
 
 /// Judges whose a pool is (D2).
@@ -111,7 +116,7 @@ pub(super) fn judge(pool: &PoolName, seen: &SeenPool, claims: Claims) -> Ownersh
     let keys: BTreeMap<ServiceUid, ServiceKey> =
         claims.iter().map(|(uid, fact)| (uid.clone(), fact.key.clone())).collect();
     match proof::prove(&seen.facts, family, &keys) {
-        Ok(()) => Ownership::Proven(family, claims),
+        Ok(()) => Ownership::Proven(family, claims, None),
         Err(reason) => Ownership::Refused(reason, claims),
     }
 }
@@ -125,6 +130,8 @@ pub(super) struct Given<'a> {
     pub(super) observed_at: Now,
     pub(super) family: Family,
     pub(super) claims: Claims,
+    /// What its source asks besides, where it is filled from one (X2).
+    pub(super) listed: Option<listed::Given>,
     /// When the newest second read that is in force was asked for.
     pub(super) read_asked: Option<Now>,
     pub(super) paused: BTreeSet<PausedBy>,
@@ -136,6 +143,10 @@ impl Given<'_> {
     /// The removal delay of this pool: none where a rule has no probe (D4).
     fn delay(&self) -> Duration {
         if self.seen.unprobed { Duration::ZERO } else { self.params.removal_delay }
+    }
+
+    fn source(&self) -> Source {
+        self.listed.as_ref().map_or(Source::Kubernetes, |listed| listed.source.clone())
     }
 }
 
@@ -214,15 +225,18 @@ impl Pool {
     /// Works out its level, which [`Pool::say`] says once all pools of the turn are judged. `observation` is what was
     /// seen of it, where that was not passed on. Gives how many members it would be left with.
     pub(super) fn look(&mut self, id: &PoolId, given: &Given<'_>, observation: Option<Observation>) -> Size {
-        let assignment = match &given.params.pins {
-            Some(pins) => pins::assignment(id, given, pins),
-            None => self.work_out(id, given),
+        let assignment = match (&given.params.pins, &given.listed) {
+            (Some(pins), _) => pins::assignment(id, given, pins),
+            (None, Some(listed)) if listed.is_dropped => self.emptied(id, given),
+            (None, Some(_) | None) => self.work_out(id, given),
         };
         debug_assert!(assignment.is_sound(), "a level is the union of its shares");
         let delay = given.delay();
         let present = self.memory.present(&given.seen.members);
         let level = &assignment.level;
-        let go = if given.add_only { 0 } else { level.surplus(&present).count() };
+        let is_unguarded = given.listed.as_ref().is_some_and(|listed| listed.is_dropped);
+        // What goes by a configured wish is no loss that anything else would explain (G4, X3).
+        let go = if given.add_only || is_unguarded { 0 } else { level.surplus(&present).count() };
         let left = present.len() + level.missing(&present).count() - go;
         let size = Size {
             left,
@@ -232,13 +246,18 @@ impl Pool {
             seen_at: given.observed_at,
             present: present.len(),
             paused: paused(&given.paused),
+            by_wish: is_unguarded,
         };
         self.worked = Some(Box::new(Worked {
             present,
             observation,
-            deadline: self.memory.deadline(given.now, delay),
+            deadline: earliest(
+                self.memory.deadline(given.now, delay),
+                given.listed.as_ref().and_then(|listed| listed.deadline),
+            ),
             read_from: self.memory.read_from(given.now, delay),
             assignment,
+            is_unguarded,
         }));
         size
     }
@@ -251,6 +270,7 @@ impl Pool {
         self.refused = None;
         (self.deadline, self.read_from) = (worked.deadline, worked.read_from);
         let before = self.said().cloned();
+        let ban = Ban { breaker: ban.breaker && !worked.is_unguarded, ..ban };
         let mut new = worked.assignment;
         restrain(&mut new, ban, now, before.as_deref(), &worked.present);
         debug_assert!(new.is_sound(), "what is held back may stay");
@@ -313,7 +333,7 @@ impl Pool {
             opened: term.opened,
             pool: id.clone(),
             family,
-            source: Source::Kubernetes,
+            source: given.source(),
             services,
             level,
             provenance: claims.values().map(|fact| fact.provenance).max().unwrap_or_default(),
@@ -357,10 +377,40 @@ impl Pool {
                 tolerated: tolerated.clone(),
                 triggered: fact.triggered,
             };
-            level.unite(&Level { required, tolerated, keeps: self.memory.keeps(mode) });
+            let keeps = self.memory.keeps(mode);
+            level.unite(&Level { required, tolerated, keeps, ..Level::default() });
             services.insert(uid.clone(), share);
         }
+        if let Some(listed) = &given.listed {
+            level.states.clone_from(&listed.states);
+        }
         (level, services)
+    }
+
+    /// The assignment of a pool whose source is not to be used any more: nothing is left in it, at once (X3).
+    fn emptied(&mut self, id: &PoolId, given: &Given<'_>) -> Assignment {
+        self.memory = Memory::default();
+        let share = |fact: &ServiceFact| Share {
+            key: fact.key.clone(),
+            revision: fact.revision,
+            required: BTreeSet::new(),
+            tolerated: BTreeSet::new(),
+            triggered: fact.triggered,
+        };
+        Assignment {
+            epoch: given.term.epoch,
+            opened: given.term.opened,
+            pool: id.clone(),
+            family: given.family,
+            source: given.source(),
+            services: given.claims.iter().map(|(uid, fact)| (uid.clone(), share(fact))).collect(),
+            level: Level::default(),
+            provenance: Provenance::Watch,
+            paused: given.paused.clone(),
+            held: None,
+            would_hold: None,
+            overruled: None,
+        }
     }
 
     /// Reports what has begun and was not told in this term.
@@ -480,6 +530,7 @@ fn same(one: &Assignment, other: &Assignment) -> bool {
         && level.required == other.level.required
         && level.tolerated == other.level.tolerated
         && level.keeps == other.level.keeps
+        && level.states == other.level.states
         && *provenance == other.provenance
         && *paused == other.paused
         && *held == other.held

@@ -26,6 +26,7 @@ use crate::wishes::Wishes;
 mod breaker;
 mod doubt;
 mod guards;
+mod listed;
 mod people;
 mod pins;
 mod properties;
@@ -67,6 +68,8 @@ fn fact(n: u32, name: &str, part: Part) -> ServiceFact {
         slices: 1,
         endpoints: 1,
         data_errors: Vec::new(),
+        resource: None,
+        is_dropped: false,
         revision: 0,
         provenance: Provenance::Watch,
         triggered: None,
@@ -113,6 +116,8 @@ fn params() -> Params {
         max_removal: Fraction::millionths(500_000),
         cluster_name: "Kubernetes".into(),
         pins: None,
+        listed: Vec::new(),
+        only_listed: BTreeSet::new(),
         shows_only: false,
     }
 }
@@ -193,6 +198,8 @@ impl Bench {
             | What::Fight { .. }
             | What::WritesLost { .. }
             | What::Quarantined { .. }
+            | What::SourceFailing { .. }
+            | What::SourceRecovered { .. }
             | What::DataError { .. }
             | What::Undecodable { .. }
             | What::AdminDown { .. }
@@ -274,8 +281,16 @@ impl Bench {
                     let of_it = |assignment: &Arc<Assignment>| assignment.epoch == *term;
                     assert!(self.assigned.values().all(of_it), "opened before every assignment is of it");
                 }
+                Out::Report(report) if is_of_source(report) => {
+                    assert!(self.machine.reporting.is_some(), "nobody would tell it");
+                }
                 Out::Report(report) => self.on_report(report),
-                Out::Service(..) | Out::Sample(_) | Out::Reread(_) | Out::Answer(..) | Out::Guards(_) => {}
+                Out::Service(..)
+                | Out::Sample(_)
+                | Out::Reread(_)
+                | Out::Answer(..)
+                | Out::Guards(_)
+                | Out::Refused(..) => {}
             }
         }
         self.said.extend(out);
@@ -310,6 +325,7 @@ impl Bench {
             | Out::Forget(_)
             | Out::Answer(..)
             | Out::Guards(_)
+            | Out::Refused(..)
             | Out::Service(..)
             | Out::Report(_)
             | Out::Sample(_) => None,
@@ -370,6 +386,7 @@ impl Bench {
             | Out::Reread(_)
             | Out::Answer(..)
             | Out::Guards(_)
+            | Out::Refused(..)
             | Out::Service(..)
             | Out::Sample(_) => None,
         };
@@ -386,6 +403,7 @@ impl Bench {
             | Out::Reread(_)
             | Out::Answer(..)
             | Out::Guards(_)
+            | Out::Refused(..)
             | Out::Service(..)
             | Out::Report(_) => None,
         };
@@ -401,6 +419,11 @@ impl Bench {
         let level = &self.assignment("lb", "shop-web").level;
         (level.required.keys().copied().collect(), level.tolerated.clone())
     }
+}
+
+/// Whether it tells of an xDS source: when that is told does not follow from what is assigned.
+fn is_of_source(report: &Report) -> bool {
+    matches!(report.what, What::SourceFailing { .. } | What::SourceRecovered { .. })
 }
 
 fn id(lb: &str, pool: &str) -> PoolId {
@@ -614,6 +637,7 @@ fn d2_a_pool_without_proof_is_reported_once_for_each_reason_and_counted() {
         | Out::Reread(_)
         | Out::Answer(..)
         | Out::Guards(_)
+        | Out::Refused(..)
         | Out::Report(_)
         | Out::Sample(_) => None,
     });

@@ -2,13 +2,15 @@
 //! (D2, G5, E1). While a pool is paused nothing of it is told, as where everything is only observed (G6).
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use super::Out;
 use super::pool::Unproven;
 use crate::assignment::{Assignment, Held, HeldReason};
 use crate::error::NotManageable;
 use crate::ids::{PoolId, ServiceKey, ServiceUid};
-use crate::report::{Report, ServiceRef, Subject, What};
+use crate::report::{Effect, Report, Subject, What};
+use crate::xds::sources::{Assigned, Fault, Name, Note, SourceFact};
 
 /// The conditions of a pool, as they were last told.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
@@ -43,23 +45,23 @@ impl Told {
     ) {
         let before = std::mem::replace(self, Told::of(refused, said));
         let (refused, said) = unpaused(refused, said);
-        if let Some(Unproven { reason, services, paused: _ }) =
+        if let Some(Unproven { reason, services, note, paused: _ }) =
             refused.filter(|_| self.refused != before.refused)
         {
             let what = What::NotManageable { pool: pool.clone(), reason: reason.clone() };
-            out.push(report(services, what));
+            out.push(report(services, note.as_ref(), what));
         }
         let Some(said) = said else { return };
         let owners: BTreeMap<ServiceUid, ServiceKey> =
             said.services.iter().map(|(uid, share)| (uid.clone(), share.key.clone())).collect();
         if !self.sharing.is_empty() && self.sharing != before.sharing {
             let what = What::Shared { pool: pool.clone(), services: owners.values().cloned().collect() };
-            out.push(report(&owners, what));
+            out.push(report(&owners, said.source.note(), what));
         }
         if let Some((held, enforced)) = told_held(said).filter(|_| self.held != before.held) {
             let (reason, members) = (held.reason, held.members.len());
             let what = What::Held { pool: pool.clone(), reason, members, enforced };
-            out.push(report(&owners, what));
+            out.push(report(&owners, said.source.note(), what));
         }
     }
 }
@@ -79,9 +81,45 @@ fn told_held(said: &Assignment) -> Option<(&Held, bool)> {
     held.map(|held| (held, true)).or_else(|| said.would_hold.as_ref().map(|held| (held, false)))
 }
 
-fn report(services: &BTreeMap<ServiceUid, ServiceKey>, what: What) -> Out {
-    let subject = |(uid, key): (&ServiceUid, &ServiceKey)| {
-        Subject::Service(ServiceRef { key: key.clone(), uid: uid.clone() })
-    };
-    Out::Report(Report { subjects: services.iter().map(subject).collect(), what })
+fn report(services: &BTreeMap<ServiceUid, ServiceKey>, note: Option<&Arc<str>>, what: What) -> Out {
+    let subjects = services.iter().map(|(uid, key)| Subject::of(uid, key)).collect();
+    Out::Report(Report { subjects, what, note: note.cloned() })
+}
+
+/// What of a source was told.
+#[derive(Default, Debug)]
+pub(super) struct SourceTold {
+    /// What became of its pools when something was last said to be wrong with it.
+    failing: Option<Effect>,
+}
+
+impl SourceTold {
+    /// Reports that something is wrong with it, or is not any more. Another error with the same effect is no news: it
+    /// goes with all else that is told, and with the views.
+    pub(super) fn tell(&mut self, name: &Name, fact: &SourceFact, pools: usize, out: &mut Vec<Out>) {
+        let source: Arc<str> = Arc::from(name.to_string());
+        let kept = match &fact.note {
+            Note::Errors(_) => Some((Effect::Kept, Arc::from(fact.note.to_string()))),
+            Note::Node(_) => None,
+        };
+        let words = |fault: &Fault| Arc::from(fault.to_string());
+        let failing: Option<(Effect, Arc<str>)> = match &fact.assigned {
+            Assigned::Unknown(fault) => fault.as_ref().map(|fault| (Effect::Untouched, words(fault))),
+            Assigned::Usable(_) => kept,
+            Assigned::Dropped(fault) => Some((Effect::Emptied, words(fault))),
+        };
+        let what = match failing {
+            Some((effect, _)) if self.failing == Some(effect) => return,
+            Some((effect, error)) => {
+                self.failing = Some(effect);
+                What::SourceFailing { source, pools, effect, error }
+            }
+            // What was never known and is waited for again is no better than it was.
+            None if fact.assignment().is_some() && self.failing.take().is_some() => {
+                What::SourceRecovered { source }
+            }
+            None => return,
+        };
+        out.push(Out::Report(Report { subjects: vec![Subject::Controller], what, note: None }));
+    }
 }

@@ -73,7 +73,10 @@ impl Directory {
         let found = found.filter(|_| !self.cluster_pools.contains(&id.pool));
         let ownership = match found {
             None => Ownership::Nobody,
-            Some((seen, _)) => pool::judge(&id.pool, seen, self.services.claims(&seen.rules)),
+            Some((seen, at)) => match self.listed.judge(now, id, seen, at) {
+                Some(ownership) => ownership,
+                None => pool::judge(&id.pool, seen, self.services.claims(&seen.rules)),
+            },
         };
         match ownership {
             Ownership::Nobody if !self.pools.contains_key(id) => return false,
@@ -89,10 +92,11 @@ impl Directory {
                 let term = self.term;
                 let paused = self.is_refused_paused(id, &claims);
                 let services = claims.iter().map(|(uid, fact)| (uid.clone(), fact.key.clone())).collect();
-                let refusal = Unproven { reason, services, paused };
+                let note = self.listed.note(id);
+                let refusal = Unproven { reason, services, note, paused };
                 self.pools.entry(id.clone()).or_default().refuse(term, refusal, out);
             }
-            (Ownership::Proven(family, claims), Some((seen, observed_at))) => {
+            (Ownership::Proven(family, claims, listed), Some((seen, observed_at))) => {
                 let paused = self.paused(id, family, &claims);
                 let pool = self.pools.entry(id.clone()).or_default();
                 let pass_on = unseen || pool.said().is_none();
@@ -106,6 +110,7 @@ impl Directory {
                     observed_at,
                     family,
                     claims,
+                    listed,
                     read_asked: self.second_read.in_force(),
                     paused,
                     add_only: self.wished.is_add_only(),
@@ -146,6 +151,10 @@ impl Directory {
             }
         }
         self.second_read.wants(id, before.read_from, pool.read_from);
+        let reason = |refusal: Option<&Unproven>| refusal.map(|refusal| refusal.reason.clone());
+        if self.listed.has(id) && reason(before.refusal.as_ref()) != reason(pool.refused()) {
+            out.push(Out::Refused(id.clone(), reason(pool.refused())));
+        }
         if before.refusal.as_ref() != pool.refused() {
             let refusals = before.refusal.iter().chain(pool.refused());
             let concerned: Vec<ServiceUid> =
@@ -169,7 +178,7 @@ impl Directory {
         }
         if self.reporting.is_some() && self.breaker.take_untold() {
             let what = What::RemovalsStopped { pools, of, enforced };
-            out.push(Out::Report(Report { subjects: vec![Subject::Controller], what }));
+            out.push(Out::Report(Report { subjects: vec![Subject::Controller], what, note: None }));
         }
     }
 
@@ -208,6 +217,7 @@ impl Directory {
                 slices: fact.slices,
                 endpoints: fact.endpoints,
                 data_errors: fact.data_errors.clone(),
+                resource: fact.resource.clone(),
                 pools: pools.iter().cloned().collect(),
                 not_manageable: pools.into_iter().filter(|_| candidate).filter_map(refused).collect(),
             })

@@ -32,6 +32,8 @@ fn candidate(n: u32) -> ServiceFact {
         slices: 0,
         endpoints: 0,
         data_errors: Vec::new(),
+        resource: None,
+        is_dropped: false,
         revision: 0,
         provenance: Provenance::Watch,
         triggered: None,

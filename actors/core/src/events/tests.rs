@@ -86,7 +86,7 @@ impl Drive {
 
     fn tell(&mut self, subjects: &[&str], what: What) {
         let subjects = subjects.iter().map(|name| subject(name)).collect();
-        self.step(In::Report(Report { subjects, what }));
+        self.step(In::Report(Report { subjects, what, note: None }));
     }
 
     fn answer(&mut self, call: CallId, answer: Result<Arc<str>, PostFailure>) {

@@ -10,7 +10,7 @@ use crate::assignment::HeldReason;
 use crate::events::Severity;
 use crate::ids::{LbName, PoolId, ServiceKey};
 use crate::object::Kind;
-use crate::report::What;
+use crate::report::{Effect, Report, What};
 use crate::sample::Caller;
 use crate::view::admin_state_word;
 
@@ -19,8 +19,15 @@ const COMBINED: &str = "(combined from similar events): ";
 /// The longest message, in bytes: the API server refuses more than 1024, and each may be combined.
 const LONGEST: usize = 1024 - COMBINED.len();
 const CUT: &str = "…";
+/// The most of what is known of a source.
+const LONGEST_NOTE: usize = 320;
+/// How much of the end of a message stays where it makes room for that: what people can do is told there.
+const END: usize = 320;
 const GUIDANCE: &str =
     "To retrigger, cause an endpoint change for the Service (e.g., restart or scale a backing pod).";
+/// The same where the pool is filled from an xDS source, and no Service is told.
+const GUIDANCE_OF_SOURCE: &str =
+    "To retrigger, have the control plane send a changed assignment, or ask for an attempt of the pool.";
 
 /// The reason, in CamelCase.
 pub(super) fn reason(what: &What) -> &'static str {
@@ -37,6 +44,8 @@ pub(super) fn reason(what: &What) -> &'static str {
         What::Quarantined { .. } => "BackendPoolQuarantined",
         What::Held { .. } => "BackendPoolRemovalHeld",
         What::RemovalsStopped { .. } => "BackendPoolRemovalsStopped",
+        What::SourceFailing { .. } => "XdsResourceError",
+        What::SourceRecovered { .. } => "XdsResourceRecovered",
         What::DataError { .. } => "ServiceEndpointsIncomplete",
         What::Undecodable { .. } => "ObjectUndecodable",
         What::AdminDown { .. } => "LoadBalancerAdminStateDown",
@@ -50,7 +59,10 @@ pub(super) fn reason(what: &What) -> &'static str {
 /// `Normal` or `Warning`.
 pub(super) fn severity(what: &What) -> Severity {
     match what {
-        What::Updated { .. } | What::AdminDown { .. } | What::AdminRestored { .. } => Severity::Normal,
+        What::Updated { .. }
+        | What::SourceRecovered { .. }
+        | What::AdminDown { .. }
+        | What::AdminRestored { .. } => Severity::Normal,
         What::Retrying { .. }
         | What::FailedTerminal { .. }
         | What::FailedExhausted { .. }
@@ -63,6 +75,7 @@ pub(super) fn severity(what: &What) -> Severity {
         | What::Quarantined { .. }
         | What::Held { .. }
         | What::RemovalsStopped { .. }
+        | What::SourceFailing { .. }
         | What::DataError { .. }
         | What::Undecodable { .. }
         | What::AdminFailed { .. }
@@ -76,8 +89,18 @@ pub(super) fn combined(newest: &str) -> String {
     format!("{COMBINED}{newest}")
 }
 
+/// The message of a report, short enough to be combined with others; what is known of the source of its pool comes last
+/// (X4).
+pub(super) fn told(report: &Report) -> String {
+    let message = message(&report.what, report.note.is_some());
+    let Some(note) = &report.note else { return message };
+    let note = format!(" [{}]", cut_to(note.to_string(), LONGEST_NOTE));
+    let room = LONGEST.saturating_sub(note.len());
+    format!("{}{note}", cut_inside(message, room))
+}
+
 /// The message, short enough to be combined with others.
-pub(super) fn message(what: &What) -> String {
+pub(super) fn message(what: &What, of_source: bool) -> String {
     match what {
         What::Updated { pool, members, added, removed } => cut(format!(
             "Load balancer backend pool updated successfully: {pool} has {} ({added} added, {removed} removed)",
@@ -93,7 +116,8 @@ pub(super) fn message(what: &What) -> String {
         }
         What::FailedExhausted { pool, retries, failure, compared_again_in } => {
             let head = format!("Backend pool update failed after {retries} retries: ");
-            let tail = format!(". {GUIDANCE}{}", compared_again(pool, *compared_again_in));
+            let guidance = if of_source { GUIDANCE_OF_SOURCE } else { GUIDANCE };
+            let tail = format!(". {guidance}{}", compared_again(pool, *compared_again_in));
             around(&head, &whole(failure), &tail)
         }
         What::NotManageable { pool, reason } => {
@@ -113,8 +137,12 @@ pub(super) fn message(what: &What) -> String {
             "Backend pool {pool} is not written any more: {broken}. This is an error of the controller: report it, and \
              restart the controller to try again"
         )),
-        What::Held { pool, reason, members, enforced } => held(pool, *reason, *members, *enforced),
+        What::Held { pool, reason, members, enforced } => held(pool, *reason, *members, *enforced, of_source),
         What::RemovalsStopped { pools, of, enforced } => removals_stopped(*pools, *of, *enforced),
+        What::SourceFailing { source, pools, effect, error } => {
+            source_failing(source, *pools, *effect, error)
+        }
+        What::SourceRecovered { source } => cut(format!("Nothing is wrong with {source} any more")),
         What::DataError { endpoints, example } => {
             let concerned = match endpoints {
                 0 => "Endpoints".to_owned(),
@@ -123,11 +151,7 @@ pub(super) fn message(what: &What) -> String {
             let head = format!("{concerned} cannot be placed in a backend pool: ");
             around(&head, example, "")
         }
-        What::Undecodable { kind, object, error } => {
-            let head =
-                format!("{} {object} cannot be read; its last good state stays in force: ", one(*kind));
-            around(&head, error, "")
-        }
+        What::Undecodable { kind, object, error, kept } => undecodable(*kind, object, error, *kept),
         What::AdminDown { pools, balancers, signals, unknown } => {
             admin_down(*pools, *balancers, signals, unknown.as_ref())
         }
@@ -142,6 +166,21 @@ pub(super) fn message(what: &What) -> String {
         )),
         What::AdminForeign { pools, example, state } => admin_foreign(*pools, example, *state),
     }
+}
+
+fn undecodable(kind: Kind, object: &str, error: &str, kept: bool) -> String {
+    let stays = if kept { "stays in force" } else { "does not count any more" };
+    around(&format!("{} {object} cannot be read; its last good state {stays}: ", one(kind)), error, "")
+}
+
+fn source_failing(source: &str, pools: usize, effect: Effect, error: &str) -> String {
+    let pools = counted(pools, "backend pool");
+    let becomes = match effect {
+        Effect::Kept => "what was known is used on in",
+        Effect::Untouched => "nothing was ever known, so nothing is written to",
+        Effect::Emptied => "what was known is not used any more (fail_on_data_errors), which empties",
+    };
+    around(&format!("Something is wrong with {source}; {becomes} {pools}: "), error, "")
 }
 
 fn admin_down(
@@ -228,8 +267,8 @@ fn shared(pool: &PoolId, services: &[ServiceKey]) -> String {
     around(&head, &names.join(", "), "")
 }
 
-fn held(pool: &PoolId, reason: HeldReason, members: usize, enforced: bool) -> String {
-    let why = match reason {
+fn why(reason: HeldReason) -> &'static str {
+    match reason {
         HeldReason::EmptyConfirm => "a Service would be left without any; this waits for confirmation",
         HeldReason::NoUsableNode => {
             "the Service has endpoints but no usable node, or one of its slices or nodes cannot be read"
@@ -242,7 +281,24 @@ fn held(pool: &PoolId, reason: HeldReason, members: usize, enforced: bool) -> St
         }
         HeldReason::Breaker => "too many backend pools would lose most of their members at once",
         HeldReason::AddOnly => "the mode add-only removes no member",
-    };
+    }
+}
+
+/// The same where the pool is filled from an xDS source, and no Service is told.
+fn why_of_source(reason: HeldReason) -> &'static str {
+    match reason {
+        HeldReason::EmptyConfirm => "nothing is assigned to it any more; this waits for confirmation",
+        HeldReason::LastMember => {
+            "endpoints are assigned but none that takes new traffic, and none of them is in the pool"
+        }
+        HeldReason::NoUsableNode | HeldReason::Fraction | HeldReason::Breaker | HeldReason::AddOnly => {
+            why(reason)
+        }
+    }
+}
+
+fn held(pool: &PoolId, reason: HeldReason, members: usize, enforced: bool, of_source: bool) -> String {
+    let why = if of_source { why_of_source(reason) } else { why(reason) };
     let members = counted(members, "member");
     let fate =
         if enforced { "is held back" } else { "would be held back if guards.mode were enforce, and goes on" };
@@ -325,6 +381,17 @@ fn around(head: &str, middle: &str, tail: &str) -> String {
 
 fn cut(text: String) -> String {
     cut_to(text, LONGEST)
+}
+
+/// Cuts before the end of a long text: what is long is an error in the middle.
+fn cut_inside(text: String, longest: usize) -> String {
+    if text.len() <= longest {
+        return text;
+    }
+    let end = text.ceil_char_boundary(text.len().saturating_sub(END));
+    let (text, end) = text.split_at(end);
+    let room = longest.saturating_sub(end.len());
+    format!("{}{end}", cut_to(text.to_owned(), room))
 }
 
 /// Cuts at the boundary of a character and shows that it did.

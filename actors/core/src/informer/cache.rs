@@ -207,6 +207,23 @@ impl Cache {
         self.version(key).is_some()
     }
 
+    /// The candidates by name.
+    pub(super) fn candidates(&self) -> impl Iterator<Item = &ServiceKey> {
+        let is_candidate = |entry: &Entry| {
+            entry.service.as_ref().is_some_and(|(_, candidacy)| *candidacy == Candidacy::Candidate)
+        };
+        self.entries.iter().filter(move |(_, entry)| is_candidate(entry)).map(|(key, _)| key)
+    }
+
+    /// Has the Service of this slice worked out again.
+    pub(super) fn touch_owner(&mut self, key: &ObjectKey, arrival: Arrival) {
+        if let ObjectKey::Slice(slice) = key
+            && let Some(owner) = self.owner(slice).cloned()
+        {
+            self.touch(&owner, arrival);
+        }
+    }
+
     /// Prepares an object for being kept: equal names are shared.
     pub(super) fn compact(&mut self, object: Object) -> Object {
         match object {

@@ -1,6 +1,6 @@
 //! What one Service's endpoints ask of its pools, by family (D4-D6).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -38,6 +38,8 @@ pub(super) struct Ground<'a> {
     pub(super) nodes: &'a BTreeMap<NodeName, Node>,
     /// What exists and was never decoded.
     pub(super) unread: &'a Unread,
+    /// The slices whose last good state does not count, by name (X5).
+    pub(super) left_out: BTreeSet<Arc<str>>,
     /// Whether nothing is heard of EndpointSlices at present.
     pub(super) slices_lost: bool,
     /// The families that the Service's pools have.
@@ -53,6 +55,16 @@ impl Worked {
     pub(super) fn nothing() -> Worked {
         let parts = [(Family::V4, Part::default()), (Family::V6, Part::default())].into();
         Worked { parts, ..Worked::default() }
+    }
+
+    /// Of a candidate whose slices may not be read any more, where that makes go what was known of them; where nothing
+    /// ever was, nothing is known (X3).
+    pub(super) fn withdrawn(was_known: bool, used: &[Family]) -> Worked {
+        let mut worked = Worked::nothing();
+        for (family, part) in &mut worked.parts {
+            part.unusable = !was_known && used.contains(family);
+        }
+        worked
     }
 
     fn error(&mut self, words: impl FnOnce() -> String) {
@@ -97,8 +109,9 @@ pub(super) fn work_out(key: &ServiceKey, entry: &Entry, ground: &Ground<'_>) -> 
     add_unread(&mut worked, key, ground.unread);
     let mut hosts: BTreeMap<&NodeName, Host> = BTreeMap::new();
     let mut nameless = Vec::new();
-    worked.slices = entry.slices.len();
-    for endpoint in entry.slices.values().flat_map(|slice| &slice.endpoints) {
+    let slices = || entry.slices.iter().filter(|(name, _)| !ground.left_out.contains(*name));
+    worked.slices = slices().count();
+    for endpoint in slices().flat_map(|(_, slice)| &slice.endpoints) {
         worked.endpoints += 1;
         match &endpoint.node {
             Some(node) => {

@@ -1,6 +1,7 @@
 //! How far each kind's stream has come, and the list that is being collected aside.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::cache::Arrival;
@@ -120,25 +121,36 @@ pub(super) struct Staging {
     objects: BTreeMap<ObjectKey, Object>,
     /// With whose a slice is.
     undecodable: BTreeMap<ObjectKey, Owner>,
+    /// Why each of them could not be decoded: it counts when the list does.
+    errors: BTreeMap<ObjectKey, Arc<str>>,
 }
 
 impl Staging {
     pub(super) fn new(provenance: Provenance) -> Staging {
-        Staging { provenance, blind: false, objects: BTreeMap::new(), undecodable: BTreeMap::new() }
+        Staging {
+            provenance,
+            blind: false,
+            objects: BTreeMap::new(),
+            undecodable: BTreeMap::new(),
+            errors: BTreeMap::new(),
+        }
     }
 
     pub(super) fn add(&mut self, key: ObjectKey, object: Object) {
         self.undecodable.remove(&key);
+        self.errors.remove(&key);
         self.objects.insert(key, object);
     }
 
-    pub(super) fn add_undecodable(&mut self, key: ObjectKey, owner: Owner) {
+    pub(super) fn add_undecodable(&mut self, key: ObjectKey, owner: Owner, error: Arc<str>) {
         self.objects.remove(&key);
+        self.errors.insert(key.clone(), error);
         self.undecodable.insert(key, owner);
     }
 
     pub(super) fn remove(&mut self, key: &ObjectKey) {
         self.undecodable.remove(key);
+        self.errors.remove(key);
         self.objects.remove(key);
     }
 
@@ -150,6 +162,11 @@ impl Staging {
     /// The decoded objects' names and versions.
     pub(super) fn versions(&self) -> impl Iterator<Item = (&ObjectKey, &ResourceVersion)> {
         self.objects.iter().map(|(key, object)| (key, object.resource_version()))
+    }
+
+    /// Why those could not be decoded that could not.
+    pub(super) fn take_errors(&mut self) -> BTreeMap<ObjectKey, Arc<str>> {
+        std::mem::take(&mut self.errors)
     }
 
     /// What it held: the decoded objects, and the others with whose a slice is.

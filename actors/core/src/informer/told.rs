@@ -53,7 +53,7 @@ impl Entry {
         }
         let service = ServiceRef { key: service.key.clone(), uid: service.uid.clone() };
         let what = What::DataError { endpoints: trouble.endpoints, example: Arc::clone(&trouble.example) };
-        Some(Report { subjects: vec![Subject::Service(service)], what })
+        Some(Report { subjects: vec![Subject::Service(service)], what, note: None })
     }
 }
 
@@ -97,7 +97,12 @@ impl Informer {
         }
         let (entries, wishes) = (&self.cache.entries, &self.wishes);
         let paused = |key: &ServiceKey| entries.get(key).is_some_and(|entry| entry.is_paused(wishes));
-        out.extend(self.undecodables.reports(&self.cache, paused).into_iter().map(Out::Report));
+        out.extend(
+            self.undecodables
+                .reports(&self.cache, self.resources.drops(), paused)
+                .into_iter()
+                .map(Out::Report),
+        );
         if std::mem::take(&mut self.tell_all) {
             let entries = self.cache.entries.values_mut();
             let troubles = entries.filter_map(|entry| entry.untold_trouble(&self.wishes));

@@ -3,9 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use super::cache::{Cache, kind_of};
+use super::cache::{Cache, Entry, kind_of};
+use super::resources::Wrong;
 use crate::ids::ServiceKey;
-use crate::object::{Kind, ObjectKey, Owner};
+use crate::object::{Kind, ObjectKey, Owner, SliceObject};
 use crate::report::{Report, Subject, What};
 
 /// The objects whose newest state is not known.
@@ -25,16 +26,37 @@ impl Undecodables {
         self.untold.insert(key)
     }
 
-    /// The object is good again, or gone.
-    pub(super) fn forget(&mut self, key: &ObjectKey) {
-        self.errors.remove(key);
+    /// The object is good again, or gone; whether that is news.
+    pub(super) fn forget(&mut self, key: &ObjectKey) -> bool {
         self.untold.remove(key);
+        self.errors.remove(key).is_some()
     }
 
-    /// A list of this kind is complete: those that were not bad in it are no longer.
-    pub(super) fn keep_listed(&mut self, kind: Kind, bad: &BTreeMap<ObjectKey, Owner>) {
-        self.errors.retain(|key, _| kind_of(key) != kind || bad.contains_key(key));
-        self.untold.retain(|key| kind_of(key) != kind || bad.contains_key(key));
+    /// A list of this kind is complete: those that were not bad in it are no longer. Gives these.
+    pub(super) fn keep_listed(&mut self, kind: Kind, bad: &BTreeMap<ObjectKey, Owner>) -> Vec<ObjectKey> {
+        let is_over = |key: &ObjectKey| kind_of(key) == kind && !bad.contains_key(key);
+        self.untold.retain(|key| !is_over(key));
+        self.errors.extract_if(.., |key, _| is_over(key)).map(|(key, _)| key).collect()
+    }
+
+    /// The slices of a Service, by name, of which a state is known and the newest is not.
+    pub(super) fn slices_of<'a>(&'a self, entry: &'a Entry) -> impl Iterator<Item = Arc<str>> + 'a {
+        self.bad_of(entry).map(|(slice, _)| Arc::clone(&slice.key.name))
+    }
+
+    /// The first of them, and why.
+    pub(super) fn wrong_of(&self, entry: &Entry) -> Option<Wrong> {
+        let (slice, error) = self.bad_of(entry).next()?;
+        Some(Wrong { slice: Arc::clone(&slice.key.name), error: Arc::clone(error) })
+    }
+
+    fn bad_of<'a>(&'a self, entry: &'a Entry) -> impl Iterator<Item = (&'a SliceObject, &'a Arc<str>)> {
+        // In nearly every cluster nothing is bad, and this is asked for each Service each time.
+        let slices = entry.slices.values().filter(|_| !self.errors.is_empty());
+        slices.filter_map(|slice| {
+            let error = self.errors.get(&ObjectKey::Slice(slice.key.clone()))?;
+            Some((&**slice, error))
+        })
     }
 
     /// All are to be told again.
@@ -50,7 +72,12 @@ impl Undecodables {
     /// Reports what has not been told: on the Service whose object it is, else on the Node. One of which no state is
     /// known is only counted here; the Services that it leaves incomplete tell of it (D6). Those of a Service that is
     /// paused are told when that ends (G6).
-    pub(super) fn reports(&mut self, cache: &Cache, paused: impl Fn(&ServiceKey) -> bool) -> Vec<Report> {
+    pub(super) fn reports(
+        &mut self,
+        cache: &Cache,
+        drops: bool,
+        paused: impl Fn(&ServiceKey) -> bool,
+    ) -> Vec<Report> {
         let is_paused = |key: &&ObjectKey| owner(key, cache).is_some_and(&paused);
         let later = self.errors.keys().filter(is_paused).cloned().collect();
         let untold: Vec<ObjectKey> =
@@ -69,8 +96,10 @@ impl Undecodables {
                 }
                 ObjectKey::Preemption(_) => return None,
             };
-            let what = What::Undecodable { kind: kind_of(&key), object: object.into(), error };
-            Some(Report { subjects: vec![subject], what })
+            let (kind, object) = (kind_of(&key), object.into());
+            let kept = !drops || kind != Kind::EndpointSlices;
+            let what = What::Undecodable { kind, object, error, kept };
+            Some(Report { subjects: vec![subject], what, note: None })
         };
         untold.into_iter().filter_map(report).collect()
     }

@@ -41,10 +41,15 @@ impl Content {
         }
     }
 
-    /// What an attempt found or left there.
-    pub fn attempted(members: BTreeSet<IpAddr>, before: Option<&Content>, now: Now) -> Content {
-        let down =
-            before.map_or_else(BTreeSet::new, |before| before.down.intersection(&members).copied().collect());
+    /// What an attempt to bring about this level found or left there; where nothing may be written that is no level.
+    pub fn attempted(
+        members: BTreeSet<IpAddr>,
+        level: &Level,
+        before: Option<&Content>,
+        now: Now,
+    ) -> Content {
+        let none = BTreeSet::new();
+        let down = level.states.made_right(&members, before.map_or(&none, |before| &before.down));
         Content { members, down, seen: now, looked: None, certain: true, at_rest: true }
     }
 
@@ -55,7 +60,7 @@ impl Content {
 
     /// Whether it is certain that the pool is right.
     pub fn is_right(&self, level: &Level) -> bool {
-        self.certain && level.is_right(&self.members)
+        self.certain && level.is_right(&self.members) && level.states.are_right(&self.members, &self.down)
     }
 
     /// How urgent a write is. A write that adds nothing cannot revive a pool.

@@ -81,13 +81,14 @@ pub(super) struct Fight {
 impl Fights {
     /// Takes in a difference found as drift; gives the moment from which it may be set right. What is missing
     /// decides, where something is: it is not held back by what somebody else adds, and the first of several
-    /// members whose time has come brings all of them back.
+    /// members whose time has come brings all of them back. Where only admin states differ nothing is to be left.
     pub fn found(&mut self, level: &Level, members: &BTreeSet<IpAddr>) -> Now {
         self.foreign = level.surplus(members).copied().collect();
         self.missing = level.missing(members).copied().collect();
         let may_be_restored =
             |ip: &IpAddr| self.restored.get(ip).map_or(Now::ZERO, |at| at.plus(RESTORED_APART));
-        self.missing.iter().map(may_be_restored).min().unwrap_or(self.left_until)
+        let left_until = if self.foreign.is_empty() { Now::ZERO } else { self.left_until };
+        self.missing.iter().map(may_be_restored).min().unwrap_or(left_until)
     }
 
     /// Forgets what is not, or no longer, somebody else's: it has left the pool, or a Service asks for it.

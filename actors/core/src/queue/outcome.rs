@@ -8,13 +8,14 @@ use std::time::Duration;
 use crate::arm::Failure;
 use crate::error::NotManageable;
 use crate::ids::{AttemptId, ServiceUid};
+use crate::level::Level;
 use crate::machine::Now;
 use crate::queue::changes::{Changes, Owner, Spent};
 use crate::queue::content::Content;
 use crate::queue::fights::{Fight, doubled};
 use crate::queue::rest::{Failed, Fault, Heard, Rest};
 use crate::queue::{Attempt, Due, Out, Outcome, Phase, PoolQueue};
-use crate::report::{Report, ServiceRef, Subject, What};
+use crate::report::{Report, Subject, What};
 use crate::sample::{AttemptEnd, Sample};
 
 /// What an attempt changed in the pool: added, removed.
@@ -108,7 +109,8 @@ impl PoolQueue {
             let what = What::Fight { pool: self.pool.clone(), members, left_for };
             self.report([&Owner::Pool].into_iter(), what, out);
         }
-        self.content = Some(Content::attempted(members, self.content.as_ref(), now));
+        self.content =
+            Some(Content::attempted(members, &attempt.assignment.level, self.content.as_ref(), now));
         self.rest = Rest::Unknown;
         self.shown.last_error = None;
         self.shown.withheld = None;
@@ -137,7 +139,7 @@ impl PoolQueue {
         self.end(now, AttemptEnd::Withheld, out);
         self.shown.withheld = Some(difference);
         self.rest = Rest::Withheld { members: members.clone() };
-        self.content = Some(Content::attempted(members, self.content.as_ref(), now));
+        self.content = Some(Content::attempted(members, &Level::default(), self.content.as_ref(), now));
     }
 
     /// Nothing was sent: nothing is spent or told, and the pool is due as before.
@@ -342,12 +344,11 @@ impl PoolQueue {
         };
         let relevant =
             services.iter().filter_map(|uid| assignment.services.get(uid).map(|share| (uid, share)));
-        let subjects: Vec<Subject> = relevant
-            .map(|(uid, share)| Subject::Service(ServiceRef { key: share.key.clone(), uid: uid.clone() }))
-            .collect();
+        let subjects: Vec<Subject> = relevant.map(|(uid, share)| Subject::of(uid, &share.key)).collect();
         let any = !subjects.is_empty();
         if any && self.tells() {
-            out.push(Out::Report(Report { subjects, what }));
+            let note = assignment.source.note().cloned();
+            out.push(Out::Report(Report { subjects, what, note }));
         }
         any
     }

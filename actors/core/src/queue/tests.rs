@@ -7,6 +7,7 @@ mod properties;
 mod quarantine;
 mod rules;
 mod s0;
+mod states;
 mod terms;
 
 use super::*;
@@ -109,6 +110,8 @@ fn reason(what: &What) -> &'static str {
         | What::Shared { .. }
         | What::Held { .. }
         | What::RemovalsStopped { .. }
+        | What::SourceFailing { .. }
+        | What::SourceRecovered { .. }
         | What::DataError { .. }
         | What::Undecodable { .. }
         | What::AdminDown { .. }
@@ -238,7 +241,7 @@ impl Drive {
         for share in self.assignment.services.values() {
             let member = |ip: &IpAddr| (*ip, Member { name: AddressName::new("node"), node_ready: true });
             let required = share.required.iter().map(member).collect();
-            level.unite(&Level { required, tolerated: share.tolerated.clone(), keeps: Keeps::Nothing });
+            level.unite(&Level { required, tolerated: share.tolerated.clone(), ..Level::default() });
         }
         self.assignment.level = level;
         self.step(In::Assigned(Arc::new(self.assignment.clone())))

@@ -8,18 +8,7 @@ impl Delivery {
     #[must_use]
     pub fn fact(&self) -> Option<FactKey> {
         match self {
-            Delivery::Directory(input) => match input {
-                directory::In::Service(uid, _) => Some(FactKey::Service(uid.clone())),
-                directory::In::Lb(observation) => Some(FactKey::Lb(observation.lb.clone())),
-                directory::In::Wishes { .. } => Some(FactKey::Wishes),
-                directory::In::ListsSynced
-                | directory::In::DiscoverySynced
-                | directory::In::Ask(..)
-                | directory::In::Confirmed(_)
-                | directory::In::Retired(_)
-                | directory::In::Reporting(_)
-                | directory::In::Reread(_) => None,
-            },
+            Delivery::Directory(input) => directory_fact(input),
             Delivery::Discovery(input) => match input {
                 discovery::In::Service(uid, _) => Some(FactKey::Service(uid.clone())),
                 discovery::In::ListsSynced
@@ -67,6 +56,8 @@ impl Delivery {
             | Delivery::Events(events::In::Report(_) | events::In::Posted { .. })
             | Delivery::Arm(ArmMessage::Call(_))
             | Delivery::Kubernetes(_)
+            | Delivery::XdsSource(_)
+            | Delivery::Xds(_)
             | Delivery::Metrics(_)
             | Delivery::Host(
                 HostMessage::Answered(..)
@@ -75,6 +66,22 @@ impl Delivery {
                 | HostMessage::Quarantined(..),
             ) => None,
         }
+    }
+}
+
+fn directory_fact(input: &directory::In) -> Option<FactKey> {
+    match input {
+        directory::In::Service(uid, _) => Some(FactKey::Service(uid.clone())),
+        directory::In::Source(name, _) => Some(FactKey::Source(name.clone())),
+        directory::In::Lb(observation) => Some(FactKey::Lb(observation.lb.clone())),
+        directory::In::Wishes { .. } => Some(FactKey::Wishes),
+        directory::In::ListsSynced
+        | directory::In::DiscoverySynced
+        | directory::In::Ask(..)
+        | directory::In::Confirmed(_)
+        | directory::In::Retired(_)
+        | directory::In::Reporting(_)
+        | directory::In::Reread(_) => None,
     }
 }
 
@@ -136,6 +143,8 @@ fn board_fact(input: &board::In) -> Option<FactKey> {
         board::In::Wishes(_) => Some(FactKey::WishesView),
         board::In::SharedLease(_) => Some(FactKey::SharedLeaseView),
         board::In::Guards(_) => Some(FactKey::GuardsView),
+        board::In::Refused(pool, _) => Some(FactKey::RefusedView(pool.clone())),
+        board::In::Xds(_) => Some(FactKey::XdsView),
         board::In::Node(name, _) => Some(FactKey::NodeView(name.clone())),
         board::In::Admin(_) => Some(FactKey::AdminView),
         board::In::ListsSynced | board::In::DiscoverySynced => None,

@@ -3,6 +3,7 @@
 use super::{Delivery, PoolMessage};
 use crate::{
     admin_state, board, directory, discovery, events, informer, leader, pauses, queue, starts, watch, writer,
+    xds_source,
 };
 
 macro_rules! inputs {
@@ -42,4 +43,6 @@ inputs! {
     for_events: events::In, Delivery::Events(input) => input;
     /// What it tells the board.
     for_board: board::In, Delivery::Board(input) => input;
+    /// What it tells the follower of xDS sources.
+    for_xds_source: xds_source::In, Delivery::XdsSource(input) => input;
 }

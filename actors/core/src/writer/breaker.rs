@@ -328,7 +328,7 @@ impl Writer {
                 let Some(opened) = self.breaker.failed(now, &write.pool, failure, part) else { return };
                 let Opened { caller, lb, words } = opened;
                 let what = What::Blocked { caller, fault: words, lb };
-                out.push(Out::Report(Report { subjects: vec![Subject::Controller], what }));
+                out.push(Out::Report(Report { subjects: vec![Subject::Controller], what, note: None }));
                 self.show_blocks(out);
             }
             End::NotGranted | End::Stale(_) | End::Retriable { .. } | End::Interrupted | End::Left => {}

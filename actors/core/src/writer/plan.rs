@@ -6,7 +6,7 @@
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
-use crate::arm::{AdminState, Backend, Edit, NewEntry, PoolFacts};
+use crate::arm::{AdminState, Backend, Edit, Entry, NewEntry, PoolFacts};
 use crate::ids::{AddressName, NetworkId};
 use crate::level::Level;
 
@@ -64,9 +64,25 @@ pub fn plan(
             if state == AdminState::None {
                 change.restored.extend(entry.backend());
             }
+        } else if let Some(state) = level.and_then(|level| stated(facts, level, entry, draining)) {
+            change.edit.set_admin.insert(at, state);
         }
     }
     if change.edit.is_empty() { Plan::Unchanged } else { Plan::Edit(Box::new(change)) }
+}
+
+/// The admin state that an entry must get by what the source of its pool says of it (X2), where the admin state of
+/// nodes asks for none: a node that leaves service stays Down whatever a source says of its address. In a pool that is
+/// left out of that (N2) there is only what the source says.
+fn stated(facts: &PoolFacts, level: &Level, entry: &Entry, draining: &Draining) -> Option<AdminState> {
+    let ip = entry.ip?;
+    let is_draining = || entry.backend().is_some_and(|backend| draining.addresses.contains_key(&backend));
+    let leaves = || !draining.excluded.contains(&facts.id.pool) && is_draining();
+    match entry.admin_state {
+        AdminState::None | AdminState::Up => level.states.down.contains(&ip).then_some(AdminState::Down),
+        AdminState::Down => (level.states.lifted.contains(&ip) && !leaves()).then_some(AdminState::None),
+        AdminState::Unknown => None,
+    }
 }
 
 fn edit_members(

@@ -29,7 +29,7 @@ use crate::arm::{
 };
 use crate::discovery::OurPuts;
 use crate::ids::{AddressName, Epoch, Etag, Family, NodeUid, Operation, PoolName};
-use crate::level::{Keeps, Level, Member};
+use crate::level::{Level, Member};
 use crate::queue::Class;
 use crate::sample::ArmVerb;
 
@@ -85,7 +85,7 @@ fn wants(pool: &PoolId, required: &[u8]) -> Taken {
         level: Level {
             required: required.iter().map(member).collect(),
             tolerated: BTreeSet::new(),
-            keeps: Keeps::Nothing,
+            ..Level::default()
         },
         family: Family::V4,
         services: BTreeMap::from([owner(pool)]),

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use pool_core::assignment::{Assignment, Observation, Share};
 use pool_core::events::{self, Emitter, Event, Severity};
 use pool_core::ids::{AddressName, CallId, Epoch, Family, LbName, PoolId, PoolName, ServiceKey, ServiceUid};
-use pool_core::level::{Keeps, Level, Member, Provenance, Source};
+use pool_core::level::{Level, Member, Provenance, Source};
 use pool_core::machine::{Machine, Now, earliest};
 use pool_core::queue::{self, PoolQueue};
 use pool_core::report::Subject;
@@ -219,7 +219,7 @@ impl Bench {
         for share in shares.values() {
             let member = |ip: &IpAddr| (*ip, Member { name: name_of(ip), node_ready: true });
             let required = share.required.iter().map(member).collect();
-            level.unite(&Level { required, tolerated: BTreeSet::new(), keeps: Keeps::Nothing });
+            level.unite(&Level { required, tolerated: BTreeSet::new(), ..Level::default() });
         }
         let assignment = Assignment {
             epoch: self.epoch,
@@ -458,6 +458,8 @@ impl Bench {
             Delivery::Discovery(_)
             | Delivery::Directory(_)
             | Delivery::Board(_)
+            | Delivery::XdsSource(_)
+            | Delivery::Xds(_)
             | Delivery::Watcher(..)
             | Delivery::Informer(_)
             | Delivery::Leader(_)

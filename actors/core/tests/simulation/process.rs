@@ -180,6 +180,7 @@ fn params(plant: Option<Plant>, settings: Settings, identity: Arc<str>) -> Param
             namespaces: BTreeSet::new(),
             selector: Selector::default(),
             last_known_for: seconds(300),
+            fail_on_data_errors: false,
         },
         discovery: discovery::Params { load_balancers: load_balancers(settings), interval: seconds(60) },
         directory: directory::Params {
@@ -193,6 +194,8 @@ fn params(plant: Option<Plant>, settings: Settings, identity: Arc<str>) -> Param
             }),
             cluster_name: Arc::from("kubernetes"),
             pins: None,
+            listed: Vec::new(),
+            only_listed: BTreeSet::new(),
             shows_only: false,
         },
         queue: queue_params(plant, upstream),
@@ -238,6 +241,8 @@ fn admin_state_params(settings: Settings) -> admin_state::Params {
         role: if settings.admin_state_off { off } else { on },
         load_balancers: load_balancers(settings),
         excluded: BTreeSet::from([PoolName::new(ccm::EXCLUDED)]),
+        only_listed: BTreeSet::new(),
+        listed: BTreeSet::new(),
         max_backoff: Duration::from_secs(15),
         keeping: admin_state::Keeping::ConfigMap,
     }

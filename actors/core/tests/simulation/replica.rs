@@ -88,6 +88,9 @@ impl Actor {
             Address::Starts => Actor::Starts,
             Address::Pauses => Actor::Pauses,
             Address::Host => Actor::Host,
+            Address::XdsSource | Address::XdsPort => {
+                unreachable!("no pool is filled from an xDS source here")
+            }
         }
     }
 }

@@ -410,6 +410,8 @@ pub fn is_telling(delivery: &Delivery) -> bool {
         delivery,
         Delivery::Metrics(_)
             | Delivery::Board(_)
+            | Delivery::XdsSource(_)
+            | Delivery::Xds(_)
             | Delivery::Host(_)
             | Delivery::Events(events::In::Posted { .. })
     )

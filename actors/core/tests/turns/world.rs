@@ -30,6 +30,7 @@ pub fn informer_params() -> informer::Params {
         namespaces: BTreeSet::new(),
         selector: Selector::default(),
         last_known_for: Duration::from_secs(300),
+        fail_on_data_errors: false,
     }
 }
 
@@ -41,6 +42,8 @@ pub fn directory_params() -> directory::Params {
         max_removal: Fraction::millionths(500_000),
         cluster_name: "kubernetes".into(),
         pins: None,
+        listed: Vec::new(),
+        only_listed: BTreeSet::new(),
         shows_only: false,
     }
 }

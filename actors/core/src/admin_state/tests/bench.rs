@@ -57,6 +57,8 @@ impl Bench {
             role,
             load_balancers: LBS.map(LbName::new).into(),
             excluded: [PoolName::new("aksOutboundBackendPool")].into(),
+            only_listed: BTreeSet::new(),
+            listed: BTreeSet::new(),
             max_backoff: Duration::from_secs(15),
             keeping,
         };

@@ -100,7 +100,7 @@ impl Failures {
                 retry: seen.queue.requeues(uid).saturating_sub(1),
                 next: failing.next.map(|at| at.since(now)),
             };
-            out.push(Out::Report(Report { subjects: vec![node(stand.name, uid)], what }));
+            out.push(Out::Report(Report { subjects: vec![node(stand.name, uid)], what, note: None }));
         }
     }
 

@@ -36,7 +36,10 @@ pub(super) struct OfNode {
 impl Foreign {
     pub(super) fn find(stands: &[Stand<'_>], facts: &[&NodeFact], seen: &Seen<'_>) -> Foreign {
         let mut found = Foreign::default();
-        let states = seen.pools.set_states().filter(|(pool, _, _)| !seen.set.excluded.contains(&pool.pool));
+        // What is Down in a pool that is filled from an xDS source may be so by what that says (X2).
+        let counts =
+            |pool: &PoolId| !seen.set.excluded.contains(&pool.pool) && !seen.params.listed.contains(pool);
+        let states = seen.pools.set_states().filter(|(pool, _, _)| counts(pool));
         let states: Vec<(&PoolId, Backend, AdminState)> = states.collect();
         if states.is_empty() || !seen.leads {
             return found;

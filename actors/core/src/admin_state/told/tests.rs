@@ -123,6 +123,8 @@ impl Bench {
             role: Role::On,
             load_balancers: ["lb", "lb-internal"].map(LbName::new).into(),
             excluded: [PoolName::new("excluded")].into(),
+            only_listed: BTreeSet::new(),
+            listed: BTreeSet::new(),
             max_backoff: Duration::from_secs(15),
             keeping: Keeping::ConfigMap,
         };
@@ -160,7 +162,7 @@ impl Bench {
     }
 
     fn about(&self, n: u8, what: What) -> Report {
-        Report { subjects: vec![self.subject(n)], what }
+        Report { subjects: vec![self.subject(n)], what, note: None }
     }
 
     /// The node stands so from now on.
@@ -498,7 +500,7 @@ fn n5_each_node_that_is_held_is_told_once_in_a_term_and_the_controller_once() {
     }
     let held = What::AdminHeld { down: 2, ready: 6 };
     let both = vec![bench.subject(3), Subject::Controller];
-    assert_eq!(bench.reports(), [Report { subjects: both.clone(), what: held.clone() }]);
+    assert_eq!(bench.reports(), [Report { subjects: both.clone(), what: held.clone(), note: None }]);
     bench.put(4, NodeState::Held);
     assert_eq!(bench.reports(), [bench.about(4, held.clone())]);
     for state in [NodeState::Draining, NodeState::Held] {
@@ -507,7 +509,7 @@ fn n5_each_node_that_is_held_is_told_once_in_a_term_and_the_controller_once() {
     }
     bench.put(4, None);
     bench.told.reporting(Some(Epoch(2)));
-    assert_eq!(bench.reports(), [Report { subjects: both, what: held }]);
+    assert_eq!(bench.reports(), [Report { subjects: both, what: held, note: None }]);
     assert_eq!(bench.reports(), []);
 }
 

@@ -30,6 +30,8 @@ pub(in crate::directory) struct Size {
     pub(in crate::directory) present: usize,
     /// Whether people keep it from being written.
     pub(in crate::directory) paused: Paused,
+    /// Whether all that goes does so by a configured wish (X3).
+    pub(in crate::directory) by_wish: bool,
 }
 
 /// Whether people keep a pool from being written (G6).
@@ -159,6 +161,10 @@ impl History {
         }
         if std::mem::take(&mut self.let_go) {
             self.set_apart(now);
+        }
+        if size.by_wish {
+            // What has gone so is no loss that anything else would explain.
+            self.rebase(self.base.min(size.present));
         }
         let last_seen = |at: Now| if size.seen > size.asked { now } else { at };
         self.released = self.released.map(|(at, before)| (last_seen(at), before));

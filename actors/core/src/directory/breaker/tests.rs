@@ -17,7 +17,8 @@ fn at(seconds: u64) -> Now {
 /// So many members are asked for and were just seen.
 fn asked(members: usize) -> Size {
     let (seen, present, seen_at) = (members, members, Now::NEVER);
-    Size { left: members, asked: members, going: 0, seen, seen_at, present, paused: Paused::No }
+    let paused = Paused::No;
+    Size { left: members, asked: members, going: 0, seen, seen_at, present, paused, by_wish: false }
 }
 
 /// So many pools that have had ten members for long.

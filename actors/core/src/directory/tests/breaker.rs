@@ -63,6 +63,7 @@ fn g4_a_burst_in_one_turn_is_held_back_before_any_of_it_is_said() {
         | Out::Answer(..)
         | Out::Report(_)
         | Out::Guards(_)
+        | Out::Refused(..)
         | Out::Service(..)
         | Out::Sample(_) => 0,
     };

@@ -287,6 +287,27 @@ fn g2_emptiness_from_a_list_or_of_vanished_slices_waits_for_a_second_read_30_s_l
 }
 
 #[test]
+fn x5_what_is_dropped_by_configuration_goes_at_once_and_is_not_doubted() {
+    for dropped in [
+        ServiceFact { slices: 0, ..fact(1, "web", part(&[], &[])) },
+        ServiceFact { provenance: Provenance::Relist, ..fact(1, "web", part(&[], &[])) },
+    ] {
+        let mut bench = unconfirmed();
+        bench.service(dropped.clone());
+        assert_eq!(to_go(&bench), 0, "a broken source may be why");
+        let mut bench = unconfirmed();
+        bench.service(ServiceFact { is_dropped: true, ..dropped });
+        let said = bench.assignment("lb", "shop-web");
+        assert_eq!((said.held.clone(), to_go(&bench)), (None, 1));
+    }
+    // What another Service of the pool asks for stays.
+    let mut bench = unconfirmed();
+    bench.service(fact(2, "api", part(&[2], &[])));
+    bench.service(ServiceFact { is_dropped: true, ..fact(1, "web", part(&[], &[])) });
+    assert!(bench.assignment("lb", "shop-web").held.is_none());
+}
+
+#[test]
 fn g1_doubt_about_one_service_of_a_shared_pool_lasts_until_the_others_let_go_too() {
     let silent = |n, name| fact(n, name, part(&[], &[]));
     // What is said of the first Service before the second one lets go: nothing, that a label has changed, and that it

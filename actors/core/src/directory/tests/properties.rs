@@ -47,7 +47,7 @@ const POOLS: [&str; 2] = ["shop-a", "shop-b"];
 /// Services 0 and 1 have the same name, so that they share a pool; Service 2 has the other.
 const NAMES: [&str; 3] = ["a", "a", "b"];
 
-fn bits(mask: u8) -> Vec<u8> {
+pub(super) fn bits(mask: u8) -> Vec<u8> {
     (0..4).filter(|n| mask & (1 << n) != 0).collect()
 }
 

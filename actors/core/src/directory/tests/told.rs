@@ -50,6 +50,8 @@ fn told(bench: &mut Bench) -> Vec<(&'static str, String)> {
         | What::Fight { .. }
         | What::WritesLost { .. }
         | What::Quarantined { .. }
+        | What::SourceFailing { .. }
+        | What::SourceRecovered { .. }
         | What::DataError { .. }
         | What::Undecodable { .. }
         | What::AdminDown { .. }

@@ -83,6 +83,7 @@ fn e1_a_condition_that_was_found_before_the_first_term_is_posted_once_in_each_te
         namespaces: Default::default(),
         selector: Selector::default(),
         last_known_for: Duration::from_secs(300),
+        fail_on_data_errors: false,
     };
     let mut pair = Pair { informer: Informer::new(params_of), emitter: Emitter::new(params()), posts: 0 };
     let service = ServiceObject {
@@ -128,7 +129,7 @@ fn g6_while_nothing_may_be_written_services_are_told_nothing_what_waits_is_dropp
     };
     let mut drive = Drive::new(Params { burst: 1, ..params() });
     drive.tell(&["a", "b"], updated(3));
-    drive.step(In::Report(Report { subjects: vec![Subject::Controller], what: updated(1) }));
+    drive.step(In::Report(Report { subjects: vec![Subject::Controller], what: updated(1), note: None }));
     drive.step(wish(Mode::Observe));
     assert_eq!(drive.count(&Sample::EventDropped), 1, "b waited");
     drive.tell(&["c"], updated(3));

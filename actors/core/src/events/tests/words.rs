@@ -7,6 +7,7 @@ use crate::assignment::HeldReason;
 use crate::error::NotManageable;
 use crate::ids::{NodeName, NodeUid};
 use crate::object::Kind;
+use crate::report::Effect;
 use crate::sample::Caller;
 
 /// Which row of the table a thing belongs to: a new one does not compile before it has one.
@@ -32,6 +33,8 @@ fn row_of(what: &What) -> usize {
         What::AdminFailed { .. } => 17,
         What::AdminHeld { .. } => 18,
         What::AdminForeign { .. } => 19,
+        What::SourceFailing { .. } => 20,
+        What::SourceRecovered { .. } => 21,
     }
 }
 
@@ -59,6 +62,42 @@ fn strangers() -> [Row; 2] {
             "Writes of backend pools wait for the Lease that is shared with the cloud-controller-manager; it is held by \
              azure-backend-pool-controller, which is our own name, but by none of our replicas. Find the other \
              installation of this controller: remove one of the two, or give both the same leader election Lease",
+        ),
+    ]
+}
+
+/// What of a source is told (X3, X4).
+fn of_sources() -> Vec<Row> {
+    let failing = |pools, effect, text| {
+        let (source, error) = ("eds:shop".into(), "the control plane reports: no such thing".into());
+        let what = What::SourceFailing { source, pools, effect, error };
+        (what, "XdsResourceError", Severity::Warning, text)
+    };
+    let recovered = "Nothing is wrong with eds:shop any more";
+    vec![
+        failing(
+            1,
+            Effect::Kept,
+            "Something is wrong with eds:shop; what was known is used on in 1 backend pool: the control plane reports: no \
+             such thing",
+        ),
+        failing(
+            2,
+            Effect::Untouched,
+            "Something is wrong with eds:shop; nothing was ever known, so nothing is written to 2 backend pools: the \
+             control plane reports: no such thing",
+        ),
+        failing(
+            1,
+            Effect::Emptied,
+            "Something is wrong with eds:shop; what was known is not used any more (fail_on_data_errors), which empties \
+             1 backend pool: the control plane reports: no such thing",
+        ),
+        (
+            What::SourceRecovered { source: "eds:shop".into() },
+            "XdsResourceRecovered",
+            Severity::Normal,
+            recovered,
         ),
     ]
 }
@@ -244,7 +283,12 @@ fn conditions() -> Vec<Row> {
             "Endpoints cannot be placed in a backend pool: web-1 has no node",
         ),
         warning(
-            What::Undecodable { kind: Kind::Nodes, object: "node-1".into(), error: "no name".into() },
+            What::Undecodable {
+                kind: Kind::Nodes,
+                object: "node-1".into(),
+                error: "no name".into(),
+                kept: true,
+            },
             "ObjectUndecodable",
             "Node node-1 cannot be read; its last good state stays in force: no name",
         ),
@@ -353,8 +397,13 @@ fn node_failures() -> [Row; 3] {
 #[test]
 fn e1_everything_that_can_be_told_has_its_reason_type_and_words() {
     let mut rows = BTreeMap::new();
-    let of_pools =
-        outcomes().into_iter().chain(conditions()).chain(guards()).chain(strangers()).chain(writes_lost());
+    let of_pools = outcomes()
+        .into_iter()
+        .chain(conditions())
+        .chain(guards())
+        .chain(strangers())
+        .chain(writes_lost())
+        .chain(of_sources());
     for (what, reason, severity, message) in of_pools.chain(nodes()).chain(node_failures()) {
         *rows.entry(row_of(&what)).or_insert(0) += 1;
         let mut drive = Drive::new(params());
@@ -363,14 +412,14 @@ fn e1_everything_that_can_be_told_has_its_reason_type_and_words() {
         assert_eq!((event.reason, event.severity, &*event.message), (reason, severity, message));
         assert_eq!((&event.subject, event.count), (&subject("web"), 1));
     }
-    assert!(rows.into_keys().eq(0..20), "each thing has its row");
+    assert!(rows.into_keys().eq(0..22), "each thing has its row");
 }
 
 #[test]
 fn e1_what_this_process_tells_of_itself_is_attached_to_itself() {
     let mut drive = Drive::new(params());
     let what = What::Blocked { caller: Caller::Membership, fault: "HTTP 403".into(), lb: None };
-    drive.step(In::Report(Report { subjects: vec![Subject::Controller], what }));
+    drive.step(In::Report(Report { subjects: vec![Subject::Controller], what, note: None }));
     assert_eq!(drive.take_next().subject, Subject::Controller);
 }
 
@@ -380,7 +429,7 @@ fn s1_what_becomes_of_a_node_is_attached_to_the_node_and_a_long_error_leaves_roo
     let subject = Subject::Node { name: NodeName::new("node-7"), uid: NodeUid::new("u-7") };
     let next = Some(Duration::from_secs(15));
     let what = What::AdminFailed { pool: Some(pool()), why: "x".repeat(3_000).into(), retry: 9, next };
-    drive.step(In::Report(Report { subjects: vec![subject.clone()], what }));
+    drive.step(In::Report(Report { subjects: vec![subject.clone()], what, note: None }));
     let event = drive.take_next();
     assert_eq!(event.subject, subject);
     assert!(event.message.len() <= 1_024, "{}", event.message.len());
@@ -437,5 +486,62 @@ fn e1_a_long_error_is_cut_at_a_character_and_the_advice_stays_also_when_combined
         assert!(event.message.len() <= 1024, "{}", event.message.len());
         assert!(event.message.contains("ö…. To retrigger, cause an endpoint change"));
         assert!(event.message.ends_with("is compared again in 61 s."));
+    }
+}
+
+/// The message of the one event of this report about a pool that is filled from a source.
+fn with_note(what: What, note: &str) -> String {
+    let mut drive = Drive::new(params());
+    drive.step(In::Report(Report { subjects: vec![Subject::Controller], what, note: Some(note.into()) }));
+    drive.take_next().message.to_string()
+}
+
+#[test]
+fn x4_what_is_known_of_the_source_of_a_pool_comes_last_in_its_events() {
+    let message = with_note(updated(3), "xDS node id: replica-1");
+    assert!(message.ends_with(" (2 added, 1 removed) [xDS node id: replica-1]"), "{message}");
+    let retries = What::FailedExhausted {
+        pool: pool(),
+        retries: 3,
+        failure: failure("it is busy."),
+        compared_again_in: None,
+    };
+    let message = with_note(retries, "refused");
+    let guidance = "To retrigger, have the control plane send a changed assignment, or ask for an attempt of the pool. \
+                    Backend pool kubernetes/shop-web is not compared again by itself. [refused]";
+    assert!(message.ends_with(guidance), "{message}");
+    for (reason, words) in [
+        (
+            HeldReason::EmptyConfirm,
+            "nothing is assigned to it any more; this waits for confirmation [refused]",
+        ),
+        (HeldReason::LastMember, "none that takes new traffic, and none of them is in the pool [refused]"),
+        (HeldReason::Breaker, "too many backend pools would lose most of their members at once [refused]"),
+    ] {
+        let message = with_note(What::Held { pool: pool(), reason, members: 2, enforced: true }, "refused");
+        assert!(message.ends_with(words) && !message.contains("Service"), "{message}");
+    }
+}
+
+#[test]
+fn x4_a_long_error_and_a_long_note_leave_room_for_each_other_and_for_what_can_be_done() {
+    for (error, note) in [("e", "ö"), ("fehler ", "refused "), ("é", "x")] {
+        for (errors, notes) in [(1, 2_000), (2_000, 1), (2_000, 2_000), (150, 40)] {
+            let (error, note) = (error.repeat(errors), note.repeat(notes));
+            let what = What::FailedExhausted {
+                pool: pool(),
+                retries: 3,
+                failure: failure(&error),
+                compared_again_in: Some(Duration::from_secs(60)),
+            };
+            let message = with_note(what, &note);
+            assert!(message.len() <= 1_024, "{}", message.len());
+            assert!(message.starts_with("Backend pool update failed after 3 retries: "), "{message}");
+            let (_, tail) = message.rsplit_once(" is compared again in 60 s. [").expect("what can be done");
+            assert!(message.contains("To retrigger, have the control plane"), "{message}");
+            let whole = tail.strip_suffix(']').expect("it ends with the note");
+            let shown = whole.strip_suffix('…').unwrap_or(whole);
+            assert!(note.starts_with(shown) && shown.len() >= note.len().min(300), "{message}");
+        }
     }
 }

@@ -38,7 +38,8 @@ fn e1_what_begins_while_nobody_tells_it_is_told_once_when_a_term_leads() {
     assert_eq!(told(&run.turn()), ALL);
     for _ in 0..10 {
         run.reporting(Some(2));
-        assert!(run.pass(5).is_empty(), "it is told once in a term");
+        let out = run.pass(5);
+        assert!(told(&out).is_empty() && facts(&out).is_empty(), "it is told once in a term");
     }
     run.put(slice("web-1", "web", &["n9"]));
     assert_eq!(told(&run.turn()), Vec::<String>::new(), "it lasts");
@@ -97,7 +98,7 @@ fn g6_a_service_that_is_paused_is_told_nothing_of_its_data_and_what_lasts_when_t
     run.seen(Kind::Services, Seen::Undecodable { key, owner: Owner::Unknown, error: Arc::clone(&error) });
     assert!(whats(&run.turn()).is_empty());
     run.informer.step(run.now, wishes(&["other"]), &mut run.out);
-    let bad = What::Undecodable { kind: Kind::Services, object: "shop/web".into(), error };
+    let bad = What::Undecodable { kind: Kind::Services, object: "shop/web".into(), error, kept: true };
     assert_eq!(whats(&run.turn()), [bad, trouble.clone()]);
     run.put(ServiceObject { paused: true, ..service("web") });
     assert!(whats(&run.turn()).is_empty());

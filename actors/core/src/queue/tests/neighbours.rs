@@ -207,6 +207,8 @@ impl Field {
             | Delivery::Starts(_)
             | Delivery::AdminState(_)
             | Delivery::Pauses(_)
+            | Delivery::XdsSource(_)
+            | Delivery::Xds(_)
             | Delivery::Arm(ArmMessage::Gates { .. })
             | Delivery::Metrics(_) => {}
             Delivery::Pool(_, PoolMessage::Forget)

@@ -96,7 +96,7 @@ impl SharedLease {
         {
             let namesake = state.whose(&self.params.holder) == Whose::Namesake;
             let what = Told::LeaseHeld { holder: Arc::clone(holder), namesake };
-            out.push(Out::Report(Report { subjects: vec![Subject::Controller], what }));
+            out.push(Out::Report(Report { subjects: vec![Subject::Controller], what, note: None }));
         }
     }
 

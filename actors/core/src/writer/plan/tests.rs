@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::arm::{AdminState, Backend, Entry};
 use crate::ids::{InstanceId, LbName, NodeUid, PoolId, PoolName};
-use crate::level::{Keeps, Member};
+use crate::level::{Member, States};
 use crate::writer::tests::fake::{apply, entry, ip};
 
 fn pool(entries: Vec<Entry>) -> PoolFacts {
@@ -23,7 +23,7 @@ fn level(required: &[(u8, &str)], tolerated: &[u8]) -> Level {
     Level {
         required: required.iter().map(|(last, name)| (ip(*last), member(name))).collect(),
         tolerated: tolerated.iter().map(|last| ip(*last)).collect(),
-        keeps: Keeps::Nothing,
+        ..Level::default()
     }
 }
 
@@ -154,6 +154,89 @@ fn n2_an_excluded_pool_gets_no_admin_state_at_all() {
     assert_eq!((change.edit.set_admin.len(), change.edit.add[0].admin_state), (0, None));
 }
 
+fn state(last: u8, admin_state: AdminState) -> Entry {
+    Entry { admin_state, ..entry(&format!("n{last}"), Some(ip(last))) }
+}
+
+/// The same level, where its source says this of admin states.
+fn saying(level: Level, down: &[u8], lifted: &[u8]) -> Level {
+    let of = |last: &[u8]| last.iter().map(|last| ip(*last)).collect();
+    Level { states: States { down: of(down), lifted: of(lifted) }, ..level }
+}
+
+#[test]
+fn x2_what_a_source_calls_draining_is_down_and_a_down_by_its_word_ends_when_it_is_back() {
+    let facts = pool(vec![
+        state(1, AdminState::None),
+        state(2, AdminState::Up),
+        state(3, AdminState::Down),
+        state(4, AdminState::Unknown),
+        state(5, AdminState::Down),
+        state(6, AdminState::Up),
+        state(7, AdminState::Unknown),
+        state(8, AdminState::Down),
+    ]);
+    let members = level(&[(5, "n5"), (6, "n6"), (7, "n7"), (8, "n8")], &[1, 2, 3, 4, 9]);
+    let wanted = saying(members.clone(), &[1, 2, 3, 4, 9], &[5, 6, 7]);
+    let change = edit(&facts, Some(&wanted), &Draining::default());
+    let expected = BTreeMap::from([(0, AdminState::Down), (1, AdminState::Down), (4, AdminState::None)]);
+    assert_eq!(change.edit, Edit { set_admin: expected, ..Edit::default() }, "8 is somebody else's");
+    assert_eq!((change.members, change.restored), (facts.members(), BTreeSet::new()));
+    assert_eq!(plan(&facts, None, &Draining::default(), None), Plan::Unchanged, "membership does not ride");
+    assert_eq!(plan(&facts, Some(&members), &Draining::default(), None), Plan::Unchanged, "nothing is said");
+    let right =
+        pool(vec![state(1, AdminState::Down), state(5, AdminState::None), state(8, AdminState::Down)]);
+    let wanted = saying(level(&[(5, "n5"), (8, "n8")], &[1]), &[1], &[5]);
+    assert_eq!(
+        plan(&right, Some(&wanted), &Draining::default(), None),
+        Plan::Unchanged,
+        "it is done after once"
+    );
+}
+
+#[test]
+fn n4_a_node_that_leaves_service_is_down_whatever_the_source_of_the_pool_says() {
+    let facts =
+        pool(vec![state(1, AdminState::Down), state(2, AdminState::None), state(3, AdminState::Down)]);
+    let wanted = saying(level(&[(1, "n1"), (2, "n2"), (3, "n3")], &[]), &[], &[1, 2, 3]);
+    let change = edit(&facts, Some(&wanted), &draining(&[1, 2], &[]));
+    let expected = BTreeMap::from([(1, AdminState::Down), (2, AdminState::None)]);
+    assert_eq!(change.edit.set_admin, expected, "only 3 comes back");
+    // Also where the Down was there before the node left: nothing else would set it again.
+    let exception = (facts.id.clone(), Backend::from(ip(1)));
+    let set = Draining { foreign: BTreeSet::from([exception]), ..draining(&[1], &[]) };
+    let change = edit(&facts, Some(&wanted), &set);
+    assert_eq!(change.edit.set_admin, BTreeMap::from([(2, AdminState::None)]));
+    let change = edit(&facts, Some(&wanted), &draining(&[], &[1]));
+    assert_eq!(change.restored, BTreeSet::from([Backend::from(ip(1))]), "both take it back");
+    assert_eq!(change.edit.set_admin, BTreeMap::from([(0, AdminState::None), (2, AdminState::None)]));
+}
+
+#[test]
+fn n2_x2_in_a_pool_that_is_left_out_only_the_source_counts() {
+    let facts =
+        pool(vec![state(1, AdminState::Down), state(2, AdminState::None), state(3, AdminState::None)]);
+    let wanted = saying(level(&[(1, "n1"), (2, "n2")], &[3]), &[3], &[1]);
+    let set = Draining { excluded: [PoolName::new("shop-web")].into(), ..draining(&[1, 2], &[]) };
+    let change = edit(&facts, Some(&wanted), &set);
+    assert_eq!(change.edit.set_admin, BTreeMap::from([(0, AdminState::None), (2, AdminState::Down)]));
+}
+
+#[test]
+fn x2_entries_that_go_get_no_admin_state_and_those_that_stay_get_theirs_in_the_same_put() {
+    let facts = pool(vec![
+        state(1, AdminState::Down),
+        state(2, AdminState::None),
+        entry("again", Some(ip(2))),
+        state(3, AdminState::Down),
+    ]);
+    let wanted = saying(level(&[(3, "n3"), (4, "n4")], &[2]), &[2], &[3, 4]);
+    let change = edit(&facts, Some(&wanted), &Draining::default());
+    assert_eq!(change.edit.remove, BTreeSet::from([0, 2]));
+    assert_eq!(change.edit.set_admin, BTreeMap::from([(1, AdminState::Down), (3, AdminState::None)]));
+    assert_eq!(change.edit.add.iter().map(|new| new.admin_state).collect::<Vec<_>>(), [None]);
+}
+
 #[test]
 fn n2_an_entry_without_an_address_is_found_by_its_virtual_machine() {
     let named = |name: &str| Some(InstanceId::new(name));
@@ -225,15 +308,17 @@ prop_compose! {
 }
 
 prop_compose! {
-    fn any_level()(roles in prop::collection::vec((0_u8..3, any_name()), 8)) -> Level {
+    fn any_level()(roles in prop::collection::vec((0_u8..3, any_name(), any::<bool>()), 8)) -> Level {
         let mut level = Level::default();
-        for (last, (role, name)) in (0_u8..).zip(&roles) {
+        for (last, (role, name, stated)) in (0_u8..).zip(&roles) {
             match role {
                 0 => {
                     level.required.insert(ip(last), member(name));
+                    level.states.lifted.extend(stated.then(|| ip(last)));
                 }
                 1 => {
                     level.tolerated.insert(ip(last));
+                    level.states.down.extend(stated.then(|| ip(last)));
                 }
                 _ => {}
             }
@@ -262,8 +347,11 @@ proptest! {
 
     #[test]
     fn w3_a_plan_makes_the_pool_right_touches_nothing_else_and_is_done_after_once(
-        facts in any_pool(), wanted in any_level(), set in any_draining(), network in any::<bool>(),
+        facts in any_pool(), wanted in any_level(), mut set in any_draining(), network in any::<bool>(),
     ) {
+        // While a Down of ours is given back it is not set at the same time.
+        let is_down = |backend: &Backend| wanted.states.down.iter().any(|ip| Backend::from(*ip) == *backend);
+        set.restorable.retain(|backend| !is_down(backend));
         let network = network.then(|| NetworkId::new("configured"));
         let planned = plan(&facts, Some(&wanted), &set, network.as_ref());
         let change = match planned { Plan::Unchanged => Change::default(), Plan::Edit(change) => *change };
@@ -295,6 +383,13 @@ proptest! {
             prop_assert!(!matches!(entry.admin_state, AdminState::None | AdminState::Up));
         }
         prop_assert!(change.edit.pool_network.is_none() || facts.network.is_none());
+        for entry in &after.entries {
+            let Some(ip) = entry.ip else { continue };
+            let is_down = entry.admin_state == AdminState::Down;
+            let is_known = entry.admin_state != AdminState::Unknown;
+            prop_assert!(!wanted.states.down.contains(&ip) || is_down || !is_known);
+            prop_assert!(!wanted.states.lifted.contains(&ip) || !is_down || set.addresses.contains_key(&ip.into()));
+        }
         let at_address = facts.entries.iter().any(|entry| entry.network.is_some());
         prop_assert!(new.iter().all(|new| new.network.is_some() == (at_address && facts.network.is_none())));
         for (at, state) in &change.edit.set_admin {

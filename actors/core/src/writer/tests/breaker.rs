@@ -190,7 +190,7 @@ fn w10_while_it_is_open_the_others_wait_and_one_is_tried_every_30_seconds_on_the
     let (mut bench, said) = blocked(["a", "b", "c", "d", "e"], params());
     let words: Arc<str> = Arc::from("HTTP 403 AuthorizationFailed");
     let what = What::Blocked { caller: Caller::Membership, fault: Arc::clone(&words), lb: None };
-    assert_eq!(reports(&said), [Report { subjects: vec![Subject::Controller], what }]);
+    assert_eq!(reports(&said), [Report { subjects: vec![Subject::Controller], what, note: None }]);
     assert_eq!(scopes(&bench), [1]);
     for name in ["a", "b", "c"] {
         for number in 0..2 {
@@ -293,7 +293,7 @@ fn w10_admin_states_that_are_refused_hold_up_no_membership_and_spend_none_of_its
     let (mut bench, said) = refused();
     let fault = Arc::from("HTTP 400 AdminStateNotSupported");
     let what = What::Blocked { caller: Caller::AdminState, fault, lb: None };
-    assert_eq!(reports(&said), [Report { subjects: vec![Subject::Controller], what }]);
+    assert_eq!(reports(&said), [Report { subjects: vec![Subject::Controller], what, note: None }]);
     for name in ["a", "b", "c", "d", "e"] {
         let attempt = take(&bench.due(&pool(name, "web"), due(0, Class::Add)));
         deny(&mut bench, &pool(name, "web"), attempt);

@@ -15,7 +15,7 @@ use super::super::*;
 use super::fake::{FakeArm, Fate, entry, failed, failure, ip, owner};
 use crate::arm::{AdminState, ArmRequest, Backend, PoolFacts};
 use crate::ids::{AddressName, Epoch, Etag, Family, NodeUid, PoolName};
-use crate::level::{Keeps, Level, Member};
+use crate::level::{Level, Member};
 use crate::proof::prove;
 use crate::queue::Class;
 
@@ -129,7 +129,7 @@ fn level(required: u8, tolerated: u8) -> Level {
     Level {
         required: bits(required).map(member).collect(),
         tolerated: bits(tolerated & !required).map(ip).collect(),
-        keeps: Keeps::Nothing,
+        ..Level::default()
     }
 }
 

@@ -9,6 +9,9 @@ use crate::resource_cache::{Cached, Error, Reason, Rejected};
 use crate::xds::facts::{Code, Kind, Response};
 use crate::xds::{Invalid, Value, validate};
 
+/// So many complaints are told: a server need not take a request of any size.
+const COMPLAINTS: usize = 20;
+
 /// What a response says of one watched resource.
 #[derive(Debug)]
 pub(super) enum Finding {
@@ -43,6 +46,12 @@ pub(super) fn judge(kind: Kind, response: &Response, at: Wall, watched: &BTreeSe
         Verdict { findings: Vec::new(), complaints: Vec::new(), valid: 0, invalid: 0, is_legible: true };
     judge_resources(kind, response, at, watched, &mut verdict);
     judge_errors(response, at, watched, &mut verdict);
+    verdict.complaints.sort_unstable();
+    let more = verdict.complaints.len().saturating_sub(COMPLAINTS);
+    if more > 0 {
+        verdict.complaints.truncate(COMPLAINTS);
+        verdict.complaints.push(format!("and {more} more"));
+    }
     verdict
 }
 
@@ -85,7 +94,9 @@ fn judge_resources(
                         message: Arc::from(format!("invalid resource: {message}")),
                         rejected: Some(rejected),
                     };
-                    verdict.complain(format!("resource index {index}: {name}: {message}"));
+                    // Without its place: a server need not keep the order from one response to the next, and the same complaint
+                    // again is to be known for that.
+                    verdict.complain(format!("{name}: {message}"));
                     verdict.findings.push((name, Finding::Invalid(error)));
                 }
             }

@@ -188,6 +188,7 @@ impl Guards {
             }
             directory::In::ListsSynced
             | directory::In::DiscoverySynced
+            | directory::In::Source(..)
             | directory::In::Confirmed(_)
             | directory::In::Retired(_)
             | directory::In::Reread(_)

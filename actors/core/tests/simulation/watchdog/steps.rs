@@ -416,6 +416,8 @@ impl Watchdog {
             | What::AdminRestored { .. }
             | What::AdminFailed { .. }
             | What::AdminHeld { .. }
+            | What::SourceFailing { .. }
+            | What::SourceRecovered { .. }
             | What::AdminForeign { .. } => return Ok(()),
         };
         let Some(attempt) = finished.filter(|_| before == Some(PoolState::Attempting)) else {

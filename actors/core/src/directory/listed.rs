@@ -1,0 +1,261 @@
+//! The pools that are filled from xDS sources: which they are, what is known of their sources, and what that asks of each
+//! (X2, X3, X4). What guards and delays make of it is the same as for a Service's pool.
+//!
+//! A source stands in the place of a Service: its fact has one part, of the pool's family, and the name of the source
+//! where a Service has its own.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::mapping::SeenPool;
+use super::memory::Claims;
+use super::pool::Ownership;
+use super::told::SourceTold;
+use super::{Directory, Out};
+use crate::arm::{AdminState, LbFacts, Provisioning};
+use crate::ids::{Family, LbName, NodeName, PoolId, ServiceKey, ServiceUid};
+use crate::informer::{Part, RequiredNode, ServiceFact};
+use crate::level::{Provenance, Source, States};
+use crate::machine::Now;
+use crate::proof;
+use crate::view::Candidacy;
+use crate::xds::assignment::LoadAssignment;
+use crate::xds::membership::{self, Failover, Note, address_name};
+use crate::xds::sources::{Assigned, Name, SourceFact};
+
+/// For how long a write that sets a Down may still be sent after the source has said otherwise: an attempt begins with the
+/// level of its time.
+const SENT_WITHIN: Duration = Duration::from_secs(60);
+
+/// A pool that is to be filled from a source, as it is configured (`pools`).
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Listing {
+    /// The pool.
+    pub pool: PoolId,
+    /// Where its members come from.
+    pub source: Name,
+    /// The family of its members.
+    pub family: Family,
+    /// What its membership goes by.
+    pub membership: membership::Params,
+}
+
+/// All of them, and what is known of their sources.
+#[derive(Default)]
+pub(super) struct Listed {
+    pools: BTreeMap<PoolId, Entry>,
+    sources: BTreeMap<Name, Known>,
+}
+
+/// One pool.
+struct Entry {
+    source: Name,
+    family: Family,
+    failover: Failover,
+    /// Addresses that are or were to be Down by what the source said of them: their Down is ours. Since when the source
+    /// does not say so any more; `None`: it does.
+    ours: BTreeMap<IpAddr, Option<Now>>,
+}
+
+/// What is known of one source.
+struct Known {
+    fact: SourceFact,
+    /// Raised with everything that changes what is assigned (A3).
+    revision: u64,
+    /// When that last changed; not what was assigned first, which tells of old changes.
+    changed: Option<Now>,
+    told: SourceTold,
+}
+
+/// What a source asks of one pool, besides its members.
+pub(super) struct Given {
+    /// What is said of it wherever the pool is shown (X4).
+    pub(super) source: Source,
+    /// What it says of admin states.
+    pub(super) states: States,
+    /// Whether the pool is to be emptied, whatever guards say (X3).
+    pub(super) is_dropped: bool,
+    /// When time alone changes what it asks.
+    pub(super) deadline: Option<Now>,
+}
+
+impl Listed {
+    /// The pools that are listed.
+    pub(super) fn new(listings: &[Listing]) -> Listed {
+        let entry = |listing: &Listing| Entry {
+            source: listing.source.clone(),
+            family: listing.family,
+            failover: Failover::new(listing.family, listing.membership),
+            ours: BTreeMap::new(),
+        };
+        let pools = listings.iter().map(|listing| (listing.pool.clone(), entry(listing)));
+        Listed { pools: pools.collect(), sources: BTreeMap::new() }
+    }
+
+    /// Whether a pool is filled from a source.
+    pub(super) fn has(&self, id: &PoolId) -> bool {
+        self.pools.contains_key(id)
+    }
+
+    fn ids_of(&self, source: &Name) -> BTreeSet<PoolId> {
+        self.pools.iter().filter(|(_, entry)| entry.source == *source).map(|(id, _)| id.clone()).collect()
+    }
+
+    /// What goes with all that is told of a pool, where anything is known of its source (X4).
+    pub(super) fn note(&self, id: &PoolId) -> Option<Arc<str>> {
+        let entry = self.pools.get(id)?;
+        let known = self.sources.get(&entry.source)?;
+        source(&entry.source.to_string(), &known.fact, &BTreeSet::new()).note().cloned()
+    }
+
+    /// Whose a listed pool is, by what was seen of it at that time; `None`: it is not listed.
+    pub(super) fn judge(&mut self, now: Now, id: &PoolId, seen: &SeenPool, at: Now) -> Option<Ownership> {
+        let entry = self.pools.get_mut(id)?;
+        let name = entry.source.to_string();
+        let uid = ServiceUid::new(name.as_str());
+        let key = ServiceKey::of_source(&name);
+        let family = entry.family;
+        let fact = |part: Part, known: Option<&Known>| {
+            let fact = ServiceFact {
+                key: key.clone(),
+                uid: uid.clone(),
+                candidacy: Candidacy::Candidate,
+                paused: false,
+                exposure: 0,
+                endpoints: part.required.len() + part.tolerated.len(),
+                parts: BTreeMap::from([(family, part)]),
+                slices: 1,
+                data_errors: Vec::new(),
+                resource: None,
+                is_dropped: false,
+                revision: known.map_or(0, |known| known.revision),
+                provenance: Provenance::Watch,
+                triggered: known.and_then(|known| known.changed),
+            };
+            Claims::from([(uid.clone(), Arc::new(fact))])
+        };
+        if let Err(reason) = proof::prove_listed(&seen.facts) {
+            return Some(Ownership::Refused(reason, fact(Part::default(), None)));
+        }
+        // What is not known leaves the pool as it is (X3).
+        let Some(known) = self.sources.get(&entry.source) else { return Some(Ownership::Nobody) };
+        let nothing = LoadAssignment::default();
+        let assignment = match &known.fact.assigned {
+            Assigned::Unknown(_) => return Some(Ownership::Nobody),
+            Assigned::Usable(assignment) => assignment.as_ref(),
+            Assigned::Dropped(_) => &nothing,
+        };
+        let membership = entry.failover.members(now, assignment);
+        let part = part(&membership);
+        let given = Given {
+            source: source(&name, &known.fact, &membership.notes),
+            states: entry.states(now, &part, seen, at),
+            is_dropped: is_dropped(&known.fact),
+            deadline: entry.failover.deadline().filter(|at| *at > now),
+        };
+        Some(Ownership::Proven(family, fact(part, Some(known)), Some(given)))
+    }
+}
+
+/// What the members of a pool are, as a Service would ask for them.
+fn part(membership: &membership::Membership) -> Part {
+    let required =
+        |ip: &IpAddr| (*ip, RequiredNode { name: NodeName::new(address_name(*ip).shared()), ready: true });
+    Part {
+        required: membership.members.iter().map(required).collect(),
+        tolerated: membership.draining.clone(),
+        unusable: false,
+    }
+}
+
+fn is_dropped(fact: &SourceFact) -> bool {
+    match fact.assigned {
+        Assigned::Unknown(_) | Assigned::Usable(_) => false,
+        Assigned::Dropped(_) => true,
+    }
+}
+
+/// What is said of a source wherever one of its pools is: why nothing of it is used, and what is wrong besides.
+fn source(name: &str, fact: &SourceFact, remarks: &BTreeSet<Note>) -> Source {
+    let note = match fact.error() {
+        Some(error) => format!("{error}; {}", fact.note),
+        None => fact.note.to_string(),
+    };
+    Source::Xds { name: Arc::from(name), note: Arc::from(note), remarks: remarks.clone() }
+}
+
+impl Entry {
+    /// What the source says of admin states. A Down on an address that it calls draining counts as ours, also where it
+    /// was there before this process was: it is taken back when the address is in service again, until it was seen to be
+    /// gone, with all that was written meanwhile. What somebody sets later is theirs (N4).
+    fn states(&mut self, now: Now, part: &Part, seen: &SeenPool, at: Now) -> States {
+        let is_down = |ip: &IpAddr| {
+            let mut entries = seen.facts.entries.iter();
+            entries.any(|entry| entry.ip == Some(*ip) && entry.admin_state == AdminState::Down)
+        };
+        let is_at_rest = match seen.facts.provisioning {
+            Provisioning::Updating => false,
+            Provisioning::Succeeded | Provisioning::Failed | Provisioning::Unknown => true,
+        };
+        self.ours.extend(part.tolerated.iter().map(|ip| (*ip, None)));
+        self.ours.retain(|ip, ended| {
+            if part.tolerated.contains(ip) {
+                return true;
+            }
+            let ended = *ended.get_or_insert(now);
+            is_down(ip) || !is_at_rest || at < ended.plus(SENT_WITHIN)
+        });
+        let lifted = self.ours.keys().filter(|ip| part.required.contains_key(ip));
+        States { down: part.tolerated.clone(), lifted: lifted.copied().collect() }
+    }
+}
+
+impl Directory {
+    /// What of a load balancer is ours: on one that is not managed, the pools that are listed.
+    pub(super) fn ours(&self, lb: &LbName, facts: Option<Arc<LbFacts>>) -> Option<Arc<LbFacts>> {
+        let facts = facts?;
+        if !self.params.only_listed.contains(lb) {
+            return Some(facts);
+        }
+        let listed = facts.pools.iter().filter(|pool| self.listed.has(&pool.id));
+        Some(Arc::new(LbFacts { pools: listed.cloned().collect(), ..LbFacts::clone(&facts) }))
+    }
+
+    /// What is known of a source has changed. Its pools are worked out again; a note alone asks for no write.
+    pub(super) fn on_source(&mut self, now: Now, name: Name, fact: SourceFact) {
+        let first = Known { fact: fact.clone(), revision: 0, changed: None, told: SourceTold::default() };
+        let known = self.listed.sources.entry(name.clone()).or_insert(first);
+        if known.fact.assigned != fact.assigned {
+            known.revision += 1;
+            known.changed = known.fact.assignment().is_some().then_some(now);
+        }
+        known.fact = fact;
+        self.dirty.since.get_or_insert(now);
+        if self.is_running() {
+            for id in self.listed.ids_of(&name) {
+                self.dirty.pool(now, id);
+            }
+        }
+    }
+
+    /// What lasts of sources is to be told again.
+    pub(super) fn forget_sources_told(&mut self) {
+        self.listed.sources.values_mut().for_each(|known| known.told = SourceTold::default());
+    }
+
+    /// Tells what is wrong with sources, and what is not any more, once each.
+    pub(super) fn tell_sources(&mut self, out: &mut Vec<Out>) {
+        if self.reporting.is_none() {
+            return;
+        }
+        let names: Vec<Name> = self.listed.sources.keys().cloned().collect();
+        for name in names {
+            let pools = self.listed.ids_of(&name).len();
+            if let Some(known) = self.listed.sources.get_mut(&name) {
+                known.told.tell(&name, &known.fact, pools, out);
+            }
+        }
+    }
+}

@@ -1,0 +1,225 @@
+//! What guards and people hold back of a pool that is filled from a source, and what nothing does (X3, chapter 5b).
+
+use super::*;
+
+fn pause_of_everything() -> Wishes {
+    Wishes { everything: Some(Pause::default()), ..Wishes::default() }
+}
+
+#[test]
+fn x3_a_source_that_is_dropped_empties_its_pool_at_once() {
+    let mut bench = filled(&[1, 2, 3]);
+    bench.source(dropped("no such thing"));
+    let said = bench.edge();
+    assert!(said.level.is_empty() && said.level.keeps == Keeps::Nothing && said.held.is_none());
+    assert!(said.level.states == Default::default() && !said.services.is_empty());
+    assert_eq!(bench.going(&[1, 2, 3]), 3, "no removal delay, and no confirmation");
+    assert_eq!(bench.machine.deadline(), None);
+    bench.observe(&edge(&[1, 2, 3, 9]));
+    assert_eq!(bench.going(&[1, 2, 3, 9]), 4, "nothing is left in it, whoever has put it there");
+}
+
+#[test]
+fn x3_neither_what_left_before_nor_what_is_held_back_stays_when_a_source_is_dropped() {
+    let mut bench = filled(&[1, 2]);
+    bench.source(empty());
+    assert_eq!(bench.held(), Some(HeldReason::EmptyConfirm));
+    bench.source(dropped("no such thing"));
+    assert_eq!((bench.held(), bench.going(&[1, 2])), (None, 2));
+    assert_eq!(bench.machine.deadline(), None);
+}
+
+#[test]
+fn x3_what_is_usable_again_is_used_again_under_all_guards() {
+    let mut bench = filled(&[1, 2]);
+    bench.source(dropped("no such thing"));
+    bench.pass(1_000);
+    bench.source(all(&[2, 3]));
+    assert_eq!(bench.members(), (ips(&[2, 3]), ips(&[1])), "what may still be there leaves as anything else");
+    bench.source(empty());
+    assert_eq!(bench.held(), Some(HeldReason::EmptyConfirm));
+}
+
+#[test]
+fn x3_g6_the_mode_add_only_and_pauses_hold_for_a_source_that_is_dropped() {
+    let mut bench = filled(&[1, 2]);
+    wishes(&mut bench, add_only());
+    bench.source(dropped("no such thing"));
+    assert_eq!((bench.held(), bench.going(&[1, 2])), (Some(HeldReason::AddOnly), 0));
+    wishes(&mut bench, Wishes::default());
+    assert_eq!((bench.held(), bench.going(&[1, 2])), (None, 2));
+    let of_pool = Wishes { pools: [(id("lb", "edge"), Pause::default())].into(), ..Wishes::default() };
+    for wish in [pause_of_everything(), of_pool] {
+        wishes(&mut bench, wish);
+        assert!(bench.edge().is_paused(), "nothing is written");
+        wishes(&mut bench, Wishes::default());
+        assert!(!bench.edge().is_paused());
+    }
+}
+
+/// Twenty pools of Services and `edge`, each with these four members.
+fn cluster() -> Bench {
+    let mut bench = unknown();
+    bench.source(all(&[1, 2, 3, 4]));
+    bench.together((0..20).map(|n| of(n, &[1, 2, 3, 4])));
+    bench.observe(&many(&[1, 2, 3, 4], &[1, 2, 3, 4]));
+    bench.pass(60_000);
+    bench.observe(&many(&[1, 2, 3, 4], &[1, 2, 3, 4]));
+    bench
+}
+
+fn of(n: u32, required: &[u8]) -> ServiceFact {
+    fact(n, &format!("s{n}"), part(required, &[]))
+}
+
+fn many(members: &[u8], of_edge: &[u8]) -> Arc<LbFacts> {
+    let name = |n: u32| format!("shop-s{n}");
+    let pools = (0..20).map(|n| pool("lb", &name(n), members)).chain([pool("lb", "edge", of_edge)]).collect();
+    let rules = (0..20).map(|n| rule(n, &name(n))).chain([edge_rule(true)]).collect();
+    balancer("lb", pools, rules)
+}
+
+fn is_stopped(bench: &Bench) -> bool {
+    bench.machine.breaker.tripped().is_some()
+}
+
+#[test]
+fn x3_g4_while_all_removals_are_stopped_a_source_that_is_dropped_empties_its_pool() {
+    let mut bench = cluster();
+    bench.together((0..20).map(|n| of(n, &[1])));
+    bench.source(all(&[1, 2, 3]));
+    bench.pass(31_000);
+    assert!(is_stopped(&bench));
+    assert_eq!((bench.held(), bench.going(&[1, 2, 3, 4])), (Some(HeldReason::Breaker), 0), "as any other");
+    bench.source(dropped("no such thing"));
+    assert_eq!((bench.held(), bench.going(&[1, 2, 3, 4])), (None, 4));
+    assert!(is_stopped(&bench), "which says nothing of the others");
+    let others = bench.assigned.iter().filter(|(pool, _)| **pool != id("lb", "edge"));
+    assert!(others.clone().count() == 20 && others.clone().all(|(_, said)| said.level.keeps == Keeps::All));
+}
+
+/// Eight pools that are filled from one source, each with the same four members, and two of Services.
+fn mostly_listed() -> Bench {
+    let listed = (0..8).map(|n| listing(&format!("edge-{n}"), shop(), Family::V4)).collect();
+    let mut bench = started(Params { listed, ..params() });
+    bench.source(all(&[1, 2, 3, 4]));
+    bench.together((0..2).map(|n| of(n, &[1, 2, 3, 4])));
+    bench.observe(&eight(&[1, 2, 3, 4], &[1, 2, 3, 4]));
+    bench.pass(60_000);
+    bench.observe(&eight(&[1, 2, 3, 4], &[1, 2, 3, 4]));
+    bench
+}
+
+fn eight(members: &[u8], of_services: &[u8]) -> Arc<LbFacts> {
+    let listed = (0..8).map(|n| pool("lb", &format!("edge-{n}"), members));
+    let own = (0..2).map(|n| pool("lb", &format!("shop-s{n}"), of_services));
+    let rules = (0..2).map(|n| rule(n, &format!("shop-s{n}"))).collect();
+    balancer("lb", listed.chain(own).collect(), rules)
+}
+
+#[test]
+fn x3_g4_what_a_dropped_source_has_emptied_stops_no_removal_elsewhere() {
+    for seen_empty in [false, true] {
+        let mut bench = mostly_listed();
+        bench.source(dropped("no such thing"));
+        if seen_empty {
+            bench.pass(1_000);
+            bench.observe(&eight(&[], &[1, 2, 3, 4]));
+        }
+        bench.service(of(0, &[1]));
+        bench.pass(31_000);
+        assert!(!is_stopped(&bench), "seen empty: {seen_empty}");
+        let web = bench.assignment("lb", "shop-s0");
+        assert_eq!(web.level.surplus(&ips(&[1, 2, 3, 4])).count(), 3);
+    }
+    // That a valid assignment asks for as little is counted.
+    let mut bench = mostly_listed();
+    bench.source(all(&[1]));
+    bench.pass(31_000);
+    assert!(is_stopped(&bench));
+}
+
+#[test]
+fn x3_g4_what_a_dropped_source_was_to_empty_and_has_not_counts_as_before_when_it_is_used_again() {
+    let mut bench = mostly_listed();
+    bench.source(dropped("no such thing"));
+    bench.source(all(&[1]));
+    bench.pass(31_000);
+    assert!(is_stopped(&bench));
+}
+
+#[test]
+fn x3_g4_a_pool_that_is_filled_again_counts_again() {
+    let mut bench = mostly_listed();
+    bench.source(dropped("no such thing"));
+    bench.pass(1_000);
+    bench.observe(&eight(&[], &[1, 2, 3, 4]));
+    bench.source(all(&[1, 2, 3, 4]));
+    bench.pass(1_000);
+    bench.observe(&eight(&[1, 2, 3, 4], &[1, 2, 3, 4]));
+    bench.pass(600_000);
+    bench.observe(&eight(&[1, 2, 3, 4], &[1, 2, 3, 4]));
+    bench.source(all(&[1]));
+    bench.pass(31_000);
+    assert!(is_stopped(&bench));
+}
+
+#[test]
+fn g2_a_valid_assignment_of_nothing_empties_the_pool_when_it_has_lasted() {
+    for nothing in [empty(), with(&[(1, OUT), (2, OUT)])] {
+        let mut bench = filled(&[1, 2]);
+        bench.source(nothing);
+        let held = bench.edge().held.clone().expect("held");
+        assert_eq!((held.reason, held.members), (HeldReason::EmptyConfirm, ips(&[1, 2])));
+        assert_eq!(held.waits, Waits::Time(bench.now.plus(Duration::from_secs(60))));
+        bench.pass(59_999);
+        bench.observe(&edge(&[1, 2]));
+        assert_eq!(bench.going(&[1, 2]), 0);
+        bench.pass(1);
+        assert_eq!((bench.held(), bench.going(&[1, 2])), (None, 2));
+        assert_eq!(bench.reread(), 0, "lists have nothing to do with it");
+    }
+}
+
+#[test]
+fn g2_emptiness_that_ends_before_it_is_confirmed_removes_nothing() {
+    let mut bench = filled(&[1, 2]);
+    bench.source(empty());
+    bench.pass(40_000);
+    bench.source(all(&[1, 2]));
+    assert_eq!((bench.held(), bench.members()), (None, (ips(&[1, 2]), ips(&[]))));
+    bench.pass(600_000);
+    assert_eq!(bench.going(&[1, 2]), 0);
+}
+
+#[test]
+fn g2_a_person_lets_go_of_the_last_members_of_a_source() {
+    let mut bench = filled(&[1, 2]);
+    bench.source(empty());
+    bench.pass(31_000);
+    assert_eq!(bench.going(&[1, 2]), 0);
+    let pool = id("lb", "edge");
+    let released = Released { pool: pool.clone(), reason: HeldReason::EmptyConfirm, still: None };
+    let answer = Answer::Done(Done::Released { pools: vec![released], nodes: Vec::new() });
+    assert_eq!(bench.ask(Scope::Pool(pool)), answer);
+    assert_eq!((bench.held(), bench.going(&[1, 2])), (None, 2));
+}
+
+#[test]
+fn g2_endpoints_that_all_drain_are_not_given_up_for_others_that_are_in_the_pool() {
+    let mut bench = filled(&[1, 2]);
+    bench.source(with(&[(1, DRAINS), (2, DRAINS)]));
+    bench.pass(600_000);
+    assert_eq!((bench.held(), bench.members()), (None, (ips(&[]), ips(&[1, 2]))));
+    bench.source(with(&[(7, DRAINS)]));
+    bench.pass(600_000);
+    assert_eq!((bench.held(), bench.going(&[1, 2])), (Some(HeldReason::LastMember), 0));
+}
+
+#[test]
+fn g3_a_large_part_may_go_at_once_as_nothing_of_it_came_with_a_list() {
+    let mut bench = filled(&[1, 2, 3, 4]);
+    bench.source(all(&[1]));
+    bench.pass(30_000);
+    assert_eq!((bench.held(), bench.going(&[1, 2, 3, 4])), (None, 3));
+}

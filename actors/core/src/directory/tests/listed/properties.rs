@@ -1,0 +1,438 @@
+//! Safety and liveness over random histories of two sources and the two pools that are filled from them.
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::directory::tests::properties::bits;
+
+/// One thing that happens.
+#[derive(Clone, Debug)]
+enum Event {
+    /// What is known of a source; once something was, that nothing was ever known is not said any more.
+    Knows { source: usize, assigned: Known, ambient: bool },
+    /// The load balancer is read.
+    Read([Seen; 2]),
+    /// The load balancer is found absent.
+    Absent,
+    /// Time passes.
+    Pass { millis: u64 },
+    /// A pool that was assigned to nobody answers, or one answers out of turn.
+    Answer { pool: usize },
+    /// A new term of leadership.
+    Term(u64),
+    /// Whether and in which term reports are told.
+    Reporting(Option<u64>),
+    /// The mode, and whether the first pool is paused.
+    Wishes { add_only: bool, paused: bool },
+    /// A person lets go of everything.
+    Release,
+}
+
+#[derive(Clone, PartialEq, Debug)]
+enum Known {
+    Unknown {
+        fault: bool,
+    },
+    /// How the endpoints of two priorities stand.
+    Usable([[Standing; 3]; 2]),
+    Dropped,
+}
+
+/// A pool in a read.
+#[derive(Clone, Debug)]
+struct Seen {
+    exists: bool,
+    members: u8,
+    down: u8,
+    probed: bool,
+    outbound: bool,
+    updating: bool,
+}
+
+const POOLS: [&str; 2] = ["edge", "far"];
+
+/// The sources, by pool.
+fn sources() -> [Name; 2] {
+    [shop(), Name::Cluster("far".into())]
+}
+
+/// The address of an endpoint: no two have the same.
+fn at(priority: usize, endpoint: usize) -> u8 {
+    u8::try_from(priority * 3 + endpoint).expect("few")
+}
+
+fn standing() -> impl Strategy<Value = Standing> {
+    prop::sample::select(vec![UP, UP, UP, DRAINS, Standing::Degraded, OUT])
+}
+
+fn known() -> impl Strategy<Value = Known> {
+    let one = || [standing(), standing(), standing()];
+    prop_oneof![
+        1 => any::<bool>().prop_map(|fault| Known::Unknown { fault }),
+        8 => [one(), one()].prop_map(Known::Usable),
+        1 => Just(Known::Usable([[OUT; 3]; 2])),
+        1 => Just(Known::Dropped),
+    ]
+}
+
+fn seen() -> impl Strategy<Value = Seen> {
+    let weighted = prop::bool::weighted;
+    (weighted(0.9), 0..128_u8, any::<u8>(), weighted(0.9), weighted(0.05), weighted(0.1)).prop_map(
+        |(exists, members, down, probed, outbound, updating)| Seen {
+            exists,
+            members,
+            down,
+            probed,
+            outbound,
+            updating,
+        },
+    )
+}
+
+fn event() -> impl Strategy<Value = Event> {
+    prop_oneof![
+        10 => (0..2_usize, known(), prop::bool::weighted(0.3))
+            .prop_map(|(source, assigned, ambient)| Event::Knows { source, assigned, ambient }),
+        6 => [seen(), seen()].prop_map(Event::Read),
+        1 => Just(Event::Absent),
+        8 => (0..40_000_u64).prop_map(|millis| Event::Pass { millis }),
+        2 => (0..2_usize).prop_map(|pool| Event::Answer { pool }),
+        1 => (0..3_u64).prop_map(Event::Term),
+        1 => prop::option::of(0..3_u64).prop_map(Event::Reporting),
+        1 => (any::<bool>(), any::<bool>()).prop_map(|(add_only, paused)| Event::Wishes { add_only, paused }),
+        1 => Just(Event::Release),
+    ]
+}
+
+/// The addresses of the endpoints that stand so, by priority.
+fn standing_so(endpoints: &[[Standing; 3]; 2], so: Standing) -> Vec<BTreeSet<IpAddr>> {
+    let of = |(priority, endpoints): (usize, &[Standing; 3])| {
+        let all = endpoints.iter().enumerate().filter(|(_, stands)| **stands == so);
+        all.map(|(endpoint, _)| ip(at(priority, endpoint))).collect()
+    };
+    endpoints.iter().enumerate().map(of).collect()
+}
+
+/// What may be chosen of these endpoints, the best first: those of one priority, and degraded ones only where nothing is
+/// healthy.
+fn choices(endpoints: &[[Standing; 3]; 2]) -> Vec<BTreeSet<IpAddr>> {
+    let usable = |so| -> Vec<BTreeSet<IpAddr>> {
+        standing_so(endpoints, so).into_iter().filter(|of| !of.is_empty()).collect()
+    };
+    let healthy = usable(UP);
+    if healthy.is_empty() { usable(Standing::Degraded) } else { healthy }
+}
+
+fn draining(endpoints: &[[Standing; 3]; 2]) -> BTreeSet<IpAddr> {
+    standing_so(endpoints, DRAINS).into_iter().flatten().collect()
+}
+
+/// What an outsider knows of one pool, worked out from the events alone.
+#[derive(Default)]
+struct Watched {
+    known: Option<Known>,
+    read: Option<Seen>,
+    /// What was asked of it at last, while it was assigned and its source in use.
+    asked: BTreeSet<IpAddr>,
+    /// When each address was let go of.
+    left: BTreeMap<IpAddr, Now>,
+    /// Since when nothing is asked of it while it is assigned.
+    empty_since: Option<Now>,
+    /// Whether a person has let go of what it held back, and the reason for that may last.
+    released: bool,
+    /// What was required of it since it was last read: it may have been written.
+    recent: BTreeSet<IpAddr>,
+    /// What its source ever called draining.
+    drained: BTreeSet<IpAddr>,
+}
+
+struct World {
+    bench: Bench,
+    watched: [Watched; 2],
+    add_only: bool,
+}
+
+impl World {
+    fn new() -> World {
+        let [shop, far] = sources();
+        let listed = vec![listing(POOLS[0], shop, Family::V4), listing(POOLS[1], far, Family::V4)];
+        let bench = started(Params { listed, ..params() });
+        World { bench, watched: Default::default(), add_only: false }
+    }
+
+    fn happen(&mut self, event: Event) {
+        match event {
+            Event::Knows { source, assigned, ambient } => self.knows(source, assigned, ambient),
+            Event::Read(seen) => {
+                for (watched, seen) in self.watched.iter_mut().zip(seen) {
+                    watched.read = Some(seen).filter(|seen| seen.exists);
+                    watched.recent.clear();
+                }
+                self.bench.observe(&self.balancer());
+            }
+            Event::Absent => {
+                self.watched.iter_mut().for_each(|watched| watched.read = None);
+                let (lb, began) = (LbName::new("lb"), self.bench.now);
+                self.bench.tell(In::Lb(LbObservation { lb, began, facts: None, puts: Default::default() }));
+            }
+            Event::Pass { millis } => {
+                let end = self.bench.now.plus(Duration::from_millis(millis));
+                while let Some(next) = self.bench.machine.deadline().filter(|next| *next <= end) {
+                    self.bench.pass(next.since(self.bench.now).as_millis() as u64);
+                    self.judge();
+                }
+                self.bench.pass(end.since(self.bench.now).as_millis() as u64);
+            }
+            Event::Answer { pool } => self.bench.tell(In::Retired(id("lb", POOLS[pool]))),
+            Event::Term(n) => self.bench.tell(In::Confirmed(Epoch(n))),
+            Event::Reporting(term) => self.bench.reporting(term),
+            Event::Wishes { add_only, paused } => {
+                let mode = if add_only { Mode::AddOnly } else { Mode::Enforce };
+                let pools = paused.then(|| (id("lb", POOLS[0]), Pause::default()));
+                self.add_only = add_only;
+                wishes(
+                    &mut self.bench,
+                    Wishes { mode, pools: pools.into_iter().collect(), ..Wishes::default() },
+                );
+            }
+            Event::Release => {
+                if self.bench.machine.reporting.is_some() {
+                    self.watched.iter_mut().for_each(|watched| watched.released = true);
+                }
+                self.bench.tell(In::Ask(RequestId(1), Scope::Everything, Vec::new()));
+            }
+        }
+        self.judge();
+        self.judge_reports();
+    }
+
+    fn knows(&mut self, source: usize, assigned: Known, ambient: bool) {
+        let watched = &mut self.watched[source];
+        let is_first = watched.known.as_ref().is_none_or(|known| matches!(known, Known::Unknown { .. }));
+        if !is_first && matches!(assigned, Known::Unknown { .. }) {
+            return;
+        }
+        let is_note = watched.known.as_ref() == Some(&assigned);
+        let fact = match &assigned {
+            Known::Unknown { fault: told } => waited_for(told.then(|| fault("refused"))),
+            Known::Usable(endpoints) => {
+                watched.drained.extend(draining(endpoints));
+                let one = |(priority, endpoints): (usize, &[Standing; 3])| -> Vec<(IpAddr, Standing)> {
+                    let all = endpoints.iter().enumerate();
+                    all.map(|(endpoint, stands)| (ip(at(priority, endpoint)), *stands)).collect()
+                };
+                let priorities: Vec<_> = endpoints.iter().enumerate().map(one).collect();
+                usable(assignment(&priorities.iter().map(Vec::as_slice).collect::<Vec<_>>()))
+            }
+            Known::Dropped => dropped("deleted"),
+        };
+        watched.known = Some(assigned);
+        let fact = if ambient { beside(fact, "timed out") } else { fact };
+        let before = self.bench.assigned.get(&id("lb", POOLS[source])).cloned();
+        self.bench.tell(In::Source(sources()[source].clone(), fact));
+        if let (Some(before), true) = (before, is_note) {
+            let said = &self.bench.assigned[&id("lb", POOLS[source])];
+            assert!(said.level.same_members(&before.level) && said.services == before.services);
+        }
+    }
+
+    fn balancer(&self) -> Arc<LbFacts> {
+        let (mut pools, mut rules) = (Vec::new(), Vec::new());
+        for (name, watched) in POOLS.iter().zip(&self.watched) {
+            let Some(seen) = &watched.read else { continue };
+            let mut facts = pool("lb", name, &seven(seen.members));
+            for entry in &mut facts.entries {
+                if entry.ip.is_some_and(|at| ips(&seven(seen.down)).contains(&at)) {
+                    entry.admin_state = AdminState::Down;
+                }
+            }
+            facts.outbound_rule = seen.outbound;
+            if seen.updating {
+                facts.provisioning = Provisioning::Updating;
+            }
+            pools.push(facts);
+            let pool = Some(PoolName::new(*name));
+            rules.push(RuleFacts { name: format!("{name}-https").into(), pool, probed: seen.probed });
+        }
+        balancer("lb", pools, rules)
+    }
+
+    /// Safety, after every event.
+    fn judge(&mut self) {
+        for (place, name) in POOLS.into_iter().enumerate() {
+            let watched = &mut self.watched[place];
+            let said = self.bench.assigned.get(&id("lb", name)).filter(|said| !said.services.is_empty());
+            let seen = watched.read.as_ref().filter(|seen| !seen.outbound);
+            let known = watched.known.as_ref().filter(|known| !matches!(known, Known::Unknown { .. }));
+            let (Some(seen), Some(known)) = (seen, known) else {
+                assert!(
+                    said.is_none(),
+                    "{name} is not found, not proven, or nothing was ever known of its source"
+                );
+                watched.forget();
+                continue;
+            };
+            let said = said.expect("it is filled");
+            assert!(said.is_sound());
+            let members = ips(&seven(seen.members));
+            assert!(
+                !self.add_only || said.level.surplus(&members).next().is_none(),
+                "add-only removes nothing"
+            );
+            match known {
+                Known::Unknown { .. } => {}
+                Known::Dropped => {
+                    assert!(said.level.is_empty(), "it is emptied at once");
+                    assert_eq!(said.level.keeps == Keeps::Nothing, !self.add_only);
+                    let held = said.held.as_ref().map(|held| held.reason);
+                    assert!(matches!(held, None | Some(HeldReason::AddOnly)), "{held:?}");
+                    watched.forget();
+                }
+                Known::Usable(endpoints) => {
+                    let (endpoints, probed) = (*endpoints, seen.probed);
+                    watched.judge_usable(self.bench.now, &endpoints, probed, &members, said);
+                }
+            }
+        }
+    }
+
+    /// All that is told of a pool carries what is known of its source.
+    fn judge_reports(&mut self) {
+        for report in self.bench.told_since() {
+            let (What::NotManageable { pool, .. } | What::Held { pool, .. }) = &report.what else {
+                assert!(is_of_source(&report), "{report:?}");
+                continue;
+            };
+            let place = POOLS.iter().position(|name| *pool == id("lb", name)).expect("a pool of ours");
+            assert_eq!(report.subjects, [Subject::Controller]);
+            assert_eq!(report.note.is_some(), self.watched[place].known.is_some());
+        }
+    }
+
+    /// Liveness: once nothing happens any more, each pool has what the best choice gives, and nothing waits.
+    fn come_to_rest(&mut self) {
+        self.happen(Event::Wishes { add_only: false, paused: false });
+        self.happen(Event::Pass { millis: 240_000 });
+        for name in POOLS {
+            // Two answers, for a pool that may be asked again.
+            for _ in 0..2 {
+                let said = self.bench.assigned.get(&id("lb", name));
+                if said.is_some_and(|said| said.services.is_empty()) {
+                    self.bench.tell(In::Retired(id("lb", name)));
+                }
+            }
+        }
+        assert_eq!(self.bench.machine.deadline(), None);
+        // What is written then is there at the next look.
+        let mut written = self.bench.assigned.clone();
+        for (place, name) in POOLS.into_iter().enumerate() {
+            let watched = &mut self.watched[place];
+            let (Some(said), Some(seen)) = (written.get_mut(&id("lb", name)), &mut watched.read) else {
+                continue;
+            };
+            let level = &said.level;
+            let found = ips(&seven(seen.members));
+            let goes: BTreeSet<IpAddr> = level.surplus(&found).copied().collect();
+            let comes = level.required.keys().copied();
+            let holds: BTreeSet<IpAddr> = found.difference(&goes).copied().chain(comes).collect();
+            let down = level.states.made_right(&holds, &ips(&seven(seen.down)));
+            (seen.members, seen.down, seen.updating) = (mask(&holds), mask(&down), false);
+            if let Some(Known::Usable(endpoints)) = &watched.known {
+                let (best, drain) =
+                    (choices(endpoints).first().cloned().unwrap_or_default(), draining(endpoints));
+                assert_eq!(level.required.keys().copied().collect::<BTreeSet<_>>(), best);
+                if let Some(held) = &said.held {
+                    assert_eq!(held.reason, HeldReason::LastMember, "nothing else lasts");
+                    assert!(best.is_empty() && !drain.is_empty() && drain.is_disjoint(&held.members));
+                } else {
+                    assert_eq!(level.tolerated, drain);
+                }
+            }
+        }
+        self.happen(Event::Read(
+            self.watched.each_ref().map(|watched| watched.read.clone().unwrap_or(ABSENT)),
+        ));
+        for (name, watched) in POOLS.iter().zip(&self.watched) {
+            let Some(said) = self.bench.assigned.get(&id("lb", name)) else { continue };
+            let seen = watched.read.as_ref().expect("it is assigned");
+            let (members, down) = (ips(&seven(seen.members)), ips(&seven(seen.down)));
+            assert!(said.level.is_right(&members) && said.level.states.are_right(&members, &down));
+            assert_eq!(said.level.states.lifted, BTreeSet::new(), "what was taken back is gone");
+        }
+    }
+}
+
+const ABSENT: Seen =
+    Seen { exists: false, members: 0, down: 0, probed: true, outbound: false, updating: false };
+
+/// The last bytes of seven addresses, of which a source can assign six.
+fn seven(mask: u8) -> Vec<u8> {
+    let low = bits(mask);
+    low.into_iter().chain(bits(mask >> 4).into_iter().map(|n| n + 4)).filter(|n| *n < 7).collect()
+}
+
+fn mask(of: &BTreeSet<IpAddr>) -> u8 {
+    (0..7).filter(|n| of.contains(&ip(*n))).map(|n| 1 << n).sum()
+}
+
+impl Watched {
+    /// It is not assigned, or is emptied: what it was asked before is over.
+    fn forget(&mut self) {
+        self.asked.clear();
+        self.left.clear();
+        self.recent.clear();
+        (self.empty_since, self.released) = (None, false);
+    }
+
+    fn judge_usable(
+        &mut self,
+        now: Now,
+        endpoints: &[[Standing; 3]; 2],
+        probed: bool,
+        seen: &BTreeSet<IpAddr>,
+        said: &Assignment,
+    ) {
+        let level = &said.level;
+        let required: BTreeSet<IpAddr> = level.required.keys().copied().collect();
+        let (choices, drain) = (choices(endpoints), draining(endpoints));
+        assert_eq!(required.is_empty(), choices.is_empty(), "what can be used is used");
+        assert!(required.is_empty() || choices.contains(&required), "those of one priority: {required:?}");
+        assert!(drain.is_subset(&level.tolerated));
+        assert_eq!(level.states.down, drain);
+        assert!(level.states.lifted.is_subset(&self.drained));
+        let asked: BTreeSet<IpAddr> = required.union(&drain).copied().collect();
+        for ip in self.asked.difference(&asked) {
+            self.left.insert(*ip, now);
+        }
+        self.left.retain(|ip, _| !asked.contains(ip));
+        let delay = Duration::from_secs(if probed { 30 } else { 0 });
+        let stays =
+            |(ip, left): (&IpAddr, &Now)| left.plus(delay) <= now || !seen.contains(ip) || level.allows(ip);
+        assert!(self.left.iter().all(stays), "the removal delay");
+        self.asked = asked;
+
+        let may_be_in = |ip: &IpAddr| seen.contains(ip) || self.recent.contains(ip);
+        let lasts = required.is_empty() && !drain.iter().any(may_be_in);
+        self.recent.extend(&required);
+        self.released &= lasts;
+        self.empty_since = if self.asked.is_empty() { self.empty_since.or(Some(now)) } else { None };
+        let confirmed = self.empty_since.is_some_and(|since| now.since(since) >= Duration::from_secs(60));
+        let emptied = !seen.is_empty() && lasts && level.surplus(seen).count() == seen.len();
+        assert!(!emptied || confirmed || self.released, "emptied too soon");
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(512))]
+
+    #[test]
+    fn x2_x3_pools_of_sources_are_safe_at_any_time_and_hold_the_best_of_what_is_assigned_in_the_end(
+        events in prop::collection::vec(event(), 1..60)
+    ) {
+        let mut world = World::new();
+        for event in events {
+            world.happen(event);
+        }
+        world.come_to_rest();
+    }
+}

@@ -1,0 +1,207 @@
+//! What people are told of listed pools and of their sources (D2, X4, E1).
+
+use super::*;
+
+/// What takes the proof from a pool, and the reason that is told.
+type Case = (fn(&mut PoolFacts), NotManageable);
+
+fn refusal(bench: &mut Bench) -> Option<NotManageable> {
+    let mut reports = bench.told_since();
+    reports.retain(|report| !is_of_source(report));
+    assert!(reports.len() <= 1, "{reports:?}");
+    let Report { subjects, what, note } = reports.pop()?;
+    let What::NotManageable { pool, reason } = what else { panic!("{what:?}") };
+    assert_eq!((pool, subjects), (id("lb", "edge"), vec![Subject::Controller]));
+    assert_eq!(note.as_deref(), Some("xDS node id: replica-1"));
+    Some(reason)
+}
+
+#[test]
+fn x2_a_listed_pool_without_proof_is_refused_to_the_controller_until_the_reason_is_gone() {
+    let service_rule = || Arc::clone(&rule(1, "edge").name);
+    let cases: [Case; 5] = [
+        (|pool| pool.rules.push(rule(1, "edge").name), NotManageable::ServiceRule { rule: service_rule() }),
+        (|pool| pool.outbound_rule = true, NotManageable::OutboundRule),
+        (|pool| pool.inbound_nat_rule = true, NotManageable::InboundNatRule),
+        (|pool| pool.nic_backed = true, NotManageable::NicBacked),
+        (|pool| pool.sync_automatic = true, NotManageable::SyncAutomatic),
+    ];
+    for (spoil, reason) in cases {
+        let mut bench = filled(&[1]);
+        let mut spoiled = Arc::unwrap_or_clone(edge(&[1]));
+        spoiled.pools.iter_mut().for_each(|pool| spoil(Arc::make_mut(pool)));
+        let spoiled = Arc::new(spoiled);
+        let counted = |pools| Sample::NotManageable { reason: reason.label(), pools };
+        bench.observe(&spoiled);
+        assert!(!bench.is_assigned(), "{reason:?}");
+        let said = bench.take();
+        let samples =
+            |said: &[Out], sample| said.iter().any(|out| matches!(out, Out::Sample(of) if *of == sample));
+        assert!(samples(&said, counted(1)), "{reason:?}");
+        bench.said = said;
+        assert_eq!(refusal(&mut bench), Some(reason.clone()));
+        bench.observe(&spoiled);
+        bench.source(beside(all(&[1, 2]), "connection refused"));
+        assert_eq!(refusal(&mut bench), None, "it is told once");
+        bench.source(all(&[1, 2]));
+        bench.take();
+        bench.observe(&edge(&[1]));
+        assert_eq!(bench.members().0, ips(&[1, 2]), "it lasted while {reason:?}");
+        let said = bench.take();
+        assert!(samples(&said, counted(0)), "{reason:?}");
+    }
+}
+
+#[test]
+fn x2_a_pool_is_refused_also_where_nothing_is_known_of_its_source() {
+    let mut bench = unknown();
+    let outbound = PoolFacts { outbound_rule: true, ..pool("lb", "edge", &[1]) };
+    bench.observe(&edge_with(outbound));
+    let told = bench.told_since();
+    let [Report { what: What::NotManageable { .. }, note: None, .. }] = &told[..] else { panic!("{told:?}") };
+    bench.observe(&edge(&[1]));
+    assert!(bench.assigned.is_empty() && bench.machine.pools.is_empty(), "it is left alone");
+}
+
+#[test]
+fn x2_the_service_whose_rule_sends_to_a_listed_pool_is_told_nothing_and_its_other_pools_are_written() {
+    let mut bench = filled(&[1]);
+    bench.service(fact(1, "web", part(&[5], &[])));
+    let mut second = rule(1, "edge");
+    second.name = format!("{}-8080", second.name).into();
+    let own = |also: Option<RuleFacts>| {
+        let pools = vec![pool("lb", "shop-web", &[5]), pool("lb", "edge", &[1])];
+        let rules = [rule(1, "shop-web"), edge_rule(true)].into_iter().chain(also);
+        balancer("lb", pools, rules.collect())
+    };
+    bench.observe(&own(Some(second.clone())));
+    assert!(!bench.is_assigned());
+    assert_eq!(bench.web().0, ips(&[5]));
+    let to_services = |reports: &[Report]| {
+        let of_service = |subject: &Subject| matches!(subject, Subject::Service(_));
+        reports.iter().flat_map(|report| &report.subjects).filter(|subject| of_service(subject)).count()
+    };
+    let told = bench.told_since();
+    assert_eq!((told.len(), to_services(&told)), (1, 0), "{told:?}");
+    bench.observe(&own(None));
+    assert!(bench.is_assigned() && bench.told_since().is_empty());
+}
+
+#[test]
+fn d2_g6_a_listed_pool_that_is_refused_and_paused_is_told_when_the_pause_ends() {
+    let mut bench = filled(&[1]);
+    let pause = Wishes { pools: [(id("lb", "edge"), Pause::default())].into(), ..Wishes::default() };
+    wishes(&mut bench, pause);
+    let outbound = PoolFacts { outbound_rule: true, ..pool("lb", "edge", &[1]) };
+    bench.observe(&edge_with(outbound));
+    assert_eq!(refusal(&mut bench), None);
+    wishes(&mut bench, Wishes::default());
+    assert_eq!(refusal(&mut bench), Some(NotManageable::OutboundRule));
+}
+
+/// What was said of the source since it was last asked: `None` is that nothing is wrong any more.
+fn of_source(bench: &mut Bench) -> Vec<Option<(Effect, String)>> {
+    let mut said = Vec::new();
+    for Report { subjects, what, note: _ } in bench.told_since() {
+        if let What::SourceFailing { source, pools, effect, error } = &what {
+            assert_eq!((&**source, *pools), ("eds:shop", 2));
+            said.push(Some((*effect, error.to_string())));
+        } else if let What::SourceRecovered { source } = &what {
+            assert_eq!(&**source, "eds:shop");
+            said.push(None);
+        } else {
+            panic!("not of a source: {what:?}");
+        }
+        assert_eq!(subjects, [Subject::Controller]);
+    }
+    said
+}
+
+fn failing(effect: Effect, error: &str) -> Vec<Option<(Effect, String)>> {
+    vec![Some((effect, error.to_owned()))]
+}
+
+#[test]
+fn x3_x4_that_something_is_wrong_with_a_source_is_told_once_for_each_thing_that_becomes_of_its_pools() {
+    let mut bench = unknown();
+    bench.observe(&edge(&[1]));
+    bench.source(waited_for(None));
+    assert_eq!(of_source(&mut bench), [], "it is only waited for");
+    let mut told = |fact| {
+        bench.source(fact);
+        of_source(&mut bench)
+    };
+    assert_eq!(told(waited_for(Some(fault("refused")))), failing(Effect::Untouched, "refused"));
+    assert_eq!(told(waited_for(Some(fault("timed out")))), [], "the same becomes of them");
+    assert_eq!(told(all(&[1])), [None]);
+    assert_eq!(told(all(&[1, 2])), []);
+    assert_eq!(told(beside(all(&[1, 2]), "refused")), failing(Effect::Kept, "refused"));
+    assert_eq!(told(beside(all(&[1]), "timed out")), []);
+    assert_eq!(told(dropped("deleted")), failing(Effect::Emptied, "deleted"));
+    assert_eq!(told(beside(dropped("deleted"), "refused")), []);
+    assert_eq!(told(beside(all(&[1]), "refused")), failing(Effect::Kept, "refused"));
+    assert_eq!(told(all(&[1])), [None]);
+    assert_eq!(told(all(&[1])), []);
+}
+
+#[test]
+fn x3_x4_a_source_of_which_nothing_was_known_has_not_recovered_while_it_is_waited_for() {
+    let mut bench = unknown();
+    bench.source(waited_for(Some(fault("refused"))));
+    assert_eq!(of_source(&mut bench), failing(Effect::Untouched, "refused"));
+    bench.source(waited_for(None));
+    assert_eq!(of_source(&mut bench), [], "it is no better than it was");
+    bench.source(waited_for(Some(fault("refused"))));
+    assert_eq!(of_source(&mut bench), [], "and no worse");
+    bench.source(waited_for(None));
+    bench.source(all(&[1]));
+    assert_eq!(of_source(&mut bench), [None], "who was told that it fails is told that it does not");
+}
+
+#[test]
+fn e1_what_is_wrong_with_a_source_is_told_once_in_each_term_and_by_nobody_who_does_not_tell() {
+    let mut bench = unknown();
+    bench.reporting(None);
+    bench.source(dropped("deleted"));
+    bench.pass(60_000);
+    assert_eq!(of_source(&mut bench), [], "a standby tells nothing");
+    bench.reporting(Some(2));
+    assert_eq!(of_source(&mut bench), failing(Effect::Emptied, "deleted"));
+    for _ in 0..3 {
+        bench.reporting(Some(2));
+        bench.source(dropped("deleted"));
+        bench.pass(60_000);
+    }
+    assert_eq!(of_source(&mut bench), []);
+    bench.reporting(Some(3));
+    assert_eq!(of_source(&mut bench), failing(Effect::Emptied, "deleted"), "it lasts");
+    bench.reporting(None);
+    bench.source(all(&[1]));
+    bench.reporting(Some(4));
+    assert_eq!(of_source(&mut bench), [], "it has ended");
+}
+
+#[test]
+fn x4_what_a_guard_holds_back_is_told_with_what_is_wrong_beside_or_else_with_the_node_id() {
+    for (fact, note) in
+        [(empty(), "xDS node id: replica-1"), (beside(empty(), "connection refused"), "connection refused")]
+    {
+        let mut bench = filled(&[1, 2]);
+        bench.source(fact);
+        let told = bench.told_since();
+        let held = told.iter().find(|report| matches!(report.what, What::Held { .. })).expect("held");
+        assert_eq!(held.subjects, [Subject::Controller]);
+        assert_eq!(held.note.as_deref(), Some(note));
+    }
+}
+
+#[test]
+fn x4_what_is_said_of_a_source_that_is_not_used_says_why_first() {
+    let mut bench = filled(&[1]);
+    let note = |bench: &Bench| bench.edge().source.note().map(ToString::to_string);
+    assert_eq!(note(&bench).as_deref(), Some("xDS node id: replica-1"));
+    bench.source(beside(dropped("deleted"), "refused"));
+    assert_eq!(note(&bench).as_deref(), Some("deleted; refused"));
+    bench.source(dropped("deleted"));
+    assert_eq!(note(&bench).as_deref(), Some("deleted; xDS node id: replica-1"));
+}

@@ -1,0 +1,17 @@
+//! Who hears what the follower of xDS sources says.
+
+use super::Delivery;
+use crate::sample::Sample;
+use crate::{board, directory, xds_source};
+
+/// The driver hears what it is to do, the Directory what is known of a source.
+pub(super) fn from_xds_source(said: xds_source::Out, deliver: &mut impl FnMut(Delivery)) {
+    match said {
+        xds_source::Out::Call(call) => deliver(Delivery::Xds(call)),
+        xds_source::Out::Fact(name, fact) => {
+            deliver(Delivery::Directory(directory::In::Source(name, fact)));
+        }
+        xds_source::Out::View(view) => deliver(Delivery::Board(board::In::Xds(view))),
+        xds_source::Out::Sample(sample) => deliver(Delivery::Metrics(Sample::Xds(sample))),
+    }
+}

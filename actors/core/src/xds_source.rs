@@ -1,0 +1,220 @@
+//! Follows the sources of pools on xDS control planes (design.md A2, X2): one owner of the client, which speaks the
+//! protocol and holds the resource cache, and of what the sources make of what it tells.
+//!
+//! Streams are a driver's. What pools get of a source is the Directory's business; it hears of each source as a level,
+//! so that what was told counts as recorded as soon as it is said: what waits for the Directory is replaced by what is
+//! newer, and no pool, and no write to Azure, keeps the next message from being read.
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::machine::{Machine, Now, earliest};
+use crate::xds::client::{self, Client, Dump, Request, ServerId, StreamId, Told};
+use crate::xds::sources::{self, Name, SourceFact, Sources};
+
+/// How often what is known is shown at most.
+const SHOWN_EVERY: Duration = Duration::from_millis(250);
+
+/// What it is told once, at start.
+#[derive(Clone, Debug)]
+pub struct Params {
+    /// The servers, and the waits between what is asked of them.
+    pub client: client::Params,
+    /// The id by which control planes know us.
+    pub node_id: Arc<str>,
+    /// The sources of the pools that are configured. Without any, no server is ever asked.
+    pub sources: BTreeSet<Name>,
+}
+
+/// What it can be told: what the driver says.
+pub use crate::xds::client::In;
+
+/// What it can say.
+#[derive(Clone, Debug)]
+pub enum Out {
+    /// To the driver.
+    Call(Call),
+    /// To the Directory: what is known of a source.
+    Fact(Name, SourceFact),
+    /// To the board: all that is known.
+    View(Arc<XdsView>),
+    /// To the metrics.
+    Sample(client::Sample),
+}
+
+/// What the driver is to do.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Call {
+    /// Open a stream and send these, at least one, before waiting for anything.
+    Open {
+        /// The id that all that is said of it carries.
+        stream: StreamId,
+        /// To which server.
+        server: ServerId,
+        /// What is asked for first.
+        first: Vec<Request>,
+    },
+    /// Send this behind what was told before.
+    Send(StreamId, Request),
+    /// Read one more message.
+    Read(StreamId),
+    /// Close the stream. Nothing more of it is heard.
+    Close(StreamId),
+}
+
+/// All that is known of control planes at one moment, and what follows from it for the pools (H3, H5). The two are of the
+/// same moment: what CSDS shows of a resource is what the pools get of it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct XdsView {
+    /// The id by which control planes know us.
+    pub node_id: Arc<str>,
+    /// The servers and the resource cache.
+    pub dump: Dump,
+    /// What is known of each source.
+    pub sources: BTreeMap<Name, SourceFact>,
+}
+
+/// Follows the sources of pools on xDS control planes.
+#[derive(Debug)]
+pub struct XdsSource {
+    client: Client,
+    sources: Sources,
+    node_id: Arc<str>,
+    /// What is to be followed from the first moment on; taken then.
+    begins_with: Option<BTreeSet<Name>>,
+    /// When it is shown next what has changed.
+    show_at: Option<Now>,
+    shown: Option<Now>,
+}
+
+/// What one part is to be told because of what the other has said.
+enum Errand {
+    Client(client::In),
+    Sources(sources::In),
+}
+
+impl XdsSource {
+    /// It follows these sources from its first moment on.
+    #[must_use]
+    pub fn new(params: Params) -> XdsSource {
+        let Params { client, node_id, sources } = params;
+        XdsSource {
+            client: Client::new(client),
+            sources: Sources::new(sources::Params { node_id: Arc::clone(&node_id) }),
+            node_id,
+            begins_with: Some(sources).filter(|sources| !sources.is_empty()),
+            show_at: None,
+            shown: None,
+        }
+    }
+
+    /// Has both parts hear all that follows from this.
+    fn carry_out(&mut self, now: Now, first: Errand, out: &mut Vec<Out>) {
+        let mut errands = VecDeque::from([first]);
+        while let Some(errand) = errands.pop_front() {
+            match errand {
+                Errand::Client(input) => {
+                    let mut said = Vec::new();
+                    self.client.step(now, input, &mut said);
+                    take_in(said, &mut errands, out);
+                }
+                Errand::Sources(input) => {
+                    let mut said = Vec::new();
+                    self.sources.step(now, input, &mut said);
+                    for said in said {
+                        match said {
+                            sources::Out::Watch(key, watcher) => {
+                                errands.push_back(Errand::Client(client::In::Watch(key, watcher)));
+                            }
+                            sources::Out::Unwatch(key, watcher) => {
+                                errands.push_back(Errand::Client(client::In::Unwatch(key, watcher)));
+                            }
+                            sources::Out::Processed(update) => {
+                                errands.push_back(Errand::Client(client::In::Processed(update)));
+                            }
+                            sources::Out::Fact(name, fact) => out.push(Out::Fact(name, fact)),
+                            // The sources are those of the configuration, for as long as the process lives.
+                            sources::Out::Gone(_) => {}
+                        }
+                    }
+                }
+            }
+        }
+        self.stale(now);
+    }
+
+    /// What is shown may not be what is known any more.
+    fn stale(&mut self, now: Now) {
+        let earliest = self.shown.map_or(now, |shown| shown.plus(SHOWN_EVERY).max(now));
+        self.show_at.get_or_insert(earliest);
+    }
+
+    fn view(&self) -> XdsView {
+        let facts = self.sources.facts().map(|(name, fact)| (name.clone(), fact.clone()));
+        XdsView { node_id: Arc::clone(&self.node_id), dump: self.client.dump(), sources: facts.collect() }
+    }
+}
+
+/// Sorts what the client has said: what watchers are told at one time the sources hear together.
+fn take_in(said: Vec<client::Out>, errands: &mut VecDeque<Errand>, out: &mut Vec<Out>) {
+    let mut news: Vec<Told> = Vec::new();
+    let mut newest = None;
+    for said in said {
+        let call = match said {
+            client::Out::Open { stream, server, first } => Call::Open { stream, server, first },
+            client::Out::Send(stream, request) => Call::Send(stream, request),
+            client::Out::Read(stream) => Call::Read(stream),
+            client::Out::Close(stream) => Call::Close(stream),
+            client::Out::Notice(update, told) => {
+                newest = newest.max(Some(update));
+                news.push(told);
+                continue;
+            }
+            client::Out::Sample(sample) => {
+                out.push(Out::Sample(sample));
+                continue;
+            }
+        };
+        out.push(Out::Call(call));
+    }
+    if let Some(update) = newest {
+        errands.push_back(Errand::Sources(sources::In::Told(update, news)));
+    }
+}
+
+impl Machine for XdsSource {
+    type In = In;
+    type Out = Out;
+
+    fn step(&mut self, now: Now, input: In, out: &mut Vec<Out>) {
+        self.carry_out(now, Errand::Client(input), out);
+    }
+
+    fn deadline(&self) -> Option<Now> {
+        let begins = self.begins_with.as_ref().map(|_| Now::ZERO);
+        earliest(earliest(begins, self.show_at), self.client.deadline())
+    }
+
+    fn tick(&mut self, now: Now, out: &mut Vec<Out>) {
+        if let Some(sources) = self.begins_with.take() {
+            self.carry_out(now, Errand::Sources(sources::In::Wanted(sources)), out);
+        }
+        if self.client.deadline().is_some_and(|at| at <= now) {
+            let (mut said, mut errands) = (Vec::new(), VecDeque::new());
+            self.client.tick(now, &mut said);
+            take_in(said, &mut errands, out);
+            for errand in errands {
+                self.carry_out(now, errand, out);
+            }
+            self.stale(now);
+        }
+        if self.show_at.is_some_and(|at| at <= now) {
+            (self.show_at, self.shown) = (None, Some(now));
+            out.push(Out::View(Arc::new(self.view())));
+        }
+    }
+}

@@ -1,0 +1,115 @@
+//! The metrics of xDS clients by gRFC A78, with the cache states of A88, and of Services by the same states (X5): what each
+//! is, and what its samples become (E2).
+
+use std::sync::Arc;
+
+use metrics::{Unit, counter, describe_counter, describe_gauge, gauge};
+use pool_core::resource_cache::CacheState;
+use pool_core::xds::client::{Sample, ServerId};
+use pool_core::xds::facts::Kind;
+
+use super::{
+    SERVICE_RESOURCES, XDS_CONNECTED, XDS_INVALID, XDS_NACKS, XDS_RESOURCES, XDS_SERVER_FAILURES, XDS_VALID,
+    as_f64, flag,
+};
+
+/// What stands where a client that follows a channel has the channel's target (A78).
+const TARGET: &str = "#backend-pools";
+/// What stands for the authority of names without one (A78).
+const NO_AUTHORITY: &str = "#old";
+
+/// Says what each is.
+pub(super) fn describe() {
+    describe_gauge!(XDS_CONNECTED, "Whether a stream to an xDS server works: 1 or 0.");
+    describe_counter!(XDS_SERVER_FAILURES, Unit::Count, "Times that an xDS server ceased to answer.");
+    describe_counter!(XDS_VALID, Unit::Count, "Valid resources that xDS servers have sent, changed or not.");
+    describe_counter!(
+        XDS_INVALID,
+        Unit::Count,
+        "Invalid resources that xDS servers have sent, and errors in the place of resources."
+    );
+    describe_counter!(XDS_NACKS, Unit::Count, "Responses of xDS servers that were rejected.");
+    describe_gauge!(
+        SERVICE_RESOURCES,
+        Unit::Count,
+        "Services that take part, by what is known of their EndpointSlices."
+    );
+    describe_gauge!(XDS_RESOURCES, Unit::Count, "Watched xDS resources, by the state of the cache.");
+}
+
+/// Those of all servers exist from the start, at zero, where any server is configured. Whether one is connected is said
+/// when a stream to it is first wanted (A78).
+pub(super) fn begin(servers: &[Arc<str>]) {
+    for state in CacheState::ALL {
+        service_resources(state, 0);
+    }
+    for (place, server) in servers.iter().enumerate() {
+        counter!(XDS_SERVER_FAILURES, "grpc_target" => TARGET, "grpc_xds_server" => server.to_string())
+            .absolute(0);
+        for kind in Kind::ALL {
+            let id = ServerId(place);
+            record(servers, Sample::Updates { server: id, kind, valid: 0, invalid: 0 });
+            nacks(servers, id, kind, 0);
+            for state in CacheState::ALL {
+                record(servers, Sample::Resources { kind, state, count: 0 });
+            }
+        }
+    }
+}
+
+/// What a sample becomes; servers are named by their targets.
+pub(super) fn record(servers: &[Arc<str>], sample: Sample) {
+    match sample {
+        Sample::Connected { server, connected } => {
+            let server = name(servers, server);
+            // One that is not in use any more has no stream that could work.
+            gauge!(XDS_CONNECTED, "grpc_target" => TARGET, "grpc_xds_server" => server)
+                .set(flag(connected == Some(true)));
+        }
+        Sample::ServerFailure(server) => {
+            let server = name(servers, server);
+            counter!(XDS_SERVER_FAILURES, "grpc_target" => TARGET, "grpc_xds_server" => server).increment(1);
+        }
+        Sample::Updates { server, kind, valid, invalid } => {
+            for (metric, count) in [(XDS_VALID, valid), (XDS_INVALID, invalid)] {
+                counter!(
+                    metric,
+                    "grpc_target" => TARGET,
+                    "grpc_xds_server" => name(servers, server),
+                    "grpc_xds_resource_type" => kind.resource_type()
+                )
+                .increment(count);
+            }
+        }
+        Sample::Nack { server, kind } => nacks(servers, server, kind, 1),
+        Sample::Resources { kind, state, count } => {
+            gauge!(
+                XDS_RESOURCES,
+                "grpc_target" => TARGET,
+                "grpc_xds_authority" => NO_AUTHORITY,
+                "grpc_xds_cache_state" => state.as_str(),
+                "grpc_xds_resource_type" => kind.resource_type()
+            )
+            .set(as_f64(count));
+        }
+    }
+}
+
+/// How many Services are in a state.
+pub(super) fn service_resources(state: CacheState, count: u64) {
+    gauge!(SERVICE_RESOURCES, "cache_state" => state.as_str()).set(as_f64(count));
+}
+
+fn nacks(servers: &[Arc<str>], server: ServerId, kind: Kind, more: u64) {
+    counter!(
+        XDS_NACKS,
+        "grpc_xds_server" => name(servers, server),
+        "grpc_xds_resource_type" => kind.resource_type()
+    )
+    .increment(more);
+}
+
+/// A server as it is configured.
+fn name(servers: &[Arc<str>], server: ServerId) -> String {
+    servers.get(server.0).map(ToString::to_string).unwrap_or_default()
+}

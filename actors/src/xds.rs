@@ -1,0 +1,95 @@
+//! The port to xDS control planes: has the driver carry out what the follower of sources wants, and brings back what
+//! happens on the streams, in order, as its inputs (X2).
+
+use std::sync::Arc;
+
+use actix::{Actor, Context, Handler, Recipient};
+use pool_core::machine::Wall;
+use pool_core::route::Delivery;
+use pool_core::xds::client::In;
+use pool_core::xds_source::Call;
+use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
+use xds::{Bootstrap, Driver};
+
+use crate::clock::Clock;
+use crate::switchboard::Deliver;
+
+/// How much of what has happened is told at once at most.
+const AT_ONCE: usize = 64;
+
+/// The port.
+pub struct XdsPort {
+    driver: Option<Driver>,
+    /// What the driver says; taken when the actor starts.
+    heard: Option<UnboundedReceiver<In>>,
+    clock: Clock,
+    source: Recipient<Deliver>,
+}
+
+impl XdsPort {
+    /// A port to the servers of this bootstrap, which gives them this version of ours. Without a bootstrap there is
+    /// nobody to ask, and nobody asks.
+    #[must_use]
+    pub fn new(
+        bootstrap: Option<Arc<Bootstrap>>,
+        version: &str,
+        clock: Clock,
+        source: Recipient<Deliver>,
+    ) -> XdsPort {
+        let Some(bootstrap) = bootstrap else {
+            return XdsPort { driver: None, heard: None, clock, source };
+        };
+        // What the driver says is bounded by what it is told: it reads a message only when it has leave to.
+        let (told, heard) = unbounded_channel();
+        let wall = move || Wall::from_micros(clock.wall().as_microsecond());
+        let driver = Driver::new(bootstrap, version, told, wall);
+        XdsPort { driver: Some(driver), heard: Some(heard), clock, source }
+    }
+}
+
+/// Hands on what happens on the streams, in order. Before a stream's end comes a number that spreads the next tries of
+/// many processes.
+async fn hand_on(mut heard: UnboundedReceiver<In>, clock: Clock, source: Recipient<Deliver>) {
+    let mut inputs = Vec::new();
+    while heard.recv_many(&mut inputs, AT_ONCE).await > 0 {
+        let mut deliveries = Vec::with_capacity(inputs.len());
+        for input in inputs.drain(..) {
+            if let In::Ended(..) = input {
+                deliveries.push(Delivery::XdsSource(In::Jitter(clock.jitter())));
+            }
+            deliveries.push(Delivery::XdsSource(input));
+        }
+        if source.send(Deliver(deliveries)).await.is_err() {
+            tracing::debug!("something happened on an xDS stream after its follower had stopped");
+            return;
+        }
+    }
+}
+
+impl Actor for XdsPort {
+    type Context = Context<Self>;
+
+    fn started(&mut self, _: &mut Self::Context) {
+        if let Some(heard) = self.heard.take() {
+            drop(tokio::spawn(hand_on(heard, self.clock, self.source.clone())));
+        }
+    }
+}
+
+impl Handler<Deliver> for XdsPort {
+    type Result = ();
+
+    fn handle(&mut self, Deliver(deliveries): Deliver, _: &mut Self::Context) {
+        let Some(driver) = &mut self.driver else { return };
+        for delivery in deliveries {
+            if let Delivery::Xds(call) = delivery {
+                match call {
+                    Call::Open { stream, server, first } => driver.open(stream, server, first),
+                    Call::Send(stream, request) => driver.send(stream, &request),
+                    Call::Read(stream) => driver.read(stream),
+                    Call::Close(stream) => driver.close(stream),
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,119 @@
+//! Where a server is: gRPC's names of targets, as far as a list of xDS servers needs them. Names are resolved by the
+//! transport.
+
+use std::net::Ipv6Addr;
+
+/// The port where a target names none.
+const DEFAULT_PORT: u16 = 443;
+
+/// What can be written instead, for messages.
+const FORMS: &str = "write host:port, [IPv6 address]:port, dns:///host:port or unix:path";
+
+/// Where a server is.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Target {
+    /// At this address.
+    Tcp {
+        /// Host and port as they stand in an address, an IPv6 address in brackets.
+        authority: String,
+    },
+    /// At the socket of this path.
+    Unix(String),
+}
+
+impl Target {
+    /// Reads a target.
+    ///
+    /// # Errors
+    /// It is none that can be reached, with the reason and the remedy.
+    pub(super) fn parse(uri: &str) -> Result<Target, String> {
+        if uri.is_empty() {
+            return Err(format!("is empty: {FORMS}"));
+        }
+        if let Some(path) = uri.strip_prefix("unix:") {
+            return unix(path);
+        }
+        let Some(name) = uri.strip_prefix("dns:") else {
+            return match uri.split_once("://") {
+                Some((scheme, _)) => {
+                    Err(format!("{scheme:.20}:// is not supported, a target is no URL: {FORMS}"))
+                }
+                None => tcp(uri),
+            };
+        };
+        match name.strip_prefix("//").map(|name| name.split_once('/')) {
+            Some(Some(("", name))) => tcp(name),
+            Some(Some(_)) => {
+                Err("names a DNS server, which is not supported: leave it out, as in dns:///host:port"
+                    .to_owned())
+            }
+            Some(None) => {
+                Err("has no host: write it behind three slashes, as in dns:///host:port".to_owned())
+            }
+            None => tcp(name.strip_prefix('/').unwrap_or(name)),
+        }
+    }
+}
+
+fn unix(path: &str) -> Result<Target, String> {
+    let path = match path.strip_prefix("//") {
+        Some(absolute) if !absolute.starts_with('/') => {
+            return Err("has no absolute path: write unix:///path, or unix:path".to_owned());
+        }
+        // The transport takes two slashes at the beginning for those of a URL.
+        Some(absolute) => format!("/{}", absolute.trim_start_matches('/')),
+        None => path.to_owned(),
+    };
+    if path.is_empty() || path == "/" {
+        return Err("has no path: write unix:path".to_owned());
+    }
+    Ok(Target::Unix(path))
+}
+
+fn tcp(text: &str) -> Result<Target, String> {
+    let (host, port) = match text.strip_prefix('[').map(|rest| rest.split_once(']')) {
+        Some(Some((host, rest))) => (bracketed(host)?, rest.strip_prefix(':').or(none_if_empty(rest)?)),
+        Some(None) => return Err(format!("has no closing bracket: {FORMS}")),
+        None if text.parse::<Ipv6Addr>().is_ok() => (format!("[{text}]"), None),
+        None => match text.split_once(':') {
+            Some((host, port)) => (named(host)?, Some(port)),
+            None => (named(text)?, None),
+        },
+    };
+    let port = match port {
+        None => DEFAULT_PORT,
+        Some(port) => port
+            .parse::<u16>()
+            .ok()
+            .filter(|port| *port > 0)
+            .ok_or_else(|| format!("its port is no number from 1 to 65535: {FORMS}"))?,
+    };
+    Ok(Target::Tcp { authority: format!("{host}:{port}") })
+}
+
+/// What stands behind the brackets, where it is no port, has to be nothing.
+fn none_if_empty(rest: &str) -> Result<Option<&str>, String> {
+    if rest.is_empty() || rest.starts_with(':') {
+        Ok(None)
+    } else {
+        Err(format!("something other than a port stands behind the bracket: {FORMS}"))
+    }
+}
+
+fn bracketed(host: &str) -> Result<String, String> {
+    match host.parse::<Ipv6Addr>() {
+        Ok(_) => Ok(format!("[{host}]")),
+        Err(_) => Err(format!("what stands in brackets is no IPv6 address: {FORMS}")),
+    }
+}
+
+fn named(host: &str) -> Result<String, String> {
+    let is_of_a_name = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
+    if host.is_empty() {
+        return Err(format!("has no host: {FORMS}"));
+    }
+    if host.len() > 253 || !host.chars().all(is_of_a_name) {
+        return Err(format!("its host is no name of one: {FORMS}"));
+    }
+    Ok(host.to_owned())
+}

@@ -1,0 +1,133 @@
+//! Opens the aggregated streams that the client's machine wants, and says what happens on them, in order (X2).
+//!
+//! It owns connections, their credentials and the transport. When a stream is opened, what is sent on it, when a
+//! message is read and what follows from one are [`pool_core::xds::client`]'s. Each stream has a task and a connection
+//! of its own, so that nothing of one is in the way of another.
+
+mod connection;
+mod credentials;
+mod outbound;
+mod stream;
+#[cfg(test)]
+mod tests;
+mod wire;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use pool_core::machine::Wall;
+use pool_core::xds::client::{Ended, In, Request, ServerId, StreamId};
+use pool_core::xds::facts::Code;
+use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
+use tokio_util::task::AbortOnDropHandle;
+
+use crate::bootstrap::{Bootstrap, Node};
+use crate::encode;
+use outbound::{Outbound, Outgoing};
+use stream::Stream;
+#[cfg(test)]
+pub(crate) use wire::RawCodec;
+
+/// Tells the time on the wall.
+type WallClock = Arc<dyn Fn() -> Wall + Send + Sync>;
+
+/// The driver of the client's machine. When it is dropped all streams are closed.
+pub struct Driver {
+    bootstrap: Arc<Bootstrap>,
+    node: Node,
+    agent: String,
+    told: UnboundedSender<In>,
+    wall: WallClock,
+    streams: BTreeMap<StreamId, Handle>,
+}
+
+/// A stream whose task runs, or has ended.
+struct Handle {
+    requests: UnboundedSender<Outgoing>,
+    reads: UnboundedSender<()>,
+    task: AbortOnDropHandle<()>,
+}
+
+impl Driver {
+    /// A driver without streams, for the servers of this bootstrap. It gives its version to control planes, says what
+    /// happens to `told`, and stamps what it receives by `wall`.
+    #[must_use]
+    pub fn new(
+        bootstrap: Arc<Bootstrap>,
+        version: &str,
+        told: UnboundedSender<In>,
+        wall: impl Fn() -> Wall + Send + Sync + 'static,
+    ) -> Driver {
+        let node = bootstrap.node(version);
+        let agent = format!("azure-backend-pool-controller/{version}");
+        Driver { bootstrap, node, agent, told, wall: Arc::new(wall), streams: BTreeMap::new() }
+    }
+
+    /// Who we are to control planes: what CSDS shows.
+    #[must_use]
+    pub fn node(&self) -> &Node {
+        &self.node
+    }
+
+    /// Opens a stream to a server and sends these, at least one, before it waits for anything. From then on it is
+    /// told: [`In::Dispatched`] when a connected transport has pulled them all, [`In::Sent`] for each later one,
+    /// [`In::Response`] for each message that may be read, and at last [`In::Ended`], once, unless it is closed before.
+    ///
+    /// # Panics
+    /// Outside of a tokio runtime.
+    pub fn open(&mut self, stream: StreamId, server: ServerId, first: Vec<Request>) {
+        self.streams.retain(|_, handle| !handle.task.is_finished());
+        let Some(config) = self.bootstrap.configs().get(server.0).cloned() else {
+            let message = format!("the bootstrap has no server {}", server.0);
+            // Where nobody listens any more nobody misses it.
+            drop(self.told.send(In::Ended(stream, Ended { code: Code::Unavailable, message })));
+            return;
+        };
+        let (requests, to_send) = unbounded_channel();
+        let (reads, to_read) = unbounded_channel();
+        let (pulls, pulled) = unbounded_channel();
+        let count = first.len();
+        let outgoing: Vec<Outgoing> = first.iter().map(|request| self.outgoing(request)).collect();
+        outgoing.into_iter().for_each(|request| pass(&requests, request));
+        let task = Stream {
+            id: stream,
+            config,
+            agent: self.agent.clone(),
+            told: self.told.clone(),
+            wall: Arc::clone(&self.wall),
+            to_read,
+            pulled,
+        };
+        let task = tokio::spawn(task.run(Outbound::new(to_send, count, pulls)));
+        self.streams.insert(stream, Handle { requests, reads, task: AbortOnDropHandle::new(task) });
+    }
+
+    /// Sends a request behind what was sent before. On a stream that is over it is nothing.
+    pub fn send(&mut self, stream: StreamId, request: &Request) {
+        if let Some(handle) = self.streams.get(&stream) {
+            pass(&handle.requests, self.outgoing(request));
+        }
+    }
+
+    /// Reads one more message of the stream. One that cannot be decoded does not count. Without leave nothing is read,
+    /// and so it is not noticed that the stream has ended.
+    pub fn read(&mut self, stream: StreamId) {
+        if let Some(handle) = self.streams.get(&stream) {
+            pass(&handle.reads, ());
+        }
+    }
+
+    /// Closes a stream with its connection. Nothing more is said of it; what was said before may not have been heard.
+    pub fn close(&mut self, stream: StreamId) {
+        self.streams.remove(&stream);
+    }
+
+    fn outgoing(&self, request: &Request) -> Outgoing {
+        Outgoing { kind: request.kind, bytes: encode::request(request, &self.node) }
+    }
+}
+
+/// Hands something to a stream's task. One that has ended needs it no more.
+fn pass<T>(to: &UnboundedSender<T>, what: T) {
+    drop(to.send(what));
+}

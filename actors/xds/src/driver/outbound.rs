@@ -1,0 +1,68 @@
+//! The requests of a stream as its transport pulls them. The transport pulls only once it is connected, so that this
+//! is where it shows that a request is on its way (A57).
+
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use futures::Stream;
+use pool_core::xds::facts::Kind;
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
+
+/// A request, encoded.
+#[derive(Debug)]
+pub(super) struct Outgoing {
+    /// What it is about.
+    pub kind: Kind,
+    /// The message.
+    pub bytes: Vec<u8>,
+}
+
+/// What was pulled.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Pulled {
+    /// All that the stream was opened with.
+    First,
+    /// One that was sent later.
+    Later(Kind),
+}
+
+/// The requests of a stream, the first ones to begin with.
+#[derive(Debug)]
+pub(super) struct Outbound {
+    requests: UnboundedReceiver<Outgoing>,
+    /// How many of the first ones were not pulled yet.
+    first: usize,
+    pulls: UnboundedSender<Pulled>,
+}
+
+impl Outbound {
+    /// The stream of these requests, of which so many are the first ones.
+    pub fn new(
+        requests: UnboundedReceiver<Outgoing>,
+        first: usize,
+        pulls: UnboundedSender<Pulled>,
+    ) -> Outbound {
+        Outbound { requests, first, pulls }
+    }
+}
+
+impl Stream for Outbound {
+    type Item = Vec<u8>;
+
+    fn poll_next(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Vec<u8>>> {
+        let this = self.get_mut();
+        let Some(Outgoing { kind, bytes }) = ready!(this.requests.poll_recv(context)) else {
+            return Poll::Ready(None);
+        };
+        let pulled = match this.first {
+            0 => Some(Pulled::Later(kind)),
+            1 => Some(Pulled::First),
+            _ => None,
+        };
+        this.first = this.first.saturating_sub(1);
+        if let Some(pulled) = pulled {
+            super::pass(&this.pulls, pulled);
+        }
+        Poll::Ready(Some(bytes))
+    }
+}

@@ -1,0 +1,179 @@
+//! One stream, from the connection to its end, in a task of its own. All that is said of it is said here, so that it
+//! is said in order, and nothing after the end.
+
+use std::pin::pin;
+
+use http::uri::PathAndQuery;
+use pool_core::redact;
+use pool_core::xds::client::{Ended, In, StreamId};
+use pool_core::xds::facts::Code;
+use prost::bytes::Bytes;
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
+use tonic::client::Grpc;
+use tonic::{Request, Streaming};
+
+use super::WallClock;
+use super::connection::{self, unavailable, words};
+use super::credentials::{self, Token};
+use super::outbound::{Outbound, Pulled};
+use super::wire::{RawCodec, WithoutDetails};
+use crate::bootstrap::ServerConfig;
+use crate::decode::{self, LONGEST_WORDS};
+
+/// The method of aggregated streams.
+const METHOD: &str = "/envoy.service.discovery.v3.AggregatedDiscoveryService/StreamAggregatedResources";
+
+/// The largest message that is received, in bytes.
+pub(super) const LARGEST_MESSAGE: usize = 16 << 20;
+
+/// A connection and what comes back on it.
+type Called = (Grpc<WithoutDetails>, Streaming<Bytes>);
+
+/// A stream.
+pub(super) struct Stream {
+    /// Its id.
+    pub id: StreamId,
+    /// Its server.
+    pub config: ServerConfig,
+    /// What program this is.
+    pub agent: String,
+    /// Where it is said what happens.
+    pub told: UnboundedSender<In>,
+    /// Stamps what is received.
+    pub wall: WallClock,
+    /// The leaves to read.
+    pub to_read: UnboundedReceiver<()>,
+    /// What the transport has pulled.
+    pub pulled: UnboundedReceiver<Pulled>,
+}
+
+impl Stream {
+    /// Opens it, follows it and says how it has ended.
+    pub async fn run(mut self, outbound: Outbound) {
+        let mut secrets = Vec::new();
+        let ended = match self.open(outbound, &mut secrets).await {
+            Ok((client, responses)) => {
+                let ended = self.follow(responses).await;
+                // The connection stays as long as the stream.
+                drop(client);
+                ended
+            }
+            Err(ended) => ended,
+        };
+        say_pulled(self.id, &self.told, &mut self.pulled);
+        let known: Vec<&str> = secrets.iter().map(String::as_str).collect();
+        let message = redact::told(&ended.message, &known, LONGEST_WORDS);
+        self.say(In::Ended(self.id, Ended { code: ended.code, message }));
+    }
+
+    /// Connects and calls. What must not be repeated is put into `secrets`.
+    async fn open(&mut self, outbound: Outbound, secrets: &mut Vec<String>) -> Result<Called, Ended> {
+        let mut request = Request::new(outbound);
+        for path in &self.config.tokens {
+            let Token { secret, header } = credentials::token(path).await.map_err(unavailable)?;
+            request.metadata_mut().append("authorization", header);
+            secrets.push(secret);
+        }
+        let channel = connection::connect(&self.config, &self.agent).await?;
+        let mut client = Grpc::new(channel).max_decoding_message_size(LARGEST_MESSAGE);
+        client.ready().await.map_err(|error| unavailable(words(&error)))?;
+        // The answer begins with the server's first message, which may be a long time after the first request.
+        let call = client.streaming(request, PathAndQuery::from_static(METHOD), RawCodec);
+        let called = meanwhile(self.id, &self.told, &mut self.pulled, call).await;
+        let called = called.map_err(|status| of_status(&status))?;
+        Ok((client, called.into_inner()))
+    }
+
+    /// Reads one message for each leave, until the stream ends.
+    async fn follow(&mut self, mut responses: Streaming<Bytes>) -> Ended {
+        let mut is_legible = true;
+        loop {
+            if is_legible {
+                let leave = self.to_read.recv();
+                if meanwhile(self.id, &self.told, &mut self.pulled, leave).await.is_none() {
+                    // The driver is gone, and this task with it.
+                    std::future::pending::<()>().await;
+                }
+            }
+            let message = responses.message();
+            let message = match meanwhile(self.id, &self.told, &mut self.pulled, message).await {
+                Ok(Some(message)) => message,
+                Ok(None) => return Ended { code: Code::Ok, message: String::new() },
+                Err(status) => return of_status(&status),
+            };
+            match decode::response(&message) {
+                Ok(response) => {
+                    is_legible = true;
+                    self.say(In::Response(self.id, response, (self.wall)()));
+                }
+                Err(error) => {
+                    self.log(&error, message.len(), is_legible);
+                    is_legible = false;
+                }
+            }
+        }
+    }
+
+    /// Logs a message that cannot be decoded: the first in a row loudly.
+    fn log(&self, error: &decode::DecodeError, length: usize, is_first: bool) {
+        let (server, stream) = (&self.config.uri, self.id.0);
+        let error = redact::told(&words(error), &[], LONGEST_WORDS);
+        if is_first {
+            tracing::warn!(%server, stream, length, error, "passed over an xDS message that cannot be decoded");
+        } else {
+            tracing::debug!(%server, stream, length, error, "passed over one more xDS message");
+        }
+    }
+
+    fn say(&self, what: In) {
+        super::pass(&self.told, what);
+    }
+}
+
+/// Waits for something, and says meanwhile what the transport pulls. What was pulled before it came is said before.
+async fn meanwhile<F: Future>(
+    id: StreamId,
+    told: &UnboundedSender<In>,
+    pulled: &mut UnboundedReceiver<Pulled>,
+    awaited: F,
+) -> F::Output {
+    let mut awaited = pin!(awaited);
+    let outcome = loop {
+        tokio::select! {
+            biased;
+            Some(what) = pulled.recv() => say(id, told, what),
+            outcome = &mut awaited => break outcome,
+        }
+    };
+    say_pulled(id, told, pulled);
+    outcome
+}
+
+/// Says what was pulled and was not said yet.
+fn say_pulled(id: StreamId, told: &UnboundedSender<In>, pulled: &mut UnboundedReceiver<Pulled>) {
+    while let Ok(what) = pulled.try_recv() {
+        say(id, told, what);
+    }
+}
+
+fn say(id: StreamId, told: &UnboundedSender<In>, what: Pulled) {
+    let input = match what {
+        Pulled::First => In::Dispatched(id),
+        Pulled::Later(kind) => In::Sent(id, kind),
+    };
+    super::pass(told, input);
+}
+
+/// What a status means, be it the server's or the transport's.
+fn of_status(status: &tonic::Status) -> Ended {
+    let mut message = status.message().to_owned();
+    if let Some(source) = std::error::Error::source(status) {
+        let more = words(source);
+        if message.is_empty() || more.contains(&message) {
+            message = more;
+        } else if !message.contains(&more) {
+            message = format!("{message}: {more}");
+        }
+    }
+    Ended { code: Code::of_number(status.code().into()), message }
+}

@@ -1,0 +1,163 @@
+//! The driver against real servers on loopback, which speak or are silent as each test wants.
+
+mod conversation;
+mod faults;
+mod secure;
+mod server;
+mod streams;
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use envoy_types::pb::envoy::config::core::v3::address::Address as Specific;
+use envoy_types::pb::envoy::config::core::v3::socket_address::PortSpecifier;
+use envoy_types::pb::envoy::config::core::v3::{Address, Locality, SocketAddress};
+use envoy_types::pb::envoy::config::endpoint::v3::lb_endpoint::HostIdentifier;
+use envoy_types::pb::envoy::config::endpoint::v3::{
+    ClusterLoadAssignment, Endpoint, LbEndpoint, LocalityLbEndpoints,
+};
+use envoy_types::pb::envoy::service::discovery::v3::{DiscoveryRequest, DiscoveryResponse, ResourceError};
+use envoy_types::pb::google::protobuf::{Any, UInt32Value};
+use envoy_types::util::pack_any;
+use pool_core::xds::facts::{Kind, Response};
+use prost::Message;
+use tokio::net::TcpListener;
+use tokio::sync::mpsc::UnboundedReceiver;
+
+use super::*;
+use server::Peer;
+
+const STREAM: StreamId = StreamId(1);
+const SERVER: ServerId = ServerId(0);
+
+/// When everything comes, on the wall.
+const AT: Wall = Wall::from_micros(7_000_000);
+
+/// Waits for what has to happen, and not for ever.
+async fn within<F: Future>(awaited: F) -> F::Output {
+    tokio::time::timeout(Duration::from_secs(60), awaited).await.expect("it happens in time")
+}
+
+/// A bootstrap of one server.
+fn bootstrap(target: impl fmt::Display, fields: &str) -> Arc<Bootstrap> {
+    let text = format!(
+        r#"{{"xds_servers": [{{"server_uri": "{target}", {fields}}}], "node": {{"id": "pools-1"}}}}"#
+    );
+    Arc::new(Bootstrap::parse(&text).unwrap())
+}
+
+fn insecure(target: impl fmt::Display) -> Arc<Bootstrap> {
+    bootstrap(target, r#""channel_creds": [{"type": "insecure"}]"#)
+}
+
+/// A driver, and what it says.
+struct Site {
+    driver: Driver,
+    told: UnboundedReceiver<In>,
+}
+
+impl Site {
+    fn of(bootstrap: Arc<Bootstrap>) -> Site {
+        let (tell, told) = unbounded_channel();
+        Site { driver: Driver::new(bootstrap, "1.2.3", tell, || AT), told }
+    }
+
+    /// A driver whose stream to this server asks for endpoints.
+    fn asking(bootstrap: Arc<Bootstrap>) -> Site {
+        let mut site = Site::of(bootstrap);
+        site.driver.open(STREAM, SERVER, vec![asked(&["web"])]);
+        site
+    }
+
+    fn at(addr: SocketAddr) -> Site {
+        Site::asking(insecure(addr))
+    }
+
+    async fn next(&mut self) -> In {
+        within(self.told.recv()).await.expect("the driver lives")
+    }
+
+    async fn dispatched(&mut self) {
+        let said = self.next().await;
+        assert!(matches!(said, In::Dispatched(STREAM)), "{said:?}");
+    }
+
+    async fn sent(&mut self, kind: Kind) {
+        let said = self.next().await;
+        assert!(matches!(said, In::Sent(STREAM, sent) if sent == kind), "{said:?}");
+    }
+
+    async fn response(&mut self) -> Response {
+        let said = self.next().await;
+        let In::Response(STREAM, response, AT) = said else { panic!("{said:?}") };
+        response
+    }
+
+    async fn ended(&mut self) -> Ended {
+        let said = self.next().await;
+        let In::Ended(STREAM, ended) = said else { panic!("{said:?}") };
+        ended
+    }
+
+    /// That the next thing said is that a request was pulled, and so that nothing else was to be said before.
+    async fn says_nothing_else(&mut self, peer: &mut Peer) {
+        self.driver.send(STREAM, &asked(&["more"]));
+        self.sent(Kind::Endpoints).await;
+        assert_eq!(peer.request().await.resource_names, ["more"]);
+        assert!(self.told.try_recv().is_err());
+    }
+}
+
+/// Listens, and leaves the connections to the system: they stand, and nobody speaks.
+async fn silent() -> (SocketAddr, TcpListener) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    (listener.local_addr().unwrap(), listener)
+}
+
+fn asked(names: &[&str]) -> Request {
+    Request {
+        kind: Kind::Endpoints,
+        version: Arc::default(),
+        nonce: Arc::default(),
+        names: names.iter().copied().map(Arc::from).collect(),
+        error: None,
+        node: false,
+    }
+}
+
+/// A valid assignment with one address.
+fn assignment(name: &str, address: &str) -> Any {
+    let socket = SocketAddress {
+        address: address.to_owned(),
+        port_specifier: Some(PortSpecifier::PortValue(80)),
+        ..SocketAddress::default()
+    };
+    let address = Address { address: Some(Specific::SocketAddress(socket)) };
+    let endpoint = Endpoint { address: Some(address), ..Endpoint::default() };
+    let endpoint =
+        LbEndpoint { host_identifier: Some(HostIdentifier::Endpoint(endpoint)), ..LbEndpoint::default() };
+    let locality = LocalityLbEndpoints {
+        locality: Some(Locality { region: "r".to_owned(), ..Locality::default() }),
+        load_balancing_weight: Some(UInt32Value { value: 1 }),
+        lb_endpoints: vec![endpoint],
+        ..LocalityLbEndpoints::default()
+    };
+    pack_any(ClusterLoadAssignment {
+        cluster_name: name.to_owned(),
+        endpoints: vec![locality],
+        ..ClusterLoadAssignment::default()
+    })
+}
+
+fn answer(version: &str, resources: Vec<Any>, resource_errors: Vec<ResourceError>) -> Vec<u8> {
+    let message = DiscoveryResponse {
+        version_info: version.to_owned(),
+        resources,
+        type_url: Kind::Endpoints.type_url().to_owned(),
+        nonce: format!("n{version}"),
+        resource_errors,
+        ..DiscoveryResponse::default()
+    };
+    message.encode_to_vec()
+}

@@ -1,0 +1,166 @@
+//! The client's machine, the driver and a server, from the first request to a stream that is cut and opened again.
+
+use envoy_types::pb::envoy::service::discovery::v3::ResourceName;
+use envoy_types::pb::google::rpc::Status;
+use pool_core::machine::{Machine, Now};
+use pool_core::resource_cache::{News, State};
+use pool_core::xds::client::{Client, Out, Params, Told, Waits, Watcher};
+use pool_core::xds::facts::Key;
+
+use super::server::Ads;
+use super::*;
+
+/// A client that is driven as its shell drives it, on a clock that stands until it is moved.
+struct Shell {
+    client: Client,
+    site: Site,
+    now: Now,
+    told: Vec<Told>,
+}
+
+impl Shell {
+    fn of(bootstrap: Arc<Bootstrap>) -> Shell {
+        let params =
+            Params { servers: bootstrap.servers(), backoff: Waits::STREAMS, nack_pace: Waits::NACKS };
+        let client = Client::new(params);
+        Shell { client, site: Site::of(bootstrap), now: Now::from_millis(1), told: Vec::new() }
+    }
+
+    fn act(&mut self, out: Vec<Out>) {
+        let mut processed = None;
+        for said in out {
+            match said {
+                Out::Open { stream, server, first } => self.site.driver.open(stream, server, first),
+                Out::Send(stream, request) => self.site.driver.send(stream, &request),
+                Out::Read(stream) => self.site.driver.read(stream),
+                Out::Close(stream) => self.site.driver.close(stream),
+                Out::Notice(update, told) => {
+                    self.told.push(told);
+                    processed = Some(update);
+                }
+                Out::Sample(_) => {}
+            }
+        }
+        if let Some(update) = processed {
+            self.step(In::Processed(update));
+        }
+    }
+
+    fn step(&mut self, input: In) {
+        let mut out = Vec::new();
+        self.client.step(self.now, input, &mut out);
+        self.act(out);
+    }
+
+    /// Lets happen what the driver says, until watchers are told something.
+    async fn told(&mut self) -> News<()> {
+        while self.told.is_empty() {
+            let said = self.site.next().await;
+            self.step(said);
+        }
+        let news = self.told.remove(0).news;
+        match news {
+            News::Changed(Ok(cached)) => {
+                let pool_core::resource_cache::Cached { raw, version, updated, .. } = cached;
+                News::Changed(Ok(pool_core::resource_cache::Cached { value: (), raw, version, updated }))
+            }
+            News::Changed(Err(error)) => News::Changed(Err(error)),
+            News::Ambient(error) => News::Ambient(error),
+        }
+    }
+
+    /// Lets happen what the driver says, up to the end of the stream.
+    async fn ended(&mut self) {
+        loop {
+            let said = self.site.next().await;
+            let is_end = matches!(said, In::Ended(..));
+            self.step(said);
+            if is_end {
+                return;
+            }
+        }
+    }
+
+    /// Waits, on the client's clock, for what is due.
+    fn wait(&mut self) {
+        self.now = self.client.deadline().expect("something is due");
+        let mut out = Vec::new();
+        self.client.tick(self.now, &mut out);
+        self.act(out);
+    }
+
+    fn state(&self) -> State {
+        self.client.dump().resources[0].state
+    }
+}
+
+fn reported(name: &str, code: i32) -> ResourceError {
+    let name = ResourceName { name: name.to_owned(), dynamic_parameter_constraints: None };
+    let status = Status { code, message: "moved away".to_owned(), details: Vec::new() };
+    ResourceError { resource_name: Some(name), error_detail: Some(status) }
+}
+
+#[tokio::test]
+async fn x2_a88_a_whole_conversation() {
+    let mut server = Ads::start().await;
+    let mut shell = Shell::of(insecure(server.addr));
+    shell.step(In::Watch(Key::new(Kind::Endpoints, "web"), Watcher(1)));
+    let mut peer = server.call().await;
+    let first = peer.request().await;
+    assert_eq!(
+        (first.resource_names.as_slice(), first.version_info.as_str()),
+        (["web".to_owned()].as_slice(), "")
+    );
+    assert_eq!(first.node.unwrap().id, "pools-1");
+
+    let good = assignment("web", "10.0.0.1");
+    peer.answer(answer("1", vec![good.clone()], Vec::new()));
+    let News::Changed(Ok(cached)) = shell.told().await else { panic!("it is there") };
+    assert_eq!((&*cached.version, cached.updated), ("1", AT));
+    assert_eq!(*cached.raw.unwrap().bytes, *good.value);
+    let ack = peer.request().await;
+    assert_eq!((ack.version_info.as_str(), ack.response_nonce.as_str()), ("1", "n1"));
+    assert_eq!((ack.error_detail, ack.node), (None, None));
+
+    peer.answer(answer("2", vec![assignment("web", "not an address")], Vec::new()));
+    let News::Ambient(Some(error)) = shell.told().await else { panic!("it is wrong") };
+    assert_eq!((error.code, shell.state()), (Code::InvalidArgument, State::Nacked));
+    let nack = peer.request().await;
+    assert_eq!((nack.version_info.as_str(), nack.response_nonce.as_str()), ("1", "n2"));
+    let detail = nack.error_detail.unwrap();
+    assert_eq!(detail.code, 3);
+    assert!(
+        detail.message.contains("web") && detail.message.contains("not an address"),
+        "{}",
+        detail.message
+    );
+
+    peer.answer(answer("3", Vec::new(), vec![reported("web", 5)]));
+    let News::Ambient(Some(error)) = shell.told().await else { panic!("it is said to be gone") };
+    assert_eq!((error.code, &*error.message), (Code::NotFound, "moved away"));
+    assert_eq!(shell.state(), State::ReceivedError);
+    assert_eq!(peer.request().await.version_info, "3");
+
+    // The stream is cut, which is no error after a response; on the next one nothing but the nonce is new.
+    drop(peer);
+    shell.ended().await;
+    assert_eq!(shell.told, []);
+    shell.wait();
+    let mut peer = server.call().await;
+    let again = peer.request().await;
+    assert_eq!(
+        (again.resource_names.as_slice(), again.version_info.as_str()),
+        (["web".to_owned()].as_slice(), "3")
+    );
+    assert_eq!(
+        (again.response_nonce.as_str(), again.node.map(|node| node.id)),
+        ("", Some("pools-1".to_owned()))
+    );
+    peer.answer(answer("4", vec![assignment("web", "10.0.0.2")], Vec::new()));
+    let News::Changed(Ok(cached)) = shell.told().await else { panic!("it is back") };
+    assert_eq!((&*cached.version, shell.state()), ("4", State::Acked));
+    assert_eq!(peer.request().await.response_nonce, "n4");
+
+    shell.step(In::Unwatch(Key::new(Kind::Endpoints, "web"), Watcher(1)));
+    peer.closed().await;
+}

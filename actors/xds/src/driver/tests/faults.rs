@@ -1,0 +1,133 @@
+//! How streams end that do not work.
+
+use tonic::Status;
+
+use super::server::{Ads, Fixed};
+use super::*;
+use crate::decode::LONGEST_WORDS;
+use crate::driver::connection::{KEEPALIVE_INTERVAL, KEEPALIVE_TIMEOUT};
+
+#[tokio::test]
+async fn x2_a_server_that_refuses_connections_is_unavailable_and_nothing_is_dispatched() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let addr = listener.local_addr().unwrap();
+    drop(listener);
+    let mut site = Site::at(addr);
+    let ended = site.ended().await;
+    assert_eq!(ended.code, Code::Unavailable);
+    assert!(ended.message.contains("tcp connect error: Connection refused"), "{ended:?}");
+    site.driver.read(STREAM);
+    site.driver.send(STREAM, &asked(&["more"]));
+    site.driver.close(STREAM);
+    assert!(site.told.try_recv().is_err());
+}
+
+#[tokio::test]
+async fn x2_a_server_that_the_bootstrap_has_not_is_unavailable() {
+    let mut site = Site::of(insecure("127.0.0.1:1"));
+    site.driver.open(STREAM, ServerId(1), vec![asked(&["web"])]);
+    let ended = site.ended().await;
+    assert_eq!((ended.code, ended.message.as_str()), (Code::Unavailable, "the bootstrap has no server 1"));
+}
+
+#[tokio::test]
+async fn x2_a_connection_that_breaks_ends_the_stream_after_what_was_pulled() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let mut site = Site::at(listener.local_addr().unwrap());
+    let (connection, _) = within(listener.accept()).await.unwrap();
+    site.dispatched().await;
+    drop(connection);
+    let ended = site.ended().await;
+    assert_ne!(ended.code, Code::Ok);
+    assert!(!ended.message.is_empty(), "{ended:?}");
+}
+
+#[tokio::test]
+async fn x2_a_status_of_the_server_is_handed_on() {
+    let mut server = Ads::start().await;
+    let mut site = Site::at(server.addr);
+    site.dispatched().await;
+    server.call().await.fail(Status::permission_denied("not for you"));
+    let ended = site.ended().await;
+    assert_eq!((ended.code, ended.message.as_str()), (Code::PermissionDenied, "not for you"));
+
+    // After a message it comes in the trailers.
+    site.driver.open(STREAM, SERVER, vec![asked(&["web"])]);
+    site.driver.read(STREAM);
+    site.dispatched().await;
+    let peer = server.call().await;
+    peer.answer(answer("1", Vec::new(), Vec::new()));
+    peer.fail(Status::aborted("later"));
+    site.response().await;
+    site.driver.read(STREAM);
+    let ended = site.ended().await;
+    assert_eq!((ended.code, ended.message.as_str()), (Code::Aborted, "later"));
+}
+
+#[tokio::test]
+async fn c1_the_words_of_a_status_are_short_and_hold_no_secret() {
+    let mut server = Ads::start().await;
+    let mut site = Site::at(server.addr);
+    site.dispatched().await;
+    let words = format!("authorization: Bearer planted-secret {}", "x ".repeat(2_000));
+    server.call().await.fail(Status::unauthenticated(words));
+    let ended = site.ended().await;
+    assert_eq!(ended.code, Code::Unauthenticated);
+    assert!(ended.message.len() <= LONGEST_WORDS && !ended.message.contains("planted-secret"), "{ended:?}");
+}
+
+#[tokio::test]
+async fn x2_details_of_a_status_that_are_no_base64_bring_nothing_down() {
+    const BROKEN: &[(&str, &str)] =
+        &[("grpc-status", "7"), ("grpc-message", "no"), ("grpc-status-details-bin", "!!!")];
+    let in_headers = Fixed { headers: BROKEN, body: &[], trailers: &[] };
+    let in_trailers = Fixed { headers: &[], body: &[0; 5], trailers: BROKEN };
+    for fixed in [in_headers, in_trailers] {
+        let has_message = !fixed.body.is_empty();
+        let (addr, _server) = fixed.start().await;
+        let mut site = Site::at(addr);
+        site.driver.read(STREAM);
+        site.driver.read(STREAM);
+        site.dispatched().await;
+        if has_message {
+            site.response().await;
+        }
+        let ended = site.ended().await;
+        assert_eq!((ended.code, ended.message.as_str()), (Code::PermissionDenied, "no"));
+    }
+}
+
+#[tokio::test]
+async fn x2_what_is_no_grpc_ends_the_stream() {
+    let too_large = Fixed { headers: &[], body: &[0, 1, 0, 0, 1], trailers: &[] };
+    let compressed = Fixed { headers: &[], body: &[1, 0, 0, 0, 1, 7], trailers: &[] };
+    let cut = Fixed { headers: &[], body: &[0, 0, 0, 0, 9, 7], trailers: &[] };
+    let no_status = Fixed { headers: &[], body: &[], trailers: &[] };
+    let cases = [
+        (too_large, Code::OutOfRange, "the limit is: 16777216 bytes"),
+        (compressed, Code::Internal, "compressed-flag"),
+        (cut, Code::Internal, "Unexpected EOF"),
+        (no_status, Code::Unknown, ""),
+    ];
+    for (fixed, code, words) in cases {
+        let (addr, _server) = fixed.start().await;
+        let mut site = Site::at(addr);
+        site.driver.read(STREAM);
+        site.dispatched().await;
+        let ended = site.ended().await;
+        assert_eq!(ended.code, code, "{ended:?}");
+        assert!(ended.message.contains(words), "{ended:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn x2_a_connection_on_which_nothing_is_heard_is_tried_and_given_up() {
+    let (addr, _listener) = silent().await;
+    let mut site = Site::at(addr);
+    assert!(matches!(site.told.recv().await, Some(In::Dispatched(STREAM))));
+    let before = tokio::time::Instant::now();
+    let Some(In::Ended(STREAM, ended)) = site.told.recv().await else { panic!("it ends") };
+    assert_eq!(ended.code, Code::Unavailable);
+    assert!(ended.message.contains("keep-alive timed out"), "{ended:?}");
+    assert_eq!(before.elapsed(), KEEPALIVE_INTERVAL + KEEPALIVE_TIMEOUT);
+}

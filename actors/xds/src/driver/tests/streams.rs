@@ -1,0 +1,155 @@
+//! What is said of a stream that works: requests as they are pulled, messages as they may be read, and its end.
+
+use super::server::Ads;
+use super::*;
+
+#[tokio::test]
+async fn x2_a57_the_first_requests_are_dispatched_to_a_server_that_is_silent() {
+    let mut server = Ads::start().await;
+    let mut site = Site::of(insecure(server.addr));
+    let clusters = Request { kind: Kind::Cluster, node: true, ..asked(&["a", "b"]) };
+    site.driver.open(STREAM, SERVER, vec![clusters, asked(&["web"])]);
+    site.dispatched().await;
+    let mut peer = server.call().await;
+    let first = peer.request().await;
+    assert_eq!((first.type_url.as_str(), first.resource_names.len()), (Kind::Cluster.type_url(), 2));
+    assert_eq!(first.node.as_ref(), Some(site.driver.node().message()));
+    let second = peer.request().await;
+    assert_eq!((second.resource_names, second.node), (vec!["web".to_owned()], None));
+    let agent = peer.headers["user-agent"].to_str().unwrap();
+    assert!(agent.starts_with("azure-backend-pool-controller/1.2.3 "), "{agent}");
+    site.says_nothing_else(&mut peer).await;
+}
+
+#[tokio::test]
+async fn x2_later_requests_are_said_to_be_sent_one_by_one() {
+    let mut server = Ads::start().await;
+    let mut site = Site::at(server.addr);
+    site.driver.send(STREAM, &Request { kind: Kind::Cluster, ..asked(&["a"]) });
+    site.driver.send(STREAM, &asked(&["b"]));
+    site.dispatched().await;
+    site.sent(Kind::Cluster).await;
+    site.sent(Kind::Endpoints).await;
+    let mut peer = server.call().await;
+    for names in ["web", "a", "b"] {
+        assert_eq!(peer.request().await.resource_names, [names]);
+    }
+}
+
+#[tokio::test]
+async fn x2_one_message_is_read_for_each_leave() {
+    let mut server = Ads::start().await;
+    let mut site = Site::at(server.addr);
+    site.dispatched().await;
+    let mut peer = server.call().await;
+    assert_eq!(peer.request().await.resource_names, ["web"]);
+    for version in ["1", "2", "3"] {
+        peer.answer(answer(version, vec![assignment("web", "10.0.0.1")], Vec::new()));
+    }
+    site.says_nothing_else(&mut peer).await;
+    site.driver.read(STREAM);
+    let first = site.response().await;
+    assert_eq!((first.version.as_str(), first.nonce.as_str(), first.resources.len()), ("1", "n1", 1));
+    site.says_nothing_else(&mut peer).await;
+    site.driver.read(STREAM);
+    site.driver.read(STREAM);
+    assert_eq!(site.response().await.version, "2");
+    assert_eq!(site.response().await.version, "3");
+    site.says_nothing_else(&mut peer).await;
+}
+
+#[tokio::test]
+async fn x2_a_message_that_cannot_be_decoded_ends_nothing_and_uses_up_no_leave() {
+    let mut server = Ads::start().await;
+    let mut site = Site::at(server.addr);
+    site.driver.read(STREAM);
+    site.dispatched().await;
+    let mut peer = server.call().await;
+    assert_eq!(peer.request().await.resource_names, ["web"]);
+    for message in [vec![0x0a, 0xff], vec![7], answer("1", Vec::new(), Vec::new())] {
+        peer.answer(message);
+    }
+    assert_eq!(site.response().await.version, "1");
+    peer.answer(vec![7]);
+    peer.answer(answer("2", Vec::new(), Vec::new()));
+    site.says_nothing_else(&mut peer).await;
+    site.driver.read(STREAM);
+    assert_eq!(site.response().await.version, "2");
+}
+
+#[tokio::test]
+async fn x2_an_empty_message_is_a_response() {
+    let mut server = Ads::start().await;
+    let mut site = Site::at(server.addr);
+    site.driver.read(STREAM);
+    site.dispatched().await;
+    let peer = server.call().await;
+    peer.answer(Vec::new());
+    assert_eq!(site.response().await.type_url, "");
+}
+
+#[tokio::test]
+async fn x2_a_stream_that_is_closed_in_good_order_ends_so() {
+    let mut server = Ads::start().await;
+    let mut site = Site::at(server.addr);
+    site.driver.read(STREAM);
+    site.dispatched().await;
+    let peer = server.call().await;
+    peer.answer(answer("1", Vec::new(), Vec::new()));
+    site.response().await;
+    drop(peer);
+    site.driver.read(STREAM);
+    assert_eq!(site.ended().await, Ended { code: Code::Ok, message: String::new() });
+    // One that ends without a message does too.
+    site.driver.open(STREAM, SERVER, vec![asked(&["web"])]);
+    site.driver.read(STREAM);
+    site.dispatched().await;
+    drop(server.call().await);
+    assert_eq!(site.ended().await, Ended { code: Code::Ok, message: String::new() });
+}
+
+#[tokio::test]
+async fn x2_after_its_close_nothing_is_said_of_a_stream_and_the_server_sees_it_closed() {
+    let mut server = Ads::start().await;
+    let mut site = Site::at(server.addr);
+    site.driver.read(STREAM);
+    site.dispatched().await;
+    let peer = server.call().await;
+    peer.answer(answer("1", Vec::new(), Vec::new()));
+    site.driver.close(STREAM);
+    site.driver.send(STREAM, &asked(&["more"]));
+    site.driver.read(STREAM);
+    peer.closed().await;
+    assert!(site.told.try_recv().is_err());
+}
+
+#[tokio::test]
+async fn x2_all_streams_are_closed_when_the_driver_is_dropped() {
+    let mut server = Ads::start().await;
+    let mut site = Site::at(server.addr);
+    site.driver.open(StreamId(2), SERVER, vec![asked(&["web"])]);
+    let peers = [server.call().await, server.call().await];
+    let Site { driver, mut told } = site;
+    drop(driver);
+    for peer in peers {
+        peer.closed().await;
+    }
+    while let Some(said) = within(told.recv()).await {
+        assert!(matches!(said, In::Dispatched(_)), "{said:?}");
+    }
+}
+
+#[tokio::test]
+async fn x2_a_server_is_reached_by_its_name_and_at_a_socket_of_the_file_system() {
+    let mut server = Ads::start().await;
+    let mut site = Site::asking(insecure(format!("dns:///localhost:{}", server.addr.port())));
+    site.dispatched().await;
+    assert_eq!(server.call().await.request().await.resource_names, ["web"]);
+
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("xds.sock");
+    let mut server = Ads::at_path(&path);
+    let mut site = Site::asking(insecure(format!("unix:{}", path.display())));
+    site.dispatched().await;
+    assert_eq!(server.call().await.request().await.resource_names, ["web"]);
+}

@@ -1,0 +1,271 @@
+//! The state of a control plane as its owner task has it: what is configured, who is connected, what was asked.
+
+use std::collections::BTreeMap;
+
+use envoy_types::pb::envoy::service::discovery::v3::{DiscoveryRequest, DiscoveryResponse};
+use prost::Message;
+use prost::bytes::Bytes;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::sync::{mpsc, oneshot, watch};
+use tokio::task::{JoinHandle, JoinSet};
+use tokio_rustls::TlsAcceptor;
+use tonic::Status;
+
+use super::catalogue::Catalogue;
+use super::journal::{Asked, Streams};
+use super::manner::{Ending, Manner};
+use super::resources::Kind;
+use super::serving;
+use super::stream::{Never, Stream};
+use crate::owner::{Model, Owner};
+
+/// The state of a control plane.
+pub(super) struct Plane {
+    pub(super) catalogue: Catalogue,
+    pub(super) journal: Vec<Asked>,
+    pub(super) wraps: bool,
+    pub(super) repeats: bool,
+    pub(super) trusts: bool,
+    pub(super) holds: bool,
+    manner: Manner,
+    streams: BTreeMap<u64, Stream>,
+    seen: Streams,
+    /// Responses since the last restart; the nonces are counted by it.
+    responses: u64,
+    listening: Option<JoinHandle<()>>,
+    connections: JoinSet<()>,
+    frozen: watch::Sender<bool>,
+    revision: u64,
+}
+
+/// A stream that was taken.
+pub(super) struct Opened {
+    /// Its number.
+    pub(super) stream: u64,
+    /// Whether its headers wait for its first message.
+    pub(super) holds: bool,
+}
+
+impl Plane {
+    pub(super) fn new() -> Self {
+        Self {
+            catalogue: Catalogue::default(),
+            journal: Vec::new(),
+            wraps: false,
+            repeats: false,
+            trusts: false,
+            holds: false,
+            manner: Manner::default(),
+            streams: BTreeMap::new(),
+            seen: Streams::default(),
+            responses: 0,
+            listening: None,
+            connections: JoinSet::new(),
+            frozen: watch::Sender::new(false),
+            revision: 0,
+        }
+    }
+
+    pub(super) fn listen(&mut self, listening: JoinHandle<()>) {
+        self.listening = Some(listening);
+    }
+
+    /// Gives away the listener and the connections, for their end to be awaited.
+    pub(super) fn stop(&mut self) -> (Option<JoinHandle<()>>, JoinSet<()>) {
+        (self.listening.take(), std::mem::take(&mut self.connections))
+    }
+
+    /// Forgets the streams of connections that have ended. Before their end, it would end them cleanly.
+    pub(super) fn forget_streams(&mut self) {
+        self.streams.clear();
+        self.revision += 1;
+    }
+
+    /// Ends listener and connections without waiting for their end.
+    pub(super) fn close(&mut self) {
+        let (listening, mut connections) = self.stop();
+        if let Some(listening) = listening {
+            listening.abort();
+        }
+        connections.abort_all();
+    }
+
+    /// Begins versions and nonces anew.
+    pub(super) fn forget_versions(&mut self) {
+        self.catalogue.forget_versions();
+        self.responses = 0;
+    }
+
+    /// Serves a connection; false if it is stopped.
+    pub(super) fn connect<IO>(&mut self, io: IO, tls: Option<TlsAcceptor>, owner: Owner<Self>) -> bool
+    where
+        IO: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    {
+        if self.listening.is_none() {
+            return false;
+        }
+        // Connections that have ended leave no trace.
+        while self.connections.try_join_next().is_some() {}
+        self.connections.spawn(serving::serve(io, tls, owner, self.frozen.subscribe()));
+        self.seen.connections += 1;
+        self.revision += 1;
+        true
+    }
+
+    pub(super) fn freeze(&mut self, frozen: bool) {
+        self.frozen.send_replace(frozen);
+    }
+
+    /// Takes a new stream, or says with which status it is refused.
+    pub(super) fn open(
+        &mut self,
+        authorization: Option<String>,
+        replies: mpsc::UnboundedSender<Result<Bytes, Status>>,
+        open: oneshot::Sender<Never>,
+        now_us: u64,
+    ) -> Result<Opened, Status> {
+        self.seen.opened_us.push(now_us);
+        self.revision += 1;
+        if let Manner::Refuses(status) = &self.manner {
+            return Err(status.clone());
+        }
+        let stream = self.seen.opened_us.len() as u64;
+        self.streams.insert(stream, Stream::new(replies, open, authorization));
+        Ok(Opened { stream, holds: self.holds })
+    }
+
+    /// A request has come on a stream.
+    pub(super) fn asked(&mut self, number: u64, bytes: &Bytes, now_us: u64) {
+        let Some(stream) = self.streams.get_mut(&number) else { return };
+        self.revision += 1;
+        let Ok(request) = DiscoveryRequest::decode(bytes.clone()) else {
+            let status = Status::invalid_argument("the message is no DiscoveryRequest");
+            self.end(number, &Ending::Status(status));
+            return;
+        };
+        let kind = Kind::of_type_url(&request.type_url);
+        let stale = stream.is_stale(kind, &request.response_nonce);
+        let authorization = stream.authorization.clone();
+        self.journal.push(Asked::new(request.clone(), number, now_us, authorization, stale));
+        if let Some(kind) = kind {
+            stream.take(kind, &request, &self.catalogue, self.trusts);
+        }
+        let answered = stream.answered;
+        match &self.manner {
+            Manner::Answers | Manner::Refuses(_) => self.answer(number, &request),
+            Manner::Silent => {}
+            Manner::EndsStreams(_) if answered => self.answer(number, &request),
+            Manner::EndsStreams(ending) => {
+                let ending = ending.clone();
+                self.end(number, &ending);
+            }
+        }
+    }
+
+    /// The client has ended a stream.
+    pub(super) fn ended(&mut self, stream: u64) {
+        self.streams.remove(&stream);
+        self.revision += 1;
+    }
+
+    pub(super) fn behave(&mut self, manner: Manner) {
+        self.manner = manner;
+        for kind in Kind::ALL {
+            self.push(kind);
+        }
+    }
+
+    /// Sends every stream what is due to it of a kind.
+    pub(super) fn push(&mut self, kind: Kind) {
+        match self.manner {
+            Manner::Answers | Manner::EndsStreams(_) | Manner::Refuses(_) => {}
+            Manner::Silent => return,
+        }
+        for stream in self.streams.values_mut() {
+            if let Some(response) = stream.due(kind, &self.catalogue, self.wraps) {
+                stream.send(numbered(response, &mut self.responses));
+            }
+        }
+    }
+
+    /// Ends all streams now.
+    pub(super) fn cut(&mut self, ending: &Ending) -> usize {
+        let numbers: Vec<u64> = self.streams.keys().copied().collect();
+        for number in &numbers {
+            self.end(*number, ending);
+        }
+        numbers.len()
+    }
+
+    pub(super) fn send_bytes(&mut self, bytes: &Bytes) -> usize {
+        self.streams.values_mut().for_each(|stream| stream.send_bytes(bytes.clone()));
+        self.streams.len()
+    }
+
+    pub(super) fn send_to_all(&mut self, response: &DiscoveryResponse) -> usize {
+        for stream in self.streams.values_mut() {
+            let mut response = response.clone();
+            if let Some(kind) = Kind::of_type_url(&response.type_url)
+                && response.version_info.is_empty()
+            {
+                response.version_info = self.catalogue.version(kind);
+            }
+            if response.nonce.is_empty() {
+                response = numbered(response, &mut self.responses);
+            }
+            stream.send(response);
+        }
+        self.streams.len()
+    }
+
+    /// What is known of connections and streams.
+    pub(super) fn seen(&self) -> Streams {
+        Streams { open: self.streams.len(), ..self.seen.clone() }
+    }
+
+    fn answer(&mut self, number: u64, request: &DiscoveryRequest) {
+        let Some(kind) = Kind::of_type_url(&request.type_url) else { return };
+        let Some(stream) = self.streams.get_mut(&number) else { return };
+        if let Some(response) = stream.due(kind, &self.catalogue, self.wraps) {
+            stream.send(numbered(response, &mut self.responses));
+            return;
+        }
+        if self.repeats && request.error_detail.is_some() {
+            let refused = stream.refused(kind, &request.response_nonce);
+            if let Some(refused) = refused {
+                stream.send(numbered(refused, &mut self.responses));
+            }
+        }
+    }
+
+    fn end(&mut self, number: u64, ending: &Ending) {
+        self.revision += 1;
+        let stream = match ending {
+            // The readers of their streams tell when these have ended.
+            Ending::Connections => return self.connections.abort_all(),
+            Ending::Cleanly | Ending::Status(_) => self.streams.remove(&number),
+        };
+        if let (Ending::Status(status), Some(stream)) = (ending, stream) {
+            stream.refuse(status.clone());
+        }
+    }
+}
+
+/// Gives a response the next nonce.
+fn numbered(mut response: DiscoveryResponse, responses: &mut u64) -> DiscoveryResponse {
+    *responses += 1;
+    response.nonce = responses.to_string();
+    response
+}
+
+impl Model for Plane {
+    fn revision(&self) -> u64 {
+        self.revision
+    }
+
+    fn deadline(&self) -> Option<u64> {
+        None
+    }
+
+    fn tick(&mut self, _now_us: u64) {}
+}

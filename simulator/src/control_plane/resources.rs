@@ -1,0 +1,202 @@
+//! Resources as a control plane sends them: good ones from a few words, and bad ones.
+
+use envoy_types::pb::envoy::config::cluster::v3::Cluster;
+use envoy_types::pb::envoy::config::cluster::v3::cluster::{
+    ClusterDiscoveryType, DiscoveryType, EdsClusterConfig,
+};
+use envoy_types::pb::envoy::config::core::v3::address::Address as Place;
+use envoy_types::pb::envoy::config::core::v3::config_source::ConfigSourceSpecifier;
+use envoy_types::pb::envoy::config::core::v3::socket_address::PortSpecifier;
+use envoy_types::pb::envoy::config::core::v3::{
+    self as core, Address, AggregatedConfigSource, ApiVersion, ConfigSource, HealthStatus, SocketAddress,
+};
+use envoy_types::pb::envoy::config::endpoint::v3::endpoint::AdditionalAddress;
+use envoy_types::pb::envoy::config::endpoint::v3::lb_endpoint::HostIdentifier;
+use envoy_types::pb::envoy::config::endpoint::v3::{
+    self as endpoint, ClusterLoadAssignment, LbEndpoint, LocalityLbEndpoints,
+};
+use envoy_types::pb::google::protobuf::{Any, UInt32Value};
+use prost::Message;
+
+/// The kinds of resources that the control plane has.
+#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
+pub enum Kind {
+    /// `Cluster`, of which each response names all that are subscribed to and exist (CDS).
+    Clusters,
+    /// `ClusterLoadAssignment`, of which each response names only what is new on its stream (EDS).
+    Endpoints,
+}
+
+impl Kind {
+    /// Both.
+    pub const ALL: [Self; 2] = [Self::Clusters, Self::Endpoints];
+
+    /// The type URL of its resources.
+    #[must_use]
+    pub fn type_url(self) -> &'static str {
+        match self {
+            Self::Clusters => "type.googleapis.com/envoy.config.cluster.v3.Cluster",
+            Self::Endpoints => "type.googleapis.com/envoy.config.endpoint.v3.ClusterLoadAssignment",
+        }
+    }
+
+    /// The kind with this type URL.
+    #[must_use]
+    pub fn of_type_url(type_url: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|kind| kind.type_url() == type_url)
+    }
+}
+
+/// What is wrong with a resource.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Bad {
+    /// It can be decoded and has its name, but holds what gRPC refuses: a host name as the address of an endpoint, or a
+    /// cluster of the type STATIC.
+    Content,
+    /// It cannot be decoded; unless resources are wrapped, nobody can tell its name.
+    Bytes,
+}
+
+impl Bad {
+    pub(super) fn resource(self, kind: Kind, name: &str) -> Any {
+        match (self, kind) {
+            (Self::Bytes, kind) => Any { type_url: kind.type_url().to_owned(), value: vec![0xff; 3] },
+            (Self::Content, Kind::Endpoints) => endpoints(name, [Locality::of([("no-address", 80)])]),
+            (Self::Content, Kind::Clusters) => {
+                let of_type = ClusterDiscoveryType::Type(DiscoveryType::Static.into());
+                let cluster = Cluster {
+                    name: name.to_owned(),
+                    cluster_discovery_type: Some(of_type),
+                    ..Cluster::default()
+                };
+                packed(Kind::Clusters, &cluster)
+            }
+        }
+    }
+}
+
+/// The endpoints of a place.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct Locality {
+    /// Its priority: 0 is the best.
+    pub priority: u32,
+    /// Its weight; unset by default.
+    pub weight: Option<u32>,
+    /// Its zone; `None` sends no `locality` at all.
+    pub zone: Option<String>,
+    /// Its endpoints.
+    pub endpoints: Vec<Endpoint>,
+}
+
+impl Locality {
+    /// A locality of priority 0 and weight 1 in `zone-1`, with healthy endpoints at these addresses and ports.
+    #[must_use]
+    pub fn of<'a>(endpoints: impl IntoIterator<Item = (&'a str, u32)>) -> Self {
+        Self {
+            priority: 0,
+            weight: Some(1),
+            zone: Some("zone-1".to_owned()),
+            endpoints: endpoints.into_iter().map(|(address, port)| Endpoint::at(address, port)).collect(),
+        }
+    }
+}
+
+/// One endpoint of a locality.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Endpoint {
+    /// Its address, as it will stand in `socket_address`: anything is sent as it is.
+    pub address: String,
+    /// Its port.
+    pub port: u32,
+    /// What is known of its health.
+    pub health: HealthStatus,
+    /// Its weight; unset by default.
+    pub weight: Option<u32>,
+    /// Further addresses and ports of it (A61).
+    pub additional: Vec<(String, u32)>,
+}
+
+impl Endpoint {
+    /// A healthy endpoint at this address and port.
+    #[must_use]
+    pub fn at(address: &str, port: u32) -> Self {
+        Self {
+            address: address.to_owned(),
+            port,
+            health: HealthStatus::Healthy,
+            weight: None,
+            additional: Vec::new(),
+        }
+    }
+
+    fn message(self) -> LbEndpoint {
+        let additional = self
+            .additional
+            .into_iter()
+            .map(|(address, port)| AdditionalAddress { address: Some(socket_address(address, port)) });
+        let endpoint = endpoint::Endpoint {
+            address: Some(socket_address(self.address, self.port)),
+            additional_addresses: additional.collect(),
+            ..endpoint::Endpoint::default()
+        };
+        LbEndpoint {
+            health_status: self.health.into(),
+            load_balancing_weight: self.weight.map(|value| UInt32Value { value }),
+            host_identifier: Some(HostIdentifier::Endpoint(endpoint)),
+            ..LbEndpoint::default()
+        }
+    }
+}
+
+/// A `ClusterLoadAssignment` of this name with these localities; without any it is valid and empty.
+#[must_use]
+pub fn endpoints(name: &str, localities: impl IntoIterator<Item = Locality>) -> Any {
+    let localities = localities.into_iter().map(|locality| LocalityLbEndpoints {
+        locality: locality.zone.map(|zone| core::Locality { zone, ..core::Locality::default() }),
+        lb_endpoints: locality.endpoints.into_iter().map(Endpoint::message).collect(),
+        load_balancing_weight: locality.weight.map(|value| UInt32Value { value }),
+        priority: locality.priority,
+        ..LocalityLbEndpoints::default()
+    });
+    let assignment = ClusterLoadAssignment {
+        cluster_name: name.to_owned(),
+        endpoints: localities.collect(),
+        ..ClusterLoadAssignment::default()
+    };
+    packed(Kind::Endpoints, &assignment)
+}
+
+/// A `Cluster` of this name whose endpoints come from ADS under `eds_service_name`; empty, they have the cluster's name.
+#[must_use]
+pub fn cluster(name: &str, eds_service_name: &str) -> Any {
+    let source = ConfigSource {
+        resource_api_version: ApiVersion::V3.into(),
+        config_source_specifier: Some(ConfigSourceSpecifier::Ads(AggregatedConfigSource::default())),
+        ..ConfigSource::default()
+    };
+    let cluster = Cluster {
+        name: name.to_owned(),
+        eds_cluster_config: Some(EdsClusterConfig {
+            eds_config: Some(source),
+            service_name: eds_service_name.to_owned(),
+        }),
+        cluster_discovery_type: Some(ClusterDiscoveryType::Type(DiscoveryType::Eds.into())),
+        ..Cluster::default()
+    };
+    packed(Kind::Clusters, &cluster)
+}
+
+/// Any message as a resource of a kind, for what the builders cannot say.
+#[must_use]
+pub fn packed(kind: Kind, message: &impl Message) -> Any {
+    Any { type_url: kind.type_url().to_owned(), value: message.encode_to_vec() }
+}
+
+fn socket_address(address: String, port: u32) -> Address {
+    let socket = SocketAddress {
+        address,
+        port_specifier: Some(PortSpecifier::PortValue(port)),
+        ..SocketAddress::default()
+    };
+    Address { address: Some(Place::SocketAddress(socket)) }
+}

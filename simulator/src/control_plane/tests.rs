@@ -1,0 +1,519 @@
+//! The control plane as a plain client of ADS meets it.
+
+mod client;
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::time::Duration;
+
+use envoy_types::pb::envoy::config::cluster::v3::Cluster;
+use envoy_types::pb::envoy::config::endpoint::v3::ClusterLoadAssignment;
+use envoy_types::pb::envoy::service::discovery::v3::Resource;
+use prost::Message;
+
+use super::*;
+use client::{Bytewise, Client, Tls, ack, first, nack, named, soon};
+
+const FREE: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
+
+async fn started() -> ControlPlane {
+    ControlPlane::start(FREE).await.expect("a free port")
+}
+
+/// Endpoints of this name with one address.
+fn with(name: &str, address: &str) -> Any {
+    endpoints(name, [Locality::of([(address, 80)])])
+}
+
+fn clusters_in(response: &DiscoveryResponse) -> Vec<String> {
+    let name = |any: &Any| Cluster::decode(&any.value[..]).expect("a cluster").name;
+    response.resources.iter().map(name).collect()
+}
+
+fn endpoints_in(response: &DiscoveryResponse) -> Vec<String> {
+    let name = |any: &Any| ClusterLoadAssignment::decode(&any.value[..]).expect("endpoints").cluster_name;
+    response.resources.iter().map(name).collect()
+}
+
+#[tokio::test]
+async fn x2_a_subscription_is_answered_once_and_its_ack_is_not() {
+    let control = started().await;
+    control.set(Kind::Endpoints, "a", with("a", "10.0.0.1")).await;
+    let mut client = Client::connect(&control).await;
+
+    client.ask(first(Kind::Endpoints, &["a"]));
+    let response = client.hear().await;
+    assert_eq!(response.type_url, Kind::Endpoints.type_url());
+    assert_eq!((response.version_info.as_str(), response.nonce.as_str()), ("1", "1"));
+    assert_eq!(response.resources, [with("a", "10.0.0.1")]);
+
+    client.ask(ack(&response, &["a"]));
+    control.wait_until(|journal| journal.len() == 2).await.expect("the ACK");
+    control.set(Kind::Endpoints, "a", with("a", "10.0.0.2")).await;
+    let pushed = client.hear().await;
+    assert_eq!((pushed.version_info.as_str(), pushed.nonce.as_str()), ("2", "2"), "nothing came in between");
+    assert_eq!(pushed.resources, [with("a", "10.0.0.2")]);
+}
+
+#[tokio::test]
+async fn x2_endpoints_are_sent_only_where_they_are_new_and_again_to_who_comes_back_to_them() {
+    let control = started().await;
+    control.set_all(Kind::Endpoints, ["a", "b"].map(|name| (name.to_owned(), endpoints(name, [])))).await;
+    let mut client = Client::connect(&control).await;
+
+    client.ask(first(Kind::Endpoints, &["a", "absent"]));
+    let response = client.hear().await;
+    assert_eq!(endpoints_in(&response), ["a"]);
+    client.ask(ack(&response, &["a", "b"]));
+    let response = client.hear().await;
+    assert_eq!(endpoints_in(&response), ["b"]);
+    client.ask(ack(&response, &["b"]));
+    client.ask(ack(&response, &["a", "b"]));
+    let response = client.hear().await;
+    assert_eq!((endpoints_in(&response), response.nonce.as_str()), (vec!["a".to_owned()], "3"));
+
+    control.remove(Kind::Endpoints, "a").await;
+    control.set(Kind::Endpoints, "c", endpoints("c", [])).await;
+    control.set(Kind::Endpoints, "b", with("b", "10.0.0.1")).await;
+    let response = client.hear().await;
+    assert_eq!(endpoints_in(&response), ["b"]);
+    assert_eq!(response.nonce, "4", "neither a removal nor a name of others is sent");
+}
+
+#[tokio::test]
+async fn x2_a_response_of_clusters_names_all_that_exist_and_so_a_removed_one_is_absent() {
+    let control = started().await;
+    control.set_all(Kind::Clusters, ["a", "b"].map(|name| (name.to_owned(), cluster(name, "")))).await;
+    let mut client = Client::connect(&control).await;
+
+    client.ask(first(Kind::Clusters, &["a", "b", "absent"]));
+    assert_eq!(clusters_in(&client.hear().await), ["a", "b"]);
+    control.set(Kind::Clusters, "b", cluster("b", "other")).await;
+    assert_eq!(clusters_in(&client.hear().await), ["a", "b"]);
+    control.remove(Kind::Clusters, "a").await;
+    assert_eq!(clusters_in(&client.hear().await), ["b"]);
+    control.remove(Kind::Clusters, "b").await;
+    let response = client.hear().await;
+    assert_eq!(clusters_in(&response), [""; 0]);
+    assert_eq!(response.version_info, "4");
+}
+
+#[tokio::test]
+async fn x2_a_subscription_to_clusters_that_do_not_exist_is_answered_without_any() {
+    let control = started().await;
+    let mut client = Client::connect(&control).await;
+
+    client.ask(first(Kind::Clusters, &["a"]));
+    let response = client.hear().await;
+
+    assert_eq!((response.version_info.as_str(), response.resources.len()), ("0", 0));
+}
+
+#[tokio::test]
+async fn x2_tp3_an_error_is_said_once_per_stream_in_place_of_the_resource_and_can_be_forgotten() {
+    let control = started().await;
+    control.set_all(Kind::Clusters, ["a", "b"].map(|name| (name.to_owned(), cluster(name, "")))).await;
+    let mut client = Client::connect(&control).await;
+    client.ask(first(Kind::Clusters, &["a", "b"]));
+    client.hear().await;
+
+    control.fail(Kind::Clusters, "a", Code::PermissionDenied, "not yours").await;
+    let response = client.hear().await;
+    assert_eq!(clusters_in(&response), ["b"]);
+    let [error] = &response.resource_errors[..] else { panic!("{response:?}") };
+    assert_eq!(error.resource_name.as_ref().map(|name| name.name.as_str()), Some("a"));
+    let detail = error.error_detail.as_ref().expect("a detail");
+    assert_eq!((Code::from(detail.code), detail.message.as_str()), (Code::PermissionDenied, "not yours"));
+
+    control.set(Kind::Clusters, "b", cluster("b", "other")).await;
+    let response = client.hear().await;
+    assert_eq!((clusters_in(&response), response.resource_errors.len()), (vec!["b".to_owned()], 0));
+
+    let mut second = Client::connect(&control).await;
+    second.ask(first(Kind::Clusters, &["a"]));
+    assert_eq!(second.hear().await.resource_errors.len(), 1, "another stream has not heard of it");
+
+    control.forget_error(Kind::Clusters, "a").await;
+    assert_eq!(clusters_in(&client.hear().await), ["a", "b"]);
+}
+
+#[tokio::test]
+async fn x2_tp3_an_error_of_endpoints_that_do_not_exist_is_said_and_forgotten_without_a_word() {
+    let control = started().await;
+    control.fail(Kind::Endpoints, "a", Code::NotFound, "never heard of it").await;
+    let mut client = Client::connect(&control).await;
+
+    client.ask(first(Kind::Endpoints, &["a"]));
+    let response = client.hear().await;
+    assert_eq!((response.resources.len(), response.resource_errors.len()), (0, 1));
+
+    control.forget_error(Kind::Endpoints, "a").await;
+    control.set(Kind::Endpoints, "a", with("a", "10.0.0.1")).await;
+    let response = client.hear().await;
+    assert_eq!((response.nonce.as_str(), response.resources.len()), ("2", 1));
+}
+
+#[tokio::test]
+async fn x2_the_journal_has_all_that_a_client_says() {
+    let control = started().await;
+    control.set_bad(Kind::Endpoints, "a", Bad::Content).await;
+    let mut client = Client::with_authorization(&control, "Bearer token").await;
+
+    client.ask(named(first(Kind::Endpoints, &["a"]), "node-7"));
+    let response = client.hear().await;
+    client.ask(nack(&response, &["a"], "no address"));
+    client.ask(ack(&DiscoveryResponse { nonce: "old".to_owned(), ..response }, &["a", "b"]));
+    let journal = control.wait_until(|journal| journal.len() == 3).await.expect("three requests");
+
+    assert_eq!(journal[0].names, ["a"]);
+    assert_eq!(journal[0].authorization.as_deref(), Some("Bearer token"));
+    let node = journal[0].node.as_ref().expect("a node");
+    assert_eq!((node.id.as_str(), node.user_agent.as_str()), ("node-7", "plain"));
+    assert_eq!((node.user_agent_version.as_str(), &node.features[..]), ("1.0", &["one".to_owned()][..]));
+    assert!(journal[1].is_nack() && !journal[1].is_ack() && !journal[1].stale, "{}", journal[1]);
+    let refused = Refusal { code: Code::InvalidArgument, message: "no address".to_owned() };
+    assert_eq!((journal[1].error.as_ref(), journal[1].response_nonce.as_str()), (Some(&refused), "1"));
+    assert_eq!((journal[1].stream, &journal[1].node), (1, &None));
+    assert!(journal[2].is_ack() && journal[2].stale, "{}", journal[2]);
+    assert_eq!((control.requests(Kind::Endpoints).await, control.requests(Kind::Clusters).await), (3, 0));
+}
+
+#[tokio::test]
+async fn x2_a_request_that_answers_an_older_response_is_not_heeded() {
+    let control = started().await;
+    control.set_all(Kind::Endpoints, ["a", "b"].map(|name| (name.to_owned(), endpoints(name, [])))).await;
+    let mut client = Client::connect(&control).await;
+    client.ask(first(Kind::Endpoints, &["a"]));
+    let older = client.hear().await;
+    control.set(Kind::Endpoints, "a", with("a", "10.0.0.1")).await;
+    client.hear().await;
+
+    client.ask(ack(&older, &["a", "b"]));
+    control.wait_until(|journal| journal.len() == 2).await.expect("the request");
+    control.set(Kind::Endpoints, "a", with("a", "10.0.0.2")).await;
+    let response = client.hear().await;
+    assert_eq!((endpoints_in(&response), response.nonce.as_str()), (vec!["a".to_owned()], "3"));
+
+    client.ask(ack(&response, &["a", "b"]));
+    assert_eq!(endpoints_in(&client.hear().await), ["b"]);
+}
+
+#[tokio::test]
+async fn x2_a_nack_is_left_alone_or_answered_with_the_same_again() {
+    let control = started().await;
+    control.set_bad(Kind::Endpoints, "a", Bad::Bytes).await;
+    let mut client = Client::connect(&control).await;
+    client.ask(first(Kind::Endpoints, &["a"]));
+    let response = client.hear().await;
+    client.ask(nack(&response, &["a"], "what?"));
+    control.wait_until(|journal| journal.len() == 2).await.expect("the NACK");
+    control.set_bad(Kind::Endpoints, "a", Bad::Content).await;
+    let response = client.hear().await;
+    assert_eq!(response.nonce, "2", "the NACK was not answered");
+
+    control.repeat_on_nack(true).await;
+    let mut last = response;
+    for nonce in ["3", "4"] {
+        client.ask(nack(&last, &["a"], "what?"));
+        let again = client.hear().await;
+        assert_eq!(again, DiscoveryResponse { nonce: nonce.to_owned(), ..last });
+        last = again;
+    }
+}
+
+#[tokio::test]
+async fn x2_resources_are_wrapped_on_demand() {
+    let control = started().await;
+    control.wrap(true).await;
+    control.set_bad(Kind::Endpoints, "a", Bad::Bytes).await;
+    let mut client = Client::connect(&control).await;
+
+    client.ask(first(Kind::Endpoints, &["a"]));
+    let response = client.hear().await;
+
+    assert!(response.resources[0].type_url.ends_with("/envoy.service.discovery.v3.Resource"));
+    let wrapper = Resource::decode(&response.resources[0].value[..]).expect("a wrapper");
+    assert_eq!((wrapper.name.as_str(), wrapper.version.as_str()), ("a", "1"));
+    let inner = wrapper.resource.expect("a resource");
+    assert_eq!(inner.type_url, Kind::Endpoints.type_url());
+    assert!(ClusterLoadAssignment::decode(&inner.value[..]).is_err(), "{inner:?}");
+}
+
+#[tokio::test]
+async fn x2_builders_say_all_that_a_script_wants_to_say() {
+    let endpoint = Endpoint {
+        health: HealthStatus::Draining,
+        weight: Some(3),
+        additional: vec![("fd00::1".to_owned(), 80)],
+        ..Endpoint::at("10.0.0.1", 80)
+    };
+    let locality = Locality { priority: 2, weight: None, zone: None, endpoints: vec![endpoint] };
+    let any = endpoints("a", [locality, Locality::of([("10.0.0.2", 81)])]);
+
+    let assignment = ClusterLoadAssignment::decode(&any.value[..]).expect("endpoints");
+    let [bare, usual] = &assignment.endpoints[..] else { panic!("{assignment:?}") };
+    assert_eq!((bare.priority, &bare.locality, &bare.load_balancing_weight), (2, &None, &None));
+    assert_eq!(bare.lb_endpoints[0].health_status(), HealthStatus::Draining);
+    let words = format!("{:?}", bare.lb_endpoints[0]);
+    assert!(words.contains("fd00::1") && words.contains("UInt32Value { value: 3 }"), "{words}");
+    assert_eq!(usual.locality.as_ref().map(|locality| locality.zone.as_str()), Some("zone-1"));
+    assert_eq!(usual.load_balancing_weight.map(|weight| weight.value), Some(1));
+    let words = format!("{:?}", Cluster::decode(&cluster("c", "a").value[..]).expect("a cluster"));
+    assert!(words.contains("service_name: \"a\"") && words.contains("Ads("), "{words}");
+}
+
+#[tokio::test]
+async fn x2_a_silent_control_plane_takes_requests_and_sends_what_it_owes_later() {
+    let control = started().await;
+    control.set(Kind::Endpoints, "a", with("a", "10.0.0.1")).await;
+    control.behave(Manner::Silent).await;
+    let mut client = Client::connect(&control).await;
+    client.ask(first(Kind::Endpoints, &["a"]));
+    control.wait_until(|journal| journal.len() == 1).await.expect("the request");
+    for address in ["10.0.0.2", "10.0.0.3"] {
+        control.set(Kind::Endpoints, "a", with("a", address)).await;
+    }
+
+    control.behave(Manner::Answers).await;
+    let response = client.hear().await;
+
+    assert_eq!((response.nonce.as_str(), &response.resources[..]), ("1", &[with("a", "10.0.0.3")][..]));
+}
+
+#[tokio::test]
+async fn x2_streams_are_cut_with_a_status_or_cleanly_or_with_their_connections() {
+    let control = started().await;
+    for (number, ending, code) in [
+        (1, Ending::Cleanly, None),
+        (2, Ending::Status(Status::unavailable("going")), Some(Code::Unavailable)),
+    ] {
+        let mut client = Client::connect(&control).await;
+        client.ask(first(Kind::Endpoints, &["a"]));
+        control.wait_until(|journal| journal.len() == number).await.expect("the request");
+        assert_eq!(control.cut(ending).await, 1);
+        assert_eq!(client.end().await, code);
+    }
+    let mut client = Client::connect(&control).await;
+    client.ask(first(Kind::Endpoints, &["a"]));
+    control.wait_for_streams(|streams| streams.open == 1).await.expect("the stream");
+    assert_eq!(control.cut(Ending::Connections).await, 1);
+    assert!(client.end().await.is_some(), "a connection that is cut is no clean end");
+    control.wait_for_streams(|streams| streams.open == 0).await.expect("its end");
+}
+
+#[tokio::test]
+async fn x2_streams_end_before_their_first_response_and_open_ones_go_on() {
+    let control = started().await;
+    control.set(Kind::Endpoints, "a", with("a", "10.0.0.1")).await;
+    let mut early = Client::connect(&control).await;
+    early.ask(first(Kind::Endpoints, &["a"]));
+    let response = early.hear().await;
+
+    control.behave(Manner::EndsStreams(Ending::Status(Status::internal("broken")))).await;
+    let mut late = Client::connect(&control).await;
+    late.ask(first(Kind::Endpoints, &["a"]));
+    assert_eq!(late.end().await, Some(Code::Internal));
+    assert_eq!(control.journal().await.len(), 2, "its request is known");
+
+    early.ask(ack(&response, &["a"]));
+    control.wait_until(|journal| journal.len() == 3).await.expect("the ACK");
+    control.set(Kind::Endpoints, "a", with("a", "10.0.0.2")).await;
+    assert_eq!(early.hear().await.nonce, "2");
+}
+
+#[tokio::test]
+async fn x2_streams_are_refused_and_counted_but_their_requests_are_not_read() {
+    let control = started().await;
+    control.behave(Manner::Refuses(Status::unauthenticated("who?"))).await;
+
+    let refused = Client::try_connect(&control).await.err().expect("a refusal");
+
+    assert_eq!((refused.code(), refused.message()), (Code::Unauthenticated, "who?"));
+    let streams = control.streams().await;
+    assert_eq!((streams.connections, streams.opened_us.len(), streams.open), (1, 1, 0));
+    assert_eq!(control.journal().await, []);
+}
+
+#[tokio::test]
+async fn x2_a_stream_that_its_client_ends_is_no_longer_open() {
+    let control = started().await;
+    let client = Client::connect(&control).await;
+    control.wait_for_streams(|streams| streams.open == 1).await.expect("the stream");
+
+    drop(client);
+
+    control.wait_for_streams(|streams| streams.open == 0).await.expect("its end");
+}
+
+#[tokio::test]
+async fn x2_bytes_arrive_as_they_were_sent_and_no_client_of_messages_can_read_them() {
+    let control = started().await;
+    let mut bytewise = Bytewise::connect(&control).await;
+    let mut client = Client::connect(&control).await;
+    control.wait_for_streams(|streams| streams.open == 2).await.expect("both streams");
+
+    let bytes = [0xff, 0x00, 0x17, 0xff];
+    assert_eq!(control.send_bytes(bytes.to_vec()).await, 2);
+
+    assert_eq!(bytewise.hear().await, bytes[..]);
+    assert_eq!(client.end().await, Some(Code::Internal));
+}
+
+#[tokio::test]
+async fn x2_a_response_is_sent_as_it_stands_with_version_and_nonce_where_it_has_none() {
+    let control = started().await;
+    control.set(Kind::Endpoints, "a", with("a", "10.0.0.1")).await;
+    let mut client = Client::connect(&control).await;
+    client.ask(first(Kind::Endpoints, &["a"]));
+    client.hear().await;
+
+    let type_url = Kind::Endpoints.type_url().to_owned();
+    assert_eq!(control.send(DiscoveryResponse { type_url, ..DiscoveryResponse::default() }).await, 1);
+    let empty = client.hear().await;
+    assert_eq!((empty.version_info.as_str(), empty.nonce.as_str()), ("1", "2"));
+    assert_eq!(empty.resources, []);
+    let odd = DiscoveryResponse { type_url: "odd".to_owned(), nonce: "n".to_owned(), ..empty };
+    control.send(odd.clone()).await;
+    assert_eq!(client.hear().await, odd);
+
+    client.ask(ack(&DiscoveryResponse { nonce: "2".to_owned(), ..odd }, &["a"]));
+    let journal = control.wait_until(|journal| journal.len() == 2).await.expect("the ACK");
+    assert_eq!(journal[1].kind(), None);
+}
+
+#[tokio::test]
+async fn x2_after_a_stop_the_port_is_refused_and_after_a_restart_versions_and_nonces_begin_anew() {
+    let control = started().await;
+    for address in ["10.0.0.1", "10.0.0.2"] {
+        control.set(Kind::Endpoints, "a", with("a", address)).await;
+    }
+    let mut client = Client::connect(&control).await;
+    client.ask(first(Kind::Endpoints, &["a"]));
+    let response = client.hear().await;
+    assert_eq!((response.version_info.as_str(), response.nonce.as_str()), ("2", "1"));
+
+    control.stop().await;
+    assert!(client.end().await.is_some(), "it is no clean end");
+    assert_eq!(control.streams().await.open, 0);
+    let refused = tokio::net::TcpStream::connect(control.address()).await.map_err(|error| error.kind());
+    assert_eq!(refused.err(), Some(io::ErrorKind::ConnectionRefused));
+    assert_eq!(control.dial().await.err().map(|error| error.kind()), Some(io::ErrorKind::ConnectionRefused));
+
+    control.restart().await.expect("the same address");
+    let mut client = Client::connect(&control).await;
+    client.ask(ack(&response, &["a"]));
+    let response = client.hear().await;
+    assert_eq!((response.version_info.as_str(), response.nonce.as_str()), ("1", "1"));
+    assert_eq!(response.resources, [with("a", "10.0.0.2")]);
+    let journal = control.journal().await;
+    assert_eq!((journal[1].stream, journal[1].version_info.as_str()), (2, "2"));
+
+    control.clear().await;
+    control.restart().await.expect("the same address");
+    let mut client = Client::connect(&control).await;
+    client.ask(first(Kind::Clusters, &["a"]));
+    assert_eq!(client.hear().await.version_info, "0", "it was told to forget");
+}
+
+#[tokio::test]
+async fn x2_with_the_last_handle_the_port_is_refused() {
+    let control = started().await;
+    let address = control.address();
+    let second = control.clone();
+    drop(control);
+    let mut client = Client::connect(&second).await;
+
+    drop(second);
+
+    assert!(client.end().await.is_some());
+    let gone = async { while tokio::net::TcpStream::connect(address).await.is_ok() {} };
+    soon(gone).await;
+}
+
+#[tokio::test]
+async fn x2_who_names_the_current_version_gets_nothing_where_versions_are_trusted() {
+    let control = started().await;
+    control.trust_versions(true).await;
+    control.set(Kind::Endpoints, "a", with("a", "10.0.0.1")).await;
+    let mut client = Client::connect(&control).await;
+
+    let mut request = first(Kind::Endpoints, &["a"]);
+    request.version_info = "1".to_owned();
+    client.ask(request);
+    control.wait_until(|journal| journal.len() == 1).await.expect("the request");
+    control.set(Kind::Endpoints, "a", with("a", "10.0.0.2")).await;
+
+    let response = client.hear().await;
+    assert_eq!((response.version_info.as_str(), response.nonce.as_str()), ("2", "1"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn x2_headers_that_are_held_come_with_the_first_message() {
+    let control = started().await;
+    control.hold_headers(true).await;
+    let (mut client, opening) = Client::dial(&control).await;
+    let mut opening = std::pin::pin!(opening);
+    let held = tokio::time::timeout(Duration::from_secs(60), &mut opening).await;
+    assert!(held.is_err(), "no headers without a message");
+
+    client.ask(first(Kind::Clusters, &["a"]));
+    client.open(opening.await.expect("headers"));
+    assert_eq!(client.hear().await.nonce, "1");
+    control.cut(Ending::Cleanly).await;
+    assert_eq!(client.end().await, None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn x2_a_frozen_connection_stays_open_and_nothing_moves_on_it() {
+    let control = started().await;
+    control.set(Kind::Endpoints, "a", with("a", "10.0.0.1")).await;
+    let (mut client, opening) = Client::dial(&control).await;
+    client.open(opening.await.expect("headers"));
+    control.freeze(true).await;
+
+    client.ask(first(Kind::Endpoints, &["a"]));
+    let heard = tokio::time::timeout(Duration::from_secs(60), client.hear()).await;
+    assert!(heard.is_err(), "{heard:?}");
+    assert_eq!(control.journal().await, []);
+
+    control.freeze(false).await;
+    assert_eq!(client.hear().await.resources.len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_never_comes_is_told_with_the_journal_in_words() {
+    let control = started().await;
+    let never = control.wait_until(|_| false).await.expect_err("nothing can come");
+    assert_eq!(
+        never.to_string(),
+        "nothing came within 20 s; 0 connections, 0 streams of which 0 are open; nobody asked anything"
+    );
+
+    let (client, opening) = Client::dial(&control).await;
+    client.ask(named(first(Kind::Endpoints, &["a"]), "node-7"));
+    let opened = opening.await.expect("headers");
+    let never = control.wait_for_streams(|streams| streams.open == 2).await.expect_err("there is one");
+    assert!(
+        never.to_string().ends_with(
+            "1 connections, 1 streams of which 1 are open; stream 1 asks for ClusterLoadAssignment [\"a\"] \
+             with version \"\" and nonce \"\" as node \"node-7\""
+        ),
+        "{never}"
+    );
+    drop((client, opened));
+}
+
+#[tokio::test]
+async fn x2_with_tls_it_shows_its_certificate_and_asks_for_the_client_s() {
+    let tls = Tls::new();
+    let control = ControlPlane::start_tls(FREE, &tls.identity()).await.expect("an identity");
+    control.set(Kind::Endpoints, "a", with("a", "10.0.0.1")).await;
+
+    let mut client = tls.connect(&control, true).await.expect("a client with a certificate");
+    client.ask(first(Kind::Endpoints, &["a"]));
+    assert_eq!(client.hear().await.resources.len(), 1);
+    assert!(tls.connect(&control, false).await.is_err(), "a client without one");
+
+    let broken = Identity { key: "no PEM".to_owned(), ..tls.identity() };
+    let refused = ControlPlane::start_tls(FREE, &broken).await.err().map(|error| error.kind());
+    assert_eq!(refused, Some(io::ErrorKind::InvalidInput));
+}

@@ -1,0 +1,98 @@
+// Command go-control-plane serves ADS with the library github.com/envoyproxy/go-control-plane, for tests against what
+// control planes in the field are built with.
+//
+// It prints the address that it listens on as its first line. Then it reads commands from standard input, one JSON
+// object a line, and answers each with one JSON object a line (commands.go). It ends with the command "stop", and at the
+// end of its input, so that it never outlives who started it.
+//
+// The caches are those of the library, as their documentation says to use them:
+//
+//	snapshot-ads  a SnapshotCache for ADS: silent until a request names all endpoints of the snapshot
+//	snapshot      a SnapshotCache that answers requests for a part of the snapshot
+//	linear        a LinearCache for each type behind a MuxCache
+package main
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"net"
+	"os"
+	"time"
+
+	discovery "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"github.com/envoyproxy/go-control-plane/pkg/server/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/keepalive"
+)
+
+// The longest command, in bytes.
+const longestCommand = 16 << 20
+
+// How often a client may ping: Envoy Gateway, which is built on this library, takes no more than that.
+const pingsAtLeastApart = 15 * time.Second
+
+func main() {
+	if err := run(); err != nil {
+		fmt.Fprintln(os.Stderr, "go-control-plane:", err)
+		os.Exit(1)
+	}
+}
+
+func run() error {
+	listen := flag.String("listen", "127.0.0.1:0", "the address to listen on; port 0 takes a free one")
+	kind := flag.String("cache", "snapshot", "the cache: snapshot-ads, snapshot or linear")
+	flag.Parse()
+	if flag.NArg() > 0 {
+		return fmt.Errorf("unknown argument %q; there are only flags (-help)", flag.Arg(0))
+	}
+	resources, err := newResources(*kind)
+	if err != nil {
+		return err
+	}
+	listener, err := net.Listen("tcp", *listen)
+	if err != nil {
+		return err
+	}
+
+	counts := newCounts()
+	ends, end := context.WithCancel(context.Background())
+	defer end()
+	served := server.NewServer(ends, resources.cache(), counts)
+	patience := keepalive.EnforcementPolicy{MinTime: pingsAtLeastApart, PermitWithoutStream: true}
+	transport := grpc.NewServer(grpc.KeepaliveEnforcementPolicy(patience))
+	discovery.RegisterAggregatedDiscoveryServiceServer(transport, served)
+
+	fmt.Println(listener.Addr())
+	failed := make(chan error, 1)
+	go func() { failed <- transport.Serve(listener) }()
+	told := make(chan error, 1)
+	go func() { told <- converse(resources, counts) }()
+	defer transport.Stop()
+	select {
+	case err := <-failed:
+		return err
+	case err := <-told:
+		return err
+	}
+}
+
+// Answers commands until it is told to stop, or nobody is there to tell any.
+func converse(resources resources, counts *counts) error {
+	lines := bufio.NewScanner(os.Stdin)
+	lines.Buffer(nil, longestCommand)
+	answers := json.NewEncoder(os.Stdout)
+	stage := newStage(resources)
+	for lines.Scan() {
+		answer, stops := stage.obey(lines.Bytes(), counts)
+		if err := answers.Encode(answer); err != nil {
+			return err
+		}
+		if stops {
+			return nil
+		}
+	}
+	return lines.Err()
+}

@@ -1,0 +1,17 @@
+//! Backend pools that are filled from xDS control planes, with the real binary over real streams: what A88 asks of each
+//! error (X1, X3), what becomes of addresses (X2), what is told of it (X4), and what CSDS shows (H5).
+
+mod addresses;
+mod bootstrap;
+mod churn;
+mod data_errors;
+mod fallback;
+mod go;
+mod guards;
+mod pace;
+mod replicas;
+mod restarts;
+mod seen;
+mod stage;
+mod streams;
+mod timers;

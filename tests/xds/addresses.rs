@@ -1,0 +1,204 @@
+//! What becomes of the addresses of an assignment: health, priorities, families, and the endpoints that a cluster names
+//! (X2).
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use serde_json::json;
+use simulator::control_plane::{ControlPlane, Endpoint, HealthStatus, Kind, Locality, cluster, endpoints};
+use tokio::time::Instant;
+
+use super::stage::{Plan, Scene, at, control_plane, entry_name, server};
+use crate::support::{PATIENCE, eventually};
+
+const BEFORE: &str = "10.9.0.1";
+
+/// Assigns endpoints of one priority with these states of health to `web`.
+async fn assign(plane: &ControlPlane, all: &[(&str, HealthStatus)]) {
+    plane.set(Kind::Endpoints, "web", endpoints("web", [locality(0, all)])).await;
+}
+
+fn locality(priority: u32, all: &[(&str, HealthStatus)]) -> Locality {
+    let endpoint =
+        |(ip, health): &(&str, HealthStatus)| Endpoint { health: *health, ..Endpoint::at(ip, 8080) };
+    Locality { priority, endpoints: all.iter().map(endpoint).collect(), ..Locality::of([]) }
+}
+
+async fn scene(plane: &ControlPlane) -> Scene {
+    let plan = Plan::new().await.pool("web", "eds:web", &[BEFORE]).await;
+    plan.start(&[server(plane, &[])]).await
+}
+
+/// Waits until a pool has these entries and no other, in these admin states.
+async fn has(scene: &Scene, pool: &str, wanted: &[(&str, &str)]) {
+    let wanted: BTreeMap<String, String> =
+        wanted.iter().map(|(ip, state)| ((*ip).to_owned(), (*state).to_owned())).collect();
+    eventually(&format!("{pool} has {wanted:?}"), PATIENCE, || async {
+        let entries = scene.entries(pool).await;
+        let states: BTreeMap<String, String> =
+            entries.into_iter().map(|entry| (entry.ip, entry.admin_state)).collect();
+        if states == wanted { Ok(()) } else { Err(format!("{states:?}")) }
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn x2_an_endpoint_that_drains_is_down_until_it_serves_again_and_one_that_is_unhealthy_is_out() {
+    use HealthStatus::{Draining, Healthy, Timeout, Unhealthy, Unknown};
+    let plane = control_plane().await;
+    assign(&plane, &[("10.1.0.1", Healthy), ("10.1.0.2", Unknown), ("10.1.0.3", Healthy)]).await;
+    let scene = scene(&plane).await;
+    has(&scene, "web", &[("10.1.0.1", "None"), ("10.1.0.2", "None"), ("10.1.0.3", "None")]).await;
+    for entry in scene.entries("web").await {
+        assert_eq!(entry.name, entry_name(&entry.ip));
+    }
+
+    // One that was never in the pool does not come in to drain there.
+    assign(
+        &plane,
+        &[("10.1.0.1", Healthy), ("10.1.0.2", Draining), ("10.1.0.3", Healthy), ("10.1.0.4", Draining)],
+    )
+    .await;
+    has(&scene, "web", &[("10.1.0.1", "None"), ("10.1.0.2", "Down"), ("10.1.0.3", "None")]).await;
+    assign(&plane, &[("10.1.0.1", Healthy), ("10.1.0.2", Draining), ("10.1.0.3", Unhealthy)]).await;
+    has(&scene, "web", &[("10.1.0.1", "None"), ("10.1.0.2", "Down")]).await;
+    assign(&plane, &[("10.1.0.1", Healthy), ("10.1.0.2", Healthy), ("10.1.0.3", Timeout)]).await;
+    has(&scene, "web", &[("10.1.0.1", "None"), ("10.1.0.2", "None")]).await;
+    assign(&plane, &[("10.1.0.1", Healthy), ("10.1.0.2", Unhealthy), ("10.1.0.3", Healthy)]).await;
+    has(&scene, "web", &[("10.1.0.1", "None"), ("10.1.0.3", "None")]).await;
+    scene.logged_no_errors();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn x2_a_down_of_a_draining_endpoint_outlives_the_process_and_is_taken_back_by_the_next() {
+    use HealthStatus::{Draining, Healthy};
+    let plane = control_plane().await;
+    assign(&plane, &[("10.1.0.1", Healthy), ("10.1.0.2", Healthy)]).await;
+    let scene = scene(&plane).await;
+    scene.holds("web", &["10.1.0.1", "10.1.0.2"]).await;
+    assign(&plane, &[("10.1.0.1", Healthy), ("10.1.0.2", Draining)]).await;
+    has(&scene, "web", &[("10.1.0.1", "None"), ("10.1.0.2", "Down")]).await;
+    let puts = scene.puts("web").await;
+    let scene = scene.restart("second").await;
+    scene.has_no_error("web").await;
+    scene.all_is_written().await;
+    scene.is_at_rest("web", &["10.1.0.1", "10.1.0.2"], puts).await;
+    has(&scene, "web", &[("10.1.0.1", "None"), ("10.1.0.2", "Down")]).await;
+    assign(&plane, &[("10.1.0.1", Healthy), ("10.1.0.2", Healthy)]).await;
+    has(&scene, "web", &[("10.1.0.1", "None"), ("10.1.0.2", "None")]).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn x2_the_next_priority_is_used_at_once_and_the_better_one_again_when_it_is_usable() {
+    use HealthStatus::{Degraded, Healthy, Unhealthy};
+    let plane = control_plane().await;
+    let assign = async |first: HealthStatus, second: HealthStatus| {
+        let localities = [locality(0, &[("10.1.0.1", first)]), locality(1, &[("10.2.0.1", second)])];
+        plane.set(Kind::Endpoints, "web", endpoints("web", localities)).await;
+    };
+    let remarks = |pool: &serde_json::Value| {
+        let all = pool["remarks"].as_array().cloned().unwrap_or_default();
+        all.iter().map(|remark| remark["reason"].as_str().unwrap_or_default().to_owned()).collect::<Vec<_>>()
+    };
+    assign(Healthy, Healthy).await;
+    let scene = scene(&plane).await;
+    scene.holds("web", &["10.1.0.1"]).await;
+    assign(Unhealthy, Healthy).await;
+    scene.holds("web", &["10.2.0.1"]).await;
+    scene.pool("web", |pool| remarks(pool) == ["priority_used"]).await;
+    assign(Healthy, Healthy).await;
+    scene.holds("web", &["10.1.0.1"]).await;
+    scene.pool("web", |pool| remarks(pool).is_empty()).await;
+    // What is degraded is used where nothing healthy is left, of whatever priority.
+    assign(Degraded, Healthy).await;
+    scene.holds("web", &["10.2.0.1"]).await;
+    assign(Degraded, Unhealthy).await;
+    scene.holds("web", &["10.1.0.1"]).await;
+    scene.pool("web", |pool| remarks(pool).contains(&"degraded_used".to_owned())).await;
+    // A gap in the priorities is a data error, and costs nothing.
+    let puts = scene.puts("web").await;
+    let gap = endpoints("web", [locality(1, &[("10.3.0.1", Healthy)])]);
+    plane.set(Kind::Endpoints, "web", gap).await;
+    scene.notes("web", "priority").await;
+    scene.all_is_written().await;
+    scene.is_at_rest("web", &["10.1.0.1"], puts).await;
+    scene.logged_no_errors();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn x2_a_better_priority_is_waited_for_as_long_as_it_is_configured() {
+    use HealthStatus::{Healthy, Unhealthy};
+    let plane = control_plane().await;
+    let assign = async |first: HealthStatus| {
+        let localities = [locality(0, &[("10.1.0.1", first)]), locality(1, &[("10.2.0.1", Healthy)])];
+        plane.set(Kind::Endpoints, "web", endpoints("web", localities)).await;
+    };
+    assign(Unhealthy).await;
+    let plan = Plan::new().await.pool("web", "eds:web", &[BEFORE]).await;
+    let scene = plan.with("xds", json!({ "failback": "3s" })).start(&[server(&plane, &[])]).await;
+    scene.holds("web", &["10.2.0.1"]).await;
+    let begin = Instant::now();
+    assign(Healthy).await;
+    scene.pool("web", |pool| pool["remarks"].to_string().contains("failback_waits")).await;
+    assert_eq!(scene.puts("web").await, 1);
+    scene.holds("web", &["10.1.0.1"]).await;
+    let took = begin.elapsed();
+    assert!(took >= Duration::from_secs(3), "it came back after {took:?}");
+    // There is no waiting before a failure is heeded.
+    assign(Unhealthy).await;
+    scene.holds("web", &["10.2.0.1"]).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn x2_two_pools_of_one_source_get_the_addresses_of_their_own_families() {
+    let plane = control_plane().await;
+    let both = |v4: &str, v6: &str| {
+        let endpoint = Endpoint { additional: vec![(v6.to_owned(), 8080)], ..Endpoint::at(v4, 8080) };
+        endpoints("web", [Locality { endpoints: vec![endpoint], ..Locality::of([]) }])
+    };
+    plane.set(Kind::Endpoints, "web", both("10.1.0.1", "fd00::1")).await;
+    let plan = Plan::new().await.pool("web", "eds:web", &[BEFORE]).await;
+    let scene = plan.pool("web-ipv6", "eds:web", &["fd00::9"]).await.start(&[server(&plane, &[])]).await;
+    scene.holds("web", &["10.1.0.1"]).await;
+    scene.holds("web-ipv6", &["fd00::1"]).await;
+    assert_eq!(scene.entries("web-ipv6").await[0].name, "fd00--1");
+    assert_eq!(scene.pool("web-ipv6", |_| true).await["family"], "IPv6");
+    let subscribed = plane.journal().await.iter().filter(|asked| asked.names == ["web"]).count();
+    assert!(subscribed > 0, "one name is asked for");
+    // One family changes, and the pool of the other is not written.
+    plane.set(Kind::Endpoints, "web", both("10.1.0.1", "fd00::2")).await;
+    scene.holds("web-ipv6", &["fd00::2"]).await;
+    scene.all_is_written().await;
+    scene.is_at_rest("web", &["10.1.0.1"], 1).await;
+    scene.is_at_rest("web-ipv6", &["fd00::2"], 2).await;
+    scene.logged_no_errors();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn x2_a_cluster_that_names_other_endpoints_is_followed_when_they_are_there_and_not_before() {
+    let plane = control_plane().await;
+    plane.set(Kind::Clusters, "shop", cluster("shop", "")).await;
+    plane.set(Kind::Endpoints, "shop", at("shop", &["10.1.0.1"])).await;
+    let plan = Plan::new().await.pool("web", "cluster:shop", &[BEFORE]).await;
+    let scene = plan.pool("direct", "eds:blue", &[BEFORE]).await.start(&[server(&plane, &[])]).await;
+    // A cluster without a name for its endpoints means those of its own name.
+    scene.holds("web", &["10.1.0.1"]).await;
+
+    plane.set(Kind::Clusters, "shop", cluster("shop", "blue")).await;
+    scene.shows(Kind::Clusters, "shop", |shown| shown.version == "2").await;
+    scene.all_is_written().await;
+    scene.is_at_rest("web", &["10.1.0.1"], 1).await;
+    assert!(scene.dump().await.endpoints("shop").is_some(), "what is in use is watched on");
+    plane.set(Kind::Endpoints, "blue", at("blue", &["10.2.0.1"])).await;
+    scene.holds("web", &["10.2.0.1"]).await;
+    scene.holds("direct", &["10.2.0.1"]).await;
+    eventually("what is not used is watched no more", PATIENCE, || async {
+        let shown = scene.dump().await.shown(Kind::Endpoints, "shop");
+        if shown.is_none() { Ok(()) } else { Err(format!("{shown:?}")) }
+    })
+    .await;
+    plane.set(Kind::Endpoints, "shop", at("shop", &["10.3.0.1"])).await;
+    scene.all_is_written().await;
+    scene.is_at_rest("web", &["10.2.0.1"], 2).await;
+    scene.logged_no_errors();
+}

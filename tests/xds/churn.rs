@@ -1,0 +1,195 @@
+//! A control plane that does everything in some order. At each quiet moment the pools have the addresses that CSDS shows
+//! as accepted (H5, X2, X3).
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use envoy_types::pb::envoy::config::core::v3::address::Address;
+use envoy_types::pb::envoy::config::endpoint::v3::ClusterLoadAssignment;
+use envoy_types::pb::envoy::config::endpoint::v3::lb_endpoint::HostIdentifier;
+use envoy_types::pb::google::protobuf::Any;
+use simulator::Random;
+use simulator::control_plane::{Bad, Code, ControlPlane, Ending, Kind, Status, cluster};
+
+use super::seen::Dump;
+use super::stage::{FAILS, Plan, Scene, at, control_plane, server};
+use crate::support::{PATIENCE, eventually};
+
+const STEPS: usize = 60;
+/// How many steps lie between two quiet moments.
+const QUIET_EVERY: usize = 6;
+
+/// Pools, their sources, and the endpoints that these mean.
+const POOLS: [(&str, &str, &str); 6] = [
+    ("one", "eds:one", "one"),
+    ("two", "eds:two", "two"),
+    ("three", "eds:three", "three"),
+    ("four", "cluster:four", "four"),
+    ("five", "cluster:five", "five"),
+    ("five-too", "cluster:five", "five"),
+];
+/// Endpoints and clusters that are changed.
+const ENDPOINTS: [&str; 5] = ["one", "two", "three", "four", "five"];
+const CLUSTERS: [&str; 2] = ["four", "five"];
+/// Endpoints of a pool of its own, which only say that everything before them was heard.
+const TICK: &str = "tick";
+
+/// One to four of twelve addresses.
+fn addresses(random: &mut Random) -> Vec<String> {
+    let count = 1 + random.below(4);
+    let some: BTreeSet<usize> = (0..count).map(|_| random.below(12)).collect();
+    some.into_iter().map(|number| format!("10.1.0.{}", number + 1)).collect()
+}
+
+fn assigned(name: &str, addresses: &[String]) -> Any {
+    at(name, &addresses.iter().map(String::as_str).collect::<Vec<_>>())
+}
+
+/// One step; gives what it was, for whoever has to find out why the test failed.
+async fn step(plane: &ControlPlane, random: &mut Random) -> String {
+    let endpoints = ENDPOINTS[random.below(ENDPOINTS.len())];
+    let named = CLUSTERS[random.below(CLUSTERS.len())];
+    match random.below(16) {
+        0..=4 => {
+            let some = addresses(random);
+            plane.set(Kind::Endpoints, endpoints, assigned(endpoints, &some)).await;
+            format!("{endpoints} = {some:?}")
+        }
+        5 => {
+            plane.set_bad(Kind::Endpoints, endpoints, Bad::Content).await;
+            format!("{endpoints} is bad")
+        }
+        6 => {
+            plane.set_bad(Kind::Clusters, named, Bad::Content).await;
+            format!("cluster {named} is bad")
+        }
+        7 => {
+            let code = if random.below(2) == 0 { Code::NotFound } else { Code::PermissionDenied };
+            plane.fail(Kind::Endpoints, endpoints, code, "a data error").await;
+            format!("{endpoints}: {code:?}")
+        }
+        8 => {
+            plane.fail(Kind::Endpoints, endpoints, Code::Unavailable, "a transient error").await;
+            format!("{endpoints}: UNAVAILABLE")
+        }
+        9 => {
+            plane.forget_error(Kind::Endpoints, endpoints).await;
+            format!("{endpoints}: no error")
+        }
+        10 => {
+            plane.remove(Kind::Clusters, named).await;
+            format!("cluster {named} is removed")
+        }
+        11 | 12 => {
+            plane.set(Kind::Clusters, named, cluster(named, "")).await;
+            format!("cluster {named} is there")
+        }
+        13 => {
+            plane.cut(Ending::Cleanly).await;
+            "cut".to_owned()
+        }
+        14 => {
+            plane.cut(Ending::Status(Status::unavailable("churn"))).await;
+            "cut with a status".to_owned()
+        }
+        _ => {
+            plane.restart().await.expect("the port is still ours");
+            "restart".to_owned()
+        }
+    }
+}
+
+/// The addresses of an assignment, all of which are healthy here.
+fn of(assignment: &ClusterLoadAssignment) -> BTreeSet<String> {
+    let endpoints = assignment.endpoints.iter().flat_map(|locality| &locality.lb_endpoints);
+    let hosts = endpoints.filter_map(|endpoint| match endpoint.host_identifier.as_ref()? {
+        HostIdentifier::Endpoint(endpoint) => endpoint.address.as_ref()?.address.as_ref(),
+        HostIdentifier::EndpointName(_) => None,
+    });
+    let ips = hosts.filter_map(|address| match address {
+        Address::SocketAddress(socket) => Some(socket.address.clone()),
+        Address::Pipe(_) | Address::EnvoyInternalAddress(_) => None,
+    });
+    ips.collect()
+}
+
+/// What each pool is to have by what CSDS shows as accepted. What was known once and is not any more is dropped.
+fn wanted(dump: &Dump) -> BTreeMap<&'static str, BTreeSet<String>> {
+    let of_pool = |(pool, _, endpoints): &(&'static str, &str, &str)| {
+        (*pool, dump.endpoints(endpoints).as_ref().map(of).unwrap_or_default())
+    };
+    POOLS.iter().map(of_pool).collect()
+}
+
+/// Waits until all that the control plane has said was heard, and then until the pools are what CSDS shows.
+async fn agree(scene: &Scene, plane: &ControlPlane, tick: usize, done: &[String]) {
+    let address = format!("10.7.0.{tick}");
+    plane.set(Kind::Endpoints, TICK, at(TICK, &[&address])).await;
+    scene.holds(TICK, &[&address]).await;
+    eventually(&format!("the pools have what CSDS shows after {done:#?}"), PATIENCE, || differences(scene))
+        .await;
+    scene.all_is_written().await;
+    if let Err(differences) = differences(scene).await {
+        panic!("the pools were what CSDS shows, and are not any more: {differences} after {done:#?}");
+    }
+}
+
+/// Where the pools are not what CSDS shows. In one that is held there may be more.
+async fn differences(scene: &Scene) -> Result<(), String> {
+    let mut different = Vec::new();
+    for (pool, wanted) in wanted(&scene.dump().await) {
+        let held = !scene.pool(pool, |_| true).await["held"].is_null();
+        let members = scene.members(pool).await;
+        if !(members == wanted || held && members.is_superset(&wanted)) {
+            different.push(format!("{pool} has {members:?}, and CSDS shows {wanted:?}"));
+        }
+    }
+    if different.is_empty() { Ok(()) } else { Err(different.join("; ")) }
+}
+
+async fn churned(seed: u64, features: &[&str]) {
+    let plane = control_plane().await;
+    for name in ENDPOINTS.into_iter().chain([TICK]) {
+        plane.set(Kind::Endpoints, name, at(name, &["10.1.0.1"])).await;
+    }
+    for name in CLUSTERS {
+        plane.set(Kind::Clusters, name, cluster(name, "")).await;
+    }
+    let mut plan = Plan::new().await.pool(TICK, "eds:tick", &[]).await;
+    for (pool, source, _) in POOLS {
+        plan = plan.pool(pool, source, &["10.9.0.1"]).await;
+    }
+    let scene = plan.start(&[server(&plane, features)]).await;
+    for (pool, ..) in POOLS {
+        scene.holds(pool, &["10.1.0.1"]).await;
+    }
+    let mut random = Random::new(seed);
+    let mut done = vec![format!("seed {seed}")];
+    for number in 1..=STEPS {
+        done.push(step(&plane, &mut random).await);
+        if number % QUIET_EVERY == 0 {
+            agree(&scene, &plane, number, &done).await;
+        }
+    }
+    for name in ENDPOINTS {
+        plane.set(Kind::Endpoints, name, at(name, &["10.1.0.1", "10.1.0.99"])).await;
+    }
+    for name in CLUSTERS {
+        plane.set(Kind::Clusters, name, cluster(name, "")).await;
+    }
+    for (pool, ..) in POOLS {
+        scene.holds(pool, &["10.1.0.1", "10.1.0.99"]).await;
+        scene.has_no_error(pool).await;
+    }
+    agree(&scene, &plane, STEPS + 1, &done).await;
+    scene.logged_no_errors();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn h5_at_each_quiet_moment_the_pools_have_what_csds_shows_as_accepted() {
+    churned(88, &[]).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn h5_at_each_quiet_moment_the_pools_have_what_csds_shows_as_accepted_with_fail_on_data_errors() {
+    churned(57, &[FAILS]).await;
+}

@@ -1,0 +1,234 @@
+//! The rows of A88 that are about single resources: NACKs, deletions, and errors that the control plane reports (TP3),
+//! each with nothing cached, with something cached, and with `fail_on_data_errors` (X1, X3, X4).
+
+use envoy_types::pb::envoy::admin::v3::ClientResourceStatus::{
+    self, Acked, DoesNotExist, Nacked, ReceivedError, Requested,
+};
+use serde_json::json;
+use simulator::control_plane::{Bad, Code, ControlPlane, Kind, cluster};
+
+use super::stage::{FAILS, NODE, Plan, Scene, at, control_plane, server};
+
+/// What was in the pools before.
+const BEFORE: &str = "10.9.0.1";
+/// What the good resources assign.
+const GOOD: &str = "10.1.0.1";
+
+/// Sources of which something is known before anything goes wrong; with one of them nothing does.
+const KNOWN: [&str; 6] = ["sound", "nacked", "unfound", "denied", "unavailable", "internal"];
+/// The same, of which nothing ever is: it is an error that comes first.
+const UNKNOWN: [&str; 4] = ["never-nacked", "never-found", "never-allowed", "never-available"];
+
+/// The pools of all sources, and one that a cluster fills.
+async fn scene(plane: &ControlPlane, features: &[&str]) -> Scene {
+    let known = KNOWN.map(|name| (name.to_owned(), at(name, &[GOOD])));
+    plane
+        .set_all(
+            Kind::Endpoints,
+            known.into_iter().chain([("of-cluster".to_owned(), at("of-cluster", &[GOOD]))]),
+        )
+        .await;
+    plane.set(Kind::Clusters, "deleted", cluster("deleted", "of-cluster")).await;
+    plane.set_bad(Kind::Endpoints, "never-nacked", Bad::Content).await;
+    plane.fail(Kind::Endpoints, "never-found", Code::NotFound, "who is that?").await;
+    plane.fail(Kind::Endpoints, "never-allowed", Code::PermissionDenied, "not for you").await;
+    plane.fail(Kind::Endpoints, "never-available", Code::Unavailable, "come again").await;
+    let mut plan = Plan::new().await;
+    for name in KNOWN.into_iter().chain(UNKNOWN) {
+        plan = plan.pool(name, &format!("eds:{name}"), &[BEFORE]).await;
+    }
+    let plan = plan.pool("deleted", "cluster:deleted", &[BEFORE]).await;
+    let plan = plan.pool("never-there", "cluster:never-there", &[BEFORE]).await;
+    let scene = plan.start(&[server(plane, features)]).await;
+    for pool in KNOWN.into_iter().chain(["deleted"]) {
+        scene.holds(pool, &[GOOD]).await;
+        scene.has_no_error(pool).await;
+    }
+    scene
+}
+
+/// Has every error happen.
+async fn go_wrong(plane: &ControlPlane) {
+    plane.set_bad(Kind::Endpoints, "nacked", Bad::Content).await;
+    plane.fail(Kind::Endpoints, "unfound", Code::NotFound, "it has moved").await;
+    plane.fail(Kind::Endpoints, "denied", Code::PermissionDenied, "no more").await;
+    plane.fail(Kind::Endpoints, "unavailable", Code::Unavailable, "a moment").await;
+    plane.fail(Kind::Endpoints, "internal", Code::Internal, "a fault").await;
+    plane.remove(Kind::Clusters, "deleted").await;
+}
+
+/// Of a pool whose source never was known: nothing is written, and that is told.
+async fn nothing_was_known(scene: &Scene) {
+    let rows = [
+        ("never-nacked", Nacked, "no-address"),
+        ("never-found", ReceivedError, "who is that?"),
+        ("never-allowed", ReceivedError, "not for you"),
+        ("never-available", ReceivedError, "come again"),
+    ];
+    for (name, state, words) in rows {
+        let shown = scene.endpoints_are(name, state).await;
+        assert_eq!(shown.version, "", "{name}: {shown:?}");
+        let (rejected, details) = shown.error.expect("an error");
+        assert!(!rejected.is_empty() && details.contains(words), "{name}: {rejected:?} {details:?}");
+        let source = format!("eds:{name};");
+        scene.event("XdsResourceError", &[&source, "nothing was ever known", "1 backend pool", words]).await;
+        let source = scene.source(&format!("eds:{name}"), |source| source["error"].is_object()).await;
+        assert_eq!(source["assigned"], "unknown", "{source}");
+        assert!(source["error"].to_string().contains(words), "{source}");
+    }
+    // A response of clusters that does not name one of which nothing is known says nothing of it: it is waited for.
+    let shown = scene.shows(Kind::Clusters, "never-there", |_| true).await;
+    assert_eq!((shown.state, shown.version.as_str(), shown.error), (Requested, "", None));
+    scene.counts(Kind::Endpoints, "nacked", 1).await;
+    for pool in UNKNOWN.into_iter().chain(["never-there"]) {
+        scene.is_at_rest(pool, &[BEFORE], 0).await;
+    }
+}
+
+/// What goes wrong with a source.
+struct Row {
+    pool: &'static str,
+    kind: Kind,
+    state: ClientResourceStatus,
+    words: &'static str,
+}
+
+impl Row {
+    /// The source, as it is configured.
+    fn source(&self) -> String {
+        match self.kind {
+            Kind::Clusters => format!("cluster:{}", self.pool),
+            Kind::Endpoints => format!("eds:{}", self.pool),
+        }
+    }
+}
+
+/// All that goes wrong, and how it is shown. Pools are called like their sources.
+fn rows() -> [Row; 6] {
+    let of = |kind, pool, state, words| Row { pool, kind, state, words };
+    [
+        of(Kind::Endpoints, "nacked", Nacked, "no-address"),
+        of(Kind::Endpoints, "unfound", ReceivedError, "it has moved"),
+        of(Kind::Endpoints, "denied", ReceivedError, "no more"),
+        of(Kind::Endpoints, "unavailable", ReceivedError, "a moment"),
+        of(Kind::Endpoints, "internal", ReceivedError, "a fault"),
+        of(Kind::Clusters, "deleted", DoesNotExist, "does not exist"),
+    ]
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn x3_a88_errors_of_what_is_cached_are_ambient_and_cost_no_write_and_end_with_a_good_resource() {
+    let plane = control_plane().await;
+    let scene = scene(&plane, &[]).await;
+    let before: Vec<String> = {
+        let dump = scene.dump().await;
+        rows().map(|row| dump.shown(row.kind, row.pool).expect("it is watched").version).to_vec()
+    };
+    go_wrong(&plane).await;
+    for (row, version) in rows().into_iter().zip(&before) {
+        let Row { pool, words, .. } = row;
+        let shown = scene.shows(row.kind, pool, |shown| shown.state == row.state).await;
+        assert_eq!(&shown.version, version, "what was known is shown on: {shown:?}");
+        let (rejected, details) = shown.error.expect("an error");
+        assert_ne!(&rejected, version, "{pool}: it is another version that is wrong");
+        assert!(details.contains(words), "{pool}: {details}");
+        let note = scene.notes(pool, words).await;
+        assert!(!note.contains("node id"), "{note}");
+        for code in ["NOT_FOUND", "PERMISSION_DENIED", "INVALID_ARGUMENT"] {
+            assert!(!note.contains(code), "X4: codes are not passed on: {note}");
+        }
+        let source = format!("{};", row.source());
+        let effect = "what was known is used on in 1 backend pool";
+        scene.event("XdsResourceError", &[&source, effect, words]).await;
+        let source = scene.source(&row.source(), |source| source["ambientErrors"] != json!([])).await;
+        assert_eq!((&source["assigned"], &source["error"]), (&json!("usable"), &json!(null)), "{source}");
+    }
+    scene.shows_the_same_everywhere().await;
+    assert_eq!(scene.dump().await.node.id, NODE);
+    scene.counts(Kind::Endpoints, "nacked_but_cached", 1).await;
+    scene.counts(Kind::Endpoints, "received_error_but_cached", 4).await;
+    scene.counts(Kind::Clusters, "does_not_exist_but_cached", 1).await;
+    scene.counts(Kind::Endpoints, "received_error", 3).await;
+    nothing_was_known(&scene).await;
+
+    scene.all_is_written().await;
+    for pool in KNOWN.into_iter().chain(["deleted"]) {
+        scene.is_at_rest(pool, &[GOOD], 1).await;
+    }
+
+    recover(&plane).await;
+    for row in rows() {
+        let shown = scene.shows(row.kind, row.pool, |shown| shown.state == Acked).await;
+        assert!(shown.is_good(), "{shown:?}");
+        scene.has_no_error(row.pool).await;
+        scene.event("XdsResourceRecovered", &[&row.source()]).await;
+    }
+    scene.counts(Kind::Endpoints, "nacked_but_cached", 0).await;
+    scene.all_is_written().await;
+    for pool in KNOWN.into_iter().chain(["deleted"]) {
+        scene.is_at_rest(pool, &[GOOD], 1).await;
+    }
+    scene.logged_no_errors();
+}
+
+/// Ends all errors: what was there before is there again.
+async fn recover(plane: &ControlPlane) {
+    for name in KNOWN {
+        plane.set(Kind::Endpoints, name, at(name, &[GOOD])).await;
+    }
+    plane.set(Kind::Clusters, "deleted", cluster("deleted", "of-cluster")).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn x3_a88_with_fail_on_data_errors_data_errors_empty_the_pool_and_all_others_are_ambient() {
+    let plane = control_plane().await;
+    let scene = scene(&plane, &[FAILS]).await;
+    go_wrong(&plane).await;
+    let emptied = ["nacked", "unfound", "denied", "deleted"];
+    for row in rows() {
+        let Row { pool, words, .. } = row;
+        let shown = scene.shows(row.kind, pool, |shown| shown.state == row.state).await;
+        let is_used = !shown.version.is_empty();
+        assert_eq!(is_used, !emptied.contains(&pool), "{pool}: {shown:?}");
+        let (_, details) = shown.error.expect("an error");
+        assert!(details.contains(words), "{pool}: {details}");
+        scene.notes(pool, words).await;
+        let effect = if is_used {
+            "what was known is used on in"
+        } else {
+            "not used any more (fail_on_data_errors), which empties"
+        };
+        scene.event("XdsResourceError", &[&format!("{};", row.source()), effect, words]).await;
+        let assigned = if is_used { "usable" } else { "dropped" };
+        scene.source(&row.source(), |source| source["assigned"] == assigned).await;
+    }
+    scene.shows_the_same_everywhere().await;
+    for pool in emptied {
+        scene.holds(pool, &[]).await;
+    }
+    scene.counts(Kind::Endpoints, "nacked", 2).await;
+    scene.counts(Kind::Endpoints, "received_error", 5).await;
+    scene.counts(Kind::Endpoints, "received_error_but_cached", 2).await;
+    scene.counts(Kind::Clusters, "does_not_exist", 1).await;
+    scene.all_is_written().await;
+    for pool in emptied {
+        scene.is_at_rest(pool, &[], 2).await;
+    }
+    for pool in ["unavailable", "internal", "sound"] {
+        scene.is_at_rest(pool, &[GOOD], 1).await;
+    }
+    for pool in UNKNOWN {
+        scene.is_at_rest(pool, &[BEFORE], 0).await;
+    }
+
+    recover(&plane).await;
+    for pool in emptied {
+        scene.holds(pool, &[GOOD]).await;
+        scene.has_no_error(pool).await;
+    }
+    scene.all_is_written().await;
+    for pool in ["unavailable", "internal", "sound"] {
+        scene.is_at_rest(pool, &[GOOD], 1).await;
+    }
+    scene.logged_no_errors();
+}

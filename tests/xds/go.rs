@@ -1,0 +1,396 @@
+//! Pools that control planes of the library go-control-plane fill, with each of its caches: what it sends in fact, how
+//! it goes on after a NACK, and what it does not say; and CSDS for the official Go client.
+//!
+//! Its caches differ where that matters to a client. A SnapshotCache answers a NACK at once with what was refused, and
+//! one for ADS drops a request that does not name all endpoints of its snapshot. A LinearCache sends an empty response
+//! where it has nothing yet, and only changes after that.
+
+mod plane;
+mod status;
+
+use envoy_types::pb::envoy::admin::v3::ClientResourceStatus::{Acked, DoesNotExist, Nacked};
+use serde_json::{Value, json};
+use simulator::control_plane::{Bad, Code, Kind, cluster};
+
+use super::stage::{NODE, NODE_NOTE, Plan, Scene, at, control_plane, server};
+use plane::{Cache, GoPlane, Stats, place, place_with, program};
+use status::{Status, shows};
+
+/// What was in the pools before.
+const BEFORE: &str = "10.9.0.1";
+/// How long requests are counted at least, in milliseconds.
+const COUNTED_MS: u64 = 6_000;
+/// How many requests may come in a second: a NACK that repeats the one before waits 1 s, and then twice as long each time,
+/// whatever the order of a response's resources, which the cache does not keep.
+const PER_SECOND: u64 = 1;
+/// The server feature by which a resource that does not come in time is a transient error (A88).
+const WAITS: &str = "resource_timer_is_transient_error";
+
+/// The pools `web` and `other`, each filled from the endpoints of its name.
+async fn two_pools(plane: &GoPlane) -> Scene {
+    plane.set_at("web", &["10.1.0.1", "10.1.0.2"]).await;
+    plane.set_at("other", &["10.2.0.1"]).await;
+    plane.publish().await;
+    let plan = Plan::new().await.pool("web", "eds:web", &[BEFORE]).await;
+    let scene = plan.pool("other", "eds:other", &[BEFORE]).await.start(&[plane.server()]).await;
+    scene.holds("web", &["10.1.0.1", "10.1.0.2"]).await;
+    scene.holds("other", &["10.2.0.1"]).await;
+    scene
+}
+
+/// Pools are filled, follow each change of addresses, health and priorities, and keep what is silently gone.
+async fn fills_and_follows(cache: Cache) {
+    let Some(plane) = GoPlane::start(cache).await else { return };
+    let scene = two_pools(&plane).await;
+    let stats =
+        plane.counts("the first response is acknowledged", |stats| stats.of(Kind::Endpoints, "acks") > 0);
+    let stats = stats.await;
+    assert_eq!(*stats.last(Kind::Endpoints, "names"), json!(["other", "web"]));
+    assert_eq!((stats.open_streams(), stats.of(Kind::Endpoints, "nacks")), (1, 0), "{stats:?}");
+
+    plane.set_at("web", &["10.1.0.2", "10.1.0.3"]).await;
+    plane.publish().await;
+    scene.holds("web", &["10.1.0.2", "10.1.0.3"]).await;
+
+    let ill = json!({ "health": "UNHEALTHY" });
+    let second = json!({ "priority": 1 });
+    plane
+        .set("web", &[place("10.1.0.2"), place_with("10.1.0.3", &ill), place_with("10.1.0.4", &second)])
+        .await;
+    plane.publish().await;
+    scene.holds("web", &["10.1.0.2"]).await;
+    plane.set("web", &[place_with("10.1.0.2", &ill), place_with("10.1.0.4", &second)]).await;
+    plane.publish().await;
+    scene.holds("web", &["10.1.0.4"]).await;
+
+    // Endpoints that no response names any more are as they were: SotW has no way to say that they are gone.
+    let puts = scene.puts("other").await;
+    plane.remove(Kind::Endpoints, "other").await;
+    plane.set_at("web", &["10.1.0.5"]).await;
+    plane.publish().await;
+    scene.holds("web", &["10.1.0.5"]).await;
+    scene.all_is_written().await;
+    scene.is_at_rest("other", &["10.2.0.1"], puts).await;
+    scene.endpoints_are("other", Acked).await;
+    assert_eq!(scene.notes("other", NODE_NOTE).await, NODE_NOTE);
+    let stats = plane.stats().await;
+    assert_eq!(stats.of(Kind::Endpoints, "nacks"), 0, "{stats:?}");
+    scene.logged_no_errors();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn x2_a_snapshot_cache_for_ads_fills_pools_and_changes_them() {
+    fills_and_follows(Cache::SnapshotAds).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn x2_a_snapshot_cache_fills_pools_and_changes_them() {
+    fills_and_follows(Cache::Snapshot).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn x2_a_linear_cache_fills_pools_and_changes_them() {
+    fills_and_follows(Cache::Linear).await;
+}
+
+/// What came since then, when enough time has passed.
+struct Counted {
+    requests: u64,
+    nacks: u64,
+    elapsed_ms: u64,
+}
+
+async fn counted(plane: &GoPlane, before: &Stats) -> Counted {
+    let since = |stats: &Stats| stats.elapsed_ms() - before.elapsed_ms();
+    let after = plane.counts("time passes", |stats| since(stats) >= COUNTED_MS).await;
+    let grown = |count: &str| after.of(Kind::Endpoints, count) - before.of(Kind::Endpoints, count);
+    Counted { requests: grown("requests"), nacks: grown("nacks"), elapsed_ms: since(&after) }
+}
+
+/// A bad resource is refused with few requests, costs no write and keeps nothing else back; a good one ends that.
+async fn refuses_what_is_bad(cache: Cache) {
+    let Some(plane) = GoPlane::start(cache).await else { return };
+    let scene = two_pools(&plane).await;
+    let known = scene.endpoints_are("web", Acked).await.version;
+    let (puts, before) = (scene.puts("web").await, plane.stats().await);
+
+    plane.set_at("web", &["10.1.0.1", "no-address"]).await;
+    plane.set_at("other", &["10.2.0.2"]).await;
+    plane.publish().await;
+    let shown = scene.endpoints_are("web", Nacked).await;
+    let (_, details) = shown.error.expect("an error");
+    assert!(shown.version == known && details.contains("no-address"), "{known}: {details}");
+    scene.holds("other", &["10.2.0.2"]).await;
+    let Counted { requests, nacks, elapsed_ms } = counted(&plane, &before).await;
+    // The cache answers a NACK at once with what was refused: without pauses there would be thousands.
+    match cache {
+        Cache::SnapshotAds | Cache::Snapshot => assert!(nacks >= 2, "{cache:?} repeats itself: {nacks}"),
+        Cache::Linear => assert_eq!(nacks, 1, "{cache:?} says it once"),
+    }
+    assert!(requests * 1_000 <= PER_SECOND * elapsed_ms, "{requests} requests in {elapsed_ms} ms");
+    scene.notes("web", "no-address").await;
+
+    // Another version, which is wrong in another way.
+    plane.set("web", &[place("10.1.0.1"), place_with("10.1.0.2", &json!({ "priority": 2 }))]).await;
+    plane.publish().await;
+    scene.shows(Kind::Endpoints, "web", |shown| shown.state == Nacked && speaks_of_priority(shown)).await;
+    scene.all_is_written().await;
+    scene.is_at_rest("web", &["10.1.0.1", "10.1.0.2"], puts).await;
+    let stats = plane.stats().await;
+    assert!(stats.last(Kind::Endpoints, "lastError").as_str().is_some_and(|error| error.contains("web")));
+
+    plane.set_at("web", &["10.1.0.3"]).await;
+    plane.publish().await;
+    scene.holds("web", &["10.1.0.3"]).await;
+    scene.endpoints_are("web", Acked).await;
+    assert_eq!(scene.notes("web", NODE_NOTE).await, NODE_NOTE);
+    let quiet = counted(&plane, &plane.stats().await).await;
+    assert!(quiet.requests <= 1, "{} requests with nothing to say", quiet.requests);
+    scene.logged_no_errors();
+}
+
+fn speaks_of_priority(shown: &super::seen::Shown) -> bool {
+    shown.error.as_ref().is_some_and(|(_, details)| details.contains("priorit"))
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn x2_a_bad_resource_of_a_snapshot_cache_for_ads_is_refused_with_pauses_and_costs_no_write() {
+    refuses_what_is_bad(Cache::SnapshotAds).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn x2_a_bad_resource_of_a_snapshot_cache_is_refused_with_pauses_and_costs_no_write() {
+    refuses_what_is_bad(Cache::Snapshot).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn x2_a_bad_resource_of_a_linear_cache_is_refused_once_and_costs_no_write() {
+    refuses_what_is_bad(Cache::Linear).await;
+}
+
+/// A resource that never comes is told as such when its time is over, and its pool is left alone until it comes.
+async fn waits_for_what_is_missing(cache: Cache) {
+    let Some(plane) = GoPlane::start(cache).await else { return };
+    plane.set_at("web", &["10.1.0.1"]).await;
+    plane.publish().await;
+    let plan = Plan::new().await.pool("web", "eds:web", &[BEFORE]).await;
+    let scene = plan.pool("late", "eds:late", &[BEFORE]).await.start(&[plane.server()]).await;
+    scene.holds("web", &["10.1.0.1"]).await;
+    let shown = scene.endpoints_are("late", DoesNotExist).await;
+    assert_eq!(shown.version, "", "nothing was ever known: {shown:?}");
+    scene.all_is_written().await;
+    scene.is_at_rest("late", &[BEFORE], 0).await;
+    plane.set_at("late", &["10.3.0.1"]).await;
+    plane.publish().await;
+    scene.holds("late", &["10.3.0.1"]).await;
+    scene.endpoints_are("late", Acked).await;
+    scene.holds("web", &["10.1.0.1"]).await;
+    scene.logged_no_errors();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn x3_a_pool_whose_endpoints_a_snapshot_for_ads_does_not_have_is_left_alone_until_they_come() {
+    waits_for_what_is_missing(Cache::SnapshotAds).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn x3_a_pool_whose_endpoints_a_snapshot_does_not_have_is_left_alone_until_they_come() {
+    waits_for_what_is_missing(Cache::Snapshot).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn x3_a_pool_whose_endpoints_a_linear_cache_does_not_have_is_left_alone_until_they_come() {
+    waits_for_what_is_missing(Cache::Linear).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn x3_a_snapshot_for_ads_with_endpoints_that_nobody_asks_for_is_silence_and_costs_no_write() {
+    let Some(mut plane) = GoPlane::start(Cache::SnapshotAds).await else { return };
+    plane.set_at("web", &["10.1.0.1"]).await;
+    plane.set_at("of-somebody-else", &["10.4.0.1"]).await;
+    plane.publish().await;
+    let scene = Plan::new().await.pool("web", "eds:web", &[BEFORE]).await.start(&[plane.server()]).await;
+    scene.endpoints_are("web", DoesNotExist).await;
+    scene.all_is_written().await;
+    scene.is_at_rest("web", &[BEFORE], 0).await;
+    let stats = plane.stats().await;
+    assert_eq!(stats.of(Kind::Endpoints, "responses"), 0, "{stats:?}");
+
+    // The cache drops a request that it does not answer, for good: only another stream is answered.
+    plane.kill().await;
+    let plane = plane.again().await;
+    plane.set_at("web", &["10.1.0.1"]).await;
+    plane.publish().await;
+    scene.holds("web", &["10.1.0.1"]).await;
+    scene.endpoints_are("web", Acked).await;
+}
+
+/// A control plane that dies and comes back with an empty cache costs no write, and changes come through afterwards.
+async fn outlives_a_restart(cache: Cache) {
+    let Some(mut plane) = GoPlane::start(cache).await else { return };
+    let scene = two_pools(&plane).await;
+    // A version that the next process will have too, for something else.
+    plane.set_at("other", &["10.2.0.2"]).await;
+    plane.publish().await;
+    scene.holds("other", &["10.2.0.2"]).await;
+    let puts = (scene.puts("web").await, scene.puts("other").await);
+
+    plane.kill().await;
+    let note = scene.pool("web", |pool| pool["note"].as_str().is_some_and(|note| !note.contains(NODE))).await;
+    assert!(note["note"].as_str().is_some_and(|note| note.contains("refused")), "{note}");
+    let plane = plane.again().await;
+    let asks = |stats: &Stats| stats.of(Kind::Endpoints, "requests") > 0;
+    let stats = plane.counts("the new process is asked", asks).await;
+    assert_eq!(*stats.last(Kind::Endpoints, "names"), json!(["other", "web"]));
+    assert_eq!(*stats.last(Kind::Endpoints, "node"), NODE, "each stream begins with who asks");
+    scene.all_is_written().await;
+    scene.is_at_rest("web", &["10.1.0.1", "10.1.0.2"], puts.0).await;
+    scene.is_at_rest("other", &["10.2.0.2"], puts.1).await;
+    scene.endpoints_are("web", Acked).await;
+
+    // The same resources again are nothing new.
+    plane.set_at("web", &["10.1.0.1", "10.1.0.2"]).await;
+    plane.set_at("other", &["10.2.0.2"]).await;
+    plane.publish().await;
+    plane.counts("the new process is answered", |stats| stats.of(Kind::Endpoints, "acks") > 0).await;
+    assert_eq!(scene.notes("web", NODE_NOTE).await, NODE_NOTE);
+    scene.all_is_written().await;
+    scene.is_at_rest("web", &["10.1.0.1", "10.1.0.2"], puts.0).await;
+    scene.is_at_rest("other", &["10.2.0.2"], puts.1).await;
+
+    plane.set_at("web", &["10.1.0.6"]).await;
+    plane.publish().await;
+    scene.holds("web", &["10.1.0.6"]).await;
+    scene.is_at_rest("other", &["10.2.0.2"], puts.1).await;
+    scene.logged_no_errors();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn x3_the_restart_of_a_snapshot_cache_for_ads_costs_no_write_and_its_changes_come_through() {
+    outlives_a_restart(Cache::SnapshotAds).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn x3_the_restart_of_a_snapshot_cache_costs_no_write_and_its_changes_come_through() {
+    outlives_a_restart(Cache::Snapshot).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn x3_the_restart_of_a_linear_cache_costs_no_write_and_its_changes_come_through() {
+    outlives_a_restart(Cache::Linear).await;
+}
+
+/// A cluster that is deleted is told as missing; what was known of it is used on, until it is there again.
+async fn keeps_a_deleted_cluster(cache: Cache) {
+    let Some(plane) = GoPlane::start(cache).await else { return };
+    for (name, address) in [("web", "10.1.0.1"), ("stays", "10.2.0.1")] {
+        plane.set_cluster(name, &format!("{name}-endpoints")).await;
+        plane.set_at(&format!("{name}-endpoints"), &[address]).await;
+    }
+    plane.publish().await;
+    let plan = Plan::new().await.pool("web", "cluster:web", &[BEFORE]).await;
+    let scene = plan.pool("stays", "cluster:stays", &[BEFORE]).await.start(&[plane.server()]).await;
+    scene.holds("web", &["10.1.0.1"]).await;
+    scene.holds("stays", &["10.2.0.1"]).await;
+    let known = scene.shows(Kind::Clusters, "web", |shown| shown.is_good()).await.version;
+    let puts = scene.puts("web").await;
+
+    plane.remove(Kind::Clusters, "web").await;
+    plane.remove(Kind::Endpoints, "web-endpoints").await;
+    plane.set_at("stays-endpoints", &["10.2.0.2"]).await;
+    plane.publish().await;
+    let shown = scene.shows(Kind::Clusters, "web", |shown| shown.state == DoesNotExist).await;
+    assert_eq!(shown.version, known, "what was known is shown on: {shown:?}");
+    scene.notes("web", "does not exist").await;
+    scene.holds("stays", &["10.2.0.2"]).await;
+    scene.all_is_written().await;
+    scene.is_at_rest("web", &["10.1.0.1"], puts).await;
+
+    plane.set_cluster("web", "web-endpoints").await;
+    plane.set_at("web-endpoints", &["10.1.0.2"]).await;
+    plane.publish().await;
+    scene.holds("web", &["10.1.0.2"]).await;
+    scene.shows(Kind::Clusters, "web", |shown| shown.is_good()).await;
+    assert_eq!(scene.notes("web", NODE_NOTE).await, NODE_NOTE);
+    scene.logged_no_errors();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn x3_a88_a_cluster_that_a_snapshot_for_ads_has_no_more_is_kept_in_use() {
+    keeps_a_deleted_cluster(Cache::SnapshotAds).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn x3_a88_a_cluster_that_a_snapshot_has_no_more_is_kept_in_use() {
+    keeps_a_deleted_cluster(Cache::Snapshot).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn x3_a88_a_cluster_that_a_linear_cache_has_no_more_is_kept_in_use() {
+    keeps_a_deleted_cluster(Cache::Linear).await;
+}
+
+/// Each state that CSDS has for what is watched, as the scripted control plane brings it about.
+const STATES: [(Kind, &str, &str); 5] = [
+    (Kind::Endpoints, "acked", "ACKED"),
+    (Kind::Endpoints, "nacked", "NACKED"),
+    (Kind::Endpoints, "denied", "RECEIVED_ERROR"),
+    (Kind::Endpoints, "never", "TIMEOUT"),
+    (Kind::Clusters, "gone", "DOES_NOT_EXIST"),
+];
+
+/// Requires of each state what goes with it.
+fn assert_told(status: &Status) {
+    let of = |(kind, name, _): (Kind, &str, &str)| status.resource(kind, name).clone();
+    let [acked, nacked, denied, never, gone] = STATES.map(of);
+    for (used, kind) in [(&acked, Kind::Endpoints), (&gone, Kind::Clusters)] {
+        assert!(used["versionInfo"].is_string() && used["lastUpdated"].is_string(), "{used}");
+        assert_eq!(used["xdsConfig"]["@type"], kind.type_url());
+    }
+    assert_eq!(acked["xdsConfig"]["clusterName"], "acked");
+    assert_eq!(gone["xdsConfig"]["edsClusterConfig"]["serviceName"], "of-gone");
+    for unused in [&nacked, &denied, &never] {
+        assert_eq!((&unused["xdsConfig"], &unused["versionInfo"]), (&Value::Null, &Value::Null));
+    }
+    assert_eq!(acked["errorState"], Value::Null);
+    for (wrong, words) in [(&nacked, "no-address"), (&denied, "not for you"), (&gone, "does not exist")] {
+        let error = &wrong["errorState"];
+        assert!(error["details"].as_str().is_some_and(|details| details.contains(words)), "{wrong}");
+        assert!(error["versionInfo"].is_string() && error["lastUpdateAttempt"].is_string(), "{wrong}");
+    }
+    let error = never["errorState"].as_object().expect("an error");
+    assert_eq!(error.keys().collect::<Vec<_>>(), ["details"], "no response told of it: {never}");
+    let node = status.node();
+    assert_eq!(
+        (&node["id"], &node["userAgentName"]),
+        (&json!(NODE), &json!("azure-backend-pool-controller"))
+    );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn h5_the_official_go_client_is_told_every_state() {
+    let Some(csds) = program("csds") else { return };
+    let plane = control_plane().await;
+    plane.set(Kind::Endpoints, "acked", at("acked", &["10.1.0.1"])).await;
+    plane.set_bad(Kind::Endpoints, "nacked", Bad::Content).await;
+    plane.fail(Kind::Endpoints, "denied", Code::PermissionDenied, "not for you").await;
+    plane.set(Kind::Clusters, "gone", cluster("gone", "of-gone")).await;
+    plane.set(Kind::Endpoints, "of-gone", at("of-gone", &["10.1.0.2"])).await;
+    plane.stop().await;
+    let mut plan = Plan::new().await.pool("gone", "cluster:gone", &[BEFORE]).await;
+    for name in ["acked", "nacked", "denied", "never"] {
+        plan = plan.pool(name, &format!("eds:{name}"), &[BEFORE]).await;
+    }
+    let scene = plan.start(&[server(&plane, &[WAITS])]).await;
+    // As long as nobody answers, nothing is known but that it was asked for.
+    let address = &scene.stage.csds;
+    shows(&csds, address, &STATES.map(|(kind, name, _)| (kind, name, "REQUESTED"))).await;
+    plane.restart().await.expect("the port is free again");
+    scene.holds("acked", &["10.1.0.1"]).await;
+    scene.holds("gone", &["10.1.0.2"]).await;
+    plane.remove(Kind::Clusters, "gone").await;
+    assert_told(&shows(&csds, address, &STATES).await);
+    let streamed = Status::of(&csds, address, &["-stream"]).await;
+    assert!(streamed.has(&STATES), "{streamed:?}");
+    assert_told(&streamed);
+}

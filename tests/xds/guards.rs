@@ -1,0 +1,126 @@
+//! What stands between an assignment and the pool: the guard against empty ones, and whose the pool is (D2, G2, X2).
+
+use serde_json::json;
+use simulator::control_plane::{Bad, Code, Kind, endpoints};
+
+use super::stage::{BALANCER, FAILS, Plan, TOKEN, at, control_plane, server};
+use crate::support::{PATIENCE, eventually};
+
+const BEFORE: &str = "10.9.0.1";
+const GOOD: &str = "10.1.0.1";
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn x3_g2_a_valid_empty_assignment_is_held_until_a_person_releases_it() {
+    let plane = control_plane().await;
+    plane.set(Kind::Endpoints, "web", at("web", &[GOOD])).await;
+    let plan = Plan::new().await.pool("web", "eds:web", &[BEFORE]).await;
+    // That data errors are heeded does not make a valid resource one.
+    let scene = plan.start(&[server(&plane, &[FAILS])]).await;
+    scene.holds("web", &[GOOD]).await;
+    plane.set(Kind::Endpoints, "web", endpoints("web", [])).await;
+    let pool = scene.pool("web", |pool| pool["held"]["reason"] == "empty_confirm").await;
+    assert_eq!(pool["held"]["members"], json!([GOOD]), "{pool}");
+    scene.event("BackendPoolRemovalHeld", &["kubernetes/web"]).await;
+    assert!(scene.shows(Kind::Endpoints, "web", |shown| shown.version == "2").await.is_good(), "it is valid");
+    scene.all_is_written().await;
+    scene.is_at_rest("web", &[GOOD], 1).await;
+
+    // What comes back is no removal; then it is held again.
+    plane.set(Kind::Endpoints, "web", at("web", &[GOOD])).await;
+    scene.pool("web", |pool| pool["held"].is_null()).await;
+    plane.set(Kind::Endpoints, "web", endpoints("web", [])).await;
+    scene.pool("web", |pool| pool["held"]["reason"] == "empty_confirm").await;
+    let body = json!({ "scope": "pool", "loadBalancer": BALANCER, "backendPool": "web" });
+    let answer = scene.stage.post("/api/v1/held/release", TOKEN, &body).await;
+    assert_eq!((answer.status, &answer.json()["answer"]), (200, &json!("released")), "{answer:?}");
+    scene.holds("web", &[]).await;
+    assert_eq!(scene.puts("web").await, 2);
+    scene.has_no_error("web").await;
+    scene.logged_no_errors();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn x3_g2_a_valid_empty_assignment_empties_the_pool_when_it_has_lasted() {
+    let plane = control_plane().await;
+    plane.set(Kind::Endpoints, "web", at("web", &[GOOD])).await;
+    let plan = Plan::new().await.pool("web", "eds:web", &[BEFORE]).await;
+    let plan = plan.with("guards", json!({ "emptyConfirm": "2s" }));
+    let scene = plan.start(&[server(&plane, &[])]).await;
+    scene.holds("web", &[GOOD]).await;
+    plane.set(Kind::Endpoints, "web", endpoints("web", [])).await;
+    scene.pool("web", |pool| pool["held"]["reason"] == "empty_confirm").await;
+    assert_eq!(scene.puts("web").await, 1);
+    scene.holds("web", &[]).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn x2_d2_a_listed_pool_with_a_rule_of_a_service_is_refused_until_the_rule_is_gone() {
+    let plane = control_plane().await;
+    for name in ["web", "stolen"] {
+        plane.set(Kind::Endpoints, name, at(name, &[GOOD])).await;
+    }
+    let rule = "a0123456789abcdef0123456789abcde-TCP-80";
+    let plan = Plan::new().await.pool("web", "eds:web", &[BEFORE]).await;
+    let plan = plan.pool_with_rule("stolen", "eds:stolen", &[BEFORE], rule).await;
+    let scene = plan.start(&[server(&plane, &[FAILS])]).await;
+    scene.holds("web", &[GOOD]).await;
+    let message = scene.event("BackendPoolNotManageable", &["kubernetes/stolen", rule]).await;
+    assert!(message.contains("eds:stolen") || message.contains("node id"), "X4: {message}");
+    let refused = |reason: &'static str| [("reason", reason)];
+    eventually("the metrics tell of it", PATIENCE, || async {
+        let count =
+            scene.metric("backend_pool_controller_not_manageable_pools", &refused("service_rule")).await;
+        if (count - 1.0).abs() < 0.5 { Ok(()) } else { Err(count.to_string()) }
+    })
+    .await;
+    let source = scene.source("eds:stolen", |source| source["pools"][0]["notManageable"].is_object()).await;
+    assert_eq!(source["pools"][0]["notManageable"]["reason"], "service_rule", "{source}");
+    // Whatever its source says: the rule decides.
+    plane.set(Kind::Endpoints, "stolen", at("stolen", &["10.1.0.2"])).await;
+    scene.shows(Kind::Endpoints, "stolen", |shown| shown.version == "3").await;
+    plane.set_bad(Kind::Endpoints, "stolen", Bad::Content).await;
+    scene.shows(Kind::Endpoints, "stolen", |shown| shown.error.is_some()).await;
+    scene.all_is_written().await;
+    scene.is_at_rest("stolen", &[BEFORE], 0).await;
+
+    plane.set(Kind::Endpoints, "stolen", at("stolen", &[GOOD])).await;
+    let remove = move |azure: &mut simulator::Azure, _: u64| azure.model.remove_rule(BALANCER, rule);
+    scene.stage.fakes.azure.ask(remove).await;
+    scene.holds("stolen", &[GOOD]).await;
+    scene.logged_no_errors();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn x3_g6_in_the_mode_add_only_no_member_goes_whatever_becomes_of_the_source() {
+    let plane = control_plane().await;
+    plane.set(Kind::Endpoints, "web", at("web", &[GOOD])).await;
+    let plan = Plan::new().await.pool("web", "eds:web", &[BEFORE]).await.with("mode", json!("add-only"));
+    let scene = plan.start(&[server(&plane, &[FAILS])]).await;
+    scene.holds("web", &[BEFORE, GOOD]).await;
+    plane.fail(Kind::Endpoints, "web", Code::NotFound, "no more").await;
+    scene.source("eds:web", |source| source["assigned"] == "dropped").await;
+    scene.pool("web", |pool| pool["required"] == 0 && pool["held"].is_object()).await;
+    // What is added later is written after whatever was due before it.
+    plane.set(Kind::Endpoints, "web", at("web", &["10.1.0.2"])).await;
+    scene.holds("web", &[BEFORE, GOOD, "10.1.0.2"]).await;
+    assert_eq!(scene.puts("web").await, 2);
+    scene.logged_no_errors();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn x3_g6_a_pool_that_a_person_has_paused_is_compared_and_written_when_it_is_resumed() {
+    let plane = control_plane().await;
+    plane.set(Kind::Endpoints, "web", at("web", &[GOOD])).await;
+    let plan = Plan::new().await.pool("web", "eds:web", &[BEFORE]).await;
+    let scene = plan.start(&[server(&plane, &[FAILS])]).await;
+    scene.holds("web", &[GOOD]).await;
+    let body = json!({ "scope": "pool", "loadBalancer": BALANCER, "backendPool": "web" });
+    assert_eq!(scene.stage.post("/api/v1/pause", TOKEN, &body).await.status, 200);
+    plane.fail(Kind::Endpoints, "web", Code::PermissionDenied, "no more").await;
+    scene.pool("web", |pool| pool["state"] == "paused" && pool["members"]["mustGo"] == json!([GOOD])).await;
+    scene.all_is_written().await;
+    scene.is_at_rest("web", &[GOOD], 1).await;
+    assert_eq!(scene.stage.post("/api/v1/resume", TOKEN, &body).await.status, 200);
+    scene.holds("web", &[]).await;
+    scene.logged_no_errors();
+}

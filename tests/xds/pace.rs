@@ -1,0 +1,144 @@
+//! How often a control plane is asked that does everything wrong, and what becomes of what cannot be read (A46, A57, X2).
+
+use envoy_types::pb::envoy::admin::v3::ClientResourceStatus::Nacked;
+use simulator::control_plane::{
+    Asked, Bad, ControlPlane, DiscoveryResponse, Ending, Kind, Locality, Manner, endpoints,
+};
+
+use super::stage::{Plan, Scene, at, control_plane, server};
+
+const BEFORE: &str = "10.9.0.1";
+const GOOD: &str = "10.1.0.1";
+const BETTER: &str = "10.1.0.2";
+
+async fn scene(plane: &ControlPlane) -> Scene {
+    for name in ["web", "mail"] {
+        plane.set(Kind::Endpoints, name, at(name, &[GOOD])).await;
+    }
+    let plan = Plan::new().await.pool("web", "eds:web", &[BEFORE]).await;
+    let scene = plan.pool("mail", "eds:mail", &[BEFORE]).await.start(&[server(plane, &[])]).await;
+    for pool in ["web", "mail"] {
+        scene.holds(pool, &[GOOD]).await;
+    }
+    scene
+}
+
+/// The times between these, in whole tenths of a second.
+fn gaps(at_us: &[u64]) -> Vec<u64> {
+    at_us.windows(2).map(|pair| (pair[1] - pair[0]) / 100_000).collect()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn x2_a_server_that_repeats_what_was_refused_is_answered_ever_more_seldom_and_good_news_are_not_late() {
+    let plane = control_plane().await;
+    let scene = scene(&plane).await;
+    plane.repeat_on_nack(true).await;
+    plane.set_bad(Kind::Endpoints, "web", Bad::Content).await;
+    let nacks = |journal: &[Asked]| {
+        journal.iter().filter(|asked| asked.is_nack()).map(|asked| asked.at_us).collect::<Vec<u64>>()
+    };
+    let journal = plane.wait_until(|journal| nacks(journal).len() >= 4).await.expect("NACKs");
+    let gaps = gaps(&nacks(&journal));
+    for (gap, least) in gaps.iter().zip([9, 19, 39]) {
+        assert!(*gap >= least, "at least {least} tenths of a second lie between NACKs: {gaps:?}");
+    }
+    // While the next NACK is waited for, what is good is taken at once.
+    let before = plane.journal().await.len();
+    plane.set(Kind::Endpoints, "mail", at("mail", &[BETTER])).await;
+    scene.holds("mail", &[BETTER]).await;
+    scene.notes("web", "no-address").await;
+    let nacked = scene.metric("backend_pool_controller_xds_nacks_total", &[]).await;
+    assert!((4.0..7.0).contains(&nacked), "{nacked} NACKs were sent");
+    let asked = plane.journal().await.len();
+    assert!(asked - before <= 3, "{asked} requests after {before}");
+    scene.all_is_written().await;
+    scene.is_at_rest("web", &[GOOD], 1).await;
+    scene.is_at_rest("mail", &[BETTER], 2).await;
+    plane.repeat_on_nack(false).await;
+    plane.set(Kind::Endpoints, "web", at("web", &[GOOD])).await;
+    scene.has_no_error("web").await;
+    scene.logged_no_errors();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn x2_a46_the_good_part_of_a_response_is_used_and_what_cannot_be_read_changes_nothing() {
+    let plane = control_plane().await;
+    let scene = scene(&plane).await;
+    // `web` is invalid, and `mail` in the same response is not.
+    let (good, wrong) = (at("mail", &[BETTER]), endpoints("web", [Locality::of([("no-address", 80)])]));
+    plane.set_all(Kind::Endpoints, [("web".to_owned(), wrong), ("mail".to_owned(), good)]).await;
+    scene.holds("mail", &[BETTER]).await;
+    scene.endpoints_are("web", Nacked).await;
+    scene.has_no_error("mail").await;
+
+    // Bytes that are no resource have no name: the response is refused, and of no resource anything is said.
+    plane.set(Kind::Endpoints, "web", at("web", &[GOOD])).await;
+    scene.has_no_error("web").await;
+    plane.set_bad(Kind::Endpoints, "web", Bad::Bytes).await;
+    plane.wait_until(|journal| journal.last().is_some_and(Asked::is_nack)).await.expect("a NACK");
+    scene.has_no_error("web").await;
+    // With its name around it, it is that of the resource.
+    plane.wrap(true).await;
+    plane.set_bad(Kind::Endpoints, "web", Bad::Bytes).await;
+    assert!(!scene.endpoints_are("web", Nacked).await.version.is_empty());
+    // A message that is no response, and one of a type that nobody asked for.
+    plane.send_bytes(vec![0xff; 7]).await;
+    let other = DiscoveryResponse {
+        type_url: "type.googleapis.com/envoy.config.route.v3.RouteConfiguration".to_owned(),
+        resources: vec![at("web", &[BETTER])],
+        ..DiscoveryResponse::default()
+    };
+    plane.send(other).await;
+    // An empty response about endpoints deletes nothing.
+    let empty =
+        DiscoveryResponse { type_url: Kind::Endpoints.type_url().to_owned(), ..DiscoveryResponse::default() };
+    let asked = plane.journal().await.len();
+    plane.send(empty).await;
+    plane.wait_until(|journal| journal.len() > asked).await.expect("an ACK");
+    scene.all_is_written().await;
+    let mail = scene.shows(Kind::Endpoints, "mail", |_| true).await;
+    assert!(mail.is_good(), "what is not in a response is not deleted: {mail:?}");
+    scene.is_at_rest("web", &[GOOD], 1).await;
+    scene.is_at_rest("mail", &[BETTER], 2).await;
+    plane.set(Kind::Endpoints, "web", at("web", &[BETTER])).await;
+    scene.holds("web", &[BETTER]).await;
+    scene.has_no_error("web").await;
+    assert_eq!(plane.streams().await.opened_us.len(), 1, "all of it was on one stream");
+    scene.logged_no_errors();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn x2_a57_a_server_that_ends_its_streams_is_asked_ever_more_seldom() {
+    let plane = control_plane().await;
+    let scene = scene(&plane).await;
+    plane.behave(Manner::EndsStreams(Ending::Cleanly)).await;
+    plane.cut(Ending::Cleanly).await;
+    let streams = plane.wait_for_streams(|streams| streams.opened_us.len() >= 5).await.expect("new streams");
+    let gaps = gaps(&streams.opened_us);
+    // The first was open for as long as it was good. The waits of 1, 1.6 and 2.56 s vary by a fifth.
+    for (gap, least) in gaps.iter().skip(1).zip([8, 12, 20]) {
+        assert!(*gap >= least, "{gaps:?}");
+    }
+    plane.behave(Manner::Answers).await;
+    plane.set(Kind::Endpoints, "web", at("web", &[BETTER])).await;
+    scene.holds("web", &[BETTER]).await;
+    scene.has_no_error("web").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn x2_requests_do_not_wait_for_the_headers_of_a_server_that_sends_them_with_its_first_message() {
+    let plane = control_plane().await;
+    plane.hold_headers(true).await;
+    let scene = scene(&plane).await;
+    plane.cut(Ending::Connections).await;
+    plane.wait_for_streams(|streams| streams.opened_us.len() == 2).await.expect("another stream");
+    // While it says nothing all is as it was, and nothing of what it owes is lost.
+    plane.behave(Manner::Silent).await;
+    plane.set(Kind::Endpoints, "web", at("web", &[BETTER])).await;
+    scene.all_is_written().await;
+    scene.is_at_rest("web", &[GOOD], 1).await;
+    plane.behave(Manner::Answers).await;
+    scene.holds("web", &[BETTER]).await;
+    scene.has_no_error("web").await;
+    scene.logged_no_errors();
+}

@@ -1,0 +1,166 @@
+//! Restarts of either side, streams that end, and resources that come once more: what is written is what has changed,
+//! and nothing else (A57, X2, X3).
+
+use envoy_types::pb::envoy::admin::v3::ClientResourceStatus::Acked;
+use simulator::control_plane::{ControlPlane, Ending, Kind, Status, cluster};
+
+use super::stage::{NODE, Plan, Scene, at, control_plane, server};
+
+const BEFORE: &str = "10.9.0.1";
+const GOOD: &str = "10.1.0.1";
+const BETTER: &str = "10.1.0.2";
+const POOLS: [&str; 2] = ["plain", "clustered"];
+
+async fn assign(plane: &ControlPlane, address: &str) {
+    plane.set(Kind::Clusters, "web", cluster("web", "of-cluster")).await;
+    plane.set(Kind::Endpoints, "plain", at("plain", &[address])).await;
+    plane.set(Kind::Endpoints, "of-cluster", at("of-cluster", &[address])).await;
+}
+
+async fn scene(plane: &ControlPlane) -> Scene {
+    assign(plane, GOOD).await;
+    let plan = Plan::new().await.pool("plain", "eds:plain", &[BEFORE]).await;
+    let scene = plan.pool("clustered", "cluster:web", &[BEFORE]).await.start(&[server(plane, &[])]).await;
+    all_hold(&scene, GOOD, 1).await;
+    scene
+}
+
+/// Waits until all pools have this address, and requires that this has cost so many writes of each.
+async fn all_hold(scene: &Scene, address: &str, puts: usize) {
+    for pool in POOLS {
+        scene.holds(pool, &[address]).await;
+        scene.has_no_error(pool).await;
+    }
+    scene.all_is_written().await;
+    for pool in POOLS {
+        scene.is_at_rest(pool, &[address], puts).await;
+    }
+}
+
+/// Waits until the controller has taken what it was sent on a stream after this one.
+async fn listens_again(plane: &ControlPlane, after: u64) {
+    let accepted = |journal: &[simulator::control_plane::Asked]| {
+        Kind::ALL.into_iter().all(|kind| {
+            journal.iter().any(|asked| asked.stream > after && asked.kind() == Some(kind) && asked.is_ack())
+        })
+    };
+    plane.wait_until(accepted).await.expect("an ACK of each kind on a new stream");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn x3_a_controller_that_starts_without_its_control_plane_leaves_all_members_and_says_so() {
+    let plane = control_plane().await;
+    let scene = scene(&plane).await;
+    plane.stop().await;
+    let scene = scene.restart("second").await;
+    for source in ["eds:plain;", "cluster:web;"] {
+        let message =
+            scene.event("XdsResourceError", &[source, "nothing was ever known, so nothing is written"]).await;
+        assert!(message.contains(&plane.address().to_string()), "{message}");
+    }
+    scene.all_is_written().await;
+    for pool in POOLS {
+        scene.is_at_rest(pool, &[GOOD], 1).await;
+    }
+
+    // It comes back with what it had: that costs nothing.
+    plane.restart().await.expect("the port is still ours");
+    all_hold(&scene, GOOD, 1).await;
+    scene.event("XdsResourceRecovered", &["eds:plain"]).await;
+    assign(&plane, BETTER).await;
+    all_hold(&scene, BETTER, 2).await;
+    scene.logged_no_errors();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn x3_a_control_plane_that_comes_back_with_other_endpoints_is_heeded_by_a_controller_that_never_knew_the_old()
+ {
+    let plane = control_plane().await;
+    let scene = scene(&plane).await;
+    plane.stop().await;
+    let scene = scene.restart("second").await;
+    assign(&plane, BETTER).await;
+    plane.restart().await.expect("the port is still ours");
+    all_hold(&scene, BETTER, 2).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn x2_a_control_plane_that_has_forgotten_its_versions_costs_no_write_and_is_heeded_afterwards() {
+    let plane = control_plane().await;
+    // Its versions are past those that it begins with again.
+    for address in ["10.1.0.7", "10.1.0.8"] {
+        assign(&plane, address).await;
+    }
+    let scene = scene(&plane).await;
+    let (version, stream) = (scene.endpoints_are("plain", Acked).await.version, last_stream(&plane).await);
+    plane.restart().await.expect("the port is still ours");
+    listens_again(&plane, stream).await;
+    let shown = scene.shows(Kind::Endpoints, "plain", |shown| shown.version != version).await;
+    assert!(shown.is_good() && shown.version == "1", "{shown:?} after version {version}");
+    all_hold(&scene, GOOD, 1).await;
+    assign(&plane, BETTER).await;
+    all_hold(&scene, BETTER, 2).await;
+    scene.logged_no_errors();
+}
+
+async fn last_stream(plane: &ControlPlane) -> u64 {
+    plane.journal().await.last().expect("somebody has asked").stream
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn x2_a57_after_a_stream_has_ended_everything_is_asked_for_again_and_nothing_is_written() {
+    let plane = control_plane().await;
+    let scene = scene(&plane).await;
+    for ending in [Ending::Cleanly, Ending::Status(Status::unavailable("later")), Ending::Connections] {
+        let (known, stream) = (plane.journal().await, last_stream(&plane).await);
+        assert!(plane.cut(ending).await > 0, "a stream was open");
+        listens_again(&plane, stream).await;
+        let journal = plane.journal().await;
+        let new: Vec<_> = journal.iter().skip(known.len()).collect();
+        let first = new.first().expect("a request");
+        assert_eq!(first.node.as_ref().map(|node| node.id.as_str()), Some(NODE));
+        assert!(
+            new.iter().skip(1).all(|asked| asked.node.is_none()),
+            "the node goes with the first request alone"
+        );
+        for kind in Kind::ALL {
+            let first = new.iter().find(|asked| asked.kind() == Some(kind)).expect("each kind is asked for");
+            assert_eq!(first.response_nonce, "", "a nonce is of one stream: {first}");
+            assert_ne!(first.version_info, "", "a version is of all streams: {first}");
+        }
+        // A stream that has had a response may end: that is no error.
+        for pool in POOLS {
+            scene.has_no_error(pool).await;
+        }
+    }
+    let failures = scene.metric("grpc_xds_client_server_failure_total", &[]).await;
+    assert!(failures.abs() < 0.5, "{failures}");
+    assert_eq!(scene.events("XdsResourceError").await, Vec::<String>::new());
+    all_hold(&scene, GOOD, 1).await;
+    assign(&plane, BETTER).await;
+    all_hold(&scene, BETTER, 2).await;
+    scene.logged_no_errors();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn x2_the_same_resource_again_is_shown_with_its_new_version_and_costs_no_write() {
+    let plane = control_plane().await;
+    let scene = scene(&plane).await;
+    let before = scene.endpoints_are("plain", Acked).await.version;
+    for _ in 0..3 {
+        assign(&plane, GOOD).await;
+    }
+    let newest = |shown: &super::seen::Shown| {
+        let number = |text: &str| text.parse::<u64>().expect("the simulator counts versions");
+        number(&shown.version) > number(&before) + 3
+    };
+    assert!(scene.shows(Kind::Endpoints, "plain", newest).await.is_good());
+    // Another order of addresses is another text and no other assignment.
+    plane.set(Kind::Endpoints, "plain", at("plain", &[GOOD, BETTER])).await;
+    scene.holds("plain", &[GOOD, BETTER]).await;
+    plane.set(Kind::Endpoints, "plain", at("plain", &[BETTER, GOOD])).await;
+    scene.all_is_written().await;
+    scene.is_at_rest("plain", &[GOOD, BETTER], 2).await;
+    scene.is_at_rest("clustered", &[GOOD], 1).await;
+    scene.logged_no_errors();
+}

@@ -1,0 +1,356 @@
+//! The stage of these tests: a load balancer with pools that are no Service's, scripted control planes, and the real
+//! binary between them.
+//!
+//! Beside them there is one Service, the canary: when its pool is written, whatever was due before it on the same load
+//! balancer was written too. So that nothing is written can be told without waiting for it.
+
+use std::collections::BTreeSet;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+
+use envoy_types::pb::envoy::admin::v3::ClientResourceStatus;
+use envoy_types::pb::google::protobuf::Any;
+use serde_json::{Value, json};
+use simulator::control_plane::{ControlPlane, Kind, Locality, endpoints};
+use simulator::models::arm::{Kind as Request, Member, PoolSpec, VirtualNetwork};
+use simulator::models::kube::Resource;
+use simulator::models::kube::build::Endpoint;
+use tempfile::TempDir;
+use tokio::time::Instant;
+
+use super::seen::{Dump, Shown};
+use crate::admin::stage::{Prepared, Stage, add_service, node_ip, node_name, place, pool_of};
+use crate::support::{PATIENCE, eventually};
+
+/// The load balancer of all pools here.
+pub const BALANCER: &str = simulator::CLUSTER_NAME;
+/// By what the control planes know the controller.
+pub const NODE: &str = "pools-of-the-test";
+/// What is said of a pool with whose source nothing is wrong (X4).
+pub const NODE_NOTE: &str = "xDS node id: pools-of-the-test";
+/// A token of somebody who may ask for anything.
+pub const TOKEN: Option<&str> = Some("a-secret-token");
+/// The server feature by which data errors end the use of what is cached (A88).
+pub const FAILS: &str = "fail_on_data_errors";
+
+const CANARY: &str = "canary";
+
+/// A free port of this machine.
+pub const FREE: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
+
+/// Starts a control plane.
+pub async fn control_plane() -> ControlPlane {
+    ControlPlane::start(FREE).await.expect("loopback has free ports")
+}
+
+/// Endpoints of this name at these addresses.
+pub fn at(name: &str, addresses: &[&str]) -> Any {
+    endpoints(name, [Locality::of(addresses.iter().map(|address| (*address, 8080)))])
+}
+
+/// How a control plane is asked, as it stands in the bootstrap.
+pub fn server(plane: &ControlPlane, features: &[&str]) -> Value {
+    json!({
+        "server_uri": plane.address().to_string(),
+        "channel_creds": [{ "type": "insecure" }],
+        "server_features": features,
+    })
+}
+
+/// What there is before the controller is started.
+pub struct Plan {
+    prepared: Prepared,
+    pools: Vec<Value>,
+    keys: Value,
+}
+
+/// A running controller.
+pub struct Scene {
+    pub stage: Stage,
+    /// The folder of the bootstrap.
+    folder: TempDir,
+}
+
+impl Plan {
+    /// The load balancer, without pools but the canary's.
+    pub async fn new() -> Self {
+        let prepared = Prepared::new(1).await;
+        add_service(&prepared.fakes, CANARY, &[0]).await;
+        let keys = json!({
+            "batching": { "quietPeriod": "20ms", "maxDelay": "500ms", "minInterval": "100ms" },
+            "budget": { "writesPer5Minutes": 100_000, "readsPer5Minutes": 1_000_000 },
+            "http": { "csdsListen": FREE.to_string() },
+        });
+        Self { prepared, pools: Vec::new(), keys }
+    }
+
+    /// A pool with a rule that is no Service's, these members, and this source.
+    pub async fn pool(self, name: &str, source: &str, members: &[&str]) -> Self {
+        let rule = format!("edge-{name}");
+        self.pool_with_rule(name, source, members, &rule).await
+    }
+
+    /// The same with this rule.
+    pub async fn pool_with_rule(mut self, name: &str, source: &str, members: &[&str], rule: &str) -> Self {
+        let spec = PoolSpec {
+            virtual_network: VirtualNetwork::Pool(simulator::vnet_id()),
+            members: members.iter().map(|ip| (entry_name(ip), (*ip).to_owned())).collect(),
+            ..PoolSpec::default()
+        };
+        let (pool, rule) = (name.to_owned(), rule.to_owned());
+        let add = move |azure: &mut simulator::Azure, _: u64| {
+            azure.model.add_pool(BALANCER, &pool, &spec);
+            azure.model.add_rule(BALANCER, &rule, &pool, true);
+        };
+        self.prepared.fakes.azure.ask(add).await;
+        self.pools.push(json!({ "loadBalancer": BALANCER, "backendPool": name, "source": source }));
+        self
+    }
+
+    /// These keys of the configuration in place of what is there.
+    pub fn with(mut self, section: &str, values: Value) -> Self {
+        self.keys[section] = values;
+        self
+    }
+
+    /// Starts the controller with these servers, and waits until it leads and has compared everything.
+    pub async fn start(self, servers: &[Value]) -> Scene {
+        self.start_flagged(servers, &[]).await
+    }
+
+    /// The same, with these flags.
+    pub async fn start_flagged(mut self, servers: &[Value], flags: &[&str]) -> Scene {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let file = write_bootstrap(&folder, servers);
+        self.keys["pools"] = Value::from(self.pools);
+        if self.keys["xds"].is_null() {
+            self.keys["xds"] = json!({ "failback": "0s" });
+        }
+        self.keys["xds"]["bootstrap"] = json!(file);
+        let stage = self.prepared.start_with(&self.keys, flags).await;
+        let scene = Scene { stage, folder };
+        scene.is_ready().await;
+        scene
+    }
+}
+
+fn write_bootstrap(folder: &TempDir, servers: &[Value]) -> PathBuf {
+    let file = folder.path().join("bootstrap.json");
+    let bootstrap = json!({ "xds_servers": servers, "node": { "id": NODE } });
+    std::fs::write(&file, bootstrap.to_string()).expect("the folder can be written");
+    file
+}
+
+/// The name of an address's entry in a pool (X2).
+pub fn entry_name(ip: &str) -> String {
+    ip.replace(['.', ':'], "-")
+}
+
+fn set(addresses: &[&str]) -> BTreeSet<String> {
+    addresses.iter().map(ToString::to_string).collect()
+}
+
+impl Scene {
+    async fn is_ready(&self) {
+        self.stage.wait_until_ready().await;
+        let word = if self.stage.log().iter().any(|line| line["dry_run"] == true) { "" } else { "right: " };
+        self.stage.verdict(CANARY, word).await;
+    }
+
+    /// Kills the controller and starts another one with the same files.
+    pub async fn restart(mut self, log: &str) -> Self {
+        self.stage.signal(rustix::process::Signal::TERM);
+        assert_eq!(self.stage.ended().await.code(), Some(0), "{:?}", self.stage.log());
+        let stage = self.stage.another(log).await;
+        let scene = Self { stage, folder: self.folder };
+        scene.is_ready().await;
+        scene
+    }
+
+    /// The members of a pool, as Azure has them.
+    pub async fn entries(&self, pool: &str) -> Vec<Member> {
+        self.stage.fakes.members(BALANCER, pool).await.expect("there is such a pool")
+    }
+
+    /// The addresses in a pool.
+    pub async fn members(&self, pool: &str) -> BTreeSet<String> {
+        self.entries(pool).await.into_iter().map(|member| member.ip).collect()
+    }
+
+    /// Waits until a pool has these addresses and no other.
+    pub async fn holds(&self, pool: &str, addresses: &[&str]) {
+        let wanted = set(addresses);
+        eventually(&format!("{pool} has {addresses:?}"), PATIENCE, || async {
+            let members = self.members(pool).await;
+            if members == wanted { Ok(()) } else { Err(format!("{members:?}; {:?}", self.tail())) }
+        })
+        .await;
+    }
+
+    /// The last lines of the log.
+    fn tail(&self) -> Vec<Value> {
+        let mut log = self.stage.log();
+        log.split_off(log.len().saturating_sub(20))
+    }
+
+    /// How many times a pool was written, or tried to be.
+    pub async fn puts(&self, pool: &str) -> usize {
+        let log = self.stage.fakes.log().await;
+        let is_put = |kind: Request, of: Option<&str>| {
+            kind == Request::PoolPut && of.is_some_and(|of| of.eq_ignore_ascii_case(pool))
+        };
+        log.iter().filter(|entry| is_put(entry.kind, entry.pool.as_deref())).count()
+    }
+
+    /// Has everything be written that was due before, and waits until nothing is.
+    pub async fn all_is_written(&self) {
+        for _ in 0..2 {
+            let is_on_first = self.members(&pool_of(CANARY)).await.contains(&node_ip(0));
+            let next = usize::from(is_on_first);
+            place(&self.stage.fakes, CANARY, &[Endpoint::ready(&node_name(next))]).await;
+            self.holds(&pool_of(CANARY), &[&node_ip(next)]).await;
+        }
+        // What else was due may be less urgent. What is shown must be of a later moment.
+        let written = Instant::now();
+        self.stage
+            .shown("/api/v1/queues", |answer| {
+                let is_due = |pool: &Value| {
+                    let state = pool["state"].as_str().unwrap_or_default();
+                    ["waiting", "due", "attempting"].contains(&state)
+                };
+                let age = answer["snapshotAgeSeconds"].as_f64().expect("an age");
+                age < written.elapsed().as_secs_f64()
+                    && !answer["items"].as_array().expect("pools").iter().any(is_due)
+            })
+            .await;
+    }
+
+    /// Requires that a pool has these members, was written so many times in all, and is not to be written.
+    pub async fn is_at_rest(&self, pool: &str, addresses: &[&str], puts: usize) {
+        assert_eq!(self.members(pool).await, set(addresses), "{pool}: {:?}", self.tail());
+        assert_eq!(self.puts(pool).await, puts, "{pool}: {:?}", self.tail());
+    }
+
+    /// What CSDS shows now.
+    pub async fn dump(&self) -> Dump {
+        Dump::of(&self.stage.csds).await
+    }
+
+    /// Waits until CSDS shows a resource so, and gives it.
+    pub async fn shows(&self, kind: Kind, name: &str, wanted: impl Fn(&Shown) -> bool) -> Shown {
+        eventually(&format!("CSDS shows {kind:?} {name}"), PATIENCE, || async {
+            let shown = self.dump().await.shown(kind, name);
+            match shown {
+                Some(shown) if wanted(&shown) => Ok(shown),
+                shown => Err(format!("{shown:?}")),
+            }
+        })
+        .await
+    }
+
+    /// Waits until CSDS shows these endpoints in this state, and gives what it shows.
+    pub async fn endpoints_are(&self, name: &str, state: ClientResourceStatus) -> Shown {
+        self.shows(Kind::Endpoints, name, |shown| shown.state == state).await
+    }
+
+    /// Waits until the admin API shows a pool so, and gives it.
+    pub async fn pool(&self, pool: &str, wanted: impl Fn(&Value) -> bool) -> Value {
+        let path = format!("/api/v1/queues/{BALANCER}/{pool}");
+        self.stage.shown(&path, |answer| wanted(&answer["pool"])).await["pool"].clone()
+    }
+
+    /// What `/api/v1/resources` shows of a source, once it is so.
+    pub async fn source(&self, name: &str, wanted: impl Fn(&Value) -> bool) -> Value {
+        let find = |answer: &Value| {
+            let sources = answer["sources"].as_array().cloned().unwrap_or_default();
+            sources.into_iter().find(|source| source["source"] == name)
+        };
+        let wanted = |answer: &Value| find(answer).is_some_and(|source| wanted(&source));
+        find(&self.stage.shown("/api/v1/resources", wanted).await).expect("it was there")
+    }
+
+    /// Requires that the admin API and CSDS show the same of all resources. Nothing may change meanwhile.
+    pub async fn shows_the_same_everywhere(&self) {
+        let (answer, dump) = (self.stage.get("/api/v1/resources").await, self.dump().await);
+        let items = answer["items"].as_array().expect("resources");
+        assert_eq!(items.len(), dump.len(), "{answer}");
+        for item in items {
+            let text = |field: &str| item[field].as_str().unwrap_or_default();
+            let kind = Kind::ALL.into_iter().find(|kind| kind.type_url().ends_with(text("type")));
+            let shown = dump.shown(kind.expect("a kind"), text("name")).expect("CSDS shows it too");
+            assert_eq!(
+                (text("state"), text("version")),
+                (shown.state.as_str_name(), &*shown.version),
+                "{item}"
+            );
+            let (version, words) = shown.error.unwrap_or_default();
+            let error = &item["error"];
+            let told = |field: &str| error[field].as_str().unwrap_or_default();
+            assert_eq!((told("version"), told("message")), (&*version, &*words), "{item}");
+        }
+    }
+
+    /// Waits until the note of a pool contains these words (X4).
+    pub async fn notes(&self, pool: &str, words: &str) -> String {
+        let shown = self.pool(pool, |shown| shown["note"].as_str().is_some_and(|note| note.contains(words)));
+        shown.await["note"].as_str().expect("a note").to_owned()
+    }
+
+    /// Waits until nothing is wrong with the source of a pool: then the node id is all that is said of it (X4).
+    pub async fn has_no_error(&self, pool: &str) {
+        self.pool(pool, |shown| shown["note"] == NODE_NOTE).await;
+    }
+
+    /// The sum of the series of a metric that have all these labels.
+    pub async fn metric(&self, name: &str, labels: &[(&str, &str)]) -> f64 {
+        let text = self.stage.health("/metrics").await.text;
+        let labels: Vec<String> = labels.iter().map(|(key, value)| format!("{key}=\"{value}\"")).collect();
+        let series = text.lines().filter(|line| {
+            line.strip_prefix(name).is_some_and(|rest| rest.starts_with(['{', ' ']))
+                && labels.iter().all(|label| line.contains(label))
+        });
+        series.filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok()).sum()
+    }
+
+    /// Waits until so many watched endpoints are counted in this state of the cache (A78).
+    pub async fn counts(&self, kind: Kind, state: &str, count: u32) {
+        let resource_type = kind.type_url().trim_start_matches("type.googleapis.com/");
+        let labels = [("grpc_xds_cache_state", state), ("grpc_xds_resource_type", resource_type)];
+        eventually(&format!("{count} {kind:?} are {state}"), PATIENCE, || async {
+            let counted = self.metric("grpc_xds_client_resources", &labels).await;
+            if (counted - f64::from(count)).abs() < 0.5 { Ok(()) } else { Err(counted.to_string()) }
+        })
+        .await;
+    }
+
+    /// Waits until the cluster has an event of this reason that has these words, and gives its message.
+    pub async fn event(&self, reason: &str, words: &[&str]) -> String {
+        eventually(&format!("an event {reason} with {words:?}"), PATIENCE, || async {
+            let events = self.events(reason).await;
+            let found = events.iter().find(|message| words.iter().all(|word| message.contains(word)));
+            found.cloned().ok_or_else(|| format!("{events:?}"))
+        })
+        .await
+    }
+
+    /// The messages of all events of this reason.
+    pub async fn events(&self, reason: &str) -> Vec<String> {
+        let list = |cluster: &mut simulator::Cluster, _: u64| {
+            cluster.model.list(Resource::Events).collect::<Vec<Value>>()
+        };
+        let events = self.stage.fakes.cluster.ask(list).await;
+        let messages = events.iter().filter(|event| event["reason"] == reason);
+        messages.map(|event| event["message"].as_str().unwrap_or_default().to_owned()).collect()
+    }
+
+    /// Requires that the log has no errors.
+    pub fn logged_no_errors(&self) {
+        let errors: Vec<Value> = self
+            .stage
+            .log()
+            .into_iter()
+            .filter(|line| line["level"] == "ERROR" || !line.is_object())
+            .collect();
+        assert!(errors.is_empty(), "{errors:?}");
+    }
+}

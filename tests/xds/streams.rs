@@ -1,0 +1,180 @@
+//! The rows of A88 that are about streams: one that ends without a response, and a server that is not reached, with
+//! nothing cached, with something cached, and with `fail_on_data_errors` (A57, X1, X3, X4).
+
+use envoy_types::pb::envoy::admin::v3::ClientResourceStatus::{Acked, Requested};
+use simulator::control_plane::{ControlPlane, Ending, Kind, Manner, Status, cluster};
+
+use super::stage::{FAILS, Plan, Scene, at, control_plane, server};
+use crate::support::{PATIENCE, eventually};
+
+const BEFORE: &str = "10.9.0.1";
+const GOOD: &str = "10.1.0.1";
+const BETTER: &str = "10.1.0.2";
+
+/// The pools, and how many of each kind of resource there are.
+const POOLS: [&str; 2] = ["known", "of-cluster"];
+
+/// How a control plane fails.
+#[derive(Clone, Copy)]
+enum Failure {
+    /// It closes each stream in good order, without a response.
+    Closes,
+    /// It ends each stream with a status, without a response.
+    Ends,
+    /// It refuses each stream before any request is read.
+    Refuses,
+    /// It cuts the connection.
+    Cuts,
+    /// Nobody listens.
+    Gone,
+}
+
+impl Failure {
+    const ALL: [Failure; 5] =
+        [Failure::Closes, Failure::Ends, Failure::Refuses, Failure::Cuts, Failure::Gone];
+
+    async fn begin(self, plane: &ControlPlane) {
+        match self {
+            Failure::Closes => plane.behave(Manner::EndsStreams(Ending::Cleanly)).await,
+            Failure::Ends => {
+                let status = Status::resource_exhausted("too many of you");
+                plane.behave(Manner::EndsStreams(Ending::Status(status))).await;
+            }
+            Failure::Refuses => {
+                plane.behave(Manner::Refuses(Status::permission_denied("who are you?"))).await;
+            }
+            Failure::Cuts => plane.behave(Manner::EndsStreams(Ending::Connections)).await,
+            Failure::Gone => plane.stop().await,
+        }
+        plane.cut(Ending::Cleanly).await;
+    }
+
+    async fn end(self, plane: &ControlPlane) {
+        plane.behave(Manner::Answers).await;
+        if matches!(self, Failure::Gone) {
+            plane.restart().await.expect("the port is still ours");
+        }
+    }
+
+    /// What is said of it.
+    fn words(self) -> &'static str {
+        match self {
+            Failure::Closes => "it closed the stream without a response",
+            Failure::Ends => "too many of you",
+            Failure::Refuses => "who are you?",
+            Failure::Cuts | Failure::Gone => "the stream ended without a response: ",
+        }
+    }
+}
+
+async fn plan() -> Plan {
+    let plan = Plan::new().await.pool("known", "eds:known", &[BEFORE]).await;
+    plan.pool("of-cluster", "cluster:web", &[BEFORE]).await
+}
+
+async fn assign(plane: &ControlPlane, address: &str) {
+    plane.set(Kind::Clusters, "web", cluster("web", "of-cluster")).await;
+    for name in POOLS {
+        plane.set(Kind::Endpoints, name, at(name, &[address])).await;
+    }
+}
+
+/// Waits until the metrics say whether the server is reached.
+async fn is_connected(scene: &Scene, connected: bool) {
+    let wanted = if connected { 1.0 } else { 0.0 };
+    eventually("the metrics tell whether the server is reached", PATIENCE, || async {
+        let said: f64 = scene.metric("grpc_xds_client_connected", &[]).await;
+        if (said - wanted).abs() < 0.5 { Ok(()) } else { Err(said.to_string()) }
+    })
+    .await;
+}
+
+async fn is_ambient(features: &[&str]) {
+    let plane = control_plane().await;
+    assign(&plane, GOOD).await;
+    let scene = plan().await.start(&[server(&plane, features)]).await;
+    for pool in POOLS {
+        scene.holds(pool, &[GOOD]).await;
+    }
+    for failure in Failure::ALL {
+        failure.begin(&plane).await;
+        for pool in POOLS {
+            let note = scene.notes(pool, failure.words()).await;
+            assert!(note.contains(&plane.address().to_string()), "the server is named: {note}");
+        }
+        is_connected(&scene, false).await;
+        for (kind, name) in [(Kind::Endpoints, "known"), (Kind::Clusters, "web")] {
+            let shown = scene.shows(kind, name, |_| true).await;
+            assert!(shown.is_good(), "the resource itself is as it was: {shown:?}");
+        }
+        scene.counts(Kind::Endpoints, "acked", 2).await;
+        scene.event("XdsResourceError", &["eds:known;", "is used on in"]).await;
+        scene.all_is_written().await;
+        for pool in POOLS {
+            scene.is_at_rest(pool, &[GOOD], 1).await;
+        }
+
+        failure.end(&plane).await;
+        for pool in POOLS {
+            scene.has_no_error(pool).await;
+        }
+        is_connected(&scene, true).await;
+    }
+    let failures = scene.metric("grpc_xds_client_server_failure_total", &[]).await;
+    assert!((failures - 5.0).abs() < 0.5, "each failure counts once: {failures}");
+    scene.event("XdsResourceRecovered", &["eds:known"]).await;
+    scene.all_is_written().await;
+    for pool in POOLS {
+        scene.is_at_rest(pool, &[GOOD], 1).await;
+    }
+    assign(&plane, BETTER).await;
+    for pool in POOLS {
+        scene.holds(pool, &[BETTER]).await;
+        assert_eq!(scene.puts(pool).await, 2);
+    }
+    scene.logged_no_errors();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn x3_a88_a_server_that_fails_is_an_ambient_error_of_all_that_is_cached_and_costs_no_write() {
+    is_ambient(&[]).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn x3_a88_a_server_that_fails_is_no_data_error_and_empties_nothing_with_fail_on_data_errors() {
+    is_ambient(&[FAILS]).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn x3_a88_with_nothing_cached_a_server_that_fails_leaves_the_pools_as_they_are_and_that_is_told() {
+    let plane = control_plane().await;
+    assign(&plane, GOOD).await;
+    Failure::Closes.begin(&plane).await;
+    let scene = plan().await.start(&[server(&plane, &[FAILS])]).await;
+    let untouched = "nothing was ever known, so nothing is written to 1 backend pool";
+    let message = scene.event("XdsResourceError", &["eds:known;", untouched]).await;
+    assert!(message.contains(Failure::Closes.words()), "{message}");
+    scene.event("XdsResourceError", &["cluster:web;", untouched, Failure::Closes.words()]).await;
+    for failure in [Failure::Ends, Failure::Gone] {
+        failure.begin(&plane).await;
+        plane.wait_for_streams(|streams| streams.open == 0).await.expect("no stream stays open");
+        is_connected(&scene, false).await;
+        for (kind, name) in [(Kind::Endpoints, "known"), (Kind::Clusters, "web")] {
+            let shown = scene.shows(kind, name, |shown| shown.state == Requested).await;
+            assert_eq!((shown.version.as_str(), &shown.error), ("", &None));
+        }
+        scene.counts(Kind::Endpoints, "requested", 1).await;
+        scene.all_is_written().await;
+        for pool in POOLS {
+            scene.is_at_rest(pool, &[BEFORE], 0).await;
+        }
+    }
+    Failure::Gone.end(&plane).await;
+    for pool in POOLS {
+        scene.holds(pool, &[GOOD]).await;
+        scene.has_no_error(pool).await;
+    }
+    scene.endpoints_are("known", Acked).await;
+    scene.event("XdsResourceRecovered", &["eds:known"]).await;
+    scene.logged_no_errors();
+}
