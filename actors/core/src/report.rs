@@ -190,10 +190,10 @@ pub enum What {
         /// Whether they are held back; `false`: guards only observe.
         enforced: bool,
     },
-    /// Something is wrong with a resource that pools get their members from (X3, X4).
+    /// Something is wrong with resources that pools get their members from (X3, X4).
     SourceFailing {
-        /// The source, as it is configured.
-        source: Arc<str>,
+        /// The sources, as they are configured: those that the same is said of at once.
+        sources: BTreeSet<Arc<str>>,
         /// How many pools that are.
         pools: usize,
         /// What becomes of them.
@@ -201,10 +201,10 @@ pub enum What {
         /// What is wrong.
         error: Arc<str>,
     },
-    /// It is not any more.
+    /// Nothing is any more.
     SourceRecovered {
-        /// The source, as it is configured.
-        source: Arc<str>,
+        /// The sources, as they are configured.
+        sources: BTreeSet<Arc<str>>,
     },
     /// Endpoints lack a node, or nodes lack an address (D6).
     DataError {

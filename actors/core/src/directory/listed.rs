@@ -12,7 +12,7 @@ use std::time::Duration;
 use super::mapping::SeenPool;
 use super::memory::Claims;
 use super::pool::Ownership;
-use super::told::SourceTold;
+use super::told::{SourceNews, SourceTold};
 use super::{Directory, Out};
 use crate::arm::{AdminState, LbFacts, Provisioning};
 use crate::ids::{Family, LbName, NodeName, PoolId, ServiceKey, ServiceUid};
@@ -245,17 +245,21 @@ impl Directory {
         self.listed.sources.values_mut().for_each(|known| known.told = SourceTold::default());
     }
 
-    /// Tells what is wrong with sources, and what is not any more, once each.
+    /// Tells what is wrong with sources, and what is not any more, once each; and once for all that the same is said of.
     pub(super) fn tell_sources(&mut self, out: &mut Vec<Out>) {
         if self.reporting.is_none() {
             return;
         }
-        let names: Vec<Name> = self.listed.sources.keys().cloned().collect();
-        for name in names {
-            let pools = self.listed.ids_of(&name).len();
-            if let Some(known) = self.listed.sources.get_mut(&name) {
-                known.told.tell(&name, &known.fact, pools, out);
+        let mut news: BTreeMap<SourceNews, BTreeSet<Name>> = BTreeMap::new();
+        for (name, known) in &mut self.listed.sources {
+            if let Some(new) = known.told.news(&known.fact) {
+                news.entry(new).or_default().insert(name.clone());
             }
+        }
+        for (new, sources) in news {
+            let pools = self.listed.pools.values().filter(|entry| sources.contains(&entry.source)).count();
+            let names = sources.iter().map(|name| Arc::from(name.to_string())).collect();
+            out.push(Out::Report(new.report(names, pools)));
         }
     }
 }

@@ -10,7 +10,7 @@ use crate::assignment::{Assignment, Held, HeldReason};
 use crate::error::NotManageable;
 use crate::ids::{PoolId, ServiceKey, ServiceUid};
 use crate::report::{Effect, Report, Subject, What};
-use crate::xds::sources::{Assigned, Fault, Name, Note, SourceFact};
+use crate::xds::sources::{Assigned, Fault, Note, SourceFact};
 
 /// The conditions of a pool, as they were last told.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
@@ -93,11 +93,19 @@ pub(super) struct SourceTold {
     failing: Option<Effect>,
 }
 
+/// What is new about a source.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(super) enum SourceNews {
+    /// Something is wrong with it.
+    Failing(Effect, Arc<str>),
+    /// Nothing is any more.
+    Recovered,
+}
+
 impl SourceTold {
-    /// Reports that something is wrong with it, or is not any more. Another error with the same effect is no news: it
-    /// goes with all else that is told, and with the views.
-    pub(super) fn tell(&mut self, name: &Name, fact: &SourceFact, pools: usize, out: &mut Vec<Out>) {
-        let source: Arc<str> = Arc::from(name.to_string());
+    /// Whether something is wrong with it, or is not any more. Another error with the same effect is no news: it goes
+    /// with all else that is told, and with the views.
+    pub(super) fn news(&mut self, fact: &SourceFact) -> Option<SourceNews> {
         let kept = match &fact.note {
             Note::Errors(_) => Some((Effect::Kept, Arc::from(fact.note.to_string()))),
             Note::Node(_) => None,
@@ -108,18 +116,29 @@ impl SourceTold {
             Assigned::Usable(_) => kept,
             Assigned::Dropped(fault) => Some((Effect::Emptied, words(fault))),
         };
-        let what = match failing {
-            Some((effect, _)) if self.failing == Some(effect) => return,
+        match failing {
+            Some((effect, _)) if self.failing == Some(effect) => None,
             Some((effect, error)) => {
                 self.failing = Some(effect);
-                What::SourceFailing { source, pools, effect, error }
+                Some(SourceNews::Failing(effect, error))
             }
             // What was never known and is waited for again is no better than it was.
             None if fact.assignment().is_some() && self.failing.take().is_some() => {
-                What::SourceRecovered { source }
+                Some(SourceNews::Recovered)
             }
-            None => return,
+            None => None,
+        }
+    }
+}
+
+impl SourceNews {
+    /// The report of this about all these sources at once, which so many pools get their members from: a server that is
+    /// out of reach is one event, and not one for each source.
+    pub(super) fn report(self, sources: BTreeSet<Arc<str>>, pools: usize) -> Report {
+        let what = match self {
+            SourceNews::Failing(effect, error) => What::SourceFailing { sources, pools, effect, error },
+            SourceNews::Recovered => What::SourceRecovered { sources },
         };
-        out.push(Out::Report(Report { subjects: vec![Subject::Controller], what, note: None }));
+        Report { subjects: vec![Subject::Controller], what, note: None }
     }
 }

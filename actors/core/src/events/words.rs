@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::admin_state::signals::Signal;
@@ -18,6 +19,8 @@ use crate::view::admin_state_word;
 const COMBINED: &str = "(combined from similar events): ";
 /// The longest message, in bytes: the API server refuses more than 1024, and each may be combined.
 const LONGEST: usize = 1024 - COMBINED.len();
+/// So many of several sources are named.
+const NAMED: usize = 3;
 const CUT: &str = "…";
 /// The most of what is known of a source.
 const LONGEST_NOTE: usize = 320;
@@ -139,10 +142,10 @@ pub(super) fn message(what: &What, of_source: bool) -> String {
         )),
         What::Held { pool, reason, members, enforced } => held(pool, *reason, *members, *enforced, of_source),
         What::RemovalsStopped { pools, of, enforced } => removals_stopped(*pools, *of, *enforced),
-        What::SourceFailing { source, pools, effect, error } => {
-            source_failing(source, *pools, *effect, error)
+        What::SourceFailing { sources, pools, effect, error } => {
+            source_failing(sources, *pools, *effect, error)
         }
-        What::SourceRecovered { source } => cut(format!("Nothing is wrong with {source} any more")),
+        What::SourceRecovered { sources } => cut(format!("Nothing is wrong with {} any more", some(sources))),
         What::DataError { endpoints, example } => {
             let concerned = match endpoints {
                 0 => "Endpoints".to_owned(),
@@ -173,14 +176,23 @@ fn undecodable(kind: Kind, object: &str, error: &str, kept: bool) -> String {
     around(&format!("{} {object} cannot be read; its last good state {stays}: ", one(kind)), error, "")
 }
 
-fn source_failing(source: &str, pools: usize, effect: Effect, error: &str) -> String {
+fn source_failing(sources: &BTreeSet<Arc<str>>, pools: usize, effect: Effect, error: &str) -> String {
     let pools = counted(pools, "backend pool");
     let becomes = match effect {
         Effect::Kept => "what was known is used on in",
         Effect::Untouched => "nothing was ever known, so nothing is written to",
         Effect::Emptied => "what was known is not used any more (fail_on_data_errors), which empties",
     };
-    around(&format!("Something is wrong with {source}; {becomes} {pools}: "), error, "")
+    around(&format!("Something is wrong with {}; {becomes} {pools}: ", some(sources)), error, "")
+}
+
+/// The first few of many names.
+fn some(names: &BTreeSet<Arc<str>>) -> String {
+    let first: Vec<&str> = names.iter().take(NAMED).map(|name| &**name).collect();
+    match names.len().saturating_sub(NAMED) {
+        0 => first.join(", "),
+        more => format!("{} and {}", first.join(", "), counted(more, "other")),
+    }
 }
 
 fn admin_down(

@@ -69,8 +69,9 @@ fn strangers() -> [Row; 2] {
 /// What of a source is told (X3, X4).
 fn of_sources() -> Vec<Row> {
     let failing = |pools, effect, text| {
-        let (source, error) = ("eds:shop".into(), "the control plane reports: no such thing".into());
-        let what = What::SourceFailing { source, pools, effect, error };
+        let (sources, error) =
+            (["eds:shop".into()].into(), "the control plane reports: no such thing".into());
+        let what = What::SourceFailing { sources, pools, effect, error };
         (what, "XdsResourceError", Severity::Warning, text)
     };
     let recovered = "Nothing is wrong with eds:shop any more";
@@ -94,7 +95,18 @@ fn of_sources() -> Vec<Row> {
              1 backend pool: the control plane reports: no such thing",
         ),
         (
-            What::SourceRecovered { source: "eds:shop".into() },
+            What::SourceFailing {
+                sources: ["eds:a", "eds:b", "eds:c", "eds:d", "eds:e"].map(Arc::from).into(),
+                pools: 7,
+                effect: Effect::Kept,
+                error: "refused".into(),
+            },
+            "XdsResourceError",
+            Severity::Warning,
+            "Something is wrong with eds:a, eds:b, eds:c and 2 others; what was known is used on in 7 backend pools: refused",
+        ),
+        (
+            What::SourceRecovered { sources: ["eds:shop".into()].into() },
             "XdsResourceRecovered",
             Severity::Normal,
             recovered,

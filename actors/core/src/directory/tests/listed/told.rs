@@ -99,15 +99,19 @@ fn d2_g6_a_listed_pool_that_is_refused_and_paused_is_told_when_the_pause_ends() 
     assert_eq!(refusal(&mut bench), Some(NotManageable::OutboundRule));
 }
 
+fn named(sources: &[&str]) -> BTreeSet<Arc<str>> {
+    sources.iter().copied().map(Arc::from).collect()
+}
+
 /// What was said of the source since it was last asked: `None` is that nothing is wrong any more.
 fn of_source(bench: &mut Bench) -> Vec<Option<(Effect, String)>> {
     let mut said = Vec::new();
     for Report { subjects, what, note: _ } in bench.told_since() {
-        if let What::SourceFailing { source, pools, effect, error } = &what {
-            assert_eq!((&**source, *pools), ("eds:shop", 2));
+        if let What::SourceFailing { sources, pools, effect, error } = &what {
+            assert_eq!((sources, *pools), (&named(&["eds:shop"]), 2));
             said.push(Some((*effect, error.to_string())));
-        } else if let What::SourceRecovered { source } = &what {
-            assert_eq!(&**source, "eds:shop");
+        } else if let What::SourceRecovered { sources } = &what {
+            assert_eq!(sources, &named(&["eds:shop"]));
             said.push(None);
         } else {
             panic!("not of a source: {what:?}");
@@ -142,6 +146,48 @@ fn x3_x4_that_something_is_wrong_with_a_source_is_told_once_for_each_thing_that_
     assert_eq!(told(beside(all(&[1]), "refused")), failing(Effect::Kept, "refused"));
     assert_eq!(told(all(&[1])), [None]);
     assert_eq!(told(all(&[1])), []);
+}
+
+#[test]
+fn x4_e1_what_is_said_of_many_sources_at_once_is_one_event_and_not_one_of_each() {
+    let other = |name: &str| Name::Cluster(name.into());
+    let listed = vec![
+        listing("edge", shop(), Family::V4),
+        listing("edge-v6", shop(), Family::V6),
+        listing("mail", other("mail"), Family::V4),
+        listing("news", other("news"), Family::V4),
+    ];
+    let mut bench = started(Params { listed, ..params() });
+    let mut all_at_once = |facts: [(Name, SourceFact); 3]| {
+        let mut out = Vec::new();
+        for (name, fact) in facts {
+            bench.machine.step(bench.now, In::Source(name, fact), &mut out);
+        }
+        bench.machine.tick(bench.now, &mut out);
+        bench.hear(out);
+        bench.told_since().into_iter().map(|report| report.what).collect::<Vec<What>>()
+    };
+    let refused = || waited_for(Some(fault("refused")));
+    let told = all_at_once([
+        (shop(), refused()),
+        (other("mail"), refused()),
+        (other("news"), waited_for(Some(fault("no such thing")))),
+    ]);
+    let failing = |sources: &[&str], pools, error: &str| What::SourceFailing {
+        sources: named(sources),
+        pools,
+        effect: Effect::Untouched,
+        error: error.into(),
+    };
+    assert_eq!(
+        told,
+        [
+            failing(&["cluster:news"], 1, "no such thing"),
+            failing(&["cluster:mail", "eds:shop"], 3, "refused")
+        ]
+    );
+    let told = all_at_once([(shop(), all(&[1])), (other("mail"), all(&[1])), (other("news"), refused())]);
+    assert_eq!(told, [What::SourceRecovered { sources: named(&["cluster:mail", "eds:shop"]) }]);
 }
 
 #[test]
