@@ -108,7 +108,7 @@ async fn is_ambient(features: &[&str]) {
             assert!(shown.is_good(), "the resource itself is as it was: {shown:?}");
         }
         scene.counts(Kind::Endpoints, "acked", 2).await;
-        scene.event("XdsResourceError", &["eds:known;", "is used on in"]).await;
+        scene.event("XdsResourceError", &["eds:known", "is used on in"]).await;
         scene.all_is_written().await;
         for pool in POOLS {
             scene.is_at_rest(pool, &[GOOD], 1).await;
@@ -151,10 +151,10 @@ async fn x3_a88_with_nothing_cached_a_server_that_fails_leaves_the_pools_as_they
     assign(&plane, GOOD).await;
     Failure::Closes.begin(&plane).await;
     let scene = plan().await.start(&[server(&plane, &[FAILS])]).await;
-    let untouched = "nothing was ever known, so nothing is written to 1 backend pool";
-    let message = scene.event("XdsResourceError", &["eds:known;", untouched]).await;
-    assert!(message.contains(Failure::Closes.words()), "{message}");
-    scene.event("XdsResourceError", &["cluster:web;", untouched, Failure::Closes.words()]).await;
+    let untouched = "nothing was ever known, so nothing is written to";
+    for source in ["eds:known", "cluster:web"] {
+        scene.event("XdsResourceError", &[source, untouched, Failure::Closes.words()]).await;
+    }
     for failure in [Failure::Ends, Failure::Gone] {
         failure.begin(&plane).await;
         plane.wait_for_streams(|streams| streams.open == 0).await.expect("no stream stays open");
@@ -176,5 +176,36 @@ async fn x3_a88_with_nothing_cached_a_server_that_fails_leaves_the_pools_as_they
     }
     scene.endpoints_are("known", Acked).await;
     scene.event("XdsResourceRecovered", &["eds:known"]).await;
+    scene.logged_no_errors();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn x4_e1_a_server_that_fails_is_one_event_however_many_sources_it_serves_and_so_is_its_return() {
+    let plane = control_plane().await;
+    let names: Vec<String> = (0..30).map(|n| format!("shop-{n}")).collect();
+    let mut plan = Plan::new().await;
+    for name in &names {
+        plane.set(Kind::Endpoints, name, at(name, &[GOOD])).await;
+        plan = plan.pool(name, &format!("eds:{name}"), &[GOOD]).await;
+    }
+    let scene = plan.start(&[server(&plane, &[])]).await;
+    for name in &names {
+        scene.has_no_error(name).await;
+    }
+    plane.stop().await;
+    for name in &names {
+        scene.notes(name, Failure::Gone.words()).await;
+    }
+    scene.event("XdsResourceError", &["and 27 others", "is used on in 30 backend pools"]).await;
+    plane.restart().await.expect("the port is still ours");
+    for name in &names {
+        scene.has_no_error(name).await;
+    }
+    scene.event("XdsResourceRecovered", &["and 27 others"]).await;
+    assert_eq!(scene.events("XdsResourceError").await.len(), 1);
+    assert_eq!(scene.events("XdsResourceRecovered").await.len(), 1);
+    for name in &names {
+        assert_eq!(scene.puts(name).await, 0);
+    }
     scene.logged_no_errors();
 }

@@ -83,7 +83,7 @@ async fn x3_a88_what_does_not_come_does_not_exist_after_15_s_or_is_late_after_30
         let shown = patient.shows(kind, name, |_| true).await;
         assert_eq!(shown.state, Requested, "there are 30 s: {shown:?}");
     }
-    for source in ["eds:late;", "cluster:late;", "cluster:half;"] {
+    for source in ["eds:late", "cluster:late", "cluster:half"] {
         hasty.event("XdsResourceError", &[source, "nothing was ever known"]).await;
     }
     hasty.counts(Kind::Endpoints, "does_not_exist", 2).await;
@@ -98,7 +98,7 @@ async fn x3_a88_what_does_not_come_does_not_exist_after_15_s_or_is_late_after_30
         assert!(shown.error.is_some_and(|(version, _)| version.is_empty()));
     }
     patient.counts(Kind::Endpoints, "timeout", 2).await;
-    patient.event("XdsResourceError", &["eds:late;", "nothing was ever known"]).await;
+    patient.event("XdsResourceError", &["eds:late", "nothing was ever known"]).await;
     is_untouched(&patient).await;
 
     // What comes in the end is used.
