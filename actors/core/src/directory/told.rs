@@ -96,35 +96,38 @@ pub(super) struct SourceTold {
 /// What is new about a source.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) enum SourceNews {
-    /// Something is wrong with it.
-    Failing(Effect, Arc<str>),
-    /// Nothing is any more.
-    Recovered,
+    /// Something is wrong with it: what becomes of its pools, what it is, and what goes with that (X4).
+    Failing(Effect, Arc<str>, Option<Arc<str>>),
+    /// Nothing is any more; what goes with that.
+    Recovered(Arc<str>),
 }
 
 impl SourceTold {
     /// Whether something is wrong with it, or is not any more. Another error with the same effect is no news: it goes
     /// with all else that is told, and with the views.
     pub(super) fn news(&mut self, fact: &SourceFact) -> Option<SourceNews> {
+        let note: Arc<str> = Arc::from(fact.note.to_string());
         let kept = match &fact.note {
-            Note::Errors(_) => Some((Effect::Kept, Arc::from(fact.note.to_string()))),
+            Note::Errors(_) => Some((Effect::Kept, Arc::clone(&note), None)),
             Note::Node(_) => None,
         };
-        let words = |fault: &Fault| Arc::from(fault.to_string());
-        let failing: Option<(Effect, Arc<str>)> = match &fact.assigned {
-            Assigned::Unknown(fault) => fault.as_ref().map(|fault| (Effect::Untouched, words(fault))),
+        let with_note = |effect: Effect, fault: &Fault| {
+            (effect, Arc::<str>::from(fault.to_string()), Some(Arc::clone(&note)))
+        };
+        let failing = match &fact.assigned {
+            Assigned::Unknown(fault) => fault.as_ref().map(|fault| with_note(Effect::Untouched, fault)),
             Assigned::Usable(_) => kept,
-            Assigned::Dropped(fault) => Some((Effect::Emptied, words(fault))),
+            Assigned::Dropped(fault) => Some(with_note(Effect::Emptied, fault)),
         };
         match failing {
-            Some((effect, _)) if self.failing == Some(effect) => None,
-            Some((effect, error)) => {
+            Some((effect, ..)) if self.failing == Some(effect) => None,
+            Some((effect, error, note)) => {
                 self.failing = Some(effect);
-                Some(SourceNews::Failing(effect, error))
+                Some(SourceNews::Failing(effect, error, note))
             }
             // What was never known and is waited for again is no better than it was.
             None if fact.assignment().is_some() && self.failing.take().is_some() => {
-                Some(SourceNews::Recovered)
+                Some(SourceNews::Recovered(note))
             }
             None => None,
         }
@@ -135,10 +138,12 @@ impl SourceNews {
     /// The report of this about all these sources at once, which so many pools get their members from: a server that is
     /// out of reach is one event, and not one for each source.
     pub(super) fn report(self, sources: BTreeSet<Arc<str>>, pools: usize) -> Report {
-        let what = match self {
-            SourceNews::Failing(effect, error) => What::SourceFailing { sources, pools, effect, error },
-            SourceNews::Recovered => What::SourceRecovered { sources },
+        let (what, note) = match self {
+            SourceNews::Failing(effect, error, note) => {
+                (What::SourceFailing { sources, pools, effect, error }, note)
+            }
+            SourceNews::Recovered(note) => (What::SourceRecovered { sources }, Some(note)),
         };
-        Report { subjects: vec![Subject::Controller], what, note: None }
+        Report { subjects: vec![Subject::Controller], what, note }
     }
 }

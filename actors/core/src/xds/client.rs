@@ -210,6 +210,9 @@ pub struct Client {
     held: Option<UpdateId>,
     /// 0 to 1000.
     jitter: u16,
+    /// What did not come in time on streams without any response, since one last came: no server has said that it
+    /// does not exist (A71).
+    unanswered: BTreeSet<Key>,
     /// How many watched resources the metrics were told of.
     counts: BTreeMap<(Kind, CacheState), u64>,
     is_over: bool,
@@ -251,6 +254,7 @@ impl Client {
             updates: 0,
             held: None,
             jitter: 500,
+            unanswered: BTreeSet::new(),
             counts: BTreeMap::new(),
             is_over: false,
             params,
@@ -299,6 +303,7 @@ impl Client {
             return;
         }
         turn.is_moved = true;
+        self.unanswered.remove(key);
         self.watched.get_mut(key.kind).remove(&key.name);
         for stream in self.channels.iter_mut().filter_map(Channel::stream_mut) {
             stream.line_mut(key.kind).on_dropped(&key.name);
@@ -388,6 +393,7 @@ impl Client {
                     line.on_reported(&name);
                     self.cache.reported(Key::new(kind, name), error, &mut turn.news);
                 }
+                Finding::Unclear => line.on_reported(&name),
             }
         }
         if kind.is_complete() && is_legible {
@@ -476,8 +482,10 @@ impl Client {
         rule(higher.all(|channel| channel.failure.is_some()), "a lower server is in use without need")?;
         let last = self.used.checked_sub(1).and_then(|place| self.channels.get(place));
         let fails = last.is_some_and(|channel| channel.failure.is_some());
-        let lacks = self.cache.entries().any(|entry| entry.state == State::Requested);
-        rule(!(fails && lacks) || self.used == self.channels.len(), "a lower server is not in use in need")?;
+        rule(
+            !(fails && self.lacks()) || self.used == self.channels.len(),
+            "a lower server is not in use in need",
+        )?;
         let names = Kind::ALL.into_iter().map(|kind| self.watched.get(kind).len()).sum::<usize>();
         rule(names == self.cache.entries().count(), "something is watched and not cached")?;
         rule(self.held.is_none_or(|held| held.0 <= self.updates), "an update is waited for that nobody got")?;
@@ -521,7 +529,7 @@ impl Machine for Client {
     fn tick(&mut self, now: Now, out: &mut Vec<Out>) {
         let mut turn = Turn::new(now, out);
         if self.held.is_none() {
-            self.cache.tick(now, &mut turn.news);
+            self.expire(&mut turn);
         }
         for place in 0..self.used {
             if self.channels.get(place).is_some_and(|channel| channel.is_due(now)) {

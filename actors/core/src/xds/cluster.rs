@@ -13,6 +13,9 @@ use super::resource::Faults;
 /// The number of the one `DiscoveryType` whose endpoints are asked for.
 const EDS: i32 = 3;
 
+/// The name that control planes take for everything there is.
+const WILDCARD: &str = "*";
+
 /// A valid cluster.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Cluster {
@@ -44,7 +47,12 @@ impl Cluster {
                     let fault = "is neither ads nor self: set it to ads, no other source is read";
                     faults.add("eds_cluster_config.eds_config", fault);
                 }
-                if !eds.service_name.is_empty() {
+                if eds.service_name == WILDCARD {
+                    faults.add(
+                        "eds_cluster_config.service_name",
+                        "asks for everything there is: name one assignment",
+                    );
+                } else if !eds.service_name.is_empty() {
                     eds_name = Arc::from(eds.service_name.as_str());
                 }
             }

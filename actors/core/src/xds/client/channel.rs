@@ -193,14 +193,13 @@ impl Channel {
     }
 
     /// The request that is to go now, where these names are watched. The first one of a stream claims the version
-    /// that was accepted only where all that it names `is_cached`: a server need not send again what the client says
-    /// it has.
+    /// that was accepted only where `claims`: a server need not send again what the client says it has.
     pub fn request(
         &mut self,
         now: Now,
         kind: Kind,
         watched: &BTreeSet<Arc<str>>,
-        is_cached: bool,
+        claims: bool,
     ) -> Option<Request> {
         let Link::Open(stream) = &mut self.link else { return None };
         let line = stream.line_mut(kind);
@@ -213,7 +212,7 @@ impl Channel {
             Some(Answer::Ack) | None => None,
         };
         let accepted = self.versions.get(kind);
-        let version = if ask.is_first && !is_cached { Arc::default() } else { Arc::clone(accepted) };
+        let version = if ask.is_first && !claims { Arc::default() } else { Arc::clone(accepted) };
         Some(Request {
             kind,
             version,

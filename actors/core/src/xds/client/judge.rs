@@ -21,6 +21,8 @@ pub(super) enum Finding {
     Invalid(Error),
     /// The server cannot send it (TP3).
     Reported(Error),
+    /// The server speaks of it where it reports errors, and reports none.
+    Unclear,
 }
 
 /// A response, judged.
@@ -35,7 +37,8 @@ pub(super) struct Verdict {
     pub valid: u64,
     /// How many resources are not, or are reported as errors (A78).
     pub invalid: u64,
-    /// Whether each resource in it has a name that can be read. Where one has not, none is known to be absent.
+    /// Whether each resource and each error in it has a name that can be read. Where one has not, none is known to be
+    /// absent.
     pub is_legible: bool,
 }
 
@@ -74,8 +77,17 @@ fn judge_resources(
     verdict: &mut Verdict,
 ) {
     let version: Arc<str> = Arc::from(response.version.as_str());
+    let mut seen: BTreeSet<Arc<str>> = BTreeSet::new();
     for (index, received) in response.resources.iter().enumerate() {
-        match validate(kind, received) {
+        let judged = validate(kind, received);
+        if let Ok((name, _)) | Err(Invalid { name: Some(name), .. }) = &judged
+            && watched.contains(name)
+            && !seen.insert(Arc::clone(name))
+        {
+            verdict.complain(format!("{name}: duplicate resource name"));
+            continue;
+        }
+        match judged {
             Ok((name, value)) => {
                 if watched.contains(&name) {
                     let raw = Some(received.raw.clone());
@@ -111,6 +123,7 @@ fn judge_resources(
 fn judge_errors(response: &Response, at: Wall, watched: &BTreeSet<Arc<str>>, verdict: &mut Verdict) {
     for (index, reported) in response.errors.iter().enumerate() {
         let Some(name) = reported.name.as_deref().filter(|name| !name.is_empty()) else {
+            verdict.is_legible = false;
             verdict.complain(format!("resource_errors index {index}: resource_name unset"));
             continue;
         };
@@ -118,6 +131,7 @@ fn judge_errors(response: &Response, at: Wall, watched: &BTreeSet<Arc<str>>, ver
         let code = Code::of_number(reported.code.unwrap_or_default());
         if code == Code::Ok {
             verdict.complain(format!("resource_errors index {index}: {name}: error_detail must be non-OK"));
+            verdict.findings.push((Arc::clone(name), Finding::Unclear));
             continue;
         }
         let said = if reported.message.is_empty() { code.as_str() } else { reported.message.as_str() };

@@ -24,19 +24,39 @@ impl Client {
         }
     }
 
-    /// Brings the next server into use if the last one fails and something is watched of which nothing is known. A
-    /// resource that does not come, is invalid or does not exist is no reason (A71). Whether it did.
+    /// Brings the next server into use if the last one fails and something is lacking. Whether it did.
     pub(super) fn fall_back(&mut self, turn: &mut Turn<'_>) -> bool {
         let last = self.used.checked_sub(1).and_then(|place| self.channels.get(place));
         let fails = last.is_some_and(|channel| channel.failure.is_some());
         if !fails || self.used >= self.channels.len() {
             return false;
         }
-        let lacks = self.cache.entries().any(|entry| entry.state == State::Requested);
+        let lacks = self.lacks();
         if lacks {
             self.use_next(turn);
         }
         lacks
+    }
+
+    /// Whether something is watched of which no server has said anything. A resource that is invalid is none of these,
+    /// nor is one that does not exist; one that did not come in time is, where the server said nothing else either or
+    /// the time that it takes tells of the server alone (A71, `resource_timer_is_transient_error`).
+    pub(super) fn lacks(&self) -> bool {
+        self.cache.entries().any(|entry| match entry.state {
+            State::Requested | State::Timeout => true,
+            State::DoesNotExist => self.unanswered.contains(entry.key),
+            State::Acked | State::Nacked | State::ReceivedError => false,
+        })
+    }
+
+    /// What did not come in time is taken not to exist, or the server to be slow (A57).
+    pub(super) fn expire(&mut self, turn: &mut Turn<'_>) {
+        let before = turn.news.len();
+        self.cache.tick(turn.now, &mut turn.news);
+        let last = self.used.checked_sub(1).and_then(|place| self.channels.get(place));
+        if last.and_then(Channel::stream).is_some_and(|stream| !stream.is_heard) {
+            self.unanswered.extend(turn.news.iter().skip(before).map(|told| told.key.clone()));
+        }
     }
 
     /// Takes this server and those behind it out of use.
@@ -73,10 +93,12 @@ impl Client {
     pub(super) fn request(&mut self, now: Now, place: usize, kind: Kind) -> Option<Request> {
         let channel = self.channels.get_mut(place)?;
         let watched = self.watched.get(kind);
-        let is_cached = |name: &Arc<str>| {
-            self.cache.get(&Key::new(kind, Arc::clone(name))).is_some_and(|entry| entry.cached.is_some())
+        let is_acked = |name: &Arc<str>| {
+            self.cache.get(&Key::new(kind, Arc::clone(name))).is_some_and(|entry| entry.state == State::Acked)
         };
-        let claims = !channel.begins(kind) || watched.iter().all(is_cached);
+        // A server that is told that we have a version need send nothing: neither the end of an error, nor the error
+        // once more, nor that it is reached again.
+        let claims = !channel.begins(kind) || (channel.failure.is_none() && watched.iter().all(is_acked));
         channel.request(now, kind, watched, claims)
     }
 
@@ -94,6 +116,7 @@ impl Client {
     /// A server has answered: it is the last one in use from now on, and watchers hear that it is reached (A57, A71).
     pub(super) fn on_first_response(&mut self, place: usize, turn: &mut Turn<'_>) {
         turn.measure(Sample::Connected { server: ServerId(place), connected: Some(true) });
+        self.unanswered.clear();
         if self.used > place + 1 {
             self.release_from(place + 1, turn);
             if let Some(channel) = self.channels.get(place) {

@@ -63,3 +63,9 @@ fn x2_endpoints_that_come_from_elsewhere_are_refused_with_the_remedy() {
     let fault = judged("shop", Some(EDS), None).expect_err("no source");
     assert!(fault.starts_with("eds_cluster_config: is missing"), "{fault}");
 }
+
+#[test]
+fn x2_a_cluster_that_asks_for_all_endpoints_there_are_is_refused() {
+    let fault = judged("shop", Some(EDS), eds("*", EdsSource::Ads)).expect_err("a wildcard");
+    assert!(fault.starts_with("eds_cluster_config.service_name: asks for everything"), "{fault}");
+}

@@ -106,7 +106,13 @@ fn named(sources: &[&str]) -> BTreeSet<Arc<str>> {
 /// What was said of the source since it was last asked: `None` is that nothing is wrong any more.
 fn of_source(bench: &mut Bench) -> Vec<Option<(Effect, String)>> {
     let mut said = Vec::new();
-    for Report { subjects, what, note: _ } in bench.told_since() {
+    for Report { subjects, what, note } in bench.told_since() {
+        let says_all = matches!(what, What::SourceFailing { effect: Effect::Kept, .. });
+        assert_eq!(
+            note.is_none(),
+            says_all,
+            "what is wrong beside, or else the node id, goes with it: {what:?}"
+        );
         if let What::SourceFailing { sources, pools, effect, error } = &what {
             assert_eq!((sources, *pools), (&named(&["eds:shop"]), 2));
             said.push(Some((*effect, error.to_string())));

@@ -107,10 +107,21 @@ fn x2_a57_versions_survive_streams_and_nonces_do_not() {
     let mut run = Run::watching(&[cluster("c"), x()]);
     run.respond(Kind::Endpoints, "1", "a", vec![good(&x(), 1)]);
     run.respond(Kind::Cluster, "9", "b", vec![good(&cluster("c"), 1)]);
-    run.respond(Kind::Endpoints, "2", "c", vec![bad(&x())]);
     run.fail(0);
     run.wait();
     assert_eq!(run.requests(), ["cds 9/ c node", "eds 1/ x"]);
+}
+
+#[test]
+fn x2_a_version_is_claimed_on_a_new_stream_only_where_nothing_is_wrong_with_what_it_has() {
+    let mut run = Run::watching(&[x()]);
+    run.respond(Kind::Endpoints, "1", "a", vec![good(&x(), 1)]);
+    run.respond(Kind::Endpoints, "2", "b", vec![bad(&x())]);
+    run.fail(0);
+    run.wait();
+    assert_eq!(run.requests(), ["eds / x node"], "a server that went back to version 1 has to send it");
+    run.respond(Kind::Endpoints, "1", "a", vec![good(&x(), 1)]);
+    assert_eq!((run.told(), run.state(&x())), (vec!["x ambient: OK".to_owned()], "acked"));
 }
 
 #[test]

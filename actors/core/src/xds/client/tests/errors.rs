@@ -64,15 +64,66 @@ fn x1_tp3_a_cluster_whose_error_was_reported_is_not_deleted_by_later_responses_w
 }
 
 #[test]
-fn x1_tp3_on_a_new_stream_a_server_says_its_errors_again_or_means_a_deletion() {
+fn x1_tp3_on_a_new_stream_no_version_is_claimed_so_that_a_server_says_its_errors_again_or_means_a_deletion() {
     let mut run = Run::watching(&[c()]);
     run.respond(Kind::Cluster, "1", "a", vec![good(&c(), 1)]);
     run.report(Kind::Cluster, "2", "b", vec![reported("c", Code::Unavailable)]);
     run.fail(0);
     run.wait();
-    run.respond(Kind::Cluster, "3", "c", Vec::new());
+    assert_eq!(
+        run.requests(),
+        ["cds / c node"],
+        "a server that is told of version 2 would say no error again"
+    );
+    run.report(Kind::Cluster, "2", "c", vec![reported("c", Code::Unavailable)]);
+    assert_eq!((run.told().len(), run.state(&c())), (0, "received_error_but_cached"));
+    run.fail(0);
+    run.wait();
+    run.respond(Kind::Cluster, "3", "d", Vec::new());
     assert_eq!(run.told(), ["c ambient: NOT_FOUND"]);
     assert_eq!(run.state(&c()), "does_not_exist_but_cached");
+}
+
+#[test]
+fn x1_tp3_an_error_that_says_nothing_deletes_no_cluster_then_and_where_it_has_a_name_not_later() {
+    let unclear = [
+        Reported { name: None, ..reported("c", Code::NotFound) },
+        Reported { name: Some(String::new()), ..reported("c", Code::NotFound) },
+        Reported { code: None, ..reported("c", Code::NotFound) },
+        reported("c", Code::Ok),
+    ];
+    for error in unclear {
+        for policy in [PLAIN, FAILS] {
+            let mut run = Run::watching_with(policy, &[c(), d()]);
+            run.respond(Kind::Cluster, "1", "a", vec![good(&c(), 1), good(&d(), 1)]);
+            let errors = vec![error.clone()];
+            let response = Response { errors, ..response(Kind::Cluster, "2", "b", vec![good(&d(), 2)]) };
+            run.respond_from(0, response);
+            assert_eq!((run.told(), run.state(&c())), (vec!["d is 2".to_owned()], "acked"), "{error:?}");
+            assert_eq!(run.requests(), ["cds 1/b c d !"]);
+            if error.name.as_deref() == Some("c") {
+                run.respond(Kind::Cluster, "3", "c", vec![good(&d(), 3)]);
+                assert_eq!(run.told(), ["d is 3"], "an error is said once: {error:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn x2_of_a_name_that_comes_twice_in_a_response_the_first_counts_and_the_second_is_rejected() {
+    let mut run = Run::watching(&[x()]);
+    run.respond(Kind::Endpoints, "1", "a", vec![good(&x(), 1), good(&x(), 2)]);
+    assert_eq!((run.told(), run.requests()), (vec!["x is 1".to_owned()], vec!["eds /a x !".to_owned()]));
+    assert_eq!(
+        run.shown(&x()).and_then(|shown| shown.cached).map(|cached| cached.value),
+        Some(value(&x(), 1))
+    );
+    run.respond(Kind::Endpoints, "2", "b", vec![good(&x(), 2), bad(&x())]);
+    assert_eq!((run.told(), run.requests()), (vec!["x is 2".to_owned()], vec!["eds /b x !".to_owned()]));
+    assert_eq!(run.state(&x()), "acked");
+    let unwatched = vec![good(&x(), 2), good(&endpoints("z"), 1), good(&endpoints("z"), 2)];
+    run.respond(Kind::Endpoints, "3", "c", unwatched);
+    assert_eq!(run.requests(), ["eds 3/c x"], "what is not watched is passed over");
 }
 
 #[test]

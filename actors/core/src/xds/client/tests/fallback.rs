@@ -108,6 +108,57 @@ fn x2_a71_errors_of_resources_are_no_reason_to_ask_the_next_server() {
 }
 
 #[test]
+fn x2_a71_what_did_not_come_in_time_from_a_server_that_never_said_anything_is_asked_of_the_next_one() {
+    for (policy, millis) in [(PLAIN, 15_000), (PATIENT, 30_000)] {
+        let mut run = Run::with(&[policy, PLAIN]);
+        run.watch(&x());
+        run.connect(0);
+        run.pass(millis);
+        assert_eq!((run.told().len(), run.requests()), (1, Vec::new()), "the server is not known to fail");
+        run.fail(0);
+        assert_eq!(run.requests(), ["eds / x node"]);
+        run.respond_from(1, eds("1", "a", vec![good(&x(), 1)]));
+        assert_eq!(run.told(), ["x is 1"]);
+    }
+}
+
+#[test]
+fn x2_a71_what_a_slow_server_did_not_send_is_asked_of_the_next_one_and_what_does_not_exist_is_not() {
+    for (policy, asks) in [(PLAIN, vec![]), (PATIENT, vec!["eds / late x node".to_owned()])] {
+        let mut run = Run::with(&[policy, PLAIN]);
+        run.watch(&x());
+        run.watch(&endpoints("late"));
+        run.connect(0);
+        run.respond_from(0, eds("1", "a", vec![good(&x(), 1)]));
+        run.pass(30_000);
+        run.fail(0);
+        run.wait();
+        run.fail(0);
+        assert_eq!(run.requests(), asks);
+    }
+}
+
+#[test]
+fn x2_a71_a_server_that_comes_back_is_told_of_no_version_so_that_it_says_what_it_has() {
+    let mut run = Run::with(&[PLAIN, PLAIN]);
+    run.watch(&x());
+    run.respond_from(0, eds("1", "a", vec![good(&x(), 1)]));
+    run.fail(0);
+    assert_eq!(run.wait(), 1_000);
+    assert_eq!(run.requests(), ["eds 1/ x node"], "a stream that ended after a response is no failure");
+    run.fail(0);
+    assert_eq!(run.told(), ["x ambient: UNAVAILABLE"]);
+    run.wait();
+    assert_eq!(
+        run.requests(),
+        ["eds / x node"],
+        "a server that is told of a version may rightly say nothing"
+    );
+    run.respond_from(0, eds("1", "a", vec![good(&x(), 1)]));
+    assert_eq!(run.told(), ["x ambient: OK"]);
+}
+
+#[test]
 fn x2_a71_a_stream_that_ends_after_a_response_is_no_reason_to_ask_the_next_server() {
     let mut run = Run::with(&[PLAIN, PLAIN]);
     run.watch(&x());
