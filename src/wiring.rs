@@ -31,7 +31,7 @@ use pool_core::route::{Delivery, Said};
 use pool_core::starts::Starts;
 use pool_core::watch::Watcher;
 use pool_core::writer::Writer;
-use pool_core::xds_source::XdsSource;
+use pool_core::xds_source::{self, XdsSource};
 use pool_core::{leader, pauses, starts, watch, writer};
 use tokio::sync::watch::Receiver;
 use xds::Bootstrap;
@@ -109,6 +109,7 @@ pub struct Running {
     writer: Recipient<Deliver>,
     leader: Recipient<Deliver>,
     starts: Recipient<Deliver>,
+    xds_source: Recipient<Deliver>,
     ended: Receiver<Ended>,
 }
 
@@ -140,9 +141,12 @@ impl Running {
             self.writer.send(Deliver(vec![Delivery::Writer(writer::In::Shutdown)])),
             self.leader.send(Deliver(vec![Delivery::Leader(leader::In::Shutdown)])),
             self.starts.send(Deliver(vec![Delivery::Starts(starts::In::Shutdown)])),
+            self.xds_source.send(Deliver(vec![Delivery::XdsSource(xds_source::In::Shutdown)])),
         );
-        let (Ok(()), Ok(()), Ok(())) = told else {
-            tracing::warn!("the writer, the Leader or the keeper of notes had stopped before the shutdown");
+        let (Ok(()), Ok(()), Ok(()), Ok(())) = told else {
+            tracing::warn!(
+                "the writer, the Leader, the keeper of notes or the follower of sources had stopped before the shutdown"
+            );
             return;
         };
         let in_time = tokio::time::timeout(within, self.ended.wait_for(|ended| ended.all())).await.is_ok();
@@ -265,7 +269,7 @@ pub fn start(parts: Parts) -> Running {
         arm: AzurePort::new(azure, effects, writer.clone()).start().recipient(),
         kubernetes: kubernetes_ctx.address().recipient(),
         xds_source: xds_source.clone(),
-        xds: XdsPort::new(bootstrap, VERSION, clock, xds_source).start().recipient(),
+        xds: XdsPort::new(bootstrap, VERSION, clock, xds_source.clone()).start().recipient(),
         metrics: Recorder::new(metrics, labels, servers).start().recipient(),
         host: host.clone().recipient(),
     });
@@ -276,7 +280,7 @@ pub fn start(parts: Parts) -> Running {
     let tellings = run_kubernetes_port(kubernetes_ctx, kubernetes, effects, leases, &stage);
     let pulse = shells.pulse();
     stage.run_all(shells, params, election);
-    Running { published, pulse, asks, reviewer, tellings, writer, leader, starts, ended }
+    Running { published, pulse, asks, reviewer, tellings, writer, leader, starts, xds_source, ended }
 }
 
 /// The targets of xDS servers, as metrics name them.

@@ -109,8 +109,8 @@ impl Driver {
         }
     }
 
-    /// Reads one more message of the stream. One that cannot be decoded does not count. Without leave nothing is read,
-    /// and so it is not noticed that the stream has ended.
+    /// Reads one more message of the stream. Without leave nothing is read, and so it is not noticed that the stream has
+    /// ended.
     pub fn read(&mut self, stream: StreamId) {
         if let Some(handle) = self.streams.get(&stream) {
             pass(&handle.reads, ());

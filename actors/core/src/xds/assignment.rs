@@ -89,8 +89,6 @@ impl fmt::Display for Standing {
 pub struct LoadAssignment {
     /// The priorities, the first one before all others. The last one has an address; one before it may have none.
     pub priorities: Vec<Priority>,
-    /// The ports by which the endpoints are reached. A pool has none: its rules have.
-    pub ports: BTreeSet<u16>,
     /// Whether localities were skipped because their weight is 0.
     pub skips: bool,
     /// Whether an endpoint has further addresses of the same family, which no pool gets.
@@ -134,14 +132,14 @@ impl LoadAssignment {
             }
             priority.weigh(locality);
         }
-        let Reading { ports, alternatives, mut faults, seen: _ } = reading;
+        let Reading { alternatives, mut faults, seen: _ } = reading;
         judge_gaps(&gathered, &mut faults);
         let mut priorities: Vec<Priority> = gathered.into_values().map(Gathered::end).collect();
         while priorities.last().is_some_and(|last| last.addresses.is_empty()) {
             priorities.pop();
         }
         judge_sizes(&priorities, limits, &mut faults);
-        faults.end(LoadAssignment { priorities, ports, skips, alternatives })
+        faults.end(LoadAssignment { priorities, skips, alternatives })
     }
 
     /// The addresses of a family that stand so in one priority; none where there is no such priority.
@@ -281,7 +279,6 @@ fn unfitness(ip: IpAddr) -> Option<&'static str> {
 struct Reading {
     /// Which sockets were seen, and where first.
     seen: BTreeMap<Socket, Place>,
-    ports: BTreeSet<u16>,
     alternatives: bool,
     faults: Faults,
 }
@@ -297,13 +294,10 @@ impl Reading {
         // A pool is of one family and takes an endpoint once: by the first of its addresses.
         let mut chosen: BTreeMap<Family, IpAddr> = BTreeMap::new();
         for (n, address) in std::iter::once(&facts.address).chain(&facts.additional).enumerate() {
-            let Some(Socket { ip, port, .. }) = self.read_socket(place, n, address) else { continue };
+            let Some(Socket { ip, .. }) = self.read_socket(place, n, address) else { continue };
             if *chosen.entry(family_of(ip)).or_insert(ip) != ip {
                 self.alternatives = true;
                 continue;
-            }
-            if port != 0 {
-                self.ports.insert(port);
             }
             let known = priority.addresses.entry(ip).or_insert(standing);
             *known = standing.min(*known);

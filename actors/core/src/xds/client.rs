@@ -21,7 +21,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use crate::machine::{Machine, Now, Wall, earliest};
-use crate::resource_cache::{CacheState, Error, Notice, Policy, ResourceCache, State};
+use crate::resource_cache::{CacheState, Error, Notice, Policy, ResourceCache};
 use crate::xds::Value;
 use crate::xds::facts::{Code, Key, Kind, Response};
 use channel::Channel;
@@ -80,6 +80,8 @@ pub enum In {
     Sent(StreamId, Kind),
     /// A message came, at this time.
     Response(StreamId, Response, Wall),
+    /// A message came that cannot be decoded: it is no response, and the next one may be read.
+    Illegible(StreamId),
     /// The stream is over, or there never was one.
     Ended(StreamId, Ended),
     /// All that watchers were told up to this update is recorded, also for watchers that are gone.
@@ -372,6 +374,13 @@ impl Client {
         self.apply(place, kind, verdict, &deletion(response, at), turn);
     }
 
+    /// A message was read that says nothing. The next one is read when it may be, as after any other (flow control).
+    fn on_illegible(&mut self, id: StreamId) {
+        if let Some(stream) = self.stream_mut(id) {
+            stream.wants_read = true;
+        }
+    }
+
     /// Puts into the cache what a response says.
     fn apply(&mut self, place: usize, kind: Kind, verdict: Verdict, gone: &Error, turn: &mut Turn<'_>) {
         let Verdict { findings, is_legible, .. } = verdict;
@@ -508,6 +517,7 @@ impl Machine for Client {
             In::Dispatched(stream) => self.on_dispatched(stream, now),
             In::Sent(stream, kind) => self.on_sent(stream, kind, now),
             In::Response(stream, response, at) => self.on_response(stream, &response, at, &mut turn),
+            In::Illegible(stream) => self.on_illegible(stream),
             In::Ended(stream, ended) => self.on_ended(stream, &ended, &mut turn),
             In::Processed(update) => self.on_processed(update, now),
             In::Jitter(jitter) => self.jitter = jitter,

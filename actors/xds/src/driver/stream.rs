@@ -88,12 +88,10 @@ impl Stream {
     async fn follow(&mut self, mut responses: Streaming<Bytes>) -> Ended {
         let mut is_legible = true;
         loop {
-            if is_legible {
-                let leave = self.to_read.recv();
-                if meanwhile(self.id, &self.told, &mut self.pulled, leave).await.is_none() {
-                    // The driver is gone, and this task with it.
-                    std::future::pending::<()>().await;
-                }
+            let leave = self.to_read.recv();
+            if meanwhile(self.id, &self.told, &mut self.pulled, leave).await.is_none() {
+                // The driver is gone, and this task with it.
+                std::future::pending::<()>().await;
             }
             let message = responses.message();
             let message = match meanwhile(self.id, &self.told, &mut self.pulled, message).await {
@@ -109,6 +107,7 @@ impl Stream {
                 Err(error) => {
                     self.log(&error, message.len(), is_legible);
                     is_legible = false;
+                    self.say(In::Illegible(self.id));
                 }
             }
         }

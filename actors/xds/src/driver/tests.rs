@@ -94,6 +94,11 @@ impl Site {
         response
     }
 
+    async fn illegible(&mut self) {
+        let said = self.next().await;
+        assert!(matches!(said, In::Illegible(STREAM)), "{said:?}");
+    }
+
     async fn ended(&mut self) -> Ended {
         let said = self.next().await;
         let In::Ended(STREAM, ended) = said else { panic!("{said:?}") };
