@@ -12,7 +12,7 @@ mod shown;
 mod streams;
 
 use super::*;
-use crate::resource_cache::{News, Reason};
+use crate::resource_cache::{News, Reason, State};
 use crate::xds::facts::{
     AddressFacts, AssignmentFacts, Body, ClusterFacts, EdsFacts, EdsSource, EndpointFacts, LocalityFacts,
     Raw, Received, Reported,
