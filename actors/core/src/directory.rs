@@ -256,9 +256,12 @@ impl Directory {
         for (lb, balancer) in &self.balancers {
             for (name, seen) in &balancer.pools {
                 let id = PoolId::new(lb.clone(), name.clone());
-                if !seen.rules.is_empty() || self.listed.has(&id) {
+                if !seen.rules.is_empty() {
                     self.dirty.pool(now, id);
                 }
+            }
+            for id in self.listed.on(lb) {
+                self.dirty.pool(now, id.clone());
             }
         }
         let everybody: Vec<ServiceUid> = self.services.uids().cloned().collect();
@@ -337,7 +340,8 @@ impl Directory {
                 }
             }
             let first = PoolId::new(lb.clone(), PoolName::new(""));
-            for id in self.pools.range(first..).map(|(id, _)| id).take_while(|id| id.lb == lb) {
+            let known = self.pools.range(first..).map(|(id, _)| id).take_while(|id| id.lb == lb);
+            for id in known.chain(self.listed.on(&lb)) {
                 self.dirty.pool(now, id.clone());
             }
         }

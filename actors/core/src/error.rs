@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use crate::ids::PoolName;
+use crate::ids::{LbName, PoolName};
 
 /// Why there is no proof of ownership; the event `BackendPoolNotManageable` carries it.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug, thiserror::Error)]
@@ -46,6 +46,18 @@ pub enum NotManageable {
     /// Azure keeps the pool in step with a scale set by itself.
     #[error("the pool's syncMode is Automatic")]
     SyncAutomatic,
+    /// The pool is to be filled from an xDS source, and its load balancer was read and has no such pool (X2).
+    #[error("load balancer {lb} has no such backend pool: create it, or correct `backendPool` in `pools`")]
+    PoolNotFound {
+        /// The load balancer.
+        lb: LbName,
+    },
+    /// The pool is to be filled from an xDS source, and its load balancer does not exist (X2).
+    #[error("load balancer {lb} does not exist: create it, or correct `loadBalancer` in `pools`")]
+    LoadBalancerNotFound {
+        /// The load balancer.
+        lb: LbName,
+    },
 }
 
 /// The reason as a closed label for metrics and the admin API.
@@ -72,6 +84,8 @@ impl NotManageable {
             NotManageable::InboundNatRule => "inbound_nat_rule",
             NotManageable::NicBacked => "nic_backed",
             NotManageable::SyncAutomatic => "sync_automatic",
+            NotManageable::PoolNotFound { .. } => "pool_not_found",
+            NotManageable::LoadBalancerNotFound { .. } => "load_balancer_not_found",
         })
     }
 }

@@ -15,7 +15,8 @@ use super::pool::Ownership;
 use super::told::{SourceNews, SourceTold};
 use super::{Directory, Out};
 use crate::arm::{AdminState, LbFacts, Provisioning};
-use crate::ids::{Family, LbName, NodeName, PoolId, ServiceKey, ServiceUid};
+use crate::error::NotManageable;
+use crate::ids::{Family, LbName, NodeName, PoolId, PoolName, ServiceKey, ServiceUid};
 use crate::informer::{Part, RequiredNode, ServiceFact};
 use crate::level::{Provenance, Source, States};
 use crate::machine::Now;
@@ -110,34 +111,29 @@ impl Listed {
         source(&entry.source.to_string(), &known.fact, &BTreeSet::new()).note().cloned()
     }
 
+    /// Those on this load balancer.
+    pub(super) fn on<'a>(&'a self, lb: &'a LbName) -> impl Iterator<Item = &'a PoolId> {
+        let first = PoolId::new(lb.clone(), PoolName::new(""));
+        self.pools.range(first..).map(|(id, _)| id).take_while(move |id| id.lb == *lb)
+    }
+
+    /// Whose a pool is that was not seen on its load balancer, which exists or not: a listed one is refused (D2, X2).
+    pub(super) fn judge_absent(&self, id: &PoolId, has_balancer: bool) -> Ownership {
+        let Some((PoolId { lb, .. }, entry)) = self.pools.get_key_value(id) else { return Ownership::Nobody };
+        let lb = lb.clone();
+        let reason = if has_balancer {
+            NotManageable::PoolNotFound { lb }
+        } else {
+            NotManageable::LoadBalancerNotFound { lb }
+        };
+        Ownership::Refused(reason, entry.claims(Part::default(), None))
+    }
+
     /// Whose a listed pool is, by what was seen of it at that time; `None`: it is not listed.
     pub(super) fn judge(&mut self, now: Now, id: &PoolId, seen: &SeenPool, at: Now) -> Option<Ownership> {
         let entry = self.pools.get_mut(id)?;
-        let name = entry.source.to_string();
-        let uid = ServiceUid::new(name.as_str());
-        let key = ServiceKey::of_source(&name);
-        let family = entry.family;
-        let fact = |part: Part, known: Option<&Known>| {
-            let fact = ServiceFact {
-                key: key.clone(),
-                uid: uid.clone(),
-                candidacy: Candidacy::Candidate,
-                paused: false,
-                exposure: 0,
-                endpoints: part.required.len() + part.tolerated.len(),
-                parts: BTreeMap::from([(family, part)]),
-                slices: 1,
-                data_errors: Vec::new(),
-                resource: None,
-                is_dropped: false,
-                revision: known.map_or(0, |known| known.revision),
-                provenance: Provenance::Watch,
-                triggered: known.and_then(|known| known.changed),
-            };
-            Claims::from([(uid.clone(), Arc::new(fact))])
-        };
         if let Err(reason) = proof::prove_listed(&seen.facts) {
-            return Some(Ownership::Refused(reason, fact(Part::default(), None)));
+            return Some(Ownership::Refused(reason, entry.claims(Part::default(), None)));
         }
         // What is not known leaves the pool as it is (X3).
         let Some(known) = self.sources.get(&entry.source) else { return Some(Ownership::Nobody) };
@@ -150,12 +146,12 @@ impl Listed {
         let membership = entry.failover.members(now, assignment);
         let part = part(&membership);
         let given = Given {
-            source: source(&name, &known.fact, &membership.notes),
+            source: source(&entry.source.to_string(), &known.fact, &membership.notes),
             states: entry.states(now, &part, seen, at),
             is_dropped: is_dropped(&known.fact),
             deadline: entry.failover.deadline().filter(|at| *at > now),
         };
-        Some(Ownership::Proven(family, fact(part, Some(known)), Some(given)))
+        Some(Ownership::Proven(entry.family, entry.claims(part, Some(known)), Some(given)))
     }
 }
 
@@ -187,6 +183,29 @@ fn source(name: &str, fact: &SourceFact, remarks: &BTreeSet<Note>) -> Source {
 }
 
 impl Entry {
+    /// What its source asks of it, as a Service would.
+    fn claims(&self, part: Part, known: Option<&Known>) -> Claims {
+        let name = self.source.to_string();
+        let uid = ServiceUid::new(name.as_str());
+        let fact = ServiceFact {
+            key: ServiceKey::of_source(&name),
+            uid: uid.clone(),
+            candidacy: Candidacy::Candidate,
+            paused: false,
+            exposure: 0,
+            endpoints: part.required.len() + part.tolerated.len(),
+            parts: BTreeMap::from([(self.family, part)]),
+            slices: 1,
+            data_errors: Vec::new(),
+            resource: None,
+            is_dropped: false,
+            revision: known.map_or(0, |known| known.revision),
+            provenance: Provenance::Watch,
+            triggered: known.and_then(|known| known.changed),
+        };
+        Claims::from([(uid, Arc::new(fact))])
+    }
+
     /// What the source says of admin states. A Down on an address that it calls draining counts as ours, also where it
     /// was there before this process was: it is taken back when the address is in service again, until it was seen to be
     /// gone, with all that was written meanwhile. What somebody sets later is theirs (N4).

@@ -68,12 +68,12 @@ impl Directory {
             self.worked_out += 1;
         }
         let unseen = self.dirty.unseen.remove(id);
-        let balancer = self.balancers.get(&id.lb);
+        let balancer = self.balancers.get(&id.lb).filter(|_| !self.cluster_pools.contains(&id.pool));
         let found = balancer.and_then(|balancer| Some((balancer.pools.get(&id.pool)?, balancer.began)));
-        let found = found.filter(|_| !self.cluster_pools.contains(&id.pool));
-        let ownership = match found {
-            None => Ownership::Nobody,
-            Some((seen, at)) => match self.listed.judge(now, id, seen, at) {
+        let ownership = match (balancer, found) {
+            (None, _) => Ownership::Nobody,
+            (Some(balancer), None) => self.listed.judge_absent(id, balancer.facts.is_some()),
+            (Some(_), Some((seen, at))) => match self.listed.judge(now, id, seen, at) {
                 Some(ownership) => ownership,
                 None => pool::judge(&id.pool, seen, self.services.claims(&seen.rules)),
             },
@@ -84,11 +84,11 @@ impl Directory {
         }
         let before = self.before(id);
         match (ownership, found) {
-            (Ownership::Nobody, _) | (_, None) => {
+            (Ownership::Nobody, _) | (Ownership::Proven(..), None) => {
                 let term = self.term;
                 self.pools.entry(id.clone()).or_default().retire(term, out);
             }
-            (Ownership::Refused(reason, claims), Some(_)) => {
+            (Ownership::Refused(reason, claims), _) => {
                 let term = self.term;
                 let paused = self.is_refused_paused(id, &claims);
                 let services = claims.iter().map(|(uid, fact)| (uid.clone(), fact.key.clone())).collect();

@@ -149,6 +149,8 @@ struct Watched {
 struct World {
     bench: Bench,
     watched: [Watched; 2],
+    /// Whether the load balancer existed when it was last read.
+    exists: Option<bool>,
     add_only: bool,
 }
 
@@ -157,7 +159,7 @@ impl World {
         let [shop, far] = sources();
         let listed = vec![listing(POOLS[0], shop, Family::V4), listing(POOLS[1], far, Family::V4)];
         let bench = started(Params { listed, ..params() });
-        World { bench, watched: Default::default(), add_only: false }
+        World { bench, watched: Default::default(), exists: None, add_only: false }
     }
 
     fn happen(&mut self, event: Event) {
@@ -168,12 +170,13 @@ impl World {
                     watched.read = Some(seen).filter(|seen| seen.exists);
                     watched.recent.clear();
                 }
+                self.exists = Some(true);
                 self.bench.observe(&self.balancer());
             }
             Event::Absent => {
+                self.exists = Some(false);
                 self.watched.iter_mut().for_each(|watched| watched.read = None);
-                let (lb, began) = (LbName::new("lb"), self.bench.now);
-                self.bench.tell(In::Lb(LbObservation { lb, began, facts: None, puts: Default::default() }));
+                self.bench.read("lb", None);
             }
             Event::Pass { millis } => {
                 let end = self.bench.now.plus(Duration::from_millis(millis));
@@ -262,6 +265,14 @@ impl World {
         for (place, name) in POOLS.into_iter().enumerate() {
             let watched = &mut self.watched[place];
             let said = self.bench.assigned.get(&id("lb", name)).filter(|said| !said.services.is_empty());
+            let why = match (self.exists, &watched.read) {
+                (None, _) => None,
+                (Some(false), _) => Some("load_balancer_not_found"),
+                (Some(true), None) => Some("pool_not_found"),
+                (Some(true), Some(seen)) => seen.outbound.then_some("outbound_rule"),
+            };
+            let refused = self.bench.machine.pools.get(&id("lb", name)).and_then(|pool| pool.refused());
+            assert_eq!(refused.map(|refused| refused.reason.label().0), why, "{name}");
             let seen = watched.read.as_ref().filter(|seen| !seen.outbound);
             let known = watched.known.as_ref().filter(|known| !matches!(known, Known::Unknown { .. }));
             let (Some(seen), Some(known)) = (seen, known) else {

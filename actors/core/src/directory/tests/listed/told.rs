@@ -63,6 +63,74 @@ fn x2_a_pool_is_refused_also_where_nothing_is_known_of_its_source() {
     assert!(bench.assigned.is_empty() && bench.machine.pools.is_empty(), "it is left alone");
 }
 
+/// The load balancer without the listed pool, and none at all.
+fn absences() -> [(Option<Arc<LbFacts>>, NotManageable); 2] {
+    let lb = LbName::new("lb");
+    let without = balancer("lb", vec![pool("lb", "other", &[1])], vec![]);
+    [
+        (Some(without), NotManageable::PoolNotFound { lb: lb.clone() }),
+        (None, NotManageable::LoadBalancerNotFound { lb }),
+    ]
+}
+
+/// Why `lb/edge` was shown to be refused since it was last asked, the newest last.
+fn shown_refused(said: &[Out]) -> Vec<Option<NotManageable>> {
+    let of = |out: &Out| match out {
+        Out::Refused(pool, reason) if *pool == id("lb", "edge") => Some(reason.clone()),
+        _ => None,
+    };
+    said.iter().filter_map(of).collect()
+}
+
+#[test]
+fn x2_d2_a_listed_pool_that_does_not_exist_is_refused_to_the_controller_until_it_does() {
+    for (absent, reason) in absences() {
+        let mut bench = unknown();
+        bench.source(all(&[1, 2]));
+        bench.observe(&balancer("other", vec![], vec![]));
+        assert_eq!(shown_refused(&bench.take()), [], "its load balancer was not read");
+        bench.read("lb", absent.clone());
+        let said = bench.take();
+        assert_eq!(shown_refused(&said), [Some(reason.clone())]);
+        let counted = Sample::NotManageable { reason: reason.label(), pools: 1 };
+        assert!(said.iter().any(|out| matches!(out, Out::Sample(of) if *of == counted)), "{said:?}");
+        bench.said = said;
+        assert_eq!(refusal(&mut bench), Some(reason));
+        bench.read("lb", absent);
+        bench.source(all(&[1, 2, 3]));
+        assert!(shown_refused(&bench.said).is_empty() && bench.assigned.is_empty());
+        assert_eq!(refusal(&mut bench), None, "it is told once");
+        bench.observe(&edge(&[1]));
+        assert_eq!(shown_refused(&bench.said), [None]);
+        assert_eq!(bench.members().0, ips(&[1, 2, 3]), "it is filled as soon as it is there");
+    }
+}
+
+#[test]
+fn x2_d2_a_listed_pool_that_was_filled_and_is_deleted_is_let_go_of_and_refused() {
+    for (absent, reason) in absences() {
+        let mut bench = filled(&[1]);
+        bench.read("lb", absent);
+        assert!(!bench.is_assigned());
+        assert_eq!(refusal(&mut bench), Some(reason));
+        bench.observe(&edge(&[]));
+        assert_eq!(bench.members().0, ips(&[1]), "it was made again");
+        assert_eq!(refusal(&mut bench), None);
+    }
+}
+
+#[test]
+fn x2_d2_d6_that_a_listed_pool_does_not_exist_is_told_when_the_first_reads_are_done() {
+    for (absent, reason) in absences() {
+        let mut bench = Bench::with(Params { listed: vec![listing("edge", shop(), Family::V4)], ..params() });
+        bench.read("lb", absent);
+        bench.tell(In::ListsSynced);
+        assert_eq!(shown_refused(&bench.take()), []);
+        bench.tell(In::DiscoverySynced);
+        assert_eq!(shown_refused(&bench.take()), [Some(reason)]);
+    }
+}
+
 #[test]
 fn x2_the_service_whose_rule_sends_to_a_listed_pool_is_told_nothing_and_its_other_pools_are_written() {
     let mut bench = filled(&[1]);
