@@ -1,12 +1,13 @@
 //! The commands of the real binary (design.md 12): what they print, how they fail, how they end.
 
 pub mod bench;
-mod check;
+pub mod check;
 mod export;
 mod restore;
 mod retire;
 mod simulate;
 mod snapshot;
+mod sources;
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};

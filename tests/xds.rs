@@ -12,6 +12,6 @@ mod pace;
 mod replicas;
 mod restarts;
 mod seen;
-mod stage;
+pub mod stage;
 mod streams;
 mod timers;

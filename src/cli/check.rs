@@ -9,6 +9,7 @@ mod kubernetes;
 mod notes;
 mod pools;
 mod rights;
+mod sources;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -106,5 +107,6 @@ async fn look(args: &CheckArgs, config: Config, findings: &mut Findings) -> anyh
         bail!("interrupted before everything was compared: {missing}");
     };
     pools::tell(&comparison, end, found, findings);
+    sources::tell(&comparison, findings);
     Ok(())
 }

@@ -2,6 +2,7 @@
 //! published snapshot alone; nothing is written but the file.
 
 mod plan;
+mod sources;
 
 use std::convert::Infallible;
 use std::path::Path;

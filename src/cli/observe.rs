@@ -9,6 +9,7 @@ use pool_core::comparison::{Comparison, End, In, Missing, Out, Params};
 use pool_core::machine::{Machine as _, earliest};
 
 use crate::service::Sight;
+use crate::wiring::params;
 
 /// How often the published snapshot is looked at.
 pub(super) const LOOK_EVERY: Duration = Duration::from_millis(100);
@@ -18,7 +19,7 @@ const MOST_NAMES: usize = 10;
 /// The wait for everything to be compared, at most `within`; members that may have to go have had `removal_delay` then.
 pub(super) fn comparison(config: &Config, removal_delay: Duration, within: Duration) -> Comparison {
     let cluster_name = Arc::from(config.controller.cluster_name.as_str());
-    Comparison::new(Params { removal_delay, within, cluster_name })
+    Comparison::new(Params { removal_delay, within, cluster_name, listed: params::sources(config) })
 }
 
 /// Shows it what is published until it has ended.

@@ -1,6 +1,6 @@
 //! Maps the configuration to the parameters of machines and clients; machines never see the configuration.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -233,6 +233,12 @@ fn listings(config: &Config) -> Vec<Listing> {
         }
     };
     config.controller.pools.iter().map(listing).collect()
+}
+
+/// The pools that are filled from xDS sources, and from which (X2).
+#[must_use]
+pub fn sources(config: &Config) -> BTreeMap<PoolId, Name> {
+    listings(config).into_iter().map(|listing| (listing.pool, listing.source)).collect()
 }
 
 fn excluded(config: &Config) -> impl Iterator<Item = PoolName> {

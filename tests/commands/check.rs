@@ -11,18 +11,18 @@ use crate::admin::stage::{add_pool, add_service, pool_of, send_to_cluster_pool};
 const GROUP: &str = "/subscriptions/00000000-0000-0000-0000-000000000000/resourceGroups/rg";
 
 /// The findings of a check, as programs read them.
-struct Findings(Vec<Value>);
+pub struct Findings(Vec<Value>);
 
 impl Findings {
     /// The words of the findings of one check and severity.
-    fn of(&self, check: &str, severity: &str) -> String {
+    pub fn of(&self, check: &str, severity: &str) -> String {
         let found = self.0.iter().filter(|it| it["check"] == check && it["severity"] == severity);
         let words = found.map(|it| it["what"].as_str().expect("words").to_owned());
         words.collect::<Vec<_>>().join("\n")
     }
 
     /// Requires a finding with these words, with what it means and a remedy.
-    fn must_have(&self, check: &str, severity: &str, words: &str) {
+    pub fn must_have(&self, check: &str, severity: &str, words: &str) {
         let found = self.0.iter().find(|it| {
             it["check"] == check
                 && it["severity"] == severity
@@ -34,7 +34,7 @@ impl Findings {
     }
 
     /// The findings that are not as they should be.
-    fn bad(&self) -> Vec<String> {
+    pub fn bad(&self) -> Vec<String> {
         let bad = self.0.iter().filter(|it| it["severity"] != "ok");
         bad.map(|it| format!("{}: {}", it["check"], it["what"])).collect()
     }
@@ -48,7 +48,7 @@ async fn check(bench: &Bench) -> Findings {
     findings
 }
 
-fn judged(ended: &Ended) -> Findings {
+pub fn judged(ended: &Ended) -> Findings {
     let report = ended.json();
     let code = if report["result"] == "problem" { 1 } else { 0 };
     assert_eq!(ended.code, Some(code), "{ended:?}");
@@ -75,7 +75,7 @@ async fn c4_check_finds_nothing_wrong_where_nothing_is_and_writes_nothing() {
     assert_eq!(findings.bad(), Vec::<String>::new());
     let mut made: Vec<&str> = findings.0.iter().filter_map(|it| it["check"].as_str()).collect();
     made.dedup();
-    assert_eq!(made.len(), 15, "each check is made once: {made:?}");
+    assert_eq!(made.len(), 16, "each check is made once: {made:?}");
     findings.must_have("rights", "ok", "all 24 things");
     findings.must_have("load-balancers", "ok", "absent: ");
     findings.must_have("candidates", "ok", "3 Services are candidates");

@@ -1,6 +1,6 @@
 //! What stands between an assignment and the pool: the guard against empty ones, and whose the pool is (D2, G2, X2).
 
-use serde_json::json;
+use serde_json::{Value, json};
 use simulator::control_plane::{Bad, Code, Kind, endpoints};
 
 use super::stage::{BALANCER, FAILS, Plan, TOKEN, at, control_plane, server};
@@ -87,6 +87,31 @@ async fn x2_d2_a_listed_pool_with_a_rule_of_a_service_is_refused_until_the_rule_
     let remove = move |azure: &mut simulator::Azure, _: u64| azure.model.remove_rule(BALANCER, rule);
     scene.stage.fakes.azure.ask(remove).await;
     scene.holds("stolen", &[GOOD]).await;
+    scene.logged_no_errors();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn x2_d2_a_listed_pool_that_does_not_exist_is_refused_until_it_is_made() {
+    let plane = control_plane().await;
+    plane.set(Kind::Endpoints, "web", at("web", &[GOOD])).await;
+    let plan = Plan::new().await.pool("web", "eds:web", &[BEFORE]).await.listed("late", "eds:web");
+    let scene = plan.start(&[server(&plane, &[])]).await;
+    scene.holds("web", &[GOOD]).await;
+    let words =
+        "load balancer kubernetes has no such backend pool: create it, or correct `backendPool` in `pools`";
+    let message = scene.event("BackendPoolNotManageable", &["kubernetes/late", words]).await;
+    assert!(message.contains("node id"), "X4: {message}");
+    let of_late = |source: &Value| {
+        let pools = source["pools"].as_array().cloned().unwrap_or_default();
+        pools.into_iter().find(|pool| pool["backendPool"] == "late").unwrap_or_default()
+    };
+    let source = scene.source("eds:web", |source| of_late(source)["notManageable"].is_object()).await;
+    assert_eq!(of_late(&source)["notManageable"]["reason"], "pool_not_found", "{source}");
+
+    scene.make_pool("late", &[BEFORE]).await;
+    scene.holds("late", &[GOOD]).await;
+    scene.source("eds:web", |source| of_late(source)["notManageable"].is_null()).await;
+    assert_eq!(scene.events("BackendPoolNotManageable").await.len(), 1, "it is told once");
     scene.logged_no_errors();
 }
 

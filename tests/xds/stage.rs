@@ -11,6 +11,7 @@ use std::path::PathBuf;
 use envoy_types::pb::envoy::admin::v3::ClientResourceStatus;
 use envoy_types::pb::google::protobuf::Any;
 use serde_json::{Value, json};
+use simulator::Fakes;
 use simulator::control_plane::{ControlPlane, Kind, Locality, endpoints};
 use simulator::models::arm::{Kind as Request, Member, PoolSpec, VirtualNetwork};
 use simulator::models::kube::Resource;
@@ -91,18 +92,13 @@ impl Plan {
     }
 
     /// The same with this rule.
-    pub async fn pool_with_rule(mut self, name: &str, source: &str, members: &[&str], rule: &str) -> Self {
-        let spec = PoolSpec {
-            virtual_network: VirtualNetwork::Pool(simulator::vnet_id()),
-            members: members.iter().map(|ip| (entry_name(ip), (*ip).to_owned())).collect(),
-            ..PoolSpec::default()
-        };
-        let (pool, rule) = (name.to_owned(), rule.to_owned());
-        let add = move |azure: &mut simulator::Azure, _: u64| {
-            azure.model.add_pool(BALANCER, &pool, &spec);
-            azure.model.add_rule(BALANCER, &rule, &pool, true);
-        };
-        self.prepared.fakes.azure.ask(add).await;
+    pub async fn pool_with_rule(self, name: &str, source: &str, members: &[&str], rule: &str) -> Self {
+        make_pool(&self.prepared.fakes, name, members, rule).await;
+        self.listed(name, source)
+    }
+
+    /// A pool that is only listed: nobody has made it.
+    pub fn listed(mut self, name: &str, source: &str) -> Self {
         self.pools.push(json!({ "loadBalancer": BALANCER, "backendPool": name, "source": source }));
         self
     }
@@ -134,7 +130,22 @@ impl Plan {
     }
 }
 
-fn write_bootstrap(folder: &TempDir, servers: &[Value]) -> PathBuf {
+async fn make_pool(fakes: &Fakes, name: &str, members: &[&str], rule: &str) {
+    let spec = PoolSpec {
+        virtual_network: VirtualNetwork::Pool(simulator::vnet_id()),
+        members: members.iter().map(|ip| (entry_name(ip), (*ip).to_owned())).collect(),
+        ..PoolSpec::default()
+    };
+    let (pool, rule) = (name.to_owned(), rule.to_owned());
+    let add = move |azure: &mut simulator::Azure, _: u64| {
+        azure.model.add_pool(BALANCER, &pool, &spec);
+        azure.model.add_rule(BALANCER, &rule, &pool, true);
+    };
+    fakes.azure.ask(add).await;
+}
+
+/// Writes a bootstrap with these servers.
+pub fn write_bootstrap(folder: &TempDir, servers: &[Value]) -> PathBuf {
     let file = folder.path().join("bootstrap.json");
     let bootstrap = json!({ "xds_servers": servers, "node": { "id": NODE } });
     std::fs::write(&file, bootstrap.to_string()).expect("the folder can be written");
@@ -165,6 +176,11 @@ impl Scene {
         let scene = Self { stage, folder: self.folder };
         scene.is_ready().await;
         scene
+    }
+
+    /// Makes a pool with these members and a rule that is no Service's.
+    pub async fn make_pool(&self, name: &str, members: &[&str]) {
+        make_pool(&self.stage.fakes, name, members, &format!("edge-{name}")).await;
     }
 
     /// The members of a pool, as Azure has them.

@@ -19,6 +19,7 @@ use crate::machine::{Machine, Now};
 use crate::object::Kind;
 use crate::sample::PoolState;
 use crate::view::{Candidacy, PoolView, ServiceView, Snapshot, SourceView};
+use crate::xds::sources::{Assigned, Name, SourceFact};
 
 /// For how long everything must have been compared.
 const STEADY_FOR: Duration = Duration::from_secs(1);
@@ -35,6 +36,8 @@ pub struct Params {
     pub within: Duration,
     /// `clusterName`: the pools that are named for it are compared by nobody (D2).
     pub cluster_name: Arc<str>,
+    /// The pools that are filled from xDS sources, and from which (X2).
+    pub listed: BTreeMap<PoolId, Name>,
 }
 
 /// What the machine can be told.
@@ -90,6 +93,26 @@ enum Phase {
 #[derive(Default, Debug)]
 pub struct Compared(BTreeMap<PoolId, Now>);
 
+/// What an xDS source asks of its pools.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Asks {
+    /// That they are left as they are.
+    Nothing,
+    /// Members, or that there are none.
+    Members,
+}
+
+/// A source of listed pools (X2).
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Followed<'a> {
+    /// Which.
+    pub name: &'a Name,
+    /// What is known of it; `None`: nothing was said of it.
+    pub fact: Option<&'a SourceFact>,
+    /// The pools that are filled from it.
+    pub pools: Vec<&'a PoolId>,
+}
+
 /// A thing that is waited for. It is shown as a fragment of a sentence.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Missing {
@@ -101,6 +124,8 @@ pub enum Missing {
     Discovery,
     /// A look at one load balancer, and what the last one said.
     LoadBalancer(LbName, Option<Arc<str>>),
+    /// What is known of an xDS source, and why a control plane does not say (X2).
+    Source(Name, Option<Arc<str>>),
     /// A pool that was not compared.
     Pool(PoolId),
     /// Members of a pool may have to go, and it is not certain yet whether.
@@ -118,6 +143,10 @@ impl fmt::Display for Missing {
             Missing::Discovery => f.write_str("no load balancer was read yet"),
             Missing::LoadBalancer(lb, Some(error)) => write!(f, "{lb}: {error}"),
             Missing::LoadBalancer(lb, None) => write!(f, "load balancer {lb} was not read yet"),
+            Missing::Source(source, Some(why)) => write!(f, "{source}: {why}"),
+            Missing::Source(source, None) => {
+                write!(f, "nothing was heard of {source}, neither what it is nor an error")
+            }
             Missing::Pool(pool) => write!(f, "{pool} was not compared"),
             Missing::Removals(pool) => write!(f, "members.removalDelay is not over for members of {pool}"),
             Missing::Steadiness => f.write_str("the last comparison was less than a second ago"),
@@ -168,6 +197,24 @@ impl Comparison {
         &self.compared
     }
 
+    /// The sources of listed pools, by name.
+    #[must_use]
+    pub fn sources(&self) -> Vec<Followed<'_>> {
+        let known = self.snapshot.xds.as_deref().map(|view| &view.sources);
+        let mut pools: BTreeMap<&Name, Vec<&PoolId>> = BTreeMap::new();
+        for (id, name) in &self.params.listed {
+            pools.entry(name).or_default().push(id);
+        }
+        let fact = |name| known.and_then(|known| known.get(name));
+        pools.into_iter().map(|(name, pools)| Followed { name, fact: fact(name), pools }).collect()
+    }
+
+    /// The source that a pool is filled from, if it is listed.
+    #[must_use]
+    pub fn source_of(&self, pool: &PoolId) -> Option<&Name> {
+        self.params.listed.get(pool)
+    }
+
     /// Whether each Service's pools were looked at, and each pool was compared once with what it must hold.
     fn has_all(&self) -> bool {
         self.unseen().is_empty()
@@ -203,13 +250,28 @@ impl Comparison {
 
     fn unseen(&self) -> Vec<Missing> {
         let mut missing = unread(&self.snapshot);
+        missing.extend(self.untold());
         missing.extend(self.uncompared().into_iter().cloned().map(Missing::Pool));
         missing
     }
 
-    /// The pools that are to be compared and were not: those that are there, and those that a candidate's rules send to
-    /// and that are not refused. Rules of any other Service may send to pools that nobody has, and those of the cluster
-    /// as a whole are nobody's (D2).
+    /// The sources of which nothing is known yet.
+    fn untold(&self) -> impl Iterator<Item = Missing> {
+        let servers = self.snapshot.xds.iter().flat_map(|view| &view.dump.servers);
+        let why = servers.filter(|server| server.is_used).filter_map(|server| server.failure.clone()).last();
+        let untold = self.sources().into_iter().filter(|source| asks(source).is_none());
+        untold.map(move |source| Missing::Source(source.name.clone(), why.clone()))
+    }
+
+    /// The listed pools of which their sources ask something, and that are not refused.
+    fn filled(&self) -> impl Iterator<Item = &PoolId> {
+        let asking = self.sources().into_iter().filter(|source| asks(source) == Some(Asks::Members));
+        asking.flat_map(|source| source.pools).filter(|id| !self.snapshot.refused.contains_key(id))
+    }
+
+    /// The pools that are to be compared and were not: those that are there, those that a candidate's rules send to and
+    /// that are not refused, and those that are filled from xDS sources. Rules of any other Service may send to pools that
+    /// nobody has, and those of the cluster as a whole are nobody's (D2).
     fn uncompared(&self) -> BTreeSet<&PoolId> {
         let Snapshot { services, pools, .. } = &*self.snapshot;
         let refused = services.values().flat_map(|service| &service.not_manageable);
@@ -217,7 +279,7 @@ impl Comparison {
         let is_candidate = |service: &&Arc<ServiceView>| service.candidacy == Candidacy::Candidate;
         let wanted = services.values().filter(is_candidate).flat_map(|service| &service.pools);
         let wanted = wanted.filter(|id| !refused.contains(id) && !self.cluster_pools.contains(&id.pool));
-        wanted.chain(pools.keys()).filter(|id| !self.compared.has(id)).collect()
+        wanted.chain(pools.keys()).chain(self.filled()).filter(|id| !self.compared.has(id)).collect()
     }
 
     /// Pools with members that only may be there: some of them because they left too short a time ago.
@@ -288,6 +350,16 @@ impl Machine for Comparison {
 
     fn tick(&mut self, now: Now, out: &mut Vec<Out>) {
         self.advance(now, out);
+    }
+}
+
+/// What a source asks of its pools; where it has an error and nothing was ever known of it, that is nothing (X3). `None`: it
+/// is waited for.
+fn asks(source: &Followed<'_>) -> Option<Asks> {
+    match &source.fact?.assigned {
+        Assigned::Unknown(None) => None,
+        Assigned::Unknown(Some(_)) => Some(Asks::Nothing),
+        Assigned::Usable(_) | Assigned::Dropped(_) => Some(Asks::Members),
     }
 }
 

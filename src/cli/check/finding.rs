@@ -57,12 +57,14 @@ pub(super) enum Check {
     Candidates,
     /// Their pools.
     Pools,
+    /// What control planes say of the pools that are filled from them.
+    Sources,
 }
 
 impl Check {
     /// Each of them, in the order in which they are made.
     #[cfg(test)]
-    pub(super) const ALL: [Check; 15] = [
+    pub(super) const ALL: [Check; 16] = [
         Check::Configuration,
         Check::Endpoints,
         Check::ApiServer,
@@ -78,6 +80,7 @@ impl Check {
         Check::Locks,
         Check::Candidates,
         Check::Pools,
+        Check::Sources,
     ];
 
     /// The word by which programs know it.
@@ -98,6 +101,7 @@ impl Check {
             Check::Locks => "locks",
             Check::Candidates => "candidates",
             Check::Pools => "pools",
+            Check::Sources => "sources",
         }
     }
 }

@@ -24,7 +24,7 @@ pub(super) fn tell(comparison: &Comparison, end: End, found: usize, findings: &m
         );
     }
     candidates(snapshot, complete, found, findings);
-    pools(snapshot, findings);
+    pools(comparison, findings);
 }
 
 fn candidates(snapshot: &Snapshot, complete: bool, found: usize, findings: &mut Findings) {
@@ -66,17 +66,20 @@ fn candidates(snapshot: &Snapshot, complete: bool, found: usize, findings: &mut 
     }
 }
 
-fn pools(snapshot: &Snapshot, findings: &mut Findings) {
+fn pools(comparison: &Comparison, findings: &mut Findings) {
+    let snapshot = &**comparison.snapshot();
     let mut refused: BTreeMap<&str, Vec<String>> = BTreeMap::new();
     let mut words: BTreeMap<&str, String> = BTreeMap::new();
     for service in snapshot.services.values() {
-        for (pool, why) in &service.not_manageable {
+        for (pool, why) in
+            service.not_manageable.iter().filter(|(pool, _)| !snapshot.refused.contains_key(pool))
+        {
             refused.entry(why.label().0).or_default().push(format!("{pool} ({})", service.key));
             words.entry(why.label().0).or_insert_with(|| why.to_string());
         }
     }
     let proven = snapshot.pools.len();
-    let count: usize = refused.values().map(Vec::len).sum();
+    let count = refused.values().map(Vec::len).sum::<usize>() + snapshot.refused.len();
     findings.ok(Check::Pools, format!("{proven} pools are proven to be ours, {count} are not"));
     for (label, pools) in refused {
         let why = words.get(label).map_or("", String::as_str);
@@ -84,6 +87,7 @@ fn pools(snapshot: &Snapshot, findings: &mut Findings) {
         let means = "their members stay as they are, whatever the endpoints do";
         findings.warning(Check::Pools, what, means, "docs/errors.md has each reason with what to do");
     }
+    refused_sources(comparison, findings);
     let failed = snapshot.pools.values().filter_map(|pool| {
         let error = pool.last_error.as_ref()?;
         Some(format!("{}: {error}", pool.pool))
@@ -97,5 +101,19 @@ fn pools(snapshot: &Snapshot, findings: &mut Findings) {
             "they are not written",
             "docs/errors.md has each error with what to do",
         );
+    }
+}
+
+/// The listed pools that are not written: whoever lists a pool wants it filled.
+fn refused_sources(comparison: &Comparison, findings: &mut Findings) {
+    let mut refused: BTreeMap<&str, Vec<String>> = BTreeMap::new();
+    for (pool, why) in &comparison.snapshot().refused {
+        let source = comparison.source_of(pool).map(|source| format!(" ({source})")).unwrap_or_default();
+        refused.entry(why.label().0).or_default().push(format!("{pool}{source}: {why}"));
+    }
+    for (label, pools) in refused {
+        let what = format!("{label}: {} pools of `pools` are not written: {}", pools.len(), named(pools));
+        let means = "they are not filled, whatever their sources say";
+        findings.problem(Check::Pools, what, means, "docs/errors.md has each reason with what to do");
     }
 }

@@ -11,6 +11,8 @@ use pool_core::level::Source;
 use pool_core::view::{Candidacy, PoolView, Snapshot};
 use serde::Serialize;
 
+use super::sources;
+
 /// The version of the JSON form; a change that a reader may notice raises it.
 const SCHEMA_VERSION: u32 = 1;
 
@@ -30,6 +32,8 @@ pub(super) struct Plan {
     /// Services that are to have a pool and have none, and those whose data is incomplete.
     services: Vec<Service>,
     load_balancers: Vec<Balancer>,
+    /// What control planes say of the pools that are filled from them.
+    sources: Vec<sources::Source>,
 }
 
 #[derive(Serialize, Default, Debug)]
@@ -46,6 +50,8 @@ struct Summary {
     not_manageable: usize,
     /// Candidates without any pool.
     without_pool: usize,
+    /// Sources of which nothing was ever known, so that their pools are left as they are.
+    unknown_sources: usize,
 }
 
 #[derive(Serialize, Debug)]
@@ -88,7 +94,10 @@ struct Held {
 struct NotManageable {
     load_balancer: String,
     backend_pool: String,
-    service: String,
+    /// Whose it would be; null: a control plane's.
+    service: Option<String>,
+    /// The source that it would be filled from; null: none.
+    source: Option<String>,
     reason: &'static str,
     detail: String,
 }
@@ -128,7 +137,8 @@ impl Plan {
                 ..Pool::of(pool, compared.has(&pool.pool))
             })
             .collect();
-        let (not_manageable, services) = (not_manageable(snapshot), services(snapshot));
+        let (not_manageable, services) = (not_manageable(comparison), services(snapshot));
+        let sources = sources::Source::all(comparison);
         Plan {
             schema_version: SCHEMA_VERSION,
             version: env!("CARGO_PKG_VERSION"),
@@ -137,12 +147,14 @@ impl Plan {
             summary: Summary {
                 not_manageable: not_manageable.len(),
                 without_pool: services.iter().filter(|service| !service.has_pool).count(),
+                unknown_sources: sources.iter().filter(|source| source.is_unknown()).count(),
                 ..Summary::of(&pools)
             },
             pools,
             not_manageable,
             services,
             load_balancers: balancers(snapshot),
+            sources,
         }
     }
 
@@ -160,10 +172,15 @@ impl Plan {
     /// The form for people: pools that are right are counted and not named.
     pub(super) fn text(&self) -> String {
         let Summary { pools, would_change, add, remove, held, paused, .. } = self.summary;
-        let Summary { not_compared, not_manageable, without_pool, .. } = self.summary;
+        let Summary { not_compared, not_manageable, without_pool, unknown_sources, .. } = self.summary;
         let mut text = format!(
             "{pools} pools: {would_change} would change (add {add}, remove {remove}), {held} held, {paused} paused, \
-             {not_compared} not compared; {not_manageable} not manageable; {without_pool} Services without a pool\n"
+             {not_compared} not compared; {not_manageable} not manageable; {without_pool} Services without a pool{}\n",
+            if self.sources.is_empty() {
+                String::new()
+            } else {
+                format!("; {unknown_sources} sources unknown")
+            }
         );
         if !self.complete {
             text +=
@@ -187,9 +204,11 @@ impl Plan {
             }
         }
         for refused in &self.not_manageable {
-            let NotManageable { load_balancer, backend_pool, service, detail, .. } = refused;
-            text += &format!("\n{load_balancer}/{backend_pool} ({service})\n  not written: {detail}\n");
+            let NotManageable { load_balancer, backend_pool, service, source, detail, .. } = refused;
+            let of = service.as_deref().or(source.as_deref()).unwrap_or_default();
+            text += &format!("\n{load_balancer}/{backend_pool} ({of})\n  not written: {detail}\n");
         }
+        text += &self.sources.iter().filter_map(sources::Source::text).collect::<String>();
         for Service { service, has_pool, data_errors } in &self.services {
             text += &format!("\n{service}\n");
             if !has_pool {
@@ -336,19 +355,26 @@ fn reasons(pool: &PoolView, compared: bool, add: &[IpAddr], remove: &[IpAddr]) -
     reasons
 }
 
-fn not_manageable(snapshot: &Snapshot) -> Vec<NotManageable> {
-    let of_service = |service: &pool_core::view::ServiceView| {
-        let key = service.key.to_string();
-        let refused = service.not_manageable.iter().map(move |(PoolId { lb, pool }, why)| NotManageable {
-            load_balancer: lb.to_string(),
-            backend_pool: pool.to_string(),
-            service: key.clone(),
-            reason: why.label().0,
-            detail: why.to_string(),
-        });
-        refused.collect::<Vec<_>>()
+fn not_manageable(comparison: &Comparison) -> Vec<NotManageable> {
+    let snapshot = &**comparison.snapshot();
+    let refused = |PoolId { lb, pool }: &PoolId, why: &pool_core::error::NotManageable| NotManageable {
+        load_balancer: lb.to_string(),
+        backend_pool: pool.to_string(),
+        service: None,
+        source: None,
+        reason: why.label().0,
+        detail: why.to_string(),
     };
-    snapshot.services.values().flat_map(|service| of_service(service)).collect()
+    let of_services = snapshot.services.values().flat_map(|service| {
+        // A pool that is listed is its source's to tell of, whoever has a rule for it.
+        let own = service.not_manageable.iter().filter(|(id, _)| !snapshot.refused.contains_key(id));
+        own.map(|(id, why)| NotManageable { service: Some(service.key.to_string()), ..refused(id, why) })
+    });
+    let of_sources = snapshot.refused.iter().map(|(id, why)| NotManageable {
+        source: comparison.source_of(id).map(ToString::to_string),
+        ..refused(id, why)
+    });
+    of_services.chain(of_sources).collect()
 }
 
 fn services(snapshot: &Snapshot) -> Vec<Service> {

@@ -9,7 +9,11 @@ use super::*;
 use crate::error::NotManageable;
 use crate::ids::{Family, ServiceKey, ServiceUid};
 use crate::level::{Level, Provenance, Source};
+use crate::resource_cache::Reason;
 use crate::view::{LbView, SourceView, Synced};
+use crate::xds::client::{Dump, ServerDump};
+use crate::xds::sources::{Assigned, Fault, Note, SourceFact};
+use crate::xds_source::XdsView;
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -98,8 +102,13 @@ struct Bench {
 
 impl Bench {
     fn begun() -> Bench {
-        let params =
-            Params { removal_delay: 5 * SECOND, within: 60 * SECOND, cluster_name: "Kubernetes".into() };
+        Bench::of(BTreeMap::new())
+    }
+
+    /// The same, where these pools are listed to be filled from these sources.
+    fn of(listed: BTreeMap<PoolId, Name>) -> Bench {
+        let cluster_name = "Kubernetes".into();
+        let params = Params { removal_delay: 5 * SECOND, within: 60 * SECOND, cluster_name, listed };
         let mut bench = Bench { comparison: Comparison::new(params), ended: None };
         bench.tell(Now::ZERO, In::Start);
         bench
@@ -269,6 +278,89 @@ fn c4_whatever_is_not_known_is_named_with_what_was_said_of_it() {
         assert_eq!(bench.at(1, &snapshot).end(), (60, End::Late), "{said:?}");
         assert_eq!(bench.said(), said);
     }
+}
+
+/// A bench with `lb/edge`, which is filled from `eds:shop`.
+fn following() -> Bench {
+    Bench::of([(id("edge"), shop())].into())
+}
+
+fn shop() -> Name {
+    Name::Endpoints("shop".into())
+}
+
+/// A world where this is known of `eds:shop`, of one server of which this is known.
+fn told(
+    assigned: Option<Assigned>,
+    failure: Option<&str>,
+    pools: impl IntoIterator<Item = PoolView>,
+) -> Snapshot {
+    let note = Note::Node("pools".into());
+    let fact = assigned.map(|assigned| (shop(), SourceFact { assigned, note }));
+    let server = ServerDump {
+        uri: "one:1".into(),
+        is_used: true,
+        is_connected: failure.is_none(),
+        failure: failure.map(Arc::from),
+    };
+    let spare = ServerDump { uri: "two:2".into(), is_used: false, is_connected: false, failure: None };
+    let dump = Dump { servers: vec![server, spare], resources: Vec::new() };
+    let view = XdsView { node_id: "pools".into(), dump, sources: fact.into_iter().collect() };
+    Snapshot { xds: Some(Arc::new(view)), ..world(pools, []) }
+}
+
+fn fault(message: &str) -> Fault {
+    Fault { resource: None, reason: Reason::Connectivity, message: message.into() }
+}
+
+fn usable() -> Option<Assigned> {
+    Some(Assigned::Usable(Arc::default()))
+}
+
+#[test]
+fn x2_c4_a_source_is_waited_for_until_something_of_it_is_known() {
+    let silent = "nothing was heard of eds:shop, neither what it is nor an error";
+    let rows = [
+        (world([], []), silent),
+        (told(None, None, []), silent),
+        (told(Some(Assigned::Unknown(None)), None, []), silent),
+        (told(Some(Assigned::Unknown(None)), Some("one:1: refused"), []), "eds:shop: one:1: refused"),
+    ];
+    for (snapshot, said) in rows {
+        let mut bench = following();
+        assert_eq!(bench.at(1, &snapshot).end(), (60, End::Late), "{said}");
+        assert_eq!(bench.said(), [said]);
+    }
+    let unknown = told(Some(Assigned::Unknown(None)), None, []);
+    let known = told(usable(), None, [pool("edge")]);
+    assert_eq!(following().at(1, &unknown).at(9, &known).end(), (10, End::Complete));
+    assert_eq!(Bench::begun().at(1, &world([], [])).end(), (2, End::Complete), "where none is listed");
+}
+
+#[test]
+fn x2_c4_a_pool_is_waited_for_when_its_source_asks_something_of_it() {
+    for assigned in [usable(), Some(Assigned::Dropped(fault("deleted")))] {
+        let mut bench = following();
+        bench.at(1, &told(assigned.clone(), None, []));
+        assert_eq!(bench.said(), ["lb/edge was not compared"]);
+        let due = PoolView { state: PoolState::Due, ..pool("edge") };
+        bench.at(3, &told(assigned.clone(), None, [due]));
+        assert_eq!(bench.said(), ["lb/edge was not compared"]);
+        assert_eq!(bench.at(5, &told(assigned, None, [pool("edge")])).end(), (6, End::Complete));
+    }
+}
+
+#[test]
+fn x3_c4_an_error_of_a_source_of_which_nothing_was_known_is_known_and_leaves_its_pools_alone() {
+    let failed = told(Some(Assigned::Unknown(Some(fault("refused")))), Some("refused"), []);
+    assert_eq!(following().at(1, &failed).end(), (2, End::Complete));
+}
+
+#[test]
+fn x2_c4_a_listed_pool_that_is_refused_is_not_waited_for() {
+    let mut refused = told(usable(), None, []);
+    refused.refused = [(id("edge"), NotManageable::PoolNotFound { lb: LbName::new("lb") })].into();
+    assert_eq!(following().at(1, &refused).end(), (2, End::Complete));
 }
 
 /// The source that no level rests on.

@@ -1,0 +1,223 @@
+//! What `check` and an export make of pools that are filled from control planes: they wait for each source, and name what
+//! stands in the way.
+
+use serde_json::{Value, json};
+use simulator::CLUSTER_NAME;
+use simulator::control_plane::{Bad, Code, ControlPlane, Kind};
+use simulator::models::arm::{PoolSpec, VirtualNetwork};
+use tempfile::TempDir;
+
+use super::bench::{Bench, Ended};
+use super::check::{Findings, judged};
+use crate::xds::stage::{at, control_plane, server, write_bootstrap};
+
+const BEFORE: &str = "10.9.0.1";
+const GOOD: &str = "10.1.0.1";
+
+/// A pool of the configuration.
+type Listed<'a> = (&'a str, &'a str, &'a str);
+
+/// A bench with a Service whose pool is right, and with these pools in the configuration.
+struct Scene {
+    bench: Bench,
+    _folder: TempDir,
+}
+
+impl Scene {
+    async fn new(servers: &[Value], listed: &[Listed<'_>]) -> Self {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let pools = listed
+            .iter()
+            .map(|(lb, pool, source)| json!({ "loadBalancer": lb, "backendPool": pool, "source": source }));
+        let keys = json!({
+            "members": { "removalDelay": "0s" },
+            "batching": { "quietPeriod": "50ms" },
+            "pools": pools.collect::<Vec<_>>(),
+            "xds": { "bootstrap": write_bootstrap(&folder, servers) },
+        });
+        Self { bench: Bench::with(1, &keys).await, _folder: folder }
+    }
+
+    /// Makes these pools, with a rule that is no Service's.
+    async fn made(self, pools: &[&str]) -> Self {
+        for name in pools {
+            let spec = PoolSpec {
+                virtual_network: VirtualNetwork::Pool(simulator::vnet_id()),
+                members: vec![("before".to_owned(), BEFORE.to_owned())],
+                ..PoolSpec::default()
+            };
+            let name = (*name).to_owned();
+            let add = move |azure: &mut simulator::Azure, _: u64| {
+                azure.model.add_pool(CLUSTER_NAME, &name, &spec);
+                azure.model.add_rule(CLUSTER_NAME, &format!("edge-{name}"), &name, true);
+            };
+            self.bench.fakes.azure.ask(add).await;
+        }
+        self
+    }
+
+    /// Takes the proof from a pool.
+    async fn spoil(&self, pool: &str) {
+        let pool = pool.to_owned();
+        let add = move |azure: &mut simulator::Azure, _: u64| {
+            azure.model.add_inbound_nat_rule(CLUSTER_NAME, "nat-rule", &pool);
+        };
+        self.bench.fakes.azure.ask(add).await;
+    }
+
+    async fn check(&self, within: &str) -> Findings {
+        let ended = self.bench.run("check", &["--output", "json", "--within", within]).await;
+        self.bench.nothing_was_written().await;
+        judged(&ended)
+    }
+
+    async fn export(&self, within: &str, form: &str) -> Ended {
+        let flags = ["--dry-run", "--export", "-", "--until-synced", "--within", within, "--output", form];
+        let ended = self.bench.run("run", &flags).await;
+        self.bench.nothing_was_written().await;
+        ended
+    }
+}
+
+/// A control plane with good, bad and reported endpoints, and without those of any other name.
+async fn mixed() -> ControlPlane {
+    let plane = control_plane().await;
+    plane.set(Kind::Endpoints, "web", at("web", &[GOOD])).await;
+    plane.set_bad(Kind::Endpoints, "bad", Bad::Content).await;
+    plane.fail(Kind::Endpoints, "denied", Code::PermissionDenied, "not for you").await;
+    plane
+}
+
+const MIXED: [Listed<'static>; 7] = [
+    (CLUSTER_NAME, "web", "eds:web"),
+    (CLUSTER_NAME, "bad", "eds:bad"),
+    (CLUSTER_NAME, "denied", "eds:denied"),
+    (CLUSTER_NAME, "nat", "eds:web"),
+    (CLUSTER_NAME, "misspelt", "eds:web"),
+    ("nowhere", "web", "eds:web"),
+    (CLUSTER_NAME, "late", "eds:late"),
+];
+
+const MADE: [&str; 5] = ["web", "bad", "denied", "nat", "late"];
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn x2_check_of_sources_and_pools_that_are_well_finds_nothing() {
+    let plane = mixed().await;
+    let scene = Scene::new(&[server(&plane, &[])], &MIXED[..1]).await.made(&["web"]).await;
+    let findings = scene.check("20s").await;
+    assert_eq!(findings.bad(), Vec::<String>::new());
+    findings.must_have("sources", "ok", "1 of 1 sources are in use: eds:web");
+    findings.must_have("pools", "ok", "2 pools are proven to be ours, 0 are not");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn x2_x3_check_waits_for_each_source_and_names_what_stands_in_the_way_of_listed_pools() {
+    let plane = mixed().await;
+    let scene = Scene::new(&[server(&plane, &[])], &MIXED).await.made(&MADE).await;
+    scene.spoil("nat").await;
+    // What never comes is given up after 15 s, and is known then.
+    let findings = scene.check("60s").await;
+    assert_eq!(findings.of("candidates", "problem"), "");
+    findings.must_have("sources", "ok", "1 of 4 sources are in use: eds:web");
+    findings.must_have("sources", "problem", "eds:bad: ");
+    findings.must_have("sources", "problem", "not for you");
+    findings.must_have("sources", "problem", "eds:late: ");
+    assert_eq!(findings.of("sources", "problem").lines().count(), 3);
+    findings.must_have("pools", "ok", "2 pools are proven to be ours, 3 are not");
+    findings.must_have(
+        "pools",
+        "problem",
+        "inbound_nat_rule: 1 pools of `pools` are not written: kubernetes/nat (eds:web)",
+    );
+    let misspelt = "pool_not_found: 1 pools of `pools` are not written: kubernetes/misspelt (eds:web): load balancer \
+                    kubernetes has no such backend pool: create it";
+    findings.must_have("pools", "problem", misspelt);
+    findings.must_have(
+        "pools",
+        "problem",
+        "load_balancer_not_found: 1 pools of `pools` are not written: nowhere/web",
+    );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn x2_check_names_the_sources_that_it_heard_nothing_of_in_its_time() {
+    let plane = mixed().await;
+    let late = [MIXED[0], MIXED[6]];
+    let scene = Scene::new(&[server(&plane, &[])], &late).await.made(&MADE).await;
+    let findings = scene.check("4s").await;
+    findings.must_have(
+        "candidates",
+        "problem",
+        "not everything was compared in time: nothing was heard of eds:late",
+    );
+    findings.must_have("sources", "problem", "nothing was heard of eds:late");
+    findings.must_have("sources", "ok", "1 of 2 sources are in use: eds:web");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn x2_check_tells_that_no_control_plane_is_reached() {
+    // Nobody listens there any more.
+    let closed = {
+        let plane = control_plane().await;
+        server(&plane, &[])
+    };
+    let scene = Scene::new(&[closed], &MIXED[..1]).await.made(&["web"]).await;
+    let findings = scene.check("20s").await;
+    findings.must_have("sources", "problem", "eds:web: xDS server 127.0.0.1:");
+    assert_eq!(findings.of("candidates", "problem"), "", "that is known, and nothing is waited for");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn x2_c4_an_export_has_each_source_and_each_listed_pool_that_is_not_written() {
+    let plane = mixed().await;
+    let scene = Scene::new(&[server(&plane, &[])], &MIXED[..6]).await.made(&MADE).await;
+    scene.spoil("nat").await;
+    let ended = scene.export("30s", "json").await;
+    let plan = ended.json();
+    assert_eq!((ended.code, &plan["complete"]), (Some(3), &json!(true)), "{}\n{plan:#}", ended.stderr);
+    let web = plan["pools"].as_array().expect("pools").iter().find(|pool| pool["backendPool"] == "web");
+    assert_eq!(web.map(|pool| (&pool["add"], &pool["source"])), Some((&json!([GOOD]), &json!("eds:web"))));
+    let refused: Vec<(&Value, &Value, &Value, &Value)> = plan["notManageable"]
+        .as_array()
+        .expect("a list")
+        .iter()
+        .map(|it| (&it["backendPool"], &it["service"], &it["source"], &it["reason"]))
+        .collect();
+    let (none, source) = (json!(null), json!("eds:web"));
+    let expected =
+        [("misspelt", "pool_not_found"), ("nat", "inbound_nat_rule"), ("web", "load_balancer_not_found")]
+            .map(|(pool, reason)| (json!(pool), json!(reason)));
+    assert_eq!(refused, expected.each_ref().map(|(pool, reason)| (pool, &none, &source, reason)));
+    let summary = &plan["summary"];
+    assert_eq!((&summary["notManageable"], &summary["unknownSources"]), (&json!(3), &json!(2)));
+    let sources = plan["sources"].as_array().expect("sources");
+    let assigned: Vec<_> =
+        sources.iter().map(|it| (&it["source"], &it["assigned"], it["error"].is_string())).collect();
+    let (bad, denied, web) = (json!("eds:bad"), json!("eds:denied"), json!("eds:web"));
+    let (unknown, usable) = (json!("unknown"), json!("usable"));
+    assert_eq!(assigned, [(&bad, &unknown, true), (&denied, &unknown, true), (&web, &usable, false)]);
+    let listed = json!([{ "loadBalancer": CLUSTER_NAME, "backendPool": "bad" }]);
+    assert_eq!(sources[0]["pools"], listed);
+
+    let text = scene.export("30s", "text").await.stdout;
+    for words in [
+        "3 not manageable; 0 Services without a pool; 2 sources unknown",
+        "kubernetes/misspelt (eds:web)\n  not written: load balancer kubernetes has no such backend pool",
+        "eds:denied (kubernetes/denied)\n  its pools would be left as they are: ",
+    ] {
+        assert!(text.contains(words), "{words}: {text}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn x2_c4_an_export_that_heard_nothing_of_a_source_says_so_and_fails() {
+    let plane = mixed().await;
+    let late = [MIXED[0], MIXED[6]];
+    let scene = Scene::new(&[server(&plane, &[])], &late).await.made(&MADE).await;
+    let ended = scene.export("4s", "text").await;
+    assert_eq!(ended.code, Some(1), "{ended:?}");
+    let said = "not everything was compared within 4s: nothing was heard of eds:late, neither what it is nor an error";
+    assert!(ended.stderr.contains(said), "{}", ended.stderr);
+    let told = "eds:late (kubernetes/late)\n  nothing was heard of it: its pools would be left as they are";
+    assert!(ended.stdout.contains("this is not complete") && ended.stdout.contains(told), "{}", ended.stdout);
+}
