@@ -10,7 +10,9 @@ use actors::asks::Asks;
 use actors::azure::{AzurePort, Effects};
 use actors::clock::Clock;
 use actors::host::{Ended, Host, Published};
-use actors::kubernetes::{KubernetesPort, Places, Pod, Reporter, Reviewer, Teller, Tellings};
+use actors::kubernetes::{
+    KubernetesPort, Places, Pod, Reporter, Reviewer, Teller, Tellings, deployment_named,
+};
 use actors::pools::Pools;
 use actors::recorder::{CloudLabels, Recorder};
 use actors::shell::{Ping, Shell};
@@ -297,8 +299,9 @@ fn run_kubernetes_port(
     leases: Places,
     stage: &Stage,
 ) -> Tellings {
-    let pod = Pod::from_variables(|name| std::env::var(name).ok());
-    let reporter = Reporter::new(pod, &leases.own, stage.clock);
+    let variable = |name: &str| std::env::var(name).ok();
+    let (deployment, pod) = (deployment_named(variable), Pod::from_variables(variable));
+    let reporter = Reporter::new(deployment, pod, &leases.own, stage.clock);
     let (teller, tellings) = Teller::new();
     let switchboard = Arc::clone(&stage.switchboard);
     ctx.run(KubernetesPort::new(client, effects, stage.clock, reporter, teller, leases, switchboard));

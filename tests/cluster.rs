@@ -10,6 +10,7 @@ mod cloud_config;
 mod drain;
 mod guards;
 mod holds;
+mod itself;
 mod lease;
 mod leaving;
 mod modes;

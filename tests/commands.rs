@@ -47,8 +47,9 @@ fn command(arguments: &[&str]) -> Command {
     command.args(arguments).stdin(Stdio::null());
     for (key, _) in std::env::vars_os() {
         let name = key.to_string_lossy();
-        let reaches_in =
-            ["POOL_CONTROLLER_", "AZURE_", "KUBERNETES_", "POD_"].iter().any(|head| name.starts_with(head));
+        let reaches_in = ["POOL_CONTROLLER_", "AZURE_", "KUBERNETES_", "POD_", "DEPLOYMENT_"]
+            .iter()
+            .any(|head| name.starts_with(head));
         if reaches_in || name == "KUBECONFIG" || name == "RUST_LOG" {
             command.env_remove(&key);
         }

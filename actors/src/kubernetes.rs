@@ -5,6 +5,7 @@
 
 mod config_map;
 pub mod decode;
+mod deployment;
 mod exchange;
 mod failures;
 mod follow;
@@ -33,6 +34,7 @@ use crate::azure::Effects;
 use crate::clock::Clock;
 use crate::switchboard::{Deliver, End, Switchboard};
 pub use config_map::{Note, ask as ask_config_map, facts as config_map_facts, keep};
+pub use deployment::named as deployment_named;
 use exchange::Exchange;
 pub use exchange::Place;
 pub use lease::Places;
@@ -55,6 +57,8 @@ pub struct KubernetesPort {
     taints: taint::Requests,
     taints_told: taint::Told,
     failures: failures::Counter,
+    /// The search for our Deployment.
+    search: Option<AbortHandle>,
 }
 
 /// A Lease: where requests about it go, and what people were told of it.
@@ -117,6 +121,19 @@ impl KubernetesPort {
             taints,
             taints_told: taint::Told::default(),
             failures,
+            search: None,
+        }
+    }
+
+    /// Looks for the Deployment that events about this process are attached to. Where none is written nobody needs it.
+    fn search(&mut self, port: Recipient<deployment::Found>) {
+        match (self.effects, self.reporter.deployment().cloned()) {
+            (Effects::Withheld, _) => {}
+            (Effects::Carried, None) => deployment::tell_unnamed(),
+            (Effects::Carried, Some(place)) => {
+                let search = deployment::find(self.client.clone(), self.clock, place, port);
+                self.search = Some(tokio::spawn(search).abort_handle());
+            }
         }
     }
 
@@ -247,8 +264,12 @@ impl WayBack {
 impl Actor for KubernetesPort {
     type Context = Context<Self>;
 
+    fn started(&mut self, ctx: &mut Self::Context) {
+        self.search(ctx.address().recipient());
+    }
+
     fn stopped(&mut self, _: &mut Self::Context) {
-        for task in self.open.values() {
+        for task in self.open.values().chain(&self.search) {
             task.abort();
         }
     }
@@ -268,6 +289,14 @@ impl Handler<Patched> for KubernetesPort {
 
     fn handle(&mut self, Patched { ask, answer }: Patched, _: &mut Self::Context) {
         self.taints_told.heard(&ask, &answer);
+    }
+}
+
+impl Handler<deployment::Found> for KubernetesPort {
+    type Result = ();
+
+    fn handle(&mut self, deployment::Found(uid): deployment::Found, _: &mut Self::Context) {
+        self.reporter.found(uid);
     }
 }
 

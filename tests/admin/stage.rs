@@ -159,7 +159,7 @@ fn command(files: &Files, flags: &[&str]) -> Command {
     command.arg("run").args(flags).arg("--kubeconfig").arg(&files.kubeconfig);
     command.arg("--cloud-config").arg(&files.cloud_config).arg("--config").arg(&files.controller);
     command.env("NO_PROXY", "127.0.0.1").env("no_proxy", "127.0.0.1").env_remove("RUST_LOG");
-    for name in ["POD_NAMESPACE", "POD_NAME", "POD_UID"].into_iter().chain(BOOTSTRAP) {
+    for name in ["POD_NAMESPACE", "POD_NAME", "POD_UID", "DEPLOYMENT_NAME"].into_iter().chain(BOOTSTRAP) {
         command.env_remove(name);
     }
     command

@@ -31,7 +31,7 @@ async fn c4_a_dry_run_writes_nothing_anywhere_and_shows_the_differences() {
     let (one, two) = (story.node(1), story.node(2));
     story.place_by_hand("web-0", &[("10.9.0.1", Some(&one)), ("10.9.0.2", Some(&two))]).await;
     story.place_by_hand("web-1", &[("10.9.0.3", Some(&two))]).await;
-    let controller = story.start_controller(Flags { dry_run: true }).await;
+    let controller = story.start_controller(Flags { dry_run: true, ..Flags::default() }).await;
     let both = json!({ "add": ["10.1.0.1", "10.1.0.2"], "remove": [] });
     shown(&story, &controller, "web-0", "/wouldChange", both).await;
     shown(&story, &controller, "web-1", "/wouldChange", json!({ "add": ["10.1.0.2"], "remove": [] })).await;

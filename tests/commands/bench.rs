@@ -88,7 +88,9 @@ impl Bench {
             .arg("--config")
             .arg(&self.files.controller);
         command.env("NO_PROXY", "127.0.0.1").env("no_proxy", "127.0.0.1").env_remove("RUST_LOG");
-        command.env_remove("POD_NAMESPACE").env_remove("POD_NAME").env_remove("POD_UID");
+        for name in ["POD_NAMESPACE", "POD_NAME", "POD_UID", "DEPLOYMENT_NAME"] {
+            command.env_remove(name);
+        }
         command.stdin(Stdio::null()).kill_on_drop(true);
         command
     }

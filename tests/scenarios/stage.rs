@@ -136,7 +136,9 @@ impl Stage {
         let mut command = Command::new(PROGRAM);
         for (key, _) in std::env::vars_os() {
             let name = key.to_string_lossy();
-            let reaches_in = ["POOL_CONTROLLER_", "AZURE_", "POD_"].iter().any(|head| name.starts_with(head));
+            let reaches_in = ["POOL_CONTROLLER_", "AZURE_", "POD_", "DEPLOYMENT_"]
+                .iter()
+                .any(|head| name.starts_with(head));
             if reaches_in || name == "RUST_LOG" {
                 command.env_remove(&key);
             }

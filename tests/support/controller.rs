@@ -35,6 +35,8 @@ struct Listeners {
 pub struct Flags {
     /// With `--dry-run`.
     pub dry_run: bool,
+    /// The Deployment that it is told to be run by.
+    pub deployment: Option<&'static str>,
 }
 
 /// One of several replicas.
@@ -87,7 +89,10 @@ impl Controller {
             command.arg("--dry-run");
         }
         command.env("NO_PROXY", "127.0.0.1").env("no_proxy", "127.0.0.1").env("RUST_LOG", "info");
-        command.env("POD_NAME", name).env("POD_NAMESPACE", replica.namespace);
+        command.env("POD_NAME", name).env("POD_NAMESPACE", replica.namespace).env_remove("DEPLOYMENT_NAME");
+        if let Some(deployment) = replica.flags.deployment {
+            command.env("DEPLOYMENT_NAME", deployment);
+        }
         Self::launch(cluster, name, &mut command).await
     }
 

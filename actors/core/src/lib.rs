@@ -28,6 +28,7 @@ pub mod admin_state;
 pub mod board;
 pub mod certificate;
 pub mod comparison;
+pub mod deployment;
 pub mod directory;
 pub mod discovery;
 pub mod events;

@@ -32,7 +32,7 @@ pub enum Subject {
         /// Its UID.
         uid: NodeUid,
     },
-    /// This process itself: the port names its Pod, or else our own Lease.
+    /// This process itself: the port names its Deployment, or else its Pod, or else our own Lease.
     Controller,
 }
 

@@ -27,6 +27,8 @@ pub struct Reporter {
     /// The Pod's name, or nothing.
     instance: Arc<str>,
     itself: Itself,
+    /// The Deployment that runs this process, where it is named.
+    deployment: Option<exchange::Place>,
     /// The start of this process in nanoseconds since 1970: with the number of an Event it makes a name that no other
     /// process uses.
     start: i128,
@@ -34,6 +36,7 @@ pub struct Reporter {
 
 #[derive(Clone, Debug)]
 enum Itself {
+    Deployment { place: exchange::Place, uid: Arc<str> },
     Pod(Pod),
     Lease(exchange::Place),
 }
@@ -58,12 +61,30 @@ impl Pod {
 }
 
 impl Reporter {
-    /// What this process tells of itself is attached to its Pod, or where that is not known to our own Lease.
+    /// What this process tells of itself is attached to its Deployment as soon as that is found. Until then, and where
+    /// none is named, it is attached to its Pod, or where that is not known to our own Lease.
     #[must_use]
-    pub fn new(pod: Option<Pod>, own: &exchange::Place, clock: Clock) -> Reporter {
+    pub fn new(
+        deployment: Option<exchange::Place>,
+        pod: Option<Pod>,
+        own: &exchange::Place,
+        clock: Clock,
+    ) -> Reporter {
         let instance = pod.as_ref().map_or_else(|| Arc::from(""), |pod| Arc::clone(&pod.name));
         let itself = pod.map_or_else(|| Itself::Lease(own.clone()), Itself::Pod);
-        Reporter { instance, itself, start: clock.wall().as_nanosecond() }
+        Reporter { instance, itself, deployment, start: clock.wall().as_nanosecond() }
+    }
+
+    /// The Deployment that is to be found.
+    pub(super) fn deployment(&self) -> Option<&exchange::Place> {
+        self.deployment.as_ref()
+    }
+
+    /// It is found.
+    pub(super) fn found(&mut self, uid: Arc<str>) {
+        if let Some(place) = self.deployment.clone() {
+            self.itself = Itself::Deployment { place, uid };
+        }
     }
 }
 
@@ -92,6 +113,13 @@ pub(super) fn object_of(subject: &Subject, reporter: &Reporter) -> Object {
             uid: Some(uid.shared()),
         },
         Subject::Controller => match &reporter.itself {
+            Itself::Deployment { place: exchange::Place { namespace, name }, uid } => Object {
+                api_version: "apps/v1",
+                kind: "Deployment",
+                namespace: Some(Arc::clone(namespace)),
+                name: Arc::clone(name),
+                uid: Some(Arc::clone(uid)),
+            },
             Itself::Pod(Pod { namespace, name, uid }) => Object {
                 api_version: "v1",
                 kind: "Pod",

@@ -90,6 +90,9 @@ capabilities:
   valueFrom:
     fieldRef:
       fieldPath: metadata.uid
+# What events about the controller itself are attached to.
+- name: DEPLOYMENT_NAME
+  value: {{ include "controller.fullname" . }}
 {{- if and .Values.workloadIdentity.enabled (eq .Values.workloadIdentity.token "chart") }}
 - name: AZURE_FEDERATED_TOKEN_FILE
   value: /var/run/secrets/azure/tokens/azure-identity-token

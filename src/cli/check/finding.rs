@@ -151,6 +151,18 @@ impl Findings {
         self.bad(Severity::Problem, check, what.into(), means, remedy);
     }
 
+    /// Something is not as it should be, and this bad.
+    pub(super) fn wrong(
+        &mut self,
+        severity: Severity,
+        check: Check,
+        what: String,
+        means: &str,
+        remedy: &str,
+    ) {
+        self.bad(severity, check, what, means, remedy);
+    }
+
     fn bad(&mut self, severity: Severity, check: Check, what: String, means: &str, remedy: &str) {
         let consequence = Some(Consequence { means: means.to_owned(), remedy: remedy.to_owned() });
         self.0.push(Finding { check, severity, what, consequence });

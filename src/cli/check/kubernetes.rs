@@ -1,7 +1,7 @@
 //! The API server, its clock, the two Leases, and whether our ConfigMap can be read.
 
 use actors::clock::Clock;
-use actors::kubernetes::{Place, Places};
+use actors::kubernetes::{Place, Places, deployment_named};
 use http::StatusCode;
 use jiff::{SignedDuration, Timestamp};
 use pool_core::writer::FOREIGN_HOLD;
@@ -43,7 +43,9 @@ pub(super) async fn look(server: &ApiServer, places: &Places, clock: Clock, find
     let means = "the times in both Leases are written by one machine and read by another: a hold may look expired that \
                  is not, and two may write at once";
     clocks::judge(Check::ApiServerClock, "the API server", exchange, version.date, means, findings);
-    rights::look(server, places, findings).await;
+    let deployment = deployment_named(|name| std::env::var(name).ok());
+    let objects = rights::Objects { places, deployment: deployment.as_ref() };
+    rights::look(server, &objects, findings).await;
     shared_lease(server, &places.shared, clock, findings).await;
     own_objects(server, &places.own, clock, findings).await;
     true

@@ -4,7 +4,7 @@
 use actors::kubernetes::{Place, Places};
 use serde_json::{Value, json};
 
-use super::finding::{Check, Findings};
+use super::finding::{Check, Findings, Severity};
 use crate::cli::api_server::ApiServer;
 
 /// The one verb that RBAC cannot limit to a name: the object has none before.
@@ -19,6 +19,8 @@ pub(super) enum Within {
     Own,
     /// On the Lease that the cloud-controller-manager takes too.
     Shared,
+    /// On the Deployment that runs us, where one is named.
+    Deployment,
 }
 
 /// What is needed of one kind.
@@ -33,7 +35,7 @@ pub(super) struct Right {
 }
 
 /// All of it.
-pub(super) const RIGHTS: [Right; 11] = [
+pub(super) const RIGHTS: [Right; 12] = [
     Right {
         group: "",
         resource: "services",
@@ -112,14 +114,39 @@ pub(super) const RIGHTS: [Right; 11] = [
         why: "nothing is written, because nobody knows what people have paused and which nodes are Down by us, and starts \
               are not noted",
     },
+    Right {
+        group: "apps",
+        resource: "deployments",
+        verbs: &["get"],
+        within: Within::Deployment,
+        why: "events about the controller itself are attached to its Pod, or else to its own Lease, and not to its Deployment",
+    },
 ];
 
+/// The objects that rights are about.
+pub(super) struct Objects<'a> {
+    /// Both Leases; our ConfigMap is at the place of our own.
+    pub(super) places: &'a Places,
+    /// The Deployment that runs us; `None`: none is named, and nobody reads one.
+    pub(super) deployment: Option<&'a Place>,
+}
+
 impl Within {
-    fn place(self, places: &Places) -> Option<&Place> {
+    /// The object that it is about; `None`: about all. Without the outer one, it is about nothing that there is.
+    fn place<'a>(self, objects: &Objects<'a>) -> Option<Option<&'a Place>> {
         match self {
-            Within::Cluster => None,
-            Within::Own => Some(&places.own),
-            Within::Shared => Some(&places.shared),
+            Within::Cluster => Some(None),
+            Within::Own => Some(Some(&objects.places.own)),
+            Within::Shared => Some(Some(&objects.places.shared)),
+            Within::Deployment => objects.deployment.map(Some),
+        }
+    }
+
+    /// How bad it is that such a right is missing.
+    fn severity(self) -> Severity {
+        match self {
+            Within::Cluster | Within::Own | Within::Shared => Severity::Problem,
+            Within::Deployment => Severity::Warning,
         }
     }
 }
@@ -147,10 +174,10 @@ impl Right {
 }
 
 /// Asks for each right.
-pub(super) async fn look(server: &ApiServer, places: &Places, findings: &mut Findings) {
+pub(super) async fn look(server: &ApiServer, objects: &Objects<'_>, findings: &mut Findings) {
     let (mut granted, mut asked) = (0, 0);
     for right in RIGHTS {
-        let place = right.within.place(places);
+        let Some(place) = right.within.place(objects) else { continue };
         let mut missing = Vec::new();
         for verb in right.verbs {
             match allowed(server, &right.attributes(verb, place)).await {
@@ -163,9 +190,9 @@ pub(super) async fn look(server: &ApiServer, places: &Places, findings: &mut Fin
         if !missing.is_empty() {
             let at = place.map(|at| format!(" in {} ({})", at.namespace, at.name)).unwrap_or_default();
             let what = format!("our account may not {} {}{at}", missing.join(", "), right.name());
-            let remedy = "grant what docs/rbac.yaml grants, in the namespaces and for the names of leaderElection and lease, \
-                          to the account that the controller runs as";
-            findings.problem(Check::Rights, what, right.why, remedy);
+            let remedy = "grant what docs/rbac.yaml grants, in the namespaces and for the names of leaderElection, lease and \
+                          DEPLOYMENT_NAME, to the account that the controller runs as";
+            findings.wrong(right.within.severity(), Check::Rights, what, right.why, remedy);
         }
     }
     if granted == asked {
@@ -231,10 +258,13 @@ mod tests {
         let at = |name: &str| Place { namespace: "kube-system".into(), name: name.into() };
         let places =
             Places { own: at("azure-backend-pool-controller"), shared: at("aks-managed-resource-locker") };
+        let deployment = at("azure-backend-pool-controller");
+        let objects = Objects { places: &places, deployment: Some(&deployment) };
         let mut asked = BTreeSet::new();
         for right in RIGHTS {
+            let place = right.within.place(&objects).expect("each object is named");
             for verb in right.verbs {
-                let attributes = right.attributes(verb, right.within.place(&places));
+                let attributes = right.attributes(verb, place);
                 let keys = ["namespace", "group", "resource", "verb", "name"];
                 asked.insert(keys.map(|key| attributes[key].as_str().unwrap_or_default().to_owned()));
             }

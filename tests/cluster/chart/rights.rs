@@ -338,6 +338,8 @@ async fn the_binary_works_as_the_chart_runs_it_with_exactly_the_rights_that_the_
 
     let (grants, requests) = (grants(&story, release.name).await, cluster.requests());
     assert!(grants.iter().any(|grant| grant.namespace.is_none()), "{grants:#?}");
+    let own = |request: &&Request| request.resource == "deployments" && request.name == release.full_name();
+    assert_eq!(requests.iter().filter(own).count(), 2, "each replica reads its Deployment once");
     assert_eq!(unused(&grants, &requests), Vec::<&Grant>::new(), "rights that nobody needs");
     let told = |request: &Request| format!("{} {}: {}", request.verb, request.uri, request.status);
     let refused = requests.iter().filter(|request| request.status == 403).map(told);
@@ -381,9 +383,9 @@ async fn the_chart_gives_by_default_what_the_files_in_docs_give() {
         rights(&String::from_utf8(stdout).expect("a text"))
     };
     let mut documented = rights(include_str!("../../../docs/rbac.yaml"));
-    assert_eq!(documented.len(), 7);
+    assert_eq!(documented.len(), 9);
     assert_eq!(rendered(&[]).await, documented);
     documented.extend(rights(include_str!("../../../docs/rbac-cloud-config-secret.yaml")));
-    assert_eq!(documented.len(), 9);
+    assert_eq!(documented.len(), 11);
     assert_eq!(rendered(&["--set", "cloudConfig.source=api"]).await, documented);
 }

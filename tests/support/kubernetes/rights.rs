@@ -21,7 +21,7 @@ fn placed(mut object: Value, namespace: &str) -> (String, Value) {
     if let Some(subject) = object.get_mut("subjects") {
         subject[0]["namespace"] = json!(namespace);
     }
-    let is_about_shared_lease = name != ACCOUNT;
+    let is_about_shared_lease = name == format!("{ACCOUNT}-shared-lease");
     let path = match (kind.as_str(), is_about_shared_lease) {
         ("ServiceAccount", false) => {
             object["metadata"]["namespace"] = json!(namespace);

@@ -23,7 +23,7 @@ fn variables(name: &str) -> Option<String> {
 }
 
 fn reporter(clock: Clock) -> Reporter {
-    Reporter::new(Pod::from_variables(variables), &own(), clock)
+    Reporter::new(None, Pod::from_variables(variables), &own(), clock)
 }
 
 fn event(clock: Clock, place: Place) -> Event {
@@ -141,7 +141,7 @@ fn e1_a_repeated_try_has_the_same_name_and_another_event_another() {
 #[test]
 fn e1_an_event_about_this_process_is_attached_to_its_pod_or_else_to_our_own_lease() {
     let clock = Clock::start();
-    let of = |pod| involved(&Subject::Controller, &Reporter::new(pod, &own(), clock));
+    let of = |pod| involved(&Subject::Controller, &Reporter::new(None, pod, &own(), clock));
     let pod = of(Pod::from_variables(variables));
     let expected = json!({
         "apiVersion": "v1", "kind": "Pod", "namespace": "pools", "name": "controller-7f-x2", "uid": "p-1",
@@ -158,6 +158,30 @@ fn e1_an_event_about_this_process_is_attached_to_its_pod_or_else_to_our_own_leas
         let empty = |name: &str| if name == missing { Some(String::new()) } else { variables(name) };
         assert_eq!(Pod::from_variables(empty), None);
     }
+}
+
+#[test]
+fn x2_e1_an_event_about_this_process_is_attached_to_its_deployment_once_that_is_found() {
+    let clock = Clock::start();
+    let place = exchange::Place { namespace: "pools".into(), name: "controller".into() };
+    let found = json!({
+        "apiVersion": "apps/v1", "kind": "Deployment", "namespace": "pools", "name": "controller", "uid": "d-1",
+    });
+    for pod in [Pod::from_variables(variables), None] {
+        let mut reporter = Reporter::new(Some(place.clone()), pod.clone(), &own(), clock);
+        let kind = if pod.is_some() { "Pod" } else { "Lease" };
+        assert_eq!(involved(&Subject::Controller, &reporter).object["kind"], kind, "until then");
+        reporter.found("d-1".into());
+        let Involved { namespace, object, name } = involved(&Subject::Controller, &reporter);
+        assert_eq!((&*namespace, object, &*name), ("pools", found.clone(), "controller"));
+        let instance = pod.map_or_else(|| Arc::from(""), |pod| pod.name);
+        let event = Event { subject: Subject::Controller, ..event(clock, Place::New(1)) };
+        let manifest = manifest(&event, involved(&event.subject, &reporter), "x", &reporter, clock);
+        assert_eq!(manifest["reportingInstance"], *instance, "who tells is the Pod all the same");
+    }
+    let mut unnamed = Reporter::new(None, None, &own(), clock);
+    unnamed.found("d-1".into());
+    assert_eq!(involved(&Subject::Controller, &unnamed).object["kind"], "Lease");
 }
 
 #[test]

@@ -1,0 +1,91 @@
+//! Drives the search for our Deployment on the test's clock.
+
+use super::*;
+
+/// What is asked and told while every request is answered so; the seconds at which it is asked.
+struct Bench {
+    machine: Deployment,
+    now: Now,
+    asked: Vec<u64>,
+    told: Vec<Failure>,
+    found: Option<Arc<str>>,
+}
+
+impl Bench {
+    fn begun() -> Bench {
+        let machine = Deployment::default();
+        let mut bench = Bench { machine, now: Now::ZERO, asked: Vec::new(), told: Vec::new(), found: None };
+        assert_eq!(bench.machine.deadline(), None);
+        bench.tell(In::Start);
+        bench
+    }
+
+    fn tell(&mut self, input: In) {
+        let mut out = Vec::new();
+        self.machine.step(self.now, input, &mut out);
+        self.hear(out);
+    }
+
+    fn hear(&mut self, out: Vec<Out>) {
+        for said in out {
+            match said {
+                Out::Ask => self.asked.push(self.now.as_micros() / 1_000_000),
+                Out::Found(uid) => assert_eq!(self.found.replace(uid), None),
+                Out::Missing(failure) => self.told.push(failure),
+            }
+        }
+    }
+
+    /// The request is answered so, and time passes until the next one.
+    fn fails(&mut self, failure: Failure) {
+        self.tell(In::Answered(Err(failure)));
+        self.now = self.machine.deadline().expect("it asks again");
+        let mut out = Vec::new();
+        self.machine.tick(self.now, &mut out);
+        self.hear(out);
+    }
+}
+
+fn other() -> Failure {
+    Failure::Other("no connection".into())
+}
+
+#[test]
+fn e1_the_deployment_is_asked_for_once_where_the_answer_has_it() {
+    let mut bench = Bench::begun();
+    assert_eq!((&bench.asked[..], bench.machine.deadline()), (&[0][..], None), "the port always answers");
+    bench.tell(In::Answered(Ok("d-1".into())));
+    assert_eq!(bench.found.as_deref(), Some("d-1"));
+    bench.tell(In::Answered(Ok("d-2".into())));
+    assert_eq!((bench.machine.deadline(), bench.asked.len(), bench.told.len()), (None, 1, 0));
+}
+
+#[test]
+fn e1_who_has_not_found_the_deployment_asks_again_after_waits_that_double_to_ten_minutes() {
+    let mut bench = Bench::begun();
+    for _ in 0..40 {
+        bench.fails(other());
+    }
+    let waits: Vec<u64> = bench.asked.windows(2).map(|two| two[1] - two[0]).collect();
+    assert_eq!(&waits[..9], [5, 10, 20, 40, 80, 160, 320, 600, 600]);
+    assert_eq!(waits.iter().max(), Some(&600));
+    bench.tell(In::Answered(Ok("d-1".into())));
+    assert_eq!((bench.found.as_deref(), bench.machine.deadline()), (Some("d-1"), None));
+}
+
+#[test]
+fn e1_that_the_deployment_cannot_be_had_is_told_once_and_a_server_that_is_away_for_a_moment_is_not() {
+    for certain in [Failure::Absent, Failure::Denied("no".into())] {
+        let mut bench = Bench::begun();
+        bench.fails(certain.clone());
+        assert_eq!(bench.told, std::slice::from_ref(&certain));
+        (0..9).for_each(|_| bench.fails(certain.clone()));
+        (0..9).for_each(|_| bench.fails(other()));
+        assert_eq!(bench.told, [certain], "once");
+    }
+    let mut bench = Bench::begun();
+    (0..2).for_each(|_| bench.fails(other()));
+    assert_eq!(bench.told, []);
+    bench.fails(other());
+    assert_eq!(bench.told, [other()]);
+}

@@ -1,0 +1,119 @@
+//! Asks for the Deployment that runs this process, as its machine wants it, and tells people when it cannot be had (E1).
+
+use std::sync::Arc;
+
+use actix::{Message, Recipient};
+use http::{Method, StatusCode};
+use kube::Client;
+use pool_core::deployment::{Deployment, Failure, In, Out};
+use pool_core::machine::Machine as _;
+use pool_core::object::{ANSWER_WITHIN, RequestFailure};
+use serde::Deserialize;
+
+use super::exchange::{Place, exchange, other, refusal, silence};
+use super::follow::escaped;
+use crate::clock::Clock;
+
+/// The Deployment was found; its UID.
+#[derive(Message)]
+#[rtype(result = "()")]
+pub(super) struct Found(pub(super) Arc<str>);
+
+/// The Deployment that the variables `POD_NAMESPACE` and `DEPLOYMENT_NAME` name; `None` unless both do.
+#[must_use]
+pub fn named(value: impl Fn(&str) -> Option<String>) -> Option<Place> {
+    let of = |variable| value(variable).filter(|value| !value.is_empty()).map(Arc::from);
+    Some(Place { namespace: of("POD_NAMESPACE")?, name: of("DEPLOYMENT_NAME")? })
+}
+
+/// Asks until it is found, and hands that on.
+pub(super) async fn find(client: Client, clock: Clock, place: Place, port: Recipient<Found>) {
+    let (mut machine, mut said) = (Deployment::default(), Vec::new());
+    machine.step(clock.now(), In::Start, &mut said);
+    loop {
+        for said_before in std::mem::take(&mut said) {
+            match said_before {
+                Out::Ask => {
+                    let answer = ask(&client, &place).await;
+                    machine.step(clock.now(), In::Answered(answer), &mut said);
+                }
+                Out::Found(uid) => {
+                    tracing::info!(deployment = %place, "events about this controller are attached to its Deployment");
+                    if port.send(Found(uid)).await.is_err() {
+                        tracing::debug!("the Deployment was found after the end");
+                    }
+                }
+                Out::Missing(failure) => tell_missing(&place, failure),
+            }
+        }
+        if said.is_empty() {
+            let Some(at) = machine.deadline() else { return };
+            tokio::time::sleep(at.since(clock.now())).await;
+            machine.tick(clock.now(), &mut said);
+        }
+    }
+}
+
+async fn ask(client: &Client, place: &Place) -> Result<Arc<str>, Failure> {
+    let (namespace, name) = (escaped(&place.namespace), escaped(&place.name));
+    let path = format!("/apis/apps/v1/namespaces/{namespace}/deployments/{name}");
+    let answer = tokio::time::timeout(ANSWER_WITHIN, exchange(client, Method::GET, path, Vec::new())).await;
+    let (status, body) = answer.unwrap_or_else(|_| Err(silence())).map_err(failure)?;
+    match status {
+        StatusCode::NOT_FOUND => Err(Failure::Absent),
+        status if status.is_success() => {
+            let read = serde_json::from_slice::<Object>(&body)
+                .map_err(|error| failure(other(&error.to_string())))?;
+            Ok(Arc::from(read.metadata.uid))
+        }
+        status => Err(failure(refusal(status, &body))),
+    }
+}
+
+fn failure(why: RequestFailure) -> Failure {
+    match why {
+        RequestFailure::Denied(why) => Failure::Denied(why),
+        RequestFailure::Other(why) => Failure::Other(why),
+    }
+}
+
+#[derive(Deserialize)]
+struct Object {
+    metadata: Metadata,
+}
+
+#[derive(Deserialize)]
+struct Metadata {
+    uid: String,
+}
+
+fn tell_missing(place: &Place, failure: Failure) {
+    let (why, remedy) = match failure {
+        Failure::Absent => (
+            Arc::from("there is no such Deployment"),
+            "set DEPLOYMENT_NAME to the name of the Deployment of this pod, or leave it out where there is none",
+        ),
+        Failure::Denied(why) => {
+            (why, "let the service account get this Deployment (apps/v1), as docs/rbac.yaml has it")
+        }
+        Failure::Other(why) => (why, "none, it is asked for again"),
+    };
+    tracing::warn!(
+        deployment = %place,
+        %why,
+        remedy,
+        "the Deployment of this controller cannot be read, so events about it are attached to its Pod or Lease"
+    );
+}
+
+/// Nobody has said which Deployment runs this process.
+pub(super) fn tell_unnamed() {
+    let remedy = "in a Deployment, set DEPLOYMENT_NAME and POD_NAMESPACE, as the chart does";
+    tracing::info!(
+        remedy,
+        "no Deployment of this controller is named, so events about it are attached to its Pod or Lease"
+    );
+}
+
+#[cfg(test)]
+mod tests;

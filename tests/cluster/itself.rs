@@ -1,0 +1,87 @@
+//! What the controller tells of itself and of the pools that are listed is attached to its Deployment, and where that cannot
+//! be read to what it has else (X2, E1).
+
+use serde_json::{Value, json};
+
+use super::Story;
+use crate::support::controller::{Controller, Flags, Replica};
+use crate::support::kubernetes::{self, Cluster};
+use crate::support::objects::{self, ACCOUNT};
+use crate::support::{PATIENCE, eventually};
+use crate::xds::stage::{FREE, control_plane, server, write_bootstrap};
+
+const NAMESPACE: &str = "itself";
+
+/// Waits until a listed pool that does not exist was told of on an object of this kind, and gives that object.
+async fn told_on(story: &Story<&Cluster>, kind: &str) -> Value {
+    let path = format!("/api/v1/namespaces/{NAMESPACE}/events?fieldSelector=reason=BackendPoolNotManageable");
+    eventually(&format!("an event on the {kind}"), PATIENCE, || async {
+        let events = story.api.items(&path).await?;
+        let is_on = |event: &&Value| event["involvedObject"]["kind"] == kind;
+        let found = events.iter().find(is_on).ok_or_else(|| format!("{events:#?}"))?;
+        assert!(
+            found["message"].as_str().is_some_and(|text| text.contains("kubernetes/misspelt")),
+            "{found}"
+        );
+        Ok(found["involvedObject"].clone())
+    })
+    .await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn x2_e1_events_about_the_controller_are_attached_to_its_deployment_or_else_to_its_lease() {
+    let Some(cluster) = kubernetes::shared().await else { return };
+    let story = Story::begin(cluster, NAMESPACE, 1).await;
+    let node = story.node(1);
+    story.place_by_hand("web-0", &[("10.9.0.1", Some(&node))]).await;
+    story.provision(NAMESPACE).await;
+    let own = objects::deployment(NAMESPACE, ACCOUNT, 0);
+    story.create("deployments", &own).await;
+    let uid =
+        story.api.get(&story.path("deployments", ACCOUNT)).await.expect("it was made")["metadata"]["uid"]
+            .clone();
+
+    let (plane, folder) = (control_plane().await, tempfile::tempdir().expect("a temporary folder"));
+    let settings = json!({
+        "pools": [{ "loadBalancer": "kubernetes", "backendPool": "misspelt", "source": "eds:web" }],
+        "xds": { "bootstrap": write_bootstrap(&folder, &[server(&plane, &[])]) },
+        "http": { "healthListen": FREE, "adminListen": FREE, "csdsListen": FREE },
+    });
+    let kubeconfig = cluster.controller_kubeconfig(NAMESPACE).await;
+    let start = async |name: &str, deployment: &'static str| {
+        let replica = Replica {
+            name,
+            namespace: NAMESPACE,
+            kubeconfig: kubeconfig.clone(),
+            cloud_config: story.azure.cloud_config(),
+            settings: settings.clone(),
+            flags: Flags { deployment: Some(deployment), ..Flags::default() },
+        };
+        Controller::start_replica(cluster, &replica).await
+    };
+    let log = |name: &str| {
+        let path = cluster.folder().join(format!("{name}.log"));
+        std::fs::read_to_string(path).expect("the log is there")
+    };
+
+    let controller = start("itself-1", ACCOUNT).await;
+    let expected = json!({ "apiVersion": "apps/v1", "kind": "Deployment", "namespace": NAMESPACE, "name": ACCOUNT, "uid": uid });
+    assert_eq!(told_on(&story, "Deployment").await, expected);
+    story.end(controller).await;
+    let told = log("itself-1");
+    assert!(told.contains("events about this controller are attached to its Deployment"), "{told}");
+
+    // One that its account may not read.
+    let controller = start("itself-2", "somebody-else").await;
+    let lease = told_on(&story, "Lease").await;
+    assert_eq!((&lease["name"], &lease["namespace"]), (&json!(ACCOUNT), &json!(NAMESPACE)));
+    story.end(controller).await;
+    let told = log("itself-2");
+    let warned =
+        told.lines().filter(|line| line.contains("the Deployment of this controller cannot be read"));
+    let warned: Vec<&str> = warned.collect();
+    assert!(
+        warned.len() == 1 && warned[0].contains("forbidden") && warned[0].contains("docs/rbac.yaml"),
+        "{told}"
+    );
+}
