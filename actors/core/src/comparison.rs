@@ -258,7 +258,9 @@ impl Comparison {
     /// The sources of which nothing is known yet.
     fn untold(&self) -> impl Iterator<Item = Missing> {
         let servers = self.snapshot.xds.iter().flat_map(|view| &view.dump.servers);
-        let why = servers.filter(|server| server.is_used).filter_map(|server| server.failure.clone()).last();
+        let mut failures =
+            servers.filter(|server| server.is_used).filter_map(|server| server.failure.clone());
+        let why = failures.next_back();
         let untold = self.sources().into_iter().filter(|source| asks(source).is_none());
         untold.map(move |source| Missing::Source(source.name.clone(), why.clone()))
     }

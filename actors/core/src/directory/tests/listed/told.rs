@@ -75,9 +75,9 @@ fn absences() -> [(Option<Arc<LbFacts>>, NotManageable); 2] {
 
 /// Why `lb/edge` was shown to be refused since it was last asked, the newest last.
 fn shown_refused(said: &[Out]) -> Vec<Option<NotManageable>> {
-    let of = |out: &Out| match out {
-        Out::Refused(pool, reason) if *pool == id("lb", "edge") => Some(reason.clone()),
-        _ => None,
+    let of = |out: &Out| {
+        let Out::Refused(pool, reason) = out else { return None };
+        (*pool == id("lb", "edge")).then(|| reason.clone())
     };
     said.iter().filter_map(of).collect()
 }
