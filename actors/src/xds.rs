@@ -14,7 +14,7 @@ use xds::{Bootstrap, Driver};
 use crate::clock::Clock;
 use crate::switchboard::Deliver;
 
-/// How much of what has happened is told at once at most.
+/// The most inputs that are handed on in one message.
 const AT_ONCE: usize = 64;
 
 /// The port.

@@ -42,7 +42,7 @@ pub struct DecodeError {
 /// Decodes a `DiscoveryResponse`. What cannot be decoded of its resources is in them.
 ///
 /// # Errors
-/// It is none.
+/// The bytes are no `DiscoveryResponse`.
 pub fn response(bytes: &[u8]) -> Result<Response, DecodeError> {
     let message = DiscoveryResponse::decode(bytes).map_err(|source| DecodeError { source })?;
     Ok(Response {

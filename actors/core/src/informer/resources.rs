@@ -58,7 +58,7 @@ pub(super) struct Resources {
 
 /// What of a Service's slices is wrong.
 pub(super) struct Wrong {
-    /// The first slice, by name, whose newest state cannot be decoded, and why.
+    /// The first slice, by name, whose newest state cannot be decoded.
     pub(super) slice: Arc<str>,
     /// Why.
     pub(super) error: Arc<str>,

@@ -66,7 +66,7 @@ impl Standing {
         }
     }
 
-    /// The word for the admin API.
+    /// The word in messages.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {

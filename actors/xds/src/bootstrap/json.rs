@@ -56,7 +56,7 @@ impl<'a> At<'a> {
     /// The fields of an object.
     ///
     /// # Errors
-    /// It is none.
+    /// It is no object.
     pub fn fields(&self) -> Result<&'a Map<String, Value>, BootstrapError> {
         self.value.as_object().ok_or_else(|| self.is_no("an object"))
     }
@@ -81,7 +81,7 @@ impl<'a> At<'a> {
     /// The items of a list.
     ///
     /// # Errors
-    /// It is none.
+    /// It is no list.
     pub fn items(&self) -> Result<Vec<At<'a>>, BootstrapError> {
         let items = self.value.as_array().ok_or_else(|| self.is_no("a list"))?;
         let item = |(n, value)| At { path: format!("{}[{n}]", self.path), value };
@@ -91,7 +91,7 @@ impl<'a> At<'a> {
     /// A string.
     ///
     /// # Errors
-    /// It is none.
+    /// It is no string.
     pub fn text(&self) -> Result<&'a str, BootstrapError> {
         self.value.as_str().ok_or_else(|| self.is_no("a string"))
     }

@@ -14,15 +14,15 @@ use crate::bootstrap::{Channel, ServerConfig, Target};
 /// How long it may take until there is a connection, TLS included.
 pub(super) const CONNECT_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// How often a connection is tried where nothing is heard: as gRPC's own clients of xDS do. Servers of gRPC end the
-/// connection of whoever asks more often, unless they are configured otherwise.
+/// How long a connection may be silent before an HTTP/2 PING is sent: as long as with gRPC's own clients of xDS. Servers
+/// of gRPC end the connection of whoever pings more often, unless they are configured otherwise.
 pub(super) const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(300);
+
+/// How long the acknowledgement of an HTTP/2 PING may take.
+pub(super) const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// How often the kernel tells what lies between that the connection is in use; Azure forgets one after 4 minutes.
 const TCP_KEEPALIVE: Duration = Duration::from_secs(30);
-
-/// How long the answer to that may take.
-pub(super) const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Connects to a server.
 ///
