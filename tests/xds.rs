@@ -4,7 +4,9 @@
 mod addresses;
 mod bootstrap;
 mod churn;
+mod cluster_errors;
 mod data_errors;
+mod draining;
 mod fallback;
 mod go;
 mod guards;

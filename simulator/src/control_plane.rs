@@ -248,6 +248,11 @@ impl ControlPlane {
 
 /// What it heard.
 impl ControlPlane {
+    /// The time on the clock of the journal, in microseconds since it was first started.
+    pub async fn now_us(&self) -> u64 {
+        self.host.plane.ask(|_, now_us| now_us).await
+    }
+
     /// All requests so far, over restarts too, oldest first.
     pub async fn journal(&self) -> Vec<Asked> {
         self.host.plane.ask(|plane, _| plane.journal.clone()).await

@@ -104,6 +104,11 @@ impl Prepared {
 
     /// The same as [`Prepared::start`], with these keys in the cloud configuration.
     pub async fn start_on(self, overlay: &Value, cloud: &Value) -> Stage {
+        self.start_on_with(overlay, cloud, &[]).await
+    }
+
+    /// The same, with these flags.
+    pub async fn start_on_with(self, overlay: &Value, cloud: &Value, flags: &[&str]) -> Stage {
         let files = self.files(overlay);
         let text = std::fs::read_to_string(&files.cloud_config).expect("the simulator has written it");
         let mut keys: Value = serde_json::from_str(&text).expect("it is JSON");
@@ -111,7 +116,7 @@ impl Prepared {
             keys[key] = value.clone();
         }
         std::fs::write(&files.cloud_config, keys.to_string()).expect("the folder can be written");
-        Stage::start(Arc::new(self.fakes), Arc::new(self.folder), files, "log", &[]).await
+        Stage::start(Arc::new(self.fakes), Arc::new(self.folder), files, "log", flags).await
     }
 
     /// The same as [`Prepared::start`], by another way to the API server.

@@ -1,14 +1,13 @@
 //! What becomes of the addresses of an assignment: health, priorities, families, and the endpoints that a cluster names
 //! (X2).
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 use serde_json::json;
 use simulator::control_plane::{ControlPlane, Endpoint, HealthStatus, Kind, Locality, cluster, endpoints};
 use tokio::time::Instant;
 
-use super::stage::{Plan, Scene, at, control_plane, entry_name, server};
+use super::stage::{Plan, Scene, at, control_plane, entry_name, locality, server};
 use crate::support::{PATIENCE, eventually};
 
 const BEFORE: &str = "10.9.0.1";
@@ -18,28 +17,9 @@ async fn assign(plane: &ControlPlane, all: &[(&str, HealthStatus)]) {
     plane.set(Kind::Endpoints, "web", endpoints("web", [locality(0, all)])).await;
 }
 
-fn locality(priority: u32, all: &[(&str, HealthStatus)]) -> Locality {
-    let endpoint =
-        |(ip, health): &(&str, HealthStatus)| Endpoint { health: *health, ..Endpoint::at(ip, 8080) };
-    Locality { priority, endpoints: all.iter().map(endpoint).collect(), ..Locality::of([]) }
-}
-
 async fn scene(plane: &ControlPlane) -> Scene {
     let plan = Plan::new().await.pool("web", "eds:web", &[BEFORE]).await;
     plan.start(&[server(plane, &[])]).await
-}
-
-/// Waits until a pool has these entries and no other, in these admin states.
-async fn has(scene: &Scene, pool: &str, wanted: &[(&str, &str)]) {
-    let wanted: BTreeMap<String, String> =
-        wanted.iter().map(|(ip, state)| ((*ip).to_owned(), (*state).to_owned())).collect();
-    eventually(&format!("{pool} has {wanted:?}"), PATIENCE, || async {
-        let entries = scene.entries(pool).await;
-        let states: BTreeMap<String, String> =
-            entries.into_iter().map(|entry| (entry.ip, entry.admin_state)).collect();
-        if states == wanted { Ok(()) } else { Err(format!("{states:?}")) }
-    })
-    .await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -48,7 +28,7 @@ async fn x2_an_endpoint_that_drains_is_down_until_it_serves_again_and_one_that_i
     let plane = control_plane().await;
     assign(&plane, &[("10.1.0.1", Healthy), ("10.1.0.2", Unknown), ("10.1.0.3", Healthy)]).await;
     let scene = scene(&plane).await;
-    has(&scene, "web", &[("10.1.0.1", "None"), ("10.1.0.2", "None"), ("10.1.0.3", "None")]).await;
+    scene.has("web", &[("10.1.0.1", "None"), ("10.1.0.2", "None"), ("10.1.0.3", "None")]).await;
     for entry in scene.entries("web").await {
         assert_eq!(entry.name, entry_name(&entry.ip));
     }
@@ -59,13 +39,13 @@ async fn x2_an_endpoint_that_drains_is_down_until_it_serves_again_and_one_that_i
         &[("10.1.0.1", Healthy), ("10.1.0.2", Draining), ("10.1.0.3", Healthy), ("10.1.0.4", Draining)],
     )
     .await;
-    has(&scene, "web", &[("10.1.0.1", "None"), ("10.1.0.2", "Down"), ("10.1.0.3", "None")]).await;
+    scene.has("web", &[("10.1.0.1", "None"), ("10.1.0.2", "Down"), ("10.1.0.3", "None")]).await;
     assign(&plane, &[("10.1.0.1", Healthy), ("10.1.0.2", Draining), ("10.1.0.3", Unhealthy)]).await;
-    has(&scene, "web", &[("10.1.0.1", "None"), ("10.1.0.2", "Down")]).await;
+    scene.has("web", &[("10.1.0.1", "None"), ("10.1.0.2", "Down")]).await;
     assign(&plane, &[("10.1.0.1", Healthy), ("10.1.0.2", Healthy), ("10.1.0.3", Timeout)]).await;
-    has(&scene, "web", &[("10.1.0.1", "None"), ("10.1.0.2", "None")]).await;
+    scene.has("web", &[("10.1.0.1", "None"), ("10.1.0.2", "None")]).await;
     assign(&plane, &[("10.1.0.1", Healthy), ("10.1.0.2", Unhealthy), ("10.1.0.3", Healthy)]).await;
-    has(&scene, "web", &[("10.1.0.1", "None"), ("10.1.0.3", "None")]).await;
+    scene.has("web", &[("10.1.0.1", "None"), ("10.1.0.3", "None")]).await;
     scene.logged_no_errors();
 }
 
@@ -77,15 +57,15 @@ async fn x2_a_down_of_a_draining_endpoint_outlives_the_process_and_is_taken_back
     let scene = scene(&plane).await;
     scene.holds("web", &["10.1.0.1", "10.1.0.2"]).await;
     assign(&plane, &[("10.1.0.1", Healthy), ("10.1.0.2", Draining)]).await;
-    has(&scene, "web", &[("10.1.0.1", "None"), ("10.1.0.2", "Down")]).await;
+    scene.has("web", &[("10.1.0.1", "None"), ("10.1.0.2", "Down")]).await;
     let puts = scene.puts("web").await;
     let scene = scene.restart("second").await;
     scene.has_no_error("web").await;
     scene.all_is_written().await;
     scene.is_at_rest("web", &["10.1.0.1", "10.1.0.2"], puts).await;
-    has(&scene, "web", &[("10.1.0.1", "None"), ("10.1.0.2", "Down")]).await;
+    scene.has("web", &[("10.1.0.1", "None"), ("10.1.0.2", "Down")]).await;
     assign(&plane, &[("10.1.0.1", Healthy), ("10.1.0.2", Healthy)]).await;
-    has(&scene, "web", &[("10.1.0.1", "None"), ("10.1.0.2", "None")]).await;
+    scene.has("web", &[("10.1.0.1", "None"), ("10.1.0.2", "None")]).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -4,18 +4,19 @@
 //! Beside them there is one Service, the canary: when its pool is written, whatever was due before it on the same load
 //! balancer was written too. So that nothing is written can be told without waiting for it.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 
 use envoy_types::pb::envoy::admin::v3::ClientResourceStatus;
 use envoy_types::pb::google::protobuf::Any;
+use reqwest::Method;
 use serde_json::{Value, json};
 use simulator::Fakes;
-use simulator::control_plane::{ControlPlane, Kind, Locality, endpoints};
+use simulator::control_plane::{Code, ControlPlane, Endpoint, HealthStatus, Kind, Locality, endpoints};
 use simulator::models::arm::{Kind as Request, Member, PoolSpec, VirtualNetwork};
 use simulator::models::kube::Resource;
-use simulator::models::kube::build::Endpoint;
+use simulator::models::kube::build;
 use tempfile::TempDir;
 use tokio::time::Instant;
 
@@ -49,6 +50,13 @@ pub fn at(name: &str, addresses: &[&str]) -> Any {
     endpoints(name, [Locality::of(addresses.iter().map(|address| (*address, 8080)))])
 }
 
+/// A locality of this priority, with endpoints in these states of health.
+pub fn locality(priority: u32, all: &[(&str, HealthStatus)]) -> Locality {
+    let endpoint =
+        |(ip, health): &(&str, HealthStatus)| Endpoint { health: *health, ..Endpoint::at(ip, 8080) };
+    Locality { priority, endpoints: all.iter().map(endpoint).collect(), ..Locality::of([]) }
+}
+
 /// How a control plane is asked, as it stands in the bootstrap.
 pub fn server(plane: &ControlPlane, features: &[&str]) -> Value {
     json!({
@@ -63,6 +71,7 @@ pub struct Plan {
     prepared: Prepared,
     pools: Vec<Value>,
     keys: Value,
+    cloud: Value,
 }
 
 /// A running controller.
@@ -82,7 +91,7 @@ impl Plan {
             "budget": { "writesPer5Minutes": 100_000, "readsPer5Minutes": 1_000_000 },
             "http": { "csdsListen": FREE.to_string() },
         });
-        Self { prepared, pools: Vec::new(), keys }
+        Self { prepared, pools: Vec::new(), keys, cloud: json!({}) }
     }
 
     /// A pool with a rule that is no Service's, these members, and this source.
@@ -109,6 +118,12 @@ impl Plan {
         self
     }
 
+    /// These keys in the cloud configuration.
+    pub fn with_cloud(mut self, cloud: Value) -> Self {
+        self.cloud = cloud;
+        self
+    }
+
     /// Starts the controller with these servers, and waits until it leads and has compared everything.
     pub async fn start(self, servers: &[Value]) -> Scene {
         self.start_flagged(servers, &[]).await
@@ -123,7 +138,7 @@ impl Plan {
             self.keys["xds"] = json!({ "failback": "0s" });
         }
         self.keys["xds"]["bootstrap"] = json!(file);
-        let stage = self.prepared.start_with(&self.keys, flags).await;
+        let stage = self.prepared.start_on_with(&self.keys, &self.cloud, flags).await;
         let scene = Scene { stage, folder };
         scene.is_ready().await;
         scene
@@ -155,6 +170,18 @@ pub fn write_bootstrap(folder: &TempDir, servers: &[Value]) -> PathBuf {
 /// The name of an address's entry in a pool (X2).
 pub fn entry_name(ip: &str) -> String {
     ip.replace(['.', ':'], "-")
+}
+
+/// A name in the manner of constants: `NotFound` is `NOT_FOUND`.
+fn shouted(name: &str) -> String {
+    let mut shouted = String::new();
+    for letter in name.chars() {
+        if letter.is_ascii_uppercase() && !shouted.is_empty() {
+            shouted.push('_');
+        }
+        shouted.push(letter.to_ascii_uppercase());
+    }
+    shouted
 }
 
 fn set(addresses: &[&str]) -> BTreeSet<String> {
@@ -193,6 +220,19 @@ impl Scene {
         self.entries(pool).await.into_iter().map(|member| member.ip).collect()
     }
 
+    /// Waits until a pool has these addresses and no other, in these admin states.
+    pub async fn has(&self, pool: &str, wanted: &[(&str, &str)]) {
+        let wanted: BTreeMap<String, String> =
+            wanted.iter().map(|(ip, state)| ((*ip).to_owned(), (*state).to_owned())).collect();
+        eventually(&format!("{pool} has {wanted:?}"), PATIENCE, || async {
+            let entries = self.entries(pool).await;
+            let states: BTreeMap<String, String> =
+                entries.into_iter().map(|entry| (entry.ip, entry.admin_state)).collect();
+            if states == wanted { Ok(()) } else { Err(format!("{states:?}")) }
+        })
+        .await;
+    }
+
     /// Waits until a pool has these addresses and no other.
     pub async fn holds(&self, pool: &str, addresses: &[&str]) {
         let wanted = set(addresses);
@@ -223,7 +263,7 @@ impl Scene {
         for _ in 0..2 {
             let is_on_first = self.members(&pool_of(CANARY)).await.contains(&node_ip(0));
             let next = usize::from(is_on_first);
-            place(&self.stage.fakes, CANARY, &[Endpoint::ready(&node_name(next))]).await;
+            place(&self.stage.fakes, CANARY, &[build::Endpoint::ready(&node_name(next))]).await;
             self.holds(&pool_of(CANARY), &[&node_ip(next)]).await;
         }
         // What else was due may be less urgent. What is shown must be of a later moment.
@@ -317,7 +357,25 @@ impl Scene {
         self.pool(pool, |shown| shown["note"] == NODE_NOTE).await;
     }
 
-    /// The sum of the series of a metric that have all these labels.
+    /// How often something of this reason was told: an event that repeats stands there once, with a count.
+    pub async fn times_told(&self, reason: &str) -> u64 {
+        let events = self.event_objects().await;
+        let of_reason = events.iter().filter(|event| event["reason"] == reason);
+        of_reason.map(|event| event["count"].as_u64().expect("a count")).sum()
+    }
+
+    /// Waits until something of this reason was told so often, and requires that it was not told more often.
+    pub async fn is_told(&self, reason: &str, times: u64) {
+        eventually(&format!("{reason} was told {times} times"), PATIENCE, || async {
+            let told = self.times_told(reason).await;
+            if told >= times { Ok(()) } else { Err(told.to_string()) }
+        })
+        .await;
+        let told = self.events(reason).await;
+        assert_eq!(self.times_told(reason).await, times, "{reason}: {told:?}");
+    }
+
+    /// The sum of the series of a metric that have all these labels; no number at all where there is none.
     pub async fn metric(&self, name: &str, labels: &[(&str, &str)]) -> f64 {
         let text = self.stage.health("/metrics").await.text;
         let labels: Vec<String> = labels.iter().map(|(key, value)| format!("{key}=\"{value}\"")).collect();
@@ -325,18 +383,27 @@ impl Scene {
             line.strip_prefix(name).is_some_and(|rest| rest.starts_with(['{', ' ']))
                 && labels.iter().all(|label| line.contains(label))
         });
-        series.filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok()).sum()
+        let values = series.map(|line| {
+            let value = line.rsplit(' ').next().and_then(|value| value.parse::<f64>().ok());
+            value.expect("a value")
+        });
+        values.reduce(|sum, value| sum + value).unwrap_or(f64::NAN)
+    }
+
+    /// Waits until the series of a metric that have all these labels come to this.
+    pub async fn measures(&self, name: &str, labels: &[(&str, &str)], wanted: u32) {
+        eventually(&format!("{name} {labels:?} is {wanted}"), PATIENCE, || async {
+            let measured = self.metric(name, labels).await;
+            if (measured - f64::from(wanted)).abs() < 0.5 { Ok(()) } else { Err(measured.to_string()) }
+        })
+        .await;
     }
 
     /// Waits until so many watched endpoints are counted in this state of the cache (A78).
     pub async fn counts(&self, kind: Kind, state: &str, count: u32) {
         let resource_type = kind.type_url().trim_start_matches("type.googleapis.com/");
         let labels = [("grpc_xds_cache_state", state), ("grpc_xds_resource_type", resource_type)];
-        eventually(&format!("{count} {kind:?} are {state}"), PATIENCE, || async {
-            let counted = self.metric("grpc_xds_client_resources", &labels).await;
-            if (counted - f64::from(count)).abs() < 0.5 { Ok(()) } else { Err(counted.to_string()) }
-        })
-        .await;
+        self.measures("grpc_xds_client_resources", &labels, count).await;
     }
 
     /// Waits until the cluster has an event of this reason that has these words, and gives its message.
@@ -351,12 +418,50 @@ impl Scene {
 
     /// The messages of all events of this reason.
     pub async fn events(&self, reason: &str) -> Vec<String> {
+        let of_reason = self.all_events().await.into_iter().filter(|(of, _)| of == reason);
+        of_reason.map(|(_, message)| message).collect()
+    }
+
+    async fn event_objects(&self) -> Vec<Value> {
         let list = |cluster: &mut simulator::Cluster, _: u64| {
             cluster.model.list(Resource::Events).collect::<Vec<Value>>()
         };
-        let events = self.stage.fakes.cluster.ask(list).await;
-        let messages = events.iter().filter(|event| event["reason"] == reason);
-        messages.map(|event| event["message"].as_str().unwrap_or_default().to_owned()).collect()
+        self.stage.fakes.cluster.ask(list).await
+    }
+
+    /// The reasons and messages of all events.
+    async fn all_events(&self) -> Vec<(String, String)> {
+        let events = self.event_objects().await;
+        let text = |event: &Value, field: &str| event[field].as_str().unwrap_or_default().to_owned();
+        events.iter().map(|event| (text(event, "reason"), text(event, "message"))).collect()
+    }
+
+    /// Requires that no status code of xDS is passed on to people, in events or in what is noted of these pools (X4).
+    pub async fn tells_no_codes(&self, pools: impl IntoIterator<Item = &str>) {
+        let mut told = self.all_events().await;
+        assert!(!told.is_empty(), "something was told");
+        for name in pools {
+            let path = format!("/api/v1/queues/{BALANCER}/{name}");
+            // A pool that nothing is known for has no queue.
+            let answer = self.stage.admin(Method::GET, &path).await;
+            if answer.status == 200 {
+                let note = answer.json()["pool"]["note"].as_str().expect("a note").to_owned();
+                told.push((name.to_owned(), note));
+            }
+        }
+        let codes = [
+            Code::NotFound,
+            Code::PermissionDenied,
+            Code::InvalidArgument,
+            Code::Unavailable,
+            Code::Internal,
+        ];
+        for (of, words) in told {
+            for code in codes {
+                let name = format!("{code:?}");
+                assert!(!words.contains(&name) && !words.contains(&shouted(&name)), "{of}: {words}");
+            }
+        }
     }
 
     /// Requires that the log has no errors.

@@ -96,7 +96,7 @@ async fn is_ambient(features: &[&str]) {
     for pool in POOLS {
         scene.holds(pool, &[GOOD]).await;
     }
-    for failure in Failure::ALL {
+    for (failure, times) in Failure::ALL.into_iter().zip(1..) {
         failure.begin(&plane).await;
         for pool in POOLS {
             let note = scene.notes(pool, failure.words()).await;
@@ -108,7 +108,8 @@ async fn is_ambient(features: &[&str]) {
             assert!(shown.is_good(), "the resource itself is as it was: {shown:?}");
         }
         scene.counts(Kind::Endpoints, "acked", 2).await;
-        scene.event("XdsResourceError", &["eds:known", "is used on in"]).await;
+        let words = ["eds:known", "cluster:web", "is used on in 2 backend pools", failure.words()];
+        scene.event("XdsResourceError", &words).await;
         scene.all_is_written().await;
         for pool in POOLS {
             scene.is_at_rest(pool, &[GOOD], 1).await;
@@ -119,10 +120,12 @@ async fn is_ambient(features: &[&str]) {
             scene.has_no_error(pool).await;
         }
         is_connected(&scene, true).await;
+        // Each failure is told once, and so is its end.
+        scene.is_told("XdsResourceError", times).await;
+        scene.is_told("XdsResourceRecovered", times).await;
     }
     let failures = scene.metric("grpc_xds_client_server_failure_total", &[]).await;
     assert!((failures - 5.0).abs() < 0.5, "each failure counts once: {failures}");
-    scene.event("XdsResourceRecovered", &["eds:known"]).await;
     scene.all_is_written().await;
     for pool in POOLS {
         scene.is_at_rest(pool, &[GOOD], 1).await;
@@ -145,12 +148,11 @@ async fn x3_a88_a_server_that_fails_is_no_data_error_and_empties_nothing_with_fa
     is_ambient(&[FAILS]).await;
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn x3_a88_with_nothing_cached_a_server_that_fails_leaves_the_pools_as_they_are_and_that_is_told() {
+async fn leaves_what_was_never_known(features: &[&str]) {
     let plane = control_plane().await;
     assign(&plane, GOOD).await;
     Failure::Closes.begin(&plane).await;
-    let scene = plan().await.start(&[server(&plane, &[FAILS])]).await;
+    let scene = plan().await.start(&[server(&plane, features)]).await;
     let untouched = "nothing was ever known, so nothing is written to";
     for source in ["eds:known", "cluster:web"] {
         scene.event("XdsResourceError", &[source, untouched, Failure::Closes.words()]).await;
@@ -176,7 +178,19 @@ async fn x3_a88_with_nothing_cached_a_server_that_fails_leaves_the_pools_as_they
     }
     scene.endpoints_are("known", Acked).await;
     scene.event("XdsResourceRecovered", &["eds:known"]).await;
+    // From one failure to the next nothing was better, and so there was nothing new to tell.
+    scene.is_told("XdsResourceError", 1).await;
     scene.logged_no_errors();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn x3_a88_with_nothing_cached_a_server_that_fails_leaves_the_pools_as_they_are_and_that_is_told() {
+    leaves_what_was_never_known(&[]).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn x3_a88_with_nothing_cached_a_server_that_fails_empties_nothing_with_fail_on_data_errors() {
+    leaves_what_was_never_known(&[FAILS]).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

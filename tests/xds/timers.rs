@@ -1,15 +1,21 @@
 //! The row of A88 that is about time: a resource that does not come. The timers are real ones of 15 and 30 seconds, and
 //! so there is one test that waits for all of them together (A57, X1, X3).
 
+use std::ops::Range;
+
 use envoy_types::pb::envoy::admin::v3::ClientResourceStatus::{
-    Acked, DoesNotExist, ReceivedError, Requested, Timeout,
+    self, Acked, DoesNotExist, ReceivedError, Requested, Timeout,
 };
-use simulator::control_plane::{Code, ControlPlane, Ending, Kind, cluster};
+use simulator::control_plane::{Asked, Code, ControlPlane, Ending, Kind, cluster};
 
 use super::stage::{FAILS, Plan, Scene, at, control_plane, server};
 
 const BEFORE: &str = "10.9.0.1";
 const GOOD: &str = "10.1.0.1";
+
+/// The resources that do not come.
+const EXPECTED: [(Kind, &str); 3] =
+    [(Kind::Endpoints, "late"), (Kind::Clusters, "late"), (Kind::Endpoints, "half-endpoints")];
 
 /// The pools that nothing comes for.
 const LATE: [&str; 3] = ["late", "late-cluster", "half"];
@@ -35,15 +41,40 @@ async fn scene(plane: &ControlPlane, features: &[&str]) -> Scene {
     // On the next stream what is cached is not sent again, and no timer runs for it.
     plane.trust_versions(true).await;
     plane.cut(Ending::Cleanly).await;
-    let asked = |name: &'static str| {
-        move |asked: &simulator::control_plane::Asked| {
-            asked.stream > 1 && asked.names.iter().any(|it| it == name)
-        }
-    };
-    let again = plane
-        .wait_until(|journal| ["late", "half-endpoints"].iter().all(|name| journal.iter().any(asked(name))));
-    again.await.expect("everything is asked for on the next stream");
+    let again = plane.wait_until(|journal| EXPECTED.iter().all(|of| asked_at(journal, *of).is_some())).await;
+    again.expect("everything is asked for on the next stream");
     scene
+}
+
+/// When a resource was asked for on the stream after the first one.
+fn asked_at(journal: &[Asked], (kind, name): (Kind, &str)) -> Option<u64> {
+    let is_it = |asked: &&Asked| {
+        asked.stream > 1 && asked.kind() == Some(kind) && asked.names.iter().any(|it| it == name)
+    };
+    journal.iter().find(is_it).map(|asked| asked.at_us)
+}
+
+/// Waits until nothing of what does not come is waited for any more, and requires that it is in this state with these
+/// words, and that it took so many seconds from asking on the stream that is open: those of the one before count for
+/// nothing.
+async fn all_time_out(
+    plane: &ControlPlane,
+    scene: &Scene,
+    state: ClientResourceStatus,
+    words: &str,
+    seconds: Range<u64>,
+) {
+    for (kind, name) in EXPECTED {
+        let shown = scene.shows(kind, name, |shown| shown.state != Requested).await;
+        let now = plane.now_us().await;
+        let asked = asked_at(&plane.journal().await, (kind, name)).expect("it was asked for");
+        assert_eq!((shown.state, shown.version.as_str()), (state, ""), "{name}: {shown:?}");
+        let (version, told) = shown.error.expect("an error");
+        assert!(version.is_empty() && told.contains(words), "nothing was rejected: {version:?} {told}");
+        // The transport has it a moment before the control plane has.
+        let took = (now - asked + 250_000) / 1_000_000;
+        assert!(seconds.contains(&took), "{name} timed out after {took} s");
+    }
 }
 
 /// Nothing that did not come was written, and what is there is as it was.
@@ -64,22 +95,17 @@ async fn is_untouched(scene: &Scene) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn x3_a88_what_does_not_come_does_not_exist_after_15_s_or_is_late_after_30_s_and_nothing_is_written() {
-    let (strict, lax) = (control_plane().await, control_plane().await);
-    let (hasty, patient) =
-        tokio::join!(scene(&strict, &[]), scene(&lax, &["resource_timer_is_transient_error", FAILS]));
+    let (strict, lax, gone) = (control_plane().await, control_plane().await, control_plane().await);
+    let lax_features = ["resource_timer_is_transient_error", FAILS];
+    let away = async {
+        let scene = scene(&gone, &[]).await;
+        gone.stop().await;
+        scene
+    };
+    let (hasty, patient, away) = tokio::join!(scene(&strict, &[]), scene(&lax, &lax_features), away);
 
-    for (kind, name) in
-        [(Kind::Endpoints, "late"), (Kind::Clusters, "late"), (Kind::Endpoints, "half-endpoints")]
-    {
-        let shown = hasty.shows(kind, name, |shown| shown.state != Requested).await;
-        assert_eq!((shown.state, shown.version.as_str()), (DoesNotExist, ""), "{name}: {shown:?}");
-        let (version, words) = shown.error.expect("an error");
-        assert!(
-            version.is_empty() && words.contains("within 15 s"),
-            "nothing was rejected: {version:?} {words}"
-        );
-    }
-    for (kind, name) in [(Kind::Endpoints, "late"), (Kind::Clusters, "late")] {
+    all_time_out(&strict, &hasty, DoesNotExist, "within 15 s", 15..25).await;
+    for (kind, name) in EXPECTED {
         let shown = patient.shows(kind, name, |_| true).await;
         assert_eq!(shown.state, Requested, "there are 30 s: {shown:?}");
     }
@@ -90,19 +116,21 @@ async fn x3_a88_what_does_not_come_does_not_exist_after_15_s_or_is_late_after_30
     hasty.counts(Kind::Clusters, "does_not_exist", 1).await;
     is_untouched(&hasty).await;
 
-    for (kind, name) in
-        [(Kind::Endpoints, "late"), (Kind::Clusters, "late"), (Kind::Endpoints, "half-endpoints")]
-    {
-        let shown = patient.shows(kind, name, |shown| shown.state != Requested).await;
-        assert_eq!((shown.state, shown.version.as_str()), (Timeout, ""), "{name}: {shown:?}");
-        assert!(shown.error.is_some_and(|(version, _)| version.is_empty()));
-    }
+    all_time_out(&lax, &patient, Timeout, "within 30 s", 30..50).await;
     patient.counts(Kind::Endpoints, "timeout", 2).await;
     patient.event("XdsResourceError", &["eds:late", "nothing was ever known"]).await;
     is_untouched(&patient).await;
 
+    // Without a stream no time runs: nobody can say that anything is late (A57).
+    for (kind, name) in EXPECTED {
+        let shown = away.shows(kind, name, |_| true).await;
+        assert_eq!((shown.state, shown.error), (Requested, None), "{name} is waited for");
+    }
+    is_untouched(&away).await;
+    gone.restart().await.expect("the port is still ours");
+
     // What comes in the end is used.
-    for (plane, scene) in [(&strict, &hasty), (&lax, &patient)] {
+    for (plane, scene) in [(&strict, &hasty), (&lax, &patient), (&gone, &away)] {
         plane.set(Kind::Endpoints, "late", at("late", &[GOOD])).await;
         plane.set(Kind::Endpoints, "half-endpoints", at("half-endpoints", &[GOOD])).await;
         scene.holds("late", &[GOOD]).await;

@@ -1,0 +1,278 @@
+//! The rows of A88 that are about single clusters: NACKs, deletions, and errors that the control plane reports (TP3),
+//! each with nothing cached, with something cached, and with `fail_on_data_errors`. The endpoints that these clusters
+//! name are good all the time (X1, X3, X4).
+//!
+//! Here the server has the feature `ignore_resource_deletion` as well: of a deletion becomes what it does without.
+
+use envoy_types::pb::envoy::admin::v3::ClientResourceStatus::{
+    self, Acked, DoesNotExist, Nacked, ReceivedError, Requested,
+};
+use envoy_types::pb::envoy::service::status::v3::client_config::GenericXdsConfig;
+use serde_json::json;
+use simulator::control_plane::{Bad, Code, ControlPlane, Kind, cluster};
+
+use super::seen::Shown;
+use super::stage::{FAILS, Plan, Scene, at, control_plane, server};
+
+/// The feature of A53 that A88 has made one without effect.
+const IGNORES: &str = "ignore_resource_deletion";
+
+/// What was in the pools before.
+const BEFORE: &str = "10.9.0.1";
+/// What all clusters assign, and what one of them does later.
+const GOOD: &str = "10.1.0.1";
+const BETTER: &str = "10.1.0.2";
+
+/// What goes wrong with a cluster that is known. Pools are called like their clusters.
+struct Row {
+    pool: &'static str,
+    state: ClientResourceStatus,
+    /// What CSDS shows of it.
+    shown: &'static str,
+    /// What people are told of it.
+    told: &'static str,
+    /// Whether it is an error of the data, and not a transient one.
+    is_of_data: bool,
+}
+
+/// All that goes wrong.
+fn rows() -> [Row; 6] {
+    let of = |pool, state, shown, is_of_data| Row { pool, state, shown, told: shown, is_of_data };
+    [
+        of("nacked", Nacked, "STATIC is not supported", true),
+        of("deleted", DoesNotExist, "names all that exist, and not this one", true),
+        of("unfound", ReceivedError, "it has moved", true),
+        of("denied", ReceivedError, "no more", true),
+        // An error without words has only its code, which is for CSDS alone.
+        Row { told: "it does not exist", ..of("mute", ReceivedError, "NOT_FOUND", true) },
+        of("unavailable", ReceivedError, "a moment", false),
+    ]
+}
+
+/// The clusters that something is known of; with the first of them nothing goes wrong.
+fn known() -> impl Iterator<Item = &'static str> {
+    ["sound"].into_iter().chain(rows().into_iter().map(|row| row.pool))
+}
+
+/// By what name a cluster names its endpoints.
+fn endpoints_of(name: &str) -> String {
+    format!("of-{name}")
+}
+
+/// All clusters as they should be.
+async fn set_good(plane: &ControlPlane) {
+    let good = known().map(|name| (name.to_owned(), cluster(name, &endpoints_of(name))));
+    plane.set_all(Kind::Clusters, good).await;
+}
+
+async fn scene(plane: &ControlPlane, features: &[&str]) -> Scene {
+    let endpoints = known().map(|name| (endpoints_of(name), at(&endpoints_of(name), &[GOOD])));
+    plane.set_all(Kind::Endpoints, endpoints).await;
+    set_good(plane).await;
+    let mut plan = Plan::new().await;
+    for name in known() {
+        plan = plan.pool(name, &format!("cluster:{name}"), &[BEFORE]).await;
+    }
+    let scene = plan.start(&[server(plane, features)]).await;
+    for pool in known() {
+        scene.holds(pool, &[GOOD]).await;
+        scene.has_no_error(pool).await;
+    }
+    scene
+}
+
+/// Has every error happen, each in a response of its own.
+async fn go_wrong(plane: &ControlPlane) {
+    plane.set_bad(Kind::Clusters, "nacked", Bad::Content).await;
+    plane.fail(Kind::Clusters, "unfound", Code::NotFound, "it has moved").await;
+    plane.fail(Kind::Clusters, "denied", Code::PermissionDenied, "no more").await;
+    plane.fail(Kind::Clusters, "mute", Code::NotFound, "").await;
+    plane.fail(Kind::Clusters, "unavailable", Code::Unavailable, "a moment").await;
+    plane.remove(Kind::Clusters, "deleted").await;
+}
+
+/// What CSDS shows of each cluster that something is wrong with, once it shows that.
+async fn all_are_wrong(scene: &Scene) -> Vec<Shown> {
+    let mut all = Vec::new();
+    for Row { pool, state, shown: words, .. } in rows() {
+        let shown = scene.shows(Kind::Clusters, pool, |shown| shown.state == state).await;
+        let (rejected, details) = shown.error.clone().expect("an error");
+        assert!(!rejected.is_empty() && details.contains(words), "{pool}: {rejected:?} {details:?}");
+        all.push(shown);
+    }
+    all
+}
+
+/// Has other clusters change on the same stream. An error that was said once stays, and is none of these responses'.
+async fn errors_outlive_changes_of_other_clusters(plane: &ControlPlane, scene: &Scene, puts: usize) {
+    let before = all_are_wrong(scene).await;
+    plane.set(Kind::Endpoints, "better", at("better", &[BETTER])).await;
+    plane.set(Kind::Clusters, "sound", cluster("sound", "better")).await;
+    scene.holds("sound", &[BETTER]).await;
+    scene.is_at_rest("sound", &[BETTER], puts).await;
+    let after = all_are_wrong(scene).await;
+    for ((row, before), after) in rows().into_iter().zip(before).zip(after) {
+        // What is refused comes with each response, and what is deleted is missing in each, and so with its version.
+        if row.state == ReceivedError {
+            assert_eq!(after, before, "{}", row.pool);
+        }
+    }
+    scene.is_told("XdsResourceError", rows().len() as u64).await;
+    assert_eq!(plane.streams().await.opened_us.len(), 1, "all of it was on one stream");
+}
+
+/// Of a cluster that never was known nothing is written, and that is told. That it goes is no deletion.
+async fn nothing_was_known(features: &[&str]) {
+    let rows = [
+        ("never-nacked", Nacked, "STATIC is not supported"),
+        ("never-found", ReceivedError, "who is that?"),
+        ("never-allowed", ReceivedError, "not for you"),
+        ("never-available", ReceivedError, "come again"),
+    ];
+    let plane = control_plane().await;
+    plane.set(Kind::Clusters, "sound", cluster("sound", "")).await;
+    plane.set(Kind::Endpoints, "sound", at("sound", &[GOOD])).await;
+    plane.set_bad(Kind::Clusters, "never-nacked", Bad::Content).await;
+    plane.fail(Kind::Clusters, "never-found", Code::NotFound, "who is that?").await;
+    plane.fail(Kind::Clusters, "never-allowed", Code::PermissionDenied, "not for you").await;
+    plane.fail(Kind::Clusters, "never-available", Code::Unavailable, "come again").await;
+    let names = rows.map(|(name, ..)| name).into_iter().chain(["never-there"]);
+    let mut plan = Plan::new().await.pool("sound", "cluster:sound", &[BEFORE]).await;
+    for name in names.clone() {
+        plan = plan.pool(name, &format!("cluster:{name}"), &[BEFORE]).await;
+    }
+    let scene = plan.start(&[server(&plane, features)]).await;
+    scene.holds("sound", &[GOOD]).await;
+    let are_as_they_were = async || {
+        for (name, state, words) in rows {
+            let shown = scene.shows(Kind::Clusters, name, |shown| shown.state == state).await;
+            assert_eq!(shown.version, "", "{name}: {shown:?}");
+            let (rejected, details) = shown.error.expect("an error");
+            assert!(!rejected.is_empty() && details.contains(words), "{name}: {rejected:?} {details:?}");
+            let source = format!("cluster:{name}");
+            scene.event("XdsResourceError", &[&source, "nothing was ever known", words]).await;
+            let source = scene.source(&source, |source| source["error"].is_object()).await;
+            assert_eq!(source["assigned"], "unknown", "{source}");
+        }
+        // Of one that never comes not even its absence says anything: only its timer does.
+        let shown = scene.shows(Kind::Clusters, "never-there", |_| true).await;
+        let by_timer =
+            |(rejected, words): &(String, String)| rejected.is_empty() && words.contains("within 15 s");
+        let is_waited_for = shown.state == Requested && shown.error.is_none();
+        let was_waited_for = shown.state == DoesNotExist && shown.error.as_ref().is_some_and(by_timer);
+        assert!(shown.version.is_empty() && (is_waited_for || was_waited_for), "{shown:?}");
+        scene.all_is_written().await;
+        for name in names.clone() {
+            scene.is_at_rest(name, &[BEFORE], 0).await;
+        }
+    };
+    are_as_they_were().await;
+    plane.remove(Kind::Clusters, "never-nacked").await;
+    plane.remove(Kind::Clusters, "never-found").await;
+    plane.set(Kind::Endpoints, "better", at("better", &[BETTER])).await;
+    plane.set(Kind::Clusters, "sound", cluster("sound", "better")).await;
+    scene.holds("sound", &[BETTER]).await;
+    are_as_they_were().await;
+    scene.tells_no_codes(names.clone()).await;
+    scene.logged_no_errors();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn x3_a88_errors_of_clusters_of_which_nothing_was_known_leave_the_pools_as_they_are() {
+    nothing_was_known(&[IGNORES]).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn x3_a88_a_cluster_that_never_was_known_empties_nothing_with_fail_on_data_errors_deleted_or_not() {
+    nothing_was_known(&[FAILS, IGNORES]).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn x3_a88_errors_of_clusters_in_use_are_ambient_and_cost_no_write_and_end_with_a_good_one() {
+    let plane = control_plane().await;
+    let scene = scene(&plane, &[IGNORES]).await;
+    let before = scene.dump().await;
+    go_wrong(&plane).await;
+    for (Row { pool, told, .. }, shown) in rows().into_iter().zip(all_are_wrong(&scene).await) {
+        assert!(!shown.version.is_empty(), "what was known is shown on: {shown:?}");
+        let (good, now) = (before.find(Kind::Clusters, pool), scene.dump().await);
+        let content = |found: Option<&GenericXdsConfig>| found.and_then(|found| found.xds_config.clone());
+        assert_eq!(content(now.find(Kind::Clusters, pool)), content(good), "{pool}");
+        let source = format!("cluster:{pool}");
+        let effect = "what was known is used on in 1 backend pool";
+        scene.event("XdsResourceError", &[&format!("{source};"), effect, told]).await;
+        scene.notes(pool, told).await;
+        let source = scene.source(&source, |source| source["ambientErrors"] != json!([])).await;
+        assert_eq!((&source["assigned"], &source["error"]), (&json!("usable"), &json!(null)), "{source}");
+        assert!(scene.dump().await.endpoints(&endpoints_of(pool)).is_some(), "its endpoints are watched on");
+    }
+    scene.shows_the_same_everywhere().await;
+    scene.counts(Kind::Clusters, "nacked_but_cached", 1).await;
+    scene.counts(Kind::Clusters, "received_error_but_cached", 4).await;
+    scene.counts(Kind::Clusters, "does_not_exist_but_cached", 1).await;
+    scene.counts(Kind::Clusters, "acked", 1).await;
+    errors_outlive_changes_of_other_clusters(&plane, &scene, 2).await;
+    scene.all_is_written().await;
+    for row in rows() {
+        scene.is_at_rest(row.pool, &[GOOD], 1).await;
+    }
+    scene.tells_no_codes(known()).await;
+
+    set_good(&plane).await;
+    for row in rows() {
+        let shown = scene.shows(Kind::Clusters, row.pool, |shown| shown.state == Acked).await;
+        assert!(shown.is_good(), "{shown:?}");
+        scene.has_no_error(row.pool).await;
+    }
+    // All of them came back in one response.
+    scene.event("XdsResourceRecovered", &["cluster:deleted", "and 3 others"]).await;
+    scene.is_told("XdsResourceRecovered", 1).await;
+    scene.all_is_written().await;
+    for row in rows() {
+        scene.is_at_rest(row.pool, &[GOOD], 1).await;
+    }
+    scene.logged_no_errors();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn x3_a88_with_fail_on_data_errors_data_errors_of_clusters_empty_the_pool_and_all_others_are_ambient() {
+    let plane = control_plane().await;
+    let scene = scene(&plane, &[FAILS, IGNORES]).await;
+    go_wrong(&plane).await;
+    for (Row { pool, told, is_of_data, .. }, shown) in rows().into_iter().zip(all_are_wrong(&scene).await) {
+        assert_eq!(shown.version.is_empty(), is_of_data, "{pool}: {shown:?}");
+        let (effect, assigned) = if is_of_data {
+            ("not used any more (fail_on_data_errors), which empties", "dropped")
+        } else {
+            ("what was known is used on in", "usable")
+        };
+        scene.event("XdsResourceError", &[&format!("cluster:{pool};"), effect, told]).await;
+        scene.source(&format!("cluster:{pool}"), |source| source["assigned"] == assigned).await;
+        scene.notes(pool, told).await;
+        scene.holds(pool, if is_of_data { &[] } else { &[GOOD] }).await;
+    }
+    scene.shows_the_same_everywhere().await;
+    scene.counts(Kind::Clusters, "received_error_but_cached", 1).await;
+    scene.counts(Kind::Clusters, "received_error", 3).await;
+    scene.counts(Kind::Clusters, "nacked", 1).await;
+    scene.counts(Kind::Clusters, "does_not_exist", 1).await;
+    errors_outlive_changes_of_other_clusters(&plane, &scene, 2).await;
+    scene.all_is_written().await;
+    for Row { pool, is_of_data, .. } in rows() {
+        let (members, puts): (&[&str], usize) = if is_of_data { (&[], 2) } else { (&[GOOD], 1) };
+        scene.is_at_rest(pool, members, puts).await;
+    }
+    // The events of these writes say why, in brackets at the end.
+    let emptied = scene
+        .event("LoadBalancerBackendPoolUpdated", &["has 0 members", "[envoy.config.cluster.v3.Cluster "])
+        .await;
+    assert!(rows().iter().any(|row| emptied.contains(row.told)), "{emptied}");
+    scene.tells_no_codes(known()).await;
+
+    set_good(&plane).await;
+    for row in rows() {
+        scene.holds(row.pool, &[GOOD]).await;
+        scene.has_no_error(row.pool).await;
+    }
+    scene.logged_no_errors();
+}
