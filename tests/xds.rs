@@ -2,6 +2,7 @@
 //! error (X1, X3), what becomes of addresses (X2), what is told of it (X4), and what CSDS shows (H5).
 
 mod addresses;
+mod assignments;
 mod bootstrap;
 mod churn;
 mod cluster_errors;
@@ -10,6 +11,7 @@ mod draining;
 mod fallback;
 mod go;
 mod guards;
+mod late;
 mod pace;
 mod replicas;
 mod restarts;

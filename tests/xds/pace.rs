@@ -108,7 +108,7 @@ async fn x2_a46_the_good_part_of_a_response_is_used_and_what_cannot_be_read_chan
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn x2_a57_a_server_that_ends_its_streams_is_asked_ever_more_seldom() {
+async fn x2_a57_a_server_that_ends_its_streams_is_asked_ever_more_seldom_until_it_responds() {
     let plane = control_plane().await;
     let scene = scene(&plane).await;
     plane.behave(Manner::EndsStreams(Ending::Cleanly)).await;
@@ -123,6 +123,20 @@ async fn x2_a57_a_server_that_ends_its_streams_is_asked_ever_more_seldom() {
     plane.set(Kind::Endpoints, "web", at("web", &[BETTER])).await;
     scene.holds("web", &[BETTER]).await;
     scene.has_no_error("web").await;
+
+    // A response ends the growth: the next one would have been the wait of at least 5.2 s.
+    for _ in 0..2 {
+        let opened = plane.streams().await.opened_us.len();
+        let ended = plane.now_us().await;
+        plane.cut(Ending::Cleanly).await;
+        let next = plane.wait_for_streams(|streams| streams.opened_us.len() > opened).await;
+        let took = (next.expect("a new stream").opened_us[opened] - ended) / 100_000;
+        assert!((8..40).contains(&took), "a stream after {took} tenths of a second");
+        let heard = |asked: &Asked| asked.stream > opened as u64 && asked.is_ack();
+        plane.wait_until(|journal| journal.iter().any(heard)).await.expect("a response was heard");
+    }
+    scene.has_no_error("web").await;
+    scene.logged_no_errors();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -1,0 +1,155 @@
+//! Assignments that are invalid as a whole, and what is remarked on those that are valid and that a pool cannot carry
+//! out to the letter (X2).
+
+use envoy_types::pb::envoy::admin::v3::ClientResourceStatus::Nacked;
+use envoy_types::pb::google::protobuf::Any;
+use serde_json::Value;
+use simulator::control_plane::{Endpoint, HealthStatus, Kind, Locality, endpoints};
+
+use super::stage::{Plan, at, control_plane, locality, server};
+
+const BEFORE: &str = "10.9.0.1";
+const GOOD: &str = "10.1.0.1";
+
+/// So many healthy endpoints.
+fn many(count: u32) -> Locality {
+    let address = |n: u32| format!("10.8.{}.{}", n / 250, n % 250 + 1);
+    let endpoints = (0..count).map(|n| Endpoint::at(&address(n), 8080)).collect();
+    Locality { endpoints, ..Locality::of([]) }
+}
+
+/// An endpoint with this weight.
+fn weighted(address: &str, weight: u32) -> Endpoint {
+    Endpoint { weight: Some(weight), ..Endpoint::at(address, 8080) }
+}
+
+fn of(endpoints: Vec<Endpoint>) -> Locality {
+    Locality { endpoints, ..Locality::of([]) }
+}
+
+/// Assignments that are invalid, and what is said of each.
+fn invalid() -> [(&'static str, Any, &'static str); 4] {
+    let twice = Locality::of([("10.1.0.2", 8080), ("10.1.0.3", 8080), ("10.1.0.2", 8080)]);
+    [
+        ("crowded", endpoints("crowded", [many(1001)]), "are 1001 healthy IPv4 addresses of priority 0"),
+        ("twice", endpoints("twice", [twice]), "10.1.0.2:8080 is a duplicate"),
+        (
+            "weightless",
+            endpoints("weightless", [of(vec![weighted("10.1.0.2", 0)])]),
+            "is 0 and must be at least 1",
+        ),
+        ("named", at("named", &["web.test"]), "is not an IP address"),
+    ]
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn x2_x3_an_invalid_assignment_says_what_is_wrong_with_it_and_costs_no_write() {
+    let plane = control_plane().await;
+    let mut plan = Plan::new().await;
+    for (name, assignment, _) in invalid() {
+        plane.set(Kind::Endpoints, name, at(name, &[GOOD])).await;
+        let fresh = format!("never-{name}");
+        // The same, where nothing was known before.
+        plane.set(Kind::Endpoints, &fresh, renamed(&assignment, &fresh)).await;
+        plan = plan.pool(name, &format!("eds:{name}"), &[BEFORE]).await;
+        plan = plan.pool(&fresh, &format!("eds:{fresh}"), &[BEFORE]).await;
+    }
+    let scene = plan.start(&[server(&plane, &[])]).await;
+    for (name, assignment, words) in invalid() {
+        scene.holds(name, &[GOOD]).await;
+        plane.set(Kind::Endpoints, name, assignment).await;
+        for name in [name, &format!("never-{name}")] {
+            let shown = scene.endpoints_are(name, Nacked).await;
+            let (_, details) = shown.error.expect("an error");
+            assert!(details.contains(words), "{name}: {details}");
+        }
+        scene.notes(name, words).await;
+        let nack = |asked: &simulator::control_plane::Asked| {
+            asked.error.as_ref().is_some_and(|error| error.message.contains(words))
+        };
+        plane.wait_until(|journal| journal.iter().any(nack)).await.expect("the control plane is told, too");
+    }
+    scene.all_is_written().await;
+    for (name, ..) in invalid() {
+        scene.is_at_rest(name, &[GOOD], 1).await;
+        scene.is_at_rest(&format!("never-{name}"), &[BEFORE], 0).await;
+    }
+    scene.logged_no_errors();
+}
+
+/// The same assignment under another name.
+fn renamed(assignment: &Any, name: &str) -> Any {
+    use envoy_types::pb::envoy::config::endpoint::v3::ClusterLoadAssignment;
+    use prost::Message as _;
+    let mut message = ClusterLoadAssignment::decode(&assignment.value[..]).expect("it is one");
+    message.cluster_name = name.to_owned();
+    simulator::control_plane::packed(Kind::Endpoints, &message)
+}
+
+/// Assignments that are valid, the members that a pool gets of each, and what is remarked.
+fn remarkable() -> [(&'static str, Any, Vec<String>, &'static str); 4] {
+    let of_members = |all: &[&str]| all.iter().map(ToString::to_string).collect::<Vec<String>>();
+    let skipped = Locality { weight: Some(0), ..Locality::of([("10.1.0.2", 8080)]) };
+    let more = Endpoint { additional: vec![("10.1.0.2".to_owned(), 8080)], ..Endpoint::at(GOOD, 8080) };
+    let mut full = many(1000);
+    let all: Vec<String> = full.endpoints.iter().map(|endpoint| endpoint.address.clone()).collect();
+    full.endpoints.push(Endpoint { health: HealthStatus::Draining, ..Endpoint::at("10.1.0.2", 8080) });
+    [
+        (
+            "weighted",
+            endpoints("weighted", [of(vec![weighted(GOOD, 1), weighted("10.1.0.2", 3)])]),
+            of_members(&[GOOD, "10.1.0.2"]),
+            "weights_ignored",
+        ),
+        (
+            "skipped",
+            endpoints(
+                "skipped",
+                [Locality::of([(GOOD, 8080)]), Locality { zone: Some("zone-2".to_owned()), ..skipped }],
+            ),
+            of_members(&[GOOD]),
+            "localities_skipped",
+        ),
+        ("more", endpoints("more", [of(vec![more])]), of_members(&[GOOD]), "alternatives_ignored"),
+        ("full", endpoints("full", [full]), all, "draining_cut"),
+    ]
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn x2_what_a_pool_cannot_do_of_an_assignment_is_remarked_with_the_pool_until_it_is_not_asked_for() {
+    let plane = control_plane().await;
+    let mut plan = Plan::new().await;
+    for (name, assignment, ..) in remarkable() {
+        plane.set(Kind::Endpoints, name, assignment).await;
+        plan = plan.pool(name, &format!("eds:{name}"), &[BEFORE]).await;
+    }
+    plane.set(Kind::Endpoints, "nothing", at("nothing", &[GOOD])).await;
+    let scene = plan.pool("nothing", "eds:nothing", &[BEFORE]).await.start(&[server(&plane, &[])]).await;
+    scene.holds("nothing", &[GOOD]).await;
+    let unhealthy = locality(0, &[(GOOD, HealthStatus::Unhealthy), ("10.1.0.2", HealthStatus::Timeout)]);
+    plane.set(Kind::Endpoints, "nothing", endpoints("nothing", [unhealthy])).await;
+
+    let has_remark = |pool: &Value, reason: &str| {
+        let remarks = pool["remarks"].as_array().cloned().unwrap_or_default();
+        remarks.len() == 1 && remarks[0]["reason"] == reason
+    };
+    for (name, _, members, reason) in remarkable() {
+        let members: Vec<&str> = members.iter().map(String::as_str).collect();
+        scene.holds(name, &members).await;
+        let pool = scene.pool(name, |pool| has_remark(pool, reason)).await;
+        assert!(pool["remarks"][0]["detail"].as_str().is_some_and(|detail| !detail.is_empty()), "{pool}");
+        assert_eq!(pool["note"], super::stage::NODE_NOTE, "it is no error: {pool}");
+    }
+    scene.pool("nothing", |pool| has_remark(pool, "nothing_usable") && pool["held"].is_object()).await;
+    scene.all_is_written().await;
+    scene.is_at_rest("nothing", &[GOOD], 1).await;
+    for (name, ..) in remarkable() {
+        assert_eq!(scene.puts(name).await, 1, "{name}");
+    }
+
+    for name in remarkable().map(|(name, ..)| name).into_iter().chain(["nothing"]) {
+        plane.set(Kind::Endpoints, name, at(name, &[GOOD])).await;
+        scene.pool(name, |pool| pool["remarks"].as_array().is_none_or(Vec::is_empty)).await;
+    }
+    scene.logged_no_errors();
+}
