@@ -93,3 +93,57 @@ impl Handler<Deliver> for XdsPort {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use pool_core::xds::client::{Ended, StreamId};
+    use pool_core::xds::facts::Code;
+    use tokio::sync::mpsc;
+
+    use super::*;
+
+    /// Hears what the follower would.
+    struct Heard(mpsc::UnboundedSender<Delivery>);
+
+    impl Actor for Heard {
+        type Context = Context<Self>;
+    }
+
+    impl Handler<Deliver> for Heard {
+        type Result = ();
+
+        fn handle(&mut self, Deliver(deliveries): Deliver, _: &mut Self::Context) {
+            for delivery in deliveries {
+                self.0.send(delivery).expect("the test listens");
+            }
+        }
+    }
+
+    #[actix::test]
+    async fn x2_a57_before_each_end_of_a_stream_comes_a_number_that_spreads_the_next_try() {
+        let ended = |stream| {
+            In::Ended(StreamId(stream), Ended { code: Code::Unavailable, message: "gone".to_owned() })
+        };
+        let (sender, mut hears) = mpsc::unbounded_channel();
+        let (tells, told) = unbounded_channel();
+        for input in [ended(1), In::Dispatched(StreamId(2)), ended(2), ended(3)] {
+            tells.send(input).expect("it is handed on");
+        }
+        drop(tells);
+        hand_on(told, Clock::start(), Heard(sender).start().recipient()).await;
+
+        let mut words = Vec::new();
+        while let Ok(delivery) = hears.try_recv() {
+            words.push(match delivery {
+                Delivery::XdsSource(In::Jitter(number)) => {
+                    assert!(number <= 1_000, "{number} of 1000");
+                    "jitter"
+                }
+                Delivery::XdsSource(In::Ended(..)) => "end",
+                Delivery::XdsSource(In::Dispatched(_)) => "sent",
+                other => panic!("{other:?}"),
+            });
+        }
+        assert_eq!(words, ["jitter", "end", "sent", "jitter", "end", "jitter", "end"]);
+    }
+}

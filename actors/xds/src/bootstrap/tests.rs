@@ -411,6 +411,35 @@ fn json() -> impl Strategy<Value = Value> {
     })
 }
 
+/// The bytes of a file: any, those of a good bootstrap with some of them changed, and brackets without end.
+fn file() -> impl Strategy<Value = Vec<u8>> {
+    let change = (any::<prop::sample::Index>(), any::<u8>(), 0..3_u8);
+    let changed = prop::collection::vec(change, 0..8).prop_map(|changes| {
+        let mut bytes = FULL.as_bytes().to_vec();
+        for (at, byte, how) in changes {
+            let at = at.index(bytes.len());
+            match how {
+                0 => bytes[at] = byte,
+                1 => bytes.insert(at, byte),
+                _ => drop(bytes.remove(at)),
+            }
+        }
+        bytes
+    });
+    let deep = (1..10_000_usize).prop_map(|depth| {
+        let node = format!(r#","node":{{"metadata":{{"deep":{}"#, "[".repeat(depth));
+        let servers = r#"{"xds_servers":[{"server_uri":"a:1","channel_creds":[{"type":"insecure"}]}]"#;
+        format!("{servers}{node}{}}}}}}}", "]".repeat(depth)).into_bytes()
+    });
+    prop_oneof![
+        2 => prop::collection::vec(any::<u8>(), 0..256),
+        2 => json().prop_map(|value| value.to_string().into_bytes()),
+        6 => changed,
+        1 => deep,
+        1 => (LARGEST - 1..LARGEST + 2).prop_map(|size| vec![b' '; size]),
+    ]
+}
+
 proptest! {
     #[test]
     fn x2_any_json_is_taken_or_refused_with_a_path(value in json()) {
@@ -418,6 +447,30 @@ proptest! {
             Ok(bootstrap) => prop_assert!(!bootstrap.servers().is_empty()),
             Err(BootstrapError::Field { path, fault }) => prop_assert!(!path.is_empty() && !fault.is_empty()),
             Err(error) => prop_assert!(false, "{error}"),
+        }
+    }
+
+    #[test]
+    fn x2_any_file_is_taken_or_refused_with_the_place_that_is_wrong(bytes in file()) {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let path = folder.path().join("bootstrap.json");
+        fs::write(&path, &bytes).expect("the folder can be written");
+        match Bootstrap::load(&Source::File(path)) {
+            Ok(bootstrap) => {
+                prop_assert!(!bootstrap.servers().is_empty());
+                prop_assert!(bootstrap.servers().iter().all(|server| !server.uri.is_empty()));
+            }
+            Err(BootstrapError::Field { path, fault }) => prop_assert!(!path.is_empty() && !fault.is_empty()),
+            Err(BootstrapError::Syntax { source }) => {
+                let place = format!("line {} column {}", source.line(), source.column());
+                prop_assert!(source.to_string().contains(&place), "{}", source);
+                prop_assert!(serde_json::from_slice::<Value>(&bytes).is_err());
+            }
+            Err(BootstrapError::NotText) => prop_assert!(std::str::from_utf8(&bytes).is_err()),
+            Err(BootstrapError::TooLarge) => prop_assert!(bytes.len() > LARGEST),
+            Err(error @ (BootstrapError::Missing | BootstrapError::Read { .. })) => {
+                prop_assert!(false, "{}", error);
+            }
         }
     }
 

@@ -1,5 +1,7 @@
 //! What is made of messages: good ones, bad ones, and bytes of any kind.
 
+mod followed;
+
 use envoy_types::pb::envoy::config::core::v3::{
     AggregatedConfigSource, ApiConfigSource, EnvoyInternalAddress, Pipe, SelfConfigSource, SocketAddress,
 };

@@ -1,0 +1,299 @@
+//! What becomes of bytes of any kind where they are heard: by the follower of sources, after something good was in use
+//! (X2, X3, A46).
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+use std::time::Duration;
+
+use pool_core::machine::{Machine, Now, Wall};
+use pool_core::resource_cache::Policy;
+use pool_core::xds::assignment::LoadAssignment;
+use pool_core::xds::client::{self, In, Request, Server, ServerId, StreamId, Waits};
+use pool_core::xds::sources::{Assigned, Name, SourceFact};
+use pool_core::xds_source::{Call, Out, Params, XdsSource};
+use proptest::test_runner::TestCaseResult;
+
+use super::*;
+
+/// The sources, and the endpoints that each of them means at first.
+const SOURCES: [(&str, &str); 2] = [("eds:web", "web"), ("cluster:shop", "shop")];
+
+/// The follower of both sources, on one stream.
+struct Following {
+    source: XdsSource,
+    now: Now,
+    stream: StreamId,
+    /// What was told of each source last.
+    facts: BTreeMap<String, SourceFact>,
+    /// The names that were asked for last, of each kind.
+    asked: BTreeMap<Kind, Vec<Arc<str>>>,
+    /// All requests that were not looked at, and whether each asks for other names than the one before.
+    requests: Vec<(Request, bool)>,
+    /// How many messages may be read.
+    reads: usize,
+}
+
+impl Following {
+    /// Both sources have something good.
+    fn new() -> Following {
+        let server = Server { uri: Arc::from("server.test:1"), policy: Policy::default() };
+        let client =
+            client::Params { servers: vec![server], backoff: Waits::STREAMS, nack_pace: Waits::NACKS };
+        let sources = SOURCES.map(|(name, _)| Name::parse(name).expect("a source"));
+        let params = Params { client, node_id: Arc::from("pools"), sources: BTreeSet::from(sources) };
+        let mut following = Following {
+            source: XdsSource::new(params),
+            now: Now::ZERO.plus(Duration::from_secs(3600)),
+            stream: StreamId(0),
+            facts: BTreeMap::new(),
+            asked: BTreeMap::new(),
+            requests: Vec::new(),
+            reads: 0,
+        };
+        let mut out = Vec::new();
+        following.source.tick(following.now, &mut out);
+        following.take(out);
+        following.step(In::Dispatched(following.stream));
+        following.hear(&good_response(Kind::Cluster, "c1")).expect("good bytes");
+        for (kind, _) in following.asked.clone() {
+            following.step(In::Sent(following.stream, kind));
+        }
+        following.hear(&good_response(Kind::Endpoints, "e1")).expect("good bytes");
+        following.wait();
+        for (source, _) in SOURCES {
+            assert!(following.facts[source].assignment().is_some(), "{source} has something good");
+        }
+        following.requests.clear();
+        following
+    }
+
+    fn step(&mut self, input: In) {
+        let mut out = Vec::new();
+        self.source.step(self.now, input, &mut out);
+        self.take(out);
+    }
+
+    /// A message comes, if it can be read as one.
+    fn hear(&mut self, bytes: &[u8]) -> Option<Response> {
+        let decoded = response(bytes).ok()?;
+        assert_eq!(self.reads, 1, "there is leave to read one message");
+        self.reads = 0;
+        self.step(In::Response(self.stream, decoded.clone(), Wall::default()));
+        Some(decoded)
+    }
+
+    /// Lets the transport pull what is sent, and time go on until no answer waits any more.
+    fn wait(&mut self) {
+        for _ in 0..20 {
+            for kind in Kind::ALL {
+                self.step(In::Sent(self.stream, kind));
+            }
+            self.now = self.now.plus(Duration::from_millis(500));
+            let mut out = Vec::new();
+            self.source.tick(self.now, &mut out);
+            self.take(out);
+        }
+    }
+
+    fn take(&mut self, out: Vec<Out>) {
+        for said in out {
+            match said {
+                Out::Call(Call::Open { stream, server, first }) => {
+                    assert_eq!(server, ServerId(0));
+                    self.stream = stream;
+                    first.into_iter().for_each(|request| self.request(request));
+                }
+                Out::Call(Call::Send(_, request)) => self.request(request),
+                Out::Call(Call::Read(_)) => self.reads += 1,
+                Out::Call(Call::Close(_)) => panic!("nothing ends the stream"),
+                Out::Fact(name, fact) => drop(self.facts.insert(name.to_string(), fact)),
+                Out::View(_) | Out::Sample(_) => {}
+            }
+        }
+    }
+
+    fn request(&mut self, request: Request) {
+        let before = self.asked.insert(request.kind, request.names.clone());
+        let differs = before.is_some_and(|before| before != request.names);
+        self.requests.push((request, differs));
+    }
+
+    /// Hears these bytes, and requires that no source loses what it has, that what is new was in these bytes, and that
+    /// they are answered once at most.
+    fn stands(&mut self, bytes: &[u8]) -> TestCaseResult {
+        let before = self.facts.clone();
+        let heard = self.hear(bytes);
+        // What one cluster does not name any more, another response may bring.
+        self.wait();
+        prop_assert_eq!(self.reads, 1, "the next message may be read");
+        for (source, _) in SOURCES {
+            let fact = &self.facts[source];
+            let Assigned::Usable(assignment) = &fact.assigned else {
+                return Err(TestCaseError::fail(format!("{source} has lost what it had: {fact:?}")));
+            };
+            let is_unchanged = before[source].assignment() == Some(assignment);
+            prop_assert!(
+                is_unchanged || heard.as_ref().is_some_and(|heard| holds(heard, assignment)),
+                "{} has what was not sent: {:?}",
+                source,
+                assignment
+            );
+        }
+        let requests = std::mem::take(&mut self.requests);
+        let Some(heard) = heard else {
+            prop_assert_eq!(requests, [], "what cannot be read is not answered");
+            return Ok(());
+        };
+        let kind = Kind::of_type_url(&heard.type_url);
+        let answers = requests.iter().filter(|(request, differs)| Some(request.kind) == kind && !differs);
+        let answers = answers.count();
+        prop_assert!(answers <= 1, "{} answers: {:?}", answers, requests);
+        Ok(())
+    }
+}
+
+/// Whether an assignment is sound, and one of the resources of a response holds all of its addresses.
+fn holds(response: &Response, assignment: &LoadAssignment) -> bool {
+    let addresses: BTreeSet<IpAddr> =
+        assignment.priorities.iter().flat_map(|priority| priority.addresses.keys().copied()).collect();
+    let is_for_pools = |ip: &IpAddr| !ip.is_unspecified() && !ip.is_loopback() && !ip.is_multicast();
+    let told = |facts: &AssignmentFacts| {
+        let endpoints = facts.localities.iter().flat_map(|locality| &locality.endpoints);
+        let all =
+            endpoints.flat_map(|endpoint| std::iter::once(&endpoint.address).chain(&endpoint.additional));
+        let read = |facts: &AddressFacts| match facts {
+            AddressFacts::Socket { address, .. } => address.parse::<IpAddr>().ok(),
+            AddressFacts::Pipe | AddressFacts::Internal | AddressFacts::Missing => None,
+        };
+        all.filter_map(read).collect::<BTreeSet<IpAddr>>()
+    };
+    addresses.iter().all(is_for_pools)
+        && response.resources.iter().any(|received| match &received.body {
+            Ok(Body::Endpoints(facts)) => told(facts).is_superset(&addresses),
+            Ok(Body::Cluster(_) | Body::Other(_)) | Err(_) => false,
+        })
+}
+
+fn endpoints_of(name: &str, host: &str) -> ClusterLoadAssignment {
+    let address = Some(socket(host, PortSpecifier::PortValue(80)));
+    let endpoint = lb(Some(HostIdentifier::Endpoint(Endpoint { address, ..Endpoint::default() })));
+    let locality = LocalityLbEndpoints { lb_endpoints: vec![endpoint], ..LocalityLbEndpoints::default() };
+    ClusterLoadAssignment {
+        cluster_name: name.to_owned(),
+        endpoints: vec![locality],
+        ..ClusterLoadAssignment::default()
+    }
+}
+
+/// The cluster of the second source, which names these endpoints.
+fn shop(service_name: &str) -> Cluster {
+    let mut cluster = eds_cluster(Some(ConfigSourceSpecifier::Ads(AggregatedConfigSource::default())));
+    cluster.name = "shop".to_owned();
+    let eds = cluster.eds_cluster_config.as_mut().expect("it is of the type EDS");
+    eds.service_name = service_name.to_owned();
+    cluster
+}
+
+/// A good response with all resources of a kind.
+fn good_response(kind: Kind, nonce: &str) -> Vec<u8> {
+    let resources = match kind {
+        Kind::Cluster => vec![pack_any(shop(""))],
+        Kind::Endpoints => SOURCES.map(|(_, name)| pack_any(endpoints_of(name, "10.0.0.1"))).to_vec(),
+    };
+    of(kind, nonce, resources)
+}
+
+fn of(kind: Kind, nonce: &str, resources: Vec<Any>) -> Vec<u8> {
+    let response = DiscoveryResponse {
+        version_info: format!("version of {nonce}"),
+        nonce: nonce.to_owned(),
+        type_url: kind.type_url().to_owned(),
+        resources,
+        ..DiscoveryResponse::default()
+    };
+    response.encode_to_vec()
+}
+
+/// A response that reports an error of this resource (TP3).
+fn errors(kind: Kind, name: &str) -> Vec<u8> {
+    let error = ResourceError {
+        resource_name: Some(ResourceName { name: name.to_owned(), dynamic_parameter_constraints: None }),
+        error_detail: Some(Status { code: 5, message: "no such thing".to_owned(), details: Vec::new() }),
+    };
+    let response = DiscoveryResponse {
+        nonce: "error".to_owned(),
+        type_url: kind.type_url().to_owned(),
+        resource_errors: vec![error],
+        ..DiscoveryResponse::default()
+    };
+    response.encode_to_vec()
+}
+
+/// Bytes in the place of a resource, in a response that is good apart from them.
+fn in_a_response() -> impl Strategy<Value = Vec<u8>> {
+    let bytes = prop_oneof![
+        prop::collection::vec(any::<u8>(), 0..200),
+        mutated(endpoints_of("web", "10.0.0.2").encode_to_vec()),
+        mutated(endpoints_of("shop", "10.0.0.3").encode_to_vec()),
+        mutated(assignment().encode_to_vec()),
+        mutated(shop("web").encode_to_vec()),
+    ];
+    let of_type = prop::sample::select(vec![Kind::Cluster.type_url(), Kind::Endpoints.type_url(), WRAPPER]);
+    let kind = prop::sample::select(Kind::ALL.to_vec());
+    (bytes, of_type, kind).prop_map(|(value, type_url, kind)| {
+        let resource = Any { type_url: type_url.to_owned(), value };
+        of(kind, "hostile", vec![resource])
+    })
+}
+
+/// Bytes in the place of a response.
+fn in_place_of_a_response() -> impl Strategy<Value = Vec<u8>> {
+    prop_oneof![
+        prop::collection::vec(any::<u8>(), 0..512),
+        mutated(rich()),
+        mutated(of(Kind::Endpoints, "new", vec![pack_any(endpoints_of("web", "10.0.0.2"))])),
+        mutated(of(Kind::Cluster, "new", vec![pack_any(shop("web"))])),
+        mutated(of(Kind::Cluster, "new", Vec::new())),
+        mutated(errors(Kind::Endpoints, "web")),
+        mutated(errors(Kind::Cluster, "shop")),
+    ]
+}
+
+proptest! {
+    #[test]
+    fn x2_x3_whatever_comes_as_a_response_ends_the_use_of_nothing_and_is_answered_once_at_most(
+        messages in prop::collection::vec(in_place_of_a_response(), 1..4),
+    ) {
+        let mut following = Following::new();
+        for bytes in messages {
+            following.stands(&bytes)?;
+        }
+    }
+
+    #[test]
+    fn x2_x3_whatever_comes_as_a_resource_ends_the_use_of_nothing_and_is_answered_once_at_most(
+        messages in prop::collection::vec(in_a_response(), 1..4),
+    ) {
+        let mut following = Following::new();
+        for bytes in messages {
+            following.stands(&bytes)?;
+        }
+    }
+}
+
+#[test]
+fn x2_a_good_assignment_after_bytes_that_are_none_is_used_and_both_are_answered() {
+    let mut following = Following::new();
+    let bad = Any { type_url: Kind::Endpoints.type_url().to_owned(), value: vec![0xff; 3] };
+    following.hear(&of(Kind::Endpoints, "bad", vec![bad])).expect("a response");
+    following.wait();
+    let new = endpoints_of("web", "10.0.0.2");
+    following.hear(&of(Kind::Endpoints, "good", vec![pack_any(new)])).expect("a response");
+    following.wait();
+    let answers: Vec<(&str, bool)> =
+        following.requests.iter().map(|(request, _)| (&*request.nonce, request.error.is_some())).collect();
+    assert_eq!(answers, [("bad", true), ("good", false)]);
+    let assignment = following.facts["eds:web"].assignment().expect("it is in use");
+    let addresses: Vec<String> = assignment.priorities[0].addresses.keys().map(ToString::to_string).collect();
+    assert_eq!(addresses, ["10.0.0.2"]);
+}
