@@ -229,7 +229,37 @@ fn errors(kind: Kind, name: &str) -> Vec<u8> {
     response.encode_to_vec()
 }
 
-/// Bytes in the place of a resource, in a response that is good apart from them.
+/// Assignments that can be decoded, and that may be valid or not.
+fn any_assignment() -> impl Strategy<Value = Any> {
+    let host = prop_oneof!["10\\.0\\.0\\.[1-9]", "[0-9a-f.:]{0,12}"];
+    let endpoint = (host, 0..70_000_u32, -1..8_i32, prop::option::of(0..3_u32));
+    let locality = (prop::collection::vec(endpoint, 0..4), 0..2_u32, prop::option::of(0..3_u32));
+    let name = prop::sample::select(vec!["web", "shop", "other"]);
+    (name, prop::collection::vec(locality, 0..3)).prop_map(|(name, localities)| {
+        let endpoints = localities.into_iter().map(|(endpoints, priority, weight)| LocalityLbEndpoints {
+            lb_endpoints: endpoints.into_iter().map(of_parts).collect(),
+            priority,
+            load_balancing_weight: weight.map(|value| UInt32Value { value }),
+            ..LocalityLbEndpoints::default()
+        });
+        pack_any(ClusterLoadAssignment {
+            cluster_name: name.to_owned(),
+            endpoints: endpoints.collect(),
+            ..ClusterLoadAssignment::default()
+        })
+    })
+}
+
+fn of_parts((host, port, health_status, weight): (String, u32, i32, Option<u32>)) -> LbEndpoint {
+    let address = Some(socket(&host, PortSpecifier::PortValue(port)));
+    LbEndpoint {
+        health_status,
+        load_balancing_weight: weight.map(|value| UInt32Value { value }),
+        ..lb(Some(HostIdentifier::Endpoint(Endpoint { address, ..Endpoint::default() })))
+    }
+}
+
+/// A resource of any kind, in a response that is good apart from it.
 fn in_a_response() -> impl Strategy<Value = Vec<u8>> {
     let bytes = prop_oneof![
         prop::collection::vec(any::<u8>(), 0..200),
@@ -240,10 +270,11 @@ fn in_a_response() -> impl Strategy<Value = Vec<u8>> {
     ];
     let of_type = prop::sample::select(vec![Kind::Cluster.type_url(), Kind::Endpoints.type_url(), WRAPPER]);
     let kind = prop::sample::select(Kind::ALL.to_vec());
-    (bytes, of_type, kind).prop_map(|(value, type_url, kind)| {
+    let any_bytes = (bytes, of_type, kind).prop_map(|(value, type_url, kind)| {
         let resource = Any { type_url: type_url.to_owned(), value };
         of(kind, "hostile", vec![resource])
-    })
+    });
+    prop_oneof![any_bytes, any_assignment().prop_map(|any| of(Kind::Endpoints, "any", vec![any]))]
 }
 
 /// Bytes in the place of a response.
