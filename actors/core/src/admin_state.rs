@@ -46,6 +46,7 @@ use crate::config_map::{ConfigMapAnswer, ConfigMapAsk};
 use crate::discovery::LbObservation;
 use crate::ids::{CallId, Epoch, LbName, NodeName, NodeUid, PoolId, PoolName};
 use crate::informer::NodeFact;
+use crate::level::{Leaving, Word};
 use crate::machine::{Machine, Now, earliest};
 use crate::object::{TaintAnswer, TaintAsk};
 use crate::report::Report;
@@ -146,6 +147,8 @@ pub enum In {
     Missed(PoolId, BTreeSet<Backend>),
     /// Before a write these were Down in a pool already that are to be; when the last PUT of ours was sent to it.
     Found(PoolId, Option<Now>, BTreeSet<Backend>),
+    /// What the source of a listed pool says of admin states; `None`: it is not known, or it has no say (X2).
+    Word(PoolId, Option<Arc<Word>>),
     /// A person lets a node go on, or everything ([`Scope::Node`], [`Scope::Everything`]).
     Release(RequestId, Scope),
     /// In which term events are posted; `None`: in none.
@@ -157,6 +160,8 @@ pub enum In {
 pub enum Out {
     /// To the writer: the draining set from now on.
     Draining(Arc<Draining>),
+    /// To the Directory: which addresses leave service, and which are being restored (X2).
+    Leaving(Arc<Leaving>),
     /// To the writer: a pool's admin part is due.
     Due(PoolId, AdminDue),
     /// To the writer: it is no longer due, as of this generation.
@@ -206,6 +211,8 @@ pub struct AdminState {
     /// What the writer was told last, and the sets before that something may still be carried out of.
     set: Arc<Draining>,
     past: BTreeMap<u64, Arc<Draining>>,
+    /// What the Directory was told last.
+    leaving: Arc<Leaving>,
     /// Pools to be judged anew.
     dirty: BTreeSet<PoolId>,
     /// Whether a load balancer was seen since nodes were last forgotten.
@@ -246,6 +253,7 @@ impl AdminState {
             posts: Posts::default(),
             set: Arc::new(Draining { excluded: params.excluded.clone(), ..Draining::default() }),
             past: BTreeMap::new(),
+            leaving: Arc::default(),
             dirty: BTreeSet::new(),
             looked: false,
             look_again: None,
@@ -422,8 +430,25 @@ impl AdminState {
             self.past.pop_first();
         }
         out.push(Out::Draining(Arc::clone(&self.set)));
+        self.tell_leaving(out);
         self.dirty.extend(self.pools.ids().cloned());
         self.changed = true;
+    }
+
+    /// Tells the Directory of whose addresses no source decides alone, if any pool has a source (X2).
+    fn tell_leaving(&mut self, out: &mut Vec<Out>) {
+        let address = |backend: &Backend| match backend {
+            Backend::Address(ip) => Some(*ip),
+            Backend::Instance(_) => None,
+        };
+        let leaving = Leaving {
+            down: self.set.addresses.keys().filter_map(address).collect(),
+            restored: self.set.restorable.iter().filter_map(address).collect(),
+        };
+        if !self.params.listed.is_empty() && leaving != *self.leaving {
+            self.leaving = Arc::new(leaving);
+            out.push(Out::Leaving(Arc::clone(&self.leaving)));
+        }
     }
 
     /// Does what time and the last input allow; the end of every step and tick.
@@ -598,7 +623,13 @@ impl Machine for AdminState {
             }
             In::Found(pool, sent, downs) => {
                 self.pools.found(now, &pool, &downs);
-                self.nodes.downs_found(&pool, sent, &downs, &mut self.records);
+                self.nodes.downs_found(&pool, sent, &downs, &self.pools, &mut self.records);
+                self.dirty.insert(pool);
+                self.changed = true;
+            }
+            In::Word(pool, word) => {
+                self.pools.say(&pool, word);
+                self.nodes.word_changed(&pool, &self.pools, &mut self.records);
                 self.dirty.insert(pool);
                 self.changed = true;
             }

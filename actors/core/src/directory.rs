@@ -13,6 +13,7 @@ use crate::error::NotManageable;
 use crate::guard::{Fraction, GuardMode};
 use crate::ids::{Epoch, LbName, NodeName, PoolId, PoolName, ReadId, ServiceUid};
 use crate::informer::ServiceFact;
+use crate::level::{Leaving, Word};
 use crate::machine::{Machine, Now, earliest};
 use crate::pins::Pins;
 use crate::report::Report;
@@ -81,6 +82,8 @@ pub enum In {
     Service(ServiceUid, Option<Arc<ServiceFact>>),
     /// What is known of an xDS source (X2).
     Source(Name, SourceFact),
+    /// Which addresses the admin state of nodes has a word on (X2, N4).
+    Leaving(Arc<Leaving>),
     /// A load balancer was read.
     Lb(LbObservation),
     /// The lists that this term needs are in: it begins (W8).
@@ -111,6 +114,9 @@ pub enum Out {
     Assign(Arc<Assignment>),
     /// To a pool: what discovery saw of it.
     Observe(PoolId, Observation),
+    /// To the admin state: what the source of a listed pool says of admin states; `None`: it is not known, or it has no
+    /// say (X2).
+    Word(PoolId, Option<Arc<Word>>),
     /// To the registry of pools: drop this one; it has retired and is nobody's.
     Forget(PoolId),
     /// To the admin state, which passes it on to the Leader: every assignment from now on is of this term (W8).
@@ -447,6 +453,7 @@ impl Machine for Directory {
             }
             In::Service(uid, fact) => self.on_service(now, uid, fact, out),
             In::Source(name, fact) => self.on_source(now, name, fact),
+            In::Leaving(leaving) => self.on_leaving(now, leaving),
             In::Lb(observation) => self.on_balancer(now, observation),
             In::Confirmed(epoch) => self.on_confirmed(now, epoch, out),
             In::Retired(pool) => self.on_retired(&pool, out),

@@ -56,6 +56,24 @@ impl States {
     }
 }
 
+/// What the source of a pool has said of admin states, for those who decide about nodes that leave service (X2, N4).
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Word {
+    /// Addresses that are to be Down while they are in the pool.
+    pub down: BTreeSet<IpAddr>,
+    /// Addresses whose Down is ours by what the source says or has said; these among them.
+    pub ours: BTreeSet<IpAddr>,
+}
+
+/// The addresses that the admin state of nodes has a word on (N4).
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Leaving {
+    /// Those of nodes that leave service: they stay Down, whatever a source says.
+    pub down: BTreeSet<IpAddr>,
+    /// Those of nodes that are back, and that are being restored.
+    pub restored: BTreeSet<IpAddr>,
+}
+
 /// What of a pool's members that should go stays nevertheless. The order is that of caution: of two, the later holds
 /// when levels are united.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]

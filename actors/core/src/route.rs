@@ -247,6 +247,10 @@ pub enum FactKey {
     Assignment(PoolId),
     /// What was observed of a pool.
     Observation(PoolId),
+    /// What the source of a listed pool says of admin states.
+    Word(PoolId),
+    /// Which addresses leave service.
+    Leaving,
     /// A load balancer.
     Lb(LbName),
     /// What is known of an xDS source.
@@ -406,6 +410,9 @@ fn from_directory(said: directory::Out, deliver: &mut impl FnMut(Delivery)) {
             for kind in Kind::OF_LEVELS {
                 deliver(Delivery::Watcher(kind, watch::In::Reread(read)));
             }
+        }
+        directory::Out::Word(pool, word) => {
+            deliver(Delivery::AdminState(admin_state::In::Word(pool, word)));
         }
         directory::Out::Refused(pool, why) => deliver(Delivery::Board(board::In::Refused(pool, why))),
         directory::Out::Guards(view) => deliver(Delivery::Board(board::In::Guards(view))),

@@ -69,6 +69,7 @@ impl AdminState {
             | In::Tainted(..)
             | In::Missed(..)
             | In::Found(..)
+            | In::Word(..)
             | In::Reporting(_) => {}
         }
     }

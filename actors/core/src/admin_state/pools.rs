@@ -3,11 +3,13 @@
 //! What a write has carried out counts at once; an observation whose GET began before that write ended is not believed.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use crate::arm::{AdminState, Backend, PoolFacts};
 use crate::discovery::LbObservation;
 use crate::ids::{LbName, NodeUid, PoolId, PoolName};
+use crate::level::Word;
 use crate::machine::Now;
 use crate::writer::{AdminUrgency, Draining};
 
@@ -24,6 +26,8 @@ pub(super) fn urgency(lacks: &Lacks) -> Option<AdminUrgency> {
 #[derive(Debug, Default)]
 pub(super) struct Pools {
     pools: BTreeMap<PoolId, Pool>,
+    /// What the sources of pools have said of admin states, of each that is known (X2).
+    words: BTreeMap<PoolId, Arc<Word>>,
 }
 
 #[derive(Debug, Default)]
@@ -38,6 +42,13 @@ struct Pool {
     ended: Now,
     /// The newest set that was carried out in a dry run, which changes nothing.
     withheld: Option<u64>,
+}
+
+fn is_among(ips: &BTreeSet<IpAddr>, backend: &Backend) -> bool {
+    match backend {
+        Backend::Address(ip) => ips.contains(ip),
+        Backend::Instance(_) => false,
+    }
 }
 
 fn entries_of(facts: Option<&PoolFacts>) -> Vec<(Backend, AdminState)> {
@@ -136,6 +147,34 @@ impl Pools {
     pub(super) fn found(&mut self, now: Now, id: &PoolId, downs: &BTreeSet<Backend>) {
         let states = downs.iter().map(|backend| (backend.clone(), AdminState::Down));
         self.pools.entry(id.clone()).or_default().set(now, states);
+    }
+
+    /// What the source of a pool says of admin states has changed; `None`: it is not known, or it has no say.
+    pub(super) fn say(&mut self, id: &PoolId, word: Option<Arc<Word>>) {
+        match word {
+            Some(word) => drop(self.words.insert(id.clone(), word)),
+            None => drop(self.words.remove(id)),
+        }
+    }
+
+    /// Whether it is known what the source of a pool says.
+    pub(super) fn has_word(&self, id: &PoolId) -> bool {
+        self.words.contains_key(id)
+    }
+
+    /// Whether a Down in a pool is ours by what its source says, or has said.
+    pub(super) fn is_claimed(&self, id: &PoolId, backend: &Backend) -> bool {
+        self.words.get(id).is_some_and(|word| is_among(&word.ours, backend))
+    }
+
+    /// Whether the source of a pool asks for a Down.
+    pub(super) fn is_asked_for(&self, id: &PoolId, backend: &Backend) -> bool {
+        self.words.get(id).is_some_and(|word| is_among(&word.down, backend))
+    }
+
+    /// Every Down that a source asks for.
+    pub(super) fn asked_for(&self) -> impl Iterator<Item = (&PoolId, Backend)> {
+        self.words.iter().flat_map(|(id, word)| word.down.iter().map(move |ip| (id, Backend::from(*ip))))
     }
 
     /// A write of this pool has ended, and it is not there.

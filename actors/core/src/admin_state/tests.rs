@@ -8,6 +8,7 @@ mod noted;
 mod notices;
 mod properties;
 mod server;
+mod sources;
 mod terms;
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -18,7 +18,7 @@ use crate::arm::{AdminState, LbFacts, Provisioning};
 use crate::error::NotManageable;
 use crate::ids::{Family, LbName, NodeName, PoolId, PoolName, ServiceKey, ServiceUid};
 use crate::informer::{Part, RequiredNode, ServiceFact};
-use crate::level::{Provenance, Source, States};
+use crate::level::{Leaving, Provenance, Source, States, Word};
 use crate::machine::Now;
 use crate::proof;
 use crate::view::Candidacy;
@@ -48,6 +48,8 @@ pub struct Listing {
 pub(super) struct Listed {
     pools: BTreeMap<PoolId, Entry>,
     sources: BTreeMap<Name, Known>,
+    /// Which addresses the admin state of nodes has a word on (N4).
+    leaving: Arc<Leaving>,
 }
 
 /// One pool.
@@ -58,6 +60,9 @@ struct Entry {
     /// Addresses that are or were to be Down by what the source said of them: their Down is ours. Since when the source
     /// does not say so any more; `None`: it does.
     ours: BTreeMap<IpAddr, Option<Now>>,
+    /// What the source says of admin states, and whether that is to be told; `None`: it is not known, or has no say.
+    word: Option<Arc<Word>>,
+    is_word_new: bool,
 }
 
 /// What is known of one source.
@@ -90,9 +95,24 @@ impl Listed {
             family: listing.family,
             failover: Failover::new(listing.family, listing.membership),
             ours: BTreeMap::new(),
+            word: None,
+            is_word_new: false,
         };
         let pools = listings.iter().map(|listing| (listing.pool.clone(), entry(listing)));
-        Listed { pools: pools.collect(), sources: BTreeMap::new() }
+        Listed { pools: pools.collect(), sources: BTreeMap::new(), leaving: Arc::default() }
+    }
+
+    /// A pool is not there.
+    pub(super) fn not_found(&mut self, id: &PoolId) {
+        if let Some(entry) = self.pools.get_mut(id) {
+            entry.say(None);
+        }
+    }
+
+    /// What the source of a pool says of admin states, where that is to be told.
+    pub(super) fn take_word(&mut self, id: &PoolId) -> Option<Option<Arc<Word>>> {
+        let entry = self.pools.get_mut(id)?;
+        std::mem::take(&mut entry.is_word_new).then(|| entry.word.clone())
     }
 
     /// Whether a pool is filled from a source.
@@ -133,21 +153,27 @@ impl Listed {
     pub(super) fn judge(&mut self, now: Now, id: &PoolId, seen: &SeenPool, at: Now) -> Option<Ownership> {
         let entry = self.pools.get_mut(id)?;
         if let Err(reason) = proof::prove_listed(&seen.facts) {
+            entry.say(None);
             return Some(Ownership::Refused(reason, entry.claims(Part::default(), None)));
         }
         // What is not known leaves the pool as it is (X3).
         let Some(known) = self.sources.get(&entry.source) else { return Some(Ownership::Nobody) };
         let nothing = LoadAssignment::default();
         let assignment = match &known.fact.assigned {
-            Assigned::Unknown(_) => return Some(Ownership::Nobody),
+            Assigned::Unknown(_) => {
+                entry.say(None);
+                return Some(Ownership::Nobody);
+            }
             Assigned::Usable(assignment) => assignment.as_ref(),
             Assigned::Dropped(_) => &nothing,
         };
-        let membership = entry.failover.members(now, assignment);
+        let mut membership = entry.failover.members(now, assignment);
         let part = part(&membership);
+        let states = entry.states(now, &part, seen, at, &self.leaving);
+        membership.notes.extend(entry.foreign_downs(&part, seen, &self.leaving));
         let given = Given {
             source: source(&entry.source.to_string(), &known.fact, &membership.notes),
-            states: entry.states(now, &part, seen, at),
+            states,
             is_dropped: is_dropped(&known.fact),
             deadline: entry.failover.deadline().filter(|at| *at > now),
         };
@@ -182,6 +208,12 @@ fn source(name: &str, fact: &SourceFact, remarks: &BTreeSet<Note>) -> Source {
     Source::Xds { name: Arc::from(name), note: Arc::from(note), remarks: remarks.clone() }
 }
 
+/// The members of a pool that were seen Down.
+fn downs(seen: &SeenPool) -> BTreeSet<IpAddr> {
+    let down = seen.facts.entries.iter().filter(|entry| entry.admin_state == AdminState::Down);
+    down.filter_map(|entry| entry.ip).collect()
+}
+
 impl Entry {
     /// What its source asks of it, as a Service would.
     fn claims(&self, part: Part, known: Option<&Known>) -> Claims {
@@ -209,11 +241,9 @@ impl Entry {
     /// What the source says of admin states. A Down on an address that it calls draining counts as ours, also where it
     /// was there before this process was: it is taken back when the address is in service again, until it was seen to be
     /// gone, with all that was written meanwhile. What somebody sets later is theirs (N4).
-    fn states(&mut self, now: Now, part: &Part, seen: &SeenPool, at: Now) -> States {
-        let is_down = |ip: &IpAddr| {
-            let mut entries = seen.facts.entries.iter();
-            entries.any(|entry| entry.ip == Some(*ip) && entry.admin_state == AdminState::Down)
-        };
+    /// An address of a node that leaves service stays Down, and is taken back when the node is back (N4).
+    fn states(&mut self, now: Now, part: &Part, seen: &SeenPool, at: Now, leaving: &Leaving) -> States {
+        let down = downs(seen);
         let is_at_rest = match seen.facts.provisioning {
             Provisioning::Updating => false,
             Provisioning::Succeeded | Provisioning::Failed | Provisioning::Unknown => true,
@@ -224,10 +254,28 @@ impl Entry {
                 return true;
             }
             let ended = *ended.get_or_insert(now);
-            is_down(ip) || !is_at_rest || at < ended.plus(SENT_WITHIN)
+            down.contains(ip) || !is_at_rest || at < ended.plus(SENT_WITHIN)
         });
-        let lifted = self.ours.keys().filter(|ip| part.required.contains_key(ip));
-        States { down: part.tolerated.clone(), lifted: lifted.copied().collect() }
+        self.say(Some(Word { down: part.tolerated.clone(), ours: self.ours.keys().copied().collect() }));
+        let comes_back = |ip: &&IpAddr| part.required.contains_key(ip) && !leaving.down.contains(ip);
+        let lifted = self.ours.keys().filter(comes_back).copied().collect();
+        States { down: part.tolerated.clone(), lifted }
+    }
+
+    /// What there is to tell of required members that are Down though nobody here asks for it: they get nothing, and
+    /// whoever has set that is to end it (N4).
+    fn foreign_downs(&self, part: &Part, seen: &SeenPool, leaving: &Leaving) -> Option<Note> {
+        let is_ours = |ip: &IpAddr| {
+            self.ours.contains_key(ip) || leaving.down.contains(ip) || leaving.restored.contains(ip)
+        };
+        let foreign = downs(seen).iter().filter(|ip| part.required.contains_key(ip) && !is_ours(ip)).count();
+        (foreign > 0).then_some(Note::ForeignDown(foreign))
+    }
+
+    fn say(&mut self, word: Option<Word>) {
+        if self.word.as_deref() != word.as_ref() {
+            (self.word, self.is_word_new) = (word.map(Arc::new), true);
+        }
     }
 }
 
@@ -255,6 +303,17 @@ impl Directory {
         if self.is_running() {
             for id in self.listed.ids_of(&name) {
                 self.dirty.pool(now, id);
+            }
+        }
+    }
+
+    /// Other nodes leave service: what is to be taken back in listed pools may be another thing (N4).
+    pub(super) fn on_leaving(&mut self, now: Now, leaving: Arc<Leaving>) {
+        self.listed.leaving = leaving;
+        self.dirty.since.get_or_insert(now);
+        if self.is_running() {
+            for id in self.listed.pools.keys() {
+                self.dirty.pool(now, id.clone());
             }
         }
     }

@@ -290,6 +290,7 @@ impl Bench {
                 | Out::Reread(_)
                 | Out::Answer(..)
                 | Out::Guards(_)
+                | Out::Word(..)
                 | Out::Refused(..) => {}
             }
         }
@@ -323,6 +324,7 @@ impl Bench {
             | Out::Opened(_)
             | Out::Observe(..)
             | Out::Forget(_)
+            | Out::Word(..)
             | Out::Answer(..)
             | Out::Guards(_)
             | Out::Refused(..)
@@ -383,6 +385,7 @@ impl Bench {
             | Out::Opened(_)
             | Out::Observe(..)
             | Out::Forget(_)
+            | Out::Word(..)
             | Out::Reread(_)
             | Out::Answer(..)
             | Out::Guards(_)
@@ -400,6 +403,7 @@ impl Bench {
             | Out::Opened(_)
             | Out::Observe(..)
             | Out::Forget(_)
+            | Out::Word(..)
             | Out::Reread(_)
             | Out::Answer(..)
             | Out::Guards(_)
@@ -634,6 +638,7 @@ fn d2_a_pool_without_proof_is_reported_once_for_each_reason_and_counted() {
         | Out::Opened(_)
         | Out::Observe(..)
         | Out::Forget(_)
+        | Out::Word(..)
         | Out::Reread(_)
         | Out::Answer(..)
         | Out::Guards(_)

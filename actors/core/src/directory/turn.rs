@@ -78,6 +78,12 @@ impl Directory {
                 None => pool::judge(&id.pool, seen, self.services.claims(&seen.rules)),
             },
         };
+        if found.is_none() {
+            self.listed.not_found(id);
+        }
+        if let Some(word) = self.listed.take_word(id) {
+            out.push(Out::Word(id.clone(), word));
+        }
         match ownership {
             Ownership::Nobody if !self.pools.contains_key(id) => return false,
             Ownership::Nobody | Ownership::Refused(..) | Ownership::Proven(..) => {}

@@ -8,6 +8,7 @@ use crate::{admin_state, board, directory, discovery, events, leader, writer};
 pub(super) fn from_admin_state(said: admin_state::Out, deliver: &mut impl FnMut(Delivery)) {
     match said {
         admin_state::Out::Draining(set) => deliver(Delivery::Writer(writer::In::Draining(set))),
+        admin_state::Out::Leaving(leaving) => deliver(Delivery::Directory(directory::In::Leaving(leaving))),
         admin_state::Out::Due(pool, due) => deliver(Delivery::Writer(writer::In::AdminDue(pool, due))),
         admin_state::Out::Withdraw(pool, generation) => {
             deliver(Delivery::Writer(writer::In::AdminWithdraw(pool, generation)));

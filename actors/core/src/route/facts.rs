@@ -73,6 +73,7 @@ fn directory_fact(input: &directory::In) -> Option<FactKey> {
     match input {
         directory::In::Service(uid, _) => Some(FactKey::Service(uid.clone())),
         directory::In::Source(name, _) => Some(FactKey::Source(name.clone())),
+        directory::In::Leaving(_) => Some(FactKey::Leaving),
         directory::In::Lb(observation) => Some(FactKey::Lb(observation.lb.clone())),
         directory::In::Wishes { .. } => Some(FactKey::Wishes),
         directory::In::ListsSynced
@@ -113,6 +114,7 @@ fn admin_fact(input: &admin_state::In) -> Option<FactKey> {
     match input {
         admin_state::In::Node(name, _) => Some(FactKey::Node(name.clone())),
         admin_state::In::Lb(observation) => Some(FactKey::Lb(observation.lb.clone())),
+        admin_state::In::Word(pool, _) => Some(FactKey::Word(pool.clone())),
         admin_state::In::Standing(_) => Some(FactKey::Standing),
         admin_state::In::Wishes { .. } => Some(FactKey::Wishes),
         admin_state::In::Confirmed(_)

@@ -41,13 +41,15 @@ pub struct Draining {
     /// The exceptions: Downs of such backends that were there before ours, in these pools (N4). While an exception
     /// stands nothing is written over what it is about, or of its own: whoever gives back would not know whose it is.
     pub foreign: BTreeSet<(PoolId, Backend)>,
+    /// Downs that the source of their pool asks for: whatever becomes of the node, they are not taken back (X2).
+    pub kept: BTreeSet<(PoolId, Backend)>,
     /// Pools in which no admin state is written (N2, `adminState.excludePools`).
     pub excluded: BTreeSet<PoolName>,
 }
 
 impl Draining {
     /// The admin state that an entry of this pool must get, if any (N4): a draining backend is Down, a Down of ours on
-    /// any other ends. A state that we do not know is left alone.
+    /// any other ends, unless the source of the pool asks for it. A state that we do not know is left alone.
     #[must_use]
     pub fn wants(&self, pool: &PoolId, entry: &Entry) -> Option<AdminState> {
         let backend = entry.backend()?;
@@ -61,12 +63,13 @@ impl Draining {
             return None;
         }
         let drains = self.addresses.contains_key(backend);
+        let comes_back = || self.restorable.contains(backend) && !drains && !holds(&self.kept, pool, backend);
         let wanted = match state {
             AdminState::None | AdminState::Up => drains.then_some(AdminState::Down),
-            AdminState::Down => (self.restorable.contains(backend) && !drains).then_some(AdminState::None),
+            AdminState::Down => comes_back().then_some(AdminState::None),
             AdminState::Unknown => None,
         };
-        wanted.filter(|_| !self.is_foreign(pool, backend))
+        wanted.filter(|_| !holds(&self.foreign, pool, backend))
     }
 
     /// Whether a backend in this pool that is in service is to be Down.
@@ -80,8 +83,8 @@ impl Draining {
     pub fn at_birth(&self, pool: &PoolId, backend: &Backend) -> Option<AdminState> {
         self.wants_of(pool, backend, AdminState::None)
     }
+}
 
-    fn is_foreign(&self, pool: &PoolId, backend: &Backend) -> bool {
-        !self.foreign.is_empty() && self.foreign.contains(&(pool.clone(), backend.clone()))
-    }
+fn holds(pairs: &BTreeSet<(PoolId, Backend)>, pool: &PoolId, backend: &Backend) -> bool {
+    !pairs.is_empty() && pairs.contains(&(pool.clone(), backend.clone()))
 }

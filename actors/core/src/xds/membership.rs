@@ -82,6 +82,8 @@ pub enum Note {
     AlternativesIgnored,
     /// Some draining endpoints are left out, because the pool has no room for them beside its members.
     DrainingCut,
+    /// So many members are Down though neither the source nor a node that leaves service asks for it.
+    ForeignDown(usize),
 }
 
 impl Note {
@@ -97,6 +99,7 @@ impl Note {
             Note::LocalitiesSkipped => "localities_skipped",
             Note::AlternativesIgnored => "alternatives_ignored",
             Note::DrainingCut => "draining_cut",
+            Note::ForeignDown(_) => "foreign_down",
         }
     }
 }
@@ -116,6 +119,15 @@ impl fmt::Display for Note {
                 f.write_str("of several addresses of an endpoint only the first of the pool's family is used")
             }
             Note::DrainingCut => f.write_str("the pool has no room for all draining endpoints"),
+            Note::ForeignDown(1) => f.write_str(
+                "a member is Down by somebody else's doing, and is left so: it gets no connections",
+            ),
+            Note::ForeignDown(members) => {
+                write!(
+                    f,
+                    "{members} members are Down by somebody else's doing, and are left so: they get no connections"
+                )
+            }
         }
     }
 }

@@ -6,6 +6,7 @@ use super::Nodes;
 use super::phase::{Course, Done, Phase};
 use crate::admin_state::keeping::Records;
 use crate::admin_state::pools::Pools;
+use crate::arm::Backend;
 use crate::ids::{LbName, NodeUid, PoolId, PoolName};
 use crate::machine::Now;
 
@@ -122,9 +123,11 @@ impl Nodes {
             is_done
                 && records.wanted(uid).is_none_or(|record| {
                     let backends = record.backends().collect();
-                    let is_ours =
-                        |pool: &PoolId| !record.foreign.holds(pool) && !excluded.contains(&pool.pool);
-                    !pools.downs(&backends).any(|(pool, _)| is_ours(pool))
+                    let is_ours = |(pool, backend): (&PoolId, Backend)| {
+                        let counts = !record.foreign.holds(pool) && !excluded.contains(&pool.pool);
+                        counts && !pools.is_asked_for(pool, &backend)
+                    };
+                    !pools.downs(&backends).any(is_ours)
                 })
         };
         let over: Vec<NodeUid> = self.busy.iter().filter(is_over).cloned().collect();

@@ -18,7 +18,7 @@ pub(super) fn record(fact: &NodeFact, since: Now, pools: &Pools, records: &Recor
     let backends: BTreeSet<Backend> = fact.backends().collect();
     let mut foreign = Exceptions::default();
     for (pool, backend) in pools.downs(&backends) {
-        if !is_explained(records, &fact.uid, pool, &backend) {
+        if !is_explained(records, pools, &fact.uid, pool, &backend) {
             foreign.add(pool);
         }
     }
@@ -34,12 +34,13 @@ pub(super) fn record(fact: &NodeFact, since: Now, pools: &Pools, records: &Recor
     }
 }
 
-/// Whether a Down is ours by the record of another node: one that is gone may have had the address.
-fn is_explained(records: &Records, uid: &NodeUid, pool: &PoolId, backend: &Backend) -> bool {
+/// Whether a Down is ours by the record of another node, for one that is gone may have had the address; or by what the
+/// source of the pool says (X2).
+fn is_explained(records: &Records, pools: &Pools, uid: &NodeUid, pool: &PoolId, backend: &Backend) -> bool {
     let is_ours = |record: &Record| {
         record.uid != *uid && !record.foreign.holds(pool) && record.backends().any(|other| other == *backend)
     };
-    records.all().any(is_ours)
+    pools.is_claimed(pool, backend) || records.all().any(is_ours)
 }
 
 impl Nodes {
@@ -93,11 +94,13 @@ impl Nodes {
             };
             foreign.extend(pools.flat_map(pairs));
         }
+        let kept = pools.asked_for().filter(|(_, backend)| restores.contains_key(backend));
         let next = Draining {
             generation: last.generation,
             addresses: drains,
             restorable: restores.keys().cloned().collect(),
             foreign,
+            kept: kept.map(|(pool, backend)| (pool.clone(), backend)).collect(),
             excluded: last.excluded.clone(),
         };
         self.restores = restores;
@@ -120,7 +123,8 @@ impl Nodes {
     }
 
     /// A load balancer was seen: what it shows Down of a node before any PUT of ours can have set it is nothing of ours
-    /// (N4). An exception of a node that drains ends where nothing is Down: what is Down there later is another Down.
+    /// (N4). An exception of a node that drains ends where nothing is Down: what is Down there later is another Down. Any
+    /// ends where the source of the pool accounts for all that is Down (X2).
     pub(in crate::admin_state) fn lb_seen(
         &mut self,
         seen: &LbObservation,
@@ -131,18 +135,19 @@ impl Nodes {
         for (uid, node) in self.busy() {
             let Some(record) = records.wanted(uid) else { continue };
             let ends = node.phase.drains();
-            if !node.phase.precedes(None) && (record.foreign.is_empty() || !ends) {
+            if !node.phase.precedes(None) && record.foreign.is_empty() {
                 continue;
             }
             let backends: BTreeSet<Backend> = record.backends().collect();
             for pool in pools.of(&seen.lb).filter(|pool| pools.is_as_seen(pool, seen.began)) {
                 let mut downs = pools.downs_in(pool, &backends).peekable();
                 if record.foreign.holds(pool) {
-                    if ends && downs.peek().is_none() {
+                    let nothing = downs.peek().is_none();
+                    if if nothing { ends } else { downs.all(|backend| pools.is_claimed(pool, &backend)) } {
                         over.push((uid.clone(), pool.clone()));
                     }
                 } else if node.phase.precedes(seen.puts.sent.get(&pool.pool).copied())
-                    && downs.any(|backend| !is_explained(records, uid, pool, &backend))
+                    && downs.any(|backend| !is_explained(records, pools, uid, pool, &backend))
                 {
                     found.push((uid.clone(), pool.clone()));
                 }
@@ -153,19 +158,42 @@ impl Nodes {
         self.stale |= records.all().any(|record| !record.foreign.is_empty());
     }
 
+    /// The source of a pool has said something else of admin states: it may account for exceptions there (X2).
+    pub(in crate::admin_state) fn word_changed(
+        &mut self,
+        pool: &PoolId,
+        pools: &Pools,
+        records: &mut Records,
+    ) {
+        let mut over = Vec::new();
+        for (uid, _) in self.busy() {
+            let Some(record) = records.wanted(uid).filter(|record| record.foreign.holds(pool)) else {
+                continue;
+            };
+            let backends: BTreeSet<Backend> = record.backends().collect();
+            let mut downs = pools.downs_in(pool, &backends).peekable();
+            if downs.peek().is_some() && downs.all(|backend| pools.is_claimed(pool, &backend)) {
+                over.push((uid.clone(), pool.clone()));
+            }
+        }
+        self.note_exceptions(&[], &over, records);
+        self.stale = true;
+    }
+
     /// Before a write, these were Down in a pool, to which a PUT of ours was last sent at that moment.
     pub(in crate::admin_state) fn downs_found(
         &mut self,
         pool: &PoolId,
         sent: Option<Now>,
         downs: &BTreeSet<Backend>,
+        pools: &Pools,
         records: &mut Records,
     ) {
         let mut found = Vec::new();
         for (uid, _) in self.busy().filter(|(_, node)| node.phase.precedes(sent)) {
             let record = records.wanted(uid).filter(|record| !record.foreign.holds(pool));
             let mut of = record.into_iter().flat_map(Record::backends).filter(|of| downs.contains(of));
-            if of.any(|backend| !is_explained(records, uid, pool, &backend)) {
+            if of.any(|backend| !is_explained(records, pools, uid, pool, &backend)) {
                 found.push((uid.clone(), pool.clone()));
             }
         }

@@ -40,6 +40,8 @@ pub(super) struct Bench {
     pub(super) answered: Vec<(RequestId, Answer)>,
     pub(super) released: Vec<(RequestId, Vec<NodeName>)>,
     pub(super) reports: Vec<Report>,
+    /// What the Directory was told.
+    pub(super) leaving: Arc<Leaving>,
 }
 
 impl Bench {
@@ -85,6 +87,7 @@ impl Bench {
             answered: Vec::new(),
             released: Vec::new(),
             reports: Vec::new(),
+            leaving: Arc::default(),
         }
     }
 
@@ -116,7 +119,7 @@ impl Bench {
     pub(super) fn restart(&mut self, role: Role) {
         self.params.role = role;
         self.machine = AdminState::new(self.params.clone());
-        (self.set, self.opened) = (Arc::default(), None);
+        (self.set, self.leaving, self.opened) = (Arc::default(), Arc::default(), None);
         self.sent.clear();
         self.due.clear();
         self.asks.clear();
@@ -173,6 +176,7 @@ impl Bench {
                     self.is_noted_before(&set);
                     self.set = set;
                 }
+                Out::Leaving(leaving) => self.leaving = leaving,
                 Out::Due(pool, due) => {
                     assert_eq!(due.generation, self.set.generation, "the writer knows the set first");
                     self.said.push((pool.clone(), due.urgency));

@@ -36,9 +36,10 @@ pub(super) struct OfNode {
 impl Foreign {
     pub(super) fn find(stands: &[Stand<'_>], facts: &[&NodeFact], seen: &Seen<'_>) -> Foreign {
         let mut found = Foreign::default();
-        // What is Down in a pool that is filled from an xDS source may be so by what that says (X2).
-        let counts =
-            |pool: &PoolId| !seen.set.excluded.contains(&pool.pool) && !seen.params.listed.contains(pool);
+        // What is Down in a pool that is filled from an xDS source may be so by what that says: nothing is told before
+        // that is known (X2).
+        let is_known = |pool: &PoolId| !seen.params.listed.contains(pool) || seen.pools.has_word(pool);
+        let counts = |pool: &PoolId| !seen.set.excluded.contains(&pool.pool) && is_known(pool);
         let states = seen.pools.set_states().filter(|(pool, _, _)| counts(pool));
         let states: Vec<(&PoolId, Backend, AdminState)> = states.collect();
         if states.is_empty() || !seen.leads {
@@ -53,11 +54,16 @@ impl Foreign {
         for (pool, backend, state) in states {
             let is_down = state == AdminState::Down;
             let is_ours = |record: &&Record| !record.foreign.holds(pool);
-            if is_down && records.get(&backend).is_some_and(|records| records.iter().any(is_ours)) {
+            let is_noted = || records.get(&backend).is_some_and(|records| records.iter().any(is_ours));
+            if is_down && (is_noted() || seen.pools.is_claimed(pool, &backend)) {
                 found.ours += 1;
                 continue;
             }
-            let Some(&owner) = owners.get(&backend) else { continue };
+            let Some(&owner) = owners.get(&backend) else {
+                // Addresses that a source assigns need not be those of nodes.
+                found.downs += u64::from(is_down && seen.params.listed.contains(pool));
+                continue;
+            };
             found.downs += u64::from(is_down);
             if !leaving.contains(&owner.uid) {
                 found.add(owner, pool, state);

@@ -35,6 +35,9 @@ impl Places {
             for &at in whose.get(&backend).into_iter().flatten() {
                 let place = if excluded {
                     Some(NodePoolState::Excluded)
+                } else if seen.set.kept.contains(&(pool.clone(), backend.clone())) {
+                    // It is Down by another word, and nothing is to be done for the node.
+                    None
                 } else {
                     place(&stands[at], pool, (&backend, state), posts[at].get(pool))
                 };

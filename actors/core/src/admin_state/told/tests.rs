@@ -280,6 +280,7 @@ impl Bench {
                 Out::View(view) => said.whole.push(view),
                 Out::Sample(sample) => said.samples.push(sample),
                 other @ (Out::Draining(_)
+                | Out::Leaving(_)
                 | Out::Due(..)
                 | Out::Withdraw(..)
                 | Out::Opened(_)

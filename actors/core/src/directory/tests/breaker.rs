@@ -58,6 +58,7 @@ fn g4_a_burst_in_one_turn_is_held_back_before_any_of_it_is_said() {
         Out::Assign(said) => said.level.surplus(&ips(&[1, 2, 3, 4])).count(),
         Out::Observe(..)
         | Out::Forget(_)
+        | Out::Word(..)
         | Out::Opened(_)
         | Out::Reread(_)
         | Out::Answer(..)

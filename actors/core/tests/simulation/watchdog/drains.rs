@@ -191,6 +191,7 @@ impl Watchdog {
                     None
                 }
                 admin_state::Out::Draining(_)
+                | admin_state::Out::Leaving(_)
                 | admin_state::Out::Due(..)
                 | admin_state::Out::Withdraw(..)
                 | admin_state::Out::Opened(_)
