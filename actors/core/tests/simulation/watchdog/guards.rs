@@ -194,6 +194,7 @@ impl Guards {
             | directory::In::Reread(_)
             | directory::In::Reporting(_)
             | directory::In::Wishes { .. }
+            | directory::In::Leaving(_)
             | directory::In::Ask(..) => {}
         }
     }
