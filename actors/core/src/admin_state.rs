@@ -17,6 +17,7 @@
 //! - `pools`: what is known of the entries, and what pools lack (N2, N4);
 //! - `records`: what is noted of a node before its first Down, as text (N4);
 //! - `keeping`: which records are to be in our ConfigMap, and which it is confirmed to hold (N4);
+//! - `sources`: the pools that are filled from xDS sources, which have a word of their own (X2);
 //! - `term`: when a term may begin, what counts then, and what may be done in it (W8, N4);
 //! - `people`: nodes that a person lets go on (N5);
 //! - `told`: what people and metrics are told.
@@ -29,18 +30,18 @@ mod pools;
 mod posts;
 pub(crate) mod records;
 pub mod signals;
+mod sources;
 mod spot;
 mod term;
 #[cfg(test)]
 mod tests;
 mod told;
 
-use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::arm::{Backend, Failure, LbFacts, Provisioning};
+use crate::arm::{Backend, Failure, Provisioning};
 use crate::ask::{Answer, RequestId, Scope};
 use crate::config_map::{ConfigMapAnswer, ConfigMapAsk};
 use crate::discovery::LbObservation;
@@ -368,18 +369,6 @@ impl AdminState {
         self.looked = true;
     }
 
-    /// What of a load balancer is ours: on one that only listed pools name these alone.
-    fn ours<'a>(&self, seen: &'a LbObservation) -> Cow<'a, LbObservation> {
-        match &seen.facts {
-            Some(facts) if self.params.only_listed.contains(&seen.lb) => {
-                let listed = facts.pools.iter().filter(|pool| self.params.listed.contains(&pool.id));
-                let facts = LbFacts { pools: listed.cloned().collect(), ..LbFacts::clone(facts) };
-                Cow::Owned(LbObservation { facts: Some(Arc::new(facts)), ..seen.clone() })
-            }
-            Some(_) | None => Cow::Borrowed(seen),
-        }
-    }
-
     fn on_finished(&mut self, now: Now, pool: PoolId, generation: u64, failure: Option<Arc<Failure>>) {
         match failure {
             None => {
@@ -433,22 +422,6 @@ impl AdminState {
         self.tell_leaving(out);
         self.dirty.extend(self.pools.ids().cloned());
         self.changed = true;
-    }
-
-    /// Tells the Directory of whose addresses no source decides alone, if any pool has a source (X2).
-    fn tell_leaving(&mut self, out: &mut Vec<Out>) {
-        let address = |backend: &Backend| match backend {
-            Backend::Address(ip) => Some(*ip),
-            Backend::Instance(_) => None,
-        };
-        let leaving = Leaving {
-            down: self.set.addresses.keys().filter_map(address).collect(),
-            restored: self.set.restorable.iter().filter_map(address).collect(),
-        };
-        if !self.params.listed.is_empty() && leaving != *self.leaving {
-            self.leaving = Arc::new(leaving);
-            out.push(Out::Leaving(Arc::clone(&self.leaving)));
-        }
     }
 
     /// Does what time and the last input allow; the end of every step and tick.
@@ -627,12 +600,7 @@ impl Machine for AdminState {
                 self.dirty.insert(pool);
                 self.changed = true;
             }
-            In::Word(pool, word) => {
-                self.pools.say(&pool, word);
-                self.nodes.word_changed(&pool, &self.pools, &mut self.records);
-                self.dirty.insert(pool);
-                self.changed = true;
-            }
+            In::Word(pool, word) => self.on_word(pool, word),
             In::Opened(epoch) => self.opening = self.opening.max(Some(epoch)),
             In::Standing(standing) => {
                 self.leads = standing.term();

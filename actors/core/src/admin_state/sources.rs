@@ -1,0 +1,48 @@
+//! The pools that are filled from xDS sources: what these say of admin states, and what they are told of nodes (X2, N4).
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use super::{AdminState, Out};
+use crate::arm::{Backend, LbFacts};
+use crate::discovery::LbObservation;
+use crate::ids::PoolId;
+use crate::level::{Leaving, Word};
+
+impl AdminState {
+    /// The source of a pool says something else of admin states.
+    pub(super) fn on_word(&mut self, pool: PoolId, word: Option<Arc<Word>>) {
+        self.pools.say(&pool, word);
+        self.nodes.word_changed(&pool, &self.pools, &mut self.records);
+        self.dirty.insert(pool);
+        self.changed = true;
+    }
+
+    /// Tells the Directory of whose addresses no source decides alone, if any pool has a source (X2).
+    pub(super) fn tell_leaving(&mut self, out: &mut Vec<Out>) {
+        let address = |backend: &Backend| match backend {
+            Backend::Address(ip) => Some(*ip),
+            Backend::Instance(_) => None,
+        };
+        let leaving = Leaving {
+            down: self.set.addresses.keys().filter_map(address).collect(),
+            restored: self.set.restorable.iter().filter_map(address).collect(),
+        };
+        if !self.params.listed.is_empty() && leaving != *self.leaving {
+            self.leaving = Arc::new(leaving);
+            out.push(Out::Leaving(Arc::clone(&self.leaving)));
+        }
+    }
+
+    /// What of a load balancer is ours: on one that only listed pools name these alone.
+    pub(super) fn ours<'a>(&self, seen: &'a LbObservation) -> Cow<'a, LbObservation> {
+        match &seen.facts {
+            Some(facts) if self.params.only_listed.contains(&seen.lb) => {
+                let listed = facts.pools.iter().filter(|pool| self.params.listed.contains(&pool.id));
+                let facts = LbFacts { pools: listed.cloned().collect(), ..LbFacts::clone(facts) };
+                Cow::Owned(LbObservation { facts: Some(Arc::new(facts)), ..seen.clone() })
+            }
+            Some(_) | None => Cow::Borrowed(seen),
+        }
+    }
+}
