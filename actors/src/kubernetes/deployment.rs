@@ -109,7 +109,7 @@ fn tell_missing(place: &Place, failure: Failure) {
 /// Nobody has said which Deployment runs this process.
 pub(super) fn tell_unnamed() {
     let remedy = "in a Deployment, set DEPLOYMENT_NAME and POD_NAMESPACE, as the chart does";
-    tracing::info!(
+    tracing::debug!(
         remedy,
         "no Deployment of this controller is named, so events about it are attached to its Pod or Lease"
     );
