@@ -49,6 +49,7 @@ use events::Audience;
 use openapi::OpenApi;
 use people::Entry;
 use problem::Serves;
+pub use resources::Listed;
 use tls::{Certificate, Files};
 
 /// How long open requests may take to end at shutdown, in seconds.
@@ -72,6 +73,8 @@ pub struct About {
     pub published: Published,
     /// The configuration that is in force.
     pub effective: Arc<Effective>,
+    /// The pools that are filled from each xDS source, as they are configured.
+    pub listed: Arc<Listed>,
     /// Where the events that are told can be heard.
     pub tellings: Tellings,
 }

@@ -1,13 +1,13 @@
 //! What is known of xDS control planes (H3, X2-X4): the servers, the resources that are asked of them, and what follows
 //! for the pools that are filled from them. All of it is of one moment, the one that CSDS shows.
 //!
-//! What the states mean and what becomes of the pools is decided elsewhere. Which pools a source is for is read from the
-//! configuration: one of whose source nothing was ever known is nowhere else.
+//! What the states mean and what becomes of the pools is decided elsewhere. Which pools a source is for the configuration
+//! says: one of whose source nothing was ever known is nowhere else.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use actix_web::{HttpRequest, HttpResponse, web};
-use pool_core::ids::{LbName, PoolId, PoolName};
+use pool_core::ids::PoolId;
 use pool_core::resource_cache::{Error, State};
 use pool_core::view::Snapshot;
 use pool_core::xds::Value as Content;
@@ -26,7 +26,7 @@ use super::show::{Show, wall};
 mod tests;
 
 /// The pools that are configured to be filled from each source.
-type Listed = BTreeMap<Name, BTreeSet<PoolId>>;
+pub type Listed = BTreeMap<Name, BTreeSet<PoolId>>;
 
 pub(super) async fn resources(request: HttpRequest, about: web::Data<About>) -> HttpResponse {
     told(list(&request, &about))
@@ -35,7 +35,7 @@ pub(super) async fn resources(request: HttpRequest, about: web::Data<About>) -> 
 fn list(request: &HttpRequest, about: &About) -> Result<Value, Wrong> {
     let asked = Asked::of(request)?;
     let (snapshot, show) = look(about);
-    Ok(answer(&snapshot, &show, &asked, &listed(&about.effective.controller)))
+    Ok(answer(&snapshot, &show, &asked, &about.listed))
 }
 
 /// What of it is asked for.
@@ -98,23 +98,6 @@ fn state(text: &str) -> Result<State, Wrong> {
         let all = State::ALL.map(State::as_str).join(", ");
         Wrong::new("state", text, &format!("one of {all}"))
     })
-}
-
-/// What the configuration that is in force, as it is shown, says of pools.
-fn listed(controller: &Value) -> Listed {
-    let settings = controller.as_array().into_iter().flatten();
-    let pools = settings
-        .filter(|setting| setting["key"] == "pools")
-        .flat_map(|setting| setting["value"].as_array().into_iter().flatten());
-    let mut listed = Listed::new();
-    for pool in pools {
-        let text = |key: &str| pool[key].as_str().unwrap_or_default();
-        if let Ok(source) = Name::parse(text("source")) {
-            let id = PoolId::new(LbName::new(text("loadBalancer")), PoolName::new(text("backendPool")));
-            listed.entry(source).or_default().insert(id);
-        }
-    }
-    listed
 }
 
 fn answer(snapshot: &Snapshot, show: &Show, asked: &Asked, listed: &Listed) -> Value {

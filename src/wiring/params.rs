@@ -241,6 +241,16 @@ pub fn sources(config: &Config) -> BTreeMap<PoolId, Name> {
     listings(config).into_iter().map(|listing| (listing.pool, listing.source)).collect()
 }
 
+/// The same the other way round: the pools of each source.
+#[must_use]
+pub fn pools_by_source(config: &Config) -> BTreeMap<Name, BTreeSet<PoolId>> {
+    let mut pools: BTreeMap<Name, BTreeSet<PoolId>> = BTreeMap::new();
+    for (pool, source) in sources(config) {
+        pools.entry(source).or_default().insert(pool);
+    }
+    pools
+}
+
 fn excluded(config: &Config) -> impl Iterator<Item = PoolName> {
     config.controller.admin_state.exclude_pools.iter().map(|name| PoolName::new(name.as_str()))
 }

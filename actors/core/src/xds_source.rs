@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::machine::{Machine, Now, earliest};
-use crate::xds::client::{self, Client, Dump, Request, ServerId, StreamId, Told};
+use crate::xds::client::{self, Client, Dump, Told};
 use crate::xds::sources::{self, Name, SourceFact, Sources};
 
 /// How often what is known is shown at most.
@@ -30,8 +30,8 @@ pub struct Params {
     pub sources: BTreeSet<Name>,
 }
 
-/// What it can be told: what the driver says.
-pub use crate::xds::client::In;
+/// What it can be told, which is what the driver says, and what the driver is to do.
+pub use crate::xds::client::{Call, In};
 
 /// What it can say.
 #[derive(Clone, Debug)]
@@ -44,26 +44,6 @@ pub enum Out {
     View(Arc<XdsView>),
     /// To the metrics.
     Sample(client::Sample),
-}
-
-/// What the driver is to do.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Call {
-    /// Open a stream and send these, at least one, before waiting for anything.
-    Open {
-        /// The id that all that is said of it carries.
-        stream: StreamId,
-        /// To which server.
-        server: ServerId,
-        /// What is asked for first.
-        first: Vec<Request>,
-    },
-    /// Send this behind what was told before.
-    Send(StreamId, Request),
-    /// Read one more message.
-    Read(StreamId),
-    /// Close the stream. Nothing more of it is heard.
-    Close(StreamId),
 }
 
 /// All that is known of control planes at one moment, and what follows from it for the pools (H3, H5). The two are of the
@@ -164,22 +144,14 @@ fn take_in(said: Vec<client::Out>, errands: &mut VecDeque<Errand>, out: &mut Vec
     let mut news: Vec<Told> = Vec::new();
     let mut newest = None;
     for said in said {
-        let call = match said {
-            client::Out::Open { stream, server, first } => Call::Open { stream, server, first },
-            client::Out::Send(stream, request) => Call::Send(stream, request),
-            client::Out::Read(stream) => Call::Read(stream),
-            client::Out::Close(stream) => Call::Close(stream),
+        match said {
+            client::Out::Call(call) => out.push(Out::Call(call)),
             client::Out::Notice(update, told) => {
                 newest = newest.max(Some(update));
                 news.push(told);
-                continue;
             }
-            client::Out::Sample(sample) => {
-                out.push(Out::Sample(sample));
-                continue;
-            }
-        };
-        out.push(Out::Call(call));
+            client::Out::Sample(sample) => out.push(Out::Sample(sample)),
+        }
     }
     if let Some(update) = newest {
         errands.push_back(Errand::Sources(sources::In::Told(update, news)));

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use actix_web::test::TestRequest;
 use actors::clock::Clock;
-use pool_core::ids::{Family, ServiceKey, ServiceUid};
+use pool_core::ids::{Family, LbName, PoolName, ServiceKey, ServiceUid};
 use pool_core::level::{Level, Provenance, Source};
 use pool_core::machine::{Now, Wall};
 use pool_core::resource_cache::{CacheState, Cached, Reason, Rejected};
@@ -118,17 +118,11 @@ fn configured(lb: &str, pool: &str, source: &str) -> Value {
     json!({ "loadBalancer": lb, "backendPool": pool, "source": source, "family": "IPv4" })
 }
 
-/// What is configured, as it is shown.
-fn configuration() -> Value {
-    let pools = [
-        configured("edge", "web", "cluster:web"),
-        configured("Edge", "Again", "cluster: web "),
-        configured("edge", "late", "eds:late"),
-    ];
-    json!([
-        { "key": "clusterName", "value": "kubernetes", "origin": "default", "variable": null },
-        { "key": "pools", "value": pools, "origin": "file", "variable": null },
-    ])
+/// The pools of each source.
+fn listed() -> Listed {
+    let pool = |lb: &str, pool: &str| PoolId::new(LbName::new(lb), PoolName::new(pool));
+    let web = [pool("edge", "web"), pool("Edge", "Again")].into();
+    [(name("cluster:web"), web), (name("eds:late"), [pool("edge", "late")].into())].into()
 }
 
 /// A pool that is filled from a source.
@@ -188,7 +182,7 @@ fn asked(query: &str) -> Result<Asked, Wrong> {
 
 fn answered(query: &str, snapshot: &Snapshot) -> Value {
     let asked = asked(query).unwrap_or_else(|wrong| panic!("{query}: {wrong:?}"));
-    answer(snapshot, &show(), &asked, &listed(&configuration()))
+    answer(snapshot, &show(), &asked, &listed())
 }
 
 /// The names of what is listed.
@@ -417,5 +411,6 @@ fn x4_a_pool_that_is_filled_from_a_source_names_it_and_what_there_is_to_know_of_
     ]);
     assert_eq!(shown["remarks"], expected);
     fits("Pool", &shown);
-    fits("Setting", &configuration()[1]);
+    let pools = [configured("edge", "web", "cluster:web")];
+    fits("Setting", &json!({ "key": "pools", "value": pools, "origin": "file", "variable": null }));
 }

@@ -15,10 +15,14 @@ const CLOUD: &str = r#"{
     MORE
 }"#;
 
-fn of(cloud: &str, controller: &str, dry_run: bool) -> (Config, Machines) {
+fn load(cloud: &str, controller: &str) -> Config {
     let cloud = Source::new("azure.json", CLOUD.replace("MORE", cloud));
     let controller = Source::new("controller.yaml", format!("identity: anonymous\n{controller}"));
-    let config = Config::load(cloud, controller, &BTreeMap::new()).expect("valid").config;
+    Config::load(cloud, controller, &BTreeMap::new()).expect("valid").config
+}
+
+fn of(cloud: &str, controller: &str, dry_run: bool) -> (Config, Machines) {
+    let config = load(cloud, controller);
     let machines = machines(&config, &Instance { identity: Arc::from("pod_1"), dry_run });
     (config, machines)
 }
@@ -118,4 +122,17 @@ fn n4_the_admin_state_is_switched_off_by_the_cloud_configuration_and_a_dry_run_k
     for machines in [of("", "", true).1.comparing(), of("", "", false).1.restoring(&restoring)] {
         assert_eq!(machines.admin_state.role, Role::Silent);
     }
+}
+
+#[test]
+fn h3_x2_the_pools_of_a_source_are_those_that_list_it_whatever_the_case_of_their_names() {
+    let pools = "pools:\n- {loadBalancer: LB, backendPool: Edge, source: \"eds:edge\"}\n- {loadBalancer: lb, backendPool: other, source: \"eds:edge\"}\n- {loadBalancer: lb, backendPool: last, source: \"cluster:last\"}\n";
+    let config = load("", pools);
+    let pool = |name: &str| PoolId::new(LbName::new("lb"), PoolName::new(name));
+    let name = |text: &str| Name::parse(text).expect("a name");
+    let expected = BTreeMap::from([
+        (name("cluster:last"), BTreeSet::from([pool("last")])),
+        (name("eds:edge"), BTreeSet::from([pool("edge"), pool("other")])),
+    ]);
+    assert_eq!(pools_by_source(&config), expected);
 }

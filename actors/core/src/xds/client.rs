@@ -104,7 +104,18 @@ pub struct Ended {
 /// What a client can say.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Out {
-    /// To the driver: open a stream and send these, at least one, before waiting for anything.
+    /// To the driver.
+    Call(Call),
+    /// To a watcher. Whoever records it says so with [`In::Processed`].
+    Notice(UpdateId, Told),
+    /// To the metrics.
+    Sample(Sample),
+}
+
+/// What the driver is to do.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Call {
+    /// Open a stream and send these, at least one, before waiting for anything.
     Open {
         /// The id that all that is said of it carries.
         stream: StreamId,
@@ -113,16 +124,12 @@ pub enum Out {
         /// What is asked for first.
         first: Vec<Request>,
     },
-    /// To the driver: send this behind what was told before.
+    /// Send this behind what was told before.
     Send(StreamId, Request),
-    /// To the driver: one more message may be read.
+    /// Read one more message.
     Read(StreamId),
-    /// To the driver: close the stream. Nothing more of it is heard.
+    /// Close the stream. Nothing more of it is heard.
     Close(StreamId),
-    /// To a watcher. Whoever records it says so with [`In::Processed`].
-    Notice(UpdateId, Told),
-    /// To the metrics.
-    Sample(Sample),
 }
 
 /// What a watcher is told.
@@ -444,7 +451,7 @@ impl Client {
             let waiting = streams.filter(|stream| stream.wants_read);
             out.extend(waiting.map(|stream| {
                 stream.wants_read = false;
-                Out::Read(stream.id)
+                Out::Call(Call::Read(stream.id))
             }));
         }
         debug_assert_eq!(self.check(), Ok(()));
@@ -459,7 +466,7 @@ impl Client {
                 if request.error.is_some() {
                     out.push(Out::Sample(Sample::Nack { server: ServerId(place), kind }));
                 }
-                out.push(Out::Send(stream, request));
+                out.push(Out::Call(Call::Send(stream, request)));
             }
         }
     }

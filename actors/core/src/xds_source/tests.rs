@@ -4,7 +4,7 @@ use super::*;
 use crate::machine::Wall;
 use crate::resource_cache::{Policy, State};
 use crate::xds::assignment::LoadAssignment;
-use crate::xds::client::{Ended, Server, Waits};
+use crate::xds::client::{Ended, Server, StreamId, Waits};
 use crate::xds::facts::{
     AddressFacts, AssignmentFacts, Body, Code, EndpointFacts, Kind, LocalityFacts, Raw, Received, Response,
 };

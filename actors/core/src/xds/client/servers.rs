@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::channel::{Channel, End};
-use super::{Client, Ended, Out, Request, Sample, ServerId, StreamId, Turn};
+use super::{Call, Client, Ended, Out, Request, Sample, ServerId, StreamId, Turn};
 use crate::machine::Now;
 use crate::resource_cache::{Error, Reason, State};
 use crate::xds::facts::{Code, Key, Kind};
@@ -64,7 +64,7 @@ impl Client {
         let first_wait = self.params.backoff.first;
         for (n, channel) in self.channels.iter_mut().enumerate().take(self.used).skip(place) {
             if let Some(stream) = channel.release(turn.now, first_wait) {
-                turn.out.push(Out::Close(stream));
+                turn.out.push(Out::Call(Call::Close(stream)));
             }
             turn.measure(Sample::Connected { server: ServerId(n), connected: None });
         }
@@ -86,7 +86,7 @@ impl Client {
         if let Some(channel) = self.channels.get_mut(place) {
             channel.on_opening();
         }
-        turn.out.push(Out::Open { stream, server: ServerId(place), first });
+        turn.out.push(Out::Call(Call::Open { stream, server: ServerId(place), first }));
     }
 
     /// The request of this kind that is to go to this server now.

@@ -160,18 +160,18 @@ impl Run {
         while let Some(said) = self.out.get(next).cloned() {
             next += 1;
             match said {
-                Out::Open { stream, server, .. } => {
+                Out::Call(Call::Open { stream, server, .. }) => {
                     let before = self.open.insert(server.0, stream);
                     assert_eq!(before, None, "a second stream to the same server");
                 }
-                Out::Close(stream) => self.open.retain(|_, open| *open != stream),
-                Out::Send(stream, request) if self.pulls => {
+                Out::Call(Call::Close(stream)) => self.open.retain(|_, open| *open != stream),
+                Out::Call(Call::Send(stream, request)) if self.pulls => {
                     self.client.step(self.now, In::Sent(stream, request.kind), &mut self.out);
                 }
                 Out::Notice(update, _) if self.records => {
                     self.client.step(self.now, In::Processed(update), &mut self.out);
                 }
-                Out::Send(..) | Out::Notice(..) | Out::Read(_) | Out::Sample(_) => {}
+                Out::Call(Call::Send(..) | Call::Read(_)) | Out::Notice(..) | Out::Sample(_) => {}
             }
         }
     }
@@ -241,9 +241,9 @@ impl Run {
         let mut shown = Vec::new();
         for said in &self.out {
             match said {
-                Out::Open { first, .. } => shown.extend(first.iter().map(show_request)),
-                Out::Send(_, request) => shown.push(show_request(request)),
-                Out::Read(_) | Out::Close(_) | Out::Notice(..) | Out::Sample(_) => {}
+                Out::Call(Call::Open { first, .. }) => shown.extend(first.iter().map(show_request)),
+                Out::Call(Call::Send(_, request)) => shown.push(show_request(request)),
+                Out::Call(Call::Read(_) | Call::Close(_)) | Out::Notice(..) | Out::Sample(_) => {}
             }
         }
         shown
@@ -253,7 +253,7 @@ impl Run {
     fn told(&self) -> Vec<String> {
         let told = |said: &Out| match said {
             Out::Notice(_, told) => Some(show_notice(told)),
-            Out::Open { .. } | Out::Send(..) | Out::Read(_) | Out::Close(_) | Out::Sample(_) => None,
+            Out::Call(_) | Out::Sample(_) => None,
         };
         self.out.iter().filter_map(told).collect()
     }
@@ -265,7 +265,7 @@ impl Run {
                 News::Changed(Err(error)) | News::Ambient(Some(error)) => Some(error.message.to_string()),
                 News::Changed(Ok(_)) | News::Ambient(None) => None,
             },
-            Out::Open { .. } | Out::Send(..) | Out::Read(_) | Out::Close(_) | Out::Sample(_) => None,
+            Out::Call(_) | Out::Sample(_) => None,
         };
         self.out.iter().rev().find_map(words).expect("an error was told")
     }
@@ -273,7 +273,7 @@ impl Run {
     fn samples(&self) -> Vec<Sample> {
         let sample = |said: &Out| match said {
             Out::Sample(sample) => Some(*sample),
-            Out::Open { .. } | Out::Send(..) | Out::Read(_) | Out::Close(_) | Out::Notice(..) => None,
+            Out::Call(_) | Out::Notice(..) => None,
         };
         self.out.iter().filter_map(sample).collect()
     }
@@ -281,16 +281,20 @@ impl Run {
     /// The streams of which a message may be read now.
     fn reads(&self) -> Vec<StreamId> {
         let read = |said: &Out| match said {
-            Out::Read(stream) => Some(*stream),
-            Out::Open { .. } | Out::Send(..) | Out::Close(_) | Out::Notice(..) | Out::Sample(_) => None,
+            Out::Call(Call::Read(stream)) => Some(*stream),
+            Out::Call(Call::Open { .. } | Call::Send(..) | Call::Close(_))
+            | Out::Notice(..)
+            | Out::Sample(_) => None,
         };
         self.out.iter().filter_map(read).collect()
     }
 
     fn closed(&self) -> Vec<StreamId> {
         let close = |said: &Out| match said {
-            Out::Close(stream) => Some(*stream),
-            Out::Open { .. } | Out::Send(..) | Out::Read(_) | Out::Notice(..) | Out::Sample(_) => None,
+            Out::Call(Call::Close(stream)) => Some(*stream),
+            Out::Call(Call::Open { .. } | Call::Send(..) | Call::Read(_))
+            | Out::Notice(..)
+            | Out::Sample(_) => None,
         };
         self.out.iter().filter_map(close).collect()
     }

@@ -4,7 +4,7 @@ use envoy_types::pb::envoy::service::discovery::v3::ResourceName;
 use envoy_types::pb::google::rpc::Status;
 use pool_core::machine::{Machine, Now};
 use pool_core::resource_cache::{News, State};
-use pool_core::xds::client::{Client, Out, Params, Told, Waits, Watcher};
+use pool_core::xds::client::{Call, Client, Out, Params, Told, Waits, Watcher};
 use pool_core::xds::facts::Key;
 
 use super::server::Ads;
@@ -30,10 +30,12 @@ impl Shell {
         let mut processed = None;
         for said in out {
             match said {
-                Out::Open { stream, server, first } => self.site.driver.open(stream, server, first),
-                Out::Send(stream, request) => self.site.driver.send(stream, &request),
-                Out::Read(stream) => self.site.driver.read(stream),
-                Out::Close(stream) => self.site.driver.close(stream),
+                Out::Call(Call::Open { stream, server, first }) => {
+                    self.site.driver.open(stream, server, first)
+                }
+                Out::Call(Call::Send(stream, request)) => self.site.driver.send(stream, &request),
+                Out::Call(Call::Read(stream)) => self.site.driver.read(stream),
+                Out::Call(Call::Close(stream)) => self.site.driver.close(stream),
                 Out::Notice(update, told) => {
                     self.told.push(told);
                     processed = Some(update);

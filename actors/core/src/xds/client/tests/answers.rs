@@ -13,8 +13,10 @@ fn y() -> Key {
 /// The rejection in the last request.
 fn detail(run: &Run) -> String {
     let detail = |said: &Out| match said {
-        Out::Send(_, request) => request.error.as_ref().map(|nack| nack.message.to_string()),
-        Out::Open { .. } | Out::Read(_) | Out::Close(_) | Out::Notice(..) | Out::Sample(_) => None,
+        Out::Call(Call::Send(_, request)) => request.error.as_ref().map(|nack| nack.message.to_string()),
+        Out::Call(Call::Open { .. } | Call::Read(_) | Call::Close(_)) | Out::Notice(..) | Out::Sample(_) => {
+            None
+        }
     };
     run.out.iter().rev().find_map(detail).expect("something was rejected")
 }

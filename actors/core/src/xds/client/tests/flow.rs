@@ -21,7 +21,7 @@ fn slow(keys: &[Key]) -> Run {
 fn update(run: &Run) -> UpdateId {
     let update = |said: &Out| match said {
         Out::Notice(update, _) => Some(*update),
-        Out::Open { .. } | Out::Send(..) | Out::Read(_) | Out::Close(_) | Out::Sample(_) => None,
+        Out::Call(_) | Out::Sample(_) => None,
     };
     run.out.iter().rev().find_map(update).expect("something was told")
 }
@@ -49,7 +49,7 @@ fn x2_all_that_one_response_tells_is_one_update() {
         .iter()
         .filter_map(|said| match said {
             Out::Notice(update, _) => Some(*update),
-            Out::Open { .. } | Out::Send(..) | Out::Read(_) | Out::Close(_) | Out::Sample(_) => None,
+            Out::Call(_) | Out::Sample(_) => None,
         })
         .collect();
     assert_eq!(updates.len(), 1);

@@ -302,10 +302,10 @@ impl World {
     fn hear(&mut self, out: Vec<Out>) -> TestCaseResult {
         for said in out {
             match said {
-                Out::Open { stream, server, first } => self.on_open(stream, server.0, first)?,
-                Out::Send(stream, request) => self.on_send(stream, request)?,
-                Out::Read(stream) => self.on_read(stream)?,
-                Out::Close(stream) => {
+                Out::Call(Call::Open { stream, server, first }) => self.on_open(stream, server.0, first)?,
+                Out::Call(Call::Send(stream, request)) => self.on_send(stream, request)?,
+                Out::Call(Call::Read(stream)) => self.on_read(stream)?,
+                Out::Call(Call::Close(stream)) => {
                     if !self.has(Plant::NeverCloses) {
                         let site = self.place_of(stream)?;
                         self.sites[site].session = None;
