@@ -168,7 +168,7 @@ impl Listed {
             Assigned::Dropped(_) => &nothing,
         };
         let mut membership = entry.failover.members(now, assignment);
-        let part = part(&membership);
+        let part = part(&membership, assignment);
         let states = entry.states(now, &part, seen, at, &self.leaving);
         membership.notes.extend(entry.foreign_downs(&part, seen, &self.leaving));
         let given = Given {
@@ -181,14 +181,15 @@ impl Listed {
     }
 }
 
-/// What the members of a pool are, as a Service would ask for them.
-fn part(membership: &membership::Membership) -> Part {
+/// What the members of a pool are, as a Service would ask for them. Endpoints of which none can be used are no word for an
+/// empty pool (D6).
+fn part(membership: &membership::Membership, assignment: &LoadAssignment) -> Part {
     let required =
         |ip: &IpAddr| (*ip, RequiredNode { name: NodeName::new(address_name(*ip).shared()), ready: true });
     Part {
         required: membership.members.iter().map(required).collect(),
         tolerated: membership.draining.clone(),
-        unusable: false,
+        unusable: membership.members.is_empty() && membership.draining.is_empty() && assignment.has_endpoints,
     }
 }
 
@@ -225,7 +226,8 @@ impl Entry {
             candidacy: Candidacy::Candidate,
             paused: false,
             exposure: 0,
-            endpoints: part.required.len() + part.tolerated.len(),
+            // Where none can be used there are some.
+            endpoints: (part.required.len() + part.tolerated.len()).max(usize::from(part.unusable)),
             parts: BTreeMap::from([(self.family, part)]),
             slices: 1,
             data_errors: Vec::new(),

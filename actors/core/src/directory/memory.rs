@@ -261,7 +261,11 @@ impl Memory {
                 | Guard::Confirmed
                 | Guard::Last { .. }
                 | Guard::Released(_),
-            ) => Guard::Unusable { since: now, members: had() },
+            ) => {
+                // A second look at the same moment finds the same.
+                let members = had().union(look.observed).copied().collect();
+                Guard::Unusable { since: now, members }
+            }
             (Asked::Absent, Guard::Last { since, .. }) => {
                 Guard::Last { since, members: look.observed.clone() }
             }

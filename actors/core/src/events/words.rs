@@ -303,9 +303,8 @@ fn why_of_source(reason: HeldReason) -> &'static str {
         HeldReason::LastMember => {
             "endpoints are assigned but none that takes new traffic, and none of them is in the pool"
         }
-        HeldReason::NoUsableNode | HeldReason::Fraction | HeldReason::Breaker | HeldReason::AddOnly => {
-            why(reason)
-        }
+        HeldReason::NoUsableNode => "endpoints are assigned to it but none that can be used",
+        HeldReason::Fraction | HeldReason::Breaker | HeldReason::AddOnly => why(reason),
     }
 }
 

@@ -91,6 +91,8 @@ pub struct LoadAssignment {
     pub priorities: Vec<Priority>,
     /// Whether localities were skipped because their weight is 0.
     pub skips: bool,
+    /// Whether there are endpoints, be they usable or not: without any, that there is nothing is what it says.
+    pub has_endpoints: bool,
     /// Whether an endpoint has further addresses of the same family, which no pool gets.
     pub alternatives: bool,
 }
@@ -139,7 +141,8 @@ impl LoadAssignment {
             priorities.pop();
         }
         judge_sizes(&priorities, limits, &mut faults);
-        faults.end(LoadAssignment { priorities, skips, alternatives })
+        let has_endpoints = facts.localities.iter().any(|locality| !locality.endpoints.is_empty());
+        faults.end(LoadAssignment { priorities, skips, has_endpoints, alternatives })
     }
 
     /// The addresses of a family that stand so in one priority; none where there is no such priority.

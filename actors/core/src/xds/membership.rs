@@ -238,7 +238,7 @@ impl Failover {
     fn notes(&self, assignment: &LoadAssignment) -> BTreeSet<Note> {
         let number = self.used.map(|used| used.priority);
         let used = number.and_then(|number| assignment.priorities.get(number));
-        let nothing = self.used.is_none() && !assignment.priorities.is_empty();
+        let nothing = self.used.is_none() && assignment.has_endpoints;
         let when = |applies: bool, note: Note| applies.then_some(note);
         [
             when(nothing, Note::NothingUsable),

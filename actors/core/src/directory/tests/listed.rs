@@ -83,8 +83,9 @@ fn assignment(priorities: &[&[(IpAddr, Standing)]]) -> Arc<LoadAssignment> {
         addresses: endpoints.iter().copied().collect(),
         weighted: false,
     };
+    let has_endpoints = priorities.iter().any(|endpoints| !endpoints.is_empty());
     let priorities = priorities.iter().map(priority).collect();
-    Arc::new(LoadAssignment { priorities, ..LoadAssignment::default() })
+    Arc::new(LoadAssignment { priorities, has_endpoints, ..LoadAssignment::default() })
 }
 
 fn usable(assignment: Arc<LoadAssignment>) -> SourceFact {

@@ -166,19 +166,17 @@ fn x3_g4_a_pool_that_is_filled_again_counts_again() {
 
 #[test]
 fn g2_a_valid_assignment_of_nothing_empties_the_pool_when_it_has_lasted() {
-    for nothing in [empty(), with(&[(1, OUT), (2, OUT)])] {
-        let mut bench = filled(&[1, 2]);
-        bench.source(nothing);
-        let held = bench.edge().held.clone().expect("held");
-        assert_eq!((held.reason, held.members), (HeldReason::EmptyConfirm, ips(&[1, 2])));
-        assert_eq!(held.waits, Waits::Time(bench.now.plus(Duration::from_secs(60))));
-        bench.pass(59_999);
-        bench.observe(&edge(&[1, 2]));
-        assert_eq!(bench.going(&[1, 2]), 0);
-        bench.pass(1);
-        assert_eq!((bench.held(), bench.going(&[1, 2])), (None, 2));
-        assert_eq!(bench.reread(), 0, "lists have nothing to do with it");
-    }
+    let mut bench = filled(&[1, 2]);
+    bench.source(empty());
+    let held = bench.edge().held.clone().expect("held");
+    assert_eq!((held.reason, held.members), (HeldReason::EmptyConfirm, ips(&[1, 2])));
+    assert_eq!(held.waits, Waits::Time(bench.now.plus(Duration::from_secs(60))));
+    bench.pass(59_999);
+    bench.observe(&edge(&[1, 2]));
+    assert_eq!(bench.going(&[1, 2]), 0);
+    bench.pass(1);
+    assert_eq!((bench.held(), bench.going(&[1, 2])), (None, 2));
+    assert_eq!(bench.reread(), 0, "lists have nothing to do with it");
 }
 
 #[test]
@@ -222,4 +220,43 @@ fn g3_a_large_part_may_go_at_once_as_nothing_of_it_came_with_a_list() {
     bench.source(all(&[1]));
     bench.pass(30_000);
     assert_eq!((bench.held(), bench.going(&[1, 2, 3, 4])), (None, 3));
+}
+
+#[test]
+fn d6_x2_where_no_endpoint_can_be_used_the_members_stay_until_one_can_or_none_is_assigned() {
+    let mut bench = filled(&[1, 2]);
+    bench.source(with(&[(1, OUT), (2, OUT), (3, OUT)]));
+    assert_eq!((bench.held(), bench.going(&[1, 2])), (Some(HeldReason::NoUsableNode), 0));
+    bench.pass(600_000);
+    bench.observe(&edge(&[1, 2]));
+    assert_eq!(
+        (bench.held(), bench.going(&[1, 2])),
+        (Some(HeldReason::NoUsableNode), 0),
+        "time ends it never"
+    );
+    bench.source(with(&[(1, OUT), (3, UP)]));
+    assert_eq!((bench.held(), bench.members()), (None, (ips(&[3]), ips(&[]))), "their delay is over");
+    bench.source(with(&[(1, OUT)]));
+    assert_eq!(bench.held(), Some(HeldReason::NoUsableNode));
+    bench.source(empty());
+    assert_eq!(bench.held(), Some(HeldReason::EmptyConfirm), "that there is nothing is said");
+    bench.pass(60_000);
+    assert_eq!((bench.held(), bench.going(&[1, 2])), (None, 2));
+}
+
+#[test]
+fn d6_x2_a_pool_without_a_member_holds_nothing_while_no_endpoint_can_be_used() {
+    let mut bench = filled(&[]);
+    bench.source(with(&[(1, OUT)]));
+    bench.observe(&edge(&[]));
+    assert_eq!((bench.held(), bench.members()), (None, (ips(&[]), ips(&[]))));
+}
+
+#[test]
+fn d6_g5_a_person_lets_members_go_while_no_endpoint_can_be_used() {
+    let mut bench = filled(&[1, 2]);
+    bench.source(with(&[(1, OUT)]));
+    bench.pass(31_000);
+    bench.ask(Scope::Pool(id("lb", "edge")));
+    assert_eq!((bench.held(), bench.going(&[1, 2])), (None, 2));
 }

@@ -353,8 +353,10 @@ impl World {
                     (choices(endpoints).first().cloned().unwrap_or_default(), draining(endpoints));
                 assert_eq!(level.required.keys().copied().collect::<BTreeSet<_>>(), best);
                 if let Some(held) = &said.held {
-                    assert_eq!(held.reason, HeldReason::LastMember, "nothing else lasts");
-                    assert!(best.is_empty() && !drain.is_empty() && drain.is_disjoint(&held.members));
+                    let reason =
+                        if drain.is_empty() { HeldReason::NoUsableNode } else { HeldReason::LastMember };
+                    assert_eq!(held.reason, reason, "nothing else lasts");
+                    assert!(best.is_empty() && drain.is_disjoint(&held.members));
                 } else {
                     assert_eq!(level.tolerated, drain);
                 }
