@@ -12,6 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::level::Provenance;
 use crate::machine::{Now, Wall};
 use crate::resource_cache::entry::{Entry, Failed, Stand, Timer};
 use crate::xds::facts::{Code, Raw};
@@ -158,6 +159,8 @@ pub struct Cached<V> {
     pub version: Arc<str>,
     /// When it came last.
     pub updated: Wall,
+    /// How it came last (G1).
+    pub provenance: Provenance,
 }
 
 /// Why a resource cannot be had, or is not as its source wants it.

@@ -31,7 +31,7 @@ fn at() -> Wall {
 }
 
 fn cached(value: Content) -> Cached<Content> {
-    Cached { value, raw: None, version: "7".into(), updated: at() }
+    Cached { value, raw: None, version: "7".into(), updated: at(), provenance: Provenance::Watch }
 }
 
 /// Endpoints of two priorities, in the first one of each standing.
@@ -106,10 +106,15 @@ fn sources() -> BTreeMap<Name, SourceFact> {
     let node = || Note::Node("pools".into());
     let lost = fault(None, Reason::Connectivity, "xDS server one:1: refused");
     let invalid = fault(Some(endpoints("shop/web")), Reason::Nack, "invalid resource: no port");
-    let never = SourceFact { assigned: Assigned::Unknown(Some(lost)), note: node() };
-    let given_up = SourceFact { assigned: Assigned::Dropped(invalid.clone()), note: node() };
+    let never =
+        SourceFact { assigned: Assigned::Unknown(Some(lost)), provenance: Provenance::Watch, note: node() };
+    let given_up = SourceFact {
+        assigned: Assigned::Dropped(invalid.clone()),
+        provenance: Provenance::Watch,
+        note: node(),
+    };
     let assigned = Assigned::Usable(Arc::new(assignment()));
-    let used = SourceFact { assigned, note: Note::Errors(vec![invalid]) };
+    let used = SourceFact { assigned, provenance: Provenance::Watch, note: Note::Errors(vec![invalid]) };
     [(name("eds:late"), never), (name("eds:shop/web"), given_up), (name("cluster:web"), used)].into()
 }
 
@@ -391,6 +396,7 @@ fn h3_what_is_shown_is_as_the_openapi_document_says_in_each_state() {
     for reason in [Reason::Connectivity, Reason::Nack, Reason::Deleted, Reason::Timer, Reason::Reported] {
         let fact = SourceFact {
             assigned: Assigned::Unknown(Some(fault(None, reason, "it is so"))),
+            provenance: Provenance::Watch,
             note: Note::Node("pools".into()),
         };
         view.sources = [(name("eds:late"), fact)].into();

@@ -121,7 +121,7 @@ const WORDS = {
     "empty_confirm": ["wait", "the last member of a live Service would go"],
     "no_usable_node": ["wait", "the Service has endpoints, and none of their nodes is known and has an address, or an object cannot be read"],
     "last_member": ["wait", "the Service has endpoints that do not count, and none of their nodes is in the pool"],
-    "fraction": ["wait", "most of the pool would go at once with a list"],
+    "fraction": ["wait", "most of the pool would go at once with a list, or with what a control plane sent first"],
     "breaker": ["bad", "so many pools would lose most of their members at once that none loses any"],
     "add_only": ["wait", "the mode add-only removes no member"]
   },
@@ -145,7 +145,7 @@ const WORDS = {
   "waitsFor": {
     "time": "it ends by itself",
     "second_read": "lists that are read again and say the same",
-    "facts": "the cluster must say something else, or a person decides"
+    "facts": "the cluster or the control plane must say something else, or a person decides"
   }
 };
 // End of the words.

@@ -296,7 +296,8 @@ fn told(
     pools: impl IntoIterator<Item = PoolView>,
 ) -> Snapshot {
     let note = Note::Node("pools".into());
-    let fact = assigned.map(|assigned| (shop(), SourceFact { assigned, note }));
+    let fact =
+        assigned.map(|assigned| (shop(), SourceFact { assigned, provenance: Provenance::FirstList, note }));
     let server = ServerDump {
         uri: "one:1".into(),
         is_used: true,

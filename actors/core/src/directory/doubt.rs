@@ -3,12 +3,14 @@
 //!
 //! Doubt sits on the address that leaves, with the Service that let go of it: how the fact that did so reached us is
 //! what counts, whatever is said of the Service later. It lasts until a second read that was begun later is in force,
-//! or until the Service asks for the address again.
+//! or until the Service asks for the address again. A source that pushes all that it knows needs no second read: what it
+//! says stands for as long while nothing is wrong beside it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use super::memory::{Claims, Look, addresses, part};
+use crate::assignment::Waits;
 use crate::guard::DOUBTFUL_FOR;
 use crate::ids::{Family, ServiceUid};
 use crate::informer::ServiceFact;
@@ -24,6 +26,23 @@ pub(super) struct Doubts {
     /// By address and by who let go of it; nobody, where nobody ever asked for it.
     of: BTreeMap<IpAddr, BTreeMap<Option<ServiceUid>, Doubt>>,
     fraction: Option<Fraction>,
+    /// How it becomes certain.
+    confirmation: Confirmation,
+}
+
+/// How what is doubted becomes certain (G1).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Confirmation {
+    /// By a second read; when the newest one that is in force was asked for.
+    SecondRead(Option<Now>),
+    /// By time alone while its source tells of every change, which it does or does not do now.
+    Standing(bool),
+}
+
+impl Default for Confirmation {
+    fn default() -> Confirmation {
+        Confirmation::SecondRead(None)
+    }
 }
 
 /// How far it is known why somebody let go of an address.
@@ -90,6 +109,7 @@ impl Doubts {
         found: impl Iterator<Item = IpAddr>,
         concerns: impl Fn(&IpAddr) -> bool,
     ) {
+        self.confirmation = look.confirmation;
         self.resolve(look);
         self.note_open(look);
         for (uid, old) in before {
@@ -113,7 +133,11 @@ impl Doubts {
 
     /// Forgets what a second read has resolved, and what is asked for again by whom it was doubted.
     fn resolve(&mut self, look: &Look<'_>) {
-        let is_resolved = |since: Now| look.read_asked.is_some_and(|asked| since.plus(DOUBTFUL_FOR) <= asked);
+        let said = match look.confirmation {
+            Confirmation::SecondRead(asked) => asked,
+            Confirmation::Standing(stands) => stands.then_some(look.now),
+        };
+        let is_resolved = |since: Now| said.is_some_and(|said| since.plus(DOUBTFUL_FOR) <= said);
         for (ip, doubts) in &mut self.of {
             doubts.retain(|uid, doubt| {
                 let asked_again = match uid {
@@ -161,9 +185,26 @@ impl Doubts {
         self.of.keys()
     }
 
-    /// When a second read may be asked for that resolves what is doubted of these, where anything is.
+    /// From when on what is doubted of these can be resolved, where anything is.
     pub(super) fn resolved_from<'a>(&self, of: impl Iterator<Item = &'a IpAddr>) -> Option<Now> {
         of.filter_map(|ip| self.since(ip)).min().map(|since| since.plus(DOUBTFUL_FOR))
+    }
+
+    /// The same, where it takes a second read.
+    pub(super) fn read_from<'a>(&self, of: impl Iterator<Item = &'a IpAddr>) -> Option<Now> {
+        match self.confirmation {
+            Confirmation::SecondRead(_) => self.resolved_from(of),
+            Confirmation::Standing(_) => None,
+        }
+    }
+
+    /// What resolves something that can be resolved from then on.
+    pub(super) fn waits(&self, from: Now) -> Waits {
+        match self.confirmation {
+            Confirmation::SecondRead(_) => Waits::SecondRead(from),
+            Confirmation::Standing(true) => Waits::Time(from),
+            Confirmation::Standing(false) => Waits::Facts,
+        }
     }
 
     /// Judges whether too many of a pool's members leave in doubt (G3): `leaving` are those in it that nobody asks for,

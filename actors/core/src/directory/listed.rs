@@ -83,6 +83,8 @@ pub(super) struct Given {
     pub(super) states: States,
     /// Whether the pool is to be emptied, whatever guards say (X3).
     pub(super) is_dropped: bool,
+    /// Whether what it asks is what its source says now.
+    pub(super) stands: bool,
     /// When time alone changes what it asks.
     pub(super) deadline: Option<Now>,
 }
@@ -168,13 +170,14 @@ impl Listed {
             Assigned::Dropped(_) => &nothing,
         };
         let mut membership = entry.failover.members(now, assignment);
-        let part = part(&membership, assignment);
+        let part = part(&membership, assignment, known.fact.stands());
         let states = entry.states(now, &part, seen, at, &self.leaving);
         membership.notes.extend(entry.foreign_downs(&part, seen, &self.leaving));
         let given = Given {
             source: source(&entry.source.to_string(), &known.fact, &membership.notes),
             states,
             is_dropped: is_dropped(&known.fact),
+            stands: known.fact.stands(),
             deadline: entry.failover.deadline().filter(|at| *at > now),
         };
         Some(Ownership::Proven(entry.family, entry.claims(part, Some(known)), Some(given)))
@@ -182,14 +185,15 @@ impl Listed {
 }
 
 /// What the members of a pool are, as a Service would ask for them. Endpoints of which none can be used are no word for an
-/// empty pool (D6).
-fn part(membership: &membership::Membership, assignment: &LoadAssignment) -> Part {
+/// empty pool (D6); nor are none of what was assigned before something went wrong beside it (G2).
+fn part(membership: &membership::Membership, assignment: &LoadAssignment, stands: bool) -> Part {
+    let is_empty = membership.members.is_empty() && membership.draining.is_empty();
     let required =
         |ip: &IpAddr| (*ip, RequiredNode { name: NodeName::new(address_name(*ip).shared()), ready: true });
     Part {
         required: membership.members.iter().map(required).collect(),
         tolerated: membership.draining.clone(),
-        unusable: membership.members.is_empty() && membership.draining.is_empty() && assignment.has_endpoints,
+        unusable: is_empty && (assignment.has_endpoints || !stands),
     }
 }
 
@@ -220,21 +224,23 @@ impl Entry {
     fn claims(&self, part: Part, known: Option<&Known>) -> Claims {
         let name = self.source.to_string();
         let uid = ServiceUid::new(name.as_str());
+        let assignment = known.and_then(|known| known.fact.assignment());
+        let has_endpoints = assignment.is_some_and(|assignment| assignment.has_endpoints);
         let fact = ServiceFact {
             key: ServiceKey::of_source(&name),
             uid: uid.clone(),
             candidacy: Candidacy::Candidate,
             paused: false,
             exposure: 0,
-            // Where none can be used there are some.
-            endpoints: (part.required.len() + part.tolerated.len()).max(usize::from(part.unusable)),
+            // Where none of them can be used there are some.
+            endpoints: (part.required.len() + part.tolerated.len()).max(usize::from(has_endpoints)),
             parts: BTreeMap::from([(self.family, part)]),
             slices: 1,
             data_errors: Vec::new(),
             resource: None,
             is_dropped: false,
             revision: known.map_or(0, |known| known.revision),
-            provenance: Provenance::Watch,
+            provenance: known.map_or(Provenance::Watch, |known| known.fact.provenance),
             triggered: known.and_then(|known| known.changed),
         };
         Claims::from([(uid, Arc::new(fact))])

@@ -13,7 +13,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::doubt::Doubts;
+use super::doubt::{Confirmation, Doubts};
 use crate::assignment::{Held, HeldReason, Waits};
 use crate::guard::{Fraction, GuardMode};
 use crate::ids::{Family, ServiceUid};
@@ -59,8 +59,8 @@ pub(super) struct Look<'a> {
     pub(super) mode: GuardMode,
     /// The part of a pool that may go in doubt (G3).
     pub(super) max_removal: Fraction,
-    /// When the newest second read that is in force was asked for.
-    pub(super) read_asked: Option<Now>,
+    /// How what is doubted becomes certain.
+    pub(super) confirmation: Confirmation,
 }
 
 /// What is remembered of one assigned pool's members.
@@ -304,7 +304,7 @@ impl Memory {
                 let waits = match (clock, self.doubts.resolved_from(self.doubts.of())) {
                     (Clock::Stopped(_), _) => Waits::Facts,
                     (Clock::Until(until), None) => Waits::Time(*until),
-                    (Clock::Until(until), Some(read)) => Waits::SecondRead(read.max(*until)),
+                    (Clock::Until(until), Some(from)) => self.doubts.waits(from.max(*until)),
                 };
                 (HeldReason::EmptyConfirm, *since, waits, members)
             }
@@ -318,11 +318,11 @@ impl Memory {
     fn held_fraction(&self, now: Now, delay: Duration) -> Option<Held> {
         let fraction = self.doubts.fraction()?;
         let is_due = |ip: &IpAddr| self.left.get(ip).is_some_and(|left| left.at.plus(delay) <= now);
-        let read = self.doubts.resolved_from(fraction.members.iter())?;
+        let from = self.doubts.resolved_from(fraction.members.iter())?;
         fraction.members.iter().any(is_due).then(|| Held {
             reason: HeldReason::Fraction,
             since: fraction.since,
-            waits: Waits::SecondRead(read),
+            waits: self.doubts.waits(from),
             members: fraction.members.clone(),
         })
     }
@@ -330,9 +330,7 @@ impl Memory {
     /// From when on a second read would end what is held back, where one would (G1).
     pub(super) fn read_from(&self, now: Now, delay: Duration) -> Option<Now> {
         match &self.guard {
-            Guard::Empty { members, .. } if !members.is_empty() => {
-                self.doubts.resolved_from(self.doubts.of())
-            }
+            Guard::Empty { members, .. } if !members.is_empty() => self.doubts.read_from(self.doubts.of()),
             Guard::Open
             | Guard::Empty { .. }
             | Guard::Confirmed
@@ -341,7 +339,7 @@ impl Memory {
             | Guard::Last { .. } => {
                 let held = self.held(now, delay)?;
                 match held.reason {
-                    HeldReason::Fraction => self.doubts.resolved_from(held.members.iter()),
+                    HeldReason::Fraction => self.doubts.read_from(held.members.iter()),
                     HeldReason::EmptyConfirm
                     | HeldReason::NoUsableNode
                     | HeldReason::LastMember
@@ -400,7 +398,11 @@ impl Memory {
             | Guard::Empty { clock: Clock::Stopped(_), .. } => None,
             Guard::Empty { clock: Clock::Until(until), .. } => Some(*until).filter(|at| *at > now),
         };
-        earliest(left, guard)
+        let held = self.held(now, delay).and_then(|held| match held.waits {
+            Waits::Time(at) => Some(at).filter(|at| *at > now),
+            Waits::SecondRead(_) | Waits::Facts => None,
+        });
+        earliest(earliest(left, guard), held)
     }
 
     /// A person lets go of all that is held back now. What is held back later is held back anew.

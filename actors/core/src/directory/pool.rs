@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::breaker::{Paused, Size};
+use super::doubt::Confirmation;
 use super::gauges::Counted;
 use super::mapping::SeenPool;
 use super::memory::{Claims, Look, Memory, part};
@@ -143,6 +144,14 @@ impl Given<'_> {
     /// The removal delay of this pool: none where a rule has no probe (D4).
     fn delay(&self) -> Duration {
         if self.seen.unprobed { Duration::ZERO } else { self.params.removal_delay }
+    }
+
+    /// How what is doubted of it becomes certain (G1).
+    fn confirmation(&self) -> Confirmation {
+        match &self.listed {
+            Some(listed) => Confirmation::Standing(listed.stands),
+            None => Confirmation::SecondRead(self.read_asked),
+        }
     }
 
     fn source(&self) -> Source {
@@ -309,7 +318,7 @@ impl Pool {
             confirm: params.empty_confirm,
             mode,
             max_removal: params.max_removal,
-            read_asked: given.read_asked,
+            confirmation: given.confirmation(),
         };
         self.memory.look(&look, || match &last {
             Some(last) if !last.level.is_empty() => {

@@ -304,7 +304,10 @@ fn why_of_source(reason: HeldReason) -> &'static str {
             "endpoints are assigned but none that takes new traffic, and none of them is in the pool"
         }
         HeldReason::NoUsableNode => "endpoints are assigned to it but none that can be used",
-        HeldReason::Fraction | HeldReason::Breaker | HeldReason::AddOnly => why(reason),
+        HeldReason::Fraction => {
+            "what the control plane sent first lets go of so much of the pool at once that this waits until it has stood"
+        }
+        HeldReason::Breaker | HeldReason::AddOnly => why(reason),
     }
 }
 

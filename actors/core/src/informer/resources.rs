@@ -12,6 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::ids::ServiceKey;
+use crate::level::Provenance;
 use crate::machine::{Now, Wall, earliest};
 use crate::resource_cache::{CacheState, Cached, Error, Notice, Policy, Reason, ResourceCache};
 use crate::sample::Sample;
@@ -102,12 +103,13 @@ impl Resources {
     }
 
     /// What is known of a candidate's slices now, when all lists are complete. `set` is what is in use of them; `None`:
-    /// there is none.
+    /// there is none; `provenance` tells how that has come.
     pub(super) fn settle(
         &mut self,
         now: Now,
         service: &ServiceKey,
         set: Option<SliceSet>,
+        provenance: Provenance,
         wrong: Option<Wrong>,
     ) {
         self.follow(now, service);
@@ -123,7 +125,8 @@ impl Resources {
             Some(set) => {
                 let version = Arc::from(set.revision.to_string());
                 // Nobody is shown the wall time of a state of the cluster: objects have versions of their own.
-                let cached = Cached { value: set, raw: None, version, updated: Wall::from_micros(0) };
+                let updated = Wall::from_micros(0);
+                let cached = Cached { value: set, raw: None, version, updated, provenance };
                 self.cache.received(service.clone(), cached, &mut self.news);
                 self.known.insert(service.clone());
             }

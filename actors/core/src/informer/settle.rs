@@ -84,7 +84,7 @@ impl Informer {
         let wrong = self.undecodables.wrong_of(entry).or_else(unread);
         let slices = entry.slices.len() - left_out;
         let set = (slices > 0).then_some(SliceSet { revision: entry.revision, slices });
-        self.resources.settle(now, key, set, wrong);
+        self.resources.settle(now, key, set, entry.provenance, wrong);
     }
 
     /// The slices of a Service whose last good state is not used any more, because the newest cannot be decoded and it was

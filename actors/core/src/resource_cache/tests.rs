@@ -56,7 +56,13 @@ fn in_version(error: Error, version: &str, at: i64) -> Error {
 }
 
 fn good(value: u32, version: &str, at: i64) -> Cached<u32> {
-    Cached { value, raw: None, version: Arc::from(version), updated: Wall::from_micros(at) }
+    Cached {
+        value,
+        raw: None,
+        version: Arc::from(version),
+        updated: Wall::from_micros(at),
+        provenance: Provenance::Watch,
+    }
 }
 
 /// News in few words.

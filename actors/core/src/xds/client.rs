@@ -21,7 +21,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use crate::machine::{Machine, Now, Wall, earliest};
-use crate::resource_cache::{CacheState, Error, Notice, Policy, ResourceCache};
+use crate::resource_cache::{CacheState, Cached, Notice, Policy, ResourceCache};
 use crate::xds::Value;
 use crate::xds::facts::{Code, Key, Kind, Response};
 use channel::Channel;
@@ -378,7 +378,7 @@ impl Client {
             let others = self.channels.iter_mut().enumerate().filter(|(n, _)| *n != place);
             others.for_each(|(_, channel)| channel.forget_version(kind));
         }
-        self.apply(place, kind, verdict, &deletion(response, at), turn);
+        self.apply(place, kind, verdict, response, at, turn);
     }
 
     /// A message was read that says nothing. The next one is read when it may be, as after any other (flow control).
@@ -389,7 +389,15 @@ impl Client {
     }
 
     /// Puts into the cache what a response says.
-    fn apply(&mut self, place: usize, kind: Kind, verdict: Verdict, gone: &Error, turn: &mut Turn<'_>) {
+    fn apply(
+        &mut self,
+        place: usize,
+        kind: Kind,
+        verdict: Verdict,
+        response: &Response,
+        at: Wall,
+        turn: &mut Turn<'_>,
+    ) {
         let Verdict { findings, is_legible, .. } = verdict;
         let stream = self.channels.get_mut(place).and_then(Channel::stream_mut);
         let Some(line) = stream.map(|stream| stream.line_mut(kind)) else { return };
@@ -397,8 +405,10 @@ impl Client {
         for (name, finding) in findings {
             seen.insert(Arc::clone(&name));
             match finding {
-                Finding::Valid(cached) => {
-                    line.on_seen(&name);
+                Finding::Valid(value, raw) => {
+                    let (raw, version) = (Some(raw), Arc::from(response.version.as_str()));
+                    let provenance = line.on_seen(&name);
+                    let cached = Cached { value, raw, version, updated: at, provenance };
                     self.cache.received(Key::new(kind, name), cached, &mut turn.news);
                 }
                 Finding::Invalid(error) => {
@@ -414,7 +424,7 @@ impl Client {
         }
         if kind.is_complete() && is_legible {
             for name in line.missing(&seen) {
-                self.cache.deleted(Key::new(kind, name), gone.clone(), &mut turn.news);
+                self.cache.deleted(Key::new(kind, name), deletion(response, at), &mut turn.news);
             }
         }
     }

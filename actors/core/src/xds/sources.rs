@@ -16,6 +16,7 @@ use std::sync::Arc;
 
 use super::client::{Told, UpdateId, Watcher};
 use super::facts::{Key, Kind};
+use crate::level::Provenance;
 use crate::machine::{Machine, Now};
 use fact::Held;
 use view::{View, Watched};
@@ -72,6 +73,8 @@ struct Source {
     /// The endpoints that are in use, or that are to be as soon as they are there.
     used: Option<Arc<str>>,
     held: Held,
+    /// How that has come (G1).
+    provenance: Provenance,
     /// What is watched for it.
     needs: BTreeSet<Key>,
     /// What was said of it last.
@@ -138,15 +141,36 @@ impl Sources {
     fn settle(&mut self, name: &Name, turn: &mut Turn<'_>) {
         let Some(source) = self.sources.get(name) else { return };
         let Judgement { used, held, needs, fault, ambient } = self.judge(name, source);
-        let fact = SourceFact::new(&held, fault, ambient, &self.node_id);
+        let provenance = self.provenance(name, source, used.as_ref(), &held);
+        let fact = SourceFact::new(&held, provenance, fault, ambient, &self.node_id);
         self.need(name, needs, turn);
         let Some(source) = self.sources.get_mut(name) else { return };
         source.used = used;
         source.held = held;
+        source.provenance = provenance;
         if source.told.as_ref() != Some(&fact) {
             source.told = Some(fact.clone());
             turn.out.push(Out::Fact(name.clone(), fact));
         }
+    }
+
+    /// How what a source holds now has come (G1): the first that it ever held as a first list, also where others have held
+    /// it before; else as its endpoints came, and as its cluster did where that names others than before.
+    fn provenance(&self, name: &Name, source: &Source, used: Option<&Arc<str>>, held: &Held) -> Provenance {
+        if source.held == *held {
+            return source.provenance;
+        }
+        if source.held == Held::Nothing {
+            return Provenance::FirstList;
+        }
+        let endpoints = used.and_then(|used| self.endpoints(used).provenance());
+        let cluster = match name {
+            Name::Cluster(cluster) if source.used.as_ref() != used => {
+                self.view(&Key::new(Kind::Cluster, Arc::clone(cluster))).provenance()
+            }
+            Name::Cluster(_) | Name::Endpoints(_) => None,
+        };
+        endpoints.max(cluster).unwrap_or_default()
     }
 
     fn judge(&self, name: &Name, source: &Source) -> Judgement {

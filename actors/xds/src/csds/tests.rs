@@ -7,6 +7,7 @@ use envoy_types::pb::envoy::service::status::v3::client_status_discovery_service
 use envoy_types::pb::envoy::r#type::matcher::v3::NodeMatcher;
 use futures::stream;
 use http::uri::PathAndQuery;
+use pool_core::level::Provenance;
 use pool_core::resource_cache::{Cached, Reason, Rejected};
 use pool_core::xds::facts::{AssignmentFacts, Body, Code, Key, Kind, Received};
 use pool_core::xds::{Value, validate};
@@ -32,7 +33,13 @@ fn cached() -> Cached<Value> {
     let facts = AssignmentFacts { cluster_name: "web".to_owned(), localities: Vec::new() };
     let received = Received { raw: raw("good"), wrapper: None, body: Ok(Body::Endpoints(facts)) };
     let (_, value) = validate(Kind::Endpoints, &received).unwrap();
-    Cached { value, raw: Some(raw("good")), version: Arc::from("7"), updated: Wall::from_micros(1_500_000) }
+    Cached {
+        value,
+        raw: Some(raw("good")),
+        version: Arc::from("7"),
+        updated: Wall::from_micros(1_500_000),
+        provenance: Provenance::Watch,
+    }
 }
 
 fn error(reason: Reason, code: Code, rejected: Option<Rejected>) -> Error {

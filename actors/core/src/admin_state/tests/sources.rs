@@ -9,7 +9,7 @@ use crate::assignment::Assignment;
 use crate::directory::{self, Directory, Listing};
 use crate::guard::{Fraction, GuardMode};
 use crate::ids::{AttemptId, Family};
-use crate::level::{Level, Source};
+use crate::level::{Level, Provenance, Source};
 use crate::queue::{self, Outcome, PoolQueue};
 use crate::writer::plan::{Change, Plan, plan};
 use crate::xds::assignment::{LoadAssignment, Priority, Standing};
@@ -285,7 +285,10 @@ impl World {
         let priorities = vec![Priority { addresses, weighted: false }];
         let assigned = Assigned::Usable(Arc::new(LoadAssignment { priorities, ..LoadAssignment::default() }));
         let note = sources::Note::Node("replica-1".into());
-        self.tell(directory::In::Source(shop(), SourceFact { assigned, note }));
+        self.tell(directory::In::Source(
+            shop(),
+            SourceFact { assigned, provenance: Provenance::Watch, note },
+        ));
         self.work();
     }
 

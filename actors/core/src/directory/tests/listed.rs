@@ -89,7 +89,7 @@ fn assignment(priorities: &[&[(IpAddr, Standing)]]) -> Arc<LoadAssignment> {
 }
 
 fn usable(assignment: Arc<LoadAssignment>) -> SourceFact {
-    SourceFact { assigned: Assigned::Usable(assignment), note: node() }
+    SourceFact { assigned: Assigned::Usable(assignment), provenance: Provenance::Watch, note: node() }
 }
 
 /// These endpoints of one priority.
@@ -109,11 +109,11 @@ fn empty() -> SourceFact {
 }
 
 fn dropped(message: &str) -> SourceFact {
-    SourceFact { assigned: Assigned::Dropped(fault(message)), note: node() }
+    SourceFact { assigned: Assigned::Dropped(fault(message)), provenance: Provenance::Watch, note: node() }
 }
 
 fn waited_for(fault: Option<Fault>) -> SourceFact {
-    SourceFact { assigned: Assigned::Unknown(fault), note: node() }
+    SourceFact { assigned: Assigned::Unknown(fault), provenance: Provenance::Watch, note: node() }
 }
 
 /// The same fact, with something wrong beside it.

@@ -300,7 +300,13 @@ impl World {
     }
 
     fn receive(&mut self, key: u8, value: u8, said: &mut Said) {
-        let cached = Cached { value, raw: None, version: self.version(), updated: self.wall() };
+        let cached = Cached {
+            value,
+            raw: None,
+            version: self.version(),
+            updated: self.wall(),
+            provenance: Provenance::Watch,
+        };
         let account = self.accounts.get_mut(&key);
         let known = account.as_ref().and_then(|account| account.cached.as_ref()).map(|cached| cached.value);
         if known != Some(value) || self.plant != Some(Plant::PassesOverUnchangedResources) {
@@ -360,7 +366,13 @@ impl World {
         match fault {
             Fault::Invalid => self.cache.invalid(key, error, said),
             Fault::Deleted if !has_come && self.has(Plant::DeletesWhatHasNotCome) => {
-                let cached = Cached { value: 0, raw: None, version: self.version(), updated: self.wall() };
+                let cached = Cached {
+                    value: 0,
+                    raw: None,
+                    version: self.version(),
+                    updated: self.wall(),
+                    provenance: Provenance::Watch,
+                };
                 self.cache.received(key, cached, said);
                 self.cache.deleted(key, error, said);
             }

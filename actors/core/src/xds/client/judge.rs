@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use crate::machine::Wall;
-use crate::resource_cache::{Cached, Error, Reason, Rejected};
-use crate::xds::facts::{Code, Kind, Response};
+use crate::resource_cache::{Error, Reason, Rejected};
+use crate::xds::facts::{Code, Kind, Raw, Response};
 use crate::xds::{Invalid, Value, validate};
 
 /// So many complaints are told: a server need not take a request of any size.
@@ -15,8 +15,8 @@ const COMPLAINTS: usize = 20;
 /// What a response says of one watched resource.
 #[derive(Debug)]
 pub(super) enum Finding {
-    /// It is there and valid.
-    Valid(Cached<Value>),
+    /// It is there and valid; what it says, and its bytes.
+    Valid(Value, Raw),
     /// It is there and not valid.
     Invalid(Error),
     /// The server cannot send it (TP3).
@@ -90,10 +90,8 @@ fn judge_resources(
         match judged {
             Ok((name, value)) => {
                 if watched.contains(&name) {
-                    let raw = Some(received.raw.clone());
-                    let cached = Cached { value, raw, version: Arc::clone(&version), updated: at };
                     verdict.valid += 1;
-                    verdict.findings.push((name, Finding::Valid(cached)));
+                    verdict.findings.push((name, Finding::Valid(value, received.raw.clone())));
                 }
             }
             Err(Invalid { name: Some(name), message }) => {

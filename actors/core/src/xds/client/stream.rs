@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::StreamId;
+use crate::level::Provenance;
 use crate::machine::Now;
 use crate::xds::facts::Kind;
 
@@ -134,6 +135,8 @@ pub(super) struct Line {
     /// Names whose absence from a response that names all means that they do not exist: the server knew that they are
     /// asked for, and has not said that it cannot send them.
     accountable: BTreeSet<Arc<str>>,
+    /// Names of which the server has sent the resource on this stream.
+    sent: BTreeSet<Arc<str>>,
     owed: Option<Owed>,
 }
 
@@ -165,6 +168,7 @@ impl Line {
     pub fn on_dropped(&mut self, name: &Arc<str>) {
         self.is_settled = false;
         self.accountable.remove(name);
+        self.sent.remove(name);
         if self.asked.as_ref().is_some_and(|asked| asked.contains(name)) {
             self.dropped.insert(Arc::clone(name));
         }
@@ -231,9 +235,11 @@ impl Line {
         self.owed = Some(Owed { due, answer });
     }
 
-    /// The server has sent the resource, valid or not.
-    pub fn on_seen(&mut self, name: &Arc<str>) {
+    /// The server has sent the resource, valid or not. Tells how that reached us: what it sends first on a stream may be
+    /// less than what it will have once it knows all; what follows are changes (G1).
+    pub fn on_seen(&mut self, name: &Arc<str>) -> Provenance {
         self.accountable.insert(Arc::clone(name));
+        if self.sent.insert(Arc::clone(name)) { Provenance::Relist } else { Provenance::Watch }
     }
 
     /// The server has said why it does not send the resource. It says so once, also where it names all that exist

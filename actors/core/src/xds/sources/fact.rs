@@ -3,6 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
+use crate::level::Provenance;
 use crate::resource_cache::{Error, Reason};
 use crate::xds::assignment::LoadAssignment;
 use crate::xds::facts::{Code, Key};
@@ -12,6 +13,8 @@ use crate::xds::facts::{Code, Key};
 pub struct SourceFact {
     /// What the pools are to do.
     pub assigned: Assigned,
+    /// How that has come (G1).
+    pub provenance: Provenance,
     /// What goes with every event, error and status of these pools; it asks for no write (X3, X4).
     pub note: Note,
 }
@@ -44,6 +47,7 @@ impl SourceFact {
     /// What follows from what a source holds, from why what it asks for is not there, and from what is wrong besides.
     pub(super) fn new(
         held: &Held,
+        provenance: Provenance,
         fault: Option<Fault>,
         ambient: Vec<Fault>,
         node_id: &Arc<str>,
@@ -53,7 +57,7 @@ impl SourceFact {
             Held::Assignment(assignment) => Assigned::Usable(Arc::clone(assignment)),
             Held::Lost(cause) => Assigned::Dropped(fault.unwrap_or_else(|| cause.clone())),
         };
-        let mut fact = SourceFact { assigned, note: Note::Node(Arc::clone(node_id)) };
+        let mut fact = SourceFact { assigned, provenance, note: Note::Node(Arc::clone(node_id)) };
         let mut errors: Vec<Fault> = Vec::new();
         for fault in ambient {
             // That a server is not reached is wrong with all resources, and told once.
@@ -73,6 +77,15 @@ impl SourceFact {
         match &self.assigned {
             Assigned::Usable(assignment) => Some(assignment),
             Assigned::Unknown(_) | Assigned::Dropped(_) => None,
+        }
+    }
+
+    /// Whether what is assigned is what the source says now: nothing is wrong beside it (G2).
+    #[must_use]
+    pub fn stands(&self) -> bool {
+        match self.note {
+            Note::Errors(_) => false,
+            Note::Node(_) => true,
         }
     }
 

@@ -41,7 +41,11 @@ fn assignment(n: u8) -> LoadAssignment {
 }
 
 fn cached(value: Value) -> Cached<Value> {
-    Cached { value, raw: None, version: Arc::from("1"), updated: Wall::from_micros(1) }
+    came(Provenance::Watch, value)
+}
+
+fn came(provenance: Provenance, value: Value) -> Cached<Value> {
+    Cached { value, raw: None, version: Arc::from("1"), updated: Wall::from_micros(1), provenance }
 }
 
 fn error(reason: Reason, code: Code, message: &str) -> Error {
@@ -513,4 +517,38 @@ fn x4_each_standing_has_a_word_of_its_own() {
     let fault = Fault { resource: None, reason: Reason::Connectivity, message: Arc::from("x") };
     let all = [Assigned::Unknown(None), Assigned::Usable(Arc::default()), Assigned::Dropped(fault)];
     assert_eq!(all.map(|assigned| assigned.as_str()), ["unknown", "usable", "dropped"]);
+}
+
+#[test]
+fn g1_what_a_source_holds_came_as_its_resources_did_and_at_first_as_a_list() {
+    let mut run = Run::new(&["cluster:c", "eds:e"]);
+    let assign = |run: &mut Run, of: &str, n: u8, provenance| {
+        let value = Value::Endpoints(assignment(n));
+        run.hear(|cache, news| cache.received(endpoints(of), came(provenance, value), news));
+    };
+    let name = |run: &mut Run, means: &str, provenance| {
+        let value = Value::Cluster(Cluster { eds_name: Arc::from(means) });
+        run.hear(|cache, news| cache.received(cluster("c"), came(provenance, value), news));
+    };
+    let said = |run: &Run| ["cluster:c", "eds:e"].map(|source| run.fact(source).provenance);
+    use Provenance::{FirstList, Relist, Watch};
+    assign(&mut run, "e", 1, Relist);
+    assert_eq!(said(&run), [Watch, FirstList]);
+    assign(&mut run, "e", 2, Watch);
+    assert_eq!(said(&run), [Watch, Watch]);
+    name(&mut run, "e", Watch);
+    assert_eq!(said(&run), [FirstList, Watch], "the first of this source, though others hold it already");
+    run.reject(endpoints("e"));
+    assert_eq!(said(&run), [FirstList, Watch], "a note changes nothing");
+    assign(&mut run, "e", 3, Relist);
+    assert_eq!(said(&run), [Relist, Relist]);
+    assign(&mut run, "e", 4, Watch);
+    assert_eq!(said(&run), [Watch, Watch]);
+    name(&mut run, "f", Relist);
+    assign(&mut run, "f", 5, Watch);
+    assert_eq!(said(&run), [Relist, Watch], "the cluster names others, on a new stream");
+    assign(&mut run, "f", 6, Watch);
+    assert_eq!(said(&run), [Watch, Watch], "what it names is known by now");
+    name(&mut run, "e", Watch);
+    assert_eq!(said(&run), [Watch, Watch]);
 }

@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use super::fact::Fault;
 use super::name::Name;
-use crate::resource_cache::News;
+use crate::level::Provenance;
+use crate::resource_cache::{Cached, News};
 use crate::xds::Value;
 use crate::xds::assignment::LoadAssignment;
 use crate::xds::client::Watcher;
@@ -34,8 +35,8 @@ impl Watched {
 pub(super) enum View {
     /// Nothing.
     Waiting,
-    /// It can be used, whatever is wrong with a newer one, or with its server.
-    Good { resource: Resource, ambient: Option<Fault> },
+    /// It can be used, whatever is wrong with a newer one, or with its server; and how it has come (G1).
+    Good { resource: Resource, provenance: Provenance, ambient: Option<Fault> },
     /// It cannot, or not any more.
     Failed(Fault),
 }
@@ -54,12 +55,13 @@ impl View {
     pub fn hear(&mut self, key: &Key, news: News<Value>) {
         match news {
             News::Changed(Ok(cached)) => {
-                debug_assert_eq!(cached.value.kind(), key.kind);
-                let resource = match cached.value {
+                let Cached { value, provenance, .. } = cached;
+                debug_assert_eq!(value.kind(), key.kind);
+                let resource = match value {
                     Value::Cluster(cluster) => Resource::Cluster(cluster.eds_name),
                     Value::Endpoints(assignment) => Resource::Endpoints(Arc::new(assignment)),
                 };
-                *self = View::Good { resource, ambient: None };
+                *self = View::Good { resource, provenance, ambient: None };
             }
             News::Changed(Err(error)) => *self = View::Failed(Fault::of(key, &error)),
             News::Ambient(error) => {
@@ -85,6 +87,14 @@ impl View {
         match self {
             View::Good { resource: Resource::Endpoints(assignment), .. } => Some(assignment),
             View::Good { resource: Resource::Cluster(_), .. } | View::Waiting | View::Failed(_) => None,
+        }
+    }
+
+    /// How it has come.
+    pub fn provenance(&self) -> Option<Provenance> {
+        match self {
+            View::Good { provenance, .. } => Some(*provenance),
+            View::Waiting | View::Failed(_) => None,
         }
     }
 

@@ -63,8 +63,14 @@ impl Shell {
         let news = self.told.remove(0).news;
         match news {
             News::Changed(Ok(cached)) => {
-                let pool_core::resource_cache::Cached { raw, version, updated, .. } = cached;
-                News::Changed(Ok(pool_core::resource_cache::Cached { value: (), raw, version, updated }))
+                let pool_core::resource_cache::Cached { raw, version, updated, provenance, .. } = cached;
+                News::Changed(Ok(pool_core::resource_cache::Cached {
+                    value: (),
+                    raw,
+                    version,
+                    updated,
+                    provenance,
+                }))
             }
             News::Changed(Err(error)) => News::Changed(Err(error)),
             News::Ambient(error) => News::Ambient(error),

@@ -215,9 +215,105 @@ fn g2_endpoints_that_all_drain_are_not_given_up_for_others_that_are_in_the_pool(
 }
 
 #[test]
-fn g3_a_large_part_may_go_at_once_as_nothing_of_it_came_with_a_list() {
+fn g2_the_confirmation_of_emptiness_stands_still_while_something_is_wrong_with_the_source() {
+    let mut bench = filled(&[1, 2]);
+    bench.source(empty());
+    bench.pass(40_000);
+    bench.source(beside(empty(), "connection refused"));
+    assert_eq!(bench.edge().held.as_ref().map(|held| held.waits), Some(Waits::Facts));
+    bench.pass(600_000);
+    assert_eq!((bench.held(), bench.going(&[1, 2])), (Some(HeldReason::EmptyConfirm), 0));
+    bench.source(empty());
+    bench.pass(19_999);
+    assert_eq!(bench.going(&[1, 2]), 0);
+    bench.pass(1);
+    assert_eq!((bench.held(), bench.going(&[1, 2])), (None, 2));
+    bench.source(beside(empty(), "connection refused"));
+    assert_eq!((bench.held(), bench.going(&[1, 2])), (None, 2), "what was confirmed is");
+}
+
+/// `lb/edge` with these members and no removal delay, of a source that is not known yet.
+fn at_once(members: &[u8]) -> Bench {
+    let mut bench = unknown();
+    bench.observe(&balancer("lb", vec![pool("lb", "edge", members)], vec![edge_rule(false)]));
+    bench
+}
+
+fn came(provenance: Provenance, fact: SourceFact) -> SourceFact {
+    SourceFact { provenance, ..fact }
+}
+
+#[test]
+fn g3_a_large_part_that_goes_with_the_first_assignment_waits_until_that_has_stood() {
+    for provenance in [Provenance::FirstList, Provenance::Relist] {
+        let mut bench = at_once(&[1, 2, 3, 4]);
+        bench.source(came(provenance, all(&[1])));
+        let held = bench.edge().held.clone().expect("held");
+        assert_eq!((held.reason, held.members), (HeldReason::Fraction, ips(&[2, 3, 4])));
+        assert_eq!(held.waits, Waits::Time(bench.now.plus(Duration::from_secs(30))));
+        bench.pass(29_999);
+        assert_eq!(bench.going(&[1, 2, 3, 4]), 0);
+        bench.pass(1);
+        assert_eq!((bench.held(), bench.going(&[1, 2, 3, 4])), (None, 3));
+        assert_eq!((bench.reread(), bench.machine.deadline()), (0, None), "lists have nothing to do with it");
+    }
+}
+
+#[test]
+fn g3_what_a_source_takes_back_is_asked_for_again_and_nothing_goes() {
+    let mut bench = at_once(&[1, 2, 3, 4]);
+    bench.source(came(Provenance::FirstList, all(&[1])));
+    bench.pass(10_000);
+    bench.source(all(&[1, 2, 3, 4]));
+    assert_eq!((bench.held(), bench.members().0), (None, ips(&[1, 2, 3, 4])));
+    bench.pass(600_000);
+    assert_eq!(bench.going(&[1, 2, 3, 4]), 0);
+}
+
+#[test]
+fn g3_while_something_is_wrong_with_the_source_its_first_assignment_does_not_become_certain() {
+    let mut bench = at_once(&[1, 2, 3, 4]);
+    bench.source(came(Provenance::Relist, all(&[1])));
+    bench.pass(10_000);
+    bench.source(beside(came(Provenance::Relist, all(&[1])), "connection refused"));
+    assert_eq!(bench.edge().held.as_ref().map(|held| held.waits), Some(Waits::Facts));
+    bench.pass(600_000);
+    assert_eq!((bench.held(), bench.going(&[1, 2, 3, 4])), (Some(HeldReason::Fraction), 0));
+    bench.source(came(Provenance::Relist, all(&[1])));
+    assert_eq!((bench.held(), bench.going(&[1, 2, 3, 4])), (None, 3), "it has stood for long enough");
+}
+
+#[test]
+fn g3_g5_a_small_part_goes_with_the_first_assignment_and_a_large_one_when_a_person_lets_it() {
+    let mut bench = at_once(&[1, 2, 3, 4]);
+    bench.source(came(Provenance::FirstList, all(&[1, 2])));
+    assert_eq!((bench.held(), bench.going(&[1, 2, 3, 4])), (None, 2));
+    let mut bench = at_once(&[1, 2, 3, 4]);
+    bench.source(came(Provenance::FirstList, all(&[1])));
+    bench.ask(Scope::Pool(id("lb", "edge")));
+    assert_eq!((bench.held(), bench.going(&[1, 2, 3, 4])), (None, 3));
+}
+
+#[test]
+fn g2_a_first_assignment_of_nothing_has_to_last_like_any_other() {
+    let mut bench = at_once(&[1, 2]);
+    bench.source(came(Provenance::FirstList, empty()));
+    let waits = Waits::Time(bench.now.plus(Duration::from_secs(60)));
+    assert_eq!(
+        bench.edge().held.as_ref().map(|held| (held.reason, held.waits)),
+        Some((HeldReason::EmptyConfirm, waits))
+    );
+    bench.pass(59_999);
+    assert_eq!(bench.going(&[1, 2]), 0);
+    bench.pass(1);
+    assert_eq!((bench.held(), bench.going(&[1, 2])), (None, 2));
+}
+
+#[test]
+fn g3_a_large_part_goes_at_once_with_a_change_on_a_stream() {
     let mut bench = filled(&[1, 2, 3, 4]);
     bench.source(all(&[1]));
+    assert_eq!(bench.held(), None);
     bench.pass(30_000);
     assert_eq!((bench.held(), bench.going(&[1, 2, 3, 4])), (None, 3));
 }

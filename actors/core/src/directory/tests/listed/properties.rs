@@ -9,7 +9,7 @@ use crate::directory::tests::properties::bits;
 #[derive(Clone, Debug)]
 enum Event {
     /// What is known of a source; once something was, that nothing was ever known is not said any more.
-    Knows { source: usize, assigned: Known, ambient: bool },
+    Knows { source: usize, assigned: Known, listed: bool, ambient: bool },
     /// The load balancer is read.
     Read([Seen; 2]),
     /// The load balancer is found absent.
@@ -91,8 +91,8 @@ fn seen() -> impl Strategy<Value = Seen> {
 
 fn event() -> impl Strategy<Value = Event> {
     prop_oneof![
-        10 => (0..2_usize, known(), prop::bool::weighted(0.3))
-            .prop_map(|(source, assigned, ambient)| Event::Knows { source, assigned, ambient }),
+        10 => (0..2_usize, known(), prop::bool::weighted(0.3), prop::bool::weighted(0.3))
+            .prop_map(|(source, assigned, listed, ambient)| Event::Knows { source, assigned, listed, ambient }),
         6 => [seen(), seen()].prop_map(Event::Read),
         1 => Just(Event::Absent),
         8 => (0..40_000_u64).prop_map(|millis| Event::Pass { millis }),
@@ -131,6 +131,10 @@ fn draining(endpoints: &[[Standing; 3]; 2]) -> BTreeSet<IpAddr> {
 #[derive(Default)]
 struct Watched {
     known: Option<Known>,
+    /// How that came.
+    provenance: Provenance,
+    /// Whether nothing is wrong beside it.
+    stands: bool,
     read: Option<Seen>,
     /// What was asked of it at last, while it was assigned and its source in use.
     asked: BTreeSet<IpAddr>,
@@ -164,7 +168,9 @@ impl World {
 
     fn happen(&mut self, event: Event) {
         match event {
-            Event::Knows { source, assigned, ambient } => self.knows(source, assigned, ambient),
+            Event::Knows { source, assigned, listed, ambient } => {
+                self.knows(source, assigned, listed, ambient)
+            }
             Event::Read(seen) => {
                 for (watched, seen) in self.watched.iter_mut().zip(seen) {
                     watched.read = Some(seen).filter(|seen| seen.exists);
@@ -209,7 +215,7 @@ impl World {
         self.judge_reports();
     }
 
-    fn knows(&mut self, source: usize, assigned: Known, ambient: bool) {
+    fn knows(&mut self, source: usize, assigned: Known, listed: bool, ambient: bool) {
         let watched = &mut self.watched[source];
         let is_first = watched.known.as_ref().is_none_or(|known| matches!(known, Known::Unknown { .. }));
         if !is_first && matches!(assigned, Known::Unknown { .. }) {
@@ -230,6 +236,11 @@ impl World {
             Known::Dropped => dropped("deleted"),
         };
         watched.known = Some(assigned);
+        watched.stands = !ambient;
+        if !is_note {
+            watched.provenance = if listed { Provenance::Relist } else { Provenance::Watch };
+        }
+        let fact = SourceFact { provenance: watched.provenance, ..fact };
         let fact = if ambient { beside(fact, "timed out") } else { fact };
         let before = self.bench.assigned.get(&id("lb", POOLS[source])).cloned();
         self.bench.tell(In::Source(sources()[source].clone(), fact));
@@ -353,6 +364,10 @@ impl World {
                     (choices(endpoints).first().cloned().unwrap_or_default(), draining(endpoints));
                 assert_eq!(level.required.keys().copied().collect::<BTreeSet<_>>(), best);
                 if let Some(held) = &said.held {
+                    if held.reason == HeldReason::Fraction {
+                        assert!(!watched.stands, "what stands becomes certain");
+                        continue;
+                    }
                     let reason =
                         if drain.is_empty() { HeldReason::NoUsableNode } else { HeldReason::LastMember };
                     assert_eq!(held.reason, reason, "nothing else lasts");

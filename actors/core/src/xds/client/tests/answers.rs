@@ -1,6 +1,7 @@
 //! How responses are answered: ACKs and NACKs, versions and nonces.
 
 use super::*;
+use crate::level::Provenance;
 
 fn x() -> Key {
     endpoints("x")
@@ -268,4 +269,36 @@ fn x2_what_is_said_of_a_stream_that_is_over_is_passed_over() {
         assert!(run.out.is_empty(), "{input:?}: {:?}", run.out);
     }
     assert_eq!((run.state(&x()), run.waits()), ("requested", None));
+}
+
+/// How the last resource came.
+fn provenance(run: &Run) -> Option<Provenance> {
+    let changed = |said: &Out| match said {
+        Out::Notice(_, Told { news: News::Changed(Ok(cached)), .. }) => Some(cached.provenance),
+        Out::Notice(..) | Out::Call(_) | Out::Sample(_) => None,
+    };
+    run.out.iter().rev().find_map(changed)
+}
+
+#[test]
+fn g1_what_a_server_sends_first_on_a_stream_is_a_list_and_what_follows_are_changes() {
+    let mut run = Run::watching(&[x(), y()]);
+    run.respond(Kind::Endpoints, "1", "a", vec![good(&x(), 1)]);
+    assert_eq!(provenance(&run), Some(Provenance::Relist));
+    run.respond(Kind::Endpoints, "2", "b", vec![good(&x(), 2)]);
+    assert_eq!(provenance(&run), Some(Provenance::Watch));
+    run.respond(Kind::Endpoints, "3", "c", vec![good(&y(), 1)]);
+    assert_eq!(provenance(&run), Some(Provenance::Relist), "each resource for itself");
+    run.fail(0);
+    run.wait();
+    run.connect(0);
+    run.respond(Kind::Endpoints, "3", "a", vec![good(&x(), 2)]);
+    assert_eq!(provenance(&run), None, "nothing has changed");
+    run.respond(Kind::Endpoints, "4", "b", vec![good(&x(), 3)]);
+    assert_eq!(provenance(&run), Some(Provenance::Watch));
+    run.fail(0);
+    run.wait();
+    run.connect(0);
+    run.respond(Kind::Endpoints, "5", "a", vec![good(&x(), 4)]);
+    assert_eq!(provenance(&run), Some(Provenance::Relist), "as on every new stream");
 }

@@ -10,6 +10,7 @@ use proptest::test_runner::TestCaseResult;
 
 use super::*;
 use crate::planted::each_is_found;
+use crate::resource_cache::Error;
 use site::{Data, Delivery, Mood, Session, Site};
 
 /// How many resources, watchers and servers there are: few, so that they meet.
