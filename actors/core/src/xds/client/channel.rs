@@ -240,14 +240,34 @@ impl Channel {
     }
 }
 
-/// That a server has not answered, for people.
+/// That a server has not answered, for people: a reason, and no status code (X4).
 fn failure(uri: &str, ended: &Ended) -> Arc<str> {
     let Ended { code, message } = ended;
-    let how = if *code == Code::Ok {
-        "it closed the stream without a response".to_owned()
-    } else {
-        format!("the stream ended without a response: {code}")
-    };
-    let words = if message.is_empty() { String::new() } else { format!(": {message}") };
-    Arc::from(format!("xDS server {uri}: {how}{words}"))
+    let reason = if message.is_empty() { unsaid(*code) } else { Some(message.as_str()) };
+    let how = if *code == Code::Ok { "it closed the stream" } else { "the stream ended" };
+    let reason = reason.map(|reason| format!(": {reason}")).unwrap_or_default();
+    Arc::from(format!("xDS server {uri}: {how} without a response{reason}"))
+}
+
+/// What a status means with which a stream ends without words.
+fn unsaid(code: Code) -> Option<&'static str> {
+    match code {
+        Code::Ok => None,
+        Code::Unauthenticated => Some("the server does not accept our credentials"),
+        Code::PermissionDenied => Some("the server does not allow us to ask"),
+        Code::Unimplemented => Some("the server does not offer aggregated streams (ADS)"),
+        Code::Unavailable => Some("the server cannot be reached"),
+        Code::DeadlineExceeded => Some("the server has not answered in time"),
+        Code::ResourceExhausted => Some("the server has too much to do"),
+        Code::Cancelled
+        | Code::Unknown
+        | Code::InvalidArgument
+        | Code::NotFound
+        | Code::AlreadyExists
+        | Code::FailedPrecondition
+        | Code::Aborted
+        | Code::OutOfRange
+        | Code::Internal
+        | Code::DataLoss => Some("it is not said why"),
+    }
 }
