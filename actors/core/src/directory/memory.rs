@@ -8,6 +8,7 @@
 //! `guards.emptyConfirm` alone, which may be nothing; a list or vanished slices could be a broken source, and are
 //! doubted until a second read. What is doubted is [`super::doubt`]'s business.
 
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -363,12 +364,14 @@ impl Memory {
     }
 
     /// The addresses that stay although nobody asks for them, each with the Services whose they were; none:
-    /// they count for all.
+    /// they count for all. Where there is no room for all of those that only wait for the removal delay, those stay that
+    /// have left last.
     pub(super) fn staying(
         &self,
         now: Now,
         delay: Duration,
         mode: GuardMode,
+        room: usize,
     ) -> BTreeMap<IpAddr, BTreeSet<ServiceUid>> {
         let held = match &self.guard {
             Guard::Open | Guard::Confirmed | Guard::Released(_) => None,
@@ -378,10 +381,17 @@ impl Memory {
             }
         };
         let doubted = self.doubts.fraction().filter(|_| !mode.only_observes());
-        let delayed = self.left.iter().filter(|(_, left)| left.at.plus(delay) > now).map(|(ip, _)| ip);
-        delayed
-            .chain(held.into_iter().flatten())
-            .chain(doubted.into_iter().flat_map(|fraction| &fraction.members))
+        let held = held.into_iter().flatten();
+        let mut stay: BTreeSet<&IpAddr> =
+            held.chain(doubted.into_iter().flat_map(|fraction| &fraction.members)).collect();
+        let is_delayed = |(ip, left): &(&IpAddr, &Left)| left.at.plus(delay) > now && !stay.contains(*ip);
+        let mut delayed: Vec<(&IpAddr, &Left)> = self.left.iter().filter(is_delayed).collect();
+        if delayed.len() > room.saturating_sub(stay.len()) {
+            delayed.sort_by_key(|(_, left)| Reverse(left.at));
+            delayed.truncate(room.saturating_sub(stay.len()));
+        }
+        stay.extend(delayed.into_iter().map(|(ip, _)| ip));
+        stay.into_iter()
             .map(|ip| (*ip, self.left.get(ip).map(|left| left.owners.clone()).unwrap_or_default()))
             .collect()
     }

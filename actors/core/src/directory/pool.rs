@@ -10,7 +10,7 @@ use super::breaker::{Paused, Size};
 use super::doubt::Confirmation;
 use super::gauges::Counted;
 use super::mapping::SeenPool;
-use super::memory::{Claims, Look, Memory, part};
+use super::memory::{Claims, Look, Memory, addresses, part};
 use super::told::Told;
 use super::{Out, Params, Term, listed, pins};
 use crate::assignment::{Assignment, Held, HeldReason, Observation, PausedBy, Share, Waits};
@@ -20,6 +20,7 @@ use crate::informer::ServiceFact;
 use crate::level::{Keeps, Level, Member, Provenance, Source};
 use crate::machine::{Now, earliest};
 use crate::proof;
+use crate::xds::assignment::Limits;
 
 /// One pool that a candidate's rule sends to, or that has not yet let go.
 #[derive(Default)]
@@ -151,6 +152,18 @@ impl Given<'_> {
         match &self.listed {
             Some(listed) => Confirmation::Standing(listed.stands),
             None => Confirmation::SecondRead(self.read_asked),
+        }
+    }
+
+    /// How many members may stay that nobody asks for: as many as there can be besides those that a source may assign (X2).
+    /// A Service's nodes are never so many that what leaves makes a difference.
+    fn room(&self) -> usize {
+        let asked = || -> BTreeSet<&IpAddr> {
+            self.claims.values().flat_map(|fact| addresses(fact, self.family)).collect()
+        };
+        match self.listed {
+            Some(_) => Limits::AZURE.members.saturating_sub(asked().len()),
+            None => usize::MAX,
         }
     }
 
@@ -356,7 +369,7 @@ impl Pool {
     /// What each Service asks of it and what stays for it, and the union of that.
     fn shares(&self, given: &Given<'_>) -> (Level, BTreeMap<ServiceUid, Share>) {
         let (claims, family, mode) = (&given.claims, given.family, given.params.guards);
-        let staying = self.memory.staying(given.now, given.delay(), mode);
+        let staying = self.memory.staying(given.now, given.delay(), mode, given.room());
         let mut level = Level::default();
         let mut services = BTreeMap::new();
         for (uid, fact) in claims {

@@ -356,3 +356,26 @@ fn d6_g5_a_person_lets_members_go_while_no_endpoint_can_be_used() {
     bench.ask(Scope::Pool(id("lb", "edge")));
     assert_eq!((bench.held(), bench.going(&[1, 2])), (None, 2));
 }
+
+#[test]
+fn x2_a_full_pool_that_is_replaced_keeps_of_what_leaves_what_there_is_room_for() {
+    let address = |n: u16| IpAddr::from([10, 1, (n >> 8) as u8, n as u8]);
+    let all = |of: std::ops::Range<u16>| {
+        let endpoints: Vec<_> = of.map(|n| (address(n), UP)).collect();
+        usable(assignment(&[&endpoints]))
+    };
+    let staying = |bench: &Bench| -> BTreeSet<IpAddr> { bench.members().1 };
+    let mut bench = unknown();
+    bench.source(all(0..1000));
+    bench.observe(&edge(&[]));
+    bench.pass(1_000);
+    bench.source(all(100..1000));
+    assert_eq!(staying(&bench), (0..100).map(address).collect(), "there is room for all");
+    bench.pass(1_000);
+    bench.source(all(1100..2000));
+    let (required, tolerated) = bench.members();
+    assert_eq!((required.len(), tolerated.len()), (900, 100), "Azure takes no more");
+    assert!((0..100).map(address).all(|ip| !tolerated.contains(&ip)), "what has left first goes first");
+    bench.pass(30_000);
+    assert_eq!(staying(&bench), BTreeSet::new());
+}
