@@ -10,7 +10,7 @@ mod lanes;
 mod leadership;
 mod log;
 mod metrics;
-mod nodes;
+pub mod nodes;
 mod openapi;
 mod pages;
 mod people;

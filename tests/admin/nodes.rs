@@ -17,7 +17,7 @@ const STATUS: &str = "/api/v1/status";
 const NODES: &str = "/api/v1/nodes";
 const RELEASE: &str = "/api/v1/held/release";
 const TOKEN: Option<&str> = Some("a-secret-token");
-pub(super) const OUT_OF_SERVICE: &str = "node.kubernetes.io/out-of-service";
+pub const OUT_OF_SERVICE: &str = "node.kubernetes.io/out-of-service";
 
 fn one(node: usize) -> String {
     format!("{NODES}/{}", node_name(node))
@@ -46,7 +46,7 @@ async fn leading(prepared: Prepared) -> Stage {
 }
 
 /// Gives a node taints with these keys, and no other.
-pub(super) async fn taint(stage: &Stage, node: usize, keys: &'static [&'static str]) {
+pub async fn taint(stage: &Stage, node: usize, keys: &'static [&'static str]) {
     let name = node_name(node);
     let edit = move |cluster: &mut simulator::Cluster, now: u64| {
         let mut node = cluster.model.get(Resource::Nodes, "", &name).expect("a node of the world");

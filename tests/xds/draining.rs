@@ -1,11 +1,13 @@
 //! Endpoints that drain where the admin state is not ours to set, or where the process that set it is gone (N4, X2).
 
 use rustix::process::Signal;
-use serde_json::json;
+use serde_json::{Value, json};
 use simulator::control_plane::{ControlPlane, HealthStatus, Kind, endpoints};
 
 use super::seen::Dump;
-use super::stage::{Plan, control_plane, locality, server};
+use super::stage::{Plan, Scene, control_plane, locality, server};
+use crate::admin::nodes::{OUT_OF_SERVICE, taint};
+use crate::admin::stage::node_ip;
 use crate::support::{PATIENCE, eventually};
 
 const BEFORE: &str = "10.9.0.1";
@@ -91,4 +93,89 @@ async fn w8_x2_what_the_leader_has_set_down_is_taken_back_by_the_standby_that_ta
     scene.all_is_written().await;
     scene.is_at_rest("web", &[FIRST, SECOND], puts + 1).await;
     scene.logged_no_errors();
+}
+
+/// The address that a source and a node share, and how often it was written so far: it is `Down` exactly while either asks for
+/// that.
+struct Shared {
+    scene: Scene,
+    plane: ControlPlane,
+    puts: usize,
+}
+
+impl Shared {
+    /// The node with the address of an endpoint.
+    const NODE: usize = 1;
+
+    async fn start() -> Shared {
+        let plane = control_plane().await;
+        let plan = Plan::new().await.pool("web", "eds:web", &[BEFORE]).await;
+        let scene = plan.start(&[server(&plane, &[])]).await;
+        let mut shared = Shared { scene, plane, puts: 0 };
+        shared.source(HealthStatus::Healthy).await;
+        shared.becomes("None").await;
+        shared
+    }
+
+    async fn source(&self, health: HealthStatus) {
+        let shared = node_ip(Self::NODE);
+        let all = [(FIRST, HealthStatus::Healthy), (shared.as_str(), health)];
+        self.plane.set(Kind::Endpoints, "web", endpoints("web", [locality(0, &all)])).await;
+    }
+
+    async fn node_leaves(&self, leaves: bool) {
+        let keys: &'static [&'static str] = if leaves { &[OUT_OF_SERVICE] } else { &[] };
+        taint(&self.scene.stage, Self::NODE, keys).await;
+    }
+
+    /// Waits until the controller has done all that it does for the node, which leaves or is back.
+    async fn is_settled(&self, leaves: bool) {
+        let settled = |status: &Value| {
+            let nodes = &status["adminState"];
+            let others = ["held", "recording", "draining", "restoring"];
+            nodes["down"] == json!(u8::from(leaves)) && others.iter().all(|state| nodes[state] == json!(0))
+        };
+        self.scene.stage.shown("/api/v1/status", settled).await;
+    }
+
+    /// One write makes it so.
+    async fn becomes(&mut self, state: &str) {
+        self.scene.has("web", &[(FIRST, "None"), (node_ip(Self::NODE).as_str(), state)]).await;
+        self.puts += 1;
+        self.stays(state).await;
+    }
+
+    /// No write follows.
+    async fn stays(&self, state: &str) {
+        self.scene.all_is_written().await;
+        self.scene.is_at_rest("web", &[FIRST, node_ip(Self::NODE).as_str()], self.puts).await;
+        self.scene.has("web", &[(FIRST, "None"), (node_ip(Self::NODE).as_str(), state)]).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn n4_x2_an_address_that_drains_and_whose_node_leaves_is_down_until_both_have_ended() {
+    // The endpoint first, and back first.
+    let mut shared = Shared::start().await;
+    shared.source(HealthStatus::Draining).await;
+    shared.becomes("Down").await;
+    shared.node_leaves(true).await;
+    shared.is_settled(true).await;
+    shared.stays("Down").await;
+    shared.source(HealthStatus::Healthy).await;
+    shared.stays("Down").await;
+    shared.node_leaves(false).await;
+    shared.becomes("None").await;
+
+    // The node first, and back first.
+    shared.node_leaves(true).await;
+    shared.becomes("Down").await;
+    shared.source(HealthStatus::Draining).await;
+    shared.stays("Down").await;
+    shared.node_leaves(false).await;
+    shared.is_settled(false).await;
+    shared.stays("Down").await;
+    shared.source(HealthStatus::Healthy).await;
+    shared.becomes("None").await;
+    shared.scene.logged_no_errors();
 }
