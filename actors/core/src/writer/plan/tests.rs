@@ -195,6 +195,18 @@ fn x2_what_a_source_calls_draining_is_down_and_a_down_by_its_word_ends_when_it_i
 }
 
 #[test]
+fn x2_n4_a_down_of_ours_that_the_source_of_its_pool_asks_for_is_taken_back_in_other_pools_alone() {
+    let facts = pool(vec![Entry { admin_state: AdminState::Down, ..entry("a", Some(ip(1))) }]);
+    let kept = |pool: PoolId| Draining {
+        kept: BTreeSet::from([(pool, Backend::from(ip(1)))]),
+        ..draining(&[], &[1])
+    };
+    assert_eq!(plan(&facts, None, &kept(facts.id.clone()), None), Plan::Unchanged);
+    let other = PoolId::new(facts.id.lb.clone(), PoolName::new("other"));
+    assert_eq!(edit(&facts, None, &kept(other)).edit.set_admin, BTreeMap::from([(0, AdminState::None)]));
+}
+
+#[test]
 fn n4_a_node_that_leaves_service_is_down_whatever_the_source_of_the_pool_says() {
     let facts =
         pool(vec![state(1, AdminState::Down), state(2, AdminState::None), state(3, AdminState::Down)]);
@@ -349,9 +361,8 @@ proptest! {
     fn w3_a_plan_makes_the_pool_right_touches_nothing_else_and_is_done_after_once(
         facts in any_pool(), wanted in any_level(), mut set in any_draining(), network in any::<bool>(),
     ) {
-        // While a Down of ours is given back it is not set at the same time.
-        let is_down = |backend: &Backend| wanted.states.down.iter().any(|ip| Backend::from(*ip) == *backend);
-        set.restorable.retain(|backend| !is_down(backend));
+        // What the source of the pool wants Down is known to those who give back.
+        set.kept = wanted.states.down.iter().map(|ip| (facts.id.clone(), Backend::from(*ip))).collect();
         let network = network.then(|| NetworkId::new("configured"));
         let planned = plan(&facts, Some(&wanted), &set, network.as_ref());
         let change = match planned { Plan::Unchanged => Change::default(), Plan::Edit(change) => *change };
