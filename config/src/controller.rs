@@ -157,7 +157,8 @@ settings! {
     sources_kubernetes: SourcesKubernetes = "sources.kubernetes" {
         /// Whether a data error makes the members go that were known before it: an EndpointSlice that cannot be decoded then
         /// has no endpoints, and a Service whose EndpointSlices have all vanished, or may not be listed any more, has none.
-        /// If not, what was known stays until there is better news.
+        /// If not, what was known stays: of a slice until it can be decoded again, of slices that have all vanished until a
+        /// second read says the same.
         fail_on_data_errors: bool = "failOnDataErrors", AnyValue, Fixed("false"), since "0.1.0";
     }
     /// The xDS control plane that fills the backend pools of `pools`. Without such pools nothing of this is looked at.

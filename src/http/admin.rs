@@ -17,7 +17,7 @@ use super::nodes::{admin_state, node, nodes};
 use super::openapi::openapi;
 use super::page::page;
 use super::problem::{Serves, problem_as_of};
-use super::query::{Query, Wrong};
+use super::query::{Query, Wrong, one_of};
 use super::resources::resources;
 use super::show::Show;
 use super::verdict::verdict;
@@ -191,19 +191,11 @@ async fn effective_config(request: HttpRequest, about: web::Data<About>) -> Http
 }
 
 fn reason(text: &str) -> Result<HeldReason, Wrong> {
-    let known = HeldReason::ALL.into_iter().find(|reason| reason.as_str() == text);
-    known.ok_or_else(|| {
-        let all = HeldReason::ALL.map(HeldReason::as_str).join(", ");
-        Wrong::new("reason", text, &format!("one of {all}"))
-    })
+    one_of("reason", text, HeldReason::ALL, HeldReason::as_str)
 }
 
 fn state(text: &str) -> Result<PoolState, Wrong> {
-    let known = PoolState::ALL.into_iter().find(|state| state.as_str() == text);
-    known.ok_or_else(|| {
-        let all = PoolState::ALL.map(PoolState::as_str).join(", ");
-        Wrong::new("state", text, &format!("one of {all}"))
-    })
+    one_of("state", text, PoolState::ALL, PoolState::as_str)
 }
 
 async fn queue(

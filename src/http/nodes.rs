@@ -12,7 +12,7 @@ use super::About;
 use super::admin::{look, told};
 use super::page::page;
 use super::problem::problem_as_of;
-use super::query::{Query, Wrong};
+use super::query::{Query, Wrong, one_of};
 use super::show::Show;
 
 #[cfg(test)]
@@ -49,11 +49,7 @@ fn list(request: &HttpRequest, about: &About) -> Result<Value, Wrong> {
 }
 
 fn state(text: &str) -> Result<NodeState, Wrong> {
-    let known = NodeState::ALL.into_iter().find(|state| state.as_str() == text);
-    known.ok_or_else(|| {
-        let all = NodeState::ALL.map(NodeState::as_str).join(", ");
-        Wrong::new("state", text, &format!("one of {all}"))
-    })
+    one_of("state", text, NodeState::ALL, NodeState::as_str)
 }
 
 pub(super) async fn node(

@@ -27,6 +27,17 @@ impl Wrong {
     }
 }
 
+/// Reads a parameter that must be one of these, by the word for each.
+pub(super) fn one_of<T: Copy, const N: usize>(
+    name: &str,
+    text: &str,
+    all: [T; N],
+    word: fn(T) -> &'static str,
+) -> Result<T, Wrong> {
+    let known = all.into_iter().find(|one| word(*one) == text);
+    known.ok_or_else(|| Wrong::new(name, text, &format!("one of {}", all.map(word).join(", "))))
+}
+
 impl From<Wrong> for HttpResponse {
     fn from(Wrong(detail): Wrong) -> HttpResponse {
         problem(StatusCode::BAD_REQUEST, "invalid query", &detail)

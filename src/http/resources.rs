@@ -19,7 +19,7 @@ use serde_json::{Value, json};
 
 use super::About;
 use super::admin::{look, told};
-use super::query::{Query, Wrong};
+use super::query::{Query, Wrong, one_of};
 use super::show::{Show, wall};
 
 #[cfg(test)]
@@ -86,18 +86,11 @@ fn known(text: &str) -> Option<Kind> {
 }
 
 fn kind(text: &str) -> Result<Kind, Wrong> {
-    known(text).ok_or_else(|| {
-        let all = Kind::ALL.map(Kind::resource_type).join(", ");
-        Wrong::new("type", text, &format!("one of {all}"))
-    })
+    one_of("type", text, Kind::ALL, Kind::resource_type)
 }
 
 fn state(text: &str) -> Result<State, Wrong> {
-    let known = State::ALL.into_iter().find(|state| state.as_str() == text);
-    known.ok_or_else(|| {
-        let all = State::ALL.map(State::as_str).join(", ");
-        Wrong::new("state", text, &format!("one of {all}"))
-    })
+    one_of("state", text, State::ALL, State::as_str)
 }
 
 fn answer(snapshot: &Snapshot, show: &Show, asked: &Asked, listed: &Listed) -> Value {

@@ -1,5 +1,6 @@
 //! Pools that control planes of the library go-control-plane fill, with each of its caches: what it sends in fact, how
-//! it goes on after a NACK, and what it does not say; and CSDS for the official Go client.
+//! it goes on after a NACK, and what it does not say; and CSDS for a Go client with the call and
+//! the types of grpcdebug.
 //!
 //! Its caches differ where that matters to a client. A SnapshotCache answers a NACK at once with what was refused, and
 //! one for ADS drops a request that does not name all endpoints of its snapshot. A LinearCache sends an empty response
@@ -368,7 +369,7 @@ fn assert_told(status: &Status) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn h5_the_official_go_client_is_told_every_state() {
+async fn h5_a_go_client_with_the_call_and_types_of_grpcdebug_is_told_every_state() {
     let Some(csds) = program("csds") else { return };
     let plane = control_plane().await;
     plane.set(Kind::Endpoints, "acked", at("acked", &["10.1.0.1"])).await;

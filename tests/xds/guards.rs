@@ -1,9 +1,12 @@
 //! What stands between an assignment and the pool: the guard against empty ones, and whose the pool is (D2, G2, X2).
 
+use std::time::Duration;
+
 use serde_json::{Value, json};
 use simulator::control_plane::{Bad, Code, Kind, endpoints};
+use tokio::time::Instant;
 
-use super::stage::{BALANCER, FAILS, Plan, TOKEN, at, control_plane, server};
+use super::stage::{BALANCER, FAILS, NODE_NOTE, Plan, TOKEN, at, control_plane, server};
 use crate::support::{PATIENCE, eventually};
 
 const BEFORE: &str = "10.9.0.1";
@@ -47,10 +50,12 @@ async fn x3_g2_a_valid_empty_assignment_empties_the_pool_when_it_has_lasted() {
     let plan = plan.with("guards", json!({ "emptyConfirm": "2s" }));
     let scene = plan.start(&[server(&plane, &[])]).await;
     scene.holds("web", &[GOOD]).await;
+    let began = Instant::now();
     plane.set(Kind::Endpoints, "web", endpoints("web", [])).await;
     scene.pool("web", |pool| pool["held"]["reason"] == "empty_confirm").await;
     assert_eq!(scene.puts("web").await, 1);
     scene.holds("web", &[]).await;
+    assert!(began.elapsed() >= Duration::from_secs(2), "it has lasted");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -65,7 +70,7 @@ async fn x2_d2_a_listed_pool_with_a_rule_of_a_service_is_refused_until_the_rule_
     let scene = plan.start(&[server(&plane, &[FAILS])]).await;
     scene.holds("web", &[GOOD]).await;
     let message = scene.event("BackendPoolNotManageable", &["kubernetes/stolen", rule]).await;
-    assert!(message.contains("eds:stolen") || message.contains("node id"), "X4: {message}");
+    assert!(message.contains(NODE_NOTE), "X4: {message}");
     let refused = |reason: &'static str| [("reason", reason)];
     eventually("the metrics tell of it", PATIENCE, || async {
         let count =

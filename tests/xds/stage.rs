@@ -195,7 +195,7 @@ impl Scene {
         self.stage.verdict(CANARY, word).await;
     }
 
-    /// Kills the controller and starts another one with the same files.
+    /// Ends the controller in good order and starts another one with the same files.
     pub async fn restart(mut self, log: &str) -> Self {
         self.stage.signal(rustix::process::Signal::TERM);
         assert_eq!(self.stage.ended().await.code(), Some(0), "{:?}", self.stage.log());
@@ -281,7 +281,7 @@ impl Scene {
             .await;
     }
 
-    /// Requires that a pool has these members, was written so many times in all, and is not to be written.
+    /// Requires that a pool has these members, and was written so many times in all.
     pub async fn is_at_rest(&self, pool: &str, addresses: &[&str], puts: usize) {
         assert_eq!(self.members(pool).await, set(addresses), "{pool}: {:?}", self.tail());
         assert_eq!(self.puts(pool).await, puts, "{pool}: {:?}", self.tail());
@@ -399,7 +399,7 @@ impl Scene {
         .await;
     }
 
-    /// Waits until so many watched endpoints are counted in this state of the cache (A78).
+    /// Waits until so many watched resources of this kind are counted in this state of the cache (A78).
     pub async fn counts(&self, kind: Kind, state: &str, count: u32) {
         let resource_type = kind.type_url().trim_start_matches("type.googleapis.com/");
         let labels = [("grpc_xds_cache_state", state), ("grpc_xds_resource_type", resource_type)];
@@ -444,7 +444,8 @@ impl Scene {
             let path = format!("/api/v1/queues/{BALANCER}/{name}");
             // A pool that nothing is known for has no queue.
             let answer = self.stage.admin(Method::GET, &path).await;
-            if answer.status == 200 {
+            if answer.status != 404 {
+                assert_eq!(answer.status, 200, "{answer:?}");
                 let note = answer.json()["pool"]["note"].as_str().expect("a note").to_owned();
                 told.push((name.to_owned(), note));
             }

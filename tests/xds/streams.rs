@@ -11,7 +11,7 @@ const BEFORE: &str = "10.9.0.1";
 const GOOD: &str = "10.1.0.1";
 const BETTER: &str = "10.1.0.2";
 
-/// The pools, and how many of each kind of resource there are.
+/// The pools.
 const POOLS: [&str; 2] = ["known", "of-cluster"];
 
 /// How a control plane fails.

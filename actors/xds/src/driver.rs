@@ -16,8 +16,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use pool_core::machine::Wall;
-use pool_core::xds::client::{Ended, In, Request, ServerId, StreamId};
-use pool_core::xds::facts::Code;
+use pool_core::xds::client::{In, Request, ServerId, StreamId};
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 use tokio_util::task::AbortOnDropHandle;
 
@@ -63,12 +62,6 @@ impl Driver {
         Driver { bootstrap, node, agent, told, wall: Arc::new(wall), streams: BTreeMap::new() }
     }
 
-    /// Who we are to control planes: what CSDS shows.
-    #[must_use]
-    pub fn node(&self) -> &Node {
-        &self.node
-    }
-
     /// Opens a stream to a server and sends these, at least one, before it waits for anything. From then on it is
     /// told: [`In::Dispatched`] when a connected transport has pulled them all, [`In::Sent`] for each later one,
     /// [`In::Response`] for each message that may be read, and at last [`In::Ended`], once, unless it is closed before.
@@ -80,7 +73,7 @@ impl Driver {
         let Some(config) = self.bootstrap.configs().get(server.0).cloned() else {
             let message = format!("the bootstrap has no server {}", server.0);
             // Where nobody listens any more nobody misses it.
-            drop(self.told.send(In::Ended(stream, Ended { code: Code::Unavailable, message })));
+            drop(self.told.send(In::Ended(stream, connection::unavailable(message))));
             return;
         };
         let (requests, to_send) = unbounded_channel();

@@ -35,7 +35,7 @@ fn endpoints_in(response: &DiscoveryResponse) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn x2_a_subscription_is_answered_once_and_its_ack_is_not() {
+async fn a_subscription_is_answered_once_and_its_ack_is_not() {
     let control = started().await;
     control.set(Kind::Endpoints, "a", with("a", "10.0.0.1")).await;
     let mut client = Client::connect(&control).await;
@@ -55,7 +55,7 @@ async fn x2_a_subscription_is_answered_once_and_its_ack_is_not() {
 }
 
 #[tokio::test]
-async fn x2_endpoints_are_sent_only_where_they_are_new_and_again_to_who_comes_back_to_them() {
+async fn endpoints_are_sent_only_where_they_are_new_and_again_to_who_comes_back_to_them() {
     let control = started().await;
     control.set_all(Kind::Endpoints, ["a", "b"].map(|name| (name.to_owned(), endpoints(name, [])))).await;
     let mut client = Client::connect(&control).await;
@@ -80,7 +80,7 @@ async fn x2_endpoints_are_sent_only_where_they_are_new_and_again_to_who_comes_ba
 }
 
 #[tokio::test]
-async fn x2_a_response_of_clusters_names_all_that_exist_and_so_a_removed_one_is_absent() {
+async fn a_response_of_clusters_names_all_that_exist_and_so_a_removed_one_is_absent() {
     let control = started().await;
     control.set_all(Kind::Clusters, ["a", "b"].map(|name| (name.to_owned(), cluster(name, "")))).await;
     let mut client = Client::connect(&control).await;
@@ -98,7 +98,7 @@ async fn x2_a_response_of_clusters_names_all_that_exist_and_so_a_removed_one_is_
 }
 
 #[tokio::test]
-async fn x2_a_subscription_to_clusters_that_do_not_exist_is_answered_without_any() {
+async fn a_subscription_to_clusters_that_do_not_exist_is_answered_without_any() {
     let control = started().await;
     let mut client = Client::connect(&control).await;
 
@@ -109,7 +109,7 @@ async fn x2_a_subscription_to_clusters_that_do_not_exist_is_answered_without_any
 }
 
 #[tokio::test]
-async fn x2_tp3_an_error_is_said_once_per_stream_in_place_of_the_resource_and_can_be_forgotten() {
+async fn an_error_is_said_once_per_stream_in_place_of_the_resource_and_can_be_forgotten() {
     let control = started().await;
     control.set_all(Kind::Clusters, ["a", "b"].map(|name| (name.to_owned(), cluster(name, "")))).await;
     let mut client = Client::connect(&control).await;
@@ -137,7 +137,7 @@ async fn x2_tp3_an_error_is_said_once_per_stream_in_place_of_the_resource_and_ca
 }
 
 #[tokio::test]
-async fn x2_tp3_an_error_of_endpoints_that_do_not_exist_is_said_and_forgotten_without_a_word() {
+async fn an_error_of_endpoints_that_do_not_exist_is_said_and_forgotten_without_a_word() {
     let control = started().await;
     control.fail(Kind::Endpoints, "a", Code::NotFound, "never heard of it").await;
     let mut client = Client::connect(&control).await;
@@ -153,7 +153,7 @@ async fn x2_tp3_an_error_of_endpoints_that_do_not_exist_is_said_and_forgotten_wi
 }
 
 #[tokio::test]
-async fn x2_the_journal_has_all_that_a_client_says() {
+async fn the_journal_has_all_that_a_client_says() {
     let control = started().await;
     control.set_bad(Kind::Endpoints, "a", Bad::Content).await;
     let mut client = Client::with_authorization(&control, "Bearer token").await;
@@ -178,7 +178,7 @@ async fn x2_the_journal_has_all_that_a_client_says() {
 }
 
 #[tokio::test]
-async fn x2_a_request_that_answers_an_older_response_is_not_heeded() {
+async fn a_request_that_answers_an_older_response_is_not_heeded() {
     let control = started().await;
     control.set_all(Kind::Endpoints, ["a", "b"].map(|name| (name.to_owned(), endpoints(name, [])))).await;
     let mut client = Client::connect(&control).await;
@@ -198,7 +198,7 @@ async fn x2_a_request_that_answers_an_older_response_is_not_heeded() {
 }
 
 #[tokio::test]
-async fn x2_a_nack_is_left_alone_or_answered_with_the_same_again() {
+async fn a_nack_is_left_alone_or_answered_with_the_same_again() {
     let control = started().await;
     control.set_bad(Kind::Endpoints, "a", Bad::Bytes).await;
     let mut client = Client::connect(&control).await;
@@ -221,7 +221,7 @@ async fn x2_a_nack_is_left_alone_or_answered_with_the_same_again() {
 }
 
 #[tokio::test]
-async fn x2_resources_are_wrapped_on_demand() {
+async fn resources_are_wrapped_on_demand() {
     let control = started().await;
     control.wrap(true).await;
     control.set_bad(Kind::Endpoints, "a", Bad::Bytes).await;
@@ -239,7 +239,7 @@ async fn x2_resources_are_wrapped_on_demand() {
 }
 
 #[tokio::test]
-async fn x2_builders_say_all_that_a_script_wants_to_say() {
+async fn builders_say_all_that_a_script_wants_to_say() {
     let endpoint = Endpoint {
         health: HealthStatus::Draining,
         weight: Some(3),
@@ -262,7 +262,7 @@ async fn x2_builders_say_all_that_a_script_wants_to_say() {
 }
 
 #[tokio::test]
-async fn x2_a_silent_control_plane_takes_requests_and_sends_what_it_owes_later() {
+async fn a_silent_control_plane_takes_requests_and_sends_what_it_owes_later() {
     let control = started().await;
     control.set(Kind::Endpoints, "a", with("a", "10.0.0.1")).await;
     control.behave(Manner::Silent).await;
@@ -280,7 +280,7 @@ async fn x2_a_silent_control_plane_takes_requests_and_sends_what_it_owes_later()
 }
 
 #[tokio::test]
-async fn x2_streams_are_cut_with_a_status_or_cleanly_or_with_their_connections() {
+async fn streams_are_cut_with_a_status_or_cleanly_or_with_their_connections() {
     let control = started().await;
     for (number, ending, code) in [
         (1, Ending::Cleanly, None),
@@ -301,7 +301,7 @@ async fn x2_streams_are_cut_with_a_status_or_cleanly_or_with_their_connections()
 }
 
 #[tokio::test]
-async fn x2_streams_end_before_their_first_response_and_open_ones_go_on() {
+async fn streams_end_before_their_first_response_and_open_ones_go_on() {
     let control = started().await;
     control.set(Kind::Endpoints, "a", with("a", "10.0.0.1")).await;
     let mut early = Client::connect(&control).await;
@@ -321,7 +321,7 @@ async fn x2_streams_end_before_their_first_response_and_open_ones_go_on() {
 }
 
 #[tokio::test]
-async fn x2_streams_are_refused_and_counted_but_their_requests_are_not_read() {
+async fn streams_are_refused_and_counted_but_their_requests_are_not_read() {
     let control = started().await;
     control.behave(Manner::Refuses(Status::unauthenticated("who?"))).await;
 
@@ -334,7 +334,7 @@ async fn x2_streams_are_refused_and_counted_but_their_requests_are_not_read() {
 }
 
 #[tokio::test]
-async fn x2_a_stream_that_its_client_ends_is_no_longer_open() {
+async fn a_stream_that_its_client_ends_is_no_longer_open() {
     let control = started().await;
     let client = Client::connect(&control).await;
     control.wait_for_streams(|streams| streams.open == 1).await.expect("the stream");
@@ -345,7 +345,7 @@ async fn x2_a_stream_that_its_client_ends_is_no_longer_open() {
 }
 
 #[tokio::test]
-async fn x2_bytes_arrive_as_they_were_sent_and_no_client_of_messages_can_read_them() {
+async fn bytes_arrive_as_they_were_sent_and_no_client_of_messages_can_read_them() {
     let control = started().await;
     let mut bytewise = Bytewise::connect(&control).await;
     let mut client = Client::connect(&control).await;
@@ -359,7 +359,7 @@ async fn x2_bytes_arrive_as_they_were_sent_and_no_client_of_messages_can_read_th
 }
 
 #[tokio::test]
-async fn x2_a_response_is_sent_as_it_stands_with_version_and_nonce_where_it_has_none() {
+async fn a_response_is_sent_as_it_stands_with_version_and_nonce_where_it_has_none() {
     let control = started().await;
     control.set(Kind::Endpoints, "a", with("a", "10.0.0.1")).await;
     let mut client = Client::connect(&control).await;
@@ -381,7 +381,7 @@ async fn x2_a_response_is_sent_as_it_stands_with_version_and_nonce_where_it_has_
 }
 
 #[tokio::test]
-async fn x2_after_a_stop_the_port_is_refused_and_after_a_restart_versions_and_nonces_begin_anew() {
+async fn after_a_stop_the_port_is_refused_and_after_a_restart_versions_and_nonces_begin_anew() {
     let control = started().await;
     for address in ["10.0.0.1", "10.0.0.2"] {
         control.set(Kind::Endpoints, "a", with("a", address)).await;
@@ -415,7 +415,7 @@ async fn x2_after_a_stop_the_port_is_refused_and_after_a_restart_versions_and_no
 }
 
 #[tokio::test]
-async fn x2_with_the_last_handle_the_port_is_refused() {
+async fn with_the_last_handle_the_port_is_refused() {
     let control = started().await;
     let address = control.address();
     let second = control.clone();
@@ -430,7 +430,7 @@ async fn x2_with_the_last_handle_the_port_is_refused() {
 }
 
 #[tokio::test]
-async fn x2_who_names_the_current_version_gets_nothing_where_versions_are_trusted() {
+async fn who_names_the_current_version_gets_nothing_where_versions_are_trusted() {
     let control = started().await;
     control.trust_versions(true).await;
     control.set(Kind::Endpoints, "a", with("a", "10.0.0.1")).await;
@@ -447,7 +447,7 @@ async fn x2_who_names_the_current_version_gets_nothing_where_versions_are_truste
 }
 
 #[tokio::test(start_paused = true)]
-async fn x2_headers_that_are_held_come_with_the_first_message() {
+async fn headers_that_are_held_come_with_the_first_message() {
     let control = started().await;
     control.hold_headers(true).await;
     let (mut client, opening) = Client::dial(&control).await;
@@ -463,7 +463,7 @@ async fn x2_headers_that_are_held_come_with_the_first_message() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn x2_a_frozen_connection_stays_open_and_nothing_moves_on_it() {
+async fn a_frozen_connection_stays_open_and_nothing_moves_on_it() {
     let control = started().await;
     control.set(Kind::Endpoints, "a", with("a", "10.0.0.1")).await;
     let (mut client, opening) = Client::dial(&control).await;
@@ -503,7 +503,7 @@ async fn what_never_comes_is_told_with_the_journal_in_words() {
 }
 
 #[tokio::test]
-async fn x2_with_tls_it_shows_its_certificate_and_asks_for_the_client_s() {
+async fn with_tls_it_shows_its_certificate_and_asks_for_the_client_s() {
     let tls = Tls::new();
     let control = ControlPlane::start_tls(FREE, &tls.identity()).await.expect("an identity");
     control.set(Kind::Endpoints, "a", with("a", "10.0.0.1")).await;

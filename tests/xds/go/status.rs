@@ -1,4 +1,5 @@
-//! What CSDS tells the official Go client (H5): the program `csds` of tests/go-control-plane, and its answer.
+//! What CSDS tells a Go client with the call and the types of grpcdebug (H5): the program `csds` of tests/go-control-plane,
+//! and its answer.
 
 use std::path::Path;
 use std::process::Stdio;

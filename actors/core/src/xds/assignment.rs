@@ -154,13 +154,6 @@ impl LoadAssignment {
     ) -> impl Iterator<Item = IpAddr> + '_ {
         self.priorities.get(priority).into_iter().flat_map(move |priority| priority.with(family, standing))
     }
-
-    /// Whether no endpoint can be used, or there is none.
-    #[must_use]
-    pub fn is_unusable(&self) -> bool {
-        let mut standings = self.priorities.iter().flat_map(|priority| priority.addresses.values());
-        !standings.any(|standing| Standing::USABLE.contains(standing))
-    }
 }
 
 /// The family of an address.

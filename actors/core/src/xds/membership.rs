@@ -175,8 +175,8 @@ impl Failover {
     }
 
     /// What is used; `None`: nothing can be.
-    #[must_use]
-    pub fn used(&self) -> Option<Choice> {
+    #[cfg(test)]
+    fn used(&self) -> Option<Choice> {
         self.used
     }
 

@@ -9,10 +9,7 @@ use tokio::io::AsyncReadExt;
 use tonic::metadata::{Ascii, MetadataValue};
 use tonic::transport::{Certificate, ClientTlsConfig, Identity};
 
-use crate::bootstrap::TlsFiles;
-
-/// The largest file that is read, in bytes.
-const LARGEST: u64 = 1 << 20;
+use crate::bootstrap::{LARGEST, TlsFiles};
 
 /// A token, and the header that it goes in.
 pub(super) struct Token {
@@ -91,8 +88,8 @@ async fn read(field: &str, path: &Path) -> Result<Vec<u8>, String> {
     };
     let file = tokio::fs::File::open(path).await.map_err(failed)?;
     let mut bytes = Vec::new();
-    file.take(LARGEST.saturating_add(1)).read_to_end(&mut bytes).await.map_err(failed)?;
-    if u64::try_from(bytes.len()).is_ok_and(|length| length <= LARGEST) {
+    file.take(LARGEST as u64 + 1).read_to_end(&mut bytes).await.map_err(failed)?;
+    if bytes.len() <= LARGEST {
         Ok(bytes)
     } else {
         Err(format!("{field} {shown} is larger than {LARGEST} bytes: check that it is the right file"))

@@ -20,7 +20,8 @@ use envoy_types::pb::envoy::config::endpoint::v3::{
 use envoy_types::pb::envoy::service::discovery::v3::{DiscoveryRequest, DiscoveryResponse, ResourceError};
 use envoy_types::pb::google::protobuf::{Any, UInt32Value};
 use envoy_types::util::pack_any;
-use pool_core::xds::facts::{Kind, Response};
+use pool_core::xds::client::Ended;
+use pool_core::xds::facts::{Code, Kind, Response};
 use prost::Message;
 use tokio::net::TcpListener;
 use tokio::sync::mpsc::UnboundedReceiver;
@@ -47,6 +48,9 @@ fn bootstrap(target: impl fmt::Display, fields: &str) -> Arc<Bootstrap> {
     Arc::new(Bootstrap::parse(&text).unwrap())
 }
 
+/// The version that the driver is told to be.
+const VERSION: &str = "1.2.3";
+
 fn insecure(target: impl fmt::Display) -> Arc<Bootstrap> {
     bootstrap(target, r#""channel_creds": [{"type": "insecure"}]"#)
 }
@@ -60,7 +64,7 @@ struct Site {
 impl Site {
     fn of(bootstrap: Arc<Bootstrap>) -> Site {
         let (tell, told) = unbounded_channel();
-        Site { driver: Driver::new(bootstrap, "1.2.3", tell, || AT), told }
+        Site { driver: Driver::new(bootstrap, VERSION, tell, || AT), told }
     }
 
     /// A driver whose stream to this server asks for endpoints.

@@ -6,14 +6,15 @@ use super::*;
 #[tokio::test]
 async fn x2_a57_the_first_requests_are_dispatched_to_a_server_that_is_silent() {
     let mut server = Ads::start().await;
-    let mut site = Site::of(insecure(server.addr));
+    let bootstrap = insecure(server.addr);
+    let mut site = Site::of(Arc::clone(&bootstrap));
     let clusters = Request { kind: Kind::Cluster, node: true, ..asked(&["a", "b"]) };
     site.driver.open(STREAM, SERVER, vec![clusters, asked(&["web"])]);
     site.dispatched().await;
     let mut peer = server.call().await;
     let first = peer.request().await;
     assert_eq!((first.type_url.as_str(), first.resource_names.len()), (Kind::Cluster.type_url(), 2));
-    assert_eq!(first.node.as_ref(), Some(site.driver.node().message()));
+    assert_eq!(first.node.as_ref(), Some(bootstrap.node(VERSION).message()));
     let second = peer.request().await;
     assert_eq!((second.resource_names, second.node), (vec!["web".to_owned()], None));
     let agent = peer.headers["user-agent"].to_str().unwrap();

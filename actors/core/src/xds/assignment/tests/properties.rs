@@ -322,7 +322,7 @@ fn judge(facts: AssignmentFacts, plant: Option<Plant>) -> TestCaseResult {
             prop_assert_eq!(found, expected);
             let usable = |standing: &Standing| matches!(standing, Standing::Healthy | Standing::Degraded);
             let unusable = !expected.iter().any(|priority| priority.values().any(usable));
-            prop_assert_eq!(assignment.is_unusable(), unusable);
+            prop_assert_eq!(is_unusable(&assignment), unusable);
         }
         (Err(message), None) => prop_assert!(message.starts_with("endpoints"), "{}", message),
         (Ok(assignment), None) => {
