@@ -222,8 +222,12 @@ fn g2_what_is_in_the_pool_stays_while_nothing_that_is_asked_for_can_take_its_pla
 
 /// A running Directory with its guards on and `guards.emptyConfirm: 0s`, whose pool holds member 1.
 fn unconfirmed() -> Bench {
-    let (removal_delay, empty_confirm) = (Duration::ZERO, Duration::ZERO);
-    let mut bench = Bench::with(Params { removal_delay, empty_confirm, ..params() });
+    unconfirmed_after(Duration::ZERO)
+}
+
+/// The same, where members that leave stay for so long.
+fn unconfirmed_after(removal_delay: Duration) -> Bench {
+    let mut bench = Bench::with(Params { removal_delay, empty_confirm: Duration::ZERO, ..params() });
     bench.tell(In::ListsSynced);
     bench.tell(In::DiscoverySynced);
     bench.service(fact(1, "web", part(&[1], &[])));
@@ -287,7 +291,7 @@ fn g2_emptiness_from_a_list_or_of_vanished_slices_waits_for_a_second_read_30_s_l
 }
 
 #[test]
-fn x5_what_is_dropped_by_configuration_goes_at_once_and_is_not_doubted() {
+fn x5_what_is_dropped_by_configuration_needs_no_confirmation_and_leaves_as_anything_else() {
     for dropped in [
         ServiceFact { slices: 0, ..fact(1, "web", part(&[], &[])) },
         ServiceFact { provenance: Provenance::Relist, ..fact(1, "web", part(&[], &[])) },
@@ -300,6 +304,12 @@ fn x5_what_is_dropped_by_configuration_goes_at_once_and_is_not_doubted() {
         let said = bench.assignment("lb", "shop-web");
         assert_eq!((said.held.clone(), to_go(&bench)), (None, 1));
     }
+    let mut bench = unconfirmed_after(Duration::from_secs(30));
+    bench.service(ServiceFact { slices: 0, is_dropped: true, ..fact(1, "web", part(&[], &[])) });
+    bench.pass(29_999);
+    assert_eq!(to_go(&bench), 0, "connections may end");
+    bench.pass(1);
+    assert_eq!((bench.assignment("lb", "shop-web").held.clone(), to_go(&bench)), (None, 1));
     // What another Service of the pool asks for stays.
     let mut bench = unconfirmed();
     bench.service(fact(2, "api", part(&[2], &[])));
