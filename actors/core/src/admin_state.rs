@@ -148,7 +148,7 @@ pub enum In {
     Missed(PoolId, BTreeSet<Backend>),
     /// Before a write these were Down in a pool already that are to be; when the last PUT of ours was sent to it.
     Found(PoolId, Option<Now>, BTreeSet<Backend>),
-    /// What the source of a listed pool says of admin states; `None`: it is not known, or it has no say (X2).
+    /// What the source of a listed pool says of admin states; `None`: it is not known (X2).
     Word(PoolId, Option<Arc<Word>>),
     /// A person lets a node go on, or everything ([`Scope::Node`], [`Scope::Everything`]).
     Release(RequestId, Scope),
@@ -408,9 +408,15 @@ impl AdminState {
         if self.records.take_news() {
             self.nodes.make_stale();
         }
+        if !self.nodes.is_stale() {
+            return;
+        }
         let gives_back = !self.heeds_signals();
-        let next = self.nodes.set(&self.pools, &self.records, gives_back, &self.set);
-        let Some(next) = next else { return };
+        let (pools, listed) = (&self.pools, &self.params.listed);
+        let next = self.nodes.set(pools, listed, &self.records, gives_back, &self.set);
+        let Some(next) = next else {
+            return self.tell_leaving(out);
+        };
         self.grown |= next.addresses.keys().any(|backend| !self.set.addresses.contains_key(backend))
             || next.restorable.difference(&self.set.restorable).next().is_some();
         let before = std::mem::replace(&mut self.set, Arc::new(next));
@@ -493,7 +499,8 @@ impl AdminState {
     /// Moves nodes on that are done, or are not done any more.
     fn judge_nodes(&mut self, now: Now, out: &mut Vec<Out>) {
         let gives_back = !self.heeds_signals();
-        let waits = |uid: &NodeUid| self.posts.concern(uid);
+        let unknown = self.unknown();
+        let waits = |uid: &NodeUid| self.posts.concern(uid) || unknown.contains(uid);
         let lbs = &self.params.load_balancers;
         let judged = self.nodes.judge((now, self.set.generation), lbs, gives_back, waits, &mut self.records);
         let again = self.look_again.take_if(|at| *at <= now).is_some() && self.nodes.waits_for_any();

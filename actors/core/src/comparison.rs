@@ -17,6 +17,7 @@ use std::time::Duration;
 use crate::ids::{LbName, PoolId, PoolName};
 use crate::machine::{Machine, Now};
 use crate::object::Kind;
+use crate::resource_cache::Reason;
 use crate::sample::PoolState;
 use crate::view::{Candidacy, PoolView, ServiceView, Snapshot, SourceView};
 use crate::xds::sources::{Assigned, Name, SourceFact};
@@ -355,11 +356,13 @@ impl Machine for Comparison {
     }
 }
 
-/// What a source asks of its pools; where it has an error and nothing was ever known of it, that is nothing (X3). `None`: it
-/// is waited for.
+/// What a source asks of its pools; where it has an error of its own and nothing was ever known of it, that is nothing (X3).
+/// `None`: it is waited for.
 fn asks(source: &Followed<'_>) -> Option<Asks> {
     match &source.fact?.assigned {
         Assigned::Unknown(None) => None,
+        // A server that is not reached is tried again, and may answer then.
+        Assigned::Unknown(Some(fault)) if fault.reason == Reason::Connectivity => None,
         Assigned::Unknown(Some(_)) => Some(Asks::Nothing),
         Assigned::Usable(_) | Assigned::Dropped(_) => Some(Asks::Members),
     }

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use crate::ids::AddressName;
+use crate::ids::{AddressName, PoolId};
 use crate::xds::membership::Note;
 
 /// A member that a pool must hold.
@@ -72,6 +72,9 @@ pub struct Leaving {
     pub down: BTreeSet<IpAddr>,
     /// Those of nodes that are back, and that are being restored.
     pub restored: BTreeSet<IpAddr>,
+    /// Those of nodes that are gone, with the pools in which their Down is ours: where a source still assigns one, nobody
+    /// else would take it back.
+    pub outlived: BTreeSet<(PoolId, IpAddr)>,
 }
 
 /// What of a pool's members that should go stays nevertheless. The order is that of caution: of two, the later holds

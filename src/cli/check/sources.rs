@@ -2,7 +2,7 @@
 
 use pool_core::comparison::{Comparison, Followed, Missing};
 use pool_core::resource_cache::Reason;
-use pool_core::xds::sources::{Assigned, Fault, Note, SourceFact};
+use pool_core::xds::sources::{Assigned, Fault, Name, Note, SourceFact};
 
 use super::finding::{Check, Findings};
 use crate::cli::observe::named;
@@ -22,8 +22,13 @@ pub(super) fn tell(comparison: &Comparison, findings: &mut Findings) {
             wrong(source, fact, findings);
         }
     }
+    let told = |name: &Name| {
+        sources.iter().any(|of| of.name == name && of.fact.is_some_and(|fact| fact.error().is_some()))
+    };
     for missing in comparison.missing() {
-        if let Missing::Source(..) = &missing {
+        if let Missing::Source(name, _) = &missing
+            && !told(name)
+        {
             let means = "it is not known what its pools are to hold";
             let remedy = "pass a longer --within: a resource that does not come is given up 15 s after it was asked for, or \
                           30 s with resource_timer_is_transient_error, and an attempt to connect after 20 s";

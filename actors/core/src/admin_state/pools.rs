@@ -149,7 +149,7 @@ impl Pools {
         self.pools.entry(id.clone()).or_default().set(now, states);
     }
 
-    /// What the source of a pool says of admin states has changed; `None`: it is not known, or it has no say.
+    /// What the source of a pool says of admin states has changed; `None`: it is not known.
     pub(super) fn say(&mut self, id: &PoolId, word: Option<Arc<Word>>) {
         match word {
             Some(word) => drop(self.words.insert(id.clone(), word)),

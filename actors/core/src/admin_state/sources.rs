@@ -1,12 +1,13 @@
 //! The pools that are filled from xDS sources: what these say of admin states, and what they are told of nodes (X2, N4).
 
 use std::borrow::Cow;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::{AdminState, Out};
 use crate::arm::{Backend, LbFacts};
 use crate::discovery::LbObservation;
-use crate::ids::PoolId;
+use crate::ids::{NodeUid, PoolId};
 use crate::level::{Leaving, Word};
 
 impl AdminState {
@@ -27,11 +28,28 @@ impl AdminState {
         let leaving = Leaving {
             down: self.set.addresses.keys().filter_map(address).collect(),
             restored: self.set.restorable.iter().filter_map(address).collect(),
+            outlived: self
+                .nodes
+                .outlived(&self.params.listed, &self.records)
+                .into_iter()
+                .filter_map(|(pool, backend)| Some((pool, address(&backend)?)))
+                .collect(),
         };
         if !self.params.listed.is_empty() && leaving != *self.leaving {
             self.leaving = Arc::new(leaving);
             out.push(Out::Leaving(Arc::clone(&self.leaving)));
         }
+    }
+
+    /// The nodes of which something is Down in a pool whose source may ask for that: it is not known, so it is not taken
+    /// back yet, and they wait (X3).
+    pub(super) fn unknown(&self) -> BTreeSet<NodeUid> {
+        let of = |(pool, backend): &(PoolId, Backend)| {
+            let backends = BTreeSet::from([backend.clone()]);
+            let waits = !self.pools.has_word(pool) && self.pools.downs_in(pool, &backends).next().is_some();
+            self.nodes.restores().get(backend).filter(|_| waits).cloned()
+        };
+        self.set.kept.iter().filter_map(of).collect()
     }
 
     /// What of a load balancer is ours: on one that only listed pools name these alone.

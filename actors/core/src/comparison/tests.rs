@@ -353,8 +353,21 @@ fn x2_c4_a_pool_is_waited_for_when_its_source_asks_something_of_it() {
 
 #[test]
 fn x3_c4_an_error_of_a_source_of_which_nothing_was_known_is_known_and_leaves_its_pools_alone() {
+    for reason in [Reason::Nack, Reason::Deleted, Reason::Timer, Reason::Reported] {
+        let fault = Fault { reason, ..fault("not so") };
+        let failed = told(Some(Assigned::Unknown(Some(fault))), Some("not so"), []);
+        assert_eq!(following().at(1, &failed).end(), (2, End::Complete));
+    }
+}
+
+#[test]
+fn x2_c4_a_control_plane_that_is_not_reached_is_waited_for() {
     let failed = told(Some(Assigned::Unknown(Some(fault("refused")))), Some("refused"), []);
-    assert_eq!(following().at(1, &failed).end(), (2, End::Complete));
+    let mut bench = following();
+    bench.at(1, &failed);
+    assert_eq!(bench.said(), ["eds:shop: refused"]);
+    assert_eq!(bench.at(5, &told(usable(), None, [pool("edge")])).end(), (6, End::Complete));
+    assert_eq!(following().at(1, &failed).end(), (60, End::Late));
 }
 
 #[test]

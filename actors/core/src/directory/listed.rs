@@ -60,7 +60,8 @@ struct Entry {
     /// Addresses that are or were to be Down by what the source said of them: their Down is ours. Since when the source
     /// does not say so any more; `None`: it does.
     ours: BTreeMap<IpAddr, Option<Now>>,
-    /// What the source says of admin states, and whether that is to be told; `None`: it is not known, or has no say.
+    /// What the source says of admin states, and whether that is to be told; of a pool that is not filled, nothing.
+    /// `None`: it is not known.
     word: Option<Arc<Word>>,
     is_word_new: bool,
 }
@@ -107,7 +108,7 @@ impl Listed {
     /// A pool is not there.
     pub(super) fn not_found(&mut self, id: &PoolId) {
         if let Some(entry) = self.pools.get_mut(id) {
-            entry.say(None);
+            entry.say(Some(Word::default()));
         }
     }
 
@@ -152,14 +153,25 @@ impl Listed {
     }
 
     /// Whose a listed pool is, by what was seen of it at that time; `None`: it is not listed.
-    pub(super) fn judge(&mut self, now: Now, id: &PoolId, seen: &SeenPool, at: Now) -> Option<Ownership> {
+    /// `leads` tells whether the admin state of nodes is this process's to know.
+    pub(super) fn judge(
+        &mut self,
+        now: Now,
+        id: &PoolId,
+        seen: &SeenPool,
+        at: Now,
+        leads: bool,
+    ) -> Option<Ownership> {
         let entry = self.pools.get_mut(id)?;
         if let Err(reason) = proof::prove_listed(&seen.facts) {
-            entry.say(None);
+            entry.say(Some(Word::default()));
             return Some(Ownership::Refused(reason, entry.claims(Part::default(), None)));
         }
         // What is not known leaves the pool as it is (X3).
-        let Some(known) = self.sources.get(&entry.source) else { return Some(Ownership::Nobody) };
+        let Some(known) = self.sources.get(&entry.source) else {
+            entry.say(None);
+            return Some(Ownership::Nobody);
+        };
         let nothing = LoadAssignment::default();
         let assignment = match &known.fact.assigned {
             Assigned::Unknown(_) => {
@@ -171,8 +183,9 @@ impl Listed {
         };
         let mut membership = entry.failover.members(now, assignment);
         let part = part(&membership, assignment, known.fact.stands());
-        let states = entry.states(now, &part, seen, at, &self.leaving);
-        membership.notes.extend(entry.foreign_downs(&part, seen, &self.leaving));
+        let states = entry.states(now, id, &part, seen, at, &self.leaving);
+        let foreign = entry.foreign_downs(id, &part, seen, &self.leaving);
+        membership.notes.extend(foreign.filter(|_| leads));
         let given = Given {
             source: source(&entry.source.to_string(), &known.fact, &membership.notes),
             states,
@@ -249,8 +262,17 @@ impl Entry {
     /// What the source says of admin states. A Down on an address that it calls draining counts as ours, also where it
     /// was there before this process was: it is taken back when the address is in service again, until it was seen to be
     /// gone, with all that was written meanwhile. What somebody sets later is theirs (N4).
-    /// An address of a node that leaves service stays Down, and is taken back when the node is back (N4).
-    fn states(&mut self, now: Now, part: &Part, seen: &SeenPool, at: Now, leaving: &Leaving) -> States {
+    /// An address of a node that leaves service stays Down, and is taken back when the node is back; here, when it is gone
+    /// and the source has the address still (N4).
+    fn states(
+        &mut self,
+        now: Now,
+        id: &PoolId,
+        part: &Part,
+        seen: &SeenPool,
+        at: Now,
+        leaving: &Leaving,
+    ) -> States {
         let down = downs(seen);
         let is_at_rest = match seen.facts.provisioning {
             Provisioning::Updating => false,
@@ -266,15 +288,19 @@ impl Entry {
         });
         self.say(Some(Word { down: part.tolerated.clone(), ours: self.ours.keys().copied().collect() }));
         let comes_back = |ip: &&IpAddr| part.required.contains_key(ip) && !leaving.down.contains(ip);
-        let lifted = self.ours.keys().filter(comes_back).copied().collect();
+        let outlived = leaving.outlived.iter().filter(|(pool, _)| pool == id).map(|(_, ip)| ip);
+        let lifted = self.ours.keys().chain(outlived).filter(comes_back).copied().collect();
         States { down: part.tolerated.clone(), lifted }
     }
 
     /// What there is to tell of required members that are Down though nobody here asks for it: they get nothing, and
     /// whoever has set that is to end it (N4).
-    fn foreign_downs(&self, part: &Part, seen: &SeenPool, leaving: &Leaving) -> Option<Note> {
+    fn foreign_downs(&self, id: &PoolId, part: &Part, seen: &SeenPool, leaving: &Leaving) -> Option<Note> {
         let is_ours = |ip: &IpAddr| {
-            self.ours.contains_key(ip) || leaving.down.contains(ip) || leaving.restored.contains(ip)
+            self.ours.contains_key(ip)
+                || leaving.down.contains(ip)
+                || leaving.restored.contains(ip)
+                || leaving.outlived.contains(&(id.clone(), *ip))
         };
         let foreign = downs(seen).iter().filter(|ip| part.required.contains_key(ip) && !is_ours(ip)).count();
         (foreign > 0).then_some(Note::ForeignDown(foreign))

@@ -73,10 +73,12 @@ impl Directory {
         let ownership = match (balancer, found) {
             (None, _) => Ownership::Nobody,
             (Some(balancer), None) => self.listed.judge_absent(id, balancer.facts.is_some()),
-            (Some(_), Some((seen, at))) => match self.listed.judge(now, id, seen, at) {
-                Some(ownership) => ownership,
-                None => pool::judge(&id.pool, seen, self.services.claims(&seen.rules)),
-            },
+            (Some(_), Some((seen, at))) => {
+                match self.listed.judge(now, id, seen, at, self.reporting.is_some()) {
+                    Some(ownership) => ownership,
+                    None => pool::judge(&id.pool, seen, self.services.claims(&seen.rules)),
+                }
+            }
         };
         if found.is_none() {
             self.listed.not_found(id);

@@ -63,9 +63,10 @@ impl Content {
         self.certain && level.is_right(&self.members) && level.states.are_right(&self.members, &self.down)
     }
 
-    /// How urgent a write is. A write that adds nothing cannot revive a pool.
+    /// How urgent a write is. A write that adds nothing and brings nothing back cannot revive a pool.
     pub fn class(&self, level: &Level) -> Class {
-        if level.missing(&self.members).next().is_none() {
+        let brings_back = level.states.lifted.iter().any(|ip| self.down.contains(ip));
+        if level.missing(&self.members).next().is_none() && !brings_back {
             return Class::Remove;
         }
         let serves = |ip: &IpAddr| {

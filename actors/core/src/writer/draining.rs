@@ -41,7 +41,8 @@ pub struct Draining {
     /// The exceptions: Downs of such backends that were there before ours, in these pools (N4). While an exception
     /// stands nothing is written over what it is about, or of its own: whoever gives back would not know whose it is.
     pub foreign: BTreeSet<(PoolId, Backend)>,
-    /// Downs that the source of their pool asks for: whatever becomes of the node, they are not taken back (X2).
+    /// Downs that the source of their pool asks for, or may ask for as long as it is not known: whatever becomes of the
+    /// node, they are not taken back (X2, X3).
     pub kept: BTreeSet<(PoolId, Backend)>,
     /// Pools in which no admin state is written (N2, `adminState.excludePools`).
     pub excluded: BTreeSet<PoolName>,

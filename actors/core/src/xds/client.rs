@@ -372,7 +372,7 @@ impl Client {
             invalid: verdict.invalid,
         });
         if let Some(channel) = self.channels.get_mut(place) {
-            channel.owe(kind, response, &verdict.complaints);
+            channel.owe(kind, response, &verdict.complaints, verdict.valid > 0);
         }
         if verdict.valid > 0 {
             let others = self.channels.iter_mut().enumerate().filter(|(n, _)| *n != place);

@@ -45,10 +45,11 @@ fn is_explained(records: &Records, pools: &Pools, uid: &NodeUid, pool: &PoolId, 
 
 impl Nodes {
     /// The set, if it is another one than the last. With `gives_back`, Downs that outlived their nodes are taken back,
-    /// too.
+    /// too, and those in pools of which it is not known what their sources say.
     pub(in crate::admin_state) fn set(
         &mut self,
         pools: &Pools,
+        listed: &BTreeSet<PoolId>,
         records: &Records,
         gives_back: bool,
         last: &Draining,
@@ -95,6 +96,10 @@ impl Nodes {
             foreign.extend(pools.flat_map(pairs));
         }
         let kept = pools.asked_for().filter(|(_, backend)| restores.contains_key(backend));
+        // A source that is not known may ask for a Down that is there (X3).
+        let unknown = listed.iter().filter(|pool| !gives_back && !pools.has_word(pool));
+        let unknown = unknown.flat_map(|pool| restores.keys().map(move |backend| (pool, backend.clone())));
+        let kept = kept.chain(unknown);
         let next = Draining {
             generation: last.generation,
             addresses: drains,
@@ -105,6 +110,22 @@ impl Nodes {
         };
         self.restores = restores;
         (next != *last).then(|| Draining { generation: last.generation + 1, ..next })
+    }
+
+    /// The backends of nodes that are gone, by the records that there are of them, in the pools of these in which a Down of
+    /// theirs is ours.
+    pub(in crate::admin_state) fn outlived(
+        &self,
+        listed: &BTreeSet<PoolId>,
+        records: &Records,
+    ) -> BTreeSet<(PoolId, Backend)> {
+        let gone = self.busy().filter(|(_, node)| node.phase.is_gone());
+        let gone = gone.filter_map(|(uid, _)| records.kept(uid));
+        let of = |record: &Record| -> Vec<(PoolId, Backend)> {
+            let pools = listed.iter().filter(|pool| !record.foreign.holds(pool));
+            pools.flat_map(|pool| record.backends().map(|backend| (pool.clone(), backend))).collect()
+        };
+        gone.flat_map(of).collect()
     }
 
     /// Whether the set may be another one.

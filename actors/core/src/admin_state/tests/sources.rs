@@ -111,6 +111,7 @@ impl World {
         let wishes = Arc::new(Wishes::default());
         self.tell(directory::In::Wishes { term: Some(Epoch(self.term)), wishes });
         self.tell(directory::In::Confirmed(Epoch(self.term)));
+        self.tell(directory::In::Reporting(Some(Epoch(self.term))));
         self.bench.lead(self.term);
         self.look();
     }
@@ -379,6 +380,62 @@ fn n4_x2_an_exception_ends_when_the_source_turns_out_to_account_for_it() {
     world.rest();
     assert_eq!(world.down(), []);
     world.is_quiet();
+}
+
+#[test]
+fn n4_x2_a_down_that_outlives_its_node_is_taken_back_where_the_source_has_the_address_still() {
+    let mut world = World::new();
+    world.node(2, true);
+    world.rest();
+    assert_eq!(world.down(), [2]);
+    world.bench.delete(2);
+    world.rest();
+    assert_eq!((world.down(), world.told()), (vec![], 0));
+    world.is_quiet();
+    // Where a person had set it before, it is theirs.
+    let mut world = World::new();
+    world.bench.somebody_sets(2, State::Down);
+    world.look();
+    world.node(2, true);
+    world.rest();
+    world.bench.delete(2);
+    world.rest();
+    assert_eq!((world.down(), world.told()), (vec![2], 1));
+    world.is_quiet();
+}
+
+#[test]
+fn x3_n4_what_was_set_down_is_not_taken_back_before_it_is_known_what_the_source_says() {
+    for (says, down) in [(DRAINS, &[2_u8][..]), (UP, &[])] {
+        let mut world = World::new();
+        world.source(&[(1, UP), (2, DRAINS), (3, UP)]);
+        world.node(2, true);
+        world.rest();
+        let puts = world.puts;
+        world.restart();
+        world.node(2, false);
+        world.rest();
+        assert_eq!((world.down(), world.puts), (vec![2], puts), "the source may ask for it");
+        assert_eq!(world.bench.noted().len(), 1, "and it may not");
+        world.source(&[(1, UP), (2, says), (3, UP)]);
+        world.rest();
+        assert_eq!((world.down(), world.told()), (down.to_vec(), 0));
+        assert!(world.bench.noted().is_empty());
+        world.is_quiet();
+    }
+}
+
+#[test]
+fn n4_what_is_switched_off_is_given_back_though_it_is_not_known_what_the_source_says() {
+    let mut world = World::unknown();
+    world.node(2, true);
+    world.rest();
+    assert_eq!(world.down(), [2]);
+    world.bench.restart(Role::Off);
+    (world.directory, world.queue) = (directory_of(), queue_of());
+    world.begin();
+    world.rest();
+    assert_eq!(world.down(), []);
 }
 
 #[test]

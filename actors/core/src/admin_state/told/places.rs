@@ -35,7 +35,9 @@ impl Places {
             for &at in whose.get(&backend).into_iter().flatten() {
                 let place = if excluded {
                     Some(NodePoolState::Excluded)
-                } else if seen.set.kept.contains(&(pool.clone(), backend.clone())) {
+                } else if seen.pools.has_word(pool)
+                    && seen.set.kept.contains(&(pool.clone(), backend.clone()))
+                {
                     // It is Down by another word, and nothing is to be done for the node.
                     None
                 } else {

@@ -63,7 +63,7 @@ fn nothing_moved(members: &[u8]) -> Outcome {
 }
 
 #[test]
-fn x2_a_level_of_which_only_the_states_are_not_right_is_written_as_a_removal_and_is_right_after_that() {
+fn x2_a_level_of_which_only_the_states_are_not_right_is_written_and_is_right_after_that() {
     for outcome in [nothing_moved(&[1, 2]), Outcome::Unchanged { members: ips(&[1, 2]) }] {
         let mut drive = Drive::listed(params());
         drive.word(&[1], &[2], down(&[2])).at(499);
@@ -78,12 +78,21 @@ fn x2_a_level_of_which_only_the_states_are_not_right_is_written_as_a_removal_and
         drive.see_down(&[1, 2], &[2]).at(120_000);
         assert_eq!((drive.state(), drive.drifts()), (PoolState::Right, 0));
         drive.word(&[1, 2], &[], lifted(&[2])).at(120_500);
-        assert_eq!(drive.class(), Some(Class::Remove), "the Down is to be taken back");
+        assert_eq!(drive.class(), Some(Class::Add), "the Down is to be taken back");
         drive.attempt(nothing_moved(&[1, 2])).at(180_000);
         assert_eq!((drive.state(), drive.due), (PoolState::Right, None));
         drive.see_down(&[1, 2], &[]).at(240_000);
         assert_eq!((drive.state(), drive.drifts()), (PoolState::Right, 0));
     }
+}
+
+#[test]
+fn w1_x2_a_pool_of_which_everything_is_down_is_revived_when_some_of_it_is_to_be_taken_back() {
+    let mut drive = Drive::listed(params());
+    drive.word(&[], &[1, 2], down(&[1, 2])).at(1_000);
+    drive.attempt(nothing_moved(&[1, 2])).at(60_000).see_down(&[1, 2], &[1, 2]);
+    drive.word(&[1, 2], &[], lifted(&[1, 2])).at(61_000);
+    assert_eq!(drive.class(), Some(Class::Revive), "it serves nobody until then");
 }
 
 #[test]
@@ -110,7 +119,8 @@ fn d3_states_that_are_seen_to_be_otherwise_later_are_drift_and_a_fresh_change() 
         drive.at(60_000).see_down(&[1, 2], at_first);
         assert_eq!((drive.state(), drive.drifts(), drive.due), (PoolState::Right, 0, None), "{states:?}");
         drive.at(120_000).see_down(&[1, 2], otherwise).at(121_000);
-        assert_eq!((drive.drifts(), drive.class()), (1, Some(Class::Remove)), "{states:?}");
+        let class = if states.lifted.is_empty() { Class::Remove } else { Class::Add };
+        assert_eq!((drive.drifts(), drive.class()), (1, Some(class)), "{states:?}");
         drive.attempt(nothing_moved(&[1, 2]));
         assert_eq!(drive.state(), PoolState::Right, "{states:?}");
     }

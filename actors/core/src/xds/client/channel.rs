@@ -49,6 +49,8 @@ pub(super) struct Channel {
     not_before: Now,
     /// The versions that were accepted. They survive streams, nonces do not.
     versions: PerKind<Arc<str>>,
+    /// Whether what is in use may be of a newer version, which was rejected for something else in it.
+    is_ahead: PerKind<bool>,
     paces: PerKind<NackPace>,
 }
 
@@ -62,6 +64,7 @@ impl Channel {
             ends: 0,
             not_before: Now::ZERO,
             versions: PerKind::default(),
+            is_ahead: PerKind::default(),
             paces: PerKind::new(|| NackPace::new(nack_pace)),
         }
     }
@@ -167,8 +170,9 @@ impl Channel {
     }
 
     /// Notes how a response on the open stream is to be answered. A response of a kind that was not asked for on it
-    /// is not answered: that would be a first request, and one without names.
-    pub fn owe(&mut self, kind: Kind, response: &Response, complaints: &[String]) {
+    /// is not answered: that would be a first request, and one without names. `is_used` tells whether anything in it is
+    /// valid.
+    pub fn owe(&mut self, kind: Kind, response: &Response, complaints: &[String], is_used: bool) {
         let Link::Open(stream) = &mut self.link else { return };
         let line = stream.line_mut(kind);
         if !line.has_asked() {
@@ -179,8 +183,10 @@ impl Channel {
         if complaints.is_empty() {
             pace.on_good();
             *self.versions.get_mut(kind) = version;
+            *self.is_ahead.get_mut(kind) = false;
             line.owe(&response.nonce, Now::ZERO, Answer::Ack);
         } else {
+            *self.is_ahead.get_mut(kind) |= is_used;
             let message: Arc<str> = Arc::from(complaints.join("; "));
             let due = pace.due(&version, &message);
             line.owe(&response.nonce, due, Answer::Nack { version, message });
@@ -211,8 +217,12 @@ impl Channel {
             }
             Some(Answer::Ack) | None => None,
         };
-        let accepted = self.versions.get(kind);
-        let version = if ask.is_first && !claims { Arc::default() } else { Arc::clone(accepted) };
+        // What is not claimed at first is not claimed later on the stream, before its own responses.
+        if ask.is_first && (!claims || *self.is_ahead.get(kind)) {
+            *self.is_ahead.get_mut(kind) = false;
+            *self.versions.get_mut(kind) = Arc::default();
+        }
+        let version = Arc::clone(self.versions.get(kind));
         Some(Request {
             kind,
             version,

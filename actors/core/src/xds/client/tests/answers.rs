@@ -151,7 +151,34 @@ fn x2_no_version_is_claimed_on_a_new_stream_while_something_it_names_is_not_ther
     run.wait();
     assert_eq!(run.requests(), ["eds / x y node"], "on another one it does not");
     run.respond(Kind::Endpoints, "2", "b", vec![bad(&y())]);
-    assert_eq!(run.requests(), ["eds 1/b x y !"], "it was accepted all the same");
+    assert_eq!(run.requests(), ["eds /b x y !"], "none was accepted on this stream");
+}
+
+#[test]
+fn x2_a_version_that_was_not_claimed_at_first_is_not_claimed_before_the_stream_s_own_response() {
+    let mut run = Run::watching(&[x()]);
+    run.respond(Kind::Endpoints, "1", "a", vec![good(&x(), 1)]);
+    run.fail(0);
+    run.wait();
+    run.fail(0);
+    run.wait();
+    run.connect(0);
+    assert_eq!(run.requests(), [""; 0]);
+    run.watch(&y());
+    assert_eq!(run.requests(), ["eds / x y"], "the server may not have answered the first request");
+    run.respond(Kind::Endpoints, "1", "a", vec![good(&x(), 1), good(&y(), 1)]);
+    assert_eq!(run.requests(), ["eds 1/a x y"]);
+}
+
+#[test]
+fn x2_no_version_is_claimed_where_something_of_a_rejected_one_is_in_use() {
+    let mut run = Run::watching(&[x(), y()]);
+    run.respond(Kind::Endpoints, "1", "a", vec![good(&x(), 1), good(&y(), 1)]);
+    run.respond(Kind::Endpoints, "2", "b", vec![good(&x(), 2), bad(&y())]);
+    run.unwatch(&y());
+    run.fail(0);
+    run.wait();
+    assert_eq!(run.requests(), ["eds / x node"], "of version 1 it has nothing any more");
 }
 
 #[test]
