@@ -1,9 +1,10 @@
 //! A control plane for tests and simulations: real ADS (state of the world) on loopback that does what a script says,
 //! well or badly.
 //!
-//! Owns the listener, the streams, the configured resources and the journal of what clients asked. It judges nobody:
-//! whether a client asked the right thing is for the reader of the journal. One owner task holds the state
-//! (`plane`); `catalogue` has the resources, `stream` what each stream was told, `serving` puts bytes on the wire.
+//! Owns the listener, the streams and the journal of what clients asked; what is served, and what is due to whom, is the
+//! model's ([`simulator_models::control_plane`]). It judges nobody: whether a client asked the right thing is for the
+//! reader of the journal. One owner task holds the state (`plane`); `stream` puts the model's words into protobuf,
+//! `serving` puts bytes on the wire.
 //!
 //! As a server may, it answers a first request and one with new names, pushes changes, and leaves an ACK or a NACK
 //! without an answer. A response of clusters names all subscribed ones that exist; one of endpoints only what is new
@@ -11,7 +12,6 @@
 //! There are no wildcards: a request without names subscribes to nothing. A request of a type that it does not have is
 //! journaled and not answered; one that cannot be decoded ends its stream with INVALID_ARGUMENT.
 
-mod catalogue;
 mod journal;
 mod manner;
 mod plane;

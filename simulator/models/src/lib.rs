@@ -1,9 +1,10 @@
-//! Models of ARM, of the Kubernetes API server and of the cloud-controller-manager, as plain data without IO: inputs
-//! and the time go in, answers or requests come out (design.md Z1).
+//! Models of ARM, of the Kubernetes API server, of the cloud-controller-manager and of an xDS control plane, as plain
+//! data without IO: inputs and the time go in, answers or requests come out (design.md Z1).
 //!
 //! They own how the real servers behave and misbehave. Sockets and clocks belong to whoever
 //! drives them.
 
 pub mod arm;
 pub mod ccm;
+pub mod control_plane;
 pub mod kube;

@@ -11,12 +11,11 @@ use tokio::task::{JoinHandle, JoinSet};
 use tokio_rustls::TlsAcceptor;
 use tonic::Status;
 
-use super::catalogue::Catalogue;
 use super::journal::{Asked, Streams};
 use super::manner::{Ending, Manner};
 use super::resources::Kind;
 use super::serving;
-use super::stream::{Never, Stream};
+use super::stream::{Catalogue, Never, Stream};
 use crate::owner::{Model, Owner};
 
 /// The state of a control plane.

@@ -17,35 +17,7 @@ use envoy_types::pb::envoy::config::endpoint::v3::{
 };
 use envoy_types::pb::google::protobuf::{Any, UInt32Value};
 use prost::Message;
-
-/// The kinds of resources that the control plane has.
-#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
-pub enum Kind {
-    /// `Cluster`, of which each response names all that are subscribed to and exist (CDS).
-    Clusters,
-    /// `ClusterLoadAssignment`, of which each response names only what is new on its stream (EDS).
-    Endpoints,
-}
-
-impl Kind {
-    /// Both.
-    pub const ALL: [Self; 2] = [Self::Clusters, Self::Endpoints];
-
-    /// The type URL of its resources.
-    #[must_use]
-    pub fn type_url(self) -> &'static str {
-        match self {
-            Self::Clusters => "type.googleapis.com/envoy.config.cluster.v3.Cluster",
-            Self::Endpoints => "type.googleapis.com/envoy.config.endpoint.v3.ClusterLoadAssignment",
-        }
-    }
-
-    /// The kind with this type URL.
-    #[must_use]
-    pub fn of_type_url(type_url: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|kind| kind.type_url() == type_url)
-    }
-}
+pub use simulator_models::control_plane::Kind;
 
 /// What is wrong with a resource.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]

@@ -1,6 +1,6 @@
 //! What one stream has subscribed to, what it was told, and so what is due to it.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use envoy_types::pb::envoy::service::discovery::v3::{
     DiscoveryRequest, DiscoveryResponse, Resource, ResourceError, ResourceName,
@@ -12,8 +12,13 @@ use prost::bytes::Bytes;
 use tokio::sync::{mpsc, oneshot};
 use tonic::Status;
 
-use super::catalogue::{Catalogue, Found};
+use simulator_models::control_plane::{self as model, Due, Subscriptions};
+
+use super::journal::Refusal;
 use super::resources::Kind;
+
+/// What is served.
+pub(super) type Catalogue = model::Catalogue<Any, Refusal>;
 
 const WRAPPER: &str = "type.googleapis.com/envoy.service.discovery.v3.Resource";
 
@@ -29,18 +34,9 @@ pub(super) struct Stream {
     pub(super) authorization: Option<String>,
     /// Whether a message was sent on it.
     pub(super) answered: bool,
-    subscriptions: BTreeMap<Kind, Subscription>,
-}
-
-/// What a stream has subscribed to of one kind.
-#[derive(Default)]
-struct Subscription {
-    names: BTreeSet<String>,
-    /// The change that the stream knows of each name; 0 if it knows that there is nothing.
-    told: BTreeMap<String, u64>,
-    /// The nonce of the last response; empty before the first.
-    nonce: String,
-    last: Option<DiscoveryResponse>,
+    subscriptions: Subscriptions,
+    /// The last response of each kind that was subscribed to.
+    last: BTreeMap<Kind, DiscoveryResponse>,
 }
 
 impl Stream {
@@ -49,13 +45,13 @@ impl Stream {
         open: oneshot::Sender<Never>,
         authorization: Option<String>,
     ) -> Self {
-        Self { replies, _open: open, authorization, answered: false, subscriptions: BTreeMap::new() }
+        let (subscriptions, last) = Default::default();
+        Self { replies, _open: open, authorization, answered: false, subscriptions, last }
     }
 
     /// Whether a request answers another response than the last one of its kind.
     pub(super) fn is_stale(&self, kind: Option<Kind>, nonce: &str) -> bool {
-        let last = kind.and_then(|kind| self.subscriptions.get(&kind)).map_or("", |known| &known.nonce);
-        !nonce.is_empty() && nonce != last
+        self.subscriptions.is_stale(kind, nonce)
     }
 
     /// Takes the names of a request that is to be heeded: one that is not stale, or the first of its kind.
@@ -66,19 +62,8 @@ impl Stream {
         catalogue: &Catalogue,
         trusts: bool,
     ) {
-        let is_first = !self.subscriptions.contains_key(&kind);
-        let stale = self.is_stale(Some(kind), &request.response_nonce);
-        if stale && !is_first {
-            return;
-        }
-        let subscription = self.subscriptions.entry(kind).or_default();
-        subscription.names = request.resource_names.iter().cloned().collect();
-        // What is subscribed to once more later is sent once more.
-        subscription.told.retain(|name, _| subscription.names.contains(name));
-        if is_first && trusts && request.version_info == catalogue.version(kind) {
-            let told = |name: &String| (name.clone(), catalogue.find(kind, name).0);
-            subscription.told = subscription.names.iter().map(told).collect();
-        }
+        let claims = (request.version_info.as_str(), request.response_nonce.as_str());
+        self.subscriptions.take(kind, claims, &request.resource_names, catalogue, trusts);
     }
 
     /// The response that is due to this stream, without its nonce; it counts as told.
@@ -88,59 +73,38 @@ impl Stream {
         catalogue: &Catalogue,
         wraps: bool,
     ) -> Option<DiscoveryResponse> {
-        let Subscription { names, told, .. } = self.subscriptions.get_mut(&kind)?;
-        let version = catalogue.version(kind);
-        let (mut resources, mut errors, mut any_news) = (Vec::new(), Vec::new(), false);
-        for name in &*names {
-            let (change, found) = catalogue.find(kind, name);
-            let is_news = told.insert(name.clone(), change) != Some(change);
-            any_news |= is_news;
-            let said_again = match kind {
-                Kind::Clusters => true,
-                Kind::Endpoints => false,
-            };
-            match found {
-                Found::Resource(resource) if is_news || said_again => {
-                    resources.push(if wraps { wrapped(name, &version, resource) } else { resource.clone() });
-                }
-                Found::Error(error) if is_news => errors.push(ResourceError {
-                    resource_name: Some(ResourceName { name: name.clone(), ..ResourceName::default() }),
-                    error_detail: Some(rpc::Status {
-                        code: error.code.into(),
-                        message: error.message.clone(),
-                        details: Vec::new(),
-                    }),
-                }),
-                Found::Resource(_) | Found::Error(_) | Found::Nothing => {}
-            }
-        }
-        let is_due = match kind {
-            // What a response of clusters does not name is not there, and so even an empty one says something.
-            Kind::Clusters => any_news,
-            Kind::Endpoints => !resources.is_empty() || !errors.is_empty(),
+        let Due { version, resources, errors } = self.subscriptions.due(kind, catalogue)?;
+        let resource = |(name, resource): (String, Any)| {
+            if wraps { wrapped(&name, &version, &resource) } else { resource }
         };
-        is_due.then(|| DiscoveryResponse {
-            version_info: version,
-            resources,
+        let error = |(name, error): (String, Refusal)| ResourceError {
+            resource_name: Some(ResourceName { name, ..ResourceName::default() }),
+            error_detail: Some(rpc::Status {
+                code: error.code.into(),
+                message: error.message,
+                details: Vec::new(),
+            }),
+        };
+        Some(DiscoveryResponse {
+            resources: resources.into_iter().map(resource).collect(),
+            resource_errors: errors.into_iter().map(error).collect(),
             type_url: kind.type_url().to_owned(),
-            resource_errors: errors,
+            version_info: version,
             ..DiscoveryResponse::default()
         })
     }
 
     /// The last response of a kind, if this nonce is its.
     pub(super) fn refused(&self, kind: Kind, nonce: &str) -> Option<DiscoveryResponse> {
-        let subscription = self.subscriptions.get(&kind)?;
-        subscription.last.clone().filter(|last| last.nonce == nonce)
+        self.last.get(&kind).filter(|_| self.subscriptions.is_last(kind, nonce)).cloned()
     }
 
     /// Sends a response and remembers its nonce.
     pub(super) fn send(&mut self, response: DiscoveryResponse) {
         self.send_bytes(response.encode_to_vec().into());
-        let kind = Kind::of_type_url(&response.type_url);
-        if let Some(subscription) = kind.and_then(|kind| self.subscriptions.get_mut(&kind)) {
-            subscription.nonce.clone_from(&response.nonce);
-            subscription.last = Some(response);
+        if let Some(kind) = Kind::of_type_url(&response.type_url) {
+            self.subscriptions.sent(kind, &response.nonce);
+            self.last.insert(kind, response);
         }
     }
 

@@ -1,0 +1,82 @@
+//! What is due to a stream, by what it asked for and was told.
+
+use super::*;
+
+type Served = Catalogue<&'static str, &'static str>;
+type What = Option<(String, Vec<&'static str>, Vec<&'static str>)>;
+
+fn names(names: &[&str]) -> Vec<String> {
+    names.iter().map(|name| (*name).to_owned()).collect()
+}
+
+fn due(stream: &mut Subscriptions, kind: Kind, served: &Served) -> What {
+    let Due { version, resources, errors } = stream.due(kind, served)?;
+    let resources = resources.into_iter().map(|(_, resource)| resource).collect();
+    Some((version, resources, errors.into_iter().map(|(_, error)| error).collect()))
+}
+
+#[test]
+fn x2_of_endpoints_a_stream_is_told_what_is_new_on_it_and_of_clusters_all_that_exist() {
+    let mut served = Served::default();
+    for kind in Kind::ALL {
+        served.set(kind, vec![("a".to_owned(), "a1"), ("b".to_owned(), "b1")]);
+        let mut stream = Subscriptions::default();
+        stream.take(kind, ("", ""), &names(&["a", "b", "absent"]), &served, false);
+        assert_eq!(due(&mut stream, kind, &served), Some(("1".into(), vec!["a1", "b1"], vec![])));
+        assert_eq!(due(&mut stream, kind, &served), None, "all of it is known");
+        served.set(kind, vec![("b".to_owned(), "b2")]);
+        let new = match kind {
+            Kind::Clusters => vec!["a1", "b2"],
+            Kind::Endpoints => vec!["b2"],
+        };
+        assert_eq!(due(&mut stream, kind, &served), Some(("2".into(), new, vec![])));
+        served.remove(kind, "a");
+        let deleted = match kind {
+            Kind::Clusters => Some(("3".into(), vec!["b2"], vec![])),
+            // Nobody can be told that endpoints are gone.
+            Kind::Endpoints => None,
+        };
+        assert_eq!(due(&mut stream, kind, &served), deleted);
+    }
+}
+
+#[test]
+fn x2_an_error_hides_a_resource_until_it_is_forgotten_and_both_are_told() {
+    let mut served = Served::default();
+    served.set(Kind::Endpoints, vec![("a".to_owned(), "a1")]);
+    let mut stream = Subscriptions::default();
+    stream.take(Kind::Endpoints, ("", ""), &names(&["a"]), &served, false);
+    served.fail(Kind::Endpoints, "a".to_owned(), "broken");
+    assert_eq!(due(&mut stream, Kind::Endpoints, &served), Some(("2".into(), vec![], vec!["broken"])));
+    served.forget_error(Kind::Endpoints, "a");
+    assert_eq!(due(&mut stream, Kind::Endpoints, &served), Some(("3".into(), vec!["a1"], vec![])));
+}
+
+#[test]
+fn x2_a_request_that_answers_an_older_response_is_not_heeded() {
+    let mut served = Served::default();
+    served.set(Kind::Endpoints, vec![("a".to_owned(), "a1"), ("b".to_owned(), "b1")]);
+    let mut stream = Subscriptions::default();
+    stream.take(Kind::Endpoints, ("", ""), &names(&["a"]), &served, false);
+    stream.sent(Kind::Endpoints, "2");
+    assert!(stream.is_last(Kind::Endpoints, "2") && stream.is_stale(Some(Kind::Endpoints), "1"));
+    assert!(due(&mut stream, Kind::Endpoints, &served).is_some());
+    stream.take(Kind::Endpoints, ("", "1"), &names(&["a", "b"]), &served, false);
+    assert_eq!(due(&mut stream, Kind::Endpoints, &served), None, "it asked in answer to an older one");
+    stream.take(Kind::Endpoints, ("1", "2"), &names(&["a", "b"]), &served, false);
+    assert_eq!(due(&mut stream, Kind::Endpoints, &served), Some(("1".into(), vec!["b1"], vec![])));
+}
+
+#[test]
+fn x2_whoever_claims_the_current_version_at_first_is_believed_only_by_a_control_plane_that_trusts() {
+    let mut served = Served::default();
+    served.set(Kind::Endpoints, vec![("a".to_owned(), "a1")]);
+    for (version, trusts, is_told) in [("1", true, false), ("1", false, true), ("7", true, true)] {
+        let mut stream = Subscriptions::default();
+        stream.take(Kind::Endpoints, (version, ""), &names(&["a"]), &served, trusts);
+        assert_eq!(due(&mut stream, Kind::Endpoints, &served).is_some(), is_told, "{version} {trusts}");
+    }
+    served.set(Kind::Endpoints, vec![("a".to_owned(), "a2")]);
+    served.forget_versions();
+    assert_eq!(served.version(Kind::Endpoints), "1", "versions begin anew with a restart");
+}
