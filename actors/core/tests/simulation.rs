@@ -46,6 +46,8 @@ mod kubernetes;
 mod leases;
 #[path = "simulation/notes.rs"]
 mod notes;
+#[path = "simulation/planes.rs"]
+mod planes;
 #[path = "simulation/plant.rs"]
 mod plant;
 #[path = "simulation/play.rs"]
@@ -58,6 +60,10 @@ mod random;
 mod replica;
 #[path = "simulation/rollout.rs"]
 mod rollout;
+#[path = "simulation/served.rs"]
+mod served;
+#[path = "simulation/sources.rs"]
+mod sources;
 #[path = "simulation/story.rs"]
 mod story;
 #[path = "simulation/trace.rs"]
@@ -70,6 +76,8 @@ mod watchdog;
 mod weather;
 #[path = "simulation/world.rs"]
 mod world;
+#[path = "simulation/xds_port.rs"]
+mod xds_port;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc;

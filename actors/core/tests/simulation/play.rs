@@ -9,6 +9,7 @@ use pool_core::view::Snapshot;
 use crate::plant::Plant;
 use crate::process::{Life, Process};
 use crate::random::Random;
+use crate::sources;
 use crate::story::{Faults, Size};
 use crate::truth::{self, Wanted};
 use crate::world::World;
@@ -119,6 +120,7 @@ pub fn size_of(seed: u64) -> Size {
             wishes: random.per_mille(300),
             restores: false,
             leaving: random.per_mille(750),
+            planes: random.per_mille(340),
             often: None,
         },
     }
@@ -208,6 +210,7 @@ fn rest(world: &World) -> Result<(), String> {
     }
     let mut wanted = truth::wanted_pools(&world.kube);
     wanted.retain(|pool, _| !world.ccm.foreign.iter().any(|(_, foreign)| foreign == pool));
+    wanted.extend(sources::wanted_pools(world)?);
     if let Some(wrong) = truth::first_wrong(&wanted, &world.arm) {
         return Err(wrong);
     }
@@ -215,6 +218,7 @@ fn rest(world: &World) -> Result<(), String> {
     if !world.processes.iter().filter(|process| process.is_there()).any(|process| leads(&process)) {
         return Err("W8: nobody leads".to_owned());
     }
+    sources::downs_at_rest(world)?;
     world.watchdog.downs_at_rest(world.now(), &world.arm)?;
     world.watchdog.marks_at_rest()?;
     for (number, process) in world.processes.iter().enumerate().filter(|(_, process)| process.is_there()) {
@@ -240,6 +244,7 @@ fn at_rest(
         return Err(format!("process {number} is {:?}", process.life));
     }
     let snapshot = process.snapshot.as_deref().ok_or("nothing was published")?;
+    sources::shown(world, snapshot).map_err(|why| format!("process {number}: {why}"))?;
     let leads = *process.identity == *world.watchdog.tenure.leader();
     shown(world, wanted, snapshot, leads).map_err(|why| format!("process {number}: {why}"))?;
     let nodes = world.watchdog.nodes_shown(world.now(), &world.arm, snapshot, leads);
@@ -326,6 +331,7 @@ pub fn shrink(failed: Failed, seed: u64) -> Failed {
             without(Faults { wishes: false, ..faults }),
             without(Faults { restores: false, ..faults }),
             without(Faults { leaving: false, ..faults }),
+            without(Faults { planes: false, ..faults }),
             without(Faults { often: None, ..faults }),
             Size { seconds: seconds / 2, ..smallest.size },
             Size { services: services.div_ceil(2), ..smallest.size },

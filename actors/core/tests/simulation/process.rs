@@ -4,12 +4,18 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use pool_core::directory::Listing;
 use pool_core::guard::{Fraction, GuardMode};
-use pool_core::ids::{LbName, NetworkId, PoolName};
+use pool_core::ids::{LbName, NetworkId, PoolId, PoolName};
 use pool_core::informer::{Counts, Selector};
 use pool_core::view::Snapshot;
 use pool_core::writer::{LeaseParams, RateLimit};
-use pool_core::{admin_state, directory, discovery, events, informer, leader, pauses, queue, starts, writer};
+use pool_core::xds::client::{self, Waits};
+use pool_core::xds::membership;
+use pool_core::xds::sources::Name;
+use pool_core::{
+    admin_state, directory, discovery, events, informer, leader, pauses, queue, starts, writer, xds_source,
+};
 
 use crate::azure::ArmPort;
 use crate::ccm;
@@ -17,11 +23,14 @@ use crate::clock::Clock;
 use crate::kubernetes::KubernetesPort;
 use crate::leases::{LeasePort, OURS};
 use crate::notes::NotesPort;
+use crate::planes::Features;
 use crate::plant::Plant;
 use crate::random::Random;
 use crate::replica::{Actor, Params, Replica};
+use crate::served::{BALANCER, LISTED, Listed};
 use crate::story::Size;
 use crate::watchdog::MAX_RETRIES;
+use crate::xds_port::XdsPort;
 
 /// S0's tick.
 const TICK: Duration = Duration::from_secs(30);
@@ -61,6 +70,8 @@ pub struct Process {
     pub notes: NotesPort,
     /// Its port to ARM.
     pub azure: ArmPort,
+    /// Its port to control planes.
+    pub xds: XdsPort,
     /// What it last published.
     pub snapshot: Option<Arc<Snapshot>>,
     /// Until when a receiver takes nothing in.
@@ -86,6 +97,8 @@ pub struct Settings {
     pub bypass_for_drain: bool,
     /// `enableLoadBalancerAdminState: false` (N4).
     pub admin_state_off: bool,
+    /// The control planes that fill pools, if there are any (X2).
+    pub planes: Option<Features>,
 }
 
 impl Settings {
@@ -99,6 +112,7 @@ impl Settings {
             rate_limit: None,
             bypass_for_drain: false,
             admin_state_off: false,
+            planes: None,
         }
     }
 
@@ -108,7 +122,8 @@ impl Settings {
         let upstream = random.per_mille(200) && plant.is_none();
         let few = random.per_mille(600);
         let (writes_per_5_minutes, reads_per_5_minutes) = match size.services {
-            0..5 if few => (4, 25),
+            // Where there is one more load balancer to look at, so few reads are not enough for all.
+            0..5 if few && !size.faults.planes => (4, 25),
             // Where everything changes at once in the end, few writes would take too long.
             16.. if few && !upstream => (10, 5_000),
             _ => (500, 5_000),
@@ -130,6 +145,7 @@ impl Settings {
             rate_limit,
             bypass_for_drain,
             admin_state_off: false,
+            planes: None,
         }
     }
 }
@@ -154,6 +170,7 @@ impl Process {
             leases: LeasePort::new(random.fork(), plant),
             notes: NotesPort::new(random.fork(), plant, &identity),
             azure: ArmPort::new(random.fork(), plant),
+            xds: XdsPort::new(random.fork()),
             snapshot: None,
             stalled: BTreeMap::new(),
             ended: (false, false),
@@ -182,7 +199,7 @@ fn params(plant: Option<Plant>, settings: Settings, identity: Arc<str>) -> Param
             last_known_for: seconds(300),
             fail_on_data_errors: false,
         },
-        discovery: discovery::Params { load_balancers: load_balancers(settings), interval: seconds(60) },
+        discovery: discovery::Params { load_balancers: looked_at(settings), interval: seconds(60) },
         directory: directory::Params {
             removal_delay: seconds(if guarded { 30 } else { 0 }),
             empty_confirm: seconds(if guarded { EMPTY_CONFIRM_US / 1_000_000 } else { 0 }),
@@ -194,8 +211,8 @@ fn params(plant: Option<Plant>, settings: Settings, identity: Arc<str>) -> Param
             }),
             cluster_name: Arc::from("kubernetes"),
             pins: None,
-            listed: Vec::new(),
-            only_listed: BTreeSet::new(),
+            listed: listings(settings),
+            only_listed: only_listed(settings),
             shows_only: false,
         },
         queue: queue_params(plant, upstream),
@@ -232,6 +249,40 @@ fn params(plant: Option<Plant>, settings: Settings, identity: Arc<str>) -> Param
             contest: leader::Contest::Elected(leader::Times { settle, ..leader::Times::W8 }),
         },
         events: events::Params { capacity: 1_000, per_second: 10, burst: 100 },
+        xds_source: following(settings),
+    }
+}
+
+/// The pools that control planes fill.
+fn listings(settings: Settings) -> Vec<Listing> {
+    let listing = |listed: &Listed| Listing {
+        pool: PoolId::new(LbName::new(BALANCER), PoolName::new(listed.pool)),
+        source: source_of(listed),
+        family: listed.family,
+        membership: membership::Params {
+            admin_state: !settings.admin_state_off,
+            ..membership::Params::default()
+        },
+    };
+    settings.planes.iter().flat_map(|_| LISTED.iter().map(listing)).collect()
+}
+
+fn source_of(listed: &Listed) -> Name {
+    Name::parse(listed.source).expect("it names a source")
+}
+
+/// The load balancers that only such pools name.
+fn only_listed(settings: Settings) -> BTreeSet<LbName> {
+    settings.planes.iter().map(|_| LbName::new(BALANCER)).collect()
+}
+
+/// Who follows the sources of these pools.
+fn following(settings: Settings) -> xds_source::Params {
+    let servers = settings.planes.map(Features::named).unwrap_or_default();
+    xds_source::Params {
+        client: client::Params { servers, backoff: Waits::STREAMS, nack_pace: Waits::NACKS },
+        node_id: Arc::from("backend-pools"),
+        sources: settings.planes.iter().flat_map(|_| LISTED.iter().map(source_of)).collect(),
     }
 }
 
@@ -239,10 +290,10 @@ fn admin_state_params(settings: Settings) -> admin_state::Params {
     let (on, off) = (admin_state::Role::On, admin_state::Role::Off);
     admin_state::Params {
         role: if settings.admin_state_off { off } else { on },
-        load_balancers: load_balancers(settings),
+        load_balancers: looked_at(settings),
         excluded: BTreeSet::from([PoolName::new(ccm::EXCLUDED)]),
-        only_listed: BTreeSet::new(),
-        listed: BTreeSet::new(),
+        only_listed: only_listed(settings),
+        listed: listings(settings).into_iter().map(|listing| listing.pool).collect(),
         max_backoff: Duration::from_secs(15),
         keeping: admin_state::Keeping::ConfigMap,
     }
@@ -250,6 +301,11 @@ fn admin_state_params(settings: Settings) -> admin_state::Params {
 
 fn load_balancers(settings: Settings) -> Vec<LbName> {
     (0..settings.balancers).map(|number| LbName::new(ccm::balancer(number))).collect()
+}
+
+/// Those that are read: with those that only pools of control planes name.
+fn looked_at(settings: Settings) -> Vec<LbName> {
+    load_balancers(settings).into_iter().chain(only_listed(settings)).collect()
 }
 
 fn queue_params(plant: Option<Plant>, upstream: bool) -> queue::Params {

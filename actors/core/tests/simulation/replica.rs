@@ -20,8 +20,10 @@ use pool_core::route::{Address, Delivery, Said, route};
 use pool_core::starts::Starts;
 use pool_core::watch::Watcher;
 use pool_core::writer::Writer;
+use pool_core::xds_source::XdsSource;
 use pool_core::{
     admin_state, directory, discovery, events, informer, leader, pauses, queue, starts, watch, writer,
+    xds_source,
 };
 
 /// How often a machine may act on its deadline in one turn.
@@ -59,6 +61,10 @@ pub enum Actor {
     Events,
     /// The board.
     Board,
+    /// The follower of xDS sources.
+    XdsSource,
+    /// The port to control planes.
+    XdsPort,
     /// The port to Kubernetes.
     KubernetesPort,
     /// The port to ARM.
@@ -88,9 +94,8 @@ impl Actor {
             Address::Starts => Actor::Starts,
             Address::Pauses => Actor::Pauses,
             Address::Host => Actor::Host,
-            Address::XdsSource | Address::XdsPort => {
-                unreachable!("no pool is filled from an xDS source here")
-            }
+            Address::XdsSource => Actor::XdsSource,
+            Address::XdsPort => Actor::XdsPort,
         }
     }
 }
@@ -121,6 +126,8 @@ pub struct Params {
     pub pauses: pauses::Params,
     /// The emitter's.
     pub events: events::Params,
+    /// That of the follower of xDS sources.
+    pub xds_source: xds_source::Params,
 }
 
 #[derive(Default)]
@@ -152,6 +159,7 @@ pub struct Replica {
     pauses: Pauses,
     emitter: Emitter,
     board: Board,
+    xds_source: XdsSource,
     started: u64,
     /// How many machines a Take started that crossed the pool's end; they are nobody's and say no more.
     pub by_take: usize,
@@ -177,6 +185,7 @@ impl Replica {
             pauses: Pauses::new(params.pauses.clone()),
             emitter: Emitter::new(params.events.clone()),
             board: Board::new(),
+            xds_source: XdsSource::new(params.xds_source.clone()),
             started: 0,
             by_take: 0,
             params,
@@ -299,9 +308,15 @@ impl Replica {
             Actor::Starts => run(&mut self.starts, now, batch, Delivery::for_starts, Said::Starts),
             Actor::Events => run(&mut self.emitter, now, batch, Delivery::for_events, Said::Events),
             Actor::Board => run(&mut self.board, now, batch, Delivery::for_board, Said::Board),
-            Actor::Registry | Actor::KubernetesPort | Actor::ArmPort | Actor::Metrics | Actor::Host => {
-                Turn { steps: Vec::new(), deadline: None }
+            Actor::XdsSource => {
+                run(&mut self.xds_source, now, batch, Delivery::for_xds_source, Said::XdsSource)
             }
+            Actor::Registry
+            | Actor::KubernetesPort
+            | Actor::ArmPort
+            | Actor::XdsPort
+            | Actor::Metrics
+            | Actor::Host => Turn { steps: Vec::new(), deadline: None },
         }
     }
 

@@ -51,6 +51,8 @@ pub struct Faults {
     pub restores: bool,
     /// Nodes leave service, come back and are replaced (N1).
     pub leaving: bool,
+    /// Control planes fill pools, and fail (X2).
+    pub planes: bool,
     /// What goes wrong most of the time.
     pub often: Option<Often>,
 }

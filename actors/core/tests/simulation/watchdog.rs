@@ -19,6 +19,8 @@ mod puts;
 mod records;
 #[path = "watchdog/rest.rs"]
 mod rest;
+#[path = "watchdog/served.rs"]
+mod served;
 #[path = "watchdog/steps.rs"]
 mod steps;
 #[path = "watchdog/tenure.rs"]
@@ -60,6 +62,7 @@ use versions::{Horizon, Versions};
 
 pub use passive::Standing as NotesStanding;
 pub use puts::Put;
+pub use served::downs_of;
 pub use tenure::Holds;
 pub use wishes::Wish;
 
@@ -137,6 +140,8 @@ struct Within {
     seen: Observations,
     start: Start,
     heard: wishes::Heard,
+    /// What control planes have sent it.
+    handed: served::Handed,
 }
 
 #[derive(Default)]
@@ -225,6 +230,7 @@ impl Watchdog {
             seen: Observations::default(),
             start: Start::new(now, notes),
             heard: wishes::Heard::default(),
+            handed: served::Handed::default(),
         });
     }
 

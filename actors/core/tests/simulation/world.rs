@@ -11,6 +11,8 @@ mod faults;
 mod nodes;
 #[path = "world/people.rs"]
 mod people;
+#[path = "world/planes.rs"]
+mod planes;
 #[path = "world/ports.rs"]
 mod ports;
 #[path = "world/restores.rs"]
@@ -32,6 +34,7 @@ use pool_core::object::{Kind, TaintAsk};
 use pool_core::route::Delivery;
 use pool_core::sample::GateClass;
 use pool_core::writer;
+use pool_core::xds::client::{Request, StreamId};
 use simulator_models::arm::{ArmModel, Latency};
 use simulator_models::ccm::{Answer, CallId as CcmCall};
 use simulator_models::kube::{self, KubeModel};
@@ -41,6 +44,7 @@ use crate::ccm::{self, Ccm};
 use crate::kubernetes::{Effect, Step};
 use crate::leases::{Fate, LeaseStep};
 use crate::notes::NotesStep;
+use crate::planes::Planes;
 use crate::plant::{Plant, Saboteur};
 use crate::process::{EMPTY_CONFIRM_US, Life, Process, Settings};
 use crate::random::Random;
@@ -49,6 +53,7 @@ use crate::story::{Size, Story};
 use crate::trace::{Entry, Trace};
 use crate::watchdog::Watchdog;
 use crate::weather;
+use crate::xds_port::XdsStep;
 
 /// What happens at a moment.
 enum Happening {
@@ -86,6 +91,10 @@ enum Happening {
     Restore(restores::Step),
     /// A person looks for alerts.
     AnswerAlert,
+    /// Something happens to control planes.
+    Plane,
+    /// A request reaches one.
+    PlaneIsAsked(usize, StreamId, Box<Request>),
     /// Something happens to a process.
     Fault,
     /// A process starts in a place.
@@ -112,6 +121,8 @@ enum Inner {
     Tell(Delivery),
     /// A call to ARM is sent.
     Send(Box<ArmCall>),
+    /// The port to control planes goes on with a stream.
+    Xds(StreamId, XdsStep),
     /// The answer of ARM to a call.
     Answered(CallId, Box<ArmAnswer>, Option<(GateClass, Duration)>),
 }
@@ -150,6 +161,9 @@ pub struct World {
     /// Whether people let nodes go that wait, when all is to come to rest (N5).
     answers_held: bool,
     leaving: Random,
+    /// The control planes, in worlds that have some.
+    pub planes: Option<Planes>,
+    planing: Random,
     /// How often the next process in a place is still to crash as soon as it starts.
     crashes: BTreeMap<usize, u32>,
     /// Whether our ConfigMap has held something besides notes from the beginning.
@@ -173,7 +187,9 @@ impl World {
         let mut ccm = Ccm::new(size.balancers, random.fork());
         ccm.begin(&mut arm);
         let api = kube::Settings { seed, ..kube::Settings::default() };
-        let settings = Settings::new(&mut random.fork(), size, plant);
+        let planes = size.faults.planes.then(|| World::planes_of(seed));
+        let mut settings = Settings::new(&mut random.fork(), size, plant);
+        settings.planes = planes.as_ref().map(|planes| planes.features);
         let mut leaving = Random::new(seed ^ 0x6c65_6176);
         if settings.upstream {
             ccm.leave_slices_alone();
@@ -192,6 +208,8 @@ impl World {
             slow_edges: if random.per_mille(250) { 200 } else { 10 },
             weather: random.fork(),
             wishing: Random::new(seed ^ 0x7769_7368),
+            planes,
+            planing: Random::new(seed ^ 0x7064_6573),
             asks: 0,
             restoring: Random::new(seed ^ 0x7265_7374),
             backup: None,
@@ -346,6 +364,10 @@ impl World {
             Happening::ArmWeather if self.stormy && self.size.faults.arm => self.arm_weather(),
             Happening::KubeWeather if self.stormy && self.size.faults.kube => self.kube_weather()?,
             Happening::Fault if self.stormy => self.fault()?,
+            Happening::Plane if self.stormy => self.plane_happens()?,
+            Happening::PlaneIsAsked(process, stream, request) => {
+                self.plane_is_asked(process, stream, &request)?;
+            }
             Happening::Wish if self.stormy && self.size.faults.wishes => self.wish(),
             Happening::IsMarked(uid, at) => self.judge_mark(&uid, at)?,
             Happening::Story
@@ -354,6 +376,7 @@ impl World {
             | Happening::ArmWeather
             | Happening::KubeWeather
             | Happening::Wish
+            | Happening::Plane
             | Happening::Fault => {}
             Happening::EndPauses => self.wish_nothing(),
             Happening::Restore(step) if self.stormy => self.restore(step)?,
@@ -405,6 +428,7 @@ impl World {
             }
             Inner::Tell(delivery) => self.follow(process, vec![Effect::Tell(delivery)]),
             Inner::Send(call) => self.send(process, *call),
+            Inner::Xds(stream, step) => self.xds_step(process, stream, &step),
             Inner::Answered(call, answer, throttled) => {
                 if let Some((class, span)) = throttled {
                     self.watchdog.on_throttled(now, process, class, span);

@@ -154,5 +154,16 @@ impl Plant {
 /// The same faults without those that hide most.
 fn calmed(faults: Faults) -> Faults {
     let (kube, processes, leases, edges) = (false, false, false, false);
-    Faults { kube, processes, leases, edges, crashes: false, wishes: false, restores: false, ..faults }
+    let planes = false;
+    Faults {
+        kube,
+        processes,
+        leases,
+        edges,
+        planes,
+        crashes: false,
+        wishes: false,
+        restores: false,
+        ..faults
+    }
 }

@@ -15,6 +15,7 @@ use serde_json::Value;
 use super::entries::{DOWN, EntryId, UP, entries_of};
 use super::nodes::NOTICED_US;
 use super::puts::ADDRESSES;
+use super::served::is_listed;
 use super::{Put, Watchdog};
 use crate::ccm::EXCLUDED;
 
@@ -45,6 +46,11 @@ impl Watchdog {
             let entry = EntryId::new(lb, pool, &backend);
             let known = before.get(&backend).copied();
             let was_down = known == Some(DOWN);
+            changes += u64::from(known.is_some_and(|known| known != state));
+            if is_listed(put.pool) {
+                self.judge_source(now, put, (&entry, known, state))?;
+                continue;
+            }
             if state == DOWN && !was_down {
                 self.judge_down(now, put, &entry)?;
             } else if state != DOWN && was_down {
@@ -55,7 +61,6 @@ impl Watchdog {
             if state != DOWN {
                 self.judge_not_down(now, put, &entry, state)?;
             }
-            changes += u64::from(known.is_some_and(|known| known != state));
         }
         if changes > 0 {
             *self.admin_puts.entry(put.pool.clone()).or_default() += 1;

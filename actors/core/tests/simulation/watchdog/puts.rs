@@ -7,6 +7,7 @@ use pool_core::sample::GateClass;
 use serde_json::Value;
 use simulator_models::arm::{ArmModel, Reply};
 
+use super::served::is_listed;
 use super::{Known, NOTICED_US, PAUSE_NOTICED_US, Watchdog};
 use crate::azure::CLIENT_TIMEOUT_US;
 use crate::ccm::rules_of;
@@ -140,6 +141,9 @@ impl Watchdog {
         };
         if items(&pool["properties"][ADDRESSES]) != items(&put.base["properties"][ADDRESSES]) {
             return Err(format!("W2: a PUT of {} that is made from what is there no more", put.pool));
+        }
+        if is_listed(put.pool) {
+            return self.judge_listed(now, put);
         }
         if self.is_admin_only(put) {
             if self.tenure.may_hold(now).is_err() && arm.is_updating(lb.as_str()) {

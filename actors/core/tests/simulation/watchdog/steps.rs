@@ -88,6 +88,8 @@ impl Watchdog {
             }
             Actor::Discovery
             | Actor::Registry
+            | Actor::XdsSource
+            | Actor::XdsPort
             | Actor::Starts
             | Actor::Pauses
             | Actor::Events

@@ -23,6 +23,7 @@ impl World {
         self.note_cluster();
         self.note_nodes();
         self.furnish()?;
+        self.add_listed();
         for happening in [
             Happening::Story,
             Happening::Leave,
@@ -67,6 +68,7 @@ impl World {
     /// What the watchdog finds.
     pub fn calm(&mut self) -> Result<u64, String> {
         self.stormy = false;
+        self.settle_planes()?;
         self.story.settle(&mut self.kube, self.now);
         self.ccm.calm();
         self.note_cluster();
@@ -112,6 +114,7 @@ impl World {
             done_since = if done { done_since.or(Some(self.now)) } else { None };
         }
         self.story.stir(&mut self.kube, self.now);
+        self.stir_planes()?;
         self.note_cluster();
         self.note("everything changes".to_owned());
         Ok(self.now)

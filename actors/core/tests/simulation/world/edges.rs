@@ -72,6 +72,7 @@ impl World {
                 }
             }
             Actor::ArmPort => self.at_arm(process, batch)?,
+            Actor::XdsPort => self.at_xds_port(process, batch)?,
             Actor::Metrics => {
                 for delivery in &batch {
                     if let Delivery::Metrics(sample) = delivery {
@@ -110,6 +111,7 @@ impl World {
             | Actor::Leader
             | Actor::Starts
             | Actor::AdminState
+            | Actor::XdsSource
             | Actor::Pauses
             | Actor::Events
             | Actor::Board => self.turn(process, &edge.1, batch)?,

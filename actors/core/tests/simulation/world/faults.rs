@@ -6,7 +6,7 @@ use pool_core::leader::Free;
 use pool_core::lease::LeaseName;
 use pool_core::object::Kind;
 use pool_core::route::Delivery;
-use pool_core::{leader, starts, writer};
+use pool_core::{leader, starts, writer, xds_source};
 
 use super::{Happening, World};
 use crate::ccm::lease_object;
@@ -56,7 +56,8 @@ impl World {
         for (actor, delivery) in Replica::first_words() {
             self.turn(number, &actor, vec![delivery])?;
         }
-        Ok(())
+        // Nobody tells it to begin.
+        self.turn(number, &Actor::XdsSource, Vec::new())
     }
 
     /// A process vanishes; what it has sent goes on without it.
@@ -69,6 +70,9 @@ impl World {
         process.kubernetes.close(&mut self.kube);
         process.leases.close(&mut self.kube);
         let slot = process.slot;
+        if let Some(planes) = &mut self.planes {
+            planes.hung_up(number);
+        }
         self.watchdog.end(number);
         self.note(format!("process {number} is gone"));
         let pause = match self.crashes.get(&slot) {
@@ -156,6 +160,7 @@ impl World {
         process.leases.cut_until = 0;
         process.azure.sluggish = 0;
         process.azure.cut_until = 0;
+        process.xds.cut_until = 0;
         process.stalled.clear();
     }
 
@@ -240,7 +245,8 @@ impl World {
             Delivery::Leader(leader::In::Shutdown),
             Delivery::Starts(starts::In::Shutdown),
         ];
-        for delivery in shutdowns {
+        let follower = self.planes.as_ref().map(|_| Delivery::XdsSource(xds_source::In::Shutdown));
+        for delivery in shutdowns.into_iter().chain(follower) {
             let (edge, _) = self.processes[number].replica.push(&Actor::Host, delivery);
             self.depart(number, edge);
         }
@@ -259,11 +265,12 @@ impl World {
         let effects = process.kubernetes.cut(&mut self.kube, until);
         self.note(format!("process {number} is cut off for {span} us"));
         self.blind(number, span);
+        self.cut_planes(number, until)?;
         self.follow(number, effects)
     }
 
     fn stall_receiver(&mut self, number: usize) {
-        let receivers = [
+        let mut receivers = vec![
             Actor::Informer,
             Actor::Discovery,
             Actor::Directory,
@@ -278,6 +285,9 @@ impl World {
             Actor::ArmPort,
             Actor::Watcher(Kind::EndpointSlices),
         ];
+        if self.planes.is_some() {
+            receivers.extend([Actor::XdsSource, Actor::XdsPort, Actor::Directory]);
+        }
         let receiver = receivers[self.fates.place(receivers.len())].clone();
         let until = self.now + self.fates.between(500_000, LONGEST_STALL_US);
         self.note(format!("{receiver:?} of process {number} stalls"));

@@ -1,0 +1,273 @@
+//! The control planes of the world: which servers there are, what they serve, and in what manner they deal with streams
+//! (X2). What is due to whom is the model's; connections, and what is under way on them, are the ports'.
+
+use std::collections::BTreeMap;
+
+use pool_core::resource_cache::Policy;
+use pool_core::xds::client::{Ended, Request, Server as Named, StreamId};
+use pool_core::xds::facts::{Code, Kind as Asked, Reported, Response};
+use simulator_models::control_plane::{Catalogue, Due, Kind, Subscriptions};
+
+use crate::random::Random;
+use crate::served::{Served, Wants};
+use content::Content;
+
+#[path = "planes/content.rs"]
+mod content;
+#[path = "planes/story.rs"]
+mod story;
+
+/// An open stream: which process's, and which of its.
+pub type StreamKey = (usize, StreamId);
+
+/// In what manner a server deals with streams.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Manner {
+    /// It answers as it should.
+    Answers,
+    /// It takes streams and requests and sends nothing.
+    Silent,
+    /// It cannot be reached, which is seen at once.
+    Refuses,
+    /// It cannot be reached, which is seen when the time for that has passed.
+    Hangs,
+    /// It ends each stream at its first request.
+    EndsStreams,
+}
+
+/// What a server sends on a stream.
+#[derive(Clone, Debug)]
+pub enum Sent {
+    /// A response.
+    Answer(Box<Answer>),
+    /// Its end.
+    End(Ended),
+}
+
+/// A response, and the same in words of the world's own.
+#[derive(Clone, Debug)]
+pub struct Answer {
+    /// As the driver hands it over.
+    pub response: Response,
+    /// About what it is.
+    pub kind: Kind,
+    /// What it holds.
+    pub resources: Vec<(String, Served)>,
+    /// Of what it reports an error, with which code.
+    pub errors: Vec<(String, Code)>,
+}
+
+/// What is sent to whom.
+pub type Sendings = Vec<(StreamKey, Sent)>;
+
+/// What the servers of a world are configured to be.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Features {
+    /// How many there are.
+    pub servers: usize,
+    /// What each is known to do (A88).
+    pub policy: Policy,
+}
+
+impl Features {
+    /// The servers as a bootstrap names them.
+    pub fn named(self) -> Vec<Named> {
+        let named =
+            |number: usize| Named { uri: format!("plane-{number}:18000").into(), policy: self.policy };
+        (0..self.servers).map(named).collect()
+    }
+}
+
+/// One server.
+struct Server {
+    catalogue: Catalogue<Served, Code>,
+    streams: BTreeMap<StreamKey, Stream>,
+    manner: Manner,
+    /// Counted since the last restart; nonces are made of it.
+    responses: u64,
+    /// Whether resources have wrappers.
+    wraps: bool,
+    /// Whether it believes whoever claims to have the current version.
+    trusts: bool,
+    /// Whether it answers a NACK with the same response.
+    repeats: bool,
+    /// Whether it takes a stream at once, and not only with its first response.
+    greets: bool,
+}
+
+#[derive(Default)]
+struct Stream {
+    subscriptions: Subscriptions,
+    last: BTreeMap<Kind, Answer>,
+}
+
+/// All of them. They serve the same.
+pub struct Planes {
+    /// What they are configured to be.
+    pub features: Features,
+    servers: Vec<Server>,
+    content: Content,
+    random: Random,
+    /// Whether things happen quickly one after the other.
+    lively: bool,
+}
+
+impl Planes {
+    /// Control planes by the seed.
+    pub fn new(mut random: Random) -> Planes {
+        let policy =
+            Policy { fail_on_data_errors: random.per_mille(300), timer_is_transient: random.per_mille(300) };
+        let features = Features { servers: 1 + usize::from(random.per_mille(350)), policy };
+        let server = |random: &mut Random| Server {
+            catalogue: Catalogue::default(),
+            streams: BTreeMap::new(),
+            manner: Manner::Answers,
+            responses: 0,
+            wraps: random.per_mille(500),
+            trusts: random.per_mille(500),
+            repeats: random.per_mille(300),
+            greets: random.per_mille(500),
+        };
+        let servers = (0..features.servers).map(|_| server(&mut random)).collect();
+        let content = Content::new(random.fork());
+        let mut planes =
+            Planes { features, servers, content, lively: random.per_mille(500), random: random.fork() };
+        planes.begin();
+        planes
+    }
+
+    /// What the pool of this source and family is to make of what is served; `None`: its source is not there, or
+    /// something is wrong with it.
+    pub fn wants(&self, listed: &crate::served::Listed) -> Option<Wants> {
+        self.content.wants(listed)
+    }
+
+    /// Whether a stream to a server can be had.
+    pub fn reach(&self, server: usize) -> Manner {
+        self.servers.get(server).map_or(Manner::Refuses, |server| server.manner)
+    }
+
+    /// Whether a server takes a stream before it has something to say on it.
+    pub fn greets(&self, server: usize) -> bool {
+        self.servers.get(server).is_some_and(|server| server.greets)
+    }
+
+    /// A process has opened a stream.
+    pub fn open(&mut self, server: usize, key: StreamKey) {
+        if let Some(server) = self.servers.get_mut(server) {
+            server.streams.insert(key, Stream::default());
+        }
+    }
+
+    /// A request has come on a stream.
+    pub fn asked(&mut self, key: StreamKey, request: &Request) -> Sendings {
+        let Some(server) = self.servers.iter_mut().find(|server| server.streams.contains_key(&key)) else {
+            return Vec::new();
+        };
+        server.asked(key, request).into_iter().map(|sent| (key, sent)).collect()
+    }
+
+    /// A process has closed a stream.
+    pub fn closed(&mut self, key: StreamKey) {
+        self.servers.iter_mut().for_each(|server| drop(server.streams.remove(&key)));
+    }
+
+    /// A process is gone, and its connections with it.
+    pub fn hung_up(&mut self, process: usize) {
+        for server in &mut self.servers {
+            server.streams.retain(|(of, _), _| *of != process);
+        }
+    }
+
+    /// Everything that is due goes to everybody.
+    fn push(&mut self) -> Sendings {
+        self.servers.iter_mut().flat_map(Server::push).collect()
+    }
+}
+
+fn kind_of(kind: Asked) -> Kind {
+    match kind {
+        Asked::Cluster => Kind::Clusters,
+        Asked::Endpoints => Kind::Endpoints,
+    }
+}
+
+impl Server {
+    fn asked(&mut self, key: StreamKey, request: &Request) -> Option<Sent> {
+        let kind = kind_of(request.kind);
+        let stream = self.streams.get_mut(&key)?;
+        let is_answered = !stream.last.is_empty();
+        let names: Vec<String> = request.names.iter().map(ToString::to_string).collect();
+        let claims = (&*request.version, &*request.nonce);
+        stream.subscriptions.take(kind, claims, &names, &self.catalogue, self.trusts);
+        match self.manner {
+            Manner::Silent => None,
+            Manner::EndsStreams if !is_answered => {
+                self.streams.remove(&key);
+                Some(Sent::End(ended(Code::Unavailable, "go away")))
+            }
+            Manner::Answers | Manner::Refuses | Manner::Hangs | Manner::EndsStreams => {
+                if let Some(due) = stream.subscriptions.due(kind, &self.catalogue) {
+                    return self.send(key, kind, due);
+                }
+                let is_refused = self.repeats
+                    && request.error.is_some()
+                    && stream.subscriptions.is_last(kind, &request.nonce);
+                let again = stream.last.get(&kind).filter(|_| is_refused).cloned()?;
+                self.number(key, again)
+            }
+        }
+    }
+
+    fn send(&mut self, key: StreamKey, kind: Kind, due: Due<Served, Code>) -> Option<Sent> {
+        let received = |(name, served): &(String, Served)| served.received(name, self.wraps);
+        let reported = |(name, code): &(String, Code)| Reported {
+            name: Some(name.clone()),
+            code: Some(code.number()),
+            message: "it cannot be had".to_owned(),
+        };
+        let response = Response {
+            type_url: kind.type_url().to_owned(),
+            version: due.version,
+            nonce: String::new(),
+            resources: due.resources.iter().map(received).collect(),
+            errors: due.errors.iter().map(reported).collect(),
+        };
+        self.number(key, Answer { response, kind, resources: due.resources, errors: due.errors })
+    }
+
+    fn number(&mut self, key: StreamKey, mut answer: Answer) -> Option<Sent> {
+        self.responses += 1;
+        answer.response.nonce = self.responses.to_string();
+        let stream = self.streams.get_mut(&key)?;
+        stream.subscriptions.sent(answer.kind, &answer.response.nonce);
+        stream.last.insert(answer.kind, answer.clone());
+        Some(Sent::Answer(Box::new(answer)))
+    }
+
+    fn push(&mut self) -> Sendings {
+        if self.manner == Manner::Silent {
+            return Vec::new();
+        }
+        let mut sendings = Vec::new();
+        let keys: Vec<StreamKey> = self.streams.keys().copied().collect();
+        for (key, kind) in keys.into_iter().flat_map(|key| Kind::ALL.map(|kind| (key, kind))) {
+            let stream = self.streams.get_mut(&key);
+            let Some(due) = stream.and_then(|stream| stream.subscriptions.due(kind, &self.catalogue)) else {
+                continue;
+            };
+            sendings.extend(self.send(key, kind, due).map(|sent| (key, sent)));
+        }
+        sendings
+    }
+
+    fn cut(&mut self, code: Code) -> Sendings {
+        let streams = std::mem::take(&mut self.streams);
+        streams.into_keys().map(|key| (key, Sent::End(ended(code, "cut")))).collect()
+    }
+}
+
+/// How a stream has ended.
+pub fn ended(code: Code, message: &str) -> Ended {
+    Ended { code, message: message.to_owned() }
+}

@@ -1,0 +1,255 @@
+//! What all control planes of a world serve, and how it changes: assignments move, drain and empty; clusters go and come
+//! back; resources are wrong for a while, or reported as errors (TP3).
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use pool_core::ids::Family;
+use pool_core::xds::facts::Code;
+use simulator_models::control_plane::Kind;
+
+use crate::random::Random;
+use crate::served::{Backend, CLUSTER, Fault, Health, Listed, Served, Wants, What};
+
+/// A resource: its kind and name.
+pub type Key = (Kind, &'static str);
+
+/// The assignments that there are: `web` by its own name, the others by that of the cluster.
+pub const ASSIGNMENTS: [&str; 3] = ["web", "api-1", "api-2"];
+
+/// A change of what is served.
+#[derive(Clone, Debug)]
+pub enum Change {
+    /// A resource is so from now on, and no error is in its place.
+    Set(Key, Served),
+    /// It is gone.
+    Remove(Key),
+    /// There is an error in its place.
+    Fail(Key, Code),
+    /// There is none any more.
+    ForgetError(Key),
+}
+
+/// What is served.
+pub struct Content {
+    random: Random,
+    backends: u64,
+    assignments: BTreeMap<&'static str, Served>,
+    cluster: Option<Served>,
+    failing: BTreeSet<Key>,
+}
+
+fn good(backends: Vec<Backend>) -> Served {
+    Served { what: What::Endpoints(backends), fault: None }
+}
+
+impl Content {
+    /// Nothing is served at first.
+    pub fn new(random: Random) -> Content {
+        let (assignments, failing) = Default::default();
+        Content { random, backends: 0, assignments, cluster: None, failing }
+    }
+
+    /// What a pool is to make of it.
+    pub fn wants(&self, listed: &Listed) -> Option<Wants> {
+        let cluster = self.cluster.as_ref();
+        let endpoints = match listed.endpoints() {
+            Some(name) => name,
+            None => match cluster.filter(|served| served.fault.is_none()).map(|served| &served.what) {
+                Some(What::Cluster(endpoints)) => endpoints.as_str(),
+                Some(What::Endpoints(_)) | None => return None,
+            },
+        };
+        let is_failing = |kind: Kind, name: &str| self.failing.iter().any(|key| *key == (kind, name));
+        let assignment = self.assignments.get(endpoints).filter(|served| served.fault.is_none())?;
+        match &assignment.what {
+            What::Endpoints(backends) if !is_failing(Kind::Endpoints, endpoints) => {
+                Some(Wants::of(backends, listed.family))
+            }
+            What::Endpoints(_) | What::Cluster(_) => None,
+        }
+    }
+
+    fn backend(&mut self) -> Backend {
+        self.backends += 1;
+        let health = match self.random.below(10) {
+            0..4 => Health::Healthy,
+            4..8 => Health::Unknown,
+            8 => Health::Degraded,
+            _ => Health::Unhealthy,
+        };
+        let only = match self.random.below(8) {
+            0 => Some(Family::V4),
+            1 => Some(Family::V6),
+            _ => None,
+        };
+        let priority = if self.random.per_mille(700) { 0 } else { 1 + self.random.place(2) };
+        Backend { number: self.backends, priority, health, only }
+    }
+
+    fn fresh(&mut self) -> Vec<Backend> {
+        let count = 1 + self.random.below(5);
+        (0..count).map(|_| self.backend()).collect()
+    }
+
+    /// What is served first: now and then not all of it.
+    pub fn first(&mut self) -> Vec<Change> {
+        let mut changes = Vec::new();
+        for name in ASSIGNMENTS {
+            if self.random.per_mille(850) {
+                let fresh = self.fresh();
+                changes.push(self.set(name, good(fresh)));
+            }
+        }
+        if self.random.per_mille(850) {
+            changes.push(self.name_endpoints("api-1"));
+        }
+        changes
+    }
+
+    fn set(&mut self, name: &'static str, served: Served) -> Change {
+        self.assignments.insert(name, served.clone());
+        self.failing.remove(&(Kind::Endpoints, name));
+        Change::Set((Kind::Endpoints, name), served)
+    }
+
+    fn name_endpoints(&mut self, endpoints: &str) -> Change {
+        self.set_cluster(Served { what: What::Cluster(endpoints.to_owned()), fault: None })
+    }
+
+    fn set_cluster(&mut self, served: Served) -> Change {
+        self.cluster = Some(served.clone());
+        self.failing.remove(&(Kind::Clusters, CLUSTER));
+        Change::Set((Kind::Clusters, CLUSTER), served)
+    }
+
+    /// One thing changes.
+    pub fn happen(&mut self) -> Change {
+        let name = ASSIGNMENTS[self.random.place(ASSIGNMENTS.len())];
+        match self.random.below(100) {
+            0..62 => self.moves(name),
+            62..70 => self.is_wrong(name),
+            70..76 => self.fail(name),
+            76..82 => self.mends(name),
+            82..88 => {
+                self.cluster = None;
+                self.failing.remove(&(Kind::Clusters, CLUSTER));
+                Change::Remove((Kind::Clusters, CLUSTER))
+            }
+            88..91 => {
+                let fault = Some(if self.random_half() { Fault::Type } else { Fault::Bytes });
+                self.set_cluster(Served { what: What::Cluster("api-1".to_owned()), fault })
+            }
+            _ => {
+                let endpoints = ["api-1", "api-2"][self.random.place(2)];
+                self.name_endpoints(endpoints)
+            }
+        }
+    }
+
+    fn random_half(&mut self) -> bool {
+        self.random.per_mille(500)
+    }
+
+    /// An assignment changes as the endpoints do.
+    fn moves(&mut self, name: &'static str) -> Change {
+        let mut backends = self.backends_of(name);
+        let at = self.random.place(backends.len());
+        let fresh = self.backend();
+        match (self.random.below(100), backends.get_mut(at)) {
+            (0..25, _) | (_, None) => backends.push(fresh),
+            (25..45, Some(backend)) => backend.health = Health::Draining,
+            (45..55, Some(backend)) => backend.health = Health::Unhealthy,
+            (55..65, Some(backend)) => backend.health = Health::Healthy,
+            (65..70, Some(backend)) => backend.health = Health::Degraded,
+            (70..75, Some(backend)) => backend.priority = (backend.priority + 1) % 3,
+            (75..82, Some(_)) => drop(backends.remove(at)),
+            // Those that drain are gone.
+            (82..88, Some(_)) => backends.retain(|backend| backend.health != Health::Draining),
+            // A whole priority does not serve any more, or serves again.
+            (88..91, Some(_)) => self.turn(&mut backends, Health::Unhealthy),
+            (91..94, Some(_)) => self.turn(&mut backends, Health::Healthy),
+            (94..97, Some(_)) => backends.clear(),
+            (_, Some(_)) => backends = self.fresh(),
+        }
+        self.set(name, good(backends))
+    }
+
+    fn turn(&mut self, backends: &mut [Backend], health: Health) {
+        let priority = self.random.place(2);
+        let of = backends.iter_mut().filter(|backend| backend.priority == priority);
+        of.for_each(|backend| backend.health = health);
+    }
+
+    fn backends_of(&self, name: &str) -> Vec<Backend> {
+        match self.assignments.get(name).map(|served| &served.what) {
+            Some(What::Endpoints(backends)) => backends.clone(),
+            Some(What::Cluster(_)) | None => Vec::new(),
+        }
+    }
+
+    /// An assignment is not valid, and has addresses that were nowhere before.
+    fn is_wrong(&mut self, name: &'static str) -> Change {
+        let faults = [Fault::HostName, Fault::Weight, Fault::Gap, Fault::Bytes];
+        let mut backends = self.backends_of(name);
+        let fresh = self.fresh();
+        if self.random_half() {
+            backends.clear();
+        }
+        backends.extend(fresh);
+        // The first endpoint of the first priority is the one that is wrong.
+        let fault = faults[self.random.place(faults.len())];
+        self.set(name, Served { what: What::Endpoints(backends), fault: Some(fault) })
+    }
+
+    fn fail(&mut self, name: &'static str) -> Change {
+        let codes = [Code::NotFound, Code::PermissionDenied, Code::Unavailable, Code::Internal];
+        let code = codes[self.random.place(codes.len())];
+        let key =
+            if self.random.per_mille(300) { (Kind::Clusters, CLUSTER) } else { (Kind::Endpoints, name) };
+        self.failing.insert(key);
+        Change::Fail(key, code)
+    }
+
+    fn mends(&mut self, name: &'static str) -> Change {
+        if let Some(key) = self.failing.pop_first() {
+            return Change::ForgetError(key);
+        }
+        let backends = self.backends_of(name);
+        self.set(name, good(backends))
+    }
+
+    /// Everything changes once, as it is where nothing but a change helps (C2).
+    pub fn stir(&mut self) -> Vec<Change> {
+        let stirred = ASSIGNMENTS.map(|name| {
+            let (mut backends, mut fresh) = (self.backends_of(name), self.backend());
+            (fresh.health, fresh.only) = (Health::Healthy, None);
+            backends.push(fresh);
+            self.set(name, good(backends))
+        });
+        stirred.into()
+    }
+
+    /// What a person would put in order is put in order: nothing is wrong or missing any more, and where endpoints are
+    /// left one of them serves.
+    pub fn settle(&mut self) -> Vec<Change> {
+        let mut changes = Vec::new();
+        while let Some(key) = self.failing.pop_first() {
+            changes.push(Change::ForgetError(key));
+        }
+        for name in ASSIGNMENTS {
+            let mut backends = self.backends_of(name);
+            let serves = |family: Family| !Wants::of(&backends, family).serving.is_empty();
+            if !backends.is_empty() && !(serves(Family::V4) && serves(Family::V6)) {
+                let fresh = self.backend();
+                backends.push(Backend { health: Health::Healthy, only: None, ..fresh });
+            }
+            changes.push(self.set(name, good(backends)));
+        }
+        let named = match self.cluster.as_ref().map(|served| &served.what) {
+            Some(What::Cluster(endpoints)) => endpoints.clone(),
+            Some(What::Endpoints(_)) | None => "api-1".to_owned(),
+        };
+        changes.push(self.name_endpoints(&named));
+        changes
+    }
+}

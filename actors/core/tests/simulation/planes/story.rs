@@ -1,0 +1,99 @@
+//! What happens to control planes, by the seed: what they serve changes, they fail, cut streams and come back.
+
+use pool_core::xds::facts::Code;
+
+use super::content::Change;
+use super::{Manner, Planes, Sendings, Server};
+
+impl Planes {
+    /// What is served from the beginning; in some worlds a server is not there at first.
+    pub(super) fn begin(&mut self) {
+        let changes = self.content.first();
+        changes.iter().for_each(|change| self.carry_out(change));
+        for server in &mut self.servers {
+            if self.random.per_mille(250) {
+                let manners = [Manner::Refuses, Manner::Hangs, Manner::Silent, Manner::EndsStreams];
+                server.manner = manners[self.random.place(manners.len())];
+            }
+        }
+    }
+
+    /// How long until the next thing happens, in microseconds.
+    pub fn pause(&mut self) -> u64 {
+        if self.lively && self.random.per_mille(800) {
+            self.random.between(50_000, 4_000_000)
+        } else {
+            self.random.between(3_000_000, 40_000_000)
+        }
+    }
+
+    /// One thing happens; says in words what, and what is sent for it.
+    pub fn happen(&mut self) -> (String, Sendings) {
+        let place = self.random.place(self.servers.len());
+        match self.random.below(100) {
+            0..74 => {
+                let change = self.content.happen();
+                self.carry_out(&change);
+                (format!("{change:?}"), self.push())
+            }
+            74..80 => (format!("plane {place} cuts its streams"), self.cut(place)),
+            80..84 => {
+                let cut = self.cut(place);
+                let server = &mut self.servers[place];
+                if self.random.per_mille(500) {
+                    (server.responses, server.manner) = (0, Manner::Answers);
+                    server.catalogue.forget_versions();
+                }
+                (format!("plane {place} restarts"), cut)
+            }
+            84..92 => {
+                let manners = [Manner::Refuses, Manner::Hangs, Manner::Silent, Manner::EndsStreams];
+                let manner = manners[self.random.place(manners.len())];
+                self.servers[place].manner = manner;
+                let cut = if self.random.per_mille(700) { self.cut(place) } else { Vec::new() };
+                (format!("plane {place}: {manner:?}"), cut)
+            }
+            _ => {
+                self.servers[place].manner = Manner::Answers;
+                (format!("plane {place} answers"), self.push())
+            }
+        }
+    }
+
+    /// Everything changes once.
+    pub fn stir(&mut self) -> Sendings {
+        let changes = self.content.stir();
+        changes.iter().for_each(|change| self.carry_out(change));
+        self.push()
+    }
+
+    /// What a person would put in order is put in order.
+    pub fn settle(&mut self) -> Sendings {
+        let changes = self.content.settle();
+        changes.iter().for_each(|change| self.carry_out(change));
+        self.servers.iter_mut().for_each(|server| server.manner = Manner::Answers);
+        self.push()
+    }
+
+    fn cut(&mut self, place: usize) -> Sendings {
+        let code = [Code::Ok, Code::Unavailable, Code::Internal][self.random.place(3)];
+        self.servers.get_mut(place).map(|server| server.cut(code)).unwrap_or_default()
+    }
+
+    fn carry_out(&mut self, change: &Change) {
+        self.servers.iter_mut().for_each(|server| server.carry_out(change));
+    }
+}
+
+impl Server {
+    fn carry_out(&mut self, change: &Change) {
+        match change {
+            Change::Set((kind, name), served) => {
+                self.catalogue.set(*kind, vec![((*name).to_owned(), served.clone())]);
+            }
+            Change::Remove((kind, name)) => self.catalogue.remove(*kind, name),
+            Change::Fail((kind, name), code) => self.catalogue.fail(*kind, (*name).to_owned(), *code),
+            Change::ForgetError((kind, name)) => self.catalogue.forget_error(*kind, name),
+        }
+    }
+}

@@ -1,0 +1,230 @@
+//! What control planes serve, in words of its own: clusters, assignments, and what is wrong with them; the same as facts
+//! that a driver hands over; and what pools are to make of it, worked out in the simplest way, so that it can judge the
+//! machines (X2).
+
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use pool_core::ids::Family;
+use pool_core::xds::facts::{
+    AddressFacts, AssignmentFacts, Body, ClusterFacts, EdsFacts, EdsSource, EndpointFacts, LocalityFacts,
+    Raw, Received,
+};
+use simulator_models::control_plane::Kind;
+
+/// The load balancer of the pools that control planes fill; no Service uses it.
+pub const BALANCER: &str = "Edge";
+
+/// A pool that a control plane fills.
+#[derive(Clone, Copy, Debug)]
+pub struct Listed {
+    /// Its name.
+    pub pool: &'static str,
+    /// Its source, as it is configured.
+    pub source: &'static str,
+    /// The family of its members.
+    pub family: Family,
+}
+
+/// The one cluster.
+pub const CLUSTER: &str = "api";
+
+impl Listed {
+    /// The name of its endpoints; `None`: its cluster names them.
+    pub fn endpoints(&self) -> Option<&'static str> {
+        self.source.strip_prefix("eds:")
+    }
+}
+
+/// All of them.
+pub const LISTED: [Listed; 2] = [
+    Listed { pool: "web", source: "eds:web", family: Family::V4 },
+    Listed { pool: "api-ipv6", source: "cluster:api", family: Family::V6 },
+];
+
+/// The health of an endpoint.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Health {
+    /// It is not known.
+    Unknown,
+    /// It serves.
+    Healthy,
+    /// It does not.
+    Unhealthy,
+    /// It ends what it has begun.
+    Draining,
+    /// It serves badly.
+    Degraded,
+}
+
+impl Health {
+    fn number(self) -> i32 {
+        match self {
+            Health::Unknown => 0,
+            Health::Healthy => 1,
+            Health::Unhealthy => 2,
+            Health::Draining => 3,
+            Health::Degraded => 5,
+        }
+    }
+}
+
+/// One endpoint.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Backend {
+    /// By which it has its addresses.
+    pub number: u64,
+    /// Its priority; 0 is the highest.
+    pub priority: usize,
+    /// Its health.
+    pub health: Health,
+    /// The family that it has alone; `None`: it has both.
+    pub only: Option<Family>,
+}
+
+impl Backend {
+    /// Its address of a family.
+    pub fn address(self, family: Family) -> Option<IpAddr> {
+        let text = match family {
+            Family::V4 => format!("10.2.{}.{}", self.number / 250, self.number % 250 + 1),
+            Family::V6 => format!("fd02::{:x}", self.number + 1),
+        };
+        let has = self.only.is_none_or(|only| only == family);
+        has.then(|| text.parse().expect("it is an address"))
+    }
+
+    fn facts(self, fault: Option<Fault>) -> EndpointFacts {
+        let socket = |address: String| AddressFacts::Socket { address, port: Some(8080), protocol: 0 };
+        let own = [Family::V4, Family::V6].into_iter().filter_map(|family| self.address(family));
+        let mut own = own.map(|ip| socket(ip.to_string()));
+        let address = own.next().unwrap_or(AddressFacts::Missing);
+        EndpointFacts {
+            address: if fault == Some(Fault::HostName) { socket("a-host".to_owned()) } else { address },
+            additional: own.collect(),
+            health: self.health.number(),
+            weight: (fault == Some(Fault::Weight)).then_some(0),
+        }
+    }
+}
+
+/// What is wrong with a resource.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Fault {
+    /// An endpoint has the name of a host in the place of its address.
+    HostName,
+    /// An endpoint has the weight 0.
+    Weight,
+    /// The priorities have a gap.
+    Gap,
+    /// A cluster is of another type than EDS.
+    Type,
+    /// Protobuf cannot read it.
+    Bytes,
+}
+
+/// What is in a resource.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum What {
+    /// The endpoints.
+    Endpoints(Vec<Backend>),
+    /// The name of a cluster's endpoints.
+    Cluster(String),
+}
+
+/// A resource as it is served.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Served {
+    /// What is in it.
+    pub what: What,
+    /// What is wrong with it.
+    pub fault: Option<Fault>,
+}
+
+impl Served {
+    /// It as a driver hands it over.
+    pub fn received(&self, name: &str, wraps: bool) -> Received {
+        let (kind, body) = match &self.what {
+            What::Endpoints(backends) => (Kind::Endpoints, Body::Endpoints(self.assignment(name, backends))),
+            What::Cluster(endpoints) => (Kind::Clusters, Body::Cluster(self.cluster(name, endpoints))),
+        };
+        let illegible = self.fault == Some(Fault::Bytes);
+        Received {
+            raw: Raw {
+                type_url: Arc::from(kind.type_url()),
+                bytes: Arc::from(format!("{self:?}").as_bytes()),
+            },
+            // Of what cannot be read nothing but its wrapper tells the name.
+            wrapper: (wraps || illegible).then(|| name.to_owned()),
+            body: if illegible { Err("a byte is wrong".to_owned()) } else { Ok(body) },
+        }
+    }
+
+    fn assignment(&self, name: &str, backends: &[Backend]) -> AssignmentFacts {
+        let numbers: BTreeSet<usize> = backends.iter().map(|backend| backend.priority).collect();
+        let gap = u32::from(self.fault == Some(Fault::Gap));
+        let locality = |(priority, number): (u32, &usize)| {
+            let of = backends.iter().filter(|backend| backend.priority == *number).enumerate();
+            let fault = |n: usize| self.fault.filter(|_| n == 0 && priority == 0);
+            LocalityFacts {
+                priority: priority + gap,
+                endpoints: of.map(|(n, backend)| backend.facts(fault(n))).collect(),
+                ..LocalityFacts::default()
+            }
+        };
+        let localities = (0..).zip(&numbers).map(locality).collect();
+        AssignmentFacts { cluster_name: name.to_owned(), localities }
+    }
+
+    fn cluster(&self, name: &str, endpoints: &str) -> ClusterFacts {
+        const EDS: i32 = 3;
+        let discovery = if self.fault == Some(Fault::Type) { 0 } else { EDS };
+        let eds = EdsFacts { service_name: endpoints.to_owned(), source: EdsSource::Ads };
+        ClusterFacts { name: name.to_owned(), discovery: Some(discovery), eds: Some(eds) }
+    }
+}
+
+/// What a pool is to make of an assignment.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Wants {
+    /// The addresses that take traffic, of the best priority that can be used.
+    pub serving: BTreeSet<IpAddr>,
+    /// Those that end what they have begun, of any priority.
+    pub draining: BTreeSet<IpAddr>,
+}
+
+impl Wants {
+    /// What a pool of this family makes of it.
+    pub fn of(backends: &[Backend], family: Family) -> Wants {
+        let with = |healths: &'static [Health]| {
+            backends.iter().filter(move |backend| healths.contains(&backend.health))
+        };
+        let addresses = |priority: Option<usize>, healths: &'static [Health]| -> BTreeSet<IpAddr> {
+            let of = with(healths).filter(|backend| priority.is_none_or(|number| number == backend.priority));
+            of.filter_map(|backend| backend.address(family)).collect()
+        };
+        let mut serving = BTreeSet::new();
+        for healths in
+            [const { &[Health::Unknown, Health::Healthy] as &'static [Health] }, &[Health::Degraded]]
+        {
+            let of = with(healths).filter(|backend| backend.address(family).is_some());
+            if let Some(best) = of.map(|backend| backend.priority).min() {
+                serving = addresses(Some(best), healths);
+                break;
+            }
+        }
+        let mut draining = addresses(None, &[Health::Draining]);
+        draining.retain(|ip| !serving.contains(ip));
+        Wants { serving, draining }
+    }
+
+    /// Every address that takes traffic, or would if it were its turn.
+    pub fn ever_serving(backends: &[Backend], family: Family) -> BTreeSet<IpAddr> {
+        let can = |health: Health| match health {
+            Health::Unknown | Health::Healthy | Health::Degraded => true,
+            Health::Unhealthy | Health::Draining => false,
+        };
+        let usable = backends.iter().filter(|backend| can(backend.health));
+        usable.filter_map(|backend| backend.address(family)).collect()
+    }
+}

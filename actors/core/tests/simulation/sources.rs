@@ -1,0 +1,110 @@
+//! Pools that control planes fill, when nothing happens any more: they hold what is assigned, what drains in them is
+//! Down, and each process shows them so (X2, N2, H3, H5).
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+
+use pool_core::level::Source;
+use pool_core::resource_cache::State;
+use pool_core::view::{PoolView, Snapshot};
+use pool_core::xds::membership::Note;
+use pool_core::xds::sources::{self, Assigned};
+
+use crate::served::{BALANCER, LISTED, Listed, Wants};
+use crate::truth::{Wanted, members};
+use crate::watchdog::downs_of;
+use crate::world::World;
+
+/// What each of these pools is to hold.
+///
+/// # Errors
+/// A source of which nothing is served, or with which something is wrong.
+pub fn wanted_pools(world: &World) -> Result<BTreeMap<String, Wanted>, String> {
+    let wanted = |(listed, wants): (&Listed, Wants)| {
+        let draining = if world.watchdog.is_off { BTreeSet::new() } else { wants.draining };
+        let allowed = wants.serving.union(&draining).copied().collect();
+        (listed.pool.to_owned(), Wanted { required: wants.serving, allowed, unusable: false })
+    };
+    Ok(wants(world)?.into_iter().map(wanted).collect())
+}
+
+fn wants(world: &World) -> Result<Vec<(&'static Listed, Wants)>, String> {
+    let Some(planes) = &world.planes else { return Ok(Vec::new()) };
+    let of = |listed: &'static Listed| {
+        let wants = planes.wants(listed).ok_or_else(|| format!("nothing is served of {}", listed.source))?;
+        Ok((listed, wants))
+    };
+    LISTED.iter().map(of).collect()
+}
+
+/// Whether in these pools what drains is Down, and nothing else but what somebody else has set so.
+///
+/// # Errors
+/// The first pool of which that is not so.
+pub fn downs_at_rest(world: &World) -> Result<(), String> {
+    for (listed, wants) in wants(world)? {
+        let pool = world.arm.pool_json(BALANCER, listed.pool).unwrap_or_default();
+        let down = downs_of(&pool);
+        let draining = &members(&world.arm, BALANCER, listed.pool) & &wants.draining;
+        if let Some(serves) = draining.difference(&down).next() {
+            return Err(format!("N2: {serves} drains in {} and is not Down", listed.pool));
+        }
+        // Of a Down whose end came while nobody was there to see it drain, nobody knows whose it is.
+        let others: Vec<&IpAddr> = down.difference(&wants.draining).collect();
+        if !others.is_empty() && !is_told(world, listed, others.len()) {
+            return Err(format!("N4: {others:?} are Down in {} and do not drain", listed.pool));
+        }
+    }
+    Ok(())
+}
+
+/// Whether the leader says that so many Downs of a pool are somebody else's.
+fn is_told(world: &World, listed: &Listed, count: usize) -> bool {
+    let leads = |identity: &str| *identity == *world.watchdog.tenure.leader();
+    let mut leaders = world.processes.iter().filter(|process| process.is_there() && leads(&process.identity));
+    leaders.any(|leader| {
+        let snapshot = leader.snapshot.as_deref();
+        let pool = snapshot.and_then(|snapshot| shown_pool(snapshot, listed));
+        pool.is_some_and(|pool| remarks(pool).contains(&Note::ForeignDown(count)))
+    })
+}
+
+fn shown_pool<'a>(snapshot: &'a Snapshot, listed: &Listed) -> Option<&'a PoolView> {
+    let mut pools = snapshot.pools.iter();
+    pools.find(|(id, _)| id.pool.as_str() == listed.pool).map(|(_, view)| &**view)
+}
+
+fn remarks(pool: &PoolView) -> BTreeSet<Note> {
+    match &pool.source {
+        Source::Kubernetes => BTreeSet::new(),
+        Source::Xds { remarks, .. } => remarks.clone(),
+    }
+}
+
+/// Whether a process shows these pools, their sources and resources as they are: what CSDS tells is in the pools (H5).
+///
+/// # Errors
+/// What is not so.
+pub fn shown(world: &World, snapshot: &Snapshot) -> Result<(), String> {
+    let wants = wants(world)?;
+    if wants.is_empty() {
+        return Ok(());
+    }
+    let xds = snapshot.xds.as_deref().ok_or("H3: nothing is shown of control planes")?;
+    if let Some(wrong) = xds.dump.resources.iter().find(|resource| resource.state != State::Acked) {
+        return Err(format!("H5: {wrong:?}, and nothing is wrong with it"));
+    }
+    for (listed, _) in wants {
+        let mut sources = xds.sources.iter();
+        let fact = sources.find(|(name, _)| name.to_string() == listed.source).map(|(_, fact)| fact);
+        let fact = fact.ok_or_else(|| format!("H3: {} is not shown", listed.source))?;
+        if !matches!(fact.assigned, Assigned::Usable(_)) || matches!(fact.note, sources::Note::Errors(_)) {
+            return Err(format!("X3: {} is shown as {fact:?}", listed.source));
+        }
+        let pool = shown_pool(snapshot, listed).ok_or_else(|| format!("H3: {} is not shown", listed.pool))?;
+        if pool.held.is_some() {
+            return Err(format!("G1: {} holds {:?}", listed.pool, pool.held));
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,203 @@
+//! Pools that control planes fill: what a process was handed of their sources, and what a PUT may make of that (X2, X3).
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+
+use pool_core::ids::PoolId;
+use pool_core::xds::facts::Code;
+use serde_json::Value;
+use simulator_models::control_plane::Kind;
+
+use super::entries::{DOWN, EntryId, UP, entries_of};
+use super::puts::ADDRESSES;
+use super::{Put, Watchdog};
+use crate::decode::{items, text};
+use crate::planes::Answer;
+use crate::served::{BALANCER, CLUSTER, LISTED, Listed, Wants, What};
+
+/// For how long a pool may go by what was in force before: a better priority waits for 30 s, as does a member that
+/// leaves, edges stall, and a write takes its time.
+const IN_FORCE_US: u64 = 180_000_000;
+
+/// What is wrong, as far as it ends what was known (`fail_on_data_errors`).
+#[derive(Default)]
+struct Failing {
+    now: BTreeSet<(Kind, String)>,
+    /// When nothing was wrong any more.
+    mended_at: Option<u64>,
+}
+
+/// A pool's level by its source, from a moment on.
+struct Level {
+    from: u64,
+    wants: Wants,
+    /// Whether no endpoint is assigned at all.
+    is_empty: bool,
+}
+
+/// What a process was handed.
+#[derive(Default)]
+pub(super) struct Handed {
+    /// The last valid resource of each name.
+    valid: BTreeMap<(Kind, String), What>,
+    failing: Failing,
+    levels: BTreeMap<&'static str, Vec<Level>>,
+    /// All addresses that ever were in a valid assignment, and those that were draining.
+    ever: BTreeSet<IpAddr>,
+    drained: BTreeSet<IpAddr>,
+}
+
+impl Handed {
+    fn take(&mut self, now: u64, answer: &Answer, fails: bool) {
+        let had = !self.failing.now.is_empty();
+        let mut named: BTreeSet<&str> = answer.errors.iter().map(|(name, _)| name.as_str()).collect();
+        for (name, served) in &answer.resources {
+            let key = (answer.kind, name.clone());
+            named.insert(name);
+            if served.fault.is_none() {
+                self.failing.now.remove(&key);
+                self.valid.insert(key, served.what.clone());
+            } else {
+                self.failing.now.insert(key);
+            }
+        }
+        for (name, code) in &answer.errors {
+            if matches!(code, Code::NotFound | Code::PermissionDenied) {
+                self.failing.now.insert((answer.kind, name.clone()));
+            }
+        }
+        if answer.kind == Kind::Clusters && !named.contains(CLUSTER) {
+            self.failing.now.insert((Kind::Clusters, CLUSTER.to_owned()));
+        }
+        if !fails {
+            self.failing.now.clear();
+        }
+        if had && self.failing.now.is_empty() {
+            self.failing.mended_at = Some(now);
+        }
+        LISTED.iter().for_each(|listed| self.level(now, listed));
+    }
+
+    /// What a pool is to be from now on, if that is another thing than before.
+    fn level(&mut self, now: u64, listed: &Listed) {
+        let name = match listed.endpoints() {
+            Some(name) => name.to_owned(),
+            None => match self.valid.get(&(Kind::Clusters, CLUSTER.to_owned())) {
+                Some(What::Cluster(endpoints)) => endpoints.clone(),
+                Some(What::Endpoints(_)) | None => return,
+            },
+        };
+        let Some(What::Endpoints(backends)) = self.valid.get(&(Kind::Endpoints, name)) else { return };
+        let wants = Wants::of(backends, listed.family);
+        self.ever.extend(Wants::ever_serving(backends, listed.family));
+        self.drained.extend(&wants.draining);
+        let levels = self.levels.entry(listed.pool).or_default();
+        let level = Level { from: now, wants, is_empty: backends.is_empty() };
+        let is_same = |last: &Level| last.wants == level.wants && last.is_empty == level.is_empty;
+        if !levels.last().is_some_and(is_same) {
+            levels.push(level);
+        }
+    }
+
+    /// What a pool may go by: the newest level, and those that were in force lately.
+    fn in_force(&self, now: u64, pool: &PoolId) -> impl Iterator<Item = &Level> {
+        let levels = self.levels.get(pool.pool.as_str()).map(Vec::as_slice).unwrap_or_default();
+        let before = levels.partition_point(|level| level.from + IN_FORCE_US <= now);
+        levels.iter().skip(before.saturating_sub(1))
+    }
+
+    /// Whether something is wrong, or was lately, that takes members out.
+    fn fails(&self, now: u64) -> bool {
+        let lately = self.failing.mended_at.is_some_and(|at| now < at + IN_FORCE_US);
+        !self.failing.now.is_empty() || lately
+    }
+
+    /// Whether no endpoint at all was assigned for as long as it takes to empty a pool.
+    fn was_empty_for(&self, now: u64, pool: &PoolId, confirm_us: u64) -> bool {
+        let levels: Vec<&Level> = self.in_force(now, pool).collect();
+        let until = |at: usize| levels.get(at + 1).map_or(now, |next| next.from + super::ASSIGNED_US);
+        levels.iter().enumerate().any(|(at, level)| level.is_empty && level.from + confirm_us <= until(at))
+    }
+}
+
+/// Whether it is such a pool.
+pub(super) fn is_listed(pool: &PoolId) -> bool {
+    pool.lb.as_str() == BALANCER
+}
+
+fn addresses(pool: &Value) -> BTreeSet<IpAddr> {
+    let entries = items(&pool["properties"][ADDRESSES]).iter();
+    entries.filter_map(|entry| text(&entry["properties"]["ipAddress"]).parse().ok()).collect()
+}
+
+impl Watchdog {
+    /// A response is handed to a process; `fails`: data errors end what is known.
+    pub fn handed(&mut self, now: u64, process: usize, answer: &Answer, fails: bool) {
+        self.within[process].handed.take(now, answer, fails);
+    }
+
+    /// X3: nothing is written before something is known, nobody becomes a member who was never assigned, nobody goes who
+    /// is assigned, whatever is wrong with the source, and the last one only when none was for long.
+    pub(super) fn judge_listed(&self, now: u64, put: &Put<'_>) -> Result<(), String> {
+        let (within, id) = (&self.within[put.process], put.pool);
+        let handed = &within.handed;
+        if handed.in_force(now, id).next().is_none() {
+            return Err(format!("X3: a PUT of {id}, of which process {} knows nothing", put.process));
+        }
+        let (before, after) = (addresses(put.base), addresses(put.body));
+        if let Some(stranger) = after.difference(&before).find(|ip| !handed.ever.contains(ip)) {
+            return Err(format!("X2: {stranger} comes into {id}, and no valid assignment had it"));
+        }
+        if handed.fails(now) {
+            return Ok(());
+        }
+        let keeps_draining = !within.is_off;
+        let stays = |ip: &&IpAddr| {
+            let mut levels = handed.in_force(now, id).map(|level| &level.wants);
+            levels.all(|wants| wants.serving.contains(*ip) || keeps_draining && wants.draining.contains(*ip))
+        };
+        if let Some(lost) = before.difference(&after).find(stays) {
+            return Err(format!("X3: {lost} goes out of {id}, and is assigned all the time"));
+        }
+        let is_emptied = after.is_empty() && !before.is_empty();
+        let is_let_go = within.guards.let_go(id).is_some();
+        if is_emptied && self.guarded && !is_let_go && !handed.was_empty_for(now, id, self.empty_confirm_us) {
+            return Err(format!("G2: {id} is emptied, and was not without endpoints for long"));
+        }
+        Ok(())
+    }
+
+    /// N2: in such a pool an entry goes Down because its source calls it draining, and back because it once did.
+    pub(super) fn judge_source(
+        &self,
+        now: u64,
+        put: &Put<'_>,
+        (entry, before, after): (&EntryId, Option<&str>, &str),
+    ) -> Result<(), String> {
+        let within = &self.within[put.process];
+        let Ok(ip) = entry.backend.parse::<IpAddr>() else { return Ok(()) };
+        let was_down = before == Some(DOWN);
+        if after == DOWN && !was_down {
+            let mut levels = within.handed.in_force(now, put.pool);
+            if !levels.any(|level| level.wants.draining.contains(&ip)) {
+                return Err(format!("N2: {entry} goes Down, and its source does not say so"));
+            }
+            if within.is_off {
+                return Err(format!("N4: {entry} goes Down while the admin state is switched off"));
+            }
+        } else if was_down && after != DOWN {
+            if !within.handed.drained.contains(&ip) {
+                return Err(format!("N4: the Down of {entry} is not ours to end"));
+            }
+        } else if after == UP && before != Some(UP) || before.is_some_and(|before| before != after) {
+            return Err(format!("N4: {entry} was {before:?} and becomes {after}"));
+        }
+        Ok(())
+    }
+}
+
+/// The addresses that are Down in a pool.
+pub fn downs_of(pool: &Value) -> BTreeSet<IpAddr> {
+    let down = entries_of(pool).into_iter().filter(|(_, state)| *state == DOWN);
+    down.filter_map(|(backend, _)| backend.parse().ok()).collect()
+}

@@ -1,0 +1,177 @@
+//! Control planes and the processes' ports to them at work: what is said on which stream, and when it is heard (X2).
+
+use pool_core::ids::Family;
+use pool_core::machine::Wall;
+use pool_core::route::Delivery;
+use pool_core::xds::client::{In, Request, StreamId};
+use simulator_models::arm::PoolSpec;
+
+use super::{Happening, Inner, World};
+use crate::planes::{Planes, Sendings};
+use crate::random::Random;
+use crate::replica::Actor;
+use crate::served::{BALANCER, LISTED};
+use crate::xds_port::{Effect, XdsStep};
+
+impl World {
+    /// The control planes of a world that has some.
+    pub(super) fn planes_of(seed: u64) -> Planes {
+        Planes::new(Random::new(seed ^ 0x706c_616e))
+    }
+
+    /// The pools that they fill are there, with members that somebody has put there.
+    pub(super) fn add_listed(&mut self) {
+        if self.planes.is_none() {
+            return;
+        }
+        self.arm.add_load_balancer(BALANCER);
+        for listed in LISTED {
+            let members = (1..=self.planing.below(4))
+                .map(|number| (format!("old-{number}"), stranger(listed.family, number)));
+            let spec = PoolSpec { members: members.collect(), ..PoolSpec::default() };
+            self.arm.add_pool(BALANCER, listed.pool, &spec);
+            self.arm.add_rule(BALANCER, &format!("rule-{}", listed.pool), listed.pool, true);
+        }
+        self.at(self.now, Happening::Plane);
+    }
+
+    /// Something happens to control planes, or to the pools that they fill.
+    pub(super) fn plane_happens(&mut self) -> Result<(), String> {
+        let Some(planes) = &mut self.planes else { return Ok(()) };
+        let pause = planes.pause();
+        self.at(self.now + pause, Happening::Plane);
+        if self.size.faults.meddling && self.planing.per_mille(60) {
+            self.meddle_with_listed();
+            return Ok(());
+        }
+        let Some(planes) = &mut self.planes else { return Ok(()) };
+        let (words, sendings) = planes.happen();
+        self.note(format!("control planes: {words}"));
+        self.send_all(sendings)
+    }
+
+    /// Somebody takes members out of such a pool, and puts others in.
+    fn meddle_with_listed(&mut self) {
+        let listed = LISTED[self.planing.place(LISTED.len())];
+        self.arm.tick(self.now);
+        let known = self.arm.member_ips(BALANCER, listed.pool).unwrap_or_default();
+        let mut members: Vec<String> = known.into_iter().map(str::to_owned).collect();
+        members.retain(|_| self.planing.per_mille(500));
+        if self.planing.per_mille(300) {
+            members.push(stranger(listed.family, self.planing.below(9)));
+        }
+        let named: Vec<(String, &String)> =
+            members.iter().map(|ip| (ip.replace(['.', ':'], "-"), ip)).collect();
+        let named: Vec<(&str, &str)> = named.iter().map(|(name, ip)| (name.as_str(), ip.as_str())).collect();
+        let status = self.arm.foreign_put(BALANCER, listed.pool, &named, self.now);
+        self.note(format!("foreign write of {BALANCER}/{}: {members:?} {status}", listed.pool));
+    }
+
+    /// What servers send is under way.
+    pub(super) fn send_all(&mut self, sendings: Sendings) -> Result<(), String> {
+        for ((process, stream), sent) in sendings {
+            if self.processes[process].is_there() {
+                let effects = self.processes[process].xds.sent(self.now, stream, sent);
+                self.follow_xds(process, effects)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// A process's follower of sources wants something.
+    pub(super) fn at_xds_port(&mut self, process: usize, batch: Vec<Delivery>) -> Result<(), String> {
+        for delivery in batch {
+            if let Delivery::Xds(call) = delivery {
+                let effects = self.processes[process].xds.call(self.now, call);
+                self.follow_xds(process, effects)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The port of a process goes on with a stream.
+    pub(super) fn xds_step(
+        &mut self,
+        process: usize,
+        stream: StreamId,
+        step: &XdsStep,
+    ) -> Result<(), String> {
+        let Some(planes) = &self.planes else { return Ok(()) };
+        let Some(server) = self.processes[process].xds.server_of(stream) else { return Ok(()) };
+        let reach = (planes.reach(server), planes.greets(server));
+        let effects = self.processes[process].xds.step(self.now, stream, step, reach);
+        self.follow_xds(process, effects)
+    }
+
+    /// A request reaches its server, whatever has become of the process that sent it.
+    pub(super) fn plane_is_asked(
+        &mut self,
+        process: usize,
+        stream: StreamId,
+        request: &Request,
+    ) -> Result<(), String> {
+        let Some(planes) = &mut self.planes else { return Ok(()) };
+        let sendings = planes.asked((process, stream), request);
+        self.send_all(sendings)
+    }
+
+    pub(super) fn follow_xds(&mut self, process: usize, effects: Vec<Effect>) -> Result<(), String> {
+        for effect in effects {
+            let Some(planes) = &mut self.planes else { return Ok(()) };
+            match effect {
+                Effect::Tell(input) => self.tell_follower(process, input),
+                Effect::Hand(stream, answer) => {
+                    let fails = planes.features.policy.fail_on_data_errors;
+                    self.watchdog.handed(self.now, process, &answer, fails);
+                    let wall = Wall::from_micros(self.processes[process].clock.wall(self.now));
+                    self.tell_follower(process, In::Response(stream, answer.response, wall));
+                }
+                Effect::Later(at, stream, step) => self.within(at, process, Inner::Xds(stream, step)),
+                Effect::Opened(server, stream) => planes.open(server, (process, stream)),
+                Effect::Ask(at, stream, request) => {
+                    self.at(at, Happening::PlaneIsAsked(process, stream, Box::new(request)));
+                }
+                Effect::Closed(stream) => planes.closed((process, stream)),
+            }
+        }
+        Ok(())
+    }
+
+    fn tell_follower(&mut self, process: usize, input: In) {
+        for delivery in self.saboteur.pass(Delivery::XdsSource(input)) {
+            let (edge, _) = self.processes[process].replica.push(&Actor::XdsPort, delivery);
+            self.depart(process, edge);
+        }
+    }
+
+    /// A process has no way to any control plane for a while.
+    pub(super) fn cut_planes(&mut self, process: usize, until: u64) -> Result<(), String> {
+        if self.planes.is_none() || self.planing.per_mille(400) {
+            return Ok(());
+        }
+        let effects = self.processes[process].xds.cut(self.now, until);
+        self.follow_xds(process, effects)
+    }
+
+    /// What a person would put in order of control planes is put in order.
+    pub(super) fn settle_planes(&mut self) -> Result<(), String> {
+        let Some(planes) = &mut self.planes else { return Ok(()) };
+        let sendings = planes.settle();
+        self.send_all(sendings)
+    }
+
+    /// Everything that they serve changes once.
+    pub(super) fn stir_planes(&mut self) -> Result<(), String> {
+        let Some(planes) = &mut self.planes else { return Ok(()) };
+        let sendings = planes.stir();
+        self.send_all(sendings)
+    }
+}
+
+/// An address that no control plane has.
+fn stranger(family: Family, number: u64) -> String {
+    match family {
+        Family::V4 => format!("10.3.0.{}", number + 1),
+        Family::V6 => format!("fd03::{:x}", number + 1),
+    }
+}

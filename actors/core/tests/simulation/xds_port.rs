@@ -1,0 +1,237 @@
+//! The port to control planes: what the driver of streams does, on the world's clock. It connects or fails, sends what it
+//! is told and says what has gone out, hands over one response for each leave, and says how a stream has ended: before
+//! the server has taken it at once, then only where it has leave to read.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use pool_core::xds::client::{Call, Ended, In, Request, StreamId};
+use pool_core::xds::facts::{Code, Kind};
+
+use crate::planes::{Answer, Manner, Sent, ended};
+use crate::random::Random;
+
+/// How long a connection has to stand.
+const CONNECTS_WITHIN_US: u64 = 20_000_000;
+
+/// One step of a stream.
+#[derive(Clone, Debug)]
+pub enum XdsStep {
+    /// Its connection stands, or not.
+    Connected,
+    /// The time for that has passed.
+    TimedOut,
+    /// The transport has pulled what was sent later.
+    Pulled(Kind),
+    /// Something may have arrived on it.
+    Look,
+}
+
+/// What follows for the world.
+#[derive(Debug)]
+pub enum Effect {
+    /// The machine is told something.
+    Tell(In),
+    /// It is handed a response.
+    Hand(StreamId, Box<Answer>),
+    /// A step follows at this moment.
+    Later(u64, StreamId, XdsStep),
+    /// The stream is taken by this server.
+    Opened(usize, StreamId),
+    /// A request reaches the server at this moment.
+    Ask(u64, StreamId, Request),
+    /// The stream is closed.
+    Closed(StreamId),
+}
+
+/// The port of one process.
+pub struct XdsPort {
+    random: Random,
+    streams: BTreeMap<StreamId, Stream>,
+    /// Until when there is no way to any control plane.
+    pub cut_until: u64,
+}
+
+struct Stream {
+    server: usize,
+    /// What is to be sent once the connection stands; `None`: it does.
+    waiting: Option<Vec<Request>>,
+    /// How many of these were there when it was opened.
+    first: usize,
+    /// Whether the server has taken it.
+    is_taken: bool,
+    leaves: u32,
+    inbox: VecDeque<(u64, Sent)>,
+    /// When the last thing arrives, there and here: nothing overtakes it.
+    asked_at: u64,
+    heard_at: u64,
+}
+
+impl XdsPort {
+    /// A port without streams.
+    pub fn new(random: Random) -> XdsPort {
+        XdsPort { random, streams: BTreeMap::new(), cut_until: 0 }
+    }
+
+    fn transit(&mut self) -> u64 {
+        if self.random.per_mille(30) {
+            self.random.between(100_000, 3_000_000)
+        } else {
+            self.random.between(200, 8_000)
+        }
+    }
+
+    /// The machine wants something.
+    pub fn call(&mut self, now: u64, call: Call) -> Vec<Effect> {
+        match call {
+            Call::Open { stream, server, first } => {
+                let opened = Stream {
+                    server: server.0,
+                    first: first.len(),
+                    waiting: Some(first),
+                    is_taken: false,
+                    leaves: 0,
+                    inbox: VecDeque::new(),
+                    asked_at: now,
+                    heard_at: now,
+                };
+                self.streams.insert(stream, opened);
+                vec![Effect::Later(now + self.transit(), stream, XdsStep::Connected)]
+            }
+            Call::Send(stream, request) => {
+                let Some(open) = self.streams.get_mut(&stream) else { return Vec::new() };
+                match &mut open.waiting {
+                    Some(waiting) => {
+                        waiting.push(request);
+                        Vec::new()
+                    }
+                    None => self.send(now, stream, request, true),
+                }
+            }
+            Call::Read(stream) => {
+                if let Some(open) = self.streams.get_mut(&stream) {
+                    open.leaves += 1;
+                }
+                self.look(now, stream)
+            }
+            Call::Close(stream) => {
+                let known = self.streams.remove(&stream);
+                known.map(|_| Effect::Closed(stream)).into_iter().collect()
+            }
+        }
+    }
+
+    /// One step of a stream; a server is reached in this manner, and may take streams before it says anything.
+    pub fn step(&mut self, now: u64, stream: StreamId, step: &XdsStep, reach: (Manner, bool)) -> Vec<Effect> {
+        match step {
+            XdsStep::Connected => self.connected(now, stream, reach),
+            XdsStep::TimedOut => self.fails(stream, "the connection has not stood in time"),
+            XdsStep::Pulled(kind) if self.streams.contains_key(&stream) => {
+                vec![Effect::Tell(In::Sent(stream, *kind))]
+            }
+            XdsStep::Pulled(_) => Vec::new(),
+            XdsStep::Look => self.look(now, stream),
+        }
+    }
+
+    /// To which server a stream goes.
+    pub fn server_of(&self, stream: StreamId) -> Option<usize> {
+        self.streams.get(&stream).map(|open| open.server)
+    }
+
+    fn connected(&mut self, now: u64, stream: StreamId, (manner, greets): (Manner, bool)) -> Vec<Effect> {
+        let is_cut = now < self.cut_until;
+        let Some(open) = self.streams.get_mut(&stream) else { return Vec::new() };
+        match manner {
+            Manner::Hangs => {
+                return vec![Effect::Later(now + CONNECTS_WITHIN_US, stream, XdsStep::TimedOut)];
+            }
+            Manner::Refuses => return self.fails(stream, "connection refused"),
+            Manner::Answers | Manner::Silent | Manner::EndsStreams if is_cut => {
+                return self.fails(stream, "no route");
+            }
+            Manner::Answers | Manner::Silent | Manner::EndsStreams => {}
+        }
+        open.is_taken = greets;
+        let (server, first) = (open.server, open.first);
+        let requests = open.waiting.take().unwrap_or_default();
+        let mut effects = vec![Effect::Opened(server, stream), Effect::Tell(In::Dispatched(stream))];
+        for (place, request) in requests.into_iter().enumerate() {
+            effects.extend(self.send(now, stream, request, place >= first));
+        }
+        effects
+    }
+
+    fn fails(&mut self, stream: StreamId, why: &str) -> Vec<Effect> {
+        self.streams
+            .remove(&stream)
+            .map(|_| self.tell_end(stream, ended(Code::Unavailable, why)))
+            .unwrap_or_default()
+    }
+
+    /// Before a stream's end comes a number that spreads the next tries of many processes.
+    fn tell_end(&mut self, stream: StreamId, ended: Ended) -> Vec<Effect> {
+        let jitter = u16::try_from(self.random.below(1_001)).unwrap_or(0);
+        vec![Effect::Tell(In::Jitter(jitter)), Effect::Tell(In::Ended(stream, ended))]
+    }
+
+    fn send(&mut self, now: u64, stream: StreamId, request: Request, is_told: bool) -> Vec<Effect> {
+        let (transit, pulled) = (self.transit(), self.random.between(10, 2_000));
+        let Some(open) = self.streams.get_mut(&stream) else { return Vec::new() };
+        open.asked_at = (now + transit).max(open.asked_at + 1);
+        let kind = request.kind;
+        let mut effects = vec![Effect::Ask(open.asked_at, stream, request)];
+        if is_told {
+            effects.push(Effect::Later(now + pulled, stream, XdsStep::Pulled(kind)));
+        }
+        effects
+    }
+
+    /// A server has sent something on a stream.
+    pub fn sent(&mut self, now: u64, stream: StreamId, sent: Sent) -> Vec<Effect> {
+        let transit = self.transit();
+        let Some(open) = self.streams.get_mut(&stream) else { return Vec::new() };
+        open.heard_at = (now + transit).max(open.heard_at + 1);
+        open.inbox.push_back((open.heard_at, sent));
+        vec![Effect::Later(open.heard_at, stream, XdsStep::Look)]
+    }
+
+    /// Every connection breaks.
+    pub fn cut(&mut self, now: u64, until: u64) -> Vec<Effect> {
+        self.cut_until = until;
+        let mut effects = Vec::new();
+        for (stream, open) in &mut self.streams {
+            if open.waiting.is_none() {
+                open.inbox.retain(|(at, _)| *at <= now);
+                open.inbox.push_back((now, Sent::End(ended(Code::Unavailable, "connection reset"))));
+                effects.extend([Effect::Closed(*stream), Effect::Later(now, *stream, XdsStep::Look)]);
+            }
+        }
+        effects
+    }
+
+    /// Takes in what has arrived, as far as there is leave to.
+    fn look(&mut self, now: u64, stream: StreamId) -> Vec<Effect> {
+        let mut effects = Vec::new();
+        while let Some(open) = self.streams.get_mut(&stream) {
+            let Some((_, sent)) = open.inbox.front().filter(|(at, _)| *at <= now) else { break };
+            match sent {
+                Sent::Answer(answer) => {
+                    open.is_taken = true;
+                    if open.leaves == 0 {
+                        break;
+                    }
+                    effects.push(Effect::Hand(stream, answer.clone()));
+                    open.leaves -= 1;
+                    open.inbox.pop_front();
+                }
+                Sent::End(_) if open.is_taken && open.leaves == 0 => break,
+                Sent::End(ended) => {
+                    let ended = ended.clone();
+                    self.streams.remove(&stream);
+                    effects.extend(self.tell_end(stream, ended));
+                }
+            }
+        }
+        effects
+    }
+}
