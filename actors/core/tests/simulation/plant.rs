@@ -145,11 +145,21 @@ pub enum Plant {
     GoneIsRestored,
     /// That the admin state is switched off is not heard.
     OffUnheard,
+    /// What something is wrong with takes its members out, whatever was configured.
+    AmbientDrops,
+    /// A source of which nothing was ever known counts as one that is given up.
+    UnknownIsDropped,
+    /// What is wrong in an assignment is not seen.
+    InvalidIsUsed,
+    /// What sources say reaches pools only in part.
+    SourceFactsLost,
+    /// What drains counts as something that serves.
+    DrainingServes,
 }
 
 impl Plant {
     /// All of them.
-    pub const ALL: [Plant; 67] = [
+    pub const ALL: [Plant; 72] = [
         Plant::OutcomesLost,
         Plant::FactsReordered,
         Plant::StaleEtag,
@@ -217,6 +227,11 @@ impl Plant {
         Plant::FailureForgotten,
         Plant::GoneIsRestored,
         Plant::OffUnheard,
+        Plant::AmbientDrops,
+        Plant::UnknownIsDropped,
+        Plant::InvalidIsUsed,
+        Plant::SourceFactsLost,
+        Plant::DrainingServes,
     ];
 
     /// The rules by one of which it must be found, where it is a bug of those rules: a bug of a guard that only shows when
@@ -232,6 +247,9 @@ impl Plant {
             Plant::BreakerOfDownsOff => &["N5"],
             Plant::TaintsReplaced | Plant::NoticeOfFailedQuery | Plant::CreationIgnored => &["N1"],
             Plant::GoneIsRestored => &["S1", "N5"],
+            Plant::AmbientDrops | Plant::UnknownIsDropped => &["X3"],
+            Plant::InvalidIsUsed => &["X2", "X3"],
+            Plant::DrainingServes => &["X2"],
             Plant::OutcomesLost
             | Plant::FactsReordered
             | Plant::StaleEtag
@@ -282,7 +300,8 @@ impl Plant {
             | Plant::RecordsUnread
             | Plant::SetsLost
             | Plant::WithdrawLost
-            | Plant::FailureForgotten => &[],
+            | Plant::FailureForgotten
+            | Plant::SourceFactsLost => &[],
         }
     }
 }

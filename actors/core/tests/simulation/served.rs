@@ -59,7 +59,8 @@ pub enum Health {
 }
 
 impl Health {
-    fn number(self) -> i32 {
+    /// Its number in `core.v3.HealthStatus`.
+    pub fn number(self) -> i32 {
         match self {
             Health::Unknown => 0,
             Health::Healthy => 1,

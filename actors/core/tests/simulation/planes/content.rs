@@ -239,7 +239,8 @@ impl Content {
         for name in ASSIGNMENTS {
             let mut backends = self.backends_of(name);
             let serves = |family: Family| !Wants::of(&backends, family).serving.is_empty();
-            if !backends.is_empty() && !(serves(Family::V4) && serves(Family::V6)) {
+            let all_serve = serves(Family::V4) && serves(Family::V6);
+            if !backends.is_empty() && !all_serve {
                 let fresh = self.backend();
                 backends.push(Backend { health: Health::Healthy, only: None, ..fresh });
             }

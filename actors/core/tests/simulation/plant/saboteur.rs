@@ -10,11 +10,15 @@ use pool_core::level::{Keeps, Provenance};
 use pool_core::machine::Now;
 use pool_core::route::{Delivery, PoolMessage};
 use pool_core::writer::Standing;
+use pool_core::xds::client::In;
+use pool_core::xds::facts::{Body, Received};
+use pool_core::xds::sources::{Assigned, Note, SourceFact};
 use pool_core::{admin_state, directory, events, informer, leader, queue, watch, writer};
 
 use super::Plant;
 use crate::cluster::address;
 use crate::random::Random;
+use crate::served::Health;
 
 /// What a planted bug does to deliveries on their way to an edge.
 pub struct Saboteur {
@@ -59,6 +63,18 @@ impl Saboteur {
             (Plant::TakesUnanswered, Delivery::Writer(writer::In::Taken(..))) => self.random.per_mille(50),
             (plant, delivery) if is_lost(plant, delivery) => true,
             (Plant::SecondReadAtOnce, delivery) => at_once(delivery),
+            (plant, Delivery::Directory(directory::In::Source(_, fact))) => {
+                spoil_source(plant, fact);
+                plant == Plant::SourceFactsLost && self.random.per_mille(200)
+            }
+            (Plant::InvalidIsUsed, Delivery::XdsSource(In::Response(_, response, _))) => {
+                response.resources.iter_mut().for_each(mend);
+                false
+            }
+            (Plant::DrainingServes, Delivery::XdsSource(In::Response(_, response, _))) => {
+                response.resources.iter_mut().for_each(revive);
+                false
+            }
             (Plant::RestoreUnheard | Plant::RestoreUnserved, delivery) => self.spoil_restore(plant, delivery),
             (Plant::DoubtForgotten | Plant::BreakerLeaks | Plant::BreakerEndsByTime, delivery) => {
                 self.spoil_guards(plant, delivery)
@@ -257,6 +273,39 @@ fn at_once(delivery: &mut Delivery) -> bool {
     let is_last = *kind == pool_core::object::Kind::Nodes;
     *delivery = Delivery::Directory(directory::In::Reread(*read));
     !is_last
+}
+
+/// What a planted bug makes of what a source says.
+fn spoil_source(plant: Plant, fact: &mut SourceFact) {
+    let spoilt = match (plant, &fact.assigned, &fact.note) {
+        (Plant::AmbientDrops, Assigned::Usable(_), Note::Errors(faults)) => {
+            faults.first().cloned().map(Assigned::Dropped)
+        }
+        (Plant::UnknownIsDropped, Assigned::Unknown(Some(fault)), _) => {
+            Some(Assigned::Dropped(fault.clone()))
+        }
+        (_, _, _) => None,
+    };
+    fact.assigned = spoilt.unwrap_or_else(|| fact.assigned.clone());
+}
+
+/// Takes out of an assignment what makes it invalid.
+fn mend(resource: &mut Received) {
+    let Ok(Body::Endpoints(assignment)) = &mut resource.body else { return };
+    let gap = assignment.localities.iter().map(|locality| locality.priority).min().unwrap_or(0);
+    for locality in &mut assignment.localities {
+        locality.priority -= gap;
+        locality.endpoints.iter_mut().for_each(|endpoint| endpoint.weight = None);
+    }
+}
+
+/// Makes what drains serve.
+fn revive(resource: &mut Received) {
+    let Ok(Body::Endpoints(assignment)) = &mut resource.body else { return };
+    let endpoints = assignment.localities.iter_mut().flat_map(|locality| &mut locality.endpoints);
+    endpoints.filter(|endpoint| endpoint.health == Health::Draining.number()).for_each(|endpoint| {
+        endpoint.health = Health::Healthy.number();
+    });
 }
 
 /// What a planted bug makes of what people wish.

@@ -122,6 +122,14 @@ impl Plant {
                 Plant::lacking_lists(size, calm)
             }
             Plant::BreakerLeaks | Plant::BreakerEndsByTime => self.broken_source(size, calm),
+            Plant::AmbientDrops
+            | Plant::UnknownIsDropped
+            | Plant::InvalidIsUsed
+            | Plant::SourceFactsLost
+            | Plant::DrainingServes => {
+                let faults = Faults { planes: true, arm: false, ..calm };
+                Size { seconds: 240, faults, ..size }
+            }
             Plant::EtagRefreshed => {
                 Size { seconds: 240, faults: Faults { meddling: true, edges: true, ..calm }, ..size }
             }

@@ -40,6 +40,8 @@ struct Level {
 pub(super) struct Handed {
     /// The last valid resource of each name.
     valid: BTreeMap<(Kind, String), What>,
+    /// The endpoints of the cluster that are in use.
+    in_use: Option<String>,
     failing: Failing,
     levels: BTreeMap<&'static str, Vec<Level>>,
     /// All addresses that ever were in a valid assignment, and those that were draining.
@@ -75,16 +77,34 @@ impl Handed {
         if had && self.failing.now.is_empty() {
             self.failing.mended_at = Some(now);
         }
+        self.use_endpoints();
         LISTED.iter().for_each(|listed| self.level(now, listed));
+    }
+
+    /// Where a cluster names other endpoints, the former ones stay in use until the new ones are there; what is not asked
+    /// for any more is forgotten.
+    fn use_endpoints(&mut self) {
+        let Some(What::Cluster(named)) = self.valid.get(&(Kind::Clusters, CLUSTER.to_owned())).cloned()
+        else {
+            return;
+        };
+        if self.valid.contains_key(&(Kind::Endpoints, named.clone())) {
+            self.in_use = Some(named.clone());
+        }
+        let own = |name: &str| LISTED.iter().any(|listed| listed.endpoints() == Some(name));
+        let in_use = self.in_use.clone();
+        self.valid.retain(|(kind, name), _| {
+            *kind == Kind::Clusters || own(name) || *name == named || Some(name) == in_use.as_ref()
+        });
     }
 
     /// What a pool is to be from now on, if that is another thing than before.
     fn level(&mut self, now: u64, listed: &Listed) {
         let name = match listed.endpoints() {
             Some(name) => name.to_owned(),
-            None => match self.valid.get(&(Kind::Clusters, CLUSTER.to_owned())) {
-                Some(What::Cluster(endpoints)) => endpoints.clone(),
-                Some(What::Endpoints(_)) | None => return,
+            None => match &self.in_use {
+                Some(endpoints) => endpoints.clone(),
+                None => return,
             },
         };
         let Some(What::Endpoints(backends)) = self.valid.get(&(Kind::Endpoints, name)) else { return };
