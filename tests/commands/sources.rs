@@ -3,13 +3,13 @@
 
 use serde_json::{Value, json};
 use simulator::CLUSTER_NAME;
-use simulator::control_plane::{Bad, Code, ControlPlane, Kind};
+use simulator::control_plane::{Bad, Code, ControlPlane, HealthStatus, Kind, endpoints};
 use simulator::models::arm::{PoolSpec, VirtualNetwork};
 use tempfile::TempDir;
 
 use super::bench::{Bench, Ended};
 use super::check::{Findings, judged};
-use crate::xds::stage::{at, control_plane, server, write_bootstrap};
+use crate::xds::stage::{at, control_plane, locality, server, write_bootstrap};
 
 const BEFORE: &str = "10.9.0.1";
 const GOOD: &str = "10.1.0.1";
@@ -40,10 +40,15 @@ impl Scene {
 
     /// Makes these pools, with a rule that is no Service's.
     async fn made(self, pools: &[&str]) -> Self {
+        self.made_with(pools, &[BEFORE]).await
+    }
+
+    /// Makes these pools with these members, and with a rule that is no Service's.
+    async fn made_with(self, pools: &[&str], members: &[&str]) -> Self {
         for name in pools {
             let spec = PoolSpec {
                 virtual_network: VirtualNetwork::Pool(simulator::vnet_id()),
-                members: vec![("before".to_owned(), BEFORE.to_owned())],
+                members: members.iter().map(|ip| (ip.replace('.', "-"), (*ip).to_owned())).collect(),
                 ..PoolSpec::default()
             };
             let name = (*name).to_owned();
@@ -204,6 +209,32 @@ async fn x2_c4_an_export_has_each_source_and_each_listed_pool_that_is_not_writte
         "3 not manageable; 0 Services without a pool; 2 sources unknown",
         "kubernetes/misspelt (eds:web)\n  not written: load balancer kubernetes has no such backend pool",
         "eds:denied (kubernetes/denied)\n  its pools would be left as they are: ",
+    ] {
+        assert!(text.contains(words), "{words}: {text}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn x2_c4_an_export_shows_a_write_that_would_only_set_a_draining_member_down() {
+    let plane = control_plane().await;
+    let (serves, drains) = ((GOOD, HealthStatus::Healthy), (BEFORE, HealthStatus::Draining));
+    plane.set(Kind::Endpoints, "web", endpoints("web", [locality(0, &[serves, drains])])).await;
+    let scene =
+        Scene::new(&[server(&plane, &[])], &MIXED[..1]).await.made_with(&["web"], &[GOOD, BEFORE]).await;
+    let ended = scene.export("30s", "json").await;
+    let plan = ended.json();
+    assert_eq!((ended.code, &plan["complete"]), (Some(3), &json!(true)), "{}\n{plan:#}", ended.stderr);
+    let summary = &plan["summary"];
+    let counted = ["wouldChange", "add", "remove", "down", "restore"].map(|name| &summary[name]);
+    assert_eq!(counted, [&json!(1), &json!(0), &json!(0), &json!(1), &json!(0)]);
+    let web = plan["pools"].as_array().expect("pools").iter().find(|pool| pool["backendPool"] == "web");
+    assert_eq!(web.map(|pool| (&pool["down"], &pool["restore"])), Some((&json!([BEFORE]), &json!([]))));
+
+    let text = scene.export("30s", "text").await.stdout;
+    for words in [
+        "1 would change (add 0, remove 0, set 1 Down, set 0 back)",
+        "set 10.9.0.1 Down: eds:web calls it draining",
+        "keep 10.9.0.1: it may stay, because eds:web calls it draining",
     ] {
         assert!(text.contains(words), "{words}: {text}");
     }

@@ -251,6 +251,8 @@ pub struct PoolView {
     pub provenance: Provenance,
     /// What it held when last seen; `None`: never seen.
     pub observed: Option<BTreeSet<IpAddr>>,
+    /// Those of them that were `Down`.
+    pub observed_down: BTreeSet<IpAddr>,
     /// When it was last seen.
     pub observed_at: Option<Now>,
     /// When its oldest waiting change came, or since when it may be written, whichever is later; `None` too while it is
@@ -286,6 +288,18 @@ impl PoolView {
     pub fn difference(&self) -> Option<(BTreeSet<IpAddr>, BTreeSet<IpAddr>)> {
         let seen = self.observed.as_ref()?;
         Some((self.level.missing(seen).copied().collect(), self.level.surplus(seen).copied().collect()))
+    }
+
+    /// The members whose admin state is to be `Down`, and those whose `Down` is to be taken back, by the word of the pool's
+    /// source and as it was last seen (X2).
+    #[must_use]
+    pub fn states(&self) -> (BTreeSet<IpAddr>, BTreeSet<IpAddr>) {
+        let states = &self.level.states;
+        let stays = |ip: &&IpAddr| {
+            self.observed.as_ref().is_some_and(|seen| seen.contains(*ip)) && !self.observed_down.contains(*ip)
+        };
+        let down = states.down.iter().filter(stays).copied().collect();
+        (down, states.lifted.intersection(&self.observed_down).copied().collect())
     }
 
     /// The members that a pool lacks and those that must go, where there are any; `None`: it is right, or was not seen.

@@ -44,6 +44,10 @@ struct Summary {
     would_change: usize,
     add: usize,
     remove: usize,
+    /// Admin states that would be set to `Down`.
+    down: usize,
+    /// Admin states that would be set back to `None`.
+    restore: usize,
     held: usize,
     paused: usize,
     not_compared: usize,
@@ -73,6 +77,10 @@ struct Pool {
     tolerated: BTreeSet<IpAddr>,
     add: Vec<IpAddr>,
     remove: Vec<IpAddr>,
+    /// Members whose admin state would become `Down`, because the pool's source calls them draining.
+    down: BTreeSet<IpAddr>,
+    /// Members whose admin state would be `None` again.
+    restore: BTreeSet<IpAddr>,
     held: Option<Held>,
     reasons: Vec<String>,
     last_error: Option<String>,
@@ -171,11 +179,16 @@ impl Plan {
 
     /// The form for people: pools that are right are counted and not named.
     pub(super) fn text(&self) -> String {
-        let Summary { pools, would_change, add, remove, held, paused, .. } = self.summary;
+        let Summary { pools, would_change, add, remove, down, restore, held, paused, .. } = self.summary;
         let Summary { not_compared, not_manageable, without_pool, unknown_sources, .. } = self.summary;
         let mut text = format!(
-            "{pools} pools: {would_change} would change (add {add}, remove {remove}), {held} held, {paused} paused, \
+            "{pools} pools: {would_change} would change (add {add}, remove {remove}{}), {held} held, {paused} paused, \
              {not_compared} not compared; {not_manageable} not manageable; {without_pool} Services without a pool{}\n",
+            if self.sources.is_empty() {
+                String::new()
+            } else {
+                format!(", set {down} Down, set {restore} back")
+            },
             if self.sources.is_empty() {
                 String::new()
             } else {
@@ -231,9 +244,11 @@ impl Summary {
             summary.paused += usize::from(pool.paused);
             summary.not_compared += usize::from(!pool.compared);
             if !pool.paused {
-                summary.would_change += usize::from(!pool.add.is_empty() || !pool.remove.is_empty());
+                summary.would_change += usize::from(pool.differs());
                 summary.add += pool.add.len();
                 summary.remove += pool.remove.len();
+                summary.down += pool.down.len();
+                summary.restore += pool.restore.len();
             }
         }
         summary
@@ -243,8 +258,12 @@ impl Summary {
 impl Pool {
     /// Whether people are told of it: something of it is not as it should be.
     fn is_told(&self) -> bool {
-        let differs = !self.add.is_empty() || !self.remove.is_empty();
-        differs || self.held.is_some() || self.last_error.is_some() || !self.compared
+        self.differs() || self.held.is_some() || self.last_error.is_some() || !self.compared
+    }
+
+    /// Whether a write would change something of it.
+    fn differs(&self) -> bool {
+        !(self.add.is_empty() && self.remove.is_empty() && self.down.is_empty() && self.restore.is_empty())
     }
 
     fn of(pool: &PoolView, compared: bool) -> Pool {
@@ -254,6 +273,7 @@ impl Pool {
         });
         let (add, remove) = difference.unwrap_or_default();
         let paused = is_paused(pool);
+        let (down, restore) = pool.states();
         Pool {
             load_balancer: pool.pool.lb.to_string(),
             backend_pool: pool.pool.pool.to_string(),
@@ -278,6 +298,8 @@ impl Pool {
             reasons: reasons(pool, compared, &add, &remove),
             add,
             remove,
+            down,
+            restore,
             held: None,
             last_error: pool.last_error.as_ref().map(ToString::to_string),
         }
@@ -298,7 +320,11 @@ fn differences(pool: &PoolView, add: &[IpAddr], remove: &[IpAddr]) -> Vec<String
         let added = add.iter().map(|ip| format!("add {ip}: {source} assigns it"));
         let removed =
             remove.iter().map(|ip| format!("remove {ip}: {source} does not assign it, or not any more"));
-        return added.chain(removed).collect();
+        let (down, restore) = pool.states();
+        let down = down.iter().map(|ip| format!("set {ip} Down: {source} calls it draining"));
+        let restore =
+            restore.iter().map(|ip| format!("set {ip} back to None: {source} calls it draining no more"));
+        return added.chain(removed).chain(down).chain(restore).collect();
     }
     let services = pool.services.values().map(ToString::to_string).collect::<Vec<_>>().join(" or ");
     let node = |ip: &IpAddr| pool.level.required.get(ip).map_or("", |member| member.name.as_str());
@@ -332,10 +358,17 @@ fn reasons(pool: &PoolView, compared: bool, add: &[IpAddr], remove: &[IpAddr]) -
     let stays = |ip: &&IpAddr| {
         pool.level.tolerated.contains(ip) && !pool.held.as_ref().is_some_and(|held| held.members.contains(ip))
     };
+    let why = match &pool.source {
+        Source::Kubernetes => {
+            "its node has an endpoint that does not count, is left out, or had one until shortly".to_owned()
+        }
+        Source::Xds { name, .. } => format!("{name} calls it draining, or assigned it until shortly"),
+    };
     for ip in pool.observed.iter().flatten().filter(stays) {
-        reasons.push(format!("keep {ip}: it may stay, because its node has an endpoint that does not count, is left out, or had one until shortly"));
+        reasons.push(format!("keep {ip}: it may stay, because {why}"));
     }
-    let differs = !(add.is_empty() && remove.is_empty());
+    let (down, restore) = pool.states();
+    let differs = !(add.is_empty() && remove.is_empty() && down.is_empty() && restore.is_empty());
     for paused in pool.paused.iter().filter(|_| differs) {
         reasons.push(match paused {
             PausedBy::Mode => "in a run nothing is written: the mode is observe".to_owned(),

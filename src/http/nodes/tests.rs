@@ -175,6 +175,7 @@ fn requiring(node: &str) -> PoolView {
         level: Level { required: [([10, 0, 0, 1].into(), member)].into(), ..Level::default() },
         provenance: Provenance::Watch,
         observed: None,
+        observed_down: [].into(),
         observed_at: None,
         waiting_since: None,
         next_at: None,

@@ -143,6 +143,7 @@ fn pool() -> PoolView {
         level: Level::default(),
         provenance: Provenance::Watch,
         observed: None,
+        observed_down: [].into(),
         observed_at: None,
         waiting_since: None,
         next_at: None,

@@ -46,6 +46,7 @@ fn pool(state: PoolState) -> PoolView {
         level: Level::default(),
         provenance: Provenance::Watch,
         observed: None,
+        observed_down: [].into(),
         observed_at: None,
         waiting_since: None,
         next_at: None,

@@ -37,6 +37,7 @@ fn pool(name: &str) -> PoolView {
         level: Level::default(),
         provenance: Provenance::Watch,
         observed: Some([ip(1)].into()),
+        observed_down: [].into(),
         observed_at: Some(Now::ZERO),
         waiting_since: None,
         next_at: None,

@@ -13,7 +13,7 @@ use crate::queue::Class;
 pub(super) struct Content {
     pub members: BTreeSet<IpAddr>,
     /// Those of them whose admin state is Down.
-    down: BTreeSet<IpAddr>,
+    pub down: BTreeSet<IpAddr>,
     /// When the look began, or the write ended.
     pub seen: Now,
     /// When the GET began that saw it; `None` when an attempt told of it.

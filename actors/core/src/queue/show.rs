@@ -131,6 +131,7 @@ impl PoolQueue {
             level: assignment.level.clone(),
             provenance: assignment.provenance,
             observed: self.content.as_ref().map(|content| content.members.clone()),
+            observed_down: self.content.as_ref().map(|content| content.down.clone()).unwrap_or_default(),
             observed_at: self.content.as_ref().map(|content| content.seen),
             waiting_since: self.waiting_since(assignment),
             next_at: next_at.filter(|at| *at > now),

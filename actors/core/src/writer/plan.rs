@@ -37,6 +37,9 @@ pub struct Change {
     pub removed: BTreeSet<IpAddr>,
     /// The backends that are Down no longer.
     pub restored: BTreeSet<Backend>,
+    /// Whether an admin state changes by the word of the pool's source: then the PUT is the pool's own, also where its
+    /// members are right (X2).
+    pub by_source: bool,
 }
 
 /// Plans the change that makes a pool right (W3).
@@ -66,6 +69,7 @@ pub fn plan(
             }
         } else if let Some(state) = level.and_then(|level| stated(facts, level, entry, draining)) {
             change.edit.set_admin.insert(at, state);
+            change.by_source = true;
         }
     }
     if change.edit.is_empty() { Plan::Unchanged } else { Plan::Edit(Box::new(change)) }

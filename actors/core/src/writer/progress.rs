@@ -310,7 +310,8 @@ impl Writer {
                     return;
                 }
                 // Members that are right need no outcome of the PUT that only sets admin states.
-                if write.taken().is_some() && change.added.is_empty() && change.removed.is_empty() {
+                let is_right = change.added.is_empty() && change.removed.is_empty() && !change.by_source;
+                if write.taken().is_some() && is_right {
                     let members = change.members.clone();
                     let outcome = match write.course.found().map(|put| &put.change) {
                         Some(Change { added, removed, .. }) => {

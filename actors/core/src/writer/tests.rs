@@ -1088,6 +1088,37 @@ fn c4_a_withheld_put_tells_what_it_would_have_changed() {
 }
 
 #[test]
+fn x2_a_down_that_only_the_source_asks_for_ends_the_attempt_when_it_is_written_and_not_before() {
+    type Case = (ArmAnswer, fn(&Outcome) -> bool);
+    let cases: [Case; 3] = [
+        (
+            accepted(Provisioning::Succeeded, RetryAfter::Absent),
+            |outcome| matches!(outcome, Outcome::Written { added, removed, .. } if added.is_empty() && removed.is_empty()),
+        ),
+        (ArmAnswer::Withheld, |outcome| matches!(outcome, Outcome::Withheld { .. })),
+        (ArmAnswer::Failed(failed(409, "Conflict", RetryAfter::Absent)), |outcome| {
+            matches!(outcome, Outcome::Retriable { .. })
+        }),
+    ];
+    for (answer, is_right) in cases {
+        let mut bench = Bench::leading(params());
+        let web = pool("lb", "web");
+        let now = bench.now;
+        let attempt = take(&bench.due(&web, due(now, Class::Remove)));
+        let mut taken = wants(&web, &[1]);
+        taken.level.tolerated = set(&[2]);
+        taken.level.states.down = set(&[2]);
+        let read = get(&bench.hear(In::Taken(web.clone(), attempt, Some(taken))), &web);
+        let said = bench.answer(read, read_of(holds(&web, &[1, 2]), "W/1"));
+        let told = said.iter().any(|said| matches!(said, Out::Finished(..)));
+        assert!(!told, "nothing has come of it yet: {said:?}");
+        let said = bench.answer(put(&said, &web).0, answer);
+        let found = outcome(&said, attempt);
+        assert!(is_right(found), "{found:?}");
+    }
+}
+
+#[test]
 fn e2_lanes_are_shown_at_most_four_times_a_second_and_budgets_not_for_every_token() {
     let mut bench = Bench::leading(params());
     for n in 0..100 {
