@@ -218,7 +218,7 @@ impl Watchdog {
 }
 
 /// A pool without the admin states of its addresses.
-fn stripped(pool: &Value) -> Value {
+pub(super) fn stripped(pool: &Value) -> Value {
     let mut pool = pool.clone();
     if let Some(entries) = pool["properties"][ADDRESSES].as_array_mut() {
         for entry in entries {

@@ -7,6 +7,7 @@ use pool_core::sample::GateClass;
 use serde_json::Value;
 use simulator_models::arm::{ArmModel, Reply};
 
+use super::drains::stripped;
 use super::served::is_listed;
 use super::{Known, NOTICED_US, PAUSE_NOTICED_US, Watchdog};
 use crate::azure::CLIENT_TIMEOUT_US;
@@ -145,7 +146,8 @@ impl Watchdog {
         if is_listed(put.pool) {
             return self.judge_listed(now, put);
         }
-        if self.is_admin_only(put) {
+        // Where an attempt has lost its membership part, its admin part goes on alone.
+        if self.is_admin_only(put) || stripped(put.base) == stripped(put.body) {
             if self.tenure.may_hold(now).is_err() && arm.is_updating(lb.as_str()) {
                 return Err(format!("W7: a Down without the shared Lease while {lb} is being written"));
             }
