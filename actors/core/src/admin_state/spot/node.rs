@@ -360,7 +360,8 @@ impl Node {
             }
         }
         if self.is_ours() && self.notice.is_none() {
-            self.quiet.get_or_insert(now);
+            // The notice was another process's: when it passes is not known here.
+            self.quiet.get_or_insert(now.plus(PASSES_AFTER));
         } else {
             self.quiet = None;
         }

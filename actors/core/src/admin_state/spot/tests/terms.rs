@@ -3,14 +3,14 @@
 use super::*;
 
 #[test]
-fn n1_a_taint_that_the_record_calls_ours_stands_for_10_min_from_then_on() {
+fn n1_a_taint_that_the_record_calls_ours_stands_for_10_min_after_the_30_s_of_a_notice() {
     let mut bench = Bench::of(&[marked(&node("a"), 1)]);
     bench.pass(seconds(3_600));
     assert_eq!(bench.stands("a"), (false, false));
     bench.spots.on_read(&uid("a"));
     bench.advance();
     assert_eq!((bench.stands("a"), bench.changed()), ((false, true), vec![uid("a")]));
-    bench.pass(seconds(599));
+    bench.pass(seconds(629));
     bench.asks_nothing();
     bench.pass(seconds(1));
     assert_eq!(bench.edit(), TaintEdit::Remove { at: 0 });
@@ -57,7 +57,7 @@ fn n1_a_predecessor_that_died_between_record_and_patch_is_succeeded() {
 }
 
 #[test]
-fn n1_each_time_that_the_record_is_read_the_10_min_begin_anew() {
+fn n1_each_time_that_the_record_is_read_the_30_s_and_the_10_min_begin_anew() {
     let mut bench = Bench::of(&[marked(&node("a"), 1)]);
     bench.spots.on_read(&uid("a"));
     bench.advance();
@@ -67,7 +67,7 @@ fn n1_each_time_that_the_record_is_read_the_10_min_begin_anew() {
     bench.pass(seconds(900));
     bench.spots.on_read(&uid("a"));
     bench.advance();
-    bench.pass(seconds(599));
+    bench.pass(seconds(629));
     bench.asks_nothing();
     bench.pass(seconds(1));
     assert_eq!(bench.edit(), TaintEdit::Remove { at: 0 });
