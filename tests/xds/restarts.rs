@@ -52,7 +52,21 @@ async fn x3_a_controller_that_starts_without_its_control_plane_leaves_all_member
     let plane = control_plane().await;
     let scene = scene(&plane).await;
     plane.stop().await;
-    let scene = scene.restart("second").await;
+    leaves_all_members(&plane, scene.restart("second").await).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn x3_a_controller_that_was_killed_and_starts_without_its_control_plane_leaves_all_members_and_says_so()
+{
+    let plane = control_plane().await;
+    let scene = scene(&plane).await;
+    plane.stop().await;
+    leaves_all_members(&plane, scene.kill_and_restart("second").await).await;
+}
+
+/// Requires that nothing is written while this controller has no control plane, that the operator is told, and that what
+/// the control plane has when it comes back costs nothing and what it changes then is heeded.
+async fn leaves_all_members(plane: &ControlPlane, scene: Scene) {
     for source in ["eds:plain", "cluster:web"] {
         let message =
             scene.event("XdsResourceError", &[source, "nothing was ever known, so nothing is written"]).await;
@@ -63,11 +77,10 @@ async fn x3_a_controller_that_starts_without_its_control_plane_leaves_all_member
         scene.is_at_rest(pool, &[GOOD], 1).await;
     }
 
-    // It comes back with what it had: that costs nothing.
     plane.restart().await.expect("the port is still ours");
     all_hold(&scene, GOOD, 1).await;
     scene.event("XdsResourceRecovered", &["eds:plain"]).await;
-    assign(&plane, BETTER).await;
+    assign(plane, BETTER).await;
     all_hold(&scene, BETTER, 2).await;
     scene.logged_no_errors();
 }

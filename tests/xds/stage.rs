@@ -11,6 +11,7 @@ use std::path::PathBuf;
 use envoy_types::pb::envoy::admin::v3::ClientResourceStatus;
 use envoy_types::pb::google::protobuf::Any;
 use reqwest::Method;
+use rustix::process::Signal;
 use serde_json::{Value, json};
 use simulator::Fakes;
 use simulator::control_plane::{Code, ControlPlane, Endpoint, HealthStatus, Kind, Locality, endpoints};
@@ -197,8 +198,19 @@ impl Scene {
 
     /// Ends the controller in good order and starts another one with the same files.
     pub async fn restart(mut self, log: &str) -> Self {
-        self.stage.signal(rustix::process::Signal::TERM);
+        self.stage.signal(Signal::TERM);
         assert_eq!(self.stage.ended().await.code(), Some(0), "{:?}", self.stage.log());
+        self.start_again(log).await
+    }
+
+    /// Kills the controller with SIGKILL, so that its Lease has to run out, and starts another one with a log of this name.
+    pub async fn kill_and_restart(mut self, log: &str) -> Self {
+        self.stage.signal(Signal::KILL);
+        assert_eq!(self.stage.ended().await.code(), None, "{:?}", self.stage.log());
+        self.start_again(log).await
+    }
+
+    async fn start_again(self, log: &str) -> Self {
         let stage = self.stage.another(log).await;
         let scene = Self { stage, folder: self.folder };
         scene.is_ready().await;
