@@ -19,3 +19,4 @@ mod seen;
 pub mod stage;
 mod streams;
 mod timers;
+pub mod trouble;

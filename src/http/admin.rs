@@ -18,7 +18,7 @@ use super::openapi::openapi;
 use super::page::page;
 use super::problem::{Serves, problem_as_of};
 use super::query::{Query, Wrong, one_of};
-use super::resources::resources;
+use super::resources::{in_short, resources};
 use super::show::Show;
 use super::verdict::verdict;
 use super::web_page::web_page;
@@ -98,6 +98,7 @@ fn whole(about: &About) -> Value {
         "guards": snapshot.guards.as_ref().map(|view| show.guards(view)),
         "held": held.collect::<Vec<_>>(),
         "adminState": admin_state(&snapshot),
+        "controlPlanes": in_short(&snapshot, &about.listed),
         "sources": snapshot.sources.values().map(|source| show.source(source)).collect::<Vec<_>>(),
         "loadBalancers": snapshot.load_balancers.values().map(|lb| show.lb(lb)).collect::<Vec<_>>(),
         "lanes": snapshot.lanes.values().map(|lane| show.lane(lane)).collect::<Vec<_>>(),

@@ -114,6 +114,37 @@ fn answer(snapshot: &Snapshot, show: &Show, asked: &Asked, listed: &Listed) -> V
     })
 }
 
+/// Control planes at a glance; `None`: no pool is filled from one. `wrong` counts the sources about which something is
+/// wrong, whether or not that keeps the pools as they are, and `worst` is one of those that have least.
+pub(super) fn in_short(snapshot: &Snapshot, listed: &Listed) -> Option<Value> {
+    let view = snapshot.xds.as_deref()?;
+    let wrong = || view.sources.iter().filter_map(|(name, fact)| Some((name, fact, first_fault(fact)?)));
+    let worst = wrong().min_by_key(|(_, fact, _)| fact.assignment().is_some());
+    let pools: BTreeSet<&PoolId> = listed.values().flatten().collect();
+    Some(json!({
+        "servers": view.dump.servers.iter().map(server).collect::<Vec<_>>(),
+        "sources": view.sources.len(),
+        "wrong": wrong().count(),
+        "worst": worst.map(|(name, fact, fault)| json!({
+            "source": name.to_string(), "assigned": fact.assigned.as_str(), "message": fault.message,
+        })),
+        "notManageable": pools.into_iter().filter(|pool| snapshot.refused.contains_key(pool)).count(),
+    }))
+}
+
+/// What is wrong for a source: first why nothing of it is in use, then what is wrong beside that.
+fn first_fault(fact: &SourceFact) -> Option<&Fault> {
+    fact.error().or_else(|| ambient(fact).first())
+}
+
+/// What is wrong for a source beside what is in use of it.
+fn ambient(fact: &SourceFact) -> &[Fault] {
+    match &fact.note {
+        Note::Errors(faults) => faults,
+        Note::Node(_) => &[],
+    }
+}
+
 /// A control plane's server.
 fn server(server: &ServerDump) -> Value {
     let ServerDump { uri, is_used, is_connected, failure } = server;
@@ -169,10 +200,6 @@ fn failure(error: &Error) -> Value {
 
 /// What the pools of a source get.
 fn source(name: &Name, fact: &SourceFact, pools: Option<&BTreeSet<PoolId>>, snapshot: &Snapshot) -> Value {
-    let ambient = match &fact.note {
-        Note::Errors(faults) => faults.as_slice(),
-        Note::Node(_) => &[],
-    };
     let pool = |id: &PoolId| {
         let view = snapshot.pools.get(id);
         json!({
@@ -187,7 +214,7 @@ fn source(name: &Name, fact: &SourceFact, pools: Option<&BTreeSet<PoolId>>, snap
         "source": name.to_string(),
         "assigned": fact.assigned.as_str(),
         "error": fact.error().map(fault),
-        "ambientErrors": ambient.iter().map(fault).collect::<Vec<_>>(),
+        "ambientErrors": ambient(fact).iter().map(fault).collect::<Vec<_>>(),
         "note": fact.note.to_string(),
         "pools": pools.into_iter().flatten().map(pool).collect::<Vec<_>>(),
     })

@@ -58,6 +58,7 @@ impl Show {
             "state": pool.state.as_str(),
             "stateSeconds": self.age(pool.since),
             "services": services(pool),
+            "source": filled_from(&pool.source),
             "required": pool.level.required.len(),
             "observed": pool.observed.as_ref().map(BTreeSet::len),
             "waitingSeconds": pool.waiting_since.map(|at| self.age(at)),
@@ -76,10 +77,6 @@ impl Show {
             "family": match pool.family {
                 pool_core::ids::Family::V4 => "IPv4",
                 pool_core::ids::Family::V6 => "IPv6",
-            },
-            "source": match &pool.source {
-                Source::Kubernetes => "kubernetes".to_owned(),
-                Source::Xds { name, .. } => name.to_string(),
             },
             "note": pool.source.note(),
             "remarks": remarks(&pool.source),
@@ -129,6 +126,7 @@ impl Show {
             "loadBalancer": pool.pool.lb.as_str(),
             "backendPool": pool.pool.pool.as_str(),
             "services": services(pool),
+            "source": filled_from(&pool.source),
             "held": pool.held.as_ref().map(|held| self.held(held)),
             "wouldHold": pool.would_hold.as_ref().map(|held| self.held(held)),
         })
@@ -358,6 +356,14 @@ fn ips(all: &BTreeSet<IpAddr>) -> Vec<&IpAddr> {
 /// The Services of a pool; one that is filled from an xDS source has none.
 fn services(pool: &PoolView) -> Vec<String> {
     pool.services.values().filter(|key| key.is_service()).map(ToString::to_string).collect()
+}
+
+/// What a pool gets its members from.
+fn filled_from(source: &Source) -> String {
+    match source {
+        Source::Kubernetes => "kubernetes".to_owned(),
+        Source::Xds { name, .. } => name.to_string(),
+    }
 }
 
 /// What there is to know of how the members of a pool were chosen; `None` where they come from Services.

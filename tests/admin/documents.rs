@@ -152,7 +152,7 @@ fn every_state_of_a_resource_and_every_remark_on_a_pool_is_explained_and_no_othe
     let section = document.split("\n## ").find(|section| section.starts_with("Resources of control planes"));
     let section = section.expect("the section");
     let reasons = enumerated(&schemas["ResourceReason"]);
-    let assigned = enumerated(&schemas["PoolSource"]["properties"]["assigned"]);
+    let assigned = enumerated(&schemas["Assigned"]);
     let told = |word: &String| section.contains(&format!("`{word}`"));
     assert!(cached.iter().chain(&types).chain(&reasons).chain(&assigned).all(told), "it names each of them");
     let xds = read("docs/xds.md");

@@ -13,6 +13,7 @@ use super::events::Listening;
 use super::stage::{Answer, Stage, node_name, pool_of};
 use super::{nodes, tls, web};
 use crate::support::PATIENCE;
+use crate::xds::trouble;
 
 const TOKEN: Option<&str> = Some("a-secret-token");
 const OUTSIDER: Option<&str> = Some("outsiders-token");
@@ -334,6 +335,11 @@ async fn h3_every_answer_is_as_the_openapi_document_says_with_nothing_more_and_e
     contract.read_all(&stage).await;
     let down = json!({ "scope": "node", "name": node_name(0) });
     contract.ask(&stage, "/api/v1/held/release", &down, 409).await;
+
+    drop(stage);
+
+    let (scene, _plane) = trouble::in_trouble().await;
+    contract.read_all(&scene.stage).await;
 
     let unmet = contract.unmet();
     assert!(unmet.is_empty(), "never answered: {unmet:#?}; not asked for: {NEVER_GIVEN:?}");

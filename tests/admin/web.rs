@@ -8,6 +8,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use pool_core::admin_state::NodeState;
 use pool_core::assignment::HeldReason;
+use pool_core::resource_cache::State;
 use pool_core::sample::PoolState;
 use reqwest::Method;
 use serde_json::{Value, json};
@@ -17,7 +18,9 @@ use simulator::models::kube::build::{self, Endpoint, Family};
 use tokio::sync::oneshot;
 
 use super::nodes;
+
 use super::stage::{NAMESPACE, Prepared, Stage, add_service, node_name, place, pool_of};
+use crate::xds::trouble;
 
 const TOKEN: Option<&str> = Some("a-secret-token");
 
@@ -156,6 +159,9 @@ async fn h3_the_page_explains_every_state_reason_and_role_and_no_other() {
     assert_eq!(keys(&words["reason"]), reasons);
     let nodes: BTreeSet<String> = NodeState::ALL.iter().map(|state| state.as_str().to_owned()).collect();
     assert_eq!(keys(&words["nodeState"]), nodes);
+    let resources: BTreeSet<String> = State::ALL.iter().map(|state| state.as_str().to_owned()).collect();
+    assert_eq!(keys(&words["resourceState"]), resources);
+    assert_eq!(keys(&words["assigned"]), BTreeSet::from(["dropped", "unknown", "usable"].map(str::to_owned)));
     // That these tables have every word of the sources is shown with the documents.
     let document = include_str!("../../docs/admin-api.md");
     let cells = |from: &str| -> BTreeSet<String> {
@@ -213,8 +219,14 @@ impl Found {
 
     /// Reads everything that the page can show of a controller.
     async fn visit(&mut self, stage: &Stage, api: &Value) {
-        let lists =
-            [("status", ""), ("pools", "?limit=9"), ("held", ""), ("services", ""), ("nodes", "?limit=9")];
+        let lists = [
+            ("status", ""),
+            ("pools", "?limit=9"),
+            ("held", ""),
+            ("services", ""),
+            ("nodes", "?limit=9"),
+            ("planes", ""),
+        ];
         for (kind, nothing) in lists {
             let path = format!("/{}{nothing}", api[kind]["path"].as_str().expect("a path"));
             let answer = stage.get(&path).await;
@@ -392,6 +404,8 @@ async fn h3_every_path_and_every_field_that_the_page_reads_is_in_real_answers() 
     found.visit(&stopped().await, &api).await;
     found.visit(&dry().await, &api).await;
     found.visit(&nodes::leaving().await, &api).await;
+    let (scene, _plane) = trouble::in_trouble().await;
+    found.visit(&scene.stage, &api).await;
 
     let mut wanted = BTreeSet::new();
     for (kind, of) in api.as_object().expect("an object") {
@@ -422,7 +436,7 @@ async fn h3_every_path_and_every_field_that_the_page_reads_is_in_real_answers() 
             ("lb", "kubernetes"),
             ("contains", "shop"),
             ("limit", "1"),
-            ("after", "a%2Fb"),
+            ("after", if kind == "planes" { "envoy.config.cluster.v3.Cluster%2Fb" } else { "a%2Fb" }),
         ];
         for parameter in of["parameters"].as_array().expect("a list") {
             let example = examples.iter().find(|(name, _)| parameter == name).expect("an example of it").1;

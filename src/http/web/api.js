@@ -30,6 +30,8 @@ const API = {
         "unreadable": [{ "key": "text", "why": "text", "remedy": "text" }],
         "foreign": [{ "loadBalancer": "text", "backendPool": "text", "backend": "text", "adminState": "text", "node": "text?" }],
         "lastError": "text?" },
+      "controlPlanes": { "sources": "number", "wrong": "number", "notManageable": "number",
+        "worst": { "source": "text", "assigned": "text", "message": "text" } },
       "sources": [{ "kind": "text", "phase": "text", "synced": "flag", "objects": "number", "heardSeconds": "number?",
         "lastError": "text?" }],
       "loadBalancers": [{ "name": "text", "exists": "flag?", "readSeconds": "number?", "pools": "number",
@@ -43,7 +45,7 @@ const API = {
     "path": "api/v1/queues", "parameters": ["state", "lb", "contains", "limit", "after"],
     "answer": {
       "items": [{ "loadBalancer": "text", "backendPool": "text", "state": "text", "stateSeconds": "number",
-        "services": "list", "required": "number", "observed": "number?", "waitingSeconds": "number?",
+        "services": "list", "source": "text", "required": "number", "observed": "number?", "waitingSeconds": "number?",
         "nextInSeconds": "number?", "lastError": "text?", "held": { "reason": "text" }, "wouldHold": { "reason": "text" } }],
       "next": "text?"
     }
@@ -53,6 +55,7 @@ const API = {
     "answer": {
       "pool": {
         "loadBalancer": "text", "backendPool": "text", "state": "text", "stateSeconds": "number", "services": "list",
+        "source": "text", "note": "text?", "remarks": [{ "detail": "text" }],
         "waitingSeconds": "number?", "nextInSeconds": "number?", "lastError": "text?",
         "held": { "reason": "text", "seconds": "number", "waitsFor": "text", "endsInSeconds": "number?", "members": "list" },
         "wouldHold": { "reason": "text", "seconds": "number", "waitsFor": "text", "endsInSeconds": "number?", "members": "list" },
@@ -68,7 +71,7 @@ const API = {
   "held": {
     "path": "api/v1/held", "parameters": ["reason", "lb", "limit", "after"],
     "answer": {
-      "items": [{ "loadBalancer": "text", "backendPool": "text", "services": "list",
+      "items": [{ "loadBalancer": "text", "backendPool": "text", "services": "list", "source": "text",
         "held": { "reason": "text", "seconds": "number", "waitsFor": "text", "endsInSeconds": "number?", "members": "list" },
         "wouldHold": { "reason": "text", "seconds": "number", "waitsFor": "text", "endsInSeconds": "number?", "members": "list" } }],
       "next": "text?"
@@ -90,6 +93,20 @@ const API = {
         "pools": { "total": "number", "down": "number", "waiting": "number", "failed": "number", "foreign": "number",
           "unknown": "number", "excluded": "number" } }],
       "next": "text?"
+    }
+  },
+  "planes": {
+    "path": "api/v1/resources", "parameters": ["contains", "limit", "after"],
+    "answer": {
+      "servers": [{ "uri": "text", "used": "flag", "connected": "flag", "failure": "text?" }],
+      "items": [{ "type": "text", "name": "text", "state": "text", "version": "text?", "updatedAt": "text?",
+        "edsName": "text?", "addresses": { "healthy": "number", "degraded": "number", "draining": "number", "out": "number" },
+        "error": { "message": "text" } }],
+      "next": "text?",
+      "sources": [{ "source": "text", "assigned": "text", "error": { "message": "text" },
+        "ambientErrors": [{ "message": "text" }],
+        "pools": [{ "loadBalancer": "text", "backendPool": "text", "state": "text?",
+          "notManageable": { "reason": "text", "detail": "text" } }] }]
     }
   },
   "service": {
@@ -125,6 +142,19 @@ const WORDS = {
     "breaker": ["bad", "so many pools would lose most of their members at once that none loses any"],
     "add_only": ["wait", "the mode add-only removes no member"]
   },
+  "assigned": {
+    "unknown": ["bad", "nothing was ever known of it: its pools are left as they are"],
+    "usable": ["good", "what it assigns, or last did in good order, is in use"],
+    "dropped": ["bad", "what was in use is given up (fail_on_data_errors), which empties its pools"]
+  },
+  "resourceState": {
+    "REQUESTED": ["wait", "it has not come"],
+    "DOES_NOT_EXIST": ["bad", "it has not come in time, or it was deleted"],
+    "ACKED": ["good", "it is valid and in use"],
+    "NACKED": ["bad", "its newest version is invalid and was refused"],
+    "RECEIVED_ERROR": ["bad", "the control plane has reported an error in its place"],
+    "TIMEOUT": ["bad", "it has not come in time, from a server with resource_timer_is_transient_error"]
+  },
   "nodeState": {
     "held": ["bad", "leaves service, and waits: as many Ready nodes are Down as may be"],
     "recording": ["wait", "it is noted that what will be Down of it is ours"],
@@ -155,7 +185,7 @@ const OLD_AFTER_MS = 6000;  // What was confirmed longer ago counts as old.
 const ANSWER_WITHIN_MS = 5000;
 const PAGE = 100;           // Entries of one page.
 const VERDICTS = 5;         // Of how many Services of a pool the verdict is asked for.
-const VIEWS = { pools: 'Pools', held: 'Held removals', services: 'Services', nodes: 'Nodes that leave', sources: 'Cluster and Azure' };
+const VIEWS = { pools: 'Pools', held: 'Held removals', services: 'Services', nodes: 'Nodes that leave', planes: 'Control planes', sources: 'Cluster and Azure' };
 
 // ---- what the API says ----
 

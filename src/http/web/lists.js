@@ -1,9 +1,10 @@
 // The lists, and the one pool or Service that is opened.
 
 function drawViews() {
-  const numbers = { held: status.value?.held.length, nodes: nodesAtWork(status.value) };
-  // Most clusters have no node that leaves service, most of the time.
-  const isShown = ([view]) => view !== 'nodes' || look.view === view || numbers.nodes > 0;
+  const numbers = { held: status.value?.held.length, nodes: nodesAtWork(status.value), planes: status.value?.controlPlanes?.wrong };
+  // Most clusters have no node that leaves service, most of the time, and no control plane.
+  const needed = { nodes: numbers.nodes > 0, planes: Boolean(status.value?.controlPlanes) };
+  const isShown = ([view]) => look.view === view || (needed[view] ?? true);
   return Object.entries(VIEWS).filter(isShown).map(([view, title]) =>
     h('button', { key: view, type: 'button', 'aria-current': look.view === view ? 'page' : null, onclick: () => turn({ view }) }, title, numbers[view] ? ` (${numbers[view]})` : null));
 }
@@ -18,11 +19,15 @@ const number = (value) => h('td', { class: 'number' }, value);
 const words = (...value) => h('td', { class: 'words' }, value);
 
 const LISTS = {
-  pools: ['State', 'Pool', 'Why', '#Observed', '#Required', '#So for', '#Waiting', 'Services'],
-  held: ['Reason', 'Pool', 'Services', '#For', 'Waits for', 'Members that stay'],
+  pools: ['State', 'Pool', 'Why', '#Observed', '#Required', '#So for', '#Waiting', 'Services or source'],
+  held: ['Reason', 'Pool', 'Services or source', '#For', 'Waits for', 'Members that stay'],
   services: ['Verdict', 'Service', 'Pools', '#Endpoints', '#Slices'],
+  planes: ['State', 'Resource', 'Kind', 'Version', 'Since', 'Endpoints', 'What is wrong'],
   nodes: ['State', 'Node', 'Reasons', '#So for', '#Pools', '#Down', '#Waiting', '#Failed', 'Why not', 'Ready', 'Entries'],
 };
+
+/** What fills a pool: its Services, or a source of a control plane. */
+const filledBy = ({ services, source }) => (source === 'kubernetes' ? joined(services) : source);
 
 const poolName = (item) => `${item.loadBalancer}/${item.backendPool}`;
 
@@ -35,12 +40,12 @@ const ROWS = {
     const next = item.nextInSeconds ? `may go on in ${span(item.nextInSeconds)}` : '';
     const why = [item.held && `a removal is held back (${item.held.reason})`, item.wouldHold && `guards would hold a removal (${item.wouldHold.reason})`, item.lastError, next];
     return row(name, look.open === `pool:${name}`, stateOf(item), opener('pool', name), words(why.filter(Boolean).join('; ')), number(some(item.observed)),
-      number(item.required), number(span(item.stateSeconds)), number(item.waitingSeconds === null ? '–' : span(item.waitingSeconds)), h('span', { class: 'name' }, joined(item.services)));
+      number(item.required), number(span(item.stateSeconds)), number(item.waitingSeconds === null ? '–' : span(item.waitingSeconds)), h('span', { class: 'name' }, filledBy(item)));
   },
   held: (item) => {
     const name = poolName(item);
     const held = item.held ?? item.wouldHold;
-    return row(name, look.open === `pool:${name}`, [word('reason', held.reason), item.held ? null : ' would be held'], opener('pool', name), joined(item.services),
+    return row(name, look.open === `pool:${name}`, [word('reason', held.reason), item.held ? null : ' would be held'], opener('pool', name), filledBy(item),
       number(span(held.seconds)), words(ends(held)), joined(held.members));
   },
   services: (item) => {
@@ -48,6 +53,13 @@ const ROWS = {
     const right = item.verdict.startsWith('right');
     return row(name, look.open === `service:${name}`, h('td', { class: right ? 'words good' : 'words' }, item.verdict), opener('service', name), h('span', { class: 'name' }, joined(item.pools)),
       number(item.endpoints), number(item.endpointSlices));
+  },
+  planes: ({ type, name, state, version, updatedAt, edsName, addresses, error }) => {
+    const kind = type.slice(type.lastIndexOf('.') + 1);
+    const { healthy, degraded, draining, out } = addresses ?? {};
+    const told = addresses && [[healthy, 'healthy'], [degraded, 'degraded'], [draining, 'draining'], [out, 'out']].filter(([number]) => number > 0).map(([number, how]) => `${number} ${how}`);
+    return row(`${type}/${name}`, false, word('resourceState', state), h('span', { class: 'name' }, name), kind, version ?? '–', updatedAt ?? '–',
+      told ? joined(told) : edsName ?? '–', words(error?.message ?? ''));
   },
   nodes: ({ name, state, reasons, signalSeconds, ready, addresses, instance, retries, nextInSeconds, lastError, pools }) => {
     const next = nextInSeconds ? `tried again in ${span(nextInSeconds)}` : '';
@@ -68,6 +80,7 @@ function drawList() {
   const filtered = API[look.view].parameters.some((key) => look[key]);
   const caption = `${VIEWS[look.view]}, page ${pages.length}: ${items.length} ${next || pages.length > 1 ? 'of more' : filtered ? 'that fit the filter' : 'in all'}`;
   return [
+    look.view === 'planes' && drawPlanes(list.value),
     look.view === 'held' && (items.length > 0) && drawRelease(status.value),
     look.view === 'nodes' && drawNodeRelease(items.find(({ state }) => state === 'held')),
     items.length ? table(caption, LISTS[look.view], items.map(ROWS[look.view])) : h('p', null, look.view === 'held' ? 'No removal is held back.' : 'There is none like that.'),
@@ -76,6 +89,18 @@ function drawList() {
       h('span', { class: 'faint' }, `page ${pages.length}`),
       h('button', { type: 'button', disabled: !next, onclick: () => page(next) }, 'Next page')),
   ].filter(Boolean);
+}
+
+/** The servers, and what follows for the pools; the resources themselves are below. */
+function drawPlanes({ servers, sources }) {
+  const server = ({ uri, used, connected, failure }) =>
+    row(uri, false, h('span', { class: 'name' }, uri), h('span', { class: connected ? 'good' : used ? 'bad' : '' }, connected ? 'connected' : used ? 'not connected' : 'not used'), words(failure ?? ''));
+  const pool = ({ loadBalancer, backendPool, state, notManageable }) => h('div', null, state ? opener('pool', `${loadBalancer}/${backendPool}`) : h('span', { class: 'name' }, `${loadBalancer}/${backendPool}`), ` ${notManageable ? `is not written: ${notManageable.detail}` : state ?? 'is left as it is'}`);
+  const source = ({ source, assigned, error, ambientErrors, pools }) =>
+    row(source, false, word('assigned', assigned), h('span', { class: 'name' }, source), words([error, ...ambientErrors].filter(Boolean).map(({ message }) => h('div', null, message))), pools.map(pool));
+  return h('div', { key: 'planes' },
+    table('Servers', ['Server', 'State', 'Why not'], servers.map(server)),
+    table('Sources', ['Assigned', 'Source', 'What is wrong', 'Pools'], sources.map(source)));
 }
 
 function drawSources({ loadBalancers, lanes, sources, leadership }) {
@@ -169,6 +194,8 @@ function drawPool({ pool, verdicts }) {
       ['Would change', would], ['Oldest change waits', pool.waitingSeconds === null ? null : span(pool.waitingSeconds)],
       ['May go on in', pool.nextInSeconds === null ? null : span(pool.nextInSeconds)], ['Attempt under way', pool.attempt], ['Last attempt', last],
       ['Retries by Service', retries.length ? retries.join('; ') : null], ['Lost writes', pool.lostWrites || null], ['Observed at', pool.observedAt ?? 'not yet'],
+      ['Filled from', pool.source === 'kubernetes' ? null : pool.source], ['Its control plane', pool.note],
+      ['Remarks', pool.remarks?.length ? pool.remarks.map(({ detail }) => h('div', null, detail)) : null],
       ['Known from', `${pool.provenance}, ${pool.family}`],
     ]),
     drawHeld(pool),

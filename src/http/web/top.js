@@ -25,6 +25,7 @@ function troubles(said) {
   ofGuards(said, bad, wait, strong);
   ofAzure(said, bad, wait, strong);
   ofNodes(said, bad, wait, strong);
+  ofControlPlanes(said, bad, wait, strong);
   for (const [state, how] of [['quarantined', bad], ['failed', bad], ['parked', wait]]) {
     const number = said.pools.byState[state] ?? 0;
     if (number) how(strong(`${count(number, 'pool')} ${state}: `), meaning('state', state), '. ', show(state));
@@ -87,6 +88,14 @@ function ofNodes({ adminState }, bad, wait, strong) {
 }
 const lookAtNodes = (state) => h('button', { class: 'link', type: 'button', onclick: () => turn({ view: 'nodes', state, contains: '' }) }, 'Show');
 
+function ofControlPlanes({ controlPlanes }, bad, wait, strong) {
+  if (!controlPlanes) return;
+  const { sources, wrong, worst, notManageable } = controlPlanes;
+  if (worst) (worst.assigned === 'usable' ? wait : bad)(strong(`Something is wrong with ${wrong} of ${count(sources, 'source')} of control planes: `), h('span', { class: 'name' }, worst.source), ` (${meaning('assigned', worst.assigned)}): ${worst.message}. `, lookAtPlanes());
+  if (notManageable) wait(strong(`${count(notManageable, 'pool')} of control planes cannot be written. `), lookAtPlanes());
+}
+const lookAtPlanes = () => h('button', { class: 'link', type: 'button', onclick: () => turn({ view: 'planes', contains: '' }) }, 'Show');
+
 /** How many nodes leave service or come back. */
 function nodesAtWork(said) {
   const { held, recording, draining, down, restoring, gone } = said?.adminState ?? {};
@@ -121,7 +130,8 @@ const card = (title, value, ...more) => h('div', { class: 'card' }, h('h3', null
 function drawNumbers() {
   const said = status.value;
   if (!said) return [];
-  const { mode, pools, services, oldestWaitingChangeSeconds, gates, sharedLease, lanes } = said;
+  const { mode, pools, services, controlPlanes, oldestWaitingChangeSeconds, gates, sharedLease, lanes } = said;
+  const planes = controlPlanes ? ` and ${count(controlPlanes.sources, 'source')}` : '';
   const states = Object.entries(pools.byState).filter(([, number]) => number > 0).map(([state, number]) => {
     const [colour] = WORDS.state[state] ?? [''];
     return h('button', { key: state, class: `plain ${colour}`, type: 'button', title: meaning('state', state), onclick: () => turn({ view: 'pools', state }) }, `${number} ${state}`);
@@ -129,7 +139,7 @@ function drawNumbers() {
   const busy = lanes.filter(({ writing }) => writing).length;
   const waiting = lanes.reduce((sum, lane) => sum + lane.waiting.length, 0);
   return [
-    h('div', { class: 'card wide' }, h('h3', null, `${count(pools.total, 'pool')} of ${count(services, 'Service')}`), h('div', { class: 'value states' }, states.length ? states : 'none')),
+    h('div', { class: 'card wide' }, h('h3', null, `${count(pools.total, 'pool')} of ${count(services, 'Service')}${planes}`), h('div', { class: 'value states' }, states.length ? states : 'none')),
     card('Mode', mode ?? 'not known yet'),
     card('Oldest waiting change', oldestWaitingChangeSeconds === null ? 'none' : span(oldestWaitingChangeSeconds)),
     card('Lanes', `${busy} of ${lanes.length} busy`, h('div', { class: 'faint' }, `${count(waiting, 'pool')} waiting`)),

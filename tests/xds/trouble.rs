@@ -1,0 +1,61 @@
+//! Control planes of which one thing each is wrong, for those who look at everything that the admin API can say.
+
+use serde_json::Value;
+use simulator::control_plane::{Bad, Code, ControlPlane, HealthStatus, Kind, cluster, endpoints};
+
+use super::stage::{Plan, Scene, at, control_plane, locality, server};
+
+const GOOD: &str = "10.1.0.1";
+
+/// A controller with pools of four sources: one whose newest version is refused, one that was never known, one whose pool is
+/// not there, and one that makes do with its second priority.
+pub async fn in_trouble() -> (Scene, ControlPlane) {
+    let plane = control_plane().await;
+    let second = [
+        locality(0, &[(GOOD, HealthStatus::Unhealthy)]),
+        locality(1, &[("10.1.0.2", HealthStatus::Healthy)]),
+    ];
+    plane.set(Kind::Endpoints, "second", endpoints("second", second)).await;
+    plane.set(Kind::Endpoints, "refused", at("refused", &[GOOD])).await;
+    plane.set(Kind::Endpoints, "of-cluster", at("of-cluster", &[GOOD])).await;
+    plane.set(Kind::Clusters, "unmade", cluster("unmade", "of-cluster")).await;
+    plane.fail(Kind::Endpoints, "never", Code::NotFound, "who is that?").await;
+    let plan = Plan::new().await.pool("second", "eds:second", &[]).await;
+    let plan = plan.pool("refused", "eds:refused", &[]).await.pool("never", "eds:never", &[]).await;
+    let scene = plan.listed("unmade", "cluster:unmade").start(&[server(&plane, &[])]).await;
+    scene.holds("refused", &[GOOD]).await;
+    plane.set_bad(Kind::Endpoints, "refused", Bad::Content).await;
+    scene.source("eds:refused", |source| source["ambientErrors"][0].is_object()).await;
+    scene.source("eds:never", |source| source["error"].is_object()).await;
+    scene.source("cluster:unmade", |source| source["pools"][0]["notManageable"].is_object()).await;
+    scene.pool("second", |pool| pool["remarks"][0].is_object()).await;
+    (scene, plane)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn h3_status_says_what_is_wrong_with_control_planes_the_worst_first() {
+    let (scene, plane) = in_trouble().await;
+    let status = scene.stage.get("/api/v1/status").await;
+    let planes = &status["controlPlanes"];
+    let numbers = |key: &str| planes[key].as_u64();
+    assert_eq!((numbers("sources"), numbers("wrong"), numbers("notManageable")), (Some(4), Some(2), Some(1)));
+    assert_eq!(planes["worst"]["source"], "eds:never", "{planes}");
+    assert_eq!(planes["worst"]["assigned"], "unknown", "{planes}");
+    assert!(
+        planes["worst"]["message"].as_str().is_some_and(|text| text.contains("who is that?")),
+        "{planes}"
+    );
+    assert_eq!(planes["servers"][0]["connected"], true, "{planes}");
+    let queues = scene.stage.get("/api/v1/queues?contains=refused").await;
+    assert_eq!(queues["items"][0]["source"], "eds:refused", "{queues}");
+    let canary = scene.stage.get("/api/v1/queues?contains=canary").await;
+    assert_eq!(canary["items"][0]["source"], "kubernetes", "{canary}");
+
+    // What was known is in use on where nothing else is wrong, and that is told too.
+    plane.set(Kind::Endpoints, "never", at("never", &[GOOD])).await;
+    let of_refused = |status: &Value| status["controlPlanes"]["worst"]["source"] == "eds:refused";
+    let status = scene.stage.shown("/api/v1/status", of_refused).await;
+    assert_eq!(status["controlPlanes"]["worst"]["assigned"], "usable", "{status}");
+    plane.set(Kind::Endpoints, "refused", at("refused", &[GOOD])).await;
+    scene.stage.shown("/api/v1/status", |status| status["controlPlanes"]["wrong"] == 0).await;
+}
