@@ -393,7 +393,8 @@ impl Directory {
         self.tell_all = true;
         self.forget_sources_told();
         self.breaker.forget_told();
-        self.dirty.since.get_or_insert(now);
+        // Some remarks on listed pools are the leader's alone.
+        self.look_at_listed(now);
     }
 
     /// The invariant of an open term: every assignment that was said is of it. Costs as much as there are pools.

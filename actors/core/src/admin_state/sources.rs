@@ -30,7 +30,7 @@ impl AdminState {
             restored: self.set.restorable.iter().filter_map(address).collect(),
             outlived: self
                 .nodes
-                .outlived(&self.params.listed, &self.records)
+                .outlived(&self.params.listed, &self.params.excluded, &self.records)
                 .into_iter()
                 .filter_map(|(pool, backend)| Some((pool, address(&backend)?)))
                 .collect(),
@@ -42,11 +42,14 @@ impl AdminState {
     }
 
     /// The nodes of which something is Down in a pool whose source may ask for that: it is not known, so it is not taken
-    /// back yet, and they wait (X3).
+    /// back yet, and they wait (X3). For what is never taken back, nothing waits.
     pub(super) fn unknown(&self) -> BTreeSet<NodeUid> {
         let of = |(pool, backend): &(PoolId, Backend)| {
             let backends = BTreeSet::from([backend.clone()]);
-            let waits = !self.pools.has_word(pool) && self.pools.downs_in(pool, &backends).next().is_some();
+            let is_left = self.set.excluded.contains(&pool.pool)
+                || self.set.foreign.contains(&(pool.clone(), backend.clone()));
+            let is_down = self.pools.downs_in(pool, &backends).next().is_some();
+            let waits = !is_left && is_down && !self.pools.has_word(pool);
             self.nodes.restores().get(backend).filter(|_| waits).cloned()
         };
         self.set.kept.iter().filter_map(of).collect()

@@ -28,6 +28,8 @@ pub(super) struct Doubts {
     fraction: Option<Fraction>,
     /// How it becomes certain.
     confirmation: Confirmation,
+    /// Since when nothing is wrong beside what the source says, as far as that is what makes it certain.
+    standing_since: Option<Now>,
 }
 
 /// How what is doubted becomes certain (G1).
@@ -110,6 +112,10 @@ impl Doubts {
         concerns: impl Fn(&IpAddr) -> bool,
     ) {
         self.confirmation = look.confirmation;
+        self.standing_since = match look.confirmation {
+            Confirmation::Standing(true) => self.standing_since.or(Some(look.now)),
+            Confirmation::Standing(false) | Confirmation::SecondRead(_) => None,
+        };
         self.resolve(look);
         self.note_open(look);
         for (uid, old) in before {
@@ -137,7 +143,9 @@ impl Doubts {
             Confirmation::SecondRead(asked) => asked,
             Confirmation::Standing(stands) => stands.then_some(look.now),
         };
-        let is_resolved = |since: Now| said.is_some_and(|said| since.plus(DOUBTFUL_FOR) <= said);
+        let standing_since = self.standing_since;
+        let from = |since: Now| standing_since.map_or(since, |standing| standing.max(since));
+        let is_resolved = |since: Now| said.is_some_and(|said| from(since).plus(DOUBTFUL_FOR) <= said);
         for (ip, doubts) in &mut self.of {
             doubts.retain(|uid, doubt| {
                 let asked_again = match uid {
@@ -187,7 +195,8 @@ impl Doubts {
 
     /// From when on what is doubted of these can be resolved, where anything is.
     pub(super) fn resolved_from<'a>(&self, of: impl Iterator<Item = &'a IpAddr>) -> Option<Now> {
-        of.filter_map(|ip| self.since(ip)).min().map(|since| since.plus(DOUBTFUL_FOR))
+        let since = of.filter_map(|ip| self.since(ip)).min()?;
+        Some(self.standing_since.map_or(since, |standing| standing.max(since)).plus(DOUBTFUL_FOR))
     }
 
     /// The same, where it takes a second read.

@@ -105,10 +105,10 @@ impl Listed {
         Listed { pools: pools.collect(), sources: BTreeMap::new(), leaving: Arc::default() }
     }
 
-    /// A pool is not there.
-    pub(super) fn not_found(&mut self, id: &PoolId) {
+    /// A pool is not there, or its load balancer was not `read`, so that nothing can be said of it yet.
+    pub(super) fn not_found(&mut self, id: &PoolId, read: bool) {
         if let Some(entry) = self.pools.get_mut(id) {
-            entry.say(Some(Word::default()));
+            entry.say(read.then(Word::default));
         }
     }
 
@@ -344,6 +344,11 @@ impl Directory {
     /// Other nodes leave service: what is to be taken back in listed pools may be another thing (N4).
     pub(super) fn on_leaving(&mut self, now: Now, leaving: Arc<Leaving>) {
         self.listed.leaving = leaving;
+        self.look_at_listed(now);
+    }
+
+    /// What is said of each listed pool may be another thing.
+    pub(super) fn look_at_listed(&mut self, now: Now) {
         self.dirty.since.get_or_insert(now);
         if self.is_running() {
             for id in self.listed.pools.keys() {

@@ -81,7 +81,7 @@ impl Directory {
             }
         };
         if found.is_none() {
-            self.listed.not_found(id);
+            self.listed.not_found(id, self.balancers.contains_key(&id.lb));
         }
         if let Some(word) = self.listed.take_word(id) {
             out.push(Out::Word(id.clone(), word));

@@ -303,7 +303,9 @@ fn why_of_source(reason: HeldReason) -> &'static str {
         HeldReason::LastMember => {
             "endpoints are assigned but none that takes new traffic, and none of them is in the pool"
         }
-        HeldReason::NoUsableNode => "endpoints are assigned to it but none that can be used",
+        HeldReason::NoUsableNode => {
+            "nothing that can be used is assigned to it, though endpoints are or something is wrong with its source"
+        }
         HeldReason::Fraction => {
             "what the control plane sent first lets go of so much of the pool at once that this waits until it has stood"
         }

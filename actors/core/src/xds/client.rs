@@ -407,7 +407,8 @@ impl Client {
             match finding {
                 Finding::Valid(value, raw) => {
                     let (raw, version) = (Some(raw), Arc::from(response.version.as_str()));
-                    let provenance = line.on_seen(&name);
+                    line.on_seen(&name);
+                    let provenance = line.on_valid(&name);
                     let cached = Cached { value, raw, version, updated: at, provenance };
                     self.cache.received(Key::new(kind, name), cached, &mut turn.news);
                 }

@@ -8,7 +8,7 @@ use crate::admin_state::pools::Pools;
 use crate::admin_state::records::{Exceptions, Record};
 use crate::arm::Backend;
 use crate::discovery::LbObservation;
-use crate::ids::{NodeUid, PoolId};
+use crate::ids::{NodeUid, PoolId, PoolName};
 use crate::informer::NodeFact;
 use crate::machine::Now;
 use crate::writer::Draining;
@@ -113,16 +113,19 @@ impl Nodes {
     }
 
     /// The backends of nodes that are gone, by the records that there are of them, in the pools of these in which a Down of
-    /// theirs is ours.
+    /// theirs is ours: not in excluded ones (N2), nor where what is recorded or is to be calls it somebody else's.
     pub(in crate::admin_state) fn outlived(
         &self,
         listed: &BTreeSet<PoolId>,
+        excluded: &BTreeSet<PoolName>,
         records: &Records,
     ) -> BTreeSet<(PoolId, Backend)> {
         let gone = self.busy().filter(|(_, node)| node.phase.is_gone());
         let gone = gone.filter_map(|(uid, _)| records.kept(uid));
         let of = |record: &Record| -> Vec<(PoolId, Backend)> {
-            let pools = listed.iter().filter(|pool| !record.foreign.holds(pool));
+            let newest = records.wanted(&record.uid).unwrap_or(record);
+            let is_foreign = |pool: &PoolId| record.foreign.holds(pool) || newest.foreign.holds(pool);
+            let pools = listed.iter().filter(|pool| !excluded.contains(&pool.pool) && !is_foreign(pool));
             pools.flat_map(|pool| record.backends().map(|backend| (pool.clone(), backend))).collect()
         };
         gone.flat_map(of).collect()

@@ -85,8 +85,14 @@ impl World {
 
     /// Nothing is known of the source.
     fn unknown() -> World {
+        World::excluding(None)
+    }
+
+    /// The same, with such a pool left out.
+    fn excluding(excluded: Option<PoolId>) -> World {
         let mut bench = Bench::silent(Role::On, NODES);
         bench.params.listed = [web()].into();
+        bench.params.excluded = excluded.into_iter().map(|pool| pool.pool).collect();
         bench.machine = AdminState::new(bench.params.clone());
         let mut world = World {
             bench,
@@ -402,6 +408,64 @@ fn n4_x2_a_down_that_outlives_its_node_is_taken_back_where_the_source_has_the_ad
     world.rest();
     assert_eq!((world.down(), world.told()), (vec![2], 1));
     world.is_quiet();
+}
+
+#[test]
+fn n2_x2_in_a_pool_that_is_left_out_a_down_that_somebody_sets_outlives_its_node() {
+    let mut world = World::excluding(Some(web()));
+    world.source(&[(1, UP), (2, UP), (3, UP)]);
+    world.rest();
+    world.node(2, true);
+    world.rest();
+    assert_eq!(world.down(), []);
+    // A PUT of ours: what is Down after it could be ours.
+    world.source(&[(1, UP), (2, UP)]);
+    world.rest();
+    world.bench.somebody_sets(2, State::Down);
+    world.look();
+    world.bench.delete(2);
+    world.rest();
+    assert_eq!(world.down(), [2]);
+    assert_eq!(world.bench.noted().len(), 1, "it is Down in other pools");
+    world.is_quiet();
+}
+
+#[test]
+fn x3_n4_what_is_never_taken_back_waits_for_no_source() {
+    let mut world = World::unknown();
+    world.bench.somebody_sets(2, State::Down);
+    world.look();
+    world.node(2, true);
+    world.rest();
+    assert_eq!(world.bench.noted().len(), 1);
+    world.node(2, false);
+    world.rest();
+    assert_eq!((world.down(), world.bench.noted().len()), (vec![2], 0));
+    world.is_quiet();
+}
+
+#[test]
+fn x3_n4_of_a_load_balancer_that_was_not_read_it_is_not_known_what_its_source_says() {
+    let mut directory = directory_of();
+    let mut words = |input: Vec<directory::In>| -> Vec<bool> {
+        let mut out = Vec::new();
+        for input in input {
+            directory.step(Now::ZERO, input, &mut out);
+        }
+        directory.tick(Now::ZERO, &mut out);
+        let word = |said: &directory::Out| {
+            if let directory::Out::Word(_, word) = said { Some(word.is_some()) } else { None }
+        };
+        out.iter().filter_map(word).collect()
+    };
+    let assigned = Assigned::Usable(Arc::default());
+    let note = sources::Note::Node("replica-1".into());
+    let fact = SourceFact { assigned, provenance: Provenance::Watch, note };
+    let synced = [directory::In::ListsSynced, directory::In::DiscoverySynced];
+    let known = synced.into_iter().chain([directory::In::Source(shop(), fact)]);
+    assert_eq!(words(known.collect()), [], "there may be a Down that it asks for");
+    let seen = LbObservation { lb: web().lb, began: Now::ZERO, facts: None, puts: Default::default() };
+    assert_eq!(words(vec![directory::In::Lb(seen)]), [true], "there is none");
 }
 
 #[test]

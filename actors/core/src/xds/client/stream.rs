@@ -135,7 +135,7 @@ pub(super) struct Line {
     /// Names whose absence from a response that names all means that they do not exist: the server knew that they are
     /// asked for, and has not said that it cannot send them.
     accountable: BTreeSet<Arc<str>>,
-    /// Names of which the server has sent the resource on this stream.
+    /// Names of which the server has sent a valid resource on this stream.
     sent: BTreeSet<Arc<str>>,
     owed: Option<Owed>,
 }
@@ -235,10 +235,14 @@ impl Line {
         self.owed = Some(Owed { due, answer });
     }
 
-    /// The server has sent the resource, valid or not. Tells how that reached us: what it sends first on a stream may be
-    /// less than what it will have once it knows all; what follows are changes (G1).
-    pub fn on_seen(&mut self, name: &Arc<str>) -> Provenance {
+    /// The server has sent the resource, valid or not.
+    pub fn on_seen(&mut self, name: &Arc<str>) {
         self.accountable.insert(Arc::clone(name));
+    }
+
+    /// How a valid resource that it has sent reached us: what can be used first on a stream may be less than what the
+    /// server will have once it knows all; what follows are changes (G1).
+    pub fn on_valid(&mut self, name: &Arc<str>) -> Provenance {
         if self.sent.insert(Arc::clone(name)) { Provenance::Relist } else { Provenance::Watch }
     }
 

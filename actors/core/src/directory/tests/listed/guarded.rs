@@ -280,6 +280,16 @@ fn g3_while_something_is_wrong_with_the_source_its_first_assignment_does_not_bec
     bench.pass(600_000);
     assert_eq!((bench.held(), bench.going(&[1, 2, 3, 4])), (Some(HeldReason::Fraction), 0));
     bench.source(came(Provenance::Relist, all(&[1])));
+    assert_eq!(
+        bench.held(),
+        Some(HeldReason::Fraction),
+        "that a server is reached again says nothing of what it assigns"
+    );
+    let again = bench.now.plus(Duration::from_secs(30));
+    assert_eq!(bench.edge().held.as_ref().map(|held| held.waits), Some(Waits::Time(again)));
+    bench.pass(29_999);
+    assert_eq!(bench.going(&[1, 2, 3, 4]), 0);
+    bench.pass(1);
     assert_eq!((bench.held(), bench.going(&[1, 2, 3, 4])), (None, 3), "it has stood for long enough");
 }
 

@@ -326,6 +326,11 @@ fn g1_what_a_server_sends_first_on_a_stream_is_a_list_and_what_follows_are_chang
     run.fail(0);
     run.wait();
     run.connect(0);
-    run.respond(Kind::Endpoints, "5", "a", vec![good(&x(), 4)]);
-    assert_eq!(provenance(&run), Some(Provenance::Relist), "as on every new stream");
+    run.respond(Kind::Endpoints, "5", "a", vec![bad(&x())]);
+    run.respond(Kind::Endpoints, "6", "b", vec![good(&x(), 4)]);
+    assert_eq!(
+        provenance(&run),
+        Some(Provenance::Relist),
+        "the first that can be used, as on every new stream"
+    );
 }
