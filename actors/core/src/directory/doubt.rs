@@ -60,7 +60,7 @@ enum Doubt {
 pub(super) struct Fraction {
     /// Since when.
     pub(super) since: Now,
-    /// All that are doubted.
+    /// All that are doubted, as far as there is room for them.
     pub(super) members: BTreeSet<IpAddr>,
 }
 
@@ -217,7 +217,8 @@ impl Doubts {
     }
 
     /// Judges whether too many of a pool's members leave in doubt (G3): `leaving` are those in it that nobody asks for,
-    /// `all` how many would stay if nothing were doubted to leave. Once too many, they all stay until it is resolved.
+    /// `all` how many would stay if nothing were doubted to leave. Once too many, they all stay until it is resolved; as
+    /// many as there is room for, since additions always pass (G1).
     pub(super) fn judge(&mut self, look: &Look<'_>, leaving: impl Iterator<Item = IpAddr>, all: usize) {
         let doubted: BTreeSet<IpAddr> = leaving.filter(|ip| self.since(ip).is_some()).collect();
         let since = match &self.fraction {
@@ -226,7 +227,8 @@ impl Doubts {
             None => (all >= JUDGED_FROM && look.max_removal.is_exceeded_by(doubted.len(), all))
                 .then_some(look.now),
         };
-        self.fraction = since.map(|since| Fraction { since, members: doubted });
+        let members: BTreeSet<IpAddr> = doubted.into_iter().take(look.room).collect();
+        self.fraction = since.filter(|_| !members.is_empty()).map(|since| Fraction { since, members });
     }
 
     /// The members that stay because too many would go.

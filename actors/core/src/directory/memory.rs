@@ -62,6 +62,8 @@ pub(super) struct Look<'a> {
     pub(super) max_removal: Fraction,
     /// How what is doubted becomes certain.
     pub(super) confirmation: Confirmation,
+    /// How many members may stay that nobody asks for, so that there is room for what is.
+    pub(super) room: usize,
 }
 
 /// What is remembered of one assigned pool's members.
@@ -364,8 +366,8 @@ impl Memory {
     }
 
     /// The addresses that stay although nobody asks for them, each with the Services whose they were; none:
-    /// they count for all. Where there is no room for all of those that only wait for the removal delay, those stay that
-    /// have left last.
+    /// they count for all. Where there is no `room` for all, those go first that only wait for the removal delay, and of
+    /// them those that have left first.
     pub(super) fn staying(
         &self,
         now: Now,

@@ -332,6 +332,7 @@ impl Pool {
             mode,
             max_removal: params.max_removal,
             confirmation: given.confirmation(),
+            room: given.room(),
         };
         self.memory.look(&look, || match &last {
             Some(last) if !last.level.is_empty() => {

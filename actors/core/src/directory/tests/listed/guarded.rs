@@ -367,22 +367,43 @@ fn d6_g5_a_person_lets_members_go_while_no_endpoint_can_be_used() {
     assert_eq!((bench.held(), bench.going(&[1, 2])), (None, 2));
 }
 
+fn address(n: u16) -> IpAddr {
+    IpAddr::from([10, 1, (n >> 8) as u8, n as u8])
+}
+
+fn range(of: std::ops::Range<u16>) -> SourceFact {
+    let endpoints: Vec<_> = of.map(|n| (address(n), UP)).collect();
+    usable(assignment(&[&endpoints]))
+}
+
+#[test]
+fn g1_g3_x2_of_a_full_pool_that_goes_in_doubt_as_much_stays_as_there_is_room_for_beside_additions() {
+    for (assigned, stays) in [(1000..1400, 600), (1000..2000, 0)] {
+        let mut bench = unknown();
+        bench.observe(&balancer("lb", vec![pool("lb", "edge", &[])], vec![edge_rule(false)]));
+        bench.source(range(0..1000));
+        bench.pass(1_000);
+        bench.source(came(Provenance::Relist, range(assigned.clone())));
+        let (required, tolerated) = bench.members();
+        assert_eq!((required.len(), tolerated.len()), (assigned.len(), stays), "Azure takes no more");
+        let held = bench.edge().held.as_ref().map(|held| (held.reason, held.members.len()));
+        assert_eq!(held, (stays > 0).then_some((HeldReason::Fraction, stays)), "what is told is what stays");
+        bench.pass(30_000);
+        assert_eq!((bench.held(), bench.members().1.len()), (None, 0));
+    }
+}
+
 #[test]
 fn x2_a_full_pool_that_is_replaced_keeps_of_what_leaves_what_there_is_room_for() {
-    let address = |n: u16| IpAddr::from([10, 1, (n >> 8) as u8, n as u8]);
-    let all = |of: std::ops::Range<u16>| {
-        let endpoints: Vec<_> = of.map(|n| (address(n), UP)).collect();
-        usable(assignment(&[&endpoints]))
-    };
     let staying = |bench: &Bench| -> BTreeSet<IpAddr> { bench.members().1 };
     let mut bench = unknown();
-    bench.source(all(0..1000));
+    bench.source(range(0..1000));
     bench.observe(&edge(&[]));
     bench.pass(1_000);
-    bench.source(all(100..1000));
+    bench.source(range(100..1000));
     assert_eq!(staying(&bench), (0..100).map(address).collect(), "there is room for all");
     bench.pass(1_000);
-    bench.source(all(1100..2000));
+    bench.source(range(1100..2000));
     let (required, tolerated) = bench.members();
     assert_eq!((required.len(), tolerated.len()), (900, 100), "Azure takes no more");
     assert!((0..100).map(address).all(|ip| !tolerated.contains(&ip)), "what has left first goes first");
