@@ -22,7 +22,7 @@ use crate::level::{Leaving, Provenance, Source, States, Word};
 use crate::machine::Now;
 use crate::proof;
 use crate::view::Candidacy;
-use crate::xds::assignment::LoadAssignment;
+use crate::xds::assignment::{LoadAssignment, Priority, Standing};
 use crate::xds::membership::{self, Failover, Note, address_name};
 use crate::xds::sources::{Assigned, Name, SourceFact};
 
@@ -182,7 +182,7 @@ impl Listed {
             Assigned::Dropped(_) => &nothing,
         };
         let mut membership = entry.failover.members(now, assignment);
-        let part = part(&membership, assignment, known.fact.stands());
+        let part = part(entry.family, &membership, assignment, known.fact.stands());
         let states = entry.states(now, id, &part, seen, at, &self.leaving);
         let foreign = entry.foreign_downs(id, &part, seen, &self.leaving);
         membership.notes.extend(foreign.filter(|_| leads));
@@ -198,15 +198,26 @@ impl Listed {
 }
 
 /// What the members of a pool are, as a Service would ask for them. Endpoints of which none can be used are no word for an
-/// empty pool (D6); nor are none of what was assigned before something went wrong beside it (G2).
-fn part(membership: &membership::Membership, assignment: &LoadAssignment, stands: bool) -> Part {
-    let is_empty = membership.members.is_empty() && membership.draining.is_empty();
+/// empty pool, unless all of them drain (D6); nor are none of what was assigned before something went wrong beside it (G2).
+fn part(
+    family: Family,
+    membership: &membership::Membership,
+    assignment: &LoadAssignment,
+    stands: bool,
+) -> Part {
+    let do_not_drain =
+        |priority: &Priority| priority.of(family).any(|(_, standing)| standing != Standing::Draining);
+    let is_unknown = if membership.draining.is_empty() {
+        assignment.has_endpoints || !stands
+    } else {
+        assignment.priorities.iter().any(do_not_drain)
+    };
     let required =
         |ip: &IpAddr| (*ip, RequiredNode { name: NodeName::new(address_name(*ip).shared()), ready: true });
     Part {
         required: membership.members.iter().map(required).collect(),
         tolerated: membership.draining.clone(),
-        unusable: is_empty && (assignment.has_endpoints || !stands),
+        unusable: membership.members.is_empty() && is_unknown,
     }
 }
 

@@ -341,8 +341,10 @@ impl Pool {
             Some(_) | None => observed.clone(),
         });
         let (level, services) = self.shares(given);
+        let is_asked =
+            |ip: &IpAddr| claims.values().any(|fact| addresses(fact, family).any(|asked| asked == ip));
         let held = self.memory.held(now, delay).and_then(|mut held| {
-            held.members.retain(|ip| !level.required.contains_key(ip));
+            held.members.retain(|ip| !is_asked(ip));
             (!held.members.is_empty()).then_some(held)
         });
         // What is not known holds in every mode (D6).

@@ -109,8 +109,13 @@ pub struct Priority {
 impl Priority {
     /// The addresses of a family that stand so.
     pub fn with(&self, family: Family, standing: Standing) -> impl Iterator<Item = IpAddr> + '_ {
+        self.of(family).filter(move |(_, known)| *known == standing).map(|(ip, _)| ip)
+    }
+
+    /// The addresses of a family, and how they stand.
+    pub fn of(&self, family: Family) -> impl Iterator<Item = (IpAddr, Standing)> + '_ {
         let of_family = self.addresses.iter().filter(move |(ip, _)| family_of(**ip) == family);
-        of_family.filter(move |(_, known)| **known == standing).map(|(ip, _)| *ip)
+        of_family.map(|(ip, standing)| (*ip, *standing))
     }
 }
 

@@ -351,6 +351,23 @@ fn d6_x2_where_no_endpoint_can_be_used_the_members_stay_until_one_can_or_none_is
 }
 
 #[test]
+fn d6_x2_an_endpoint_that_drains_gives_no_word_for_the_removal_of_others_of_which_none_can_be_used() {
+    let mut bench = filled(&[1, 2, 3]);
+    bench.source(with(&[(1, DRAINS), (2, OUT), (3, OUT)]));
+    let held = bench.edge().held.clone().expect("held");
+    assert_eq!((held.reason, held.members), (HeldReason::NoUsableNode, ips(&[2, 3])));
+    bench.pass(600_000);
+    bench.observe(&edge(&[1, 2, 3]));
+    assert_eq!(bench.going(&[1, 2, 3]), 0, "time ends it never");
+    bench.source(with(&[(1, DRAINS), (2, UP), (3, OUT)]));
+    assert_eq!((bench.held(), bench.members()), (None, (ips(&[2]), ips(&[1]))));
+    bench.source(with(&[(1, DRAINS), (2, DRAINS)]));
+    assert_eq!((bench.held(), bench.members().1), (None, ips(&[1, 2])), "all that there is drains");
+    bench.pass(30_000);
+    assert_eq!((bench.held(), bench.going(&[1, 2, 3])), (None, 1));
+}
+
+#[test]
 fn d6_x2_a_pool_without_a_member_holds_nothing_while_no_endpoint_can_be_used() {
     let mut bench = filled(&[]);
     bench.source(with(&[(1, OUT)]));

@@ -123,6 +123,11 @@ fn choices(endpoints: &[[Standing; 3]; 2]) -> Vec<BTreeSet<IpAddr>> {
     if healthy.is_empty() { usable(Standing::Degraded) } else { healthy }
 }
 
+/// Whether there are endpoints that neither can be used nor drain, and none that can be used.
+fn is_unusable(endpoints: &[[Standing; 3]; 2]) -> bool {
+    choices(endpoints).is_empty() && endpoints.iter().flatten().any(|stands| *stands != DRAINS)
+}
+
 fn draining(endpoints: &[[Standing; 3]; 2]) -> BTreeSet<IpAddr> {
     standing_so(endpoints, DRAINS).into_iter().flatten().collect()
 }
@@ -368,8 +373,8 @@ impl World {
                         assert!(!watched.stands, "what stands becomes certain");
                         continue;
                     }
-                    let reason =
-                        if drain.is_empty() { HeldReason::NoUsableNode } else { HeldReason::LastMember };
+                    let unusable = is_unusable(endpoints);
+                    let reason = if unusable { HeldReason::NoUsableNode } else { HeldReason::LastMember };
                     assert_eq!(held.reason, reason, "nothing else lasts");
                     assert!(best.is_empty() && drain.is_disjoint(&held.members));
                 } else {
@@ -440,11 +445,13 @@ impl Watched {
         self.asked = asked;
 
         let may_be_in = |ip: &IpAddr| seen.contains(ip) || self.recent.contains(ip);
-        let lasts = required.is_empty() && !drain.iter().any(may_be_in);
+        let unusable = is_unusable(endpoints);
+        let lasts = required.is_empty() && (unusable || !drain.iter().any(may_be_in));
         self.recent.extend(&required);
         self.released &= lasts;
         self.empty_since = if self.asked.is_empty() { self.empty_since.or(Some(now)) } else { None };
         let confirmed = self.empty_since.is_some_and(|since| now.since(since) >= Duration::from_secs(60));
+        assert!(!unusable || self.released || level.surplus(seen).next().is_none(), "no word for removals");
         let emptied = !seen.is_empty() && lasts && level.surplus(seen).count() == seen.len();
         assert!(!emptied || confirmed || self.released, "emptied too soon");
     }
