@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use crate::ids::{AddressName, PoolId};
-use crate::xds::membership::Note;
+use crate::xds::membership::Remark;
 
 /// A member that a pool must hold.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -211,7 +211,7 @@ pub enum Source {
         /// use, or else by which id the control plane knows us (X4).
         note: Arc<str>,
         /// What there is to know of how members were chosen.
-        remarks: BTreeSet<Note>,
+        remarks: BTreeSet<Remark>,
     },
 }
 

@@ -343,7 +343,9 @@ fn reasons(pool: &PoolView, compared: bool, add: &[IpAddr], remove: &[IpAddr]) -
             HeldReason::EmptyConfirm => {
                 "it is not certain yet that no endpoint is left (guards.emptyConfirm)"
             }
-            HeldReason::NoUsableNode => "there are endpoints, and none of their nodes is usable",
+            HeldReason::NoUsableNode => {
+                "there are endpoints of which none can be used, or not all is known of them"
+            }
             HeldReason::LastMember => {
                 "there are endpoints that do not count, and nothing else is in the pool"
             }

@@ -136,8 +136,8 @@ const WORDS = {
   },
   "reason": {
     "empty_confirm": ["wait", "the last member of a live Service would go"],
-    "no_usable_node": ["wait", "the Service has endpoints, and none of their nodes is known and has an address, or an object cannot be read"],
-    "last_member": ["wait", "the Service has endpoints that do not count, and none of their nodes is in the pool"],
+    "no_usable_node": ["wait", "there are endpoints, and none of their nodes is known and has an address, or none that is assigned can be used; or an object cannot be read"],
+    "last_member": ["wait", "there are endpoints that do not count, and none of their nodes is in the pool"],
     "fraction": ["wait", "most of the pool would go at once with a list, or with what a control plane sent first"],
     "breaker": ["bad", "so many pools would lose most of their members at once that none loses any"],
     "add_only": ["wait", "the mode add-only removes no member"]

@@ -23,7 +23,7 @@ use crate::machine::Now;
 use crate::proof;
 use crate::view::Candidacy;
 use crate::xds::assignment::{LoadAssignment, Priority, Standing};
-use crate::xds::membership::{self, Failover, Note, address_name};
+use crate::xds::membership::{self, Failover, Remark, address_name};
 use crate::xds::sources::{Assigned, Name, SourceFact};
 
 /// For how long a write that sets a Down may still be sent after the source has said otherwise: an attempt begins with the
@@ -229,7 +229,7 @@ fn is_dropped(fact: &SourceFact) -> bool {
 }
 
 /// What is said of a source wherever one of its pools is: why nothing of it is used, and what is wrong besides.
-fn source(name: &str, fact: &SourceFact, remarks: &BTreeSet<Note>) -> Source {
+fn source(name: &str, fact: &SourceFact, remarks: &BTreeSet<Remark>) -> Source {
     let note = match fact.error() {
         Some(error) => format!("{error}; {}", fact.note),
         None => fact.note.to_string(),
@@ -306,7 +306,7 @@ impl Entry {
 
     /// What there is to tell of required members that are Down though nobody here asks for it: they get nothing, and
     /// whoever has set that is to end it (N4).
-    fn foreign_downs(&self, id: &PoolId, part: &Part, seen: &SeenPool, leaving: &Leaving) -> Option<Note> {
+    fn foreign_downs(&self, id: &PoolId, part: &Part, seen: &SeenPool, leaving: &Leaving) -> Option<Remark> {
         let is_ours = |ip: &IpAddr| {
             self.ours.contains_key(ip)
                 || leaving.down.contains(ip)
@@ -314,7 +314,7 @@ impl Entry {
                 || leaving.outlived.contains(&(id.clone(), *ip))
         };
         let foreign = downs(seen).iter().filter(|ip| part.required.contains_key(ip) && !is_ours(ip)).count();
-        (foreign > 0).then_some(Note::ForeignDown(foreign))
+        (foreign > 0).then_some(Remark::ForeignDown(foreign))
     }
 
     fn say(&mut self, word: Option<Word>) {

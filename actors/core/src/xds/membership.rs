@@ -65,7 +65,7 @@ impl Choice {
 
 /// What people are told of a membership.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub enum Note {
+pub enum Remark {
     /// No endpoint of the pool's family can be used, though some are assigned.
     NothingUsable,
     /// A priority other than the first is used: this one.
@@ -86,43 +86,43 @@ pub enum Note {
     ForeignDown(usize),
 }
 
-impl Note {
+impl Remark {
     /// The word for the admin API.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
-            Note::NothingUsable => "nothing_usable",
-            Note::PriorityUsed(_) => "priority_used",
-            Note::FailbackWaits(_) => "failback_waits",
-            Note::DegradedUsed => "degraded_used",
-            Note::WeightsIgnored => "weights_ignored",
-            Note::LocalitiesSkipped => "localities_skipped",
-            Note::AlternativesIgnored => "alternatives_ignored",
-            Note::DrainingCut => "draining_cut",
-            Note::ForeignDown(_) => "foreign_down",
+            Remark::NothingUsable => "nothing_usable",
+            Remark::PriorityUsed(_) => "priority_used",
+            Remark::FailbackWaits(_) => "failback_waits",
+            Remark::DegradedUsed => "degraded_used",
+            Remark::WeightsIgnored => "weights_ignored",
+            Remark::LocalitiesSkipped => "localities_skipped",
+            Remark::AlternativesIgnored => "alternatives_ignored",
+            Remark::DrainingCut => "draining_cut",
+            Remark::ForeignDown(_) => "foreign_down",
         }
     }
 }
 
-impl fmt::Display for Note {
+impl fmt::Display for Remark {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Note::NothingUsable => f.write_str("no assigned endpoint can be used"),
-            Note::PriorityUsed(number) => write!(f, "endpoints of priority {number} are used"),
-            Note::FailbackWaits(number) => {
+            Remark::NothingUsable => f.write_str("no assigned endpoint can be used"),
+            Remark::PriorityUsed(number) => write!(f, "endpoints of priority {number} are used"),
+            Remark::FailbackWaits(number) => {
                 write!(f, "endpoints of priority {number} are used again when they stay usable for a while")
             }
-            Note::DegradedUsed => f.write_str("degraded endpoints are used, as nothing is healthy"),
-            Note::WeightsIgnored => f.write_str("weights are ignored, as a backend pool has none"),
-            Note::LocalitiesSkipped => f.write_str("localities of weight 0 are left out"),
-            Note::AlternativesIgnored => {
+            Remark::DegradedUsed => f.write_str("degraded endpoints are used, as nothing is healthy"),
+            Remark::WeightsIgnored => f.write_str("weights are ignored, as a backend pool has none"),
+            Remark::LocalitiesSkipped => f.write_str("localities of weight 0 are left out"),
+            Remark::AlternativesIgnored => {
                 f.write_str("of several addresses of an endpoint only the first of the pool's family is used")
             }
-            Note::DrainingCut => f.write_str("the pool has no room for all draining endpoints"),
-            Note::ForeignDown(1) => f.write_str(
+            Remark::DrainingCut => f.write_str("the pool has no room for all draining endpoints"),
+            Remark::ForeignDown(1) => f.write_str(
                 "a member is Down by somebody else's doing, and is left so: it gets no connections",
             ),
-            Note::ForeignDown(members) => {
+            Remark::ForeignDown(members) => {
                 write!(
                     f,
                     "{members} members are Down by somebody else's doing, and are left so: they get no connections"
@@ -140,7 +140,7 @@ pub struct Membership {
     /// The addresses that take nothing new: those of them that are in the pool stay there, Down, and none is added.
     pub draining: BTreeSet<IpAddr>,
     /// What people are told of it.
-    pub notes: BTreeSet<Note>,
+    pub notes: BTreeSet<Remark>,
 }
 
 /// The name of an address entry in a pool: the address, with `-` for each `.` and `:` (X2). Azure wants a letter or
@@ -194,7 +194,7 @@ impl Failover {
         let room = self.params.limits.members.saturating_sub(members.len());
         while draining.len() > room {
             draining.pop_last();
-            notes.insert(Note::DrainingCut);
+            notes.insert(Remark::DrainingCut);
         }
         Membership { members, draining, notes }
     }
@@ -235,19 +235,19 @@ impl Failover {
         all.flat_map(|priority| priority.with(self.family, Standing::Draining)).collect()
     }
 
-    fn notes(&self, assignment: &LoadAssignment) -> BTreeSet<Note> {
+    fn notes(&self, assignment: &LoadAssignment) -> BTreeSet<Remark> {
         let number = self.used.map(|used| used.priority);
         let used = number.and_then(|number| assignment.priorities.get(number));
         let nothing = self.used.is_none() && assignment.has_endpoints;
-        let when = |applies: bool, note: Note| applies.then_some(note);
+        let when = |applies: bool, note: Remark| applies.then_some(note);
         [
-            when(nothing, Note::NothingUsable),
-            number.filter(|number| *number > 0).map(Note::PriorityUsed),
-            self.better.keys().next().map(|better| Note::FailbackWaits(better.priority)),
-            when(self.used.is_some_and(|used| used.degraded), Note::DegradedUsed),
-            when(used.is_some_and(|used| used.weighted), Note::WeightsIgnored),
-            when(assignment.skips, Note::LocalitiesSkipped),
-            when(assignment.alternatives, Note::AlternativesIgnored),
+            when(nothing, Remark::NothingUsable),
+            number.filter(|number| *number > 0).map(Remark::PriorityUsed),
+            self.better.keys().next().map(|better| Remark::FailbackWaits(better.priority)),
+            when(self.used.is_some_and(|used| used.degraded), Remark::DegradedUsed),
+            when(used.is_some_and(|used| used.weighted), Remark::WeightsIgnored),
+            when(assignment.skips, Remark::LocalitiesSkipped),
+            when(assignment.alternatives, Remark::AlternativesIgnored),
         ]
         .into_iter()
         .flatten()

@@ -7,7 +7,7 @@ use std::net::IpAddr;
 use pool_core::level::Source;
 use pool_core::resource_cache::State;
 use pool_core::view::{PoolView, Snapshot};
-use pool_core::xds::membership::Note;
+use pool_core::xds::membership::Remark;
 use pool_core::xds::sources::{self, Assigned};
 
 use crate::served::{BALANCER, LISTED, Listed, Wants};
@@ -65,7 +65,7 @@ fn is_told(world: &World, listed: &Listed, count: usize) -> bool {
     leaders.any(|leader| {
         let snapshot = leader.snapshot.as_deref();
         let pool = snapshot.and_then(|snapshot| shown_pool(snapshot, listed));
-        pool.is_some_and(|pool| remarks(pool).contains(&Note::ForeignDown(count)))
+        pool.is_some_and(|pool| remarks(pool).contains(&Remark::ForeignDown(count)))
     })
 }
 
@@ -74,7 +74,7 @@ fn shown_pool<'a>(snapshot: &'a Snapshot, listed: &Listed) -> Option<&'a PoolVie
     pools.find(|(id, _)| id.pool.as_str() == listed.pool).map(|(_, view)| &**view)
 }
 
-fn remarks(pool: &PoolView) -> BTreeSet<Note> {
+fn remarks(pool: &PoolView) -> BTreeSet<Remark> {
     match &pool.source {
         Source::Kubernetes => BTreeSet::new(),
         Source::Xds { remarks, .. } => remarks.clone(),

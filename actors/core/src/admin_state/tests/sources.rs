@@ -13,7 +13,7 @@ use crate::level::{Level, Provenance, Source};
 use crate::queue::{self, Outcome, PoolQueue};
 use crate::writer::plan::{Change, Plan, plan};
 use crate::xds::assignment::{LoadAssignment, Priority, Standing};
-use crate::xds::membership::{self, Note};
+use crate::xds::membership::{self, Remark};
 use crate::xds::sources::{self, Assigned, Name, SourceFact};
 
 const UP: Standing = Standing::Healthy;
@@ -313,7 +313,8 @@ impl World {
     fn told(&self) -> usize {
         let assignment = self.assigned.as_ref().expect("it is assigned");
         let Source::Xds { remarks, .. } = &assignment.source else { panic!("it has a source") };
-        let told = |note: &Note| if let Note::ForeignDown(members) = note { Some(*members) } else { None };
+        let told =
+            |note: &Remark| if let Remark::ForeignDown(members) = note { Some(*members) } else { None };
         remarks.iter().find_map(told).unwrap_or(0)
     }
 

@@ -273,11 +273,11 @@ fn x2_a_pool_fails_over_at_once_and_back_by_the_clock_alone() {
     assert_eq!(bench.members().0, ips(&[1]));
     bench.source(of(OUT));
     assert_eq!(bench.members().0, ips(&[2]), "what cannot be used serves nobody");
-    assert_eq!(remarks(&bench), [membership::Note::PriorityUsed(1)].into());
+    assert_eq!(remarks(&bench), [membership::Remark::PriorityUsed(1)].into());
     bench.pass(1_000);
     bench.source(of(UP));
     assert_eq!(bench.members().0, ips(&[2]));
-    let waits = [membership::Note::PriorityUsed(1), membership::Note::FailbackWaits(0)];
+    let waits = [membership::Remark::PriorityUsed(1), membership::Remark::FailbackWaits(0)];
     assert_eq!(remarks(&bench), waits.into());
     let back_at = bench.now.plus(membership::Params::FAILBACK);
     assert_eq!(bench.machine.deadline(), Some(back_at));

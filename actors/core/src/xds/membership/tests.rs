@@ -40,7 +40,7 @@ fn ips(texts: &[&str]) -> BTreeSet<IpAddr> {
     texts.iter().map(|text| text.parse::<IpAddr>().expect("an address")).collect()
 }
 
-fn told(notes: &[Note]) -> BTreeSet<Note> {
+fn told(notes: &[Remark]) -> BTreeSet<Remark> {
     notes.iter().copied().collect()
 }
 
@@ -96,7 +96,7 @@ fn x2_draining_endpoints_of_all_priorities_stay_down_with_admin_state_and_are_ou
 fn x2_what_drains_alone_leaves_no_member_and_what_is_a_member_does_not_drain() {
     let alone = first(&assigned(&[&[("10.0.0.1", DRAINING)]]));
     assert_eq!((alone.members, alone.draining), (ips(&[]), ips(&["10.0.0.1"])));
-    assert_eq!(alone.notes, told(&[Note::NothingUsable]));
+    assert_eq!(alone.notes, told(&[Remark::NothingUsable]));
     let mut both = assigned(&[&[("10.0.0.1", HEALTHY)], &[("10.0.0.2", DRAINING)]]);
     both.priorities[1].addresses.insert("10.0.0.1".parse().expect("ip"), Standing::Draining);
     let both = first(&both);
@@ -109,9 +109,9 @@ fn x2_degraded_endpoints_are_used_only_if_nothing_healthy_is_left_in_any_priorit
         assigned(&[&[("10.0.0.1", DEGRADED), ("10.0.0.2", UNHEALTHY)], &[("10.0.1.1", health)]])
     };
     let healthy = first(&of(HEALTHY));
-    assert_eq!((healthy.members, healthy.notes), (ips(&["10.0.1.1"]), told(&[Note::PriorityUsed(1)])));
+    assert_eq!((healthy.members, healthy.notes), (ips(&["10.0.1.1"]), told(&[Remark::PriorityUsed(1)])));
     let degraded = first(&of(DEGRADED));
-    assert_eq!((degraded.members, degraded.notes), (ips(&["10.0.0.1"]), told(&[Note::DegradedUsed])));
+    assert_eq!((degraded.members, degraded.notes), (ips(&["10.0.0.1"]), told(&[Remark::DegradedUsed])));
 }
 
 #[test]
@@ -132,7 +132,7 @@ fn x2_a_pool_uses_the_lowest_numbered_priority_with_a_usable_endpoint_of_its_fam
     ]);
     assert_eq!(first(&assignment).members, ips(&["10.0.1.1"]));
     let v6 = Failover::new(Family::V6, Params::default()).members(at(0), &assignment);
-    assert_eq!((v6.members, v6.notes), (ips(&["fd00::3"]), told(&[Note::PriorityUsed(2)])));
+    assert_eq!((v6.members, v6.notes), (ips(&["fd00::3"]), told(&[Remark::PriorityUsed(2)])));
 }
 
 #[test]
@@ -144,7 +144,7 @@ fn x2_a_pool_fails_over_at_once_and_back_when_the_better_priority_has_been_usabl
     assert_eq!((over.members, priority(&pool), pool.deadline()), (ips(&["10.0.1.1"]), Some(1), None));
     let waits = pool.members(at(20), &pair(true, true));
     assert_eq!((waits.members, pool.deadline()), (ips(&["10.0.1.1"]), Some(at(50))));
-    assert_eq!(waits.notes, told(&[Note::PriorityUsed(1), Note::FailbackWaits(0)]));
+    assert_eq!(waits.notes, told(&[Remark::PriorityUsed(1), Remark::FailbackWaits(0)]));
     let early = at(50).minus(Duration::from_micros(1));
     assert_eq!(pool.members(early, &pair(true, true)).members, ips(&["10.0.1.1"]));
     let back = pool.members(at(50), &pair(true, true));
@@ -210,7 +210,7 @@ fn x2_where_nothing_is_usable_for_a_while_the_best_is_used_afterwards() {
     let mut pool = pool();
     pool.members(at(0), &pair(false, true));
     let nothing = pool.members(at(1), &pair(false, false));
-    assert_eq!((nothing.members, nothing.notes), (ips(&[]), told(&[Note::NothingUsable])));
+    assert_eq!((nothing.members, nothing.notes), (ips(&[]), told(&[Remark::NothingUsable])));
     assert_eq!(pool.members(at(2), &pair(true, true)).members, ips(&["10.0.0.1"]));
     let empty = pool.members(at(3), &LoadAssignment::default());
     assert_eq!((empty, pool.used(), pool.deadline()), (Membership::default(), None, None));
@@ -223,7 +223,7 @@ fn x2_draining_endpoints_take_no_room_from_members() {
     let assignment = assigned(&[&[("10.0.0.1", HEALTHY), ("10.0.0.2", HEALTHY), drains[0], drains[1]]]);
     let full = Failover::new(Family::V4, params).members(at(0), &assignment);
     assert_eq!((full.members, full.draining), (ips(&["10.0.0.1", "10.0.0.2"]), ips(&["10.0.0.3"])));
-    assert_eq!(full.notes, told(&[Note::DrainingCut]));
+    assert_eq!(full.notes, told(&[Remark::DrainingCut]));
 }
 
 #[test]
@@ -235,22 +235,25 @@ fn x2_people_are_told_what_a_pool_cannot_heed() {
     let used = LocalityFacts { endpoints: vec![weighty, several], ..LocalityFacts::default() };
     let Membership { members, notes, .. } = first(&valid(vec![skipped, used]));
     assert_eq!(members, ips(&["10.0.0.1", "10.0.0.2"]));
-    assert_eq!(notes, told(&[Note::WeightsIgnored, Note::LocalitiesSkipped, Note::AlternativesIgnored]));
+    assert_eq!(
+        notes,
+        told(&[Remark::WeightsIgnored, Remark::LocalitiesSkipped, Remark::AlternativesIgnored])
+    );
 }
 
 #[test]
 fn each_note_has_a_word_and_a_sentence_of_its_own() {
     let all = [
-        Note::NothingUsable,
-        Note::PriorityUsed(1),
-        Note::FailbackWaits(0),
-        Note::DegradedUsed,
-        Note::WeightsIgnored,
-        Note::LocalitiesSkipped,
-        Note::AlternativesIgnored,
-        Note::DrainingCut,
+        Remark::NothingUsable,
+        Remark::PriorityUsed(1),
+        Remark::FailbackWaits(0),
+        Remark::DegradedUsed,
+        Remark::WeightsIgnored,
+        Remark::LocalitiesSkipped,
+        Remark::AlternativesIgnored,
+        Remark::DrainingCut,
     ];
-    let words: BTreeSet<&str> = all.into_iter().map(Note::as_str).collect();
+    let words: BTreeSet<&str> = all.into_iter().map(Remark::as_str).collect();
     let sentences: BTreeSet<String> = all.into_iter().map(|note| note.to_string()).collect();
     assert_eq!((words.len(), sentences.len()), (all.len(), all.len()));
     assert!(sentences.contains("endpoints of priority 1 are used"), "{sentences:?}");

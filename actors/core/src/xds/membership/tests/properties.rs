@@ -277,8 +277,8 @@ impl World {
         let drains: BTreeSet<IpAddr> =
             drains.filter(|ip| self.admin_state && !expected.contains(ip)).collect();
         prop_assert_eq!(draining, drains);
-        prop_assert_eq!(notes.contains(&Note::NothingUsable), self.used.is_none() && self.count > 0);
-        let waits = notes.iter().any(|note| matches!(note, Note::FailbackWaits(_)));
+        prop_assert_eq!(notes.contains(&Remark::NothingUsable), self.used.is_none() && self.count > 0);
+        let waits = notes.iter().any(|note| matches!(note, Remark::FailbackWaits(_)));
         prop_assert_eq!(waits, self.deadline().is_some());
         Ok(())
     }
