@@ -159,8 +159,8 @@ fn every_state_of_a_resource_and_every_remark_on_a_pool_is_explained_and_no_othe
     assert!(states.iter().all(|state| xds.contains(&format!("`{state}`"))), "docs/xds.md names each state");
 
     let source = read("actors/core/src/xds/membership.rs");
-    let body = source.split_once("\nimpl Note {").and_then(|(_, rest)| rest.split_once("\n}\n"));
-    let (body, _) = body.expect("membership.rs has the words of notes");
+    let body = source.split_once("\nimpl Remark {").and_then(|(_, rest)| rest.split_once("\n}\n"));
+    let (body, _) = body.expect("membership.rs has the words of remarks");
     let remarks: BTreeSet<String> = quoted(body).map(str::to_owned).collect();
     assert!(remarks.len() >= 8, "{remarks:?}");
     assert_eq!(remarks, enumerated(&schemas["Remark"]["properties"]["reason"]));

@@ -9,10 +9,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
-use super::memory::{Claims, Look, addresses, part};
+use super::memory::{Claims, Look, addresses, asks, part};
 use crate::assignment::Waits;
 use crate::guard::DOUBTFUL_FOR;
-use crate::ids::{Family, ServiceUid};
+use crate::ids::ServiceUid;
 use crate::informer::ServiceFact;
 use crate::level::Provenance;
 use crate::machine::Now;
@@ -83,10 +83,6 @@ fn is_listed(provenance: Provenance) -> bool {
 /// that is what whoever configured it wants to count, nobody doubts it (X5).
 fn is_doubtful(fact: &ServiceFact) -> bool {
     !fact.is_dropped && (is_listed(fact.provenance) || fact.slices == 0)
-}
-
-fn asks(fact: &ServiceFact, family: Family, ip: &IpAddr) -> bool {
-    part(fact, family).is_some_and(|part| part.required.contains_key(ip) || part.tolerated.contains(ip))
 }
 
 /// How this Service, which does not ask for an address, let go of it. One whose rules are not the pool's any more has

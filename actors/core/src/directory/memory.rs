@@ -35,6 +35,11 @@ pub(super) fn addresses(fact: &ServiceFact, family: Family) -> impl Iterator<Ite
     part(fact, family).into_iter().flat_map(|part| part.required.keys().chain(&part.tolerated))
 }
 
+/// Whether a Service asks for an address.
+pub(super) fn asks(fact: &ServiceFact, family: Family, ip: &IpAddr) -> bool {
+    part(fact, family).is_some_and(|part| part.required.contains_key(ip) || part.tolerated.contains(ip))
+}
+
 /// Whether what a Service asks for is not known only because nothing is heard of EndpointSlices at present.
 fn is_unheard(fact: &ServiceFact) -> bool {
     fact.endpoints == 0 && fact.data_errors.is_empty()

@@ -10,7 +10,7 @@ use super::breaker::{Paused, Size};
 use super::doubt::Confirmation;
 use super::gauges::Counted;
 use super::mapping::SeenPool;
-use super::memory::{Claims, Look, Memory, addresses, part};
+use super::memory::{Claims, Look, Memory, addresses, asks, part};
 use super::told::Told;
 use super::{Out, Params, Term, listed, pins};
 use crate::assignment::{Assignment, Held, HeldReason, Observation, PausedBy, Share, Waits};
@@ -341,8 +341,7 @@ impl Pool {
             Some(_) | None => observed.clone(),
         });
         let (level, services) = self.shares(given);
-        let is_asked =
-            |ip: &IpAddr| claims.values().any(|fact| addresses(fact, family).any(|asked| asked == ip));
+        let is_asked = |ip: &IpAddr| claims.values().any(|fact| asks(fact, family, ip));
         let held = self.memory.held(now, delay).and_then(|mut held| {
             held.members.retain(|ip| !is_asked(ip));
             (!held.members.is_empty()).then_some(held)
