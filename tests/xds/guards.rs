@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use simulator::control_plane::{Bad, Code, Kind, endpoints};
+use simulator::control_plane::{Bad, Code, HealthStatus, Kind, endpoints};
 use tokio::time::Instant;
 
-use super::stage::{BALANCER, FAILS, NODE_NOTE, Plan, TOKEN, at, control_plane, server};
+use super::stage::{BALANCER, FAILS, NODE_NOTE, Plan, TOKEN, at, control_plane, locality, server};
 use crate::support::{PATIENCE, eventually};
 
 const BEFORE: &str = "10.9.0.1";
@@ -39,6 +39,35 @@ async fn x3_g2_a_valid_empty_assignment_is_held_until_a_person_releases_it() {
     scene.holds("web", &[]).await;
     assert_eq!(scene.puts("web").await, 2);
     scene.has_no_error("web").await;
+    scene.logged_no_errors();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn d6_x2_members_stay_while_one_endpoint_drains_and_none_can_be_used() {
+    use HealthStatus::{Draining, Healthy, Unhealthy};
+    let other = "10.1.0.2";
+    let plane = control_plane().await;
+    plane.set(Kind::Endpoints, "web", at("web", &[GOOD, other])).await;
+    let plan = Plan::new().await.pool("web", "eds:web", &[BEFORE]).await;
+    let scene = plan.start(&[server(&plane, &[])]).await;
+    scene.has("web", &[(GOOD, "None"), (other, "None")]).await;
+    let assign = async |first, second| {
+        let all = locality(0, &[(GOOD, first), (other, second)]);
+        plane.set(Kind::Endpoints, "web", endpoints("web", [all])).await;
+    };
+    assign(Draining, Unhealthy).await;
+    scene.has("web", &[(GOOD, "Down"), (other, "None")]).await;
+    let pool = scene.pool("web", |pool| pool["held"]["reason"] == "no_usable_node").await;
+    let held: Vec<&str> =
+        pool["held"]["members"].as_array().into_iter().flatten().flat_map(Value::as_str).collect();
+    assert!(held.contains(&other) && !held.contains(&GOOD), "what drains is asked for: {pool}");
+    scene.event("BackendPoolRemovalHeld", &["kubernetes/web", "nothing that can be used is assigned"]).await;
+    scene.all_is_written().await;
+    scene.is_at_rest("web", &[GOOD, other], 2).await;
+    assign(Draining, Healthy).await;
+    scene.pool("web", |pool| pool["held"].is_null()).await;
+    scene.all_is_written().await;
+    scene.is_at_rest("web", &[GOOD, other], 2).await;
     scene.logged_no_errors();
 }
 
