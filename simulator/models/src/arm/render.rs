@@ -284,9 +284,8 @@ impl<'a> WriteEntries for LoadBalancerView<'a> {
         map.serialize_entry("backendAddressPools", &Sequence(pools))?;
         let rules = || lb.rules.iter().map(|rule| child("loadBalancingRules", &rule.name, Child::Rule(rule)));
         map.serialize_entry("loadBalancingRules", &Sequence(rules))?;
-        let probed = || lb.bare_rules().filter(|rule| rule.with_probe);
         let probes = || {
-            let bare = probed().map(|rule| child("probes", &rule.name, Child::Probe(rule)));
+            let bare = lb.bare_probes().map(|rule| child("probes", &rule.name, Child::Probe(rule)));
             lb.probes.iter().map(|known| given("probes", known)).chain(bare)
         };
         map.serialize_entry("probes", &Sequence(probes))?;

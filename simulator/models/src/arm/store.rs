@@ -199,6 +199,14 @@ impl LoadBalancer {
         names
     }
 
+    /// The rules whose probes no PUT gave. A rule that was removed leaves a given one behind, which the next rule of its
+    /// name uses.
+    pub(crate) fn bare_probes(&self) -> impl Iterator<Item = &Rule> {
+        let given =
+            |rule: &&Rule| self.probes.iter().any(|known| known.name.eq_ignore_ascii_case(&rule.name));
+        self.bare_rules().filter(move |rule| rule.with_probe && !given(rule))
+    }
+
     pub(crate) fn shape(&self) -> Shape {
         Shape {
             top: self.top.clone(),

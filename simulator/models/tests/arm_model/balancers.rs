@@ -289,6 +289,27 @@ fn z1_what_somebody_changes_while_the_balancer_is_written_comes_after_that_write
 }
 
 #[test]
+fn z1_a_rule_that_comes_back_uses_the_probe_that_a_balancer_write_has_left_of_it() {
+    let mut model = model(Settings::default());
+    model.add_rule("lb", "bare", "a", true);
+    let with_rule = body(&mut model, "lb", 0);
+    assert_eq!(write(&mut model, "lb", &with_rule, 0).status, 200);
+    model.remove_rule("lb", "bare");
+    // Azure compares names without case.
+    model.add_rule("lb", "Bare", "a", true);
+    let echoed = body(&mut model, "lb", SECOND);
+    let names = |kind: &str| -> Vec<String> {
+        let children = echoed["properties"][kind].as_array().expect("an array");
+        children.iter().map(|child| text(child, "/name")).collect()
+    };
+    assert_eq!(
+        (names("probes"), names("loadBalancingRules")),
+        (vec!["bare".to_owned()], vec!["Bare".to_owned()])
+    );
+    assert_eq!(write(&mut model, "lb", &echoed, 2 * SECOND).status, 200, "what it shows can be written back");
+}
+
+#[test]
 fn z1_pools_that_interfaces_fill_survive_an_echo_of_the_balancer() {
     let mut model = model(Settings::default());
     let members = vec![("x".to_owned(), "0".to_owned())];
