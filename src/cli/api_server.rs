@@ -6,7 +6,7 @@ use std::time::Duration;
 use http::{Method, Request, StatusCode};
 use jiff::Timestamp;
 use kube::client::Body;
-use pool_core::redact::{start_redacted_of, told};
+use pool_core::redact::{self, start_redacted_of, told};
 use serde_json::Value;
 
 /// How long one answer may take.
@@ -102,14 +102,7 @@ fn redact(value: &mut Value) {
 
 /// An error with all its causes, each said once, and without secrets.
 pub(super) fn chain(error: &dyn std::error::Error) -> String {
-    let causes = std::iter::successors(Some(error), |error| error.source());
-    let mut words: Vec<String> = Vec::new();
-    for cause in causes.map(ToString::to_string) {
-        if !words.iter().any(|word| word.contains(&cause)) {
-            words.push(cause);
-        }
-    }
-    told(&words.join(": "), &[], LONGEST)
+    told(&redact::chain(error), &[], LONGEST)
 }
 
 #[cfg(test)]

@@ -10,7 +10,7 @@ use azure_core::error::{Error, ErrorKind};
 use azure_core::http::RawResponse;
 use azure_core::http::headers::{HeaderName, Headers};
 use pool_core::arm::{Failure, FailureKind, RetryAfter};
-use pool_core::redact::told;
+use pool_core::redact::{chain, told};
 use serde_json::Value;
 
 use crate::stop::Stop;
@@ -90,21 +90,6 @@ fn without_answer(kind: FailureKind, retry_after: RetryAfter, message: &str) -> 
         retry_after,
         correlation_id: None,
     }
-}
-
-/// An error and what caused it, without what is said twice.
-pub(crate) fn chain(error: &dyn std::error::Error) -> String {
-    let mut said = error.to_string();
-    let mut cause = error.source();
-    while let Some(one) = cause {
-        let text = one.to_string();
-        if !said.ends_with(&text) {
-            said.push_str(": ");
-            said.push_str(&text);
-        }
-        cause = one.source();
-    }
-    said
 }
 
 /// One line of at most [`LONGEST_MESSAGE`] bytes, without what must not be repeated.

@@ -11,6 +11,7 @@ mod find;
 mod pairs;
 
 use std::borrow::Cow;
+use std::error::Error;
 use std::ops::Range;
 
 /// What stands where a secret stood.
@@ -21,6 +22,22 @@ pub const LONGEST_TEXT: usize = 64 << 10;
 
 /// The end of a text of which more was said.
 const CUT: &str = "\u{2026}";
+
+/// An error with all its sources, outermost first, each said once. Nothing is taken out of it yet.
+#[must_use]
+pub fn chain(error: &dyn Error) -> String {
+    let mut all = error.to_string();
+    let mut next = error.source();
+    while let Some(source) = next {
+        let more = source.to_string();
+        if !all.contains(&more) {
+            all.push_str(": ");
+            all.push_str(&more);
+        }
+        next = source.source();
+    }
+    all
+}
 
 /// The text without secrets.
 #[must_use]

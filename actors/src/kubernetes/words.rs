@@ -43,17 +43,7 @@ pub(super) fn status_text_without(status: StatusCode, body: &[u8], known: &[&str
 /// An error with all its sources, outermost first, each said once.
 #[must_use]
 pub fn chain(error: &(dyn Error + 'static)) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(inner) = source {
-        let said = inner.to_string();
-        if !text.contains(&said) {
-            text.push_str(": ");
-            text.push_str(&said);
-        }
-        source = inner.source();
-    }
-    redact::told(&text, &[], LONGEST)
+    redact::told(&redact::chain(error), &[], LONGEST)
 }
 
 #[cfg(test)]

@@ -5,12 +5,12 @@ use std::time::Duration;
 
 use azure_core::error::{Error, ErrorKind};
 use pool_core::arm::RetryAfter;
-use pool_core::redact::start_redacted_of;
+use pool_core::redact::{chain, start_redacted_of};
 use serde::Deserialize;
 use serde_json::Value;
 
 use super::NoToken;
-use crate::failure::{self, chain};
+use crate::failure;
 use crate::identity::Identity;
 use crate::stop::Stop;
 

@@ -373,7 +373,7 @@ fn c3_a_certificate_that_cannot_be_used_is_told_when_the_client_is_set_up() {
             ..super::settings("https://management.test")
         };
         let error = Client::new(settings).expect_err("it must be refused");
-        let said = crate::failure::chain(&error);
+        let said = pool_core::redact::chain(&error);
         assert!(said.contains(why) && said.contains("the certificate file "), "{why}: {said}");
         assert!(!said.contains(PASSWORD) && !format!("{error:?}").contains(PASSWORD));
     }
