@@ -367,6 +367,13 @@ impl<K: Ord + Clone, V: Clone + PartialEq, W: Ord + Clone> ResourceCache<K, V, W
         self.fail(&key, Stand::Nacked, error, out);
     }
 
+    /// Something in the newest version of the resource is invalid, and the rest of it was received in its place: that
+    /// stays in use, whatever the policy says, since what is bad of it was left out already.
+    pub fn partly_invalid(&mut self, key: K, error: Error, out: &mut Vec<Notice<K, V, W>>) {
+        debug_assert_eq!(error.reason, Reason::Nack);
+        self.fail_as(&key, Stand::Nacked, error, false, out);
+    }
+
     /// The resource is missing in a response that names all that exist. One that is not cached cannot be deleted: the
     /// response may answer an older request, and the timer decides (A88).
     pub fn deleted(&mut self, key: K, error: Error, out: &mut Vec<Notice<K, V, W>>) {
@@ -470,7 +477,8 @@ impl<K: Ord + Clone, V: Clone + PartialEq, W: Ord + Clone> ResourceCache<K, V, W
             && entry.is_none_or(|entry| entry.is_sound(self.lost.as_ref()))
     }
 
-    /// Something is wrong with the resource itself. The state that it becomes carries the error.
+    /// Something is wrong with the resource itself. The state that it becomes carries the error; the policy says whether
+    /// what is in use is dropped.
     fn fail(
         &mut self,
         key: &K,
@@ -478,9 +486,21 @@ impl<K: Ord + Clone, V: Clone + PartialEq, W: Ord + Clone> ResourceCache<K, V, W
         error: Error,
         out: &mut Vec<Notice<K, V, W>>,
     ) {
+        let drops = self.policy.fail_on_data_errors && error.is_data_error();
+        self.fail_as(key, becomes, error, drops, out);
+    }
+
+    fn fail_as(
+        &mut self,
+        key: &K,
+        becomes: fn(Failed<V>) -> Stand<V>,
+        error: Error,
+        drops: bool,
+        out: &mut Vec<Notice<K, V, W>>,
+    ) {
         self.forget_timer(key);
         if let Some(entry) = self.entries.get_mut(key) {
-            let news = entry.fail(becomes, error, self.policy);
+            let news = entry.fail(becomes, error, drops);
             entry.tell(key, &news, out);
         }
         debug_assert!(self.is_sound_at(key));

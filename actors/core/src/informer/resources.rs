@@ -140,10 +140,11 @@ impl Resources {
         if let Some(Wrong { slice, error }) = wrong {
             let words = format!("EndpointSlice {}/{slice}: {error}", service.namespace);
             let error = data_error(Reason::Nack, Code::InvalidArgument, &words);
-            // What of the set is good is in use with its bad slice left out: that alone is dropped.
-            self.with_drops(self.fail_on_data_errors && !is_used, |cache, news| {
-                cache.invalid(service.clone(), error, news);
-            });
+            if is_used {
+                self.cache.partly_invalid(service.clone(), error, &mut self.news);
+            } else {
+                self.cache.invalid(service.clone(), error, &mut self.news);
+            }
         }
         self.news.clear();
         debug_assert!(self.is_sound_at(service), "a state of A88 without what is to be in it");
@@ -266,20 +267,6 @@ impl Resources {
         let samples = samples.collect();
         self.counted = counts;
         samples
-    }
-
-    fn with_drops(
-        &mut self,
-        drops: bool,
-        change: impl FnOnce(
-            &mut ResourceCache<ServiceKey, SliceSet, Watcher>,
-            &mut Vec<Notice<ServiceKey, SliceSet, Watcher>>,
-        ),
-    ) {
-        let policy = |drops| Policy { fail_on_data_errors: drops, timer_is_transient: true };
-        self.cache.set_policy(policy(drops));
-        change(&mut self.cache, &mut self.news);
-        self.cache.set_policy(policy(self.fail_on_data_errors));
     }
 
     fn is_sound_at(&self, service: &ServiceKey) -> bool {

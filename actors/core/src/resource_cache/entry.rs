@@ -161,9 +161,8 @@ impl<V: Clone + PartialEq, W: Ord + Clone> Entry<V, W> {
         self.settle(is_new, lost.cloned())
     }
 
-    /// Something is wrong with the resource itself.
-    pub fn fail(&mut self, becomes: fn(Failed<V>) -> Stand<V>, error: Error, policy: Policy) -> Vec<News<V>> {
-        let drops = policy.fail_on_data_errors && error.is_data_error();
+    /// Something is wrong with the resource itself; `drops` tells whether that ends the use of what was good.
+    pub fn fail(&mut self, becomes: fn(Failed<V>) -> Stand<V>, error: Error, drops: bool) -> Vec<News<V>> {
         let known = mem::replace(&mut self.stand, Stand::Requested(None)).into_cached();
         self.stand = becomes(Failed { error: error.clone(), cached: known.filter(|_| !drops) });
         self.settle(false, Some(error))

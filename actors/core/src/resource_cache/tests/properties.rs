@@ -20,6 +20,8 @@ type Said = Vec<Notice<u8, u8, u8>>;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Fault {
     Invalid,
+    /// Only something in it is, and what is left of it is in use.
+    PartlyInvalid,
     Deleted,
     Reported(Code),
 }
@@ -102,6 +104,7 @@ fn fault() -> impl Strategy<Value = Fault> {
     let codes = vec![Code::NotFound, Code::PermissionDenied, Code::Unavailable, Code::Internal];
     prop_oneof![
         3 => Just(Fault::Invalid),
+        1 => Just(Fault::PartlyInvalid),
         3 => Just(Fault::Deleted),
         4 => prop::sample::select(codes).prop_map(Fault::Reported),
     ]
@@ -324,7 +327,7 @@ impl World {
     fn fault(&self, fault: Fault, message: u8) -> Error {
         let words = ["bad", "worse"][usize::from(message)];
         let error = match fault {
-            Fault::Invalid => nack(words),
+            Fault::Invalid | Fault::PartlyInvalid => nack(words),
             Fault::Deleted => deletion(),
             Fault::Reported(code) => reported(code, words),
         };
@@ -338,6 +341,7 @@ impl World {
         let Some(account) = self.accounts.get_mut(&key) else { return };
         let (state, is_data) = match fault {
             Fault::Invalid => (State::Nacked, true),
+            Fault::PartlyInvalid => (State::Nacked, false),
             Fault::Deleted if account.cached.is_none() => return,
             Fault::Deleted => (State::DoesNotExist, true),
             Fault::Reported(code) => {
@@ -365,6 +369,7 @@ impl World {
         let error = error.clone();
         match fault {
             Fault::Invalid => self.cache.invalid(key, error, said),
+            Fault::PartlyInvalid => self.cache.partly_invalid(key, error, said),
             Fault::Deleted if !has_come && self.has(Plant::DeletesWhatHasNotCome) => {
                 let cached = Cached {
                     value: 0,
