@@ -266,6 +266,13 @@ pub struct LbFacts {
 }
 
 impl LbFacts {
+    /// The same with these of its pools alone.
+    #[must_use]
+    pub fn only(&self, is_wanted: impl Fn(&PoolId) -> bool) -> LbFacts {
+        let pools = self.pools.iter().filter(|pool| is_wanted(&pool.id)).cloned().collect();
+        LbFacts { pools, ..self.clone() }
+    }
+
     /// Whether the last operation on it and on each of its pools has ended well.
     #[must_use]
     pub fn has_succeeded(&self) -> bool {

@@ -11,7 +11,7 @@ use crate::discovery::LbObservation;
 use crate::discovery::rules::{RuleIndex, folded};
 use crate::error::NotManageable;
 use crate::guard::{Fraction, GuardMode};
-use crate::ids::{Epoch, LbName, NodeName, PoolId, PoolName, ReadId, ServiceUid};
+use crate::ids::{Epoch, LbName, NodeName, PoolId, PoolName, ReadId, ServiceUid, of_balancer};
 use crate::informer::ServiceFact;
 use crate::level::{Leaving, Word};
 use crate::machine::{Machine, Now, earliest};
@@ -345,8 +345,7 @@ impl Directory {
                     self.dirty.pool(now, id);
                 }
             }
-            let first = PoolId::new(lb.clone(), PoolName::new(""));
-            let known = self.pools.range(first..).map(|(id, _)| id).take_while(|id| id.lb == lb);
+            let known = of_balancer(&self.pools, &lb).map(|(id, _)| id);
             for id in known.chain(self.listed.on(&lb)) {
                 self.dirty.pool(now, id.clone());
             }

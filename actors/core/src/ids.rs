@@ -2,6 +2,7 @@
 
 use std::borrow::Borrow;
 use std::cmp::Ordering;
+use std::collections::BTreeMap;
 use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
@@ -272,6 +273,15 @@ pub struct EventKey {
     pub namespace: Arc<str>,
     /// The name.
     pub name: Arc<str>,
+}
+
+/// The entries of a map by pool that are of pools on this load balancer, in order.
+pub(crate) fn of_balancer<'m, V>(
+    map: &'m BTreeMap<PoolId, V>,
+    lb: &'m LbName,
+) -> impl Iterator<Item = (&'m PoolId, &'m V)> {
+    let first = PoolId::new(lb.clone(), PoolName::new(""));
+    map.range(first..).take_while(move |(id, _)| id.lb == *lb)
 }
 
 /// The prefix of the load-balancing rules that the cloud-controller-manager makes for one Service (D1):

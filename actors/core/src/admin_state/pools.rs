@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use crate::arm::{AdminState, Backend, PoolFacts};
 use crate::discovery::LbObservation;
-use crate::ids::{LbName, NodeUid, PoolId, PoolName};
+use crate::ids::{LbName, NodeUid, PoolId, of_balancer};
 use crate::level::Word;
 use crate::machine::Now;
 use crate::writer::{AdminUrgency, Draining};
@@ -167,6 +167,11 @@ impl Pools {
         self.words.get(id).is_some_and(|word| is_among(&word.ours, backend))
     }
 
+    /// Whether all of these Downs in a pool are ours by what its source says, or has said.
+    pub(super) fn accounts_for(&self, id: &PoolId, mut downs: impl Iterator<Item = Backend>) -> bool {
+        downs.all(|backend| self.is_claimed(id, &backend))
+    }
+
     /// Whether the source of a pool asks for a Down.
     pub(super) fn is_asked_for(&self, id: &PoolId, backend: &Backend) -> bool {
         self.words.get(id).is_some_and(|word| is_among(&word.down, backend))
@@ -259,7 +264,6 @@ impl Pools {
 
     /// Those of a load balancer.
     pub(super) fn of<'a>(&'a self, lb: &'a LbName) -> impl Iterator<Item = &'a PoolId> {
-        let first = PoolId::new(lb.clone(), PoolName::new(""));
-        self.pools.range(first..).map(|(id, _)| id).take_while(move |id| id.lb == *lb)
+        of_balancer(&self.pools, lb).map(|(id, _)| id)
     }
 }

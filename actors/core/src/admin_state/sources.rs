@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::{AdminState, Out};
-use crate::arm::{Backend, LbFacts};
+use crate::arm::Backend;
 use crate::discovery::LbObservation;
 use crate::ids::{NodeUid, PoolId};
 use crate::level::{Leaving, Word};
@@ -21,6 +21,9 @@ impl AdminState {
 
     /// Tells the Directory of whose addresses no source decides alone, if any pool has a source (X2).
     pub(super) fn tell_leaving(&mut self, out: &mut Vec<Out>) {
+        if self.params.listed.is_empty() {
+            return;
+        }
         let address = |backend: &Backend| match backend {
             Backend::Address(ip) => Some(*ip),
             Backend::Instance(_) => None,
@@ -35,7 +38,7 @@ impl AdminState {
                 .filter_map(|(pool, backend)| Some((pool, address(&backend)?)))
                 .collect(),
         };
-        if !self.params.listed.is_empty() && leaving != *self.leaving {
+        if leaving != *self.leaving {
             self.leaving = Arc::new(leaving);
             out.push(Out::Leaving(Arc::clone(&self.leaving)));
         }
@@ -59,8 +62,7 @@ impl AdminState {
     pub(super) fn ours<'a>(&self, seen: &'a LbObservation) -> Cow<'a, LbObservation> {
         match &seen.facts {
             Some(facts) if self.params.only_listed.contains(&seen.lb) => {
-                let listed = facts.pools.iter().filter(|pool| self.params.listed.contains(&pool.id));
-                let facts = LbFacts { pools: listed.cloned().collect(), ..LbFacts::clone(facts) };
+                let facts = facts.only(|id| self.params.listed.contains(id));
                 Cow::Owned(LbObservation { facts: Some(Arc::new(facts)), ..seen.clone() })
             }
             Some(_) | None => Cow::Borrowed(seen),

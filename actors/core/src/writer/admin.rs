@@ -13,7 +13,7 @@ use super::write::{Put, Write};
 use super::{AdminDue, AdminUrgency, Life, Out, Writer};
 use crate::arm::{AdminState, Backend, Entry, Failure, LbFacts, PoolFacts};
 use crate::discovery::OurPuts;
-use crate::ids::{LbName, PoolId, PoolName};
+use crate::ids::{LbName, PoolId, of_balancer};
 use crate::machine::Now;
 use crate::sample::Sample;
 
@@ -83,9 +83,8 @@ impl Writer {
 
     /// What our own PUTs may have to do with what a GET of a load balancer shows that began at that moment.
     pub(super) fn our_puts(&self, lb: &LbName, began: Now) -> OurPuts {
-        let first = PoolId::new(lb.clone(), PoolName::new(""));
-        let sent = self.sent.range(first..).take_while(|(id, _)| id.lb == *lb);
-        let sent = Arc::new(sent.map(|(id, at)| (id.pool.clone(), *at)).collect());
+        let sent = of_balancer(&self.sent, lb).map(|(id, at)| (id.pool.clone(), *at));
+        let sent = Arc::new(sent.collect());
         let ended = self.ended.range((lb.clone(), 0)..=(lb.clone(), u64::MAX));
         let ended = ended.filter(|(_, at)| **at >= began).map(|((_, generation), _)| *generation).next();
         let open = self.lanes.get(lb).and_then(Lane::oldest_put);

@@ -22,7 +22,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::arm::{Failure, FailureKind};
-use crate::ids::{LbName, PoolId, PoolName};
+use crate::ids::{LbName, PoolId, of_balancer};
 use crate::machine::Now;
 use crate::queue::Due;
 use crate::report::{Report, Subject, What};
@@ -177,9 +177,7 @@ impl Circuit {
 
     /// Takes in a success on a load balancer; says whether that lets something go on.
     fn succeeded(&mut self, lb: &LbName) -> bool {
-        let from = PoolId::new(lb.clone(), PoolName::new(""));
-        let here = self.recent.range(from..).take_while(|(pool, _)| pool.lb == *lb);
-        let here: Vec<PoolId> = here.map(|(pool, _)| pool.clone()).collect();
+        let here: Vec<PoolId> = of_balancer(&self.recent, lb).map(|(pool, _)| pool.clone()).collect();
         for pool in here {
             self.recent.remove(&pool);
         }

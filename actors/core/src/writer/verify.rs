@@ -20,7 +20,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::arm::PoolFacts;
-use crate::ids::{AttemptId, Etag, LbName, PoolId, PoolName};
+use crate::ids::{AttemptId, Etag, LbName, PoolId, of_balancer};
 use crate::machine::Now;
 use crate::queue::WriteFate;
 
@@ -134,11 +134,7 @@ impl Verifications {
     }
 
     fn of_lb<'a>(&'a self, lb: &'a LbName) -> impl Iterator<Item = &'a Verification> + 'a {
-        let from = PoolId::new(lb.clone(), PoolName::new(""));
-        self.pending
-            .range(from..)
-            .take_while(move |(pool, _)| pool.lb == *lb)
-            .map(|(_, verification)| verification)
+        of_balancer(&self.pending, lb).map(|(_, verification)| verification)
     }
 
     /// Notes the tag in the answer to a PUT of ours.
@@ -262,7 +258,7 @@ impl Written {
 mod tests {
     use super::*;
     use crate::arm::{AdminState, Entry};
-    use crate::ids::Epoch;
+    use crate::ids::{Epoch, PoolName};
 
     const ATTEMPT: AttemptId = AttemptId { epoch: Epoch(1), n: 7 };
 

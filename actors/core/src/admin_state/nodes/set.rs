@@ -166,8 +166,8 @@ impl Nodes {
             for pool in pools.of(&seen.lb).filter(|pool| pools.is_as_seen(pool, seen.began)) {
                 let mut downs = pools.downs_in(pool, &backends).peekable();
                 if record.foreign.holds(pool) {
-                    let nothing = downs.peek().is_none();
-                    if if nothing { ends } else { downs.all(|backend| pools.is_claimed(pool, &backend)) } {
+                    let is_over = if downs.peek().is_none() { ends } else { pools.accounts_for(pool, downs) };
+                    if is_over {
                         over.push((uid.clone(), pool.clone()));
                     }
                 } else if node.phase.precedes(seen.puts.sent.get(&pool.pool).copied())
@@ -196,7 +196,7 @@ impl Nodes {
             };
             let backends: BTreeSet<Backend> = record.backends().collect();
             let mut downs = pools.downs_in(pool, &backends).peekable();
-            if downs.peek().is_some() && downs.all(|backend| pools.is_claimed(pool, &backend)) {
+            if downs.peek().is_some() && pools.accounts_for(pool, downs) {
                 over.push((uid.clone(), pool.clone()));
             }
         }
