@@ -340,7 +340,13 @@ impl Stage {
         self.run(shells.discovery.0, discovery, Delivery::for_discovery, Said::Discovery, vec![]);
         let (directory, follower) = (Directory::new(params.directory), XdsSource::new(params.xds_source));
         self.run(shells.directory.0, directory, Delivery::for_directory, Said::Directory, vec![]);
-        self.run(shells.xds_source.0, follower, Delivery::for_xds_source, Said::XdsSource, vec![]);
+        self.run(
+            shells.xds_source.0,
+            follower,
+            Delivery::for_xds_source,
+            Said::XdsSource,
+            vec![xds_source::In::Start],
+        );
         self.run(shells.writer.0, Writer::new(params.writer), Delivery::for_writer, Said::Writer, vec![]);
         let (role, admin) = (params.admin_state.role, AdminState::new(params.admin_state));
         self.run(shells.admin_state.0, admin, Delivery::for_admin_state, Said::AdminState, vec![]);

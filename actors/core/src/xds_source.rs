@@ -30,8 +30,19 @@ pub struct Params {
     pub sources: BTreeSet<Name>,
 }
 
-/// What it can be told, which is what the driver says, and what the driver is to do.
-pub use crate::xds::client::{Call, In};
+/// What the driver is to do, and what it says.
+pub use crate::xds::client::{Call, Heard};
+
+/// What it can be told.
+#[derive(Clone, Debug)]
+pub enum In {
+    /// The process begins: from now on the sources are followed.
+    Start,
+    /// Something has happened on a stream.
+    Heard(Heard),
+    /// All streams are to be closed, and nothing is to follow.
+    Shutdown,
+}
 
 /// What it can say.
 #[derive(Clone, Debug)]
@@ -64,8 +75,8 @@ pub struct XdsSource {
     client: Client,
     sources: Sources,
     node_id: Arc<str>,
-    /// What is to be followed from the first moment on; taken then.
-    begins_with: Option<BTreeSet<Name>>,
+    /// What is followed from the start on.
+    wanted: BTreeSet<Name>,
     /// When it is shown next what has changed.
     show_at: Option<Now>,
     shown: Option<Now>,
@@ -78,7 +89,7 @@ enum Errand {
 }
 
 impl XdsSource {
-    /// It follows these sources from its first moment on.
+    /// One that follows these sources from its start on.
     #[must_use]
     pub fn new(params: Params) -> XdsSource {
         let Params { client, node_id, sources } = params;
@@ -86,15 +97,14 @@ impl XdsSource {
             client: Client::new(client),
             sources: Sources::new(sources::Params { node_id: Arc::clone(&node_id) }),
             node_id,
-            begins_with: Some(sources).filter(|sources| !sources.is_empty()),
+            wanted: sources,
             show_at: None,
             shown: None,
         }
     }
 
-    /// Has both parts hear all that follows from this.
-    fn carry_out(&mut self, now: Now, first: Errand, out: &mut Vec<Out>) {
-        let mut errands = VecDeque::from([first]);
+    /// Has both parts hear these, and all that follows from them.
+    fn carry_out(&mut self, now: Now, mut errands: VecDeque<Errand>, out: &mut Vec<Out>) {
         while let Some(errand) = errands.pop_front() {
             match errand {
                 Errand::Client(input) => {
@@ -163,26 +173,26 @@ impl Machine for XdsSource {
     type Out = Out;
 
     fn step(&mut self, now: Now, input: In, out: &mut Vec<Out>) {
-        self.carry_out(now, Errand::Client(input), out);
+        let errand = match input {
+            // Where nobody wants anything there is nothing to show either.
+            In::Start if self.wanted.is_empty() => return,
+            In::Start => Errand::Sources(sources::In::Wanted(self.wanted.clone())),
+            In::Heard(heard) => Errand::Client(client::In::Heard(heard)),
+            In::Shutdown => Errand::Client(client::In::Shutdown),
+        };
+        self.carry_out(now, VecDeque::from([errand]), out);
     }
 
     fn deadline(&self) -> Option<Now> {
-        let begins = self.begins_with.as_ref().map(|_| Now::ZERO);
-        earliest(earliest(begins, self.show_at), self.client.deadline())
+        earliest(self.show_at, self.client.deadline())
     }
 
     fn tick(&mut self, now: Now, out: &mut Vec<Out>) {
-        if let Some(sources) = self.begins_with.take() {
-            self.carry_out(now, Errand::Sources(sources::In::Wanted(sources)), out);
-        }
         if self.client.deadline().is_some_and(|at| at <= now) {
             let (mut said, mut errands) = (Vec::new(), VecDeque::new());
             self.client.tick(now, &mut said);
             take_in(said, &mut errands, out);
-            for errand in errands {
-                self.carry_out(now, errand, out);
-            }
-            self.stale(now);
+            self.carry_out(now, errands, out);
         }
         if self.show_at.is_some_and(|at| at <= now) {
             (self.show_at, self.shown) = (None, Some(now));

@@ -25,6 +25,7 @@ use serde_json::Value;
 pub(crate) use credentials::{Channel, TlsFiles};
 use json::At;
 pub use node::Node;
+pub(crate) use node::USER_AGENT;
 pub(crate) use target::Target;
 
 /// The largest bootstrap that is read, in bytes.

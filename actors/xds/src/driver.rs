@@ -16,11 +16,11 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use pool_core::machine::Wall;
-use pool_core::xds::client::{In, Request, ServerId, StreamId};
+use pool_core::xds::client::{Heard, Request, ServerId, StreamId};
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 use tokio_util::task::AbortOnDropHandle;
 
-use crate::bootstrap::{Bootstrap, Node};
+use crate::bootstrap::{Bootstrap, Node, USER_AGENT};
 use crate::encode;
 use outbound::{Outbound, Outgoing};
 use stream::Stream;
@@ -30,13 +30,17 @@ pub(crate) use wire::RawCodec;
 /// Tells the time on the wall.
 type WallClock = Arc<dyn Fn() -> Wall + Send + Sync>;
 
+/// Gives a random number, 0 to 1000.
+type Jitter = Arc<dyn Fn() -> u16 + Send + Sync>;
+
 /// The driver of the client's machine. When it is dropped all streams are closed.
 pub struct Driver {
     bootstrap: Arc<Bootstrap>,
     node: Node,
     agent: String,
-    told: UnboundedSender<In>,
+    told: UnboundedSender<Heard>,
     wall: WallClock,
+    jitter: Jitter,
     streams: BTreeMap<StreamId, Handle>,
 }
 
@@ -49,22 +53,24 @@ struct Handle {
 
 impl Driver {
     /// A driver without streams, for the servers of this bootstrap. It gives its version to control planes, says what
-    /// happens to `told`, and stamps what it receives by `wall`.
+    /// happens to `told`, stamps what it receives by `wall`, and gives a random number, 0 to 1000, with the end of a stream.
     #[must_use]
     pub fn new(
         bootstrap: Arc<Bootstrap>,
         version: &str,
-        told: UnboundedSender<In>,
+        told: UnboundedSender<Heard>,
         wall: impl Fn() -> Wall + Send + Sync + 'static,
+        jitter: impl Fn() -> u16 + Send + Sync + 'static,
     ) -> Driver {
         let node = bootstrap.node(version);
-        let agent = format!("azure-backend-pool-controller/{version}");
-        Driver { bootstrap, node, agent, told, wall: Arc::new(wall), streams: BTreeMap::new() }
+        let agent = format!("{USER_AGENT}/{version}");
+        let (wall, jitter) = (Arc::new(wall), Arc::new(jitter));
+        Driver { bootstrap, node, agent, told, wall, jitter, streams: BTreeMap::new() }
     }
 
     /// Opens a stream to a server and sends these, at least one, before it waits for anything. From then on it is
-    /// told: [`In::Dispatched`] when a connected transport has pulled them all, [`In::Sent`] for each later one,
-    /// [`In::Response`] for each message that may be read, and at last [`In::Ended`], once, unless it is closed before.
+    /// told: [`Heard::Dispatched`] when a connected transport has pulled them all, [`Heard::Sent`] for each later one,
+    /// [`Heard::Response`] for each message that may be read, and at last [`Heard::Ended`], once, unless it is closed before.
     ///
     /// # Panics
     /// Outside of a tokio runtime.
@@ -73,7 +79,8 @@ impl Driver {
         let Some(config) = self.bootstrap.configs().get(server.0).cloned() else {
             let message = format!("the bootstrap has no server {}", server.0);
             // Where nobody listens any more nobody misses it.
-            drop(self.told.send(In::Ended(stream, connection::unavailable(message))));
+            let ended = connection::unavailable(message);
+            drop(self.told.send(Heard::Ended { stream, ended, jitter: (self.jitter)() }));
             return;
         };
         let (requests, to_send) = unbounded_channel();
@@ -88,6 +95,7 @@ impl Driver {
             agent: self.agent.clone(),
             told: self.told.clone(),
             wall: Arc::clone(&self.wall),
+            jitter: Arc::clone(&self.jitter),
             to_read,
             pulled,
         };

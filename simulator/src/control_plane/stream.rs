@@ -1,4 +1,4 @@
-//! What one stream has subscribed to, what it was told, and so what is due to it.
+//! Puts into protobuf what the model says is due to one stream, and sends it.
 
 use std::collections::BTreeMap;
 

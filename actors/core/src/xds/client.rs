@@ -5,8 +5,8 @@
 //! what it is told, says what the transport has pulled, reads a message when it has leave to, hands it over decoded,
 //! and says how a stream has ended. What watchers make of their news is theirs.
 //!
-//! The driver hands over inputs in the order in which they happen. A message that it cannot decode is not handed
-//! over, and the leave to read one stays; one of a type that nobody asked for is handed over like any other.
+//! The driver says what it hears in the order in which it happens. Of a message that it cannot decode it says that one
+//! was read; one of a type that nobody asked for is handed over like any other.
 
 mod channel;
 mod dump;
@@ -67,13 +67,30 @@ pub struct UpdateId(pub u64);
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Watcher(pub u64);
 
-/// What a client can be told. What is said of a stream that is over is passed over.
+/// What a client can be told.
 #[derive(Clone, Debug)]
 pub enum In {
     /// Somebody watches a resource, by a name that is not empty.
     Watch(Key, Watcher),
     /// Somebody watches it no more.
     Unwatch(Key, Watcher),
+    /// All that watchers were told up to this update is recorded, also for watchers that are gone.
+    Processed(UpdateId),
+    /// Something has happened on a stream.
+    Heard(Heard),
+    /// All streams are to be closed, and nothing is to follow.
+    Shutdown,
+}
+
+impl From<Heard> for In {
+    fn from(heard: Heard) -> In {
+        In::Heard(heard)
+    }
+}
+
+/// What the driver says of streams. What is said of one that is over is passed over.
+#[derive(Clone, Debug)]
+pub enum Heard {
     /// A connected transport has pulled the requests that the stream was opened with (A57).
     Dispatched(StreamId),
     /// It has pulled the request that was sent later.
@@ -83,13 +100,14 @@ pub enum In {
     /// A message came that cannot be decoded: it is no response, and the next one may be read.
     Illegible(StreamId),
     /// The stream is over, or there never was one.
-    Ended(StreamId, Ended),
-    /// All that watchers were told up to this update is recorded, also for watchers that are gone.
-    Processed(UpdateId),
-    /// A random number, 0 to 1000, which spreads the next waits.
-    Jitter(u16),
-    /// All streams are to be closed, and nothing is to follow.
-    Shutdown,
+    Ended {
+        /// Which.
+        stream: StreamId,
+        /// How.
+        ended: Ended,
+        /// A random number, 0 to 1000, which spreads the next try.
+        jitter: u16,
+    },
 }
 
 /// How a stream has ended, as the transport says.
@@ -217,8 +235,6 @@ pub struct Client {
     updates: u64,
     /// What watchers were told after the last response, until they have recorded it: nothing is read before.
     held: Option<UpdateId>,
-    /// 0 to 1000.
-    jitter: u16,
     /// What did not come in time on streams without any response, since one last came: no server has said that it
     /// does not exist (A71).
     unanswered: BTreeSet<Key>,
@@ -262,7 +278,6 @@ impl Client {
             streams: 0,
             updates: 0,
             held: None,
-            jitter: 500,
             unanswered: BTreeSet::new(),
             counts: BTreeMap::new(),
             is_over: false,
@@ -333,6 +348,16 @@ impl Client {
     fn place_of(&self, id: StreamId) -> Option<usize> {
         let has = |channel: &Channel| channel.stream().is_some_and(|stream| stream.id == id);
         self.channels.iter().position(has)
+    }
+
+    fn on_heard(&mut self, heard: Heard, turn: &mut Turn<'_>) {
+        match heard {
+            Heard::Dispatched(stream) => self.on_dispatched(stream, turn.now),
+            Heard::Sent(stream, kind) => self.on_sent(stream, kind, turn.now),
+            Heard::Response(stream, response, at) => self.on_response(stream, &response, at, turn),
+            Heard::Illegible(stream) => self.on_illegible(stream),
+            Heard::Ended { stream, ended, jitter } => self.on_ended(stream, &ended, jitter, turn),
+        }
     }
 
     fn on_dispatched(&mut self, id: StreamId, now: Now) {
@@ -507,10 +532,8 @@ impl Client {
         rule(at_rest == (self.used == 0), "nothing is asked for that is watched, or the other way round")?;
         let mut higher = self.channels.iter().take(self.used.saturating_sub(1));
         rule(higher.all(|channel| channel.failure.is_some()), "a lower server is in use without need")?;
-        let last = self.used.checked_sub(1).and_then(|place| self.channels.get(place));
-        let fails = last.is_some_and(|channel| channel.failure.is_some());
         rule(
-            !(fails && self.lacks()) || self.used == self.channels.len(),
+            !(self.last_fails() && self.lacks()) || self.used == self.channels.len(),
             "a lower server is not in use in need",
         )?;
         let names = Kind::ALL.into_iter().map(|kind| self.watched.get(kind).len()).sum::<usize>();
@@ -532,13 +555,8 @@ impl Machine for Client {
         match input {
             In::Watch(key, watcher) => self.on_watch(key, watcher, &mut turn),
             In::Unwatch(key, watcher) => self.on_unwatch(&key, watcher, &mut turn),
-            In::Dispatched(stream) => self.on_dispatched(stream, now),
-            In::Sent(stream, kind) => self.on_sent(stream, kind, now),
-            In::Response(stream, response, at) => self.on_response(stream, &response, at, &mut turn),
-            In::Illegible(stream) => self.on_illegible(stream),
-            In::Ended(stream, ended) => self.on_ended(stream, &ended, &mut turn),
             In::Processed(update) => self.on_processed(update, now),
-            In::Jitter(jitter) => self.jitter = jitter,
+            In::Heard(heard) => self.on_heard(heard, &mut turn),
             In::Shutdown => {
                 self.is_over = true;
                 self.cache.disarm();

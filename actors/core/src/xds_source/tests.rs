@@ -30,6 +30,7 @@ impl Bench {
             sources: sources.iter().map(name).collect(),
         };
         let mut bench = Bench { machine: XdsSource::new(params), now: Now::from_micros(7), said: Vec::new() };
+        bench.step(In::Start);
         bench.wait(Duration::ZERO);
         bench
     }
@@ -44,7 +45,11 @@ impl Bench {
         self.now = end;
     }
 
-    fn tell(&mut self, input: In) {
+    fn tell(&mut self, heard: Heard) {
+        self.step(In::Heard(heard));
+    }
+
+    fn step(&mut self, input: In) {
         self.machine.step(self.now, input, &mut self.said);
     }
 
@@ -111,7 +116,7 @@ impl Bench {
             resources: vec![received],
             errors: Vec::new(),
         };
-        self.tell(In::Response(stream, response, Wall::from_micros(1)));
+        self.tell(Heard::Response(stream, response, Wall::from_micros(1)));
     }
 }
 
@@ -128,9 +133,9 @@ fn x2_from_the_first_moment_on_what_is_configured_is_asked_for_in_one_stream() {
     assert_eq!(bench.facts().len(), 3, "of each source it is said that nothing is known");
     // What is watched while the stream is opened follows on it, when the transport has pulled what it was opened with.
     let stream = bench.opened();
-    bench.tell(In::Dispatched(stream));
+    bench.tell(Heard::Dispatched(stream));
     for kind in Kind::ALL {
-        bench.tell(In::Sent(stream, kind));
+        bench.tell(Heard::Sent(stream, kind));
     }
     let mut asked: BTreeMap<Kind, Vec<String>> = BTreeMap::new();
     let mut streams = 0;
@@ -156,7 +161,7 @@ fn x2_from_the_first_moment_on_what_is_configured_is_asked_for_in_one_stream() {
 fn x1_x2_what_is_assigned_is_told_at_once_and_the_next_message_may_be_read() {
     let mut bench = Bench::new(&["eds:shop"]);
     let stream = bench.opened();
-    bench.tell(In::Dispatched(stream));
+    bench.tell(Heard::Dispatched(stream));
     bench.said.clear();
     bench.assign(stream, "1", "shop", &[1, 2]);
     let facts = bench.facts();
@@ -172,16 +177,16 @@ fn x1_x2_what_is_assigned_is_told_at_once_and_the_next_message_may_be_read() {
 fn x3_a_lost_server_changes_no_assignment_and_is_said_beside_it() {
     let mut bench = Bench::new(&["eds:shop"]);
     let stream = bench.opened();
-    bench.tell(In::Dispatched(stream));
+    bench.tell(Heard::Dispatched(stream));
     bench.assign(stream, "1", "shop", &[1]);
     bench.said.clear();
     let lost = || Ended { code: Code::Unavailable, message: "connection refused".to_owned() };
-    bench.tell(In::Ended(stream, lost()));
+    bench.tell(Heard::Ended { stream, ended: lost(), jitter: 500 });
     assert_eq!(bench.facts().len(), 0, "a stream that has heard something may end");
     bench.wait(Duration::from_secs(2));
     let again = bench.opened();
     bench.said.clear();
-    bench.tell(In::Ended(again, lost()));
+    bench.tell(Heard::Ended { stream: again, ended: lost(), jitter: 500 });
     let facts = bench.facts();
     let [(_, fact)] = &facts[..] else { panic!("{facts:?}") };
     assert!(fact.assignment().is_some(), "{fact:?}");
@@ -192,7 +197,7 @@ fn x3_a_lost_server_changes_no_assignment_and_is_said_beside_it() {
 fn h5_what_is_shown_is_what_the_pools_get_and_comes_at_most_four_times_a_second() {
     let mut bench = Bench::new(&["eds:shop"]);
     let stream = bench.opened();
-    bench.tell(In::Dispatched(stream));
+    bench.tell(Heard::Dispatched(stream));
     bench.wait(Duration::from_secs(1));
     let newest = Arc::clone(bench.views().last().expect("it is shown"));
     assert_eq!(newest.dump.resources[0].state, State::Requested);

@@ -203,7 +203,8 @@ impl Replica {
         // The Leader is told to begin by the keeper of notes (A4).
         let starts = (Actor::Starts, Delivery::Starts(starts::In::Start));
         let pauses = (Actor::Pauses, Delivery::Pauses(pauses::In::Start));
-        watchers.chain([pauses, starts]).collect()
+        let follower = (Actor::XdsSource, Delivery::XdsSource(xds_source::In::Start));
+        watchers.chain([pauses, starts, follower]).collect()
     }
 
     /// Puts a delivery on the edge from `from` to where it goes; tells the edge and how many wait on it now.

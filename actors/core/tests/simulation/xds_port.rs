@@ -4,7 +4,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use pool_core::xds::client::{Call, Ended, In, Request, StreamId};
+use pool_core::xds::client::{Call, Ended, Heard, Request, StreamId};
 use pool_core::xds::facts::{Code, Kind};
 
 use crate::planes::{Answer, Manner, Sent, ended};
@@ -30,7 +30,7 @@ pub enum XdsStep {
 #[derive(Debug)]
 pub enum Effect {
     /// The machine is told something.
-    Tell(In),
+    Tell(Heard),
     /// It is handed a response.
     Hand(StreamId, Box<Answer>),
     /// A step follows at this moment.
@@ -126,7 +126,7 @@ impl XdsPort {
             XdsStep::Connected => self.connected(now, stream, reach),
             XdsStep::TimedOut => self.fails(stream, "the connection has not stood in time"),
             XdsStep::Pulled(kind) if self.streams.contains_key(&stream) => {
-                vec![Effect::Tell(In::Sent(stream, *kind))]
+                vec![Effect::Tell(Heard::Sent(stream, *kind))]
             }
             XdsStep::Pulled(_) => Vec::new(),
             XdsStep::Look => self.look(now, stream),
@@ -154,7 +154,7 @@ impl XdsPort {
         open.is_taken = greets;
         let (server, first) = (open.server, open.first);
         let requests = open.waiting.take().unwrap_or_default();
-        let mut effects = vec![Effect::Opened(server, stream), Effect::Tell(In::Dispatched(stream))];
+        let mut effects = vec![Effect::Opened(server, stream), Effect::Tell(Heard::Dispatched(stream))];
         for (place, request) in requests.into_iter().enumerate() {
             effects.extend(self.send(now, stream, request, place >= first));
         }
@@ -164,14 +164,13 @@ impl XdsPort {
     fn fails(&mut self, stream: StreamId, why: &str) -> Vec<Effect> {
         self.streams
             .remove(&stream)
-            .map(|_| self.tell_end(stream, ended(Code::Unavailable, why)))
+            .map(|_| vec![self.tell_end(stream, ended(Code::Unavailable, why))])
             .unwrap_or_default()
     }
 
-    /// Before a stream's end comes a number that spreads the next tries of many processes.
-    fn tell_end(&mut self, stream: StreamId, ended: Ended) -> Vec<Effect> {
+    fn tell_end(&mut self, stream: StreamId, ended: Ended) -> Effect {
         let jitter = u16::try_from(self.random.below(1_001)).unwrap_or(0);
-        vec![Effect::Tell(In::Jitter(jitter)), Effect::Tell(In::Ended(stream, ended))]
+        Effect::Tell(Heard::Ended { stream, ended, jitter })
     }
 
     fn send(&mut self, now: u64, stream: StreamId, request: Request, is_told: bool) -> Vec<Effect> {
@@ -228,7 +227,7 @@ impl XdsPort {
                 Sent::End(ended) => {
                     let ended = ended.clone();
                     self.streams.remove(&stream);
-                    effects.extend(self.tell_end(stream, ended));
+                    effects.push(self.tell_end(stream, ended));
                 }
             }
         }

@@ -10,7 +10,7 @@ use super::BootstrapError;
 use super::json::At;
 
 /// By which a control plane knows what program this is.
-const USER_AGENT: &str = "azure-backend-pool-controller";
+pub(crate) const USER_AGENT: &str = "azure-backend-pool-controller";
 
 /// What we can do besides: overprovisioning factors are not heeded (A27), and resources may come in their wrapper.
 const FEATURES: [&str; 2] = ["envoy.lb.does_not_support_overprovisioning", "xds.config.resource-in-sotw"];

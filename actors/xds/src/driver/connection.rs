@@ -1,8 +1,8 @@
 //! Makes the connection of a stream: the address, TLS, the time that it may take, and how it is kept alive.
 
-use std::error::Error;
 use std::time::Duration;
 
+use pool_core::redact::chain;
 use pool_core::xds::client::Ended;
 use pool_core::xds::facts::Code;
 use tonic::transport::Endpoint;
@@ -37,7 +37,7 @@ pub(super) async fn connect(config: &ServerConfig, agent: &str) -> Result<Withou
     // The endpoint's own time is for TCP alone, and shared by all addresses of a name.
     match tokio::time::timeout(CONNECT_TIMEOUT, endpoint.connect()).await {
         Ok(Ok(channel)) => Ok(WithoutDetails(channel)),
-        Ok(Err(error)) => Err(failed(words(&error))),
+        Ok(Err(error)) => Err(failed(chain(&error))),
         Err(_) => Err(failed(format!("not connected within {} seconds", CONNECT_TIMEOUT.as_secs()))),
     }
 }
@@ -47,7 +47,7 @@ async fn endpoint(config: &ServerConfig, agent: &str) -> Result<Endpoint, String
         Channel::Insecure => "http",
         Channel::Tls(_) => "https",
     };
-    let bare = |address: String| Endpoint::from_shared(address).map_err(|error| words(&error));
+    let bare = |address: String| Endpoint::from_shared(address).map_err(|error| chain(&error));
     let endpoint = match &config.target {
         Target::Tcp { authority } => bare(format!("{scheme}://{authority}"))?,
         // As gRPC calls whoever is behind a socket.
@@ -57,7 +57,7 @@ async fn endpoint(config: &ServerConfig, agent: &str) -> Result<Endpoint, String
     };
     let endpoint = endpoint
         .user_agent(agent)
-        .map_err(|error| words(&error))?
+        .map_err(|error| chain(&error))?
         .connect_timeout(CONNECT_TIMEOUT)
         .tcp_keepalive(Some(TCP_KEEPALIVE))
         .http2_keep_alive_interval(KEEPALIVE_INTERVAL)
@@ -67,7 +67,7 @@ async fn endpoint(config: &ServerConfig, agent: &str) -> Result<Endpoint, String
         Channel::Insecure => Ok(endpoint),
         Channel::Tls(files) => {
             let tls = credentials::tls(files).await?;
-            let failed = |error| format!("{} ({})", words(&error), credentials::described(files));
+            let failed = |error| format!("{} ({})", chain(&error), credentials::described(files));
             endpoint.tls_config(tls).map_err(failed)
         }
     }
@@ -76,18 +76,4 @@ async fn endpoint(config: &ServerConfig, agent: &str) -> Result<Endpoint, String
 /// That the server cannot be reached.
 pub(super) fn unavailable(message: String) -> Ended {
     Ended { code: Code::Unavailable, message }
-}
-
-/// What an error and its sources say, each thing once.
-pub(super) fn words(error: &dyn Error) -> String {
-    let mut all = error.to_string();
-    let mut next = error.source();
-    while let Some(source) = next {
-        let more = source.to_string();
-        if !all.contains(&more) {
-            all = format!("{all}: {more}");
-        }
-        next = source.source();
-    }
-    all
 }

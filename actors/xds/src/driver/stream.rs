@@ -5,18 +5,18 @@ use std::pin::pin;
 
 use http::uri::PathAndQuery;
 use pool_core::redact;
-use pool_core::xds::client::{Ended, In, StreamId};
+use pool_core::xds::client::{Ended, Heard, StreamId};
 use pool_core::xds::facts::Code;
 use prost::bytes::Bytes;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
 use tonic::client::Grpc;
 use tonic::{Request, Streaming};
 
-use super::WallClock;
-use super::connection::{self, unavailable, words};
+use super::connection::{self, unavailable};
 use super::credentials::{self, Token};
 use super::outbound::{Outbound, Pulled};
 use super::wire::{RawCodec, WithoutDetails};
+use super::{Jitter, WallClock};
 use crate::bootstrap::ServerConfig;
 use crate::decode::{self, LONGEST_WORDS};
 
@@ -38,9 +38,11 @@ pub(super) struct Stream {
     /// What program this is.
     pub agent: String,
     /// Where it is said what happens.
-    pub told: UnboundedSender<In>,
+    pub told: UnboundedSender<Heard>,
     /// Stamps what is received.
     pub wall: WallClock,
+    /// Spreads what follows from its end.
+    pub jitter: Jitter,
     /// The leaves to read.
     pub to_read: UnboundedReceiver<()>,
     /// What the transport has pulled.
@@ -63,7 +65,8 @@ impl Stream {
         say_pulled(self.id, &self.told, &mut self.pulled);
         let known: Vec<&str> = secrets.iter().map(String::as_str).collect();
         let message = redact::told(&ended.message, &known, LONGEST_WORDS);
-        self.say(In::Ended(self.id, Ended { code: ended.code, message }));
+        let ended = Ended { code: ended.code, message };
+        self.say(Heard::Ended { stream: self.id, ended, jitter: (self.jitter)() });
     }
 
     /// Connects and calls. What must not be repeated is put into `secrets`.
@@ -76,7 +79,7 @@ impl Stream {
         }
         let channel = connection::connect(&self.config, &self.agent).await?;
         let mut client = Grpc::new(channel).max_decoding_message_size(LARGEST_MESSAGE);
-        client.ready().await.map_err(|error| unavailable(words(&error)))?;
+        client.ready().await.map_err(|error| unavailable(redact::chain(&error)))?;
         // The answer begins with the server's first message, which may be a long time after the first request.
         let call = client.streaming(request, PathAndQuery::from_static(METHOD), RawCodec);
         let called = meanwhile(self.id, &self.told, &mut self.pulled, call).await;
@@ -102,12 +105,12 @@ impl Stream {
             match decode::response(&message) {
                 Ok(response) => {
                     is_legible = true;
-                    self.say(In::Response(self.id, response, (self.wall)()));
+                    self.say(Heard::Response(self.id, response, (self.wall)()));
                 }
                 Err(error) => {
                     self.log(&error, message.len(), is_legible);
                     is_legible = false;
-                    self.say(In::Illegible(self.id));
+                    self.say(Heard::Illegible(self.id));
                 }
             }
         }
@@ -116,7 +119,7 @@ impl Stream {
     /// Logs a message that cannot be decoded: the first in a row loudly.
     fn log(&self, error: &decode::DecodeError, length: usize, is_first: bool) {
         let (server, stream) = (&self.config.uri, self.id.0);
-        let error = redact::told(&words(error), &[], LONGEST_WORDS);
+        let error = redact::told(&redact::chain(error), &[], LONGEST_WORDS);
         if is_first {
             tracing::warn!(%server, stream, length, error, "passed over an xDS message that cannot be decoded");
         } else {
@@ -124,7 +127,7 @@ impl Stream {
         }
     }
 
-    fn say(&self, what: In) {
+    fn say(&self, what: Heard) {
         super::pass(&self.told, what);
     }
 }
@@ -132,7 +135,7 @@ impl Stream {
 /// Waits for something, and says meanwhile what the transport pulls. What was pulled before it came is said before.
 async fn meanwhile<F: Future>(
     id: StreamId,
-    told: &UnboundedSender<In>,
+    told: &UnboundedSender<Heard>,
     pulled: &mut UnboundedReceiver<Pulled>,
     awaited: F,
 ) -> F::Output {
@@ -149,16 +152,16 @@ async fn meanwhile<F: Future>(
 }
 
 /// Says what was pulled and was not said yet.
-fn say_pulled(id: StreamId, told: &UnboundedSender<In>, pulled: &mut UnboundedReceiver<Pulled>) {
+fn say_pulled(id: StreamId, told: &UnboundedSender<Heard>, pulled: &mut UnboundedReceiver<Pulled>) {
     while let Ok(what) = pulled.try_recv() {
         say(id, told, what);
     }
 }
 
-fn say(id: StreamId, told: &UnboundedSender<In>, what: Pulled) {
+fn say(id: StreamId, told: &UnboundedSender<Heard>, what: Pulled) {
     let input = match what {
-        Pulled::First => In::Dispatched(id),
-        Pulled::Later(kind) => In::Sent(id, kind),
+        Pulled::First => Heard::Dispatched(id),
+        Pulled::Later(kind) => Heard::Sent(id, kind),
     };
     super::pass(told, input);
 }
@@ -167,7 +170,7 @@ fn say(id: StreamId, told: &UnboundedSender<In>, what: Pulled) {
 fn of_status(status: &tonic::Status) -> Ended {
     let mut message = status.message().to_owned();
     if let Some(source) = std::error::Error::source(status) {
-        let more = words(source);
+        let more = redact::chain(source);
         if message.is_empty() || more.contains(&message) {
             message = more;
         } else if !message.contains(&more) {

@@ -34,6 +34,8 @@ const SERVER: ServerId = ServerId(0);
 
 /// When everything comes, on the wall.
 const AT: Wall = Wall::from_micros(7_000_000);
+/// The number that comes with the end of a stream.
+const JITTER: u16 = 321;
 
 /// Waits for what has to happen, and not for ever.
 async fn within<F: Future>(awaited: F) -> F::Output {
@@ -58,13 +60,13 @@ fn insecure(target: impl fmt::Display) -> Arc<Bootstrap> {
 /// A driver, and what it says.
 struct Site {
     driver: Driver,
-    told: UnboundedReceiver<In>,
+    told: UnboundedReceiver<Heard>,
 }
 
 impl Site {
     fn of(bootstrap: Arc<Bootstrap>) -> Site {
         let (tell, told) = unbounded_channel();
-        Site { driver: Driver::new(bootstrap, VERSION, tell, || AT), told }
+        Site { driver: Driver::new(bootstrap, VERSION, tell, || AT, || JITTER), told }
     }
 
     /// A driver whose stream to this server asks for endpoints.
@@ -78,34 +80,34 @@ impl Site {
         Site::asking(insecure(addr))
     }
 
-    async fn next(&mut self) -> In {
+    async fn next(&mut self) -> Heard {
         within(self.told.recv()).await.expect("the driver lives")
     }
 
     async fn dispatched(&mut self) {
         let said = self.next().await;
-        assert!(matches!(said, In::Dispatched(STREAM)), "{said:?}");
+        assert!(matches!(said, Heard::Dispatched(STREAM)), "{said:?}");
     }
 
     async fn sent(&mut self, kind: Kind) {
         let said = self.next().await;
-        assert!(matches!(said, In::Sent(STREAM, sent) if sent == kind), "{said:?}");
+        assert!(matches!(said, Heard::Sent(STREAM, sent) if sent == kind), "{said:?}");
     }
 
     async fn response(&mut self) -> Response {
         let said = self.next().await;
-        let In::Response(STREAM, response, AT) = said else { panic!("{said:?}") };
+        let Heard::Response(STREAM, response, AT) = said else { panic!("{said:?}") };
         response
     }
 
     async fn illegible(&mut self) {
         let said = self.next().await;
-        assert!(matches!(said, In::Illegible(STREAM)), "{said:?}");
+        assert!(matches!(said, Heard::Illegible(STREAM)), "{said:?}");
     }
 
     async fn ended(&mut self) -> Ended {
         let said = self.next().await;
-        let In::Ended(STREAM, ended) = said else { panic!("{said:?}") };
+        let Heard::Ended { stream: STREAM, ended, jitter: JITTER } = said else { panic!("{said:?}") };
         ended
     }
 

@@ -170,9 +170,9 @@ impl Channel {
     }
 
     /// Notes how a response on the open stream is to be answered. A response of a kind that was not asked for on it
-    /// is not answered: that would be a first request, and one without names. `is_used` tells whether anything in it is
+    /// is not answered: that would be a first request, and one without names. `has_valid` tells whether anything in it is
     /// valid.
-    pub fn owe(&mut self, kind: Kind, response: &Response, complaints: &[String], is_used: bool) {
+    pub fn owe(&mut self, kind: Kind, response: &Response, complaints: &[String], has_valid: bool) {
         let Link::Open(stream) = &mut self.link else { return };
         let line = stream.line_mut(kind);
         if !line.has_asked() {
@@ -186,7 +186,7 @@ impl Channel {
             *self.is_ahead.get_mut(kind) = false;
             line.owe(&response.nonce, Now::ZERO, Answer::Ack);
         } else {
-            *self.is_ahead.get_mut(kind) |= is_used;
+            *self.is_ahead.get_mut(kind) |= has_valid;
             let message: Arc<str> = Arc::from(complaints.join("; "));
             let due = pace.due(&version, &message);
             line.owe(&response.nonce, due, Answer::Nack { version, message });

@@ -24,11 +24,19 @@ impl Client {
         }
     }
 
+    /// The last server in use: the one that counts.
+    pub(super) fn last(&self) -> Option<&Channel> {
+        self.channels.get(self.used.checked_sub(1)?)
+    }
+
+    /// Whether that one is not reached.
+    pub(super) fn last_fails(&self) -> bool {
+        self.last().is_some_and(|channel| channel.failure.is_some())
+    }
+
     /// Brings the next server into use if the last one fails and something is lacking. Whether it did.
     pub(super) fn fall_back(&mut self, turn: &mut Turn<'_>) -> bool {
-        let last = self.used.checked_sub(1).and_then(|place| self.channels.get(place));
-        let fails = last.is_some_and(|channel| channel.failure.is_some());
-        if !fails || self.used >= self.channels.len() {
+        if !self.last_fails() || self.used >= self.channels.len() {
             return false;
         }
         let lacks = self.lacks();
@@ -53,8 +61,7 @@ impl Client {
     pub(super) fn expire(&mut self, turn: &mut Turn<'_>) {
         let before = turn.news.len();
         self.cache.tick(turn.now, &mut turn.news);
-        let last = self.used.checked_sub(1).and_then(|place| self.channels.get(place));
-        if last.and_then(Channel::stream).is_some_and(|stream| !stream.is_heard) {
+        if self.last().and_then(Channel::stream).is_some_and(|stream| !stream.is_heard) {
             self.unanswered.extend(turn.news.iter().skip(before).map(|told| told.key.clone()));
         }
     }
@@ -104,6 +111,7 @@ impl Client {
 
     /// What the transport of the last server in use has pulled has to come in time from now on (A57).
     pub(super) fn arm(&mut self, now: Now) {
+        // Not by `last`, beside which the cache could not be changed.
         let last = self.used.checked_sub(1).and_then(|place| self.channels.get(place));
         let Some(stream) = last.and_then(Channel::stream) else { return };
         for kind in Kind::ALL {
@@ -128,14 +136,14 @@ impl Client {
         self.cache.connected(&mut turn.news);
     }
 
-    pub(super) fn on_ended(&mut self, id: StreamId, ended: &Ended, turn: &mut Turn<'_>) {
+    pub(super) fn on_ended(&mut self, id: StreamId, ended: &Ended, jitter: u16, turn: &mut Turn<'_>) {
         let Some(place) = self.place_of(id) else { return };
         let is_last = place + 1 == self.used;
         if is_last {
             self.cache.disarm();
         }
         let Some(channel) = self.channels.get_mut(place) else { return };
-        let end = channel.on_ended(turn.now, ended, &self.params.backoff, self.jitter);
+        let end = channel.on_ended(turn.now, ended, &self.params.backoff, jitter);
         let failure = channel.failure.clone();
         match end {
             End::Heard => return,

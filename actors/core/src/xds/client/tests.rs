@@ -148,9 +148,9 @@ impl Run {
         run
     }
 
-    fn step(&mut self, input: In) {
+    fn step(&mut self, input: impl Into<In>) {
         self.out.clear();
-        self.client.step(self.now, input, &mut self.out);
+        self.client.step(self.now, input.into(), &mut self.out);
         self.follow();
     }
 
@@ -166,7 +166,7 @@ impl Run {
                 }
                 Out::Call(Call::Close(stream)) => self.open.retain(|_, open| *open != stream),
                 Out::Call(Call::Send(stream, request)) if self.pulls => {
-                    self.client.step(self.now, In::Sent(stream, request.kind), &mut self.out);
+                    self.client.step(self.now, Heard::Sent(stream, request.kind).into(), &mut self.out);
                 }
                 Out::Notice(update, _) if self.records => {
                     self.client.step(self.now, In::Processed(update), &mut self.out);
@@ -190,11 +190,11 @@ impl Run {
 
     /// A transport to the server is connected.
     fn connect(&mut self, server: usize) {
-        self.step(In::Dispatched(self.stream(server)));
+        self.step(Heard::Dispatched(self.stream(server)));
     }
 
     fn respond_from(&mut self, server: usize, response: Response) {
-        self.step(In::Response(self.stream(server), response, AT));
+        self.step(Heard::Response(self.stream(server), response, AT));
     }
 
     fn respond(&mut self, kind: Kind, version: &str, nonce: &str, resources: Vec<Received>) {
@@ -207,9 +207,14 @@ impl Run {
         self.respond_from(0, response);
     }
 
+    /// The stream to a server ends, with no jitter in what follows.
     fn end(&mut self, server: usize, ended: Ended) {
+        self.end_with(server, ended, 500);
+    }
+
+    fn end_with(&mut self, server: usize, ended: Ended, jitter: u16) {
         let stream = self.open.remove(&server).expect("a stream to the server is open");
-        self.step(In::Ended(stream, ended));
+        self.step(Heard::Ended { stream, ended, jitter });
     }
 
     fn fail(&mut self, server: usize) {

@@ -10,9 +10,10 @@ use pool_core::level::{Keeps, Provenance};
 use pool_core::machine::Now;
 use pool_core::route::{Delivery, PoolMessage};
 use pool_core::writer::Standing;
-use pool_core::xds::client::In;
+use pool_core::xds::client::Heard;
 use pool_core::xds::facts::{Body, Received};
 use pool_core::xds::sources::{Assigned, Note, SourceFact};
+use pool_core::xds_source;
 use pool_core::{admin_state, directory, events, informer, leader, queue, watch, writer};
 
 use super::Plant;
@@ -67,11 +68,17 @@ impl Saboteur {
                 spoil_source(plant, fact);
                 plant == Plant::SourceFactsLost && self.random.per_mille(200)
             }
-            (Plant::InvalidIsUsed, Delivery::XdsSource(In::Response(_, response, _))) => {
+            (
+                Plant::InvalidIsUsed,
+                Delivery::XdsSource(xds_source::In::Heard(Heard::Response(_, response, _))),
+            ) => {
                 response.resources.iter_mut().for_each(mend);
                 false
             }
-            (Plant::DrainingServes, Delivery::XdsSource(In::Response(_, response, _))) => {
+            (
+                Plant::DrainingServes,
+                Delivery::XdsSource(xds_source::In::Heard(Heard::Response(_, response, _))),
+            ) => {
                 response.resources.iter_mut().for_each(revive);
                 false
             }

@@ -3,7 +3,8 @@
 use pool_core::ids::Family;
 use pool_core::machine::Wall;
 use pool_core::route::Delivery;
-use pool_core::xds::client::{In, Request, StreamId};
+use pool_core::xds::client::{Heard, Request, StreamId};
+use pool_core::xds_source;
 use simulator_models::arm::PoolSpec;
 
 use super::{Happening, Inner, World};
@@ -124,7 +125,7 @@ impl World {
                     let fails = planes.features.policy.fail_on_data_errors;
                     self.watchdog.handed(self.now, process, &answer, fails);
                     let wall = Wall::from_micros(self.processes[process].clock.wall(self.now));
-                    self.tell_follower(process, In::Response(stream, answer.response, wall));
+                    self.tell_follower(process, Heard::Response(stream, answer.response, wall));
                 }
                 Effect::Later(at, stream, step) => self.within(at, process, Inner::Xds(stream, step)),
                 Effect::Opened(server, stream) => planes.open(server, (process, stream)),
@@ -137,8 +138,8 @@ impl World {
         Ok(())
     }
 
-    fn tell_follower(&mut self, process: usize, input: In) {
-        for delivery in self.saboteur.pass(Delivery::XdsSource(input)) {
+    fn tell_follower(&mut self, process: usize, heard: Heard) {
+        for delivery in self.saboteur.pass(Delivery::XdsSource(xds_source::In::Heard(heard))) {
             let (edge, _) = self.processes[process].replica.push(&Actor::XdsPort, delivery);
             self.depart(process, edge);
         }

@@ -8,9 +8,9 @@ use std::time::Duration;
 use pool_core::machine::{Machine, Now, Wall};
 use pool_core::resource_cache::Policy;
 use pool_core::xds::assignment::LoadAssignment;
-use pool_core::xds::client::{self, In, Request, Server, ServerId, StreamId, Waits};
+use pool_core::xds::client::{self, Heard, Request, Server, ServerId, StreamId, Waits};
 use pool_core::xds::sources::{Assigned, Name, SourceFact};
-use pool_core::xds_source::{Call, Out, Params, XdsSource};
+use pool_core::xds_source::{Call, In, Out, Params, XdsSource};
 use proptest::test_runner::TestCaseResult;
 
 use super::*;
@@ -51,12 +51,12 @@ impl Following {
             reads: 0,
         };
         let mut out = Vec::new();
-        following.source.tick(following.now, &mut out);
+        following.source.step(following.now, In::Start, &mut out);
         following.take(out);
-        following.step(In::Dispatched(following.stream));
+        following.step(Heard::Dispatched(following.stream));
         following.hear(&good_response(Kind::Cluster, "c1")).expect("good bytes");
         for (kind, _) in following.asked.clone() {
-            following.step(In::Sent(following.stream, kind));
+            following.step(Heard::Sent(following.stream, kind));
         }
         following.hear(&good_response(Kind::Endpoints, "e1")).expect("good bytes");
         following.wait();
@@ -67,9 +67,9 @@ impl Following {
         following
     }
 
-    fn step(&mut self, input: In) {
+    fn step(&mut self, heard: Heard) {
         let mut out = Vec::new();
-        self.source.step(self.now, input, &mut out);
+        self.source.step(self.now, In::Heard(heard), &mut out);
         self.take(out);
     }
 
@@ -78,7 +78,7 @@ impl Following {
         let decoded = response(bytes).ok()?;
         assert_eq!(self.reads, 1, "there is leave to read one message");
         self.reads = 0;
-        self.step(In::Response(self.stream, decoded.clone(), Wall::default()));
+        self.step(Heard::Response(self.stream, decoded.clone(), Wall::default()));
         Some(decoded)
     }
 
@@ -86,7 +86,7 @@ impl Following {
     fn wait(&mut self) {
         for _ in 0..20 {
             for kind in Kind::ALL {
-                self.step(In::Sent(self.stream, kind));
+                self.step(Heard::Sent(self.stream, kind));
             }
             self.now = self.now.plus(Duration::from_millis(500));
             let mut out = Vec::new();

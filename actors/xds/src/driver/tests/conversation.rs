@@ -4,7 +4,7 @@ use envoy_types::pb::envoy::service::discovery::v3::ResourceName;
 use envoy_types::pb::google::rpc::Status;
 use pool_core::machine::{Machine, Now};
 use pool_core::resource_cache::{News, State};
-use pool_core::xds::client::{Call, Client, Out, Params, Told, Waits, Watcher};
+use pool_core::xds::client::{Call, Client, In, Out, Params, Told, Waits, Watcher};
 use pool_core::xds::facts::Key;
 
 use super::server::Ads;
@@ -48,9 +48,9 @@ impl Shell {
         }
     }
 
-    fn step(&mut self, input: In) {
+    fn step(&mut self, input: impl Into<In>) {
         let mut out = Vec::new();
-        self.client.step(self.now, input, &mut out);
+        self.client.step(self.now, input.into(), &mut out);
         self.act(out);
     }
 
@@ -81,7 +81,7 @@ impl Shell {
     async fn ended(&mut self) {
         loop {
             let said = self.site.next().await;
-            let is_end = matches!(said, In::Ended(..));
+            let is_end = matches!(said, Heard::Ended { .. });
             self.step(said);
             if is_end {
                 return;

@@ -124,9 +124,9 @@ async fn x2_what_is_no_grpc_ends_the_stream() {
 async fn x2_a_connection_on_which_nothing_is_heard_is_tried_and_given_up() {
     let (addr, _listener) = silent().await;
     let mut site = Site::at(addr);
-    assert!(matches!(site.told.recv().await, Some(In::Dispatched(STREAM))));
+    assert!(matches!(site.told.recv().await, Some(Heard::Dispatched(STREAM))));
     let before = tokio::time::Instant::now();
-    let Some(In::Ended(STREAM, ended)) = site.told.recv().await else { panic!("it ends") };
+    let Some(Heard::Ended { stream: STREAM, ended, .. }) = site.told.recv().await else { panic!("it ends") };
     assert_eq!(ended.code, Code::Unavailable);
     assert!(ended.message.contains("keep-alive timed out"), "{ended:?}");
     assert_eq!(before.elapsed(), KEEPALIVE_INTERVAL + KEEPALIVE_TIMEOUT);

@@ -145,10 +145,10 @@ async fn x2_our_own_certificate_is_shown_where_one_is_given() {
     // With TLS 1.3 a client learns that it was refused after the handshake.
     let mut site = Site::asking(files.tls(port));
     let mut said = site.next().await;
-    if matches!(said, In::Dispatched(STREAM)) {
+    if matches!(said, Heard::Dispatched(STREAM)) {
         said = site.next().await;
     }
-    let In::Ended(STREAM, ended) = said else { panic!("{said:?}") };
+    let Heard::Ended { stream: STREAM, ended, .. } = said else { panic!("{said:?}") };
     assert!(ended.message.contains("CertificateRequired"), "{ended:?}");
 }
 
@@ -218,7 +218,7 @@ async fn x2_a_peer_that_does_not_answer_a_greeting_is_given_up() {
     let files = Files::trusting(&Authority::of("ours"));
     let mut site = Site::asking(files.tls(addr.port()));
     let before = tokio::time::Instant::now();
-    let Some(In::Ended(STREAM, ended)) = site.told.recv().await else { panic!("it ends") };
+    let Some(Heard::Ended { stream: STREAM, ended, .. }) = site.told.recv().await else { panic!("it ends") };
     assert_eq!(ended.code, Code::Unavailable);
     assert!(ended.message.starts_with("not connected within 20 seconds (trusted: ca_"), "{ended:?}");
     assert_eq!(before.elapsed().as_secs(), 20);

@@ -136,7 +136,7 @@ async fn x2_all_streams_are_closed_when_the_driver_is_dropped() {
         peer.closed().await;
     }
     while let Some(said) = within(told.recv()).await {
-        assert!(matches!(said, In::Dispatched(_)), "{said:?}");
+        assert!(matches!(said, Heard::Dispatched(_)), "{said:?}");
     }
 }
 

@@ -286,11 +286,11 @@ fn x2_what_is_said_of_a_stream_that_is_over_is_passed_over() {
     run.fail(0);
     run.wait();
     for input in [
-        In::Response(old, response(Kind::Endpoints, "1", "a", vec![good(&x(), 1)]), AT),
-        In::Dispatched(old),
-        In::Sent(old, Kind::Endpoints),
-        In::Ended(old, unavailable()),
-        In::Dispatched(StreamId(99)),
+        Heard::Response(old, response(Kind::Endpoints, "1", "a", vec![good(&x(), 1)]), AT),
+        Heard::Dispatched(old),
+        Heard::Sent(old, Kind::Endpoints),
+        Heard::Ended { stream: old, ended: unavailable(), jitter: 500 },
+        Heard::Dispatched(StreamId(99)),
     ] {
         run.step(input.clone());
         assert!(run.out.is_empty(), "{input:?}: {:?}", run.out);

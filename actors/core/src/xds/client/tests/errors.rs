@@ -199,7 +199,7 @@ fn x1_a88_a_cluster_that_came_before_the_server_heard_that_it_is_left_out_is_not
     run.watch(&d());
     run.respond(Kind::Cluster, "2", "b", vec![good(&c(), 2), good(&d(), 2)]);
     run.pulls = true;
-    run.step(In::Sent(run.stream(0), Kind::Cluster));
+    run.step(Heard::Sent(run.stream(0), Kind::Cluster));
     assert_eq!(run.requests(), ["cds 2/b c e", "cds 2/b c d e"]);
     run.respond(Kind::Cluster, "2", "c", vec![good(&c(), 2), good(&e, 2)]);
     assert_eq!((run.told(), run.state(&d())), (vec!["e is 2".to_owned()], "acked"));

@@ -155,16 +155,16 @@ fn x2_two_streams_wait_for_the_same_watchers() {
 fn x2_after_a_message_that_says_nothing_the_next_one_is_read_and_nothing_is_answered_or_known() {
     let mut run = Run::watching(&[x()]);
     let stream = run.stream(0);
-    run.step(In::Illegible(stream));
+    run.step(Heard::Illegible(stream));
     assert_eq!((run.reads(), run.requests(), run.told()), (vec![stream], Vec::new(), Vec::new()));
     assert_eq!((run.state(&x()), run.waits()), ("requested", Some(15_000)), "the server has not answered");
     let mut run = slow(&[x()]);
     run.respond(Kind::Endpoints, "1", "a", vec![good(&x(), 1)]);
     let update = update(&run);
-    run.step(In::Illegible(run.stream(0)));
+    run.step(Heard::Illegible(run.stream(0)));
     assert_eq!(run.reads(), [], "the watchers have not recorded what came before");
     run.step(In::Processed(update));
     assert_eq!(run.reads(), [run.stream(0)]);
-    run.step(In::Illegible(StreamId(99)));
+    run.step(Heard::Illegible(StreamId(99)));
     assert_eq!(run.reads(), []);
 }

@@ -52,12 +52,11 @@ enum Op {
     Deliver(usize),
     /// All of that, as often as it goes.
     Serve(usize),
-    /// A stream is cut.
-    Cut(usize),
+    /// A stream is cut; how much that spreads the next try.
+    Cut(usize, u16),
     /// The watchers record what they were told.
     Record,
     Wait(u64),
-    Jitter(u16),
 }
 
 /// A bug between the client and its world.
@@ -140,10 +139,9 @@ fn op() -> impl Strategy<Value = Op> {
         4 => server.clone().prop_map(Op::Pull),
         5 => server.clone().prop_map(Op::Deliver),
         5 => server.clone().prop_map(Op::Serve),
-        2 => server.prop_map(Op::Cut),
+        2 => (server, 0_u16..1_001).prop_map(|(server, jitter)| Op::Cut(server, jitter)),
         4 => Just(Op::Record),
         5 => wait.prop_map(Op::Wait),
-        1 => (0_u16..1_001).prop_map(Op::Jitter),
     ]
 }
 
@@ -278,19 +276,18 @@ impl World {
                     }
                 }
             }
-            Op::Cut(place) => self.cut(place)?,
+            Op::Cut(place, jitter) => self.cut(place, jitter)?,
             Op::Record => {
                 self.record()?;
             }
             Op::Wait(millis) => self.wait(millis)?,
-            Op::Jitter(jitter) => self.tell(In::Jitter(jitter))?,
         }
         self.judge()
     }
 
-    fn tell(&mut self, input: In) -> TestCaseResult {
+    fn tell(&mut self, input: impl Into<In>) -> TestCaseResult {
         let mut out = Vec::new();
-        self.client.step(self.now, input, &mut out);
+        self.client.step(self.now, input.into(), &mut out);
         self.hear(out)
     }
 
@@ -355,7 +352,7 @@ impl World {
             self.take(place, stream, request, true)?;
         }
         if self.has(Plant::DispatchedAtOnce) {
-            self.tell(In::Dispatched(stream))?;
+            self.tell(Heard::Dispatched(stream))?;
         }
         Ok(())
     }
@@ -502,11 +499,11 @@ impl World {
         let stream = session.stream;
         session.is_connected = !refuses;
         if refuses {
-            self.cut(place)?;
+            self.cut(place, 500)?;
             return Ok(true);
         }
         while self.pull_one(place, true).is_some() {}
-        self.tell(In::Dispatched(stream))?;
+        self.tell(Heard::Dispatched(stream))?;
         Ok(true)
     }
 
@@ -525,7 +522,7 @@ impl World {
 
     fn pull(&mut self, place: usize) -> Result<bool, TestCaseError> {
         let Some((stream, kind)) = self.pull_one(place, false) else { return Ok(false) };
-        self.tell(In::Sent(stream, kind))?;
+        self.tell(Heard::Sent(stream, kind))?;
         Ok(true)
     }
 
@@ -549,7 +546,7 @@ impl World {
         line.is_owed = true;
         self.nonces.insert((place, delivery.kind), Arc::from(response.nonce.as_str()));
         self.delivery = Some(delivery);
-        self.tell(In::Response(stream, response, AT))?;
+        self.tell(Heard::Response(stream, response, AT))?;
         self.delivery = None;
         if self.has(Plant::ReadsAhead) && self.gate.is_some() {
             self.on_read(stream)?;
@@ -567,12 +564,12 @@ impl World {
     }
 
     /// A stream ends, whatever is on its way on it.
-    fn cut(&mut self, place: usize) -> TestCaseResult {
+    fn cut(&mut self, place: usize, jitter: u16) -> TestCaseResult {
         let Some(session) = self.sites[place].session.take() else { return Ok(()) };
         if self.has(Plant::EndsUnheard) {
             return Ok(());
         }
-        self.tell(In::Ended(session.stream, unavailable()))
+        self.tell(Heard::Ended { stream: session.stream, ended: unavailable(), jitter })
     }
 
     fn record(&mut self) -> Result<bool, TestCaseError> {

@@ -76,7 +76,7 @@ fn x2_the_stream_is_closed_when_nothing_is_watched_any_more() {
     run.unwatch(&endpoints("x"));
     assert_eq!((run.closed(), run.requests()), (vec![stream], Vec::new()));
     assert_eq!((run.waits(), run.open.len()), (None, 0));
-    run.step(In::Ended(stream, unavailable()));
+    run.step(Heard::Ended { stream, ended: unavailable(), jitter: 500 });
     assert!(run.out.is_empty(), "nothing more of it is heard");
     run.watch(&endpoints("y"));
     assert_eq!(run.requests(), ["eds / y node"]);
@@ -96,7 +96,7 @@ fn x2_what_changes_before_the_transport_has_pulled_a_request_goes_into_one_more(
     run.watch(&endpoints("e"));
     run.watch(&endpoints("f"));
     assert_eq!(run.requests(), [""; 0]);
-    run.step(In::Sent(run.stream(0), Kind::Endpoints));
+    run.step(Heard::Sent(run.stream(0), Kind::Endpoints));
     assert_eq!(run.requests(), ["eds / a b d e f"]);
     run.watch(&cluster("g"));
     assert_eq!(run.requests(), ["cds / g"], "kinds do not wait for one another");
@@ -110,7 +110,7 @@ fn x2_an_answer_waits_for_the_request_that_was_not_pulled_and_goes_with_the_next
     run.respond(Kind::Endpoints, "1", "a", vec![good(&endpoints("x"), 1)]);
     assert_eq!(run.requests(), [""; 0]);
     run.watch(&endpoints("z"));
-    run.step(In::Sent(run.stream(0), Kind::Endpoints));
+    run.step(Heard::Sent(run.stream(0), Kind::Endpoints));
     assert_eq!(run.requests(), ["eds 1/a x y z"]);
 }
 
@@ -125,7 +125,7 @@ fn x2_what_is_watched_again_before_the_server_has_heard_that_it_was_not_is_asked
     run.watch(&endpoints("x"));
     assert_eq!(run.state(&endpoints("x")), "requested", "what was known of it is forgotten");
     run.pulls = true;
-    run.step(In::Sent(run.stream(0), Kind::Endpoints));
+    run.step(Heard::Sent(run.stream(0), Kind::Endpoints));
     assert_eq!(run.requests(), ["eds 1/a y z", "eds 1/a x y z"], "a server sends again what is new to it");
     assert_eq!(run.waits(), Some(15_000), "and that in time");
 }

@@ -85,8 +85,8 @@ fn x2_a57_the_waits_end_with_120_s_and_are_moved_by_a_fifth() {
     run.watch(&x());
     waits(&mut run, 12);
     for (jitter, wait) in [(500, 120_000), (0, 96_000), (1_000, 144_000), (60_000, 144_000)] {
-        run.step(In::Jitter(jitter));
-        assert_eq!(waits(&mut run, 1), [wait]);
+        run.end_with(0, unavailable(), jitter);
+        assert_eq!(run.wait(), wait);
     }
 }
 
@@ -143,7 +143,7 @@ fn x2_a57_a_resource_that_is_asked_for_later_is_late_later() {
     run.pulls = false;
     run.watch(&y());
     run.pass(2_000);
-    run.step(In::Sent(run.stream(0), Kind::Endpoints));
+    run.step(Heard::Sent(run.stream(0), Kind::Endpoints));
     assert_eq!(run.wait(), 3_000);
     assert_eq!(run.told(), ["x fails: NOT_FOUND"], "its timer was not prolonged");
     assert_eq!(run.wait(), 12_000);
