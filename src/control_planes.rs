@@ -8,7 +8,7 @@ use std::sync::Arc;
 use actors::host::Published;
 use anyhow::Context as _;
 use config::Config;
-use pool_core::xds::client::Dump;
+use pool_core::redact;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use xds::{Bootstrap, Node, Source, Status};
@@ -75,24 +75,18 @@ impl Address {
 
 async fn run(
     listener: tokio::net::TcpListener,
-    state: impl Fn() -> Arc<Status> + Send + Sync + 'static,
+    state: impl Fn() -> Option<Status> + Send + Sync + 'static,
     ends: impl Future<Output = ()> + Send + 'static,
 ) {
     if let Err(error) = xds::csds::serve(listener, state, ends).await {
-        tracing::error!(%error, "the listener of CSDS ended");
+        tracing::error!(error = redact::chain(&error), "the listener of CSDS ended");
     }
 }
 
-/// What CSDS shows: the newest that was published.
-fn shown(node: Node, published: Published) -> impl Fn() -> Arc<Status> + Send + Sync + 'static {
-    move || {
-        let snapshot = published.load();
-        let dump = match &snapshot.xds {
-            Some(view) => view.dump.clone(),
-            None => Dump { servers: Vec::new(), resources: Vec::new() },
-        };
-        Arc::new(Status { node: node.clone(), dump })
-    }
+/// What CSDS shows: the newest that was published, if anything was.
+fn shown(node: Node, published: Published) -> impl Fn() -> Option<Status> + Send + Sync + 'static {
+    let node = Arc::new(node);
+    move || Some(Status { node: Arc::clone(&node), view: Arc::clone(published.load().xds.as_ref()?) })
 }
 
 /// CSDS, being served.

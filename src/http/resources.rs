@@ -170,7 +170,7 @@ fn resource(resource: &ResourceDump) -> Value {
         "watchers": watchers,
         "edsName": eds_name,
         "addresses": addresses,
-        "error": error.as_ref().map(failure),
+        "error": error.as_ref().map(|error| failure(key, error)),
     })
 }
 
@@ -187,12 +187,13 @@ fn counted(assignment: &LoadAssignment) -> Value {
     })
 }
 
-/// What is wrong with a resource; `version` and `at` are of the response that said so, where one did.
-fn failure(error: &Error) -> Value {
+/// What is wrong with a resource, in words as those for its source: no status code is passed on (X4). `version` and `at`
+/// are of the response that said so, where one did.
+fn failure(key: &Key, error: &Error) -> Value {
     let rejected = error.rejected.as_ref();
     json!({
         "reason": error.reason.as_str(),
-        "message": error.message,
+        "message": Fault::of(key, error).message,
         "version": rejected.map(|rejected| &rejected.version),
         "at": rejected.and_then(|rejected| wall(rejected.at)),
     })

@@ -21,8 +21,9 @@ use envoy_types::pb::google::protobuf::{Any, Timestamp};
 use futures::{FutureExt, Stream, StreamExt, future};
 use pool_core::machine::Wall;
 use pool_core::resource_cache::{Error, State};
-use pool_core::xds::client::{Dump, ResourceDump};
+use pool_core::xds::client::ResourceDump;
 use pool_core::xds::facts::Raw;
+use pool_core::xds_source::XdsView;
 use tokio::net::TcpListener;
 use tonic::transport::Server;
 use tonic::transport::server::TcpIncoming;
@@ -40,19 +41,19 @@ const GRACE: Duration = Duration::from_secs(2);
 #[derive(Clone, PartialEq, Debug)]
 pub struct Status {
     /// Who we are to control planes.
-    pub node: Node,
+    pub node: Arc<Node>,
     /// What is known.
-    pub dump: Dump,
+    pub view: Arc<XdsView>,
 }
 
 /// Serves CSDS on this listener until `shutdown`, and then for at most two seconds more. `state` is asked for what is
-/// published whenever somebody wants to see it.
+/// published whenever somebody wants to see it; `None`: nothing was yet, which is told as `UNAVAILABLE`.
 ///
 /// # Errors
 /// The listener is broken.
 pub async fn serve(
     listener: TcpListener,
-    state: impl Fn() -> Arc<Status> + Send + Sync + 'static,
+    state: impl Fn() -> Option<Status> + Send + Sync + 'static,
     shutdown: impl Future<Output = ()> + Send + 'static,
 ) -> Result<(), tonic::transport::Error> {
     let end = shutdown.boxed().shared();
@@ -84,7 +85,7 @@ struct Service<F> {
 }
 
 #[tonic::async_trait]
-impl<F: Fn() -> Arc<Status> + Send + Sync + 'static> ClientStatusDiscoveryService for Service<F> {
+impl<F: Fn() -> Option<Status> + Send + Sync + 'static> ClientStatusDiscoveryService for Service<F> {
     type StreamClientStatusStream =
         Pin<Box<dyn Stream<Item = Result<ClientStatusResponse, tonic::Status>> + Send>>;
 
@@ -93,7 +94,7 @@ impl<F: Fn() -> Arc<Status> + Send + Sync + 'static> ClientStatusDiscoveryServic
         request: Request<Streaming<ClientStatusRequest>>,
     ) -> Result<Response<Self::StreamClientStatusStream>, tonic::Status> {
         let state = Arc::clone(&self.state);
-        let answers = request.into_inner().map(move |request| answer(&request?, &state()));
+        let answers = request.into_inner().map(move |request| answer(&request?, state()));
         // Nothing follows an error.
         let answers = answers.scan(false, |is_over, answer| {
             let answer = (!*is_over).then_some(answer);
@@ -108,19 +109,25 @@ impl<F: Fn() -> Arc<Status> + Send + Sync + 'static> ClientStatusDiscoveryServic
         &self,
         request: Request<ClientStatusRequest>,
     ) -> Result<Response<ClientStatusResponse>, tonic::Status> {
-        answer(request.get_ref(), &(self.state)()).map(Response::new)
+        answer(request.get_ref(), (self.state)()).map(Response::new)
     }
 }
 
-fn answer(request: &ClientStatusRequest, status: &Status) -> Result<ClientStatusResponse, tonic::Status> {
+fn answer(
+    request: &ClientStatusRequest,
+    status: Option<Status>,
+) -> Result<ClientStatusResponse, tonic::Status> {
     if !request.node_matchers.is_empty() {
         let words = "node_matchers: not supported, this is the only node here: leave them out";
         return Err(tonic::Status::invalid_argument(words));
     }
+    let Some(Status { node, view }) = status else {
+        return Err(tonic::Status::unavailable("nothing is known of control planes yet: ask again"));
+    };
     let with_contents = !request.exclude_resource_contents;
-    let shown = status.dump.resources.iter().map(|resource| generic(resource, with_contents));
+    let shown = view.dump.resources.iter().map(|resource| generic(resource, with_contents));
     let config = ClientConfig {
-        node: Some(status.node.message().clone()),
+        node: Some(node.message().clone()),
         generic_xds_configs: shown.collect(),
         client_scope: SCOPE.to_owned(),
         ..ClientConfig::default()

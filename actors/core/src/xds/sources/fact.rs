@@ -71,6 +71,12 @@ impl SourceFact {
         fact
     }
 
+    /// Takes over what must not be lost of an older fact whose place this one takes before anybody acted on it: the doubt
+    /// about how it came (G1).
+    pub(crate) fn absorb(&mut self, older: &SourceFact) {
+        self.provenance = self.provenance.max(older.provenance);
+    }
+
     /// What is assigned, if it is in use.
     #[must_use]
     pub fn assignment(&self) -> Option<&Arc<LoadAssignment>> {
@@ -138,7 +144,8 @@ pub struct Fault {
 
 impl Fault {
     /// What an error of a resource means.
-    pub(super) fn of(key: &Key, error: &Error) -> Fault {
+    #[must_use]
+    pub fn of(key: &Key, error: &Error) -> Fault {
         let resource = match error.reason {
             Reason::Connectivity => None,
             Reason::Nack | Reason::Deleted | Reason::Timer | Reason::Reported => Some(key.clone()),
