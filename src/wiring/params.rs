@@ -18,7 +18,7 @@ use pool_core::informer::{Counts, Requirement, Selector};
 use pool_core::machine::Wall;
 use pool_core::pins::Pins;
 use pool_core::xds::client::{self, Waits};
-use pool_core::xds::membership;
+use pool_core::xds::membership::{self, AdminStates};
 use pool_core::xds::sources::Name;
 use pool_core::{
     admin_state, directory, discovery, events, informer, leader, pauses, queue, starts, wishes, writer,
@@ -218,7 +218,11 @@ fn listings(config: &Config) -> Vec<Listing> {
     let listing = |pool: &config::ListedPool| {
         let name = PoolName::new(pool.backend_pool.as_str());
         let membership = membership::Params {
-            admin_state: config.cloud.admin_state_enabled() && !excluded.contains(&name),
+            admin_states: match (excluded.contains(&name), config.cloud.admin_state_enabled()) {
+                (true, _) => AdminStates::Excluded,
+                (false, true) => AdminStates::On,
+                (false, false) => AdminStates::Off,
+            },
             failback: config.controller.xds.failback,
             ..membership::Params::default()
         };

@@ -67,12 +67,22 @@ impl Outbox {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
-    use crate::discovery;
     use crate::ids::{LbName, PoolId, PoolName, ServiceUid};
+    use crate::level::Provenance;
+    use crate::xds::sources::{Assigned, Name, Note, SourceFact};
+    use crate::{directory, discovery};
 
     fn service(uid: &str) -> Delivery {
         Delivery::Discovery(discovery::In::Service(ServiceUid::new(uid), None))
+    }
+
+    fn source(provenance: Provenance) -> Delivery {
+        let (assigned, note) = (Assigned::Usable(Arc::default()), Note::Node("us".into()));
+        let name = Name::parse("eds:a").expect("a source");
+        Delivery::Directory(directory::In::Source(name, SourceFact { assigned, provenance, note }))
     }
 
     fn request() -> Delivery {
@@ -101,5 +111,17 @@ mod tests {
         let facts: Vec<bool> = outbox.take(9).iter().map(|d| d.fact().is_some()).collect();
         assert_eq!(facts, [true, false, true]);
         assert!(outbox.is_empty());
+    }
+
+    #[test]
+    fn g1_a_fact_about_a_source_keeps_the_doubt_of_the_one_whose_place_it_takes() {
+        let mut outbox = Outbox::default();
+        outbox.push(source(Provenance::Relist));
+        outbox.push(source(Provenance::Watch));
+        let waiting = outbox.take(9);
+        let [Delivery::Directory(directory::In::Source(_, fact))] = &waiting[..] else {
+            panic!("{waiting:?}");
+        };
+        assert_eq!(fact.provenance, Provenance::Relist);
     }
 }

@@ -654,12 +654,16 @@ impl Delivery {
             *newer = older.clone();
             return;
         }
-        if let (
-            Delivery::Directory(directory::In::Service(_, Some(newer))),
-            Delivery::Directory(directory::In::Service(_, Some(older))),
-        ) = (self, older)
-        {
-            ServiceFact::absorb(newer, older);
+        match (self, older) {
+            (
+                Delivery::Directory(directory::In::Service(_, Some(newer))),
+                Delivery::Directory(directory::In::Service(_, Some(older))),
+            ) => ServiceFact::absorb(newer, older),
+            (
+                Delivery::Directory(directory::In::Source(_, newer)),
+                Delivery::Directory(directory::In::Source(_, older)),
+            ) => newer.absorb(older),
+            (_, _) => {}
         }
     }
 }

@@ -28,7 +28,8 @@ pub(super) struct Doubts {
     fraction: Option<Fraction>,
     /// How it becomes certain.
     confirmation: Confirmation,
-    /// Since when nothing is wrong beside what the source says, as far as that is what makes it certain.
+    /// Since when nothing is wrong beside what the source says and it has asked again for nothing that was doubted, as far as
+    /// that is what makes it certain.
     standing_since: Option<Now>,
 }
 
@@ -112,7 +113,10 @@ impl Doubts {
             Confirmation::Standing(true) => self.standing_since.or(Some(look.now)),
             Confirmation::Standing(false) | Confirmation::SecondRead(_) => None,
         };
-        self.resolve(look);
+        if self.resolve(look) {
+            // More than was known at first is known now, and still more may come.
+            self.standing_since = self.standing_since.map(|_| look.now);
+        }
         self.note_open(look);
         for (uid, old) in before {
             let asks_now = |ip: &IpAddr| look.claims.get(uid).is_some_and(|fact| asks(fact, look.family, ip));
@@ -133,8 +137,10 @@ impl Doubts {
         self.of.retain(|ip, doubts| !doubts.is_empty() && concerns(ip));
     }
 
-    /// Forgets what a second read has resolved, and what is asked for again by whom it was doubted.
-    fn resolve(&mut self, look: &Look<'_>) {
+    /// Forgets what a second read has resolved, and what is asked for again by whom it was doubted. Whether anything is
+    /// asked for again.
+    fn resolve(&mut self, look: &Look<'_>) -> bool {
+        let mut returns = false;
         let said = match look.confirmation {
             Confirmation::SecondRead(asked) => asked,
             Confirmation::Standing(stands) => stands.then_some(look.now),
@@ -152,9 +158,11 @@ impl Doubts {
                     Doubt::Open => false,
                     Doubt::Since(since) => is_resolved(*since),
                 };
+                returns |= asked_again;
                 !asked_again && !resolved
             });
         }
+        returns
     }
 
     /// What was not known is known now.

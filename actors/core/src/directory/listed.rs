@@ -16,13 +16,13 @@ use super::told::{SourceNews, SourceTold};
 use super::{Directory, Out};
 use crate::arm::{AdminState, LbFacts, Provisioning};
 use crate::error::NotManageable;
-use crate::ids::{Family, LbName, NodeName, PoolId, PoolName, ServiceKey, ServiceUid};
+use crate::ids::{Family, LbName, NodeName, PoolId, ServiceKey, ServiceUid, of_balancer};
 use crate::informer::{Part, RequiredNode, ServiceFact};
 use crate::level::{Leaving, Provenance, Source, States, Word};
 use crate::machine::Now;
 use crate::proof;
 use crate::view::Candidacy;
-use crate::xds::assignment::{LoadAssignment, Priority, Standing};
+use crate::xds::assignment::LoadAssignment;
 use crate::xds::membership::{self, Failover, Remark, address_name};
 use crate::xds::sources::{Assigned, Name, SourceFact};
 
@@ -48,6 +48,8 @@ pub struct Listing {
 pub(super) struct Listed {
     pools: BTreeMap<PoolId, Entry>,
     sources: BTreeMap<Name, Known>,
+    /// The sources of which something was told since they were last acted on (A3).
+    fresh: BTreeSet<Name>,
     /// Which addresses the admin state of nodes has a word on (N4).
     leaving: Arc<Leaving>,
 }
@@ -57,6 +59,12 @@ struct Entry {
     source: Name,
     family: Family,
     failover: Failover,
+    /// How many members the pool may have.
+    most: usize,
+    /// The most doubtful way in which something of its source came that it was not worked out from yet (G1).
+    came: Option<Provenance>,
+    /// When it was seen last, and what was asked for since then: that may have been written.
+    asked: (Now, BTreeSet<IpAddr>),
     /// Addresses that are or were to be Down by what the source said of them: their Down is ours. Since when the source
     /// does not say so any more; `None`: it does.
     ours: BTreeMap<IpAddr, Option<Now>>,
@@ -82,6 +90,8 @@ pub(super) struct Given {
     pub(super) source: Source,
     /// What it says of admin states.
     pub(super) states: States,
+    /// How many members the pool may have.
+    pub(super) most: usize,
     /// Whether the pool is to be emptied, whatever guards say (X3).
     pub(super) is_dropped: bool,
     /// Whether what it asks is what its source says now.
@@ -97,12 +107,20 @@ impl Listed {
             source: listing.source.clone(),
             family: listing.family,
             failover: Failover::new(listing.family, listing.membership),
+            most: listing.membership.limits.members,
+            came: None,
+            asked: (Now::ZERO, BTreeSet::new()),
             ours: BTreeMap::new(),
             word: None,
             is_word_new: false,
         };
         let pools = listings.iter().map(|listing| (listing.pool.clone(), entry(listing)));
-        Listed { pools: pools.collect(), sources: BTreeMap::new(), leaving: Arc::default() }
+        Listed {
+            pools: pools.collect(),
+            sources: BTreeMap::new(),
+            fresh: BTreeSet::new(),
+            leaving: Arc::default(),
+        }
     }
 
     /// A pool is not there, or its load balancer was not `read`, so that nothing can be said of it yet.
@@ -118,13 +136,14 @@ impl Listed {
         std::mem::take(&mut entry.is_word_new).then(|| entry.word.clone())
     }
 
+    /// What was told of sources was acted on.
+    pub(super) fn acted_on(&mut self) {
+        self.fresh.clear();
+    }
+
     /// Whether a pool is filled from a source.
     pub(super) fn has(&self, id: &PoolId) -> bool {
         self.pools.contains_key(id)
-    }
-
-    fn ids_of(&self, source: &Name) -> BTreeSet<PoolId> {
-        self.pools.iter().filter(|(_, entry)| entry.source == *source).map(|(id, _)| id.clone()).collect()
     }
 
     /// What goes with all that is told of a pool, where anything is known of its source (X4).
@@ -136,8 +155,7 @@ impl Listed {
 
     /// Those on this load balancer.
     pub(super) fn on<'a>(&'a self, lb: &'a LbName) -> impl Iterator<Item = &'a PoolId> {
-        let first = PoolId::new(lb.clone(), PoolName::new(""));
-        self.pools.range(first..).map(|(id, _)| id).take_while(move |id| id.lb == *lb)
+        of_balancer(&self.pools, lb).map(|(id, _)| id)
     }
 
     /// Whose a pool is that was not seen on its load balancer, which exists or not: a listed one is refused (D2, X2).
@@ -182,42 +200,43 @@ impl Listed {
             Assigned::Dropped(_) => &nothing,
         };
         let mut membership = entry.failover.members(now, assignment);
-        let part = part(entry.family, &membership, assignment, known.fact.stands());
-        let states = entry.states(now, id, &part, seen, at, &self.leaving);
+        entry.make_room(&mut membership, seen, at);
+        let part = part(&membership, assignment, known.fact.stands());
+        let states = entry.states(now, id, &membership, seen, at, &self.leaving);
         let foreign = entry.foreign_downs(id, &part, seen, &self.leaving);
-        membership.notes.extend(foreign.filter(|_| leads));
+        membership.remarks.extend(foreign.filter(|_| leads));
         let given = Given {
-            source: source(&entry.source.to_string(), &known.fact, &membership.notes),
+            source: source(&entry.source.to_string(), &known.fact, &membership.remarks),
             states,
+            most: entry.most,
             is_dropped: is_dropped(&known.fact),
             stands: known.fact.stands(),
             deadline: entry.failover.deadline().filter(|at| *at > now),
         };
-        Some(Ownership::Proven(entry.family, entry.claims(part, Some(known)), Some(given)))
+        let came = entry.came.take();
+        let mut claims = entry.claims(part, Some(known));
+        for fact in claims.values_mut() {
+            let provenance = fact.provenance.max(came.unwrap_or_default());
+            Arc::make_mut(fact).provenance = provenance;
+        }
+        Some(Ownership::Proven(entry.family, claims, Some(given)))
     }
 }
 
 /// What the members of a pool are, as a Service would ask for them. Endpoints of which none can be used are no word for an
 /// empty pool, unless all of them drain (D6); nor are none of what was assigned before something went wrong beside it (G2).
-fn part(
-    family: Family,
-    membership: &membership::Membership,
-    assignment: &LoadAssignment,
-    stands: bool,
-) -> Part {
-    let do_not_drain =
-        |priority: &Priority| priority.of(family).any(|(_, standing)| standing != Standing::Draining);
-    let is_unknown = if membership.draining.is_empty() {
-        assignment.has_endpoints || !stands
+fn part(membership: &membership::Membership, assignment: &LoadAssignment, stands: bool) -> Part {
+    let is_said = if assignment.has_endpoints {
+        assignment.only_drains && !membership.draining.is_empty()
     } else {
-        assignment.priorities.iter().any(do_not_drain)
+        true
     };
     let required =
         |ip: &IpAddr| (*ip, RequiredNode { name: NodeName::new(address_name(*ip).shared()), ready: true });
     Part {
         required: membership.members.iter().map(required).collect(),
         tolerated: membership.draining.clone(),
-        unusable: membership.members.is_empty() && is_unknown,
+        unusable: membership.members.is_empty() && !(is_said && stands),
     }
 }
 
@@ -270,6 +289,17 @@ impl Entry {
         Claims::from([(uid, Arc::new(fact))])
     }
 
+    /// Keeps of what drains as much as there is room for, first of what is in the pool or may be.
+    fn make_room(&mut self, membership: &mut membership::Membership, seen: &SeenPool, at: Now) {
+        let (seen_at, asked) = &mut self.asked;
+        if *seen_at < at {
+            (*seen_at, *asked) = (at, BTreeSet::new());
+        }
+        let there = |ip: &IpAddr| asked.contains(ip) || seen.members.contains(ip);
+        membership.make_room(self.most, there);
+        asked.extend(&membership.members);
+    }
+
     /// What the source says of admin states. A Down on an address that it calls draining counts as ours, also where it
     /// was there before this process was: it is taken back when the address is in service again, until it was seen to be
     /// gone, with all that was written meanwhile. What somebody sets later is theirs (N4).
@@ -279,29 +309,30 @@ impl Entry {
         &mut self,
         now: Now,
         id: &PoolId,
-        part: &Part,
+        membership: &membership::Membership,
         seen: &SeenPool,
         at: Now,
         leaving: &Leaving,
     ) -> States {
+        let membership::Membership { members, draining, drains, remarks: _ } = membership;
         let down = downs(seen);
         let is_at_rest = match seen.facts.provisioning {
             Provisioning::Updating => false,
             Provisioning::Succeeded | Provisioning::Failed | Provisioning::Unknown => true,
         };
-        self.ours.extend(part.tolerated.iter().map(|ip| (*ip, None)));
+        self.ours.extend(draining.iter().chain(drains.intersection(&down)).map(|ip| (*ip, None)));
         self.ours.retain(|ip, ended| {
-            if part.tolerated.contains(ip) {
+            if drains.contains(ip) {
                 return true;
             }
             let ended = *ended.get_or_insert(now);
             down.contains(ip) || !is_at_rest || at < ended.plus(SENT_WITHIN)
         });
-        self.say(Some(Word { down: part.tolerated.clone(), ours: self.ours.keys().copied().collect() }));
-        let comes_back = |ip: &&IpAddr| part.required.contains_key(ip) && !leaving.down.contains(ip);
+        self.say(Some(Word { down: draining.clone(), ours: self.ours.keys().copied().collect() }));
+        let comes_back = |ip: &&IpAddr| members.contains(*ip) && !leaving.down.contains(ip);
         let outlived = leaving.outlived.iter().filter(|(pool, _)| pool == id).map(|(_, ip)| ip);
         let lifted = self.ours.keys().chain(outlived).filter(comes_back).copied().collect();
-        States { down: part.tolerated.clone(), lifted }
+        States { down: draining.clone(), lifted }
     }
 
     /// What there is to tell of required members that are Down though nobody here asks for it: they get nothing, and
@@ -331,23 +362,28 @@ impl Directory {
         if !self.params.only_listed.contains(lb) {
             return Some(facts);
         }
-        let listed = facts.pools.iter().filter(|pool| self.listed.has(&pool.id));
-        Some(Arc::new(LbFacts { pools: listed.cloned().collect(), ..LbFacts::clone(&facts) }))
+        Some(Arc::new(facts.only(|id| self.listed.has(id))))
     }
 
-    /// What is known of a source has changed. Its pools are worked out again; a note alone asks for no write.
+    /// What is known of a source has changed. Its pools are worked out again; a note alone asks for no write. What was not
+    /// yet acted on stays of former facts: how doubtful they were, for each pool, and the oldest change (G1, A3).
     pub(super) fn on_source(&mut self, now: Now, name: Name, fact: SourceFact) {
         let first = Known { fact: fact.clone(), revision: 0, changed: None, told: SourceTold::default() };
         let known = self.listed.sources.entry(name.clone()).or_insert(first);
+        let waits = !self.listed.fresh.insert(name.clone());
         if known.fact.assigned != fact.assigned {
+            let changed = known.fact.assignment().is_some().then_some(now);
             known.revision += 1;
-            known.changed = known.fact.assignment().is_some().then_some(now);
+            known.changed = known.changed.filter(|_| waits).or(changed);
         }
+        let provenance = Some(fact.provenance);
         known.fact = fact;
         self.dirty.since.get_or_insert(now);
-        if self.is_running() {
-            for id in self.listed.ids_of(&name) {
-                self.dirty.pool(now, id);
+        let running = self.is_running();
+        for (id, entry) in self.listed.pools.iter_mut().filter(|(_, entry)| entry.source == name) {
+            entry.came = entry.came.max(provenance);
+            if running {
+                self.dirty.pool(now, id.clone());
             }
         }
     }

@@ -10,7 +10,7 @@ use super::breaker::{Paused, Size};
 use super::doubt::Confirmation;
 use super::gauges::Counted;
 use super::mapping::SeenPool;
-use super::memory::{Claims, Look, Memory, addresses, asks, part};
+use super::memory::{Claims, Look, Memory, asks, part};
 use super::told::Told;
 use super::{Out, Params, Term, listed, pins};
 use crate::assignment::{Assignment, Held, HeldReason, Observation, PausedBy, Share, Waits};
@@ -20,7 +20,6 @@ use crate::informer::ServiceFact;
 use crate::level::{Keeps, Level, Member, Provenance, Source};
 use crate::machine::{Now, earliest};
 use crate::proof;
-use crate::xds::assignment::Limits;
 
 /// One pool that a candidate's rule sends to, or that has not yet let go.
 #[derive(Default)]
@@ -155,16 +154,16 @@ impl Given<'_> {
         }
     }
 
-    /// How many members may stay that nobody asks for: as many as there can be besides those that a source may assign (X2).
-    /// A Service's nodes are never so many that what leaves makes a difference.
-    fn room(&self) -> usize {
+    /// How many members may stay that nobody asks for: as many as there can be besides those that are asked for and are in
+    /// the pool or come there (X2); `present` are those that are there or may be. A Service's nodes are never so many that
+    /// what leaves makes a difference.
+    fn room(&self, present: &BTreeSet<IpAddr>) -> usize {
         let asked = || -> BTreeSet<&IpAddr> {
-            self.claims.values().flat_map(|fact| addresses(fact, self.family)).collect()
+            let parts = || self.claims.values().filter_map(|fact| part(fact, self.family));
+            let stays = parts().flat_map(|part| part.tolerated.intersection(present));
+            parts().flat_map(|part| part.required.keys()).chain(stays).collect()
         };
-        match self.listed {
-            Some(_) => Limits::AZURE.members.saturating_sub(asked().len()),
-            None => usize::MAX,
-        }
+        self.listed.as_ref().map_or(usize::MAX, |listed| listed.most.saturating_sub(asked().len()))
     }
 
     fn source(&self) -> Source {
@@ -332,7 +331,7 @@ impl Pool {
             mode,
             max_removal: params.max_removal,
             confirmation: given.confirmation(),
-            room: given.room(),
+            room: given.room(&self.memory.present(observed)),
         };
         self.memory.look(&look, || match &last {
             Some(last) if !last.level.is_empty() => {
@@ -371,7 +370,8 @@ impl Pool {
     /// What each Service asks of it and what stays for it, and the union of that.
     fn shares(&self, given: &Given<'_>) -> (Level, BTreeMap<ServiceUid, Share>) {
         let (claims, family, mode) = (&given.claims, given.family, given.params.guards);
-        let staying = self.memory.staying(given.now, given.delay(), mode, given.room());
+        let room = given.room(&self.memory.present(&given.seen.members));
+        let staying = self.memory.staying(given.now, given.delay(), mode, room);
         let mut level = Level::default();
         let mut services = BTreeMap::new();
         for (uid, fact) in claims {

@@ -96,8 +96,15 @@ pub(super) struct SourceTold {
 /// What is new about a source.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) enum SourceNews {
-    /// Something is wrong with it: what becomes of its pools, what it is, and what goes with that (X4).
-    Failing(Effect, Arc<str>, Option<Arc<str>>),
+    /// Something is wrong with it.
+    Failing {
+        /// What becomes of its pools.
+        effect: Effect,
+        /// What it is.
+        error: Arc<str>,
+        /// What goes with that (X4).
+        note: Option<Arc<str>>,
+    },
     /// Nothing is any more; what goes with that.
     Recovered(Arc<str>),
 }
@@ -123,13 +130,11 @@ impl SourceTold {
             Some((effect, ..)) if self.failing == Some(effect) => None,
             Some((effect, error, note)) => {
                 self.failing = Some(effect);
-                Some(SourceNews::Failing(effect, error, note))
+                Some(SourceNews::Failing { effect, error, note })
             }
             // What was never known and is waited for again is no better than it was.
-            None if fact.assignment().is_some() && self.failing.take().is_some() => {
-                Some(SourceNews::Recovered(note))
-            }
-            None => None,
+            None if fact.assignment().is_none() => None,
+            None => self.failing.take().map(|_| SourceNews::Recovered(note)),
         }
     }
 }
@@ -139,7 +144,7 @@ impl SourceNews {
     /// out of reach is one event, and not one for each source.
     pub(super) fn report(self, sources: BTreeSet<Arc<str>>, pools: usize) -> Report {
         let (what, note) = match self {
-            SourceNews::Failing(effect, error, note) => {
+            SourceNews::Failing { effect, error, note } => {
                 (What::SourceFailing { sources, pools, effect, error }, note)
             }
             SourceNews::Recovered(note) => (What::SourceRecovered { sources }, Some(note)),

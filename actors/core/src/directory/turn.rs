@@ -31,6 +31,9 @@ impl Directory {
                 worked.insert(id);
             }
         }
+        if self.is_running() {
+            self.listed.acted_on();
+        }
         if self.params.guards.judges() && self.breaker.judge(now) {
             let others: Vec<PoolId> = self.pools.keys().filter(|id| !worked.contains(id)).cloned().collect();
             for id in others {

@@ -93,6 +93,8 @@ pub struct LoadAssignment {
     pub skips: bool,
     /// Whether there are endpoints, be they usable or not: without any, that there is nothing is what it says.
     pub has_endpoints: bool,
+    /// Whether all endpoints drain, those of both families and those that are skipped; not where there are none.
+    pub only_drains: bool,
     /// Whether an endpoint has further addresses of the same family, which no pool gets.
     pub alternatives: bool,
 }
@@ -146,8 +148,11 @@ impl LoadAssignment {
             priorities.pop();
         }
         judge_sizes(&priorities, limits, &mut faults);
-        let has_endpoints = facts.localities.iter().any(|locality| !locality.endpoints.is_empty());
-        faults.end(LoadAssignment { priorities, skips, has_endpoints, alternatives })
+        let mut all = facts.localities.iter().flat_map(|locality| &locality.endpoints).peekable();
+        let has_endpoints = all.peek().is_some();
+        let only_drains =
+            has_endpoints && all.all(|endpoint| Standing::of_health(endpoint.health) == Standing::Draining);
+        faults.end(LoadAssignment { priorities, skips, has_endpoints, only_drains, alternatives })
     }
 
     /// The addresses of a family that stand so in one priority; none where there is no such priority.

@@ -17,12 +17,23 @@ use crate::machine::Now;
 /// What membership goes by.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Params {
-    /// Whether draining endpoints stay in the pool, Down, so that what they have begun can end; else they are out.
-    pub admin_state: bool,
+    /// What becomes of draining endpoints.
+    pub admin_states: AdminStates,
     /// For how long a better priority must have been usable before the pool goes back to it.
     pub failback: Duration,
     /// How large the pool may be.
     pub limits: Limits,
+}
+
+/// Whether admin states are written in a pool, and so what becomes of draining endpoints.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum AdminStates {
+    /// They are: draining endpoints stay in the pool, Down, so that what they have begun can end.
+    On,
+    /// They are switched off: draining endpoints are out, and what is Down of them is taken back when they return (N4).
+    Off,
+    /// The pool is left out (`adminState.excludePools`): draining endpoints are out, and what is Down is left alone (N2).
+    Excluded,
 }
 
 impl Params {
@@ -32,7 +43,7 @@ impl Params {
 
 impl Default for Params {
     fn default() -> Params {
-        Params { admin_state: true, failback: Params::FAILBACK, limits: Limits::AZURE }
+        Params { admin_states: AdminStates::On, failback: Params::FAILBACK, limits: Limits::AZURE }
     }
 }
 
@@ -139,8 +150,26 @@ pub struct Membership {
     pub members: BTreeSet<IpAddr>,
     /// The addresses that take nothing new: those of them that are in the pool stay there, Down, and none is added.
     pub draining: BTreeSet<IpAddr>,
+    /// All that the source calls draining, be it in the pool or out, where that has to do with admin states.
+    pub drains: BTreeSet<IpAddr>,
     /// What people are told of it.
-    pub notes: BTreeSet<Remark>,
+    pub remarks: BTreeSet<Remark>,
+}
+
+impl Membership {
+    /// Keeps of the draining addresses as many as a pool of `most` members has room for beside the others. Those that are
+    /// not in the pool go first, of which nobody misses any; `is_there` tells which are.
+    pub fn make_room(&mut self, most: usize, is_there: impl Fn(&IpAddr) -> bool) {
+        let room = most.saturating_sub(self.members.len());
+        if self.draining.len() <= room {
+            return;
+        }
+        let (there, absent): (Vec<IpAddr>, Vec<IpAddr>) = self.draining.iter().partition(|ip| is_there(ip));
+        if there.len() > room {
+            self.remarks.insert(Remark::DrainingCut);
+        }
+        self.draining = there.into_iter().chain(absent).take(room).collect();
+    }
 }
 
 /// The name of an address entry in a pool: the address, with `-` for each `.` and `:` (X2). Azure wants a letter or
@@ -188,15 +217,14 @@ impl Failover {
         let used = self.used.into_iter();
         let members: BTreeSet<IpAddr> =
             used.flat_map(|used| used.addresses(assignment, self.family)).collect();
-        let mut notes = self.notes(assignment);
-        let mut draining = self.draining(assignment);
-        draining.retain(|ip| !members.contains(ip));
-        let room = self.params.limits.members.saturating_sub(members.len());
-        while draining.len() > room {
-            draining.pop_last();
-            notes.insert(Remark::DrainingCut);
-        }
-        Membership { members, draining, notes }
+        let mut drains = self.draining(assignment);
+        drains.retain(|ip| !members.contains(ip));
+        let (draining, drains) = match self.params.admin_states {
+            AdminStates::On => (drains.clone(), drains),
+            AdminStates::Off => (BTreeSet::new(), drains),
+            AdminStates::Excluded => (BTreeSet::new(), BTreeSet::new()),
+        };
+        Membership { members, draining, drains, remarks: self.remarks(assignment) }
     }
 
     /// When time alone changes what is used; `None`: it does not.
@@ -228,18 +256,15 @@ impl Failover {
 
     /// The draining endpoints of all priorities: also of one that is left for another, or was.
     fn draining(&self, assignment: &LoadAssignment) -> BTreeSet<IpAddr> {
-        if !self.params.admin_state {
-            return BTreeSet::new();
-        }
         let all = assignment.priorities.iter();
         all.flat_map(|priority| priority.with(self.family, Standing::Draining)).collect()
     }
 
-    fn notes(&self, assignment: &LoadAssignment) -> BTreeSet<Remark> {
+    fn remarks(&self, assignment: &LoadAssignment) -> BTreeSet<Remark> {
         let number = self.used.map(|used| used.priority);
         let used = number.and_then(|number| assignment.priorities.get(number));
         let nothing = self.used.is_none() && assignment.has_endpoints;
-        let when = |applies: bool, note: Remark| applies.then_some(note);
+        let when = |applies: bool, remark: Remark| applies.then_some(remark);
         [
             when(nothing, Remark::NothingUsable),
             number.filter(|number| *number > 0).map(Remark::PriorityUsed),

@@ -11,7 +11,7 @@ use pool_core::informer::{Counts, Selector};
 use pool_core::view::Snapshot;
 use pool_core::writer::{LeaseParams, RateLimit};
 use pool_core::xds::client::{self, Waits};
-use pool_core::xds::membership;
+use pool_core::xds::membership::{self, AdminStates};
 use pool_core::xds::sources::Name;
 use pool_core::{
     admin_state, directory, discovery, events, informer, leader, pauses, queue, starts, writer, xds_source,
@@ -260,7 +260,7 @@ fn listings(settings: Settings) -> Vec<Listing> {
         source: source_of(listed),
         family: listed.family,
         membership: membership::Params {
-            admin_state: !settings.admin_state_off,
+            admin_states: if settings.admin_state_off { AdminStates::Off } else { AdminStates::On },
             ..membership::Params::default()
         },
     };

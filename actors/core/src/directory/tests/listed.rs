@@ -83,9 +83,11 @@ fn assignment(priorities: &[&[(IpAddr, Standing)]]) -> Arc<LoadAssignment> {
         addresses: endpoints.iter().copied().collect(),
         weighted: false,
     };
-    let has_endpoints = priorities.iter().any(|endpoints| !endpoints.is_empty());
+    let mut all = priorities.iter().copied().flatten().peekable();
+    let has_endpoints = all.peek().is_some();
+    let only_drains = has_endpoints && all.all(|(_, standing)| *standing == Standing::Draining);
     let priorities = priorities.iter().map(priority).collect();
-    Arc::new(LoadAssignment { priorities, has_endpoints, ..LoadAssignment::default() })
+    Arc::new(LoadAssignment { priorities, has_endpoints, only_drains, ..LoadAssignment::default() })
 }
 
 fn usable(assignment: Arc<LoadAssignment>) -> SourceFact {

@@ -40,8 +40,8 @@ fn ips(texts: &[&str]) -> BTreeSet<IpAddr> {
     texts.iter().map(|text| text.parse::<IpAddr>().expect("an address")).collect()
 }
 
-fn told(notes: &[Remark]) -> BTreeSet<Remark> {
-    notes.iter().copied().collect()
+fn told(remarks: &[Remark]) -> BTreeSet<Remark> {
+    remarks.iter().copied().collect()
 }
 
 fn pool() -> Failover {
@@ -66,7 +66,7 @@ fn priority(pool: &Failover) -> Option<usize> {
 
 #[test]
 fn x2_unknown_and_healthy_endpoints_are_members_and_unhealthy_timed_out_and_unheard_of_ones_are_not() {
-    let Membership { members, draining, notes } = first(&assigned(&[&[
+    let Membership { members, draining, remarks, .. } = first(&assigned(&[&[
         ("10.0.0.1", UNKNOWN),
         ("10.0.0.2", HEALTHY),
         ("10.0.0.3", UNHEALTHY),
@@ -76,7 +76,7 @@ fn x2_unknown_and_healthy_endpoints_are_members_and_unhealthy_timed_out_and_unhe
         ("fd00::1", HEALTHY),
     ]]));
     assert_eq!(members, ips(&["10.0.0.1", "10.0.0.2"]));
-    assert!(draining.is_empty() && notes.is_empty(), "{draining:?} {notes:?}");
+    assert!(draining.is_empty() && remarks.is_empty(), "{draining:?} {remarks:?}");
 }
 
 #[test]
@@ -87,7 +87,7 @@ fn x2_draining_endpoints_of_all_priorities_stay_down_with_admin_state_and_are_ou
     ]);
     let with = first(&assignment);
     assert_eq!((with.members, with.draining), (ips(&["10.0.0.1"]), ips(&["10.0.0.2", "10.0.1.2"])));
-    let params = Params { admin_state: false, ..Params::default() };
+    let params = Params { admin_states: AdminStates::Off, ..Params::default() };
     let without = Failover::new(Family::V4, params).members(at(0), &assignment);
     assert_eq!((without.members, without.draining), (ips(&["10.0.0.1"]), ips(&[])));
 }
@@ -96,7 +96,7 @@ fn x2_draining_endpoints_of_all_priorities_stay_down_with_admin_state_and_are_ou
 fn x2_what_drains_alone_leaves_no_member_and_what_is_a_member_does_not_drain() {
     let alone = first(&assigned(&[&[("10.0.0.1", DRAINING)]]));
     assert_eq!((alone.members, alone.draining), (ips(&[]), ips(&["10.0.0.1"])));
-    assert_eq!(alone.notes, told(&[Remark::NothingUsable]));
+    assert_eq!(alone.remarks, told(&[Remark::NothingUsable]));
     let mut both = assigned(&[&[("10.0.0.1", HEALTHY)], &[("10.0.0.2", DRAINING)]]);
     both.priorities[1].addresses.insert("10.0.0.1".parse().expect("ip"), Standing::Draining);
     let both = first(&both);
@@ -109,9 +109,9 @@ fn x2_degraded_endpoints_are_used_only_if_nothing_healthy_is_left_in_any_priorit
         assigned(&[&[("10.0.0.1", DEGRADED), ("10.0.0.2", UNHEALTHY)], &[("10.0.1.1", health)]])
     };
     let healthy = first(&of(HEALTHY));
-    assert_eq!((healthy.members, healthy.notes), (ips(&["10.0.1.1"]), told(&[Remark::PriorityUsed(1)])));
+    assert_eq!((healthy.members, healthy.remarks), (ips(&["10.0.1.1"]), told(&[Remark::PriorityUsed(1)])));
     let degraded = first(&of(DEGRADED));
-    assert_eq!((degraded.members, degraded.notes), (ips(&["10.0.0.1"]), told(&[Remark::DegradedUsed])));
+    assert_eq!((degraded.members, degraded.remarks), (ips(&["10.0.0.1"]), told(&[Remark::DegradedUsed])));
 }
 
 #[test]
@@ -132,7 +132,7 @@ fn x2_a_pool_uses_the_lowest_numbered_priority_with_a_usable_endpoint_of_its_fam
     ]);
     assert_eq!(first(&assignment).members, ips(&["10.0.1.1"]));
     let v6 = Failover::new(Family::V6, Params::default()).members(at(0), &assignment);
-    assert_eq!((v6.members, v6.notes), (ips(&["fd00::3"]), told(&[Remark::PriorityUsed(2)])));
+    assert_eq!((v6.members, v6.remarks), (ips(&["fd00::3"]), told(&[Remark::PriorityUsed(2)])));
 }
 
 #[test]
@@ -144,11 +144,11 @@ fn x2_a_pool_fails_over_at_once_and_back_when_the_better_priority_has_been_usabl
     assert_eq!((over.members, priority(&pool), pool.deadline()), (ips(&["10.0.1.1"]), Some(1), None));
     let waits = pool.members(at(20), &pair(true, true));
     assert_eq!((waits.members, pool.deadline()), (ips(&["10.0.1.1"]), Some(at(50))));
-    assert_eq!(waits.notes, told(&[Remark::PriorityUsed(1), Remark::FailbackWaits(0)]));
+    assert_eq!(waits.remarks, told(&[Remark::PriorityUsed(1), Remark::FailbackWaits(0)]));
     let early = at(50).minus(Duration::from_micros(1));
     assert_eq!(pool.members(early, &pair(true, true)).members, ips(&["10.0.1.1"]));
     let back = pool.members(at(50), &pair(true, true));
-    assert_eq!((back.members, back.notes), (ips(&["10.0.0.1"]), told(&[])));
+    assert_eq!((back.members, back.remarks), (ips(&["10.0.0.1"]), told(&[])));
     assert_eq!(pool.deadline(), None);
 }
 
@@ -210,20 +210,29 @@ fn x2_where_nothing_is_usable_for_a_while_the_best_is_used_afterwards() {
     let mut pool = pool();
     pool.members(at(0), &pair(false, true));
     let nothing = pool.members(at(1), &pair(false, false));
-    assert_eq!((nothing.members, nothing.notes), (ips(&[]), told(&[Remark::NothingUsable])));
+    assert_eq!((nothing.members, nothing.remarks), (ips(&[]), told(&[Remark::NothingUsable])));
     assert_eq!(pool.members(at(2), &pair(true, true)).members, ips(&["10.0.0.1"]));
     let empty = pool.members(at(3), &LoadAssignment::default());
     assert_eq!((empty, pool.used(), pool.deadline()), (Membership::default(), None, None));
 }
 
 #[test]
-fn x2_draining_endpoints_take_no_room_from_members() {
-    let params = Params { limits: Limits { members: 3 }, ..Params::default() };
+fn x2_draining_endpoints_take_no_room_from_members_and_none_from_those_of_them_that_are_in_the_pool() {
     let drains = [("10.0.0.3", DRAINING), ("10.0.0.4", DRAINING)];
     let assignment = assigned(&[&[("10.0.0.1", HEALTHY), ("10.0.0.2", HEALTHY), drains[0], drains[1]]]);
-    let full = Failover::new(Family::V4, params).members(at(0), &assignment);
-    assert_eq!((full.members, full.draining), (ips(&["10.0.0.1", "10.0.0.2"]), ips(&["10.0.0.3"])));
-    assert_eq!(full.notes, told(&[Remark::DrainingCut]));
+    let in_room = |most: usize, there: &[&str]| {
+        let mut full = first(&assignment);
+        full.make_room(most, |ip| ips(there).contains(ip));
+        assert_eq!(full.members, ips(&["10.0.0.1", "10.0.0.2"]));
+        (full.draining, full.remarks)
+    };
+    assert_eq!(in_room(4, &[]), (ips(&["10.0.0.3", "10.0.0.4"]), told(&[])));
+    assert_eq!(in_room(3, &[]), (ips(&["10.0.0.3"]), told(&[])));
+    assert_eq!(in_room(3, &["10.0.0.4"]), (ips(&["10.0.0.4"]), told(&[])));
+    let cut = told(&[Remark::DrainingCut]);
+    assert_eq!(in_room(3, &["10.0.0.3", "10.0.0.4"]), (ips(&["10.0.0.3"]), cut.clone()));
+    assert_eq!(in_room(2, &["10.0.0.4"]), (ips(&[]), cut));
+    assert_eq!(in_room(1, &[]), (ips(&[]), told(&[])), "members that are too many are not its business");
 }
 
 #[test]
@@ -233,10 +242,10 @@ fn x2_people_are_told_what_a_pool_cannot_heed() {
     let several = EndpointFacts { additional: further, ..endpoint("10.0.0.2", HEALTHY) };
     let skipped = LocalityFacts { weight: Some(0), ..LocalityFacts::default() };
     let used = LocalityFacts { endpoints: vec![weighty, several], ..LocalityFacts::default() };
-    let Membership { members, notes, .. } = first(&valid(vec![skipped, used]));
+    let Membership { members, remarks, .. } = first(&valid(vec![skipped, used]));
     assert_eq!(members, ips(&["10.0.0.1", "10.0.0.2"]));
     assert_eq!(
-        notes,
+        remarks,
         told(&[Remark::WeightsIgnored, Remark::LocalitiesSkipped, Remark::AlternativesIgnored])
     );
 }

@@ -260,6 +260,62 @@ fn g3_a_large_part_that_goes_with_the_first_assignment_waits_until_that_has_stoo
 }
 
 #[test]
+fn g1_a_change_that_follows_the_first_assignment_before_anything_was_worked_out_does_not_make_it_certain() {
+    let mut bench = at_once(&[1, 2, 3, 4]);
+    let mut out = Vec::new();
+    for fact in [came(Provenance::Relist, all(&[1])), all(&[1, 5])] {
+        bench.machine.step(bench.now, In::Source(shop(), fact), &mut out);
+    }
+    bench.pass(0);
+    let held = bench.edge().held.clone().expect("held");
+    assert_eq!((held.reason, held.members), (HeldReason::Fraction, ips(&[2, 3, 4])));
+    assert_eq!(bench.members().0, ips(&[1, 5]), "additions pass");
+    // What comes after it was acted on is a change.
+    bench.source(all(&[1, 5, 6]));
+    assert_eq!(bench.edge().provenance, Provenance::Watch);
+}
+
+#[test]
+fn a3_changes_of_a_source_that_come_in_one_turn_keep_the_oldest_trigger() {
+    let mut bench = filled(&[1]);
+    let mut out = Vec::new();
+    let first = bench.now;
+    bench.machine.step(first, In::Source(shop(), all(&[1, 2])), &mut out);
+    bench.now = first.plus(Duration::from_millis(7));
+    bench.machine.step(bench.now, In::Source(shop(), all(&[1, 3])), &mut out);
+    bench.pass(0);
+    let triggered = |bench: &Bench| bench.edge().services.values().next().expect("its source").triggered;
+    assert_eq!(triggered(&bench), Some(first));
+    bench.pass(1_000);
+    bench.source(all(&[1, 4]));
+    assert_eq!(triggered(&bench), Some(bench.now));
+}
+
+#[test]
+fn g1_a_change_that_follows_the_first_assignment_before_the_pool_is_seen_does_not_make_it_certain() {
+    let mut bench = unknown();
+    bench.source(came(Provenance::FirstList, all(&[1])));
+    bench.source(all(&[1, 2]));
+    bench.observe(&balancer("lb", vec![pool("lb", "edge", &[1, 2, 3, 4, 5, 6])], vec![edge_rule(false)]));
+    assert_eq!((bench.held(), bench.going(&[1, 2, 3, 4, 5, 6])), (Some(HeldReason::Fraction), 0));
+}
+
+#[test]
+fn g3_while_a_source_assigns_more_and_more_of_what_it_left_out_the_rest_does_not_become_certain() {
+    let members = [1, 2, 3, 4, 5, 6, 7, 8];
+    let mut bench = at_once(&members);
+    bench.source(came(Provenance::FirstList, all(&[1])));
+    bench.pass(20_000);
+    bench.source(all(&[1, 2]));
+    bench.pass(29_999);
+    assert_eq!((bench.held(), bench.going(&members)), (Some(HeldReason::Fraction), 0));
+    // What is new has nothing to do with what was left out.
+    bench.source(all(&[1, 2, 9]));
+    bench.pass(1);
+    assert_eq!((bench.held(), bench.going(&members)), (None, 6));
+}
+
+#[test]
 fn g3_what_a_source_takes_back_is_asked_for_again_and_nothing_goes() {
     let mut bench = at_once(&[1, 2, 3, 4]);
     bench.source(came(Provenance::FirstList, all(&[1])));
@@ -365,6 +421,43 @@ fn d6_x2_an_endpoint_that_drains_gives_no_word_for_the_removal_of_others_of_whic
     assert_eq!((bench.held(), bench.members().1), (None, ips(&[1, 2])), "all that there is drains");
     bench.pass(30_000);
     assert_eq!((bench.held(), bench.going(&[1, 2, 3])), (None, 1));
+}
+
+#[test]
+fn d6_x2_what_is_skipped_and_what_is_of_the_other_family_counts_among_the_endpoints_that_cannot_be_used() {
+    let beside_skipped = |drains: &[(IpAddr, Standing)]| {
+        let shown = LoadAssignment {
+            skips: true,
+            has_endpoints: true,
+            only_drains: false,
+            ..(*assignment(&[drains])).clone()
+        };
+        usable(Arc::new(shown))
+    };
+    let other: IpAddr = "fd00::9".parse().expect("an address");
+    let beside_other = |drains: &[(IpAddr, Standing)]| {
+        let all: Vec<_> = drains.iter().copied().chain([(other, UP)]).collect();
+        usable(assignment(&[&all]))
+    };
+    let drains = [(ip(1), DRAINS)];
+    for fact in [beside_skipped(&[]), beside_skipped(&drains), beside_other(&[]), beside_other(&drains)] {
+        let mut bench = filled(&[1, 2, 3]);
+        bench.source(fact.clone());
+        bench.pass(600_000);
+        bench.observe(&edge(&[1, 2, 3]));
+        assert_eq!((bench.held(), bench.going(&[1, 2, 3])), (Some(HeldReason::NoUsableNode), 0), "{fact:?}");
+    }
+}
+
+#[test]
+fn g2_x2_endpoints_that_all_drain_are_no_word_while_something_is_wrong_with_the_source() {
+    let mut bench = at_once(&[1, 2, 3]);
+    bench.source(all(&[1, 2, 3]));
+    bench.source(beside(with(&[(1, DRAINS)]), "connection refused"));
+    assert_eq!((bench.held(), bench.going(&[1, 2, 3])), (Some(HeldReason::NoUsableNode), 0));
+    assert_eq!(bench.edge().level.states.down, ips(&[1]), "what drains is Down all the same");
+    bench.source(with(&[(1, DRAINS)]));
+    assert_eq!((bench.held(), bench.going(&[1, 2, 3])), (None, 2));
 }
 
 #[test]

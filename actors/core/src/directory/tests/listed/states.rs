@@ -1,7 +1,11 @@
 //! Draining endpoints, and whose a Down is (X2, N4).
 
+use std::net::Ipv4Addr;
+
 use super::*;
 use crate::level::States;
+use crate::xds::assignment::Limits;
+use crate::xds::membership::AdminStates;
 
 /// `lb` with `edge`, which holds these members; some of them are Down.
 fn seen(members: &[u8], down: &[u8]) -> Arc<LbFacts> {
@@ -61,7 +65,7 @@ fn x2_what_has_left_and_drains_after_all_is_down_though_no_member_changes_by_tha
 
 #[test]
 fn x2_without_admin_states_draining_endpoints_leave_as_others_do() {
-    let membership = membership::Params { admin_state: false, ..membership::Params::default() };
+    let membership = membership::Params { admin_states: AdminStates::Off, ..membership::Params::default() };
     let listed = vec![Listing { membership, ..listing("edge", shop(), Family::V4) }];
     let mut bench = started(Params { listed, ..params() });
     bench.observe(&edge(&[1, 2]));
@@ -70,6 +74,69 @@ fn x2_without_admin_states_draining_endpoints_leave_as_others_do() {
     assert_eq!((bench.members(), bench.states().clone()), ((ips(&[1]), ips(&[2])), states(&[], &[])));
     bench.pass(30_000);
     assert_eq!(bench.members().1, ips(&[]));
+}
+
+#[test]
+fn x2_in_a_full_pool_what_drains_and_is_there_has_room_before_what_drains_and_would_never_be_added() {
+    let membership = membership::Params { limits: Limits { members: 3 }, ..membership::Params::default() };
+    let listed = vec![Listing { membership, ..listing("edge", shop(), Family::V4) }];
+    let mut bench = started(Params { listed, ..params() });
+    bench.observe(&edge(&[1, 2, 9]));
+    bench.source(with(&[(1, UP), (2, UP), (5, DRAINS), (9, DRAINS)]));
+    assert_eq!(bench.members(), (ips(&[1, 2]), ips(&[9])));
+    assert_eq!(bench.states(), &states(&[9], &[]));
+    // With room for none of them, it leaves at once.
+    bench.source(with(&[(1, UP), (2, UP), (3, UP), (9, DRAINS)]));
+    assert_eq!(bench.members(), (ips(&[1, 2, 3]), ips(&[])));
+}
+
+#[test]
+fn n4_where_the_admin_state_was_switched_off_a_down_of_a_source_is_taken_back_when_its_endpoint_returns() {
+    let in_pool = |admin_states: AdminStates| {
+        let membership = membership::Params { admin_states, ..membership::Params::default() };
+        let listed = vec![Listing { membership, ..listing("edge", shop(), Family::V4) }];
+        let mut bench = started(Params { listed, ..params() });
+        bench.observe(&seen(&[1, 2, 3], &[1, 2, 3]));
+        bench.source(with(&[(1, DRAINS), (2, DRAINS), (3, UP)]));
+        bench.read_later(&seen(&[1, 2, 3], &[1, 2, 3]));
+        assert_eq!(bench.states(), &states(&[], &[]), "nothing is set");
+        bench.source(all(&[1, 2, 3]));
+        bench
+    };
+    let mut bench = in_pool(AdminStates::Off);
+    assert_eq!(bench.states(), &states(&[], &[1, 2]), "that of 3 is foreign");
+    bench.read_later(&seen(&[1, 2, 3], &[]));
+    assert_eq!(bench.states(), &states(&[], &[]));
+    // Where the pool is left out of admin states nobody touches any.
+    assert_eq!(in_pool(AdminStates::Excluded).states(), &states(&[], &[]));
+}
+
+#[test]
+fn x2_draining_endpoints_that_are_not_in_the_pool_take_no_room_from_what_is() {
+    let address = |n: u16| IpAddr::from(Ipv4Addr::from_bits(0x0a01_0000 + u32::from(n)));
+    let of = |up: std::ops::Range<u16>, drains: std::ops::Range<u16>| {
+        let up = up.map(|n| (address(n), UP));
+        let all: Vec<_> = up.chain(drains.map(|n| (address(n), DRAINS))).collect();
+        usable(assignment(&[&all]))
+    };
+    // 300 leave, 400 come, and 600 that are nowhere drain: there is room for all who are there.
+    let mut bench = filled(&[]);
+    bench.source(of(0..300, 0..0));
+    bench.source(of(1_000..1_400, 3_000..3_600));
+    let (_, stays) = bench.members();
+    assert_eq!((0..300).filter(|n| stays.contains(&address(*n))).count(), 300);
+    // 500 that are there, though they were not seen yet, drain beside 300 that are not.
+    let mut bench = filled(&[]);
+    bench.source(of(5_000..5_500, 0..0));
+    let mut next = Vec::new();
+    next.extend((5_000..5_500).chain(0..300).map(|n| (address(n), DRAINS)));
+    next.extend((1_000..1_400).map(|n| (address(n), UP)));
+    for _ in 0..2 {
+        bench.source(usable(assignment(&[&next])));
+        let (_, stays) = bench.members();
+        assert_eq!((5_000..5_500).filter(|n| stays.contains(&address(*n))).count(), 500);
+        next.push((address(1_400), UP));
+    }
 }
 
 #[test]

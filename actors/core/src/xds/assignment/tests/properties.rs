@@ -289,7 +289,8 @@ fn said_again(assignment: &LoadAssignment) -> AssignmentFacts {
     }
     if assignment.skips {
         // Where nothing else is assigned, what is skipped is all there is.
-        let skipped = assignment.has_endpoints.then(|| healthy("10.7.7.7"));
+        let stands = if assignment.only_drains { Standing::Draining } else { Standing::Healthy };
+        let skipped = assignment.has_endpoints.then(|| of_health("10.7.7.7", health(stands)));
         localities.push(weighty(0, 9, skipped.into_iter().collect()));
     }
     facts(localities)

@@ -140,8 +140,9 @@ impl World {
             (Family::V4, false) | (Family::V6, true) => Family::V4,
             (Family::V6, false) | (Family::V4, true) => Family::V6,
         };
-        let admin_state = self.admin_state != self.has(Plant::MixesUpAdminState);
-        Failover::new(family, Params { admin_state, failback, limits: Limits::AZURE })
+        let is_on = self.admin_state != self.has(Plant::MixesUpAdminState);
+        let admin_states = if is_on { AdminStates::On } else { AdminStates::Off };
+        Failover::new(family, Params { admin_states, failback, limits: Limits::AZURE })
     }
 
     /// The addresses of an endpoint: the last one of each priority is the same host at another port.
@@ -266,7 +267,7 @@ impl World {
             self.pool = self.begin();
         }
         self.shown = self.show();
-        let Membership { members, draining, notes } = self.pool.members(self.now, &self.shown);
+        let Membership { members, draining, drains: all, remarks } = self.pool.members(self.now, &self.shown);
         self.account();
         prop_assert_eq!(self.pool.used(), self.used);
         prop_assert_eq!(self.pool.deadline(), self.deadline());
@@ -274,11 +275,11 @@ impl World {
         prop_assert_eq!(&members, &expected);
         prop_assert_eq!(members.is_empty(), self.since.is_empty(), "something usable makes a member");
         let drains = (0..PRIORITIES).flat_map(|priority| self.of_health(priority, &[DRAINING]));
-        let drains: BTreeSet<IpAddr> =
-            drains.filter(|ip| self.admin_state && !expected.contains(ip)).collect();
-        prop_assert_eq!(draining, drains);
-        prop_assert_eq!(notes.contains(&Remark::NothingUsable), self.used.is_none() && self.count > 0);
-        let waits = notes.iter().any(|note| matches!(note, Remark::FailbackWaits(_)));
+        let drains: BTreeSet<IpAddr> = drains.filter(|ip| !expected.contains(ip)).collect();
+        prop_assert_eq!(&all, &drains);
+        prop_assert_eq!(draining, if self.admin_state { drains } else { BTreeSet::new() });
+        prop_assert_eq!(remarks.contains(&Remark::NothingUsable), self.used.is_none() && self.count > 0);
+        let waits = remarks.iter().any(|remark| matches!(remark, Remark::FailbackWaits(_)));
         prop_assert_eq!(waits, self.deadline().is_some());
         Ok(())
     }
