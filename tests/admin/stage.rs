@@ -1,5 +1,6 @@
 //! The stage of these tests: the simulator's fakes with a small world, the real binary against them, and its listeners.
 
+use std::ffi::OsStr;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::{ExitStatus, Output, Stdio};
@@ -137,7 +138,14 @@ impl Prepared {
 
     /// What `check-config` says of these keys.
     pub async fn check_config(&self, overlay: &Value) -> Output {
-        output(check_config(&self.files(overlay))).await
+        self.check_config_in(overlay, &[]).await
+    }
+
+    /// The same with these variables of the environment.
+    pub async fn check_config_in(&self, overlay: &Value, variables: &[(&str, &OsStr)]) -> Output {
+        let mut command = check_config(&self.files(overlay));
+        command.envs(variables.iter().copied());
+        output(command).await
     }
 
     /// The files of a controller with these keys over the short times of the stage.

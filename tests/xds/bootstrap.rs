@@ -1,5 +1,6 @@
 //! The bootstrap: what is said of one that cannot be used, and TLS and tokens of one that can (X2, C1).
 
+use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
@@ -103,6 +104,33 @@ async fn x2_without_listed_pools_nobody_looks_for_a_bootstrap_and_with_one_check
     let stage = prepared.start(&none).await;
     stage.wait_until_ready().await;
     assert_eq!(stage.csds, "", "there is nothing to show");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn x2_a27_where_the_configuration_names_no_bootstrap_grpc_s_variables_do_and_the_file_comes_first() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let of = |features: Value| {
+        json!({ "xds_servers": [{
+        "server_uri": "localhost:1", "channel_creds": [{ "type": "insecure" }], "server_features": features,
+    }] })
+    };
+    let file = written(&folder, "of-grpc.json", &of(json!(["ignore_resource_deletion"])).to_string());
+    let (file, text) = (file.as_os_str(), of(json!([])).to_string());
+    let (in_file, in_text) = (("GRPC_XDS_BOOTSTRAP", file), ("GRPC_XDS_BOOTSTRAP_CONFIG", OsStr::new(&text)));
+    let prepared = Prepared::new(1).await;
+    // Only the file has a feature that is warned of.
+    for (variables, is_of_file) in
+        [(vec![in_file], true), (vec![in_text], false), (vec![in_text, in_file], true)]
+    {
+        let checked = prepared.check_config_in(&keys(None), &variables).await;
+        let told = String::from_utf8_lossy(&checked.stderr);
+        assert!(checked.status.success() && told.contains("node.id is missing"), "{variables:?}: {told}");
+        assert_eq!(told.contains("ignore_resource_deletion"), is_of_file, "{variables:?}: {told}");
+    }
+    let named = written(&folder, "named.json", &text);
+    let checked = prepared.check_config_in(&keys(Some(&named)), &[in_file]).await;
+    let told = String::from_utf8_lossy(&checked.stderr);
+    assert!(checked.status.success() && !told.contains("ignore_resource_deletion"), "xds.bootstrap: {told}");
 }
 
 /// The files of a control plane with TLS that takes clients with certificates of `ours` alone.

@@ -4,6 +4,7 @@
 use envoy_types::pb::envoy::admin::v3::ClientResourceStatus::{
     self, Acked, DoesNotExist, Nacked, ReceivedError, Requested,
 };
+use envoy_types::pb::envoy::config::core::v3::node::UserAgentVersionType;
 use serde_json::json;
 use simulator::control_plane::{Bad, Code, ControlPlane, Kind, cluster};
 
@@ -144,7 +145,20 @@ async fn x3_a88_errors_of_what_is_cached_are_ambient_and_cost_no_write_and_end_w
         assert_eq!((&source["assigned"], &source["error"]), (&json!("usable"), &json!(null)), "{source}");
     }
     scene.shows_the_same_everywhere().await;
-    assert_eq!(scene.dump().await.node.id, NODE);
+    let shown = scene.dump().await.node;
+    let asked = plane.journal().await.into_iter().find_map(|asked| asked.node).expect("somebody has asked");
+    let version = match &shown.user_agent_version_type {
+        Some(UserAgentVersionType::UserAgentVersion(version)) => version.as_str(),
+        Some(UserAgentVersionType::UserAgentBuildVersion(_)) | None => "",
+    };
+    assert_eq!((asked.id.as_str(), asked.cluster.as_str()), (NODE, shown.cluster.as_str()));
+    assert_eq!(
+        (&asked.id, &asked.user_agent),
+        (&shown.id, &shown.user_agent_name),
+        "CSDS shows what servers get (A40)"
+    );
+    assert_eq!((asked.user_agent_version.as_str(), &asked.features), (version, &shown.client_features));
+    assert!(!version.is_empty() && !shown.client_features.is_empty(), "{shown:?}");
     scene.counts(Kind::Endpoints, "nacked_but_cached", 1).await;
     scene.counts(Kind::Endpoints, "received_error_but_cached", 4).await;
     scene.counts(Kind::Clusters, "does_not_exist_but_cached", 1).await;

@@ -97,6 +97,7 @@ async fn is_ambient(features: &[&str]) {
         scene.holds(pool, &[GOOD]).await;
     }
     for (failure, times) in Failure::ALL.into_iter().zip(1..) {
+        let before = scene.puts_of_others().await;
         failure.begin(&plane).await;
         for pool in POOLS {
             let note = scene.notes(pool, failure.words()).await;
@@ -114,6 +115,7 @@ async fn is_ambient(features: &[&str]) {
         for pool in POOLS {
             scene.is_at_rest(pool, &[GOOD], 1).await;
         }
+        assert_eq!(scene.puts_of_others().await, before, "nothing else is written either");
 
         failure.end(&plane).await;
         for pool in POOLS {

@@ -38,12 +38,33 @@ async fn scene(plane: &ControlPlane, features: &[&str]) -> Scene {
     }
     let scene = plan.start(&[server(plane, features)]).await;
     scene.holds("kept", &[GOOD]).await;
-    // On the next stream what is cached is not sent again, and no timer runs for it.
-    plane.trust_versions(true).await;
     plane.cut(Ending::Cleanly).await;
     let again = plane.wait_until(|journal| EXPECTED.iter().all(|of| asked_at(journal, *of).is_some())).await;
     again.expect("everything is asked for on the next stream");
     scene
+}
+
+/// What is in use on a second stream, on which a server that was told of its version sends nothing.
+async fn unsent(plane: &ControlPlane) -> Scene {
+    plane.set(Kind::Endpoints, "kept", at("kept", &[GOOD])).await;
+    let plan = Plan::new().await.pool("kept", "eds:kept", &[BEFORE]).await;
+    let scene = plan.start(&[server(plane, &[])]).await;
+    scene.holds("kept", &[GOOD]).await;
+    plane.trust_versions(true).await;
+    plane.cut(Ending::Cleanly).await;
+    let claims = |asked: &Asked| asked.stream > 1 && !asked.version_info.is_empty();
+    plane.wait_until(|journal| journal.iter().any(claims)).await.expect("the version is claimed");
+    scene
+}
+
+/// No timer runs for what is in use, though it does not come again (A57).
+async fn is_in_use_unsent(scene: &Scene) {
+    let shown = scene.endpoints_are("kept", Acked).await;
+    assert!(shown.is_good(), "{shown:?}");
+    scene.measures("grpc_xds_client_resource_updates_valid_total", &[], 1).await;
+    scene.is_told("XdsResourceError", 0).await;
+    scene.all_is_written().await;
+    scene.is_at_rest("kept", &[GOOD], 1).await;
 }
 
 /// When a resource was asked for on the stream after the first one.
@@ -85,7 +106,7 @@ async fn is_untouched(scene: &Scene) {
     }
     scene.is_at_rest("kept", &[GOOD], 1).await;
     let shown = scene.endpoints_are("kept", Acked).await;
-    assert!(shown.is_good(), "what is cached has no timer: {shown:?}");
+    assert!(shown.is_good(), "{shown:?}");
     let shown = scene.endpoints_are("reported", ReceivedError).await;
     assert!(
         shown.error.is_some_and(|(_, words)| words.contains("never heard of it")),
@@ -96,13 +117,15 @@ async fn is_untouched(scene: &Scene) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn x3_a88_what_does_not_come_does_not_exist_after_15_s_or_is_late_after_30_s_and_nothing_is_written() {
     let (strict, lax, gone) = (control_plane().await, control_plane().await, control_plane().await);
+    let silent = control_plane().await;
     let lax_features = ["resource_timer_is_transient_error", FAILS];
     let away = async {
         let scene = scene(&gone, &[]).await;
         gone.stop().await;
         scene
     };
-    let (hasty, patient, away) = tokio::join!(scene(&strict, &[]), scene(&lax, &lax_features), away);
+    let scenes = tokio::join!(scene(&strict, &[]), scene(&lax, &lax_features), away, unsent(&silent));
+    let (hasty, patient, away, unsent) = scenes;
 
     all_time_out(&strict, &hasty, DoesNotExist, "within 15 s", 15..25).await;
     for (kind, name) in EXPECTED {
@@ -120,6 +143,9 @@ async fn x3_a88_what_does_not_come_does_not_exist_after_15_s_or_is_late_after_30
     patient.counts(Kind::Endpoints, "timeout", 2).await;
     patient.event("XdsResourceError", &["eds:late", "nothing was ever known"]).await;
     is_untouched(&patient).await;
+
+    is_in_use_unsent(&unsent).await;
+    unsent.logged_no_errors();
 
     // Without a stream no time runs: nobody can say that anything is late (A57).
     for (kind, name) in EXPECTED {
