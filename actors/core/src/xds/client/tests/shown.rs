@@ -36,6 +36,17 @@ fn resources(run: &Run) -> Vec<String> {
     run.samples().into_iter().filter_map(shown).collect()
 }
 
+/// What was said of the resources in a response: of which server and kind, how many were valid, and how many were not.
+fn updates(run: &Run) -> Option<(usize, Kind, u64, u64)> {
+    run.samples().into_iter().find_map(|sample| match sample {
+        Sample::Updates { server, kind, valid, invalid } => Some((server.0, kind, valid, invalid)),
+        Sample::Connected { .. }
+        | Sample::ServerFailure(_)
+        | Sample::Nack { .. }
+        | Sample::Resources { .. } => None,
+    })
+}
+
 fn rejected(version: &str, raw: Option<Raw>) -> Option<Rejected> {
     Some(Rejected { version: Arc::from(version), at: AT, raw })
 }
@@ -49,6 +60,9 @@ fn x2_a78_a_server_counts_as_connected_from_its_first_stream_on_until_one_brings
     assert_eq!(connections(&run), ["0 0", "0 !"]);
     run.wait();
     assert_eq!(connections(&run), [""; 0], "a new stream alone does not connect it");
+    run.connect(0);
+    assert_eq!((connections(&run), run.told()), (Vec::new(), Vec::new()), "nor a transport that pulls");
+    assert!(!run.client.dump().servers[0].is_connected, "nor is it shown so");
     run.fail(0);
     assert_eq!(connections(&run), [""; 0], "a failure is counted where it begins");
     run.wait();
@@ -77,15 +91,6 @@ fn x2_a78_servers_that_are_not_in_use_are_neither_connected_nor_not() {
 #[test]
 fn x2_a78_valid_and_invalid_resources_are_counted_unchanged_ones_too() {
     let mut run = Run::watching(&[x(), endpoints("y")]);
-    let updates = |run: &Run| {
-        run.samples().into_iter().find_map(|sample| match sample {
-            Sample::Updates { server, kind, valid, invalid } => Some((server.0, kind, valid, invalid)),
-            Sample::Connected { .. }
-            | Sample::ServerFailure(_)
-            | Sample::Nack { .. }
-            | Sample::Resources { .. } => None,
-        })
-    };
     for _ in 0..2 {
         run.respond(Kind::Endpoints, "1", "a", vec![good(&x(), 1), bad(&endpoints("y"))]);
         assert_eq!(updates(&run), Some((0, Kind::Endpoints, 1, 1)));
@@ -94,6 +99,49 @@ fn x2_a78_valid_and_invalid_resources_are_counted_unchanged_ones_too() {
     assert_eq!(updates(&run), Some((0, Kind::Endpoints, 0, 1)), "an error in the place of a resource");
     run.respond(Kind::Endpoints, "3", "c", Vec::new());
     assert_eq!(updates(&run), Some((0, Kind::Endpoints, 0, 0)));
+    run.respond(Kind::Endpoints, "4", "d", vec![broken(Kind::Endpoints)]);
+    assert_eq!(updates(&run), Some((0, Kind::Endpoints, 0, 1)), "one whose name cannot be read");
+    run.respond(Kind::Endpoints, "5", "e", vec![good(&x(), 1), good(&x(), 1)]);
+    assert_eq!(updates(&run), Some((0, Kind::Endpoints, 1, 1)), "one that comes twice");
+}
+
+#[test]
+fn x2_a78_tp3_an_error_that_says_nothing_counts_as_an_invalid_resource_and_one_of_what_is_not_watched_does_not()
+ {
+    let table = [
+        (Reported { name: None, ..reported("x", Code::NotFound) }, 1),
+        (Reported { name: Some(String::new()), ..reported("x", Code::NotFound) }, 1),
+        (Reported { code: None, ..reported("x", Code::NotFound) }, 1),
+        (reported("x", Code::Ok), 1),
+        (reported("z", Code::NotFound), 0),
+        (reported("z", Code::Ok), 0),
+    ];
+    for (error, invalid) in table {
+        let mut run = Run::watching(&[x()]);
+        run.report(Kind::Endpoints, "1", "a", vec![error.clone()]);
+        assert_eq!(updates(&run), Some((0, Kind::Endpoints, 0, invalid)), "{error:?}");
+    }
+}
+
+#[test]
+fn x2_a78_what_is_counted_is_counted_of_the_server_that_it_came_from() {
+    let mut run = Run::with(&[PLAIN, PLAIN]);
+    run.watch(&x());
+    run.watch(&endpoints("y"));
+    run.fail(0);
+    let resources = vec![good(&x(), 7), bad(&endpoints("y"))];
+    run.respond_from(1, response(Kind::Endpoints, "7", "p", resources));
+    assert_eq!(updates(&run), Some((1, Kind::Endpoints, 1, 1)));
+    let nack = |sample: &Sample| matches!(sample, Sample::Nack { .. });
+    let nacks: Vec<Sample> = run.samples().into_iter().filter(nack).collect();
+    assert_eq!(nacks, [Sample::Nack { server: ServerId(1), kind: Kind::Endpoints }]);
+    run.fail(1);
+    run.wait();
+    run.fail(1);
+    assert_eq!(connections(&run), ["1 0", "1 !"], "its stream has brought no response");
+    run.wait();
+    run.respond_from(1, response(Kind::Endpoints, "7", "q", Vec::new()));
+    assert_eq!(connections(&run), ["1 1"]);
 }
 
 #[test]
