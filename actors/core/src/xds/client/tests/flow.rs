@@ -168,3 +168,18 @@ fn x2_after_a_message_that_says_nothing_the_next_one_is_read_and_nothing_is_answ
     run.step(Heard::Illegible(StreamId(99)));
     assert_eq!(run.reads(), []);
 }
+
+#[test]
+fn x2_a57_a_stream_on_which_nothing_came_that_can_be_decoded_is_one_without_a_response() {
+    let mut run = Run::watching(&[x()]);
+    run.step(Heard::Illegible(run.stream(0)));
+    assert_eq!(run.samples(), []);
+    run.fail(0);
+    assert_eq!(run.told(), ["x fails: UNAVAILABLE"]);
+    assert!(run.samples().contains(&Sample::ServerFailure(ServerId(0))));
+    assert_eq!(run.wait(), 1_000);
+    run.step(Heard::Illegible(run.stream(0)));
+    assert_eq!((run.samples(), run.told()), (Vec::new(), Vec::new()), "it is not reached by that either");
+    run.fail(0);
+    assert_eq!((run.told(), run.wait()), (Vec::new(), 1_600));
+}
