@@ -153,6 +153,24 @@ fn x1_tp3_an_error_without_a_name_or_without_an_error_is_rejected() {
 }
 
 #[test]
+fn x1_a46_tp3_an_error_beside_one_that_is_rejected_counts_in_either_order() {
+    let malformed = [
+        Reported { name: None, ..reported("y", Code::NotFound) },
+        Reported { code: None, ..reported("y", Code::NotFound) },
+        reported("y", Code::Ok),
+    ];
+    for bad in malformed {
+        let errors = vec![reported("x", Code::NotFound), bad];
+        for errors in [errors.clone(), errors.into_iter().rev().collect()] {
+            let mut run = Run::watching(&[x(), endpoints("y")]);
+            run.report(Kind::Endpoints, "1", "a", errors.clone());
+            assert_eq!(run.told(), ["x fails: NOT_FOUND"], "{errors:?}");
+            assert_eq!(run.requests(), ["eds /a x y !"], "{errors:?}");
+        }
+    }
+}
+
+#[test]
 fn x1_tp3_an_error_of_what_is_not_watched_is_passed_over() {
     let mut run = Run::watching(&[x()]);
     run.report(Kind::Endpoints, "1", "a", vec![reported("z", Code::NotFound), reported("z", Code::Ok)]);
