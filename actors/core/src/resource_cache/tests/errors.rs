@@ -216,6 +216,12 @@ fn x1_tp3_a_reported_error_is_remembered_until_a_resource_or_a_newer_error_comes
     bench.tick(600_000);
     assert_eq!(bench.error(), Some(reported(Code::NotFound, "no such service")));
     bench.out.clear();
+    bench.report(Code::Internal, "broken");
+    assert_eq!(bench.told(), ["error INTERNAL broken"]);
+    assert_eq!((bench.state(), bench.error()), ("received_error", Some(reported(Code::Internal, "broken"))));
+    bench.nack("no address");
+    assert_eq!(bench.told(), ["error INVALID_ARGUMENT no address"]);
+    assert_eq!((bench.state(), bench.error()), ("nacked", Some(nack("no address"))));
     bench.receive(7, "1");
     assert_eq!((bench.told(), bench.error()), (vec![String::from("value 7")], None));
 }

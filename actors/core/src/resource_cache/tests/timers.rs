@@ -120,6 +120,18 @@ fn x1_tp3_no_timer_runs_for_a_resource_of_which_an_error_is_remembered() {
 }
 
 #[test]
+fn x1_a57_no_timer_runs_for_an_invalid_resource_on_a_new_stream() {
+    for policy in ALL_POLICIES {
+        let mut bench = Bench::asked(policy);
+        bench.nack("no address");
+        bench.cache.disarm();
+        bench.send(20_000, &[WEB]);
+        assert_eq!((bench.cache.deadline(), bench.state()), (None, "nacked"));
+        assert_eq!(bench.error(), Some(nack("no address")));
+    }
+}
+
+#[test]
 fn x1_a57_a_timer_that_runs_is_not_prolonged_by_another_request() {
     let mut bench = Bench::asked(KEEP);
     bench.send(10_000, &[WEB]);

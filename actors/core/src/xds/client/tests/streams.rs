@@ -180,6 +180,20 @@ fn x2_a57_a_resource_in_a_response_is_not_late() {
 }
 
 #[test]
+fn x2_a57_an_invalid_resource_is_not_late_either_on_a_stream_where_nothing_comes_of_it() {
+    let mut run = Run::watching(&[x()]);
+    run.respond(Kind::Endpoints, "1", "a", vec![bad(&x())]);
+    run.fail(0);
+    run.wait();
+    run.connect(0);
+    assert_eq!((run.requests(), run.waits()), (Vec::new(), None));
+    run.respond(Kind::Endpoints, "2", "b", Vec::new());
+    assert_eq!(run.waits(), None);
+    run.pass(60_000);
+    assert_eq!((run.told(), run.state(&x())), (Vec::new(), "nacked"));
+}
+
+#[test]
 fn x2_a57_what_came_too_late_is_used() {
     let mut run = Run::watching(&[x()]);
     run.pass(15_000);
