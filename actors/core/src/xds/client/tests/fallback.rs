@@ -202,8 +202,11 @@ fn x2_a71_what_the_next_server_has_sent_stays_in_use_until_the_first_one_sends_i
     run.wait();
     run.respond_from(0, eds("1", "a", Vec::new()));
     assert_eq!((run.told(), run.state(&x())), (Vec::new(), "acked"));
-    let shown = run.shown(&x()).and_then(|shown| shown.cached).expect("it is in use");
-    assert_eq!(&*shown.version, "7");
+    let used = |run: &Run| run.shown(&x()).and_then(|shown| shown.cached).expect("it is in use");
+    assert_eq!((&*used(&run).version, used(&run).value), ("7", value(&x(), 7)));
+    run.respond_from(0, eds("2", "b", vec![good(&x(), 1)]));
+    assert_eq!((run.told(), run.state(&x())), (vec!["x is 2".to_owned()], "acked"));
+    assert_eq!((&*used(&run).version, used(&run).value), ("2", value(&x(), 1)));
 }
 
 #[test]
