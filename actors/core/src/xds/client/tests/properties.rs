@@ -92,10 +92,12 @@ enum Plant {
     ClockStands,
     /// Some news do not reach the watchers.
     LosesNews,
+    /// That no server was reached is held for ever.
+    KeepsLosses,
 }
 
 impl Plant {
-    const ALL: [Plant; 15] = [
+    const ALL: [Plant; 16] = [
         Plant::ReadsAhead,
         Plant::SaysItTwice,
         Plant::AsksForNothing,
@@ -111,6 +113,7 @@ impl Plant {
         Plant::RecordsUnheard,
         Plant::ClockStands,
         Plant::LosesNews,
+        Plant::KeepsLosses,
     ];
 }
 
@@ -454,14 +457,18 @@ impl World {
         if self.has(Plant::LosesNews) && self.news.is_multiple_of(3) {
             return Ok(());
         }
+        let keeps_losses = self.has(Plant::KeepsLosses);
         let Some(view) = self.views.get_mut(&(told.key.clone(), told.watcher)) else {
             return Err(TestCaseError::fail(format!("{:?} is told who does not watch", told.watcher)));
         };
+        let is_loss = |error: &Error| keeps_losses && error.reason == Reason::Connectivity;
+        let kept = view.error.take().filter(is_loss);
         match told.news {
             News::Changed(Ok(cached)) => *view = View { value: Some(cached.value), error: None },
             News::Changed(Err(error)) => *view = View { value: None, error: Some(error) },
             News::Ambient(error) => view.error = error,
         }
+        view.error = view.error.take().or(kept);
         Ok(())
     }
 
@@ -601,7 +608,8 @@ impl World {
 
     /// What the watchers hold is what is shown, and what was measured is that too.
     fn judge(&self) -> TestCaseResult {
-        let shown = self.client.dump().resources;
+        let Dump { servers, resources: shown } = self.client.dump();
+        let is_lost = servers.iter().any(|server| server.failure.is_some());
         let watched: BTreeSet<&Key> = self.views.keys().map(|(key, _)| key).collect();
         prop_assert!(shown.iter().map(|shown| &shown.key).eq(watched), "something else is watched");
         let mut counts: BTreeMap<(Kind, CacheState), u64> = BTreeMap::new();
@@ -616,7 +624,7 @@ impl World {
                     (None, Some(_)) => false,
                     (Some(held), own) => {
                         let is_own = own.as_ref().is_some_and(|own| own.says_the_same_as(held));
-                        is_own || held.reason == Reason::Connectivity
+                        is_own || (held.reason == Reason::Connectivity && is_lost)
                     }
                 };
                 prop_assert!(fits, "{}: {:?}, but {:?} is shown", shown.key, view.error, shown.error);
@@ -629,7 +637,7 @@ impl World {
     }
 
     /// From now on all that is there is good and comes at once: all that is watched is accepted, from the first
-    /// server.
+    /// server, and no watcher knows of anything that is wrong.
     fn calm(&mut self) -> TestCaseResult {
         for round in [100_u8, 150] {
             for (place, first) in [(0, round), (1, round + 20)] {
@@ -649,6 +657,8 @@ impl World {
                 prop_assert_eq!(shown.state, State::Acked, "{}", shown.key);
                 prop_assert_eq!(shown.cached.map(|cached| cached.value), expected, "{}", shown.key);
             }
+            let wrong = self.views.iter().find(|(_, view)| view.error.is_some());
+            prop_assert!(wrong.is_none(), "something is still wrong to a watcher: {:?}", wrong);
         }
         Ok(())
     }
