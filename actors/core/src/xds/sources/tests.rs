@@ -552,3 +552,23 @@ fn g1_what_a_source_holds_came_as_its_resources_did_and_at_first_as_a_list() {
     name(&mut run, "e", Watch);
     assert_eq!(said(&run), [Watch, Watch]);
 }
+
+#[test]
+fn g1_what_a_source_holds_after_it_was_dropped_is_no_first_list() {
+    let mut run = Run::with(FAILS, &["cluster:c", "eds:e"]);
+    run.name("c", "e");
+    let assign = |run: &mut Run, n: u8, provenance| {
+        let value = Value::Endpoints(assignment(n));
+        run.hear(|cache, news| cache.received(endpoints("e"), came(provenance, value), news));
+    };
+    let said = |run: &Run| ["cluster:c", "eds:e"].map(|source| run.fact(source).provenance);
+    use Provenance::{FirstList, Relist, Watch};
+    assign(&mut run, 1, Relist);
+    assert_eq!(said(&run), [FirstList, FirstList]);
+    for provenance in [Watch, Relist] {
+        run.reject(endpoints("e"));
+        assert_eq!(["cluster:c", "eds:e"].map(|source| run.shown(source)), ["dropped: nack"; 2]);
+        assign(&mut run, 2, provenance);
+        assert_eq!(said(&run), [provenance, provenance], "it has held something before");
+    }
+}
