@@ -73,13 +73,24 @@ impl Following {
         self.take(out);
     }
 
-    /// A message comes, if it can be read as one.
+    /// A message comes, which may be none that can be decoded; what it is decoded to.
     fn hear(&mut self, bytes: &[u8]) -> Option<Response> {
-        let decoded = response(bytes).ok()?;
         assert_eq!(self.reads, 1, "there is leave to read one message");
         self.reads = 0;
-        self.step(Heard::Response(self.stream, decoded.clone(), Wall::default()));
-        Some(decoded)
+        let decoded = response(bytes).ok();
+        self.step(match decoded.clone() {
+            Some(decoded) => Heard::Response(self.stream, decoded, Wall::default()),
+            None => Heard::Illegible(self.stream),
+        });
+        decoded
+    }
+
+    /// The endpoints that a source may use: those that are asked for, but for those that are the other source's alone.
+    fn names(&self, source: &str) -> Vec<Arc<str>> {
+        let asked = self.asked[&Kind::Endpoints].iter();
+        let (first, others): (Vec<Arc<str>>, Vec<Arc<str>>) =
+            asked.cloned().partition(|name| **name == *"web");
+        if source == SOURCES[0].0 || others.is_empty() { first } else { others }
     }
 
     /// Lets the transport pull what is sent, and time go on until no answer waits any more.
@@ -118,26 +129,27 @@ impl Following {
         self.requests.push((request, differs));
     }
 
-    /// Hears these bytes, and requires that no source loses what it has, that what is new was in these bytes, and that
-    /// they are answered once at most.
+    /// Hears these bytes, and requires that no source loses what it has, that what is new was in these bytes or is what
+    /// the other source has, that nothing is empty that was not sent so, and that the bytes are answered once at most.
     fn stands(&mut self, bytes: &[u8]) -> TestCaseResult {
         let before = self.facts.clone();
+        let names = SOURCES.map(|(source, _)| self.names(source));
         let heard = self.hear(bytes);
         // What one cluster does not name any more, another response may bring.
         self.wait();
         prop_assert_eq!(self.reads, 1, "the next message may be read");
-        for (source, _) in SOURCES {
+        for ((source, _), names) in SOURCES.into_iter().zip(names) {
             let fact = &self.facts[source];
             let Assigned::Usable(assignment) = &fact.assigned else {
                 return Err(TestCaseError::fail(format!("{source} has lost what it had: {fact:?}")));
             };
-            let is_unchanged = before[source].assignment() == Some(assignment);
-            prop_assert!(
-                is_unchanged || heard.as_ref().is_some_and(|heard| holds(heard, assignment)),
-                "{} has what was not sent: {:?}",
-                source,
-                assignment
-            );
+            // A cluster may come to name the endpoints of the other source.
+            let is_known = before.values().any(|fact| fact.assignment() == Some(assignment));
+            if is_known {
+                continue;
+            }
+            let was_sent = heard.as_ref().is_some_and(|heard| holds(heard, assignment, &names));
+            prop_assert!(was_sent, "{} has what was not sent: {:?}", source, assignment);
         }
         let requests = std::mem::take(&mut self.requests);
         let Some(heard) = heard else {
@@ -153,8 +165,9 @@ impl Following {
     }
 }
 
-/// Whether an assignment is sound, and one of the resources of a response holds all of its addresses.
-fn holds(response: &Response, assignment: &LoadAssignment) -> bool {
+/// Whether an assignment is sound, and one of the resources of a response, of one of these names, holds all of its
+/// addresses; where it has none, whether that resource has no endpoints either.
+fn holds(response: &Response, assignment: &LoadAssignment, names: &[Arc<str>]) -> bool {
     let addresses: BTreeSet<IpAddr> =
         assignment.priorities.iter().flat_map(|priority| priority.addresses.keys().copied()).collect();
     let is_for_pools = |ip: &IpAddr| !ip.is_unspecified() && !ip.is_loopback() && !ip.is_multicast();
@@ -168,9 +181,16 @@ fn holds(response: &Response, assignment: &LoadAssignment) -> bool {
         };
         all.filter_map(read).collect::<BTreeSet<IpAddr>>()
     };
+    let is_empty = |facts: &AssignmentFacts| {
+        let mut counted = facts.localities.iter().filter(|locality| locality.weight != Some(0));
+        counted.all(|locality| locality.endpoints.is_empty())
+    };
     addresses.iter().all(is_for_pools)
         && response.resources.iter().any(|received| match &received.body {
-            Ok(Body::Endpoints(facts)) => told(facts).is_superset(&addresses),
+            Ok(Body::Endpoints(facts)) => {
+                let is_named = names.iter().any(|name| **name == *facts.cluster_name);
+                is_named && told(facts).is_superset(&addresses) && addresses.is_empty() == is_empty(facts)
+            }
             Ok(Body::Cluster(_) | Body::Other(_)) | Err(_) => false,
         })
 }
@@ -184,6 +204,10 @@ fn endpoints_of(name: &str, host: &str) -> ClusterLoadAssignment {
         endpoints: vec![locality],
         ..ClusterLoadAssignment::default()
     }
+}
+
+fn empty(name: &str) -> ClusterLoadAssignment {
+    ClusterLoadAssignment { cluster_name: name.to_owned(), ..ClusterLoadAssignment::default() }
 }
 
 /// The cluster of the second source, which names these endpoints.
@@ -328,4 +352,16 @@ fn x2_a_good_assignment_after_bytes_that_are_none_is_used_and_both_are_answered(
     let assignment = following.facts["eds:web"].assignment().expect("it is in use");
     let addresses: Vec<String> = assignment.priorities[0].addresses.keys().map(ToString::to_string).collect();
     assert_eq!(addresses, ["10.0.0.2"]);
+}
+
+#[test]
+fn x2_a_cluster_that_comes_to_name_what_another_source_has_means_that() {
+    let mut following = Following::new();
+    let new = endpoints_of("web", "10.0.0.2");
+    following.stands(&of(Kind::Endpoints, "new", vec![pack_any(new)])).expect("it stands");
+    following.stands(&of(Kind::Cluster, "new", vec![pack_any(shop("web"))])).expect("it stands");
+    let assignments = SOURCES.map(|(source, _)| following.facts[source].assignment());
+    assert_eq!(assignments[0], assignments[1]);
+    following.stands(&of(Kind::Endpoints, "none", vec![pack_any(empty("web"))])).expect("it stands");
+    assert!(SOURCES.iter().all(|(source, _)| following.facts[*source].assignment() == Some(&Arc::default())));
 }
