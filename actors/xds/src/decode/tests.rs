@@ -6,11 +6,14 @@ use envoy_types::pb::envoy::config::core::v3::{
     AggregatedConfigSource, ApiConfigSource, EnvoyInternalAddress, Pipe, SelfConfigSource, SocketAddress,
 };
 use envoy_types::pb::envoy::config::endpoint::v3::Endpoint;
-use envoy_types::pb::envoy::config::endpoint::v3::endpoint::AdditionalAddress;
+use envoy_types::pb::envoy::config::endpoint::v3::cluster_load_assignment::{Policy, policy::DropOverload};
+use envoy_types::pb::envoy::config::endpoint::v3::endpoint::{AdditionalAddress, HealthCheckConfig};
 use envoy_types::pb::envoy::service::discovery::v3::ResourceName;
-use envoy_types::pb::google::protobuf::UInt32Value;
+use envoy_types::pb::envoy::r#type::v3::FractionalPercent;
+use envoy_types::pb::google::protobuf::{Duration, Struct, UInt32Value};
 use envoy_types::pb::google::rpc::Status;
 use envoy_types::util::pack_any;
+use pool_core::xds::validate;
 use proptest::prelude::*;
 
 use super::*;
@@ -63,11 +66,41 @@ fn assignment() -> ClusterLoadAssignment {
         },
         LocalityLbEndpoints::default(),
     ];
-    ClusterLoadAssignment {
+    with_more(ClusterLoadAssignment {
         cluster_name: "web".to_owned(),
         endpoints: localities,
         ..ClusterLoadAssignment::default()
+    })
+}
+
+/// An assignment with all that may be said in it and means nothing to pools.
+fn with_more(mut message: ClusterLoadAssignment) -> ClusterLoadAssignment {
+    let half = FractionalPercent { numerator: 50, denominator: 0 };
+    let drops = DropOverload { category: "throttle".to_owned(), drop_percentage: Some(half) };
+    message.policy = Some(Policy {
+        drop_overloads: vec![drops],
+        overprovisioning_factor: Some(UInt32Value { value: 140 }),
+        endpoint_stale_after: Some(Duration { seconds: 30, nanos: 0 }),
+        ..Policy::default()
+    });
+    let elsewhere = socket("10.9.9.9", PortSpecifier::PortValue(80));
+    let named = Endpoint { address: Some(elsewhere.clone()), ..Endpoint::default() };
+    message.named_endpoints = [("elsewhere".to_owned(), named)].into();
+    for endpoint in message.endpoints.iter_mut().flat_map(|locality| &mut locality.lb_endpoints) {
+        endpoint.metadata = Some(core::Metadata {
+            filter_metadata: [("envoy.lb".to_owned(), Struct::default())].into(),
+            ..core::Metadata::default()
+        });
+        if let Some(HostIdentifier::Endpoint(endpoint)) = &mut endpoint.host_identifier {
+            endpoint.hostname = "web-0.test".to_owned();
+            endpoint.health_check_config = Some(HealthCheckConfig {
+                port_value: 8080,
+                address: Some(elsewhere.clone()),
+                ..HealthCheckConfig::default()
+            });
+        }
     }
+    message
 }
 
 fn assignment_as_facts() -> AssignmentFacts {
@@ -171,6 +204,23 @@ fn x2_an_assignment_is_decoded_field_by_field_and_its_bytes_are_kept() {
     assert_eq!(received.wrapper, None);
     assert_eq!(*received.raw.type_url, *Kind::Endpoints.type_url());
     assert_eq!(*received.raw.bytes, assignment().encode_to_vec());
+}
+
+#[test]
+fn x2_what_means_nothing_to_pools_is_passed_over_and_refuses_nothing() {
+    let address = Some(socket("10.0.0.1", PortSpecifier::PortValue(80)));
+    let endpoint = lb(Some(HostIdentifier::Endpoint(Endpoint { address, ..Endpoint::default() })));
+    let locality = LocalityLbEndpoints { lb_endpoints: vec![endpoint], ..LocalityLbEndpoints::default() };
+    let plain = ClusterLoadAssignment {
+        cluster_name: "web".to_owned(),
+        endpoints: vec![locality],
+        ..ClusterLoadAssignment::default()
+    };
+    let (more, plain) = (one(pack_any(with_more(plain.clone()))), one(pack_any(plain)));
+    assert_ne!(more.raw, plain.raw);
+    assert_eq!(more.body, plain.body);
+    let valid = validate(Kind::Endpoints, &more).expect("it is valid");
+    assert_eq!(Ok(valid), validate(Kind::Endpoints, &plain));
 }
 
 #[test]
