@@ -79,7 +79,7 @@ async fn x2_a_message_that_cannot_be_decoded_ends_nothing_and_the_next_one_is_re
 }
 
 #[tokio::test]
-async fn x2_an_empty_message_is_a_response() {
+async fn x2_an_empty_message_is_handed_over_like_any_other() {
     let mut server = Ads::start().await;
     let mut site = Site::at(server.addr);
     site.driver.read(STREAM);
