@@ -127,6 +127,27 @@ mod tests {
     }
 
     #[test]
+    fn d2_where_a_source_stands_for_the_services_the_proof_is_that_of_a_listed_pool() {
+        let source = "eds:shop";
+        let services = BTreeMap::from([(ServiceUid::new(source), ServiceKey::of_source(source))]);
+        let verdict = |change: fn(&mut PoolFacts)| {
+            let id = PoolId::new(LbName::new("lb"), PoolName::new("edge"));
+            let mut facts = PoolFacts::at_rest(id, Vec::new());
+            change(&mut facts);
+            prove(&facts, Family::V4, &services)
+        };
+        assert_eq!(verdict(|_| ()), Ok(()), "neither a name nor a rule tells whose it is");
+        assert_eq!(verdict(|f| f.rules.push("edge-https".into())), Ok(()));
+        let rule: std::sync::Arc<str> = "a1111111122223333444455555555555-TCP-80".into();
+        let of_a_service = |f: &mut PoolFacts| f.rules.push("a1111111122223333444455555555555-TCP-80".into());
+        assert_eq!(verdict(of_a_service), Err(NotManageable::ServiceRule { rule }));
+        assert_eq!(verdict(|f| f.outbound_rule = true), Err(NotManageable::OutboundRule));
+        assert_eq!(verdict(|f| f.inbound_nat_rule = true), Err(NotManageable::InboundNatRule));
+        assert_eq!(verdict(|f| f.nic_backed = true), Err(NotManageable::NicBacked));
+        assert_eq!(verdict(|f| f.sync_automatic = true), Err(NotManageable::SyncAutomatic));
+    }
+
+    #[test]
     fn d2_a_pool_named_for_the_other_family_is_not_proven() {
         let (facts, services) = owned();
         assert!(prove(&facts, Family::V6, &services).is_err());

@@ -28,7 +28,8 @@ use crate::arm::{
     ArmRequest, Document, Edit, Entry, OperationState, PoolFacts, PoolRead, Provisioning, PutAccepted,
 };
 use crate::discovery::OurPuts;
-use crate::ids::{AddressName, Epoch, Etag, Family, NodeUid, Operation, PoolName};
+use crate::error::NotManageable;
+use crate::ids::{AddressName, Epoch, Etag, Family, NodeUid, Operation, PoolName, ServiceKey, ServiceUid};
 use crate::level::{Level, Member};
 use crate::queue::Class;
 use crate::sample::ArmVerb;
@@ -651,6 +652,31 @@ fn d2_without_proof_of_ownership_membership_is_not_written() {
     let said = bench.answer(read, read_of(foreign, "W/1"));
     assert!(matches!(outcome(&said, attempt), Outcome::NotManageable(_)));
     assert!(calls(&said).is_empty() && bench.writer.lanes.is_empty());
+}
+
+#[test]
+fn d2_a_pool_of_a_source_is_written_unless_a_rule_of_a_service_sends_to_it() {
+    let edge = pool("lb", "edge");
+    let key = ServiceKey::of_source("eds:edge");
+    let services = BTreeMap::from([(ServiceUid::new("eds:edge"), key)]);
+    for (rule, is_written) in [("edge-https", true), ("a1111111122223333444455555555555-TCP-80", false)] {
+        let mut bench = Bench::leading(params());
+        let attempt = take(&bench.due(&edge, due(0, Class::Add)));
+        let taken = Taken { services: services.clone(), ..wants(&edge, &[1]) };
+        let read = get(&bench.hear(In::Taken(edge.clone(), attempt, Some(taken))), &edge);
+        let facts = PoolFacts { rules: vec![rule.into()], ..holds(&edge, &[]) };
+        let said = bench.answer(read, read_of(facts, "W/1"));
+        if is_written {
+            assert_eq!(put(&said, &edge).1.add.len(), 1);
+            continue;
+        }
+        let expected = NotManageable::ServiceRule { rule: rule.into() };
+        assert!(
+            matches!(outcome(&said, attempt), Outcome::NotManageable(reason) if *reason == expected),
+            "{said:?}"
+        );
+        assert!(calls(&said).is_empty() && bench.writer.lanes.is_empty());
+    }
 }
 
 #[test]
