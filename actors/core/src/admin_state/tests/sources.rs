@@ -527,6 +527,29 @@ fn n4_what_nobody_of_ours_asks_for_is_told_and_left() {
     world.is_quiet();
 }
 
+#[test]
+fn d1_n2_on_a_load_balancer_that_only_listed_pools_name_a_node_goes_down_in_these_alone() {
+    let mut bench = Bench::silent(Role::On, NODES);
+    bench.params.listed = [web()].into();
+    bench.params.only_listed = [web().lb].into();
+    bench.machine = AdminState::new(bench.params.clone());
+    (1..=NODES).for_each(|n| bench.tell(node(n, &[])));
+    bench.look();
+    bench.lead(1);
+    bench.hear(In::Word(web(), Some(Arc::default())));
+    bench.said();
+    let others: BTreeMap<IpAddr, State> = bench.azure[&pool("lb", "web-ipv6")].clone();
+    for (signals, urgency) in [(&[SHUTDOWN][..], DOWN), (&[], RESTORE)] {
+        bench.tell(node(2, signals));
+        let mut ours = all(urgency);
+        ours.retain(|(pool, _)| pool != "lb/web-ipv6");
+        assert_eq!(bench.said(), ours);
+        bench.settle();
+        assert_eq!(bench.azure[&pool("lb", "web-ipv6")], others, "somebody else's");
+    }
+    assert!(bench.downs().is_empty() && bench.noted().is_empty() && bench.is_idle());
+}
+
 /// What happens.
 #[derive(Clone, Copy, Debug)]
 enum Event {

@@ -217,6 +217,41 @@ fn x2_a_pool_that_is_not_listed_gets_nothing_of_a_source() {
 }
 
 #[test]
+fn d1_on_a_load_balancer_that_only_listed_pools_name_all_other_pools_are_somebody_else_s() {
+    let pools = || vec![pool("lb", "shop-web", &[7]), pool("lb", "other", &[7]), pool("lb", "edge", &[])];
+    // Where the load balancer is managed, one of them is the Service's, and one would be if its name were right.
+    let rules = || vec![rule(1, "shop-web"), rule(2, "other"), edge_rule(true)];
+    for only_listed in [BTreeSet::new(), BTreeSet::from([LbName::new("lb")])] {
+        let is_managed = only_listed.is_empty();
+        let listed = vec![listing("edge", shop(), Family::V4)];
+        let mut bench = started(Params { listed, only_listed, ..params() });
+        bench.service(fact(1, "web", part(&[1], &[])));
+        bench.service(fact(2, "api", part(&[1], &[])));
+        bench.source(all(&[2]));
+        for _ in 0..2 {
+            bench.observe(&balancer("lb", pools(), rules()));
+            bench.pass(60_000);
+        }
+        assert_eq!(bench.members().0, ips(&[2]), "the listed pool is filled");
+        let ours: Vec<&PoolId> = bench.assigned.keys().collect();
+        let said = std::mem::take(&mut bench.said);
+        let reports = said.iter().filter(|out| matches!(out, Out::Report(_))).count();
+        let view = |out: &Out| {
+            let Out::Service(uid, _, Some(view)) = out else { return None };
+            Some((uid.clone(), view.pools.len() + view.not_manageable.len()))
+        };
+        let shown: BTreeMap<ServiceUid, usize> = said.iter().filter_map(view).collect();
+        if is_managed {
+            assert_eq!(ours, [&id("lb", "edge"), &id("lb", "shop-web")]);
+            assert_eq!((reports, shown), (1, [(uid(1), 1), (uid(2), 2)].into()));
+        } else {
+            assert_eq!(ours, [&id("lb", "edge")]);
+            assert_eq!((reports, shown), (0, [(uid(1), 0), (uid(2), 0)].into()));
+        }
+    }
+}
+
+#[test]
 fn x2_a_listed_pool_is_filled_as_soon_as_it_is_found_and_the_source_and_the_lists_are_there() {
     let mut bench = unknown();
     bench.source(all(&[1]));
