@@ -130,6 +130,15 @@ impl Run {
         self.out.iter().filter_map(seen).collect()
     }
 
+    /// What was said of whether what was told is current.
+    fn contacts(&self) -> Vec<Contact> {
+        let contact = |said: &Out| match said {
+            Out::Contact(Kind::Nodes, contact) => Some(contact.clone()),
+            Out::Open { .. } | Out::Seen(..) | Out::View(_) | Out::Sample(_) | Out::Contact(..) => None,
+        };
+        self.out.iter().filter_map(contact).collect()
+    }
+
     fn samples(&self) -> Vec<Sample> {
         let sample = |said: &Out| match said {
             Out::Sample(sample) => Some(sample.clone()),
@@ -350,6 +359,48 @@ fn retry_after_is_honoured_within_bounds_and_a_denial_waits_like_any_failure() {
     run.wait();
     run.step(In::Opened(run.call()));
     assert_eq!(run.view().last_error, None);
+}
+
+#[test]
+fn x5_whether_what_was_told_is_current_is_said_when_it_changes_and_why_not_where_it_is_denied() {
+    let denied = |why: &str| Some(WatchFailure::Denied(why.into()));
+    let denial = |why: &str| [Contact::Denied(format!("denied: {why}").into())];
+    let mut run = Run::new();
+    run.step(In::Start);
+    assert_eq!(run.contacts(), [Contact::Lost], "nothing was told yet");
+    run.lines(vec![object(7)]);
+    assert_eq!(run.contacts(), [], "a list that has begun is not complete");
+    run.lines(vec![list_end(10)]);
+    assert_eq!(run.contacts(), [Contact::Current]);
+    run.ended(denied("nodes is forbidden"));
+    assert_eq!(run.contacts(), denial("nodes is forbidden"));
+    for (failure, said) in [
+        (denied("nodes is forbidden"), vec![]),
+        (denied("who are you?"), denial("who are you?").to_vec()),
+        (Some(other()), vec![Contact::Lost]),
+        (Some(WatchFailure::TooManyRequests(None)), vec![]),
+        (denied("who are you?"), denial("who are you?").to_vec()),
+        (Some(WatchFailure::Expired), vec![Contact::Lost]),
+        (denied("nodes is forbidden"), denial("nodes is forbidden").to_vec()),
+    ] {
+        if run.asks().is_empty() {
+            run.wait();
+            assert_eq!(run.contacts(), [], "that it is asked again says nothing");
+        }
+        run.ended(failure.clone());
+        assert_eq!(run.contacts(), said, "{failure:?}");
+    }
+    run.wait();
+    run.lines(vec![object(8), list_end(20)]);
+    assert_eq!(run.contacts(), [Contact::Current]);
+    // A watch that hangs; the denials of before are over.
+    run.wait();
+    assert_eq!(run.contacts(), [Contact::Lost]);
+    run.step(In::Opened(run.call()));
+    assert_eq!(run.contacts(), [Contact::Current]);
+    run.lines(vec![object(21)]);
+    run.ended(None);
+    assert_eq!(run.contacts(), [], "a stream that ends in good order is followed again");
 }
 
 #[test]
