@@ -182,15 +182,70 @@ fn x5_a_watch_that_breaks_changes_no_state_and_says_no_service_again() {
     }
 }
 
+/// The API server denies EndpointSlices.
+fn denied(run: &mut Run) {
+    let contact = Contact::Denied("denied: endpointslices is forbidden".into());
+    run.informer.step(run.now, In::Contact(Kind::EndpointSlices, contact), &mut run.out);
+    run.turn();
+}
+
+#[test]
+fn x5_a_denial_that_anything_else_follows_within_a_minute_is_no_word() {
+    for fails in [false, true] {
+        let mut run = with(fails);
+        let is_in_use = |run: &mut Run, seconds: u64| {
+            run.pass(seconds);
+            assert_eq!(
+                (state(run), required(run).len(), dropped(run)),
+                ((State::Acked, true), 2, false),
+                "after {seconds} s"
+            );
+        };
+        denied(&mut run);
+        is_in_use(&mut run, 1);
+        run.contact(Kind::EndpointSlices, false);
+        is_in_use(&mut run, 600);
+        // It counts from the next one on.
+        denied(&mut run);
+        is_in_use(&mut run, 59);
+        run.contact(Kind::EndpointSlices, true);
+        is_in_use(&mut run, 600);
+        denied(&mut run);
+        is_in_use(&mut run, 59);
+        run.pass(1);
+        assert_eq!((state(&run), dropped(&run)), ((State::ReceivedError, !fails), fails));
+    }
+}
+
+#[test]
+fn x3_x5_a_lasting_denial_is_no_opinion_on_a_service_of_whose_slices_none_was_ever_known() {
+    let mut run = Run::of(Params { fail_on_data_errors: true, ..params() });
+    run.list(Kind::Services, vec![service("web"), service("api")]);
+    run.list(Kind::EndpointSlices, vec![slice("api-1", "api", &["n1"])]);
+    run.list(Kind::Nodes, vec![node("n1", &["10.0.0.1"])]);
+    run.turn();
+    let unusable = |run: &Run, name: &str| {
+        let fact =
+            run.informer.cache.entries[&service_key_of(name)].said.clone().expect("something was said");
+        [V4, V6].map(|family| fact.parts[&family].unusable)
+    };
+    assert_eq!(unusable(&run, "web"), [false, false], "the list says that it has none");
+    denied(&mut run);
+    run.pass(60);
+    assert_eq!((state(&run), dropped(&run)), ((State::ReceivedError, false), false));
+    assert_eq!(unusable(&run, "web"), [true, false], "what its pools hold is held");
+    let api = run.informer.cache.entries[&service_key_of("api")].said.clone().expect("something was said");
+    assert!(api.is_dropped && api.parts[&V4].required.is_empty());
+    assert_eq!(unusable(&run, "api"), [false, false], "what was known of it is not used any more");
+    run.contact(Kind::EndpointSlices, true);
+    run.turn();
+    assert_eq!((dropped(&run), unusable(&run, "web")), (false, [false, false]));
+}
+
 #[test]
 fn x5_a_denial_is_transient_for_a_minute_and_then_the_server_s_word() {
     for fails in [false, true] {
         let mut run = with(fails);
-        let denied = |run: &mut Run| {
-            let contact = Contact::Denied("denied: endpointslices is forbidden".into());
-            run.informer.step(run.now, In::Contact(Kind::EndpointSlices, contact), &mut run.out);
-            run.turn();
-        };
         denied(&mut run);
         run.pass(59);
         denied(&mut run);
