@@ -214,6 +214,24 @@ fn g4_mass_emptying_trips_it_however_often_the_source_confirms_it() {
 }
 
 #[test]
+fn x5_g4_what_is_dropped_by_configuration_goes_as_far_as_the_breaker_lets_it() {
+    let dropped = |n| ServiceFact { is_dropped: true, slices: 0, endpoints: 0, ..of(n, &[]) };
+    let mut bench = cluster(20, &[1, 2]);
+    bench.together((0..20).map(dropped));
+    bench.pass(3_600_000);
+    bench.observe(&all_with(20, &[1, 2]));
+    assert!(is_stopped(&bench), "only a pool of a listed source goes past it");
+    assert_eq!(going(&bench, &[1, 2]), 0);
+    let reason = |n| bench.assigned[&pool_of(n)].held.as_ref().map(|held| held.reason);
+    assert!((0..20).all(|n| reason(n) == Some(HeldReason::Breaker)));
+    // Few go, and without any confirmation.
+    let mut bench = cluster(20, &[1, 2]);
+    bench.together((0..5).map(dropped));
+    bench.pass(30_000);
+    assert!(!is_stopped(&bench) && going(&bench, &[1, 2]) == 5 * 2);
+}
+
+#[test]
 fn g4_pools_that_a_first_look_finds_are_compared_with_what_is_in_them() {
     let mut bench = Bench::running();
     bench.together((0..20).map(|n| ServiceFact { provenance: Provenance::Watch, ..of(n, &[1]) }));
