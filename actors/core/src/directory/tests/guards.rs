@@ -385,6 +385,39 @@ fn g2_doubt_prolongs_no_time_of_confirmation_that_is_longer() {
     assert_eq!(tolerated(&bench), ips(&[]));
 }
 
+#[test]
+fn g2_without_any_slice_in_the_first_list_members_stay_until_both_time_and_a_second_read_confirm_it() {
+    // When the second read that is asked for after 30 s comes, in seconds, and when the members go.
+    for (read, go) in [(30, 60), (59, 60), (60, 60), (100, 100), (3_600, 3_600)] {
+        let mut bench = Bench::waiting();
+        let none = ServiceFact { slices: 0, endpoints: 0, ..fact(1, "web", part(&[], &[])) };
+        bench.service(ServiceFact { provenance: Provenance::FirstList, ..none });
+        bench.observe(&web(&[1, 2]));
+        bench.tell(In::ListsSynced);
+        bench.tell(In::DiscoverySynced);
+        let goes = |bench: &Bench| bench.assignment("lb", "shop-web").level.surplus(&ips(&[1, 2])).count();
+        let held = bench.assignment("lb", "shop-web").held.clone().expect("held");
+        assert_eq!((held.reason, held.members, goes(&bench)), (HeldReason::EmptyConfirm, ips(&[1, 2]), 0));
+        bench.pass(29_999);
+        assert_eq!(bench.reread(), 0, "a read that soon confirms nothing");
+        bench.pass(1);
+        for second in 30..go {
+            if second == read {
+                assert_eq!(bench.reread(), 1);
+            }
+            bench.observe(&web(&[1, 2]));
+            assert_eq!(goes(&bench), 0, "{second} s, read after {read} s");
+            bench.pass(999);
+            assert_eq!(goes(&bench), 0, "{second} s, read after {read} s");
+            bench.pass(1);
+        }
+        if read == go {
+            assert_eq!((goes(&bench), bench.reread()), (0, 1), "time alone does not let them go");
+        }
+        assert_eq!((bench.assignment("lb", "shop-web").held.clone(), goes(&bench)), (None, 2));
+    }
+}
+
 /// A running Directory of `compatibility: upstream`, with this time of confirmation, whose pool holds member 1.
 fn unguarded(empty_confirm: Duration) -> Bench {
     let mut bench = Bench::with(Params {
