@@ -155,11 +155,15 @@ pub enum Plant {
     SourceFactsLost,
     /// What drains counts as something that serves.
     DrainingServes,
+    /// Nothing is shown of resources.
+    DumpEmptied,
+    /// What is shown of a resource is the first that ever was.
+    DumpStale,
 }
 
 impl Plant {
     /// All of them.
-    pub const ALL: [Plant; 72] = [
+    pub const ALL: [Plant; 74] = [
         Plant::OutcomesLost,
         Plant::FactsReordered,
         Plant::StaleEtag,
@@ -232,6 +236,8 @@ impl Plant {
         Plant::InvalidIsUsed,
         Plant::SourceFactsLost,
         Plant::DrainingServes,
+        Plant::DumpEmptied,
+        Plant::DumpStale,
     ];
 
     /// The rules by one of which it must be found, where it is a bug of those rules: a bug of a guard that only shows when
@@ -248,6 +254,7 @@ impl Plant {
             Plant::TaintsReplaced | Plant::NoticeOfFailedQuery | Plant::CreationIgnored => &["N1"],
             Plant::GoneIsRestored => &["S1", "N5"],
             Plant::AmbientDrops | Plant::UnknownIsDropped => &["X3"],
+            Plant::DumpEmptied | Plant::DumpStale => &["H5"],
             Plant::InvalidIsUsed => &["X2", "X3"],
             Plant::DrainingServes => &["X2"],
             Plant::OutcomesLost

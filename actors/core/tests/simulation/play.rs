@@ -92,10 +92,12 @@ pub struct Failed {
 }
 
 impl Failed {
-    /// The rule that is broken, such as `G4`, where one is named: what was wrong begins with when it was.
+    /// The rule that is broken, such as `G4`, where one is named: what was wrong begins with when it was, and with who
+    /// is not as it should be.
     pub fn rule(&self) -> &str {
         let mut parts = self.why.split(": ").skip(1);
-        parts.find(|part| !part.starts_with("not at rest")).unwrap_or_default()
+        let is_place = |part: &str| part.starts_with("not at rest") || part.starts_with("process ");
+        parts.find(|part| !is_place(part)).unwrap_or_default()
     }
 }
 

@@ -7,10 +7,14 @@ use std::net::IpAddr;
 use pool_core::level::Source;
 use pool_core::resource_cache::State;
 use pool_core::view::{PoolView, Snapshot};
+use pool_core::xds::Value;
+use pool_core::xds::assignment::{LoadAssignment, Standing};
+use pool_core::xds::client::Dump;
+use pool_core::xds::facts::{Key, Kind};
 use pool_core::xds::membership::Remark;
 use pool_core::xds::sources::{self, Assigned};
 
-use crate::served::{BALANCER, LISTED, Listed, Wants};
+use crate::served::{BALANCER, CLUSTER, LISTED, Listed, Wants};
 use crate::truth::{Wanted, members};
 use crate::watchdog::downs_of;
 use crate::world::World;
@@ -105,6 +109,45 @@ pub fn shown(world: &World, snapshot: &Snapshot) -> Result<(), String> {
         if pool.held.is_some() {
             return Err(format!("G1: {} holds {:?}", listed.pool, pool.held));
         }
+        holds(world, listed, dumped(&xds.dump, listed)?)?;
     }
     Ok(())
+}
+
+/// What CSDS tells to be assigned to a pool.
+fn dumped<'a>(dump: &'a Dump, listed: &Listed) -> Result<&'a LoadAssignment, String> {
+    let cached = |kind: Kind, name: &str| {
+        let is_it = |key: &Key| key.kind == kind && *key.name == *name;
+        let found = dump.resources.iter().find(|resource| is_it(&resource.key));
+        let cached = found.and_then(|resource| resource.cached.as_ref()).map(|cached| &cached.value);
+        cached.ok_or_else(|| format!("H5: of {name}, which fills {}, nothing is told", listed.pool))
+    };
+    let endpoints = match listed.endpoints() {
+        Some(name) => name,
+        None => match cached(Kind::Cluster, CLUSTER)? {
+            Value::Cluster(cluster) => &*cluster.eds_name,
+            Value::Endpoints(_) => return Err(format!("H5: {CLUSTER} is told to be no cluster")),
+        },
+    };
+    match cached(Kind::Endpoints, endpoints)? {
+        Value::Endpoints(assignment) => Ok(assignment),
+        Value::Cluster(_) => Err(format!("H5: {endpoints} is told to be a cluster")),
+    }
+}
+
+/// Whether a pool holds the addresses of this assignment that can be used, and besides at most some that drain and are
+/// Down. What counts is worked out in the simplest way, as [`Wants`] does from what is served.
+fn holds(world: &World, listed: &Listed, told: &LoadAssignment) -> Result<(), String> {
+    let stand = |standing: Standing| -> Vec<BTreeSet<IpAddr>> {
+        let of = told.priorities.iter().map(|priority| priority.with(listed.family, standing).collect());
+        of.filter(|addresses: &BTreeSet<IpAddr>| !addresses.is_empty()).collect()
+    };
+    let usable = stand(Standing::Healthy).into_iter().chain(stand(Standing::Degraded)).next();
+    let usable = usable.unwrap_or_default();
+    let draining: BTreeSet<IpAddr> = stand(Standing::Draining).into_iter().flatten().collect();
+    let members = members(&world.arm, BALANCER, listed.pool);
+    let down = downs_of(&world.arm.pool_json(BALANCER, listed.pool).unwrap_or_default());
+    let may_stay = |ip: &IpAddr| draining.contains(ip) && down.contains(ip);
+    let is_right = usable.is_subset(&members) && members.iter().all(|ip| usable.contains(ip) || may_stay(ip));
+    if is_right { Ok(()) } else { Err(format!("H5: {} holds {members:?}, told is {told:?}", listed.pool)) }
 }

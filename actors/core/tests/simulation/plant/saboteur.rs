@@ -8,13 +8,16 @@ use pool_core::ids::{Epoch, Family, NodeName, NodeUid};
 use pool_core::informer::NodeFact;
 use pool_core::level::{Keeps, Provenance};
 use pool_core::machine::Now;
+use pool_core::resource_cache::Cached;
 use pool_core::route::{Delivery, PoolMessage};
 use pool_core::writer::Standing;
+use pool_core::xds::Value;
 use pool_core::xds::client::Heard;
-use pool_core::xds::facts::{Body, Received};
+use pool_core::xds::facts::{Body, Key, Received};
 use pool_core::xds::sources::{Assigned, Note, SourceFact};
 use pool_core::xds_source;
-use pool_core::{admin_state, directory, events, informer, leader, queue, watch, writer};
+use pool_core::xds_source::XdsView;
+use pool_core::{admin_state, board, directory, events, informer, leader, queue, watch, writer};
 
 use super::Plant;
 use crate::cluster::address;
@@ -34,6 +37,8 @@ pub struct Saboteur {
     /// The first UID of each name, and the last that was told of it.
     uids: BTreeMap<NodeName, NodeUid>,
     nodes: BTreeMap<NodeName, Arc<NodeFact>>,
+    /// The first that was shown of each resource.
+    dumped: BTreeMap<Key, Cached<Value>>,
 }
 
 /// For how many levels a breaker holds that ends by time.
@@ -42,8 +47,8 @@ const STOPPED_FOR: u32 = 60;
 impl Saboteur {
     /// One that does nothing without a plant.
     pub fn new(plant: Option<Plant>, random: Random) -> Saboteur {
-        let (uids, nodes) = Default::default();
-        Saboteur { plant, random, held: None, stopped: 0, restored: false, uids, nodes }
+        let (uids, nodes, dumped) = Default::default();
+        Saboteur { plant, random, held: None, stopped: 0, restored: false, uids, nodes, dumped }
     }
 
     /// What becomes of a delivery.
@@ -80,6 +85,10 @@ impl Saboteur {
                 Delivery::XdsSource(xds_source::In::Heard(Heard::Response(_, response, _))),
             ) => {
                 response.resources.iter_mut().for_each(revive);
+                false
+            }
+            (Plant::DumpEmptied | Plant::DumpStale, Delivery::Board(board::In::Xds(view))) => {
+                self.spoil_dump(plant, Arc::make_mut(view));
                 false
             }
             (Plant::RestoreUnheard | Plant::RestoreUnserved, delivery) => self.spoil_restore(plant, delivery),
@@ -179,6 +188,18 @@ impl Saboteur {
             (_, _) => {}
         }
         false
+    }
+
+    /// What a planted bug makes of what is shown of resources.
+    fn spoil_dump(&mut self, plant: Plant, view: &mut XdsView) {
+        if plant == Plant::DumpEmptied {
+            view.dump.resources.clear();
+        }
+        for resource in &mut view.dump.resources {
+            if let Some(cached) = &mut resource.cached {
+                *cached = self.dumped.entry(resource.key.clone()).or_insert_with(|| cached.clone()).clone();
+            }
+        }
     }
 
     /// What a planted bug makes of the word that the storage was set back; whether it is lost.

@@ -126,7 +126,9 @@ impl Plant {
             | Plant::UnknownIsDropped
             | Plant::InvalidIsUsed
             | Plant::SourceFactsLost
-            | Plant::DrainingServes => {
+            | Plant::DrainingServes
+            | Plant::DumpEmptied
+            | Plant::DumpStale => {
                 let faults = Faults { planes: true, arm: false, ..calm };
                 Size { seconds: 240, faults, ..size }
             }
