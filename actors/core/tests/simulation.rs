@@ -20,7 +20,8 @@
 //! In one world in three, control planes fill two more pools (X2), one by the name of its endpoints and one through a cluster:
 //! endpoints move, drain and vanish, resources are invalid, missing or reported as errors, and servers are silent, out of
 //! reach, or cut their streams. Whatever is wrong with a source, nothing is written before it was known, and nobody goes who is
-//! assigned (X3); in the end the pools are what the control planes serve, and what CSDS tells (H5).
+//! assigned (X3); in the end the pools are what the control planes serve, and what CSDS tells (H5). Then all that is served is
+//! taken back, which empties the pools where data errors end what is known, and changes nothing elsewhere.
 //!
 //! In worlds of their own the API server's storage is set back to what it was 8 to 40 s before (D6); `RESTORED_SEEDS=n` says
 //! how many are played.

@@ -155,6 +155,8 @@ pub enum Plant {
     SourceFactsLost,
     /// What drains counts as something that serves.
     DrainingServes,
+    /// A source that is given up counts as one of which nothing was ever known.
+    DroppedIsUnknown,
     /// Nothing is shown of resources.
     DumpEmptied,
     /// What is shown of a resource is the first that ever was.
@@ -163,7 +165,7 @@ pub enum Plant {
 
 impl Plant {
     /// All of them.
-    pub const ALL: [Plant; 74] = [
+    pub const ALL: [Plant; 75] = [
         Plant::OutcomesLost,
         Plant::FactsReordered,
         Plant::StaleEtag,
@@ -236,6 +238,7 @@ impl Plant {
         Plant::InvalidIsUsed,
         Plant::SourceFactsLost,
         Plant::DrainingServes,
+        Plant::DroppedIsUnknown,
         Plant::DumpEmptied,
         Plant::DumpStale,
     ];
@@ -253,7 +256,7 @@ impl Plant {
             Plant::BreakerOfDownsOff => &["N5"],
             Plant::TaintsReplaced | Plant::NoticeOfFailedQuery | Plant::CreationIgnored => &["N1"],
             Plant::GoneIsRestored => &["S1", "N5"],
-            Plant::AmbientDrops | Plant::UnknownIsDropped => &["X3"],
+            Plant::AmbientDrops | Plant::UnknownIsDropped | Plant::DroppedIsUnknown => &["X3"],
             Plant::DumpEmptied | Plant::DumpStale => &["H5"],
             Plant::InvalidIsUsed => &["X2", "X3"],
             Plant::DrainingServes => &["X2"],

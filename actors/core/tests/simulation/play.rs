@@ -197,6 +197,7 @@ fn through(world: &mut World, size: Size) -> Result<u64, String> {
             Ok(()) => {
                 let since = *right_since.get_or_insert(now);
                 if now >= since + STAYS_RIGHT_US {
+                    sources::taken_back(world)?;
                     return Ok(since.saturating_sub(end));
                 }
             }

@@ -19,6 +19,38 @@ use crate::truth::{Wanted, members};
 use crate::watchdog::downs_of;
 use crate::world::World;
 
+/// Within which time a pool is emptied whose source is given up, in microseconds: in some worlds few writes are made.
+const EMPTIED_WITHIN_US: u64 = 300_000_000;
+/// For how long it is looked at that what is wrong with a source changes nothing, in microseconds.
+const UNTOUCHED_FOR_US: u64 = 60_000_000;
+/// How often it is looked at, in microseconds.
+const LOOK_US: u64 = 5_000_000;
+
+/// Control planes take back all that they serve, once everything is right: where data errors end what is known, every pool
+/// that they fill is emptied, past every guard, and elsewhere nothing of it changes (X3).
+///
+/// # Errors
+/// What the watchdog finds, and a pool of which that is not so.
+pub fn taken_back(world: &mut World) -> Result<(), String> {
+    let Some(planes) = &world.planes else { return Ok(()) };
+    let drops = planes.features.policy.fail_on_data_errors;
+    let all = |world: &World| LISTED.map(|listed| (listed.pool, members(&world.arm, BALANCER, listed.pool)));
+    let before = all(world);
+    world.take_back()?;
+    let until = world.now() + if drops { EMPTIED_WITHIN_US } else { UNTOUCHED_FOR_US };
+    while world.now() < until {
+        world.run_until(world.now() + LOOK_US)?;
+        let pools = all(world);
+        if drops && pools.iter().all(|(_, members)| members.is_empty()) {
+            return Ok(());
+        }
+        if !drops && pools != before {
+            return Err(format!("X3: {pools:?} were {before:?} before data errors that end nothing"));
+        }
+    }
+    if drops { Err(format!("X3: {:?}, and their sources are given up", all(world))) } else { Ok(()) }
+}
+
 /// What each of these pools is to hold.
 ///
 /// # Errors

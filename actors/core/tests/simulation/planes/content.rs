@@ -229,6 +229,19 @@ impl Content {
         stirred.into()
     }
 
+    /// Nothing is served any more: the cluster is gone, and errors are in the place of endpoints, of which nothing else
+    /// tells that they do not exist.
+    pub fn take_back(&mut self) -> Vec<Change> {
+        let fail = |name| {
+            self.failing.insert((Kind::Endpoints, name));
+            Change::Fail((Kind::Endpoints, name), Code::NotFound)
+        };
+        let mut changes: Vec<Change> = ASSIGNMENTS.map(fail).into();
+        self.cluster = None;
+        changes.push(Change::Remove((Kind::Clusters, CLUSTER)));
+        changes
+    }
+
     /// What a person would put in order is put in order: nothing is wrong or missing any more, and where endpoints are
     /// left one of them serves.
     pub fn settle(&mut self) -> Vec<Change> {

@@ -67,6 +67,13 @@ impl Planes {
         self.push()
     }
 
+    /// Nothing is served any more, and errors say so.
+    pub fn take_back(&mut self) -> Sendings {
+        let changes = self.content.take_back();
+        changes.iter().for_each(|change| self.carry_out(change));
+        self.push()
+    }
+
     /// What a person would put in order is put in order.
     pub fn settle(&mut self) -> Sendings {
         let changes = self.content.settle();

@@ -312,6 +312,9 @@ fn spoil_source(plant: Plant, fact: &mut SourceFact) {
         (Plant::UnknownIsDropped, Assigned::Unknown(Some(fault)), _) => {
             Some(Assigned::Dropped(fault.clone()))
         }
+        (Plant::DroppedIsUnknown, Assigned::Dropped(fault), _) => {
+            Some(Assigned::Unknown(Some(fault.clone())))
+        }
         (_, _, _) => None,
     };
     fact.assigned = spoilt.unwrap_or_else(|| fact.assigned.clone());

@@ -127,6 +127,7 @@ impl Plant {
             | Plant::InvalidIsUsed
             | Plant::SourceFactsLost
             | Plant::DrainingServes
+            | Plant::DroppedIsUnknown
             | Plant::DumpEmptied
             | Plant::DumpStale => {
                 let faults = Faults { planes: true, arm: false, ..calm };

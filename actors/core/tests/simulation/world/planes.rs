@@ -161,6 +161,17 @@ impl World {
         self.send_all(sendings)
     }
 
+    /// Everything that they serve is taken back.
+    ///
+    /// # Errors
+    /// What the watchdog finds.
+    pub fn take_back(&mut self) -> Result<(), String> {
+        let Some(planes) = &mut self.planes else { return Ok(()) };
+        let sendings = planes.take_back();
+        self.note("control planes take everything back".to_owned());
+        self.send_all(sendings)
+    }
+
     /// Everything that they serve changes once.
     pub(super) fn stir_planes(&mut self) -> Result<(), String> {
         let Some(planes) = &mut self.planes else { return Ok(()) };
