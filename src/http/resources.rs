@@ -147,8 +147,8 @@ fn ambient(fact: &SourceFact) -> &[Fault] {
 
 /// A control plane's server.
 fn server(server: &ServerDump) -> Value {
-    let ServerDump { uri, is_used, is_connected, failure } = server;
-    json!({ "uri": uri, "used": is_used, "connected": is_connected, "failure": failure })
+    let ServerDump { uri, is_used, is_connected, failure, cut } = server;
+    json!({ "uri": uri, "used": is_used, "connected": is_connected, "failure": failure, "cut": cut })
 }
 
 /// A resource: what of it is in use, and what is wrong with the newest that came in its place.

@@ -98,6 +98,7 @@ impl Driver {
             jitter: Arc::clone(&self.jitter),
             to_read,
             pulled,
+            is_heard: false,
         };
         let task = tokio::spawn(task.run(Outbound::new(to_send, count, pulls)));
         self.streams.insert(stream, Handle { requests, reads, task: AbortOnDropHandle::new(task) });

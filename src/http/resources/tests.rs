@@ -90,7 +90,7 @@ fn dumps() -> Vec<ResourceDump> {
 
 fn server(uri: &str, is_used: bool, failure: Option<&str>) -> ServerDump {
     let is_connected = is_used && failure.is_none();
-    ServerDump { uri: uri.into(), is_used, is_connected, failure: failure.map(Arc::from) }
+    ServerDump { uri: uri.into(), is_used, is_connected, failure: failure.map(Arc::from), cut: None }
 }
 
 fn name(text: &str) -> Name {
@@ -163,7 +163,7 @@ fn pool() -> PoolView {
 fn snapshot() -> Snapshot {
     let servers = vec![
         server("one:1", true, Some("xDS server one:1: refused")),
-        server("two:2", true, None),
+        ServerDump { cut: Some("reset".into()), ..server("two:2", true, None) },
         server("three:3", false, None),
     ];
     let dump = Dump { servers, resources: dumps() };
@@ -261,9 +261,9 @@ fn h3_a_resource_is_shown_with_what_is_in_use_of_it_and_with_what_was_refused() 
 fn h3_servers_are_shown_in_the_order_of_preference() {
     let shown = answered("", &snapshot());
     let expected = json!([
-        { "uri": "one:1", "used": true, "connected": false, "failure": "xDS server one:1: refused" },
-        { "uri": "two:2", "used": true, "connected": true, "failure": null },
-        { "uri": "three:3", "used": false, "connected": false, "failure": null },
+        { "uri": "one:1", "used": true, "connected": false, "failure": "xDS server one:1: refused", "cut": null },
+        { "uri": "two:2", "used": true, "connected": true, "failure": null, "cut": "reset" },
+        { "uri": "three:3", "used": false, "connected": false, "failure": null, "cut": null },
     ]);
     assert_eq!(shown["servers"], expected);
 }

@@ -98,7 +98,7 @@ const API = {
   "planes": {
     "path": "api/v1/resources", "parameters": ["contains", "limit", "after"],
     "answer": {
-      "servers": [{ "uri": "text", "used": "flag", "connected": "flag", "failure": "text?" }],
+      "servers": [{ "uri": "text", "used": "flag", "connected": "flag", "failure": "text?", "cut": "text?" }],
       "items": [{ "type": "text", "name": "text", "state": "text", "version": "text?", "updatedAt": "text?",
         "edsName": "text?", "addresses": { "healthy": "number", "degraded": "number", "draining": "number", "out": "number" },
         "error": { "message": "text" } }],

@@ -93,8 +93,8 @@ function drawList() {
 
 /** The servers, and what follows for the pools; the resources themselves are below. */
 function drawPlanes({ servers, sources }) {
-  const server = ({ uri, used, connected, failure }) =>
-    row(uri, false, h('span', { class: 'name' }, uri), h('span', { class: connected ? 'good' : used ? 'bad' : '' }, connected ? 'connected' : used ? 'not connected' : 'not used'), words(failure ?? ''));
+  const server = ({ uri, used, connected, failure, cut }) =>
+    row(uri, false, h('span', { class: 'name' }, uri), h('span', { class: connected ? 'good' : used ? 'bad' : '' }, connected ? 'connected' : used ? 'not connected' : 'not used'), words(failure ?? cut ?? ''));
   const pool = ({ loadBalancer, backendPool, state, notManageable }) => h('div', null, state ? opener('pool', `${loadBalancer}/${backendPool}`) : h('span', { class: 'name' }, `${loadBalancer}/${backendPool}`), ` ${notManageable ? `is not written: ${notManageable.detail}` : state ?? 'is left as it is'}`);
   const source = ({ source, assigned, error, ambientErrors, pools }) =>
     row(source, false, word('assigned', assigned), h('span', { class: 'name' }, source), words([error, ...ambientErrors].filter(Boolean).map(({ message }) => h('div', null, message))), pools.map(pool));

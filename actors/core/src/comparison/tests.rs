@@ -304,8 +304,10 @@ fn told(
         is_used: true,
         is_connected: failure.is_none(),
         failure: failure.map(Arc::from),
+        cut: None,
     };
-    let spare = ServerDump { uri: "two:2".into(), is_used: false, is_connected: false, failure: None };
+    let spare =
+        ServerDump { uri: "two:2".into(), is_used: false, is_connected: false, failure: None, cut: None };
     let dump = Dump { servers: vec![server, spare], resources: Vec::new() };
     let view = XdsView { node_id: "pools".into(), dump, sources: fact.into_iter().collect() };
     Snapshot { xds: Some(Arc::new(view)), ..world(pools, []) }

@@ -293,6 +293,7 @@ impl Client {
             is_used: place < self.used,
             is_connected: place < self.used && channel.failure.is_none(),
             failure: channel.failure.clone(),
+            cut: channel.cut.clone(),
         });
         let resources = self.cache.entries().map(|entry| ResourceDump {
             key: entry.key.clone(),

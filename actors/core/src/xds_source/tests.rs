@@ -128,33 +128,17 @@ fn x2_without_a_source_no_server_is_asked_and_nothing_is_shown() {
 }
 
 #[test]
-fn x2_from_the_first_moment_on_what_is_configured_is_asked_for_in_one_stream() {
-    let mut bench = Bench::new(&["eds:shop", "cluster:web", "eds:api"]);
+fn x2_from_the_first_moment_on_all_that_is_configured_is_asked_for_as_one_stream_is_opened() {
+    let bench = Bench::new(&["eds:shop", "cluster:web", "eds:api"]);
     assert_eq!(bench.facts().len(), 3, "of each source it is said that nothing is known");
-    // What is watched while the stream is opened follows on it, when the transport has pulled what it was opened with.
-    let stream = bench.opened();
-    bench.tell(Heard::Dispatched(stream));
-    for kind in Kind::ALL {
-        bench.tell(Heard::Sent(stream, kind));
-    }
-    let mut asked: BTreeMap<Kind, Vec<String>> = BTreeMap::new();
-    let mut streams = 0;
-    for call in bench.calls() {
-        let requests = match call {
-            Call::Open { first, .. } => {
-                streams += 1;
-                first.as_slice()
-            }
-            Call::Send(_, request) => std::slice::from_ref(request),
-            Call::Read(_) | Call::Close(_) => &[],
-        };
-        for request in requests {
-            asked.insert(request.kind, request.names.iter().map(ToString::to_string).collect());
-        }
-    }
-    let names = |names: &[&str]| names.iter().map(ToString::to_string).collect::<Vec<_>>();
-    let expected = [(Kind::Cluster, names(&["web"])), (Kind::Endpoints, names(&["api", "shop"]))];
-    assert_eq!((streams, asked), (1, BTreeMap::from(expected)));
+    // Some control planes answer no request that leaves out something that they have.
+    let calls = bench.calls();
+    let [Call::Open { first, .. }, Call::Read(_)] = &calls[..] else { panic!("{calls:?}") };
+    let asked: BTreeMap<Kind, Vec<&str>> = first
+        .iter()
+        .map(|request| (request.kind, request.names.iter().map(|name| &**name).collect()))
+        .collect();
+    assert_eq!(asked, BTreeMap::from([(Kind::Cluster, vec!["web"]), (Kind::Endpoints, vec!["api", "shop"])]));
 }
 
 #[test]

@@ -47,6 +47,8 @@ pub(super) struct Stream {
     pub to_read: UnboundedReceiver<()>,
     /// What the transport has pulled.
     pub pulled: UnboundedReceiver<Pulled>,
+    /// Whether a response came.
+    pub is_heard: bool,
 }
 
 impl Stream {
@@ -66,6 +68,10 @@ impl Stream {
         let known: Vec<&str> = secrets.iter().map(String::as_str).collect();
         let message = redact::told(&ended.message, &known, LONGEST_WORDS);
         let ended = Ended { code: ended.code, message };
+        if self.is_heard && ended.code != Code::Ok {
+            let (server, stream, code) = (&self.config.uri, self.id.0, ended.code);
+            tracing::info!(%server, stream, ?code, error = ended.message, "an xDS stream was cut after a response");
+        }
         self.say(Heard::Ended { stream: self.id, ended, jitter: (self.jitter)() });
     }
 
@@ -104,7 +110,7 @@ impl Stream {
             };
             match decode::response(&message) {
                 Ok(response) => {
-                    is_legible = true;
+                    (is_legible, self.is_heard) = (true, true);
                     self.say(Heard::Response(self.id, response, (self.wall)()));
                 }
                 Err(error) => {

@@ -43,6 +43,8 @@ pub(super) struct Channel {
     pub link: Link,
     /// Why its last stream has brought no response, until one comes.
     pub failure: Option<Arc<str>>,
+    /// How the last stream that had brought a response was cut, if it was.
+    pub cut: Option<Arc<str>>,
     /// How many streams have ended since the last response.
     ends: u32,
     /// No stream is opened before this moment.
@@ -61,6 +63,7 @@ impl Channel {
             server,
             link: Link::Idle,
             failure: None,
+            cut: None,
             ends: 0,
             not_before: Now::ZERO,
             versions: PerKind::default(),
@@ -131,7 +134,7 @@ impl Channel {
     pub fn release(&mut self, now: Now, first_wait: Duration) -> Option<StreamId> {
         let stream = self.stream().map(|stream| stream.id);
         self.link = Link::Idle;
-        self.failure = None;
+        (self.failure, self.cut) = (None, None);
         self.ends = 0;
         self.not_before = self.not_before.min(now.plus(first_wait));
         stream
@@ -156,6 +159,7 @@ impl Channel {
         self.ends = self.ends.saturating_add(1);
         self.await_stream(now);
         if is_heard {
+            self.cut = cut(&self.server.uri, ended);
             return End::Heard;
         }
         match self.failure.replace(failure(&self.server.uri, ended)) {
@@ -257,6 +261,14 @@ fn failure(uri: &str, ended: &Ended) -> Arc<str> {
     let how = if *code == Code::Ok { "it closed the stream" } else { "the stream ended" };
     let reason = reason.map(|reason| format!(": {reason}")).unwrap_or_default();
     Arc::from(format!("xDS server {uri}: {how} without a response{reason}"))
+}
+
+/// That a stream was cut after a response, for people; `None`: it ended in good order.
+fn cut(uri: &str, ended: &Ended) -> Option<Arc<str>> {
+    let Ended { code, message } = ended;
+    let reason = if message.is_empty() { unsaid(*code)? } else { message.as_str() };
+    (*code != Code::Ok)
+        .then(|| Arc::from(format!("xDS server {uri}: the stream was cut after a response: {reason}")))
 }
 
 /// What a status means with which a stream ends without words.

@@ -27,6 +27,9 @@ pub struct ServerDump {
     pub is_connected: bool,
     /// Why it is not connected.
     pub failure: Option<Arc<str>>,
+    /// How the last stream was cut that had brought a response; `None`: none has been, or the last one ended in good
+    /// order. That is no error (A57), but where it repeats itself something never comes.
+    pub cut: Option<Arc<str>>,
 }
 
 /// A watched resource: what a `GenericXdsConfig` is made of. The type URL is the key's; `last_updated`,

@@ -13,15 +13,12 @@ impl Client {
     pub(super) fn use_next(&mut self, turn: &mut Turn<'_>) {
         let place = self.used;
         let Some(channel) = self.channels.get_mut(place) else { return };
+        // It is opened when its time has come, and be that now: so all that is watched by then goes into one request.
         channel.await_stream(turn.now);
-        let is_due = channel.is_due(turn.now);
         self.cache.disarm();
         self.cache.set_policy(channel.server.policy);
         self.used += 1;
         turn.measure(Sample::Connected { server: ServerId(place), connected: Some(true) });
-        if is_due {
-            self.open(place, turn);
-        }
     }
 
     /// The last server in use: the one that counts.

@@ -151,6 +151,9 @@ impl Run {
     fn step(&mut self, input: impl Into<In>) {
         self.out.clear();
         self.client.step(self.now, input.into(), &mut self.out);
+        if self.client.deadline().is_some_and(|at| at <= self.now) {
+            self.client.tick(self.now, &mut self.out);
+        }
         self.follow();
     }
 

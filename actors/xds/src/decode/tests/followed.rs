@@ -52,6 +52,7 @@ impl Following {
         };
         let mut out = Vec::new();
         following.source.step(following.now, In::Start, &mut out);
+        following.source.tick(following.now, &mut out);
         following.take(out);
         following.step(Heard::Dispatched(following.stream));
         following.hear(&good_response(Kind::Cluster, "c1")).expect("good bytes");

@@ -51,6 +51,9 @@ impl Shell {
     fn step(&mut self, input: impl Into<In>) {
         let mut out = Vec::new();
         self.client.step(self.now, input.into(), &mut out);
+        if self.client.deadline().is_some_and(|at| at <= self.now) {
+            self.client.tick(self.now, &mut out);
+        }
         self.act(out);
     }
 

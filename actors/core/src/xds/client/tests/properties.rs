@@ -291,6 +291,9 @@ impl World {
     fn tell(&mut self, input: impl Into<In>) -> TestCaseResult {
         let mut out = Vec::new();
         self.client.step(self.now, input.into(), &mut out);
+        if self.client.deadline().is_some_and(|at| at <= self.now) {
+            self.client.tick(self.now, &mut out);
+        }
         self.hear(out)
     }
 

@@ -14,6 +14,17 @@ fn x2_a_stream_is_opened_for_the_first_resource_that_is_watched() {
 }
 
 #[test]
+fn x2_what_is_watched_in_the_moment_in_which_a_stream_is_opened_goes_into_its_first_requests() {
+    let mut run = Run::with(&[PLAIN]);
+    for key in [endpoints("x"), endpoints("y"), cluster("c")] {
+        run.client.step(run.now, In::Watch(key, WATCHER), &mut run.out);
+    }
+    assert_eq!((run.requests(), run.waits()), (Vec::new(), Some(0)), "it is opened at once, and not before");
+    run.pass(0);
+    assert_eq!(run.requests(), ["cds / c node", "eds / x y"]);
+}
+
+#[test]
 fn x2_the_node_goes_with_the_first_request_of_each_stream_and_with_no_other() {
     let mut run = Run::watching(&[endpoints("x")]);
     run.watch(&cluster("c"));

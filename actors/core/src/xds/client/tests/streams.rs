@@ -63,6 +63,23 @@ fn x2_a57_a_stream_that_ends_after_a_response_is_no_error() {
 }
 
 #[test]
+fn x2_a57_how_a_stream_was_cut_after_a_response_is_shown_until_one_ends_in_good_order() {
+    let mut run = Run::watching(&[x(), y()]);
+    let cut = |run: &Run| run.client.dump().servers[0].cut.clone();
+    run.respond(Kind::Endpoints, "1", "a", vec![good(&x(), 1)]);
+    run.end(0, Ended { code: Code::OutOfRange, message: "decoded message length too large".to_owned() });
+    let words = "xDS server one:1: the stream was cut after a response: decoded message length too large";
+    assert_eq!(cut(&run).as_deref(), Some(words));
+    assert_eq!((run.told(), run.client.dump().servers[0].is_connected), (Vec::new(), true), "it is no error");
+    run.wait();
+    run.connect(0);
+    run.respond(Kind::Endpoints, "1", "b", vec![good(&x(), 1)]);
+    assert_eq!(cut(&run).as_deref(), Some(words), "it may be cut again");
+    run.end(0, Ended { code: Code::Ok, message: String::new() });
+    assert_eq!(cut(&run), None);
+}
+
+#[test]
 fn x2_a57_a_response_without_resources_is_a_response() {
     let mut run = Run::watching(&[x()]);
     run.respond(Kind::Endpoints, "", "a", Vec::new());
