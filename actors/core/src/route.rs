@@ -15,7 +15,6 @@ use crate::ask::{Answer, Refusal, Request, RequestId, Scope, Wanted};
 use crate::config_map::{ConfigMapAsk, Keeper};
 use crate::events::Event;
 use crate::ids::{CallId, LbName, NodeName, PoolId, ServiceKey, ServiceUid};
-use crate::informer::ServiceFact;
 use crate::lease::{GateTimes, LeaseAsk, LeaseName};
 use crate::machine::Now;
 use crate::object::{Kind, TaintAsk};
@@ -639,31 +638,6 @@ impl Delivery {
             Delivery::Kubernetes(_) => Address::KubernetesPort,
             Delivery::Metrics(_) => Address::Metrics,
             Delivery::Host(_) => Address::Host,
-        }
-    }
-
-    /// Takes over what must not be lost of the older fact that this one replaces: the doubt about where it came
-    /// from (G1), the moment of its oldest trigger, and of two looks at a pool the one that was made last.
-    pub fn absorb(&mut self, older: &Delivery) {
-        if let (
-            Delivery::Pool(_, PoolMessage::In(queue::In::Observed(newer))),
-            Delivery::Pool(_, PoolMessage::In(queue::In::Observed(older))),
-        ) = (&mut *self, older)
-            && older.began > newer.began
-        {
-            *newer = older.clone();
-            return;
-        }
-        match (self, older) {
-            (
-                Delivery::Directory(directory::In::Service(_, Some(newer))),
-                Delivery::Directory(directory::In::Service(_, Some(older))),
-            ) => ServiceFact::absorb(newer, older),
-            (
-                Delivery::Directory(directory::In::Source(_, newer)),
-                Delivery::Directory(directory::In::Source(_, older)),
-            ) => newer.absorb(older),
-            (_, _) => {}
         }
     }
 }

@@ -8,6 +8,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
+use std::time::Duration;
 
 use super::memory::{Claims, Look, addresses, asks, part};
 use crate::assignment::Waits;
@@ -19,6 +20,10 @@ use crate::machine::Now;
 
 /// The least members of a pool of which a fraction is judged (G3).
 const JUDGED_FROM: usize = 3;
+
+/// For how long a source that goes on assigning what it has left out at first keeps the rest from becoming certain: a hold
+/// has an end.
+const ASSIGNED_AGAIN_WITHIN: Duration = Duration::from_secs(600);
 
 /// What is doubted of one pool's addresses.
 #[derive(Default)]
@@ -137,9 +142,13 @@ impl Doubts {
         self.of.retain(|ip, doubts| !doubts.is_empty() && concerns(ip));
     }
 
-    /// Forgets what a second read has resolved, and what is asked for again by whom it was doubted. Whether anything is
-    /// asked for again.
+    /// Forgets what a second read has resolved, and what is asked for again by whom it was doubted. Whether that is anything
+    /// of what is held back since there was too much of it: what comes and goes later says nothing of that.
     fn resolve(&mut self, look: &Look<'_>) -> bool {
+        let held = self.fraction.as_ref().filter(|held| look.now < held.since.plus(ASSIGNED_AGAIN_WITHIN));
+        let is_held = |ip: &IpAddr, since: Now| {
+            held.is_some_and(|held| since <= held.since && held.members.contains(ip))
+        };
         let mut returns = false;
         let said = match look.confirmation {
             Confirmation::SecondRead(asked) => asked,
@@ -158,7 +167,10 @@ impl Doubts {
                     Doubt::Open => false,
                     Doubt::Since(since) => is_resolved(*since),
                 };
-                returns |= asked_again;
+                returns |= match doubt {
+                    Doubt::Open => false,
+                    Doubt::Since(since) => asked_again && is_held(ip, *since),
+                };
                 !asked_again && !resolved
             });
         }

@@ -63,8 +63,12 @@ struct Entry {
     most: usize,
     /// The most doubtful way in which something of its source came that it was not worked out from yet (G1).
     came: Option<Provenance>,
-    /// When it was seen last, and what was asked for since then: that may have been written.
-    asked: (Now, BTreeSet<IpAddr>),
+    /// When it was seen last.
+    seen_at: Now,
+    /// What was asked for since then, and at the last look before: that may have been written.
+    asked: BTreeSet<IpAddr>,
+    /// What was asked for at the last look.
+    last: BTreeSet<IpAddr>,
     /// Addresses that are or were to be Down by what the source said of them: their Down is ours. Since when the source
     /// does not say so any more; `None`: it does.
     ours: BTreeMap<IpAddr, Option<Now>>,
@@ -109,7 +113,9 @@ impl Listed {
             failover: Failover::new(listing.family, listing.membership),
             most: listing.membership.limits.members,
             came: None,
-            asked: (Now::ZERO, BTreeSet::new()),
+            seen_at: Now::ZERO,
+            asked: BTreeSet::new(),
+            last: BTreeSet::new(),
             ours: BTreeMap::new(),
             word: None,
             is_word_new: false,
@@ -134,6 +140,13 @@ impl Listed {
     pub(super) fn take_word(&mut self, id: &PoolId) -> Option<Option<Arc<Word>>> {
         let entry = self.pools.get_mut(id)?;
         std::mem::take(&mut entry.is_word_new).then(|| entry.word.clone())
+    }
+
+    /// A pool is let go of while something of it is in doubt: so it is when the pool is looked at again (G1).
+    pub(super) fn doubts_on(&mut self, id: &PoolId) {
+        if let Some(entry) = self.pools.get_mut(id) {
+            entry.came = entry.came.max(Some(Provenance::Relist));
+        }
     }
 
     /// What was told of sources was acted on.
@@ -291,13 +304,13 @@ impl Entry {
 
     /// Keeps of what drains as much as there is room for, first of what is in the pool or may be.
     fn make_room(&mut self, membership: &mut membership::Membership, seen: &SeenPool, at: Now) {
-        let (seen_at, asked) = &mut self.asked;
-        if *seen_at < at {
-            (*seen_at, *asked) = (at, BTreeSet::new());
+        if self.seen_at < at {
+            (self.seen_at, self.asked) = (at, std::mem::take(&mut self.last));
         }
-        let there = |ip: &IpAddr| asked.contains(ip) || seen.members.contains(ip);
+        let there = |ip: &IpAddr| self.asked.contains(ip) || seen.members.contains(ip);
         membership.make_room(self.most, there);
-        asked.extend(&membership.members);
+        self.asked.extend(&membership.members);
+        self.last.clone_from(&membership.members);
     }
 
     /// What the source says of admin states. A Down on an address that it calls draining counts as ours, also where it
@@ -328,7 +341,9 @@ impl Entry {
             let ended = *ended.get_or_insert(now);
             down.contains(ip) || !is_at_rest || at < ended.plus(SENT_WITHIN)
         });
-        self.say(Some(Word { down: draining.clone(), ours: self.ours.keys().copied().collect() }));
+        // What drains and is not to be Down is nobody's to take back before it is in service again.
+        let ours = self.ours.keys().filter(|ip| draining.contains(ip) || !drains.contains(ip));
+        self.say(Some(Word { down: draining.clone(), ours: ours.copied().collect() }));
         let comes_back = |ip: &&IpAddr| members.contains(*ip) && !leaving.down.contains(ip);
         let outlived = leaving.outlived.iter().filter(|(pool, _)| pool == id).map(|(_, ip)| ip);
         let lifted = self.ours.keys().chain(outlived).filter(comes_back).copied().collect();
@@ -369,19 +384,22 @@ impl Directory {
     /// yet acted on stays of former facts: how doubtful they were, for each pool, and the oldest change (G1, A3).
     pub(super) fn on_source(&mut self, now: Now, name: Name, fact: SourceFact) {
         let first = Known { fact: fact.clone(), revision: 0, changed: None, told: SourceTold::default() };
+        let mut is_new = !self.listed.sources.contains_key(&name);
         let known = self.listed.sources.entry(name.clone()).or_insert(first);
-        let waits = !self.listed.fresh.insert(name.clone());
         if known.fact.assigned != fact.assigned {
+            let waits = !self.listed.fresh.insert(name.clone());
             let changed = known.fact.assignment().is_some().then_some(now);
             known.revision += 1;
             known.changed = known.changed.filter(|_| waits).or(changed);
+            is_new = true;
         }
-        let provenance = Some(fact.provenance);
+        // What only says more beside what is known has come as that has.
+        let came = Some(fact.provenance).filter(|_| is_new);
         known.fact = fact;
         self.dirty.since.get_or_insert(now);
         let running = self.is_running();
         for (id, entry) in self.listed.pools.iter_mut().filter(|(_, entry)| entry.source == name) {
-            entry.came = entry.came.max(provenance);
+            entry.came = entry.came.max(came);
             if running {
                 self.dirty.pool(now, id.clone());
             }

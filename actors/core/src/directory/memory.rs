@@ -189,6 +189,11 @@ impl Memory {
         self.looked = true;
     }
 
+    /// Whether anything of its members is in doubt.
+    pub(super) fn is_doubted(&self) -> bool {
+        self.doubts.of().next().is_some()
+    }
+
     fn note_leaving(&mut self, look: &Look<'_>, asked: &BTreeSet<IpAddr>) {
         for (uid, fact) in &self.claims {
             for ip in addresses(fact, look.family).filter(|ip| !asked.contains(ip)) {

@@ -201,6 +201,11 @@ impl Pool {
         }
     }
 
+    /// Whether it is in doubt that an address was let go of (G1).
+    pub(super) fn is_doubted(&self) -> bool {
+        self.memory.is_doubted()
+    }
+
     /// Whether nothing needs to be known of it any more.
     pub(super) fn is_over(&self) -> bool {
         match &self.phase {

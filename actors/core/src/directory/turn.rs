@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::gauges::Counted;
+use super::listed::Listed;
 use super::pool::{self, Ban, Given, Ownership, Unproven};
 use super::{Directory, Out};
 use crate::assignment::Observation;
@@ -94,6 +95,7 @@ impl Directory {
             Ownership::Nobody | Ownership::Refused(..) | Ownership::Proven(..) => {}
         }
         let before = self.before(id);
+        keep_doubt(&mut self.listed, id, self.pools.get(id), &ownership);
         match (ownership, found) {
             (Ownership::Nobody, _) | (Ownership::Proven(..), None) => {
                 let term = self.term;
@@ -237,6 +239,18 @@ impl Directory {
             entry.shown.clone_from(&view);
             let key = fact.key.clone();
             out.push(Out::Service(uid, key, view));
+        }
+    }
+}
+
+/// What is in doubt of a listed pool that is let go of is so still when it is found to be ours again (G1).
+fn keep_doubt(listed: &mut Listed, id: &PoolId, pool: Option<&pool::Pool>, ownership: &Ownership) {
+    match ownership {
+        Ownership::Proven(..) => {}
+        Ownership::Nobody | Ownership::Refused(..) => {
+            if pool.is_some_and(pool::Pool::is_doubted) {
+                listed.doubts_on(id);
+            }
         }
     }
 }

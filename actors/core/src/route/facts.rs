@@ -1,6 +1,8 @@
-//! Which deliveries are facts, and what each is about: on one edge a newer one replaces an older one (design.md A3).
+//! Which deliveries are facts, and what each is about: on one edge a newer one replaces an older one, and keeps what must
+//! not be lost of it (design.md A3).
 
 use super::{ArmMessage, Delivery, FactKey, HostMessage, PoolMessage};
+use crate::informer::ServiceFact;
 use crate::{admin_state, board, directory, discovery, events, informer, leader, queue, writer};
 
 impl Delivery {
@@ -65,6 +67,31 @@ impl Delivery {
                 | HostMessage::Struck { .. }
                 | HostMessage::Quarantined(..),
             ) => None,
+        }
+    }
+
+    /// Takes over what must not be lost of the older fact that this one replaces: the doubt about where it came
+    /// from (G1), the moment of its oldest trigger, and of two looks at a pool the one that was made last.
+    pub fn absorb(&mut self, older: &Delivery) {
+        if let (
+            Delivery::Pool(_, PoolMessage::In(queue::In::Observed(newer))),
+            Delivery::Pool(_, PoolMessage::In(queue::In::Observed(older))),
+        ) = (&mut *self, older)
+            && older.began > newer.began
+        {
+            *newer = older.clone();
+            return;
+        }
+        match (self, older) {
+            (
+                Delivery::Directory(directory::In::Service(_, Some(newer))),
+                Delivery::Directory(directory::In::Service(_, Some(older))),
+            ) => ServiceFact::absorb(newer, older),
+            (
+                Delivery::Directory(directory::In::Source(_, newer)),
+                Delivery::Directory(directory::In::Source(_, older)),
+            ) => newer.absorb(older),
+            (_, _) => {}
         }
     }
 }

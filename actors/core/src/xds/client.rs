@@ -383,7 +383,7 @@ impl Client {
         channel.on_read();
         // What nobody asked for is no answer: it is neither accepted nor rejected, and says nothing of the server.
         let Some(kind) = Kind::of_type_url(&response.type_url) else { return };
-        let is_first = channel.on_heard();
+        let is_first = channel.on_heard(turn.now);
         turn.is_moved = true;
         turn.is_response = true;
         self.on_dispatched(id, turn.now);

@@ -91,7 +91,7 @@ pub enum Remark {
     LocalitiesSkipped,
     /// Endpoints have further addresses of the same family, which are left out.
     AlternativesIgnored,
-    /// Some draining endpoints are left out, because the pool has no room for them beside its members.
+    /// Some draining endpoints that are in the pool are left out, because it has no room for them beside its members.
     DrainingCut,
     /// So many members are Down though neither the source nor a node that leaves service asks for it.
     ForeignDown(usize),
@@ -129,7 +129,9 @@ impl fmt::Display for Remark {
             Remark::AlternativesIgnored => {
                 f.write_str("of several addresses of an endpoint only the first of the pool's family is used")
             }
-            Remark::DrainingCut => f.write_str("the pool has no room for all draining endpoints"),
+            Remark::DrainingCut => {
+                f.write_str("the pool has no room for all draining endpoints that are in it")
+            }
             Remark::ForeignDown(1) => f.write_str(
                 "a member is Down by somebody else's doing, and is left so: it gets no connections",
             ),

@@ -70,7 +70,7 @@ impl Stream {
         let ended = Ended { code: ended.code, message };
         if self.is_heard && ended.code != Code::Ok {
             let (server, stream, code) = (&self.config.uri, self.id.0, ended.code);
-            tracing::info!(%server, stream, ?code, error = ended.message, "an xDS stream was cut after a response");
+            tracing::debug!(%server, stream, ?code, error = ended.message, "an xDS stream was cut after a response");
         }
         self.say(Heard::Ended { stream: self.id, ended, jitter: (self.jitter)() });
     }

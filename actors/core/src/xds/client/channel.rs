@@ -2,7 +2,6 @@
 //! it.
 
 use std::collections::BTreeSet;
-use std::mem;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,6 +10,9 @@ use super::stream::{Answer, PerKind, Stream};
 use super::{Ended, Nack, Request, Server, StreamId};
 use crate::machine::Now;
 use crate::xds::facts::{Code, Kind, Response};
+
+/// How soon after its first response a stream is cut that is not as good as any other: servers end streams that are old.
+const SOON: Duration = Duration::from_secs(60);
 
 /// How a server is connected.
 #[derive(Debug)]
@@ -43,8 +45,10 @@ pub(super) struct Channel {
     pub link: Link,
     /// Why its last stream has brought no response, until one comes.
     pub failure: Option<Arc<str>>,
-    /// How the last stream that had brought a response was cut, if it was.
+    /// How the last stream was cut soon after its first response, if it was.
     pub cut: Option<Arc<str>>,
+    /// How many streams were cut so, one after the other.
+    cuts: u32,
     /// How many streams have ended since the last response.
     ends: u32,
     /// No stream is opened before this moment.
@@ -64,6 +68,7 @@ impl Channel {
             link: Link::Idle,
             failure: None,
             cut: None,
+            cuts: 0,
             ends: 0,
             not_before: Now::ZERO,
             versions: PerKind::default(),
@@ -134,17 +139,19 @@ impl Channel {
     pub fn release(&mut self, now: Now, first_wait: Duration) -> Option<StreamId> {
         let stream = self.stream().map(|stream| stream.id);
         self.link = Link::Idle;
-        (self.failure, self.cut) = (None, None);
+        self.failure = None;
+        (self.cut, self.cuts) = (None, 0);
         self.ends = 0;
         self.not_before = self.not_before.min(now.plus(first_wait));
         stream
     }
 
     /// A response came on its stream. Whether it is the first there.
-    pub fn on_heard(&mut self) -> bool {
+    pub fn on_heard(&mut self, now: Now) -> bool {
         let Some(stream) = self.stream_mut() else { return false };
-        let is_first = !mem::replace(&mut stream.is_heard, true);
+        let is_first = stream.heard_at.is_none();
         if is_first {
+            stream.heard_at = Some(now);
             self.failure = None;
             self.ends = 0;
         }
@@ -154,12 +161,13 @@ impl Channel {
     /// Its stream has ended. The next one is not opened at once in any case; the waits grow from one stream without a
     /// response to the next (A57).
     pub fn on_ended(&mut self, now: Now, ended: &Ended, backoff: &Waits, jitter: u16) -> End {
-        let is_heard = self.stream().is_some_and(|stream| stream.is_heard);
+        let heard_at = self.stream().and_then(|stream| stream.heard_at);
         self.not_before = now.plus(backoff.after(self.ends, jitter));
         self.ends = self.ends.saturating_add(1);
         self.await_stream(now);
-        if is_heard {
-            self.cut = cut(&self.server.uri, ended);
+        if let Some(heard_at) = heard_at {
+            self.cuts = if now < heard_at.plus(SOON) && ended.code != Code::Ok { self.cuts + 1 } else { 0 };
+            self.cut = (self.cuts > 0).then(|| cut(&self.server.uri, ended, self.cuts));
             return End::Heard;
         }
         match self.failure.replace(failure(&self.server.uri, ended)) {
@@ -246,7 +254,7 @@ impl Channel {
             Link::Open(stream) if !Kind::ALL.iter().all(|kind| stream.line(*kind).is_sound()) => {
                 Err("something is answered that was not asked")
             }
-            Link::Open(stream) if stream.is_heard && self.failure.is_some() => {
+            Link::Open(stream) if stream.heard_at.is_some() && self.failure.is_some() => {
                 Err("a server is said to fail that has answered")
             }
             Link::Idle | Link::Waiting(_) | Link::Open(_) => Ok(()),
@@ -263,12 +271,13 @@ fn failure(uri: &str, ended: &Ended) -> Arc<str> {
     Arc::from(format!("xDS server {uri}: {how} without a response{reason}"))
 }
 
-/// That a stream was cut after a response, for people; `None`: it ended in good order.
-fn cut(uri: &str, ended: &Ended) -> Option<Arc<str>> {
+/// That so many streams were cut soon after a response, for people.
+fn cut(uri: &str, ended: &Ended, times: u32) -> Arc<str> {
     let Ended { code, message } = ended;
-    let reason = if message.is_empty() { unsaid(*code)? } else { message.as_str() };
-    (*code != Code::Ok)
-        .then(|| Arc::from(format!("xDS server {uri}: the stream was cut after a response: {reason}")))
+    let reason = if message.is_empty() { unsaid(*code).unwrap_or_default() } else { message.as_str() };
+    let how =
+        if times == 1 { "the last stream was".to_owned() } else { format!("the last {times} streams were") };
+    Arc::from(format!("xDS server {uri}: {how} cut soon after a response: {reason}"))
 }
 
 /// What a status means with which a stream ends without words.

@@ -27,8 +27,8 @@ pub struct ServerDump {
     pub is_connected: bool,
     /// Why it is not connected.
     pub failure: Option<Arc<str>>,
-    /// How the last stream was cut that had brought a response; `None`: none has been, or the last one ended in good
-    /// order. That is no error (A57), but where it repeats itself something never comes.
+    /// How the last streams were cut within a minute of their first responses; `None`: the last one was not. That is no
+    /// error (A57), but something that is asked for never comes.
     pub cut: Option<Arc<str>>,
 }
 

@@ -58,7 +58,7 @@ impl Client {
     pub(super) fn expire(&mut self, turn: &mut Turn<'_>) {
         let before = turn.news.len();
         self.cache.tick(turn.now, &mut turn.news);
-        if self.last().and_then(Channel::stream).is_some_and(|stream| !stream.is_heard) {
+        if self.last().and_then(Channel::stream).is_some_and(|stream| stream.heard_at.is_none()) {
             self.unanswered.extend(turn.news.iter().skip(before).map(|told| told.key.clone()));
         }
     }

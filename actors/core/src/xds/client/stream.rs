@@ -43,8 +43,8 @@ impl<T> PerKind<T> {
 pub(super) struct Stream {
     /// Its id.
     pub id: StreamId,
-    /// Whether a response came on it.
-    pub is_heard: bool,
+    /// When the first response came on it.
+    pub heard_at: Option<Now>,
     /// Whether the driver waits for leave to read its next message.
     pub wants_read: bool,
     lines: PerKind<Line>,
@@ -53,7 +53,7 @@ pub(super) struct Stream {
 impl Stream {
     /// A stream on which nothing was asked for yet.
     pub fn new(id: StreamId) -> Stream {
-        Stream { id, is_heard: false, wants_read: true, lines: PerKind::new(Line::default) }
+        Stream { id, heard_at: None, wants_read: true, lines: PerKind::new(Line::default) }
     }
 
     /// What was said of this kind.

@@ -316,6 +316,42 @@ fn g3_while_a_source_assigns_more_and_more_of_what_it_left_out_the_rest_does_not
 }
 
 #[test]
+fn g3_what_comes_and_goes_of_other_endpoints_does_not_prolong_the_doubt_and_nothing_does_for_ever() {
+    let members = [1, 2, 3, 4, 5, 6, 7, 8];
+    let mut bench = at_once(&members);
+    bench.source(came(Provenance::FirstList, all(&[1])));
+    for at in [OUT, UP, OUT, UP] {
+        bench.pass(7_000);
+        bench.source(with(&[(1, at)]));
+    }
+    bench.pass(2_000);
+    assert_eq!((bench.held(), bench.going(&members)), (None, 7), "it is no word on the others that 1 flaps");
+    // Of 30 members one more is assigned every 25 s.
+    let all_of: Vec<u8> = (1..=30).collect();
+    let mut bench = at_once(&all_of);
+    bench.source(came(Provenance::FirstList, all(&[1])));
+    for last in 2..=25 {
+        bench.pass(25_000);
+        assert_eq!((bench.held(), bench.going(&all_of)), (Some(HeldReason::Fraction), 0), "{last}");
+        bench.source(all(&(1..=last).collect::<Vec<u8>>()));
+    }
+    bench.pass(5_000);
+    assert_eq!((bench.held(), bench.going(&all_of)), (None, 5), "a hold has an end");
+}
+
+#[test]
+fn g1_what_is_in_doubt_of_a_pool_is_so_still_when_it_was_refused_for_a_while() {
+    let mut bench = at_once(&[1, 2, 3, 4]);
+    bench.source(came(Provenance::FirstList, all(&[1])));
+    bench.source(all(&[1, 5]));
+    assert_eq!(bench.held(), Some(HeldReason::Fraction));
+    let of = |rules| balancer("lb", vec![pool("lb", "edge", &[1, 2, 3, 4, 5])], rules);
+    bench.observe(&of(vec![rule(1, "edge")]));
+    bench.observe(&of(vec![edge_rule(false)]));
+    assert_eq!((bench.held(), bench.going(&[1, 2, 3, 4, 5])), (Some(HeldReason::Fraction), 0));
+}
+
+#[test]
 fn g3_what_a_source_takes_back_is_asked_for_again_and_nothing_goes() {
     let mut bench = at_once(&[1, 2, 3, 4]);
     bench.source(came(Provenance::FirstList, all(&[1])));

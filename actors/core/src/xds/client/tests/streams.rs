@@ -63,20 +63,28 @@ fn x2_a57_a_stream_that_ends_after_a_response_is_no_error() {
 }
 
 #[test]
-fn x2_a57_how_a_stream_was_cut_after_a_response_is_shown_until_one_ends_in_good_order() {
+fn x2_a57_how_streams_were_cut_soon_after_a_response_is_shown_until_one_ends_otherwise_and_is_no_error() {
+    let cut = |code| Ended { code, message: "decoded message length too large".to_owned() };
     let mut run = Run::watching(&[x(), y()]);
-    let cut = |run: &Run| run.client.dump().servers[0].cut.clone();
     run.respond(Kind::Endpoints, "1", "a", vec![good(&x(), 1)]);
-    run.end(0, Ended { code: Code::OutOfRange, message: "decoded message length too large".to_owned() });
-    let words = "xDS server one:1: the stream was cut after a response: decoded message length too large";
-    assert_eq!(cut(&run).as_deref(), Some(words));
-    assert_eq!((run.told(), run.client.dump().servers[0].is_connected), (Vec::new(), true), "it is no error");
-    run.wait();
-    run.connect(0);
-    run.respond(Kind::Endpoints, "1", "b", vec![good(&x(), 1)]);
-    assert_eq!(cut(&run).as_deref(), Some(words), "it may be cut again");
-    run.end(0, Ended { code: Code::Ok, message: String::new() });
-    assert_eq!(cut(&run), None);
+    for (times, code, millis, words) in [
+        (1, Code::OutOfRange, 59_999, "the last stream was cut soon after a response: decoded message"),
+        (2, Code::OutOfRange, 0, "the last 2 streams were cut soon after a response: decoded message"),
+        (0, Code::Unavailable, 60_000, ""),
+        (1, Code::Unavailable, 10, "the last stream was cut soon after a response"),
+        (0, Code::Ok, 10, ""),
+    ] {
+        run.pass(millis);
+        run.end(0, cut(code));
+        let server = run.client.dump().servers.remove(0);
+        assert_eq!((run.told(), server.is_connected), (Vec::new(), true), "it is no error");
+        assert_eq!(server.cut.is_some(), times > 0, "{code:?} {millis}");
+        assert!(server.cut.unwrap_or_default().contains(words), "{times}");
+        run.wait();
+        run.connect(0);
+        run.respond(Kind::Endpoints, "1", "b", vec![good(&x(), 1)]);
+        run.told();
+    }
 }
 
 #[test]
