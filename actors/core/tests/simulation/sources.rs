@@ -34,14 +34,18 @@ const LOOK_US: u64 = 5_000_000;
 pub fn taken_back(world: &mut World) -> Result<(), String> {
     let Some(planes) = &world.planes else { return Ok(()) };
     let drops = planes.features.policy.fail_on_data_errors;
-    let all = |world: &World| LISTED.map(|listed| (listed.pool, members(&world.arm, BALANCER, listed.pool)));
+    let of = |world: &World, pool: &'static str| {
+        let down = downs_of(&world.arm.pool_json(BALANCER, pool).unwrap_or_default());
+        (pool, members(&world.arm, BALANCER, pool), down)
+    };
+    let all = |world: &World| LISTED.map(|listed| of(world, listed.pool));
     let before = all(world);
     world.take_back()?;
     let until = world.now() + if drops { EMPTIED_WITHIN_US } else { UNTOUCHED_FOR_US };
     while world.now() < until {
         world.run_until(world.now() + LOOK_US)?;
         let pools = all(world);
-        if drops && pools.iter().all(|(_, members)| members.is_empty()) {
+        if drops && pools.iter().all(|(_, members, _)| members.is_empty()) {
             return Ok(());
         }
         if !drops && pools != before {
