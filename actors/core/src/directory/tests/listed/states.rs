@@ -133,8 +133,8 @@ fn x2_draining_endpoints_that_are_not_in_the_pool_take_no_room_from_what_is() {
     next.extend((1_000..1_400).map(|n| (address(n), UP)));
     for _ in 0..2 {
         bench.source(usable(assignment(&[&next])));
-        let (_, stays) = bench.members();
-        assert_eq!((5_000..5_500).filter(|n| stays.contains(&address(*n))).count(), 500);
+        let down = &bench.states().down;
+        assert_eq!((5_000..5_500).filter(|n| down.contains(&address(*n))).count(), 500);
         next.push((address(1_400), UP));
     }
 }
