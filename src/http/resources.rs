@@ -14,7 +14,7 @@ use pool_core::xds::Value as Content;
 use pool_core::xds::assignment::{LoadAssignment, Standing};
 use pool_core::xds::client::{ResourceDump, ServerDump};
 use pool_core::xds::facts::{Key, Kind};
-use pool_core::xds::sources::{Fault, Name, Note, SourceFact};
+use pool_core::xds::sources::{Fault, Name, SourceFact};
 use serde_json::{Value, json};
 
 use super::About;
@@ -134,15 +134,7 @@ pub(super) fn in_short(snapshot: &Snapshot, listed: &Listed) -> Option<Value> {
 
 /// What is wrong for a source: first why nothing of it is in use, then what is wrong beside that.
 fn first_fault(fact: &SourceFact) -> Option<&Fault> {
-    fact.error().or_else(|| ambient(fact).first())
-}
-
-/// What is wrong for a source beside what is in use of it.
-fn ambient(fact: &SourceFact) -> &[Fault] {
-    match &fact.note {
-        Note::Errors(faults) => faults,
-        Note::Node(_) => &[],
-    }
+    fact.error().or_else(|| fact.ambient().first())
 }
 
 /// A control plane's server.
@@ -215,7 +207,7 @@ fn source(name: &Name, fact: &SourceFact, pools: Option<&BTreeSet<PoolId>>, snap
         "source": name.to_string(),
         "assigned": fact.assigned.as_str(),
         "error": fact.error().map(fault),
-        "ambientErrors": ambient(fact).iter().map(fault).collect::<Vec<_>>(),
+        "ambientErrors": fact.ambient().iter().map(fault).collect::<Vec<_>>(),
         "note": fact.note.to_string(),
         "pools": pools.into_iter().flatten().map(pool).collect::<Vec<_>>(),
     })

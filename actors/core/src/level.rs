@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use crate::ids::{AddressName, PoolId};
 use crate::xds::membership::Remark;
+use crate::xds::sources::Name;
 
 /// A member that a pool must hold.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -205,8 +206,8 @@ pub enum Source {
     Kubernetes,
     /// An xDS resource.
     Xds {
-        /// Its name in the configuration (`eds:…` or `cluster:…`).
-        name: Arc<str>,
+        /// Its name in the configuration.
+        name: Name,
         /// What goes with every event, error and status of the pool: what is wrong with the resource though it is in
         /// use, or else by which id the control plane knows us (X4).
         note: Arc<str>,

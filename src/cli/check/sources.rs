@@ -2,7 +2,7 @@
 
 use pool_core::comparison::{Comparison, Followed, Missing};
 use pool_core::resource_cache::Reason;
-use pool_core::xds::sources::{Assigned, Fault, Name, Note, SourceFact};
+use pool_core::xds::sources::{Assigned, Fault, Name, SourceFact};
 
 use super::finding::{Check, Findings};
 use crate::cli::observe::named;
@@ -48,9 +48,7 @@ fn wrong(source: &Followed<'_>, fact: &SourceFact, findings: &mut Findings) {
             findings.problem(Check::Sources, format!("{name}: {fault}"), &means, remedy(fault));
         }
         Assigned::Usable(_) => {
-            if let Note::Errors(faults) = &fact.note
-                && let Some(first) = faults.first()
-            {
+            if let Some(first) = fact.ambient().first() {
                 let what = format!("{name} is in use, and this is wrong with it: {}", fact.note);
                 let means = format!("what was known is used on in {pools}");
                 findings.warning(Check::Sources, what, &means, remedy(first));

@@ -2,7 +2,7 @@
 
 use pool_core::comparison::{Comparison, Followed};
 use pool_core::ids::PoolId;
-use pool_core::xds::sources::{Assigned, Note};
+use pool_core::xds::sources::{Assigned, SourceFact};
 use serde::Serialize;
 
 /// A source.
@@ -35,10 +35,7 @@ impl Source {
 
     fn of(source: &Followed<'_>) -> Source {
         let assigned = source.fact.map_or(&Assigned::Unknown(None), |fact| &fact.assigned);
-        let ambient = match source.fact.map(|fact| &fact.note) {
-            Some(Note::Errors(faults)) => faults.as_slice(),
-            Some(Note::Node(_)) | None => &[],
-        };
+        let ambient = source.fact.map_or(&[][..], SourceFact::ambient);
         let listed =
             |id: &&PoolId| Listed { load_balancer: id.lb.to_string(), backend_pool: id.pool.to_string() };
         Source {

@@ -136,7 +136,7 @@ fn pool() -> PoolView {
     PoolView {
         pool: PoolId::new(LbName::new("edge"), PoolName::new("web")),
         family: Family::V4,
-        source: Source::Xds { name: "cluster:web".into(), note: "xDS node id: pools".into(), remarks },
+        source: Source::Xds { name: name("cluster:web"), note: "xDS node id: pools".into(), remarks },
         services: [(ServiceUid::new("cluster:web"), ServiceKey::of_source("cluster:web"))].into(),
         state: PoolState::Right,
         since: Now::ZERO,

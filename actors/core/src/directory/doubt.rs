@@ -78,7 +78,7 @@ enum LetsGo {
 }
 
 /// Whether it came with a list. A watch that goes on where it has ended misses nothing.
-fn is_listed(provenance: Provenance) -> bool {
+fn came_with_a_list(provenance: Provenance) -> bool {
     match provenance {
         Provenance::Watch | Provenance::Reconnect => false,
         Provenance::Relist | Provenance::FirstList => true,
@@ -88,7 +88,7 @@ fn is_listed(provenance: Provenance) -> bool {
 /// Whether a broken source may be why a Service asks for less: it was listed so, or its slices have vanished (G2). Where
 /// that is what whoever configured it wants to count, nobody doubts it (X5).
 fn is_doubtful(fact: &ServiceFact) -> bool {
-    !fact.is_dropped && (is_listed(fact.provenance) || fact.slices == 0)
+    !fact.is_dropped && (came_with_a_list(fact.provenance) || fact.slices == 0)
 }
 
 /// How this Service, which does not ask for an address, let go of it. One whose rules are not the pool's any more has

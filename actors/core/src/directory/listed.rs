@@ -163,7 +163,7 @@ impl Listed {
     pub(super) fn note(&self, id: &PoolId) -> Option<Arc<str>> {
         let entry = self.pools.get(id)?;
         let known = self.sources.get(&entry.source)?;
-        source(&entry.source.to_string(), &known.fact, &BTreeSet::new()).note().cloned()
+        Some(note(&known.fact))
     }
 
     /// Those on this load balancer.
@@ -219,7 +219,11 @@ impl Listed {
         let foreign = entry.foreign_downs(id, &part, seen, &self.leaving);
         membership.remarks.extend(foreign.filter(|_| leads));
         let given = Given {
-            source: source(&entry.source.to_string(), &known.fact, &membership.remarks),
+            source: Source::Xds {
+                name: entry.source.clone(),
+                note: note(&known.fact),
+                remarks: membership.remarks,
+            },
             states,
             most: entry.most,
             is_dropped: is_dropped(&known.fact),
@@ -261,12 +265,11 @@ fn is_dropped(fact: &SourceFact) -> bool {
 }
 
 /// What is said of a source wherever one of its pools is: why nothing of it is used, and what is wrong besides.
-fn source(name: &str, fact: &SourceFact, remarks: &BTreeSet<Remark>) -> Source {
-    let note = match fact.error() {
+fn note(fact: &SourceFact) -> Arc<str> {
+    Arc::from(match fact.error() {
         Some(error) => format!("{error}; {}", fact.note),
         None => fact.note.to_string(),
-    };
-    Source::Xds { name: Arc::from(name), note: Arc::from(note), remarks: remarks.clone() }
+    })
 }
 
 /// The members of a pool that were seen Down.

@@ -10,7 +10,7 @@ use crate::assignment::{Assignment, Held, HeldReason};
 use crate::error::NotManageable;
 use crate::ids::{PoolId, ServiceKey, ServiceUid};
 use crate::report::{Effect, Report, Subject, What};
-use crate::xds::sources::{Assigned, Fault, Note, SourceFact};
+use crate::xds::sources::{Assigned, Fault, SourceFact};
 
 /// The conditions of a pool, as they were last told.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
@@ -114,10 +114,7 @@ impl SourceTold {
     /// with all else that is told, and with the views.
     pub(super) fn news(&mut self, fact: &SourceFact) -> Option<SourceNews> {
         let note: Arc<str> = Arc::from(fact.note.to_string());
-        let kept = match &fact.note {
-            Note::Errors(_) => Some((Effect::Kept, Arc::clone(&note), None)),
-            Note::Node(_) => None,
-        };
+        let kept = (!fact.stands()).then(|| (Effect::Kept, Arc::clone(&note), None));
         let with_note = |effect: Effect, fault: &Fault| {
             (effect, Arc::<str>::from(fault.to_string()), Some(Arc::clone(&note)))
         };

@@ -202,7 +202,7 @@ fn x2_a_listed_pool_gets_the_addresses_of_its_family_under_their_own_names() {
         let said = bench.assignment(lb, pool);
         let keys: Vec<_> = said.services.values().map(|share| &share.key).collect();
         assert_eq!(keys, [&ServiceKey::of_source("eds:shop")]);
-        assert!(matches!(&said.source, Source::Xds { name, .. } if **name == *"eds:shop"));
+        assert!(matches!(&said.source, Source::Xds { name, .. } if *name == shop()));
     }
 }
 

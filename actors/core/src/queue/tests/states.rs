@@ -2,16 +2,21 @@
 
 use super::*;
 use crate::level::States;
+use crate::xds::sources::Name;
 
 /// The UID under which the source stands.
 const SOURCE: &str = "eds:shop";
+
+fn source(note: &str) -> Source {
+    let name = Name::parse(SOURCE).expect("a source");
+    Source::Xds { name, note: note.into(), remarks: BTreeSet::new() }
+}
 
 impl Drive {
     /// A pool that is filled from a source and has the members 1 and 2, at 0 s.
     fn listed(params: Params) -> Drive {
         let mut drive = Drive::new(params);
-        drive.assignment.source =
-            Source::Xds { name: SOURCE.into(), note: "refused".into(), remarks: BTreeSet::new() };
+        drive.assignment.source = source("refused");
         drive.word(&[1, 2], &[], States::default()).see(&[1, 2]);
         assert_eq!(drive.state(), PoolState::Right);
         drive.take_said();
@@ -236,8 +241,7 @@ fn q8_after_a_failure_was_told_a_changed_assignment_starts_the_pool_again_and_a_
 impl Drive {
     /// Something else is known to be wrong beside the assignment.
     fn edit_source(&mut self, note: &str) -> &mut Drive {
-        self.assignment.source =
-            Source::Xds { name: SOURCE.into(), note: note.into(), remarks: BTreeSet::new() };
+        self.assignment.source = source(note);
         self.step(In::Assigned(Arc::new(self.assignment.clone())))
     }
 }

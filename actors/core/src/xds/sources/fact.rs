@@ -89,9 +89,15 @@ impl SourceFact {
     /// Whether what is assigned is what the source says now: nothing is wrong beside it (G2).
     #[must_use]
     pub fn stands(&self) -> bool {
-        match self.note {
-            Note::Errors(_) => false,
-            Note::Node(_) => true,
+        self.ambient().is_empty()
+    }
+
+    /// What is wrong beside what is in use.
+    #[must_use]
+    pub fn ambient(&self) -> &[Fault] {
+        match &self.note {
+            Note::Errors(faults) => faults,
+            Note::Node(_) => &[],
         }
     }
 
