@@ -14,6 +14,8 @@ pub(super) struct Content {
     pub members: BTreeSet<IpAddr>,
     /// Those of them whose admin state is Down.
     pub down: BTreeSet<IpAddr>,
+    /// Those whose admin state nobody here knows: it is left as it is (W3).
+    unknown: BTreeSet<IpAddr>,
     /// When the look began, or the write ended.
     pub seen: Now,
     /// When the GET began that saw it; `None` when an attempt told of it.
@@ -27,10 +29,14 @@ pub(super) struct Content {
 impl Content {
     /// What a GET saw.
     pub fn observed(facts: &PoolFacts, began: Now) -> Content {
-        let down = facts.entries.iter().filter(|entry| entry.admin_state == AdminState::Down);
+        let of = |state: AdminState| {
+            let entries = facts.entries.iter().filter(move |entry| entry.admin_state == state);
+            entries.filter_map(|entry| entry.ip).collect()
+        };
         Content {
             members: facts.members(),
-            down: down.filter_map(|entry| entry.ip).collect(),
+            down: of(AdminState::Down),
+            unknown: of(AdminState::Unknown),
             seen: began,
             looked: Some(began),
             certain: true,
@@ -50,7 +56,9 @@ impl Content {
     ) -> Content {
         let none = BTreeSet::new();
         let down = level.states.made_right(&members, before.map_or(&none, |before| &before.down));
-        Content { members, down, seen: now, looked: None, certain: true, at_rest: true }
+        let unknown =
+            before.map_or(&none, |before| &before.unknown).intersection(&members).copied().collect();
+        Content { members, down, unknown, seen: now, looked: None, certain: true, at_rest: true }
     }
 
     /// Whether a GET that began at this moment or later saw it.
@@ -60,7 +68,8 @@ impl Content {
 
     /// Whether it is certain that the pool is right.
     pub fn is_right(&self, level: &Level) -> bool {
-        self.certain && level.is_right(&self.members) && level.states.are_right(&self.members, &self.down)
+        let states = || level.states.are_right(&(&self.members - &self.unknown), &self.down);
+        self.certain && level.is_right(&self.members) && states()
     }
 
     /// How urgent a write is. A write that adds nothing and brings nothing back cannot revive a pool.

@@ -36,10 +36,15 @@ impl Drive {
 
     /// A GET that begins now sees these members, some of them Down.
     fn see_down(&mut self, members: &[u8], down: &[u8]) -> &mut Drive {
+        self.see_in(members, down, AdminState::Down)
+    }
+
+    /// A GET that begins now sees these members, some of them in this state.
+    fn see_in(&mut self, members: &[u8], some: &[u8], state: AdminState) -> &mut Drive {
         let mut facts = facts(members);
         for entry in &mut Arc::make_mut(&mut facts).entries {
-            if entry.ip.is_some_and(|at| ips(down).contains(&at)) {
-                entry.admin_state = AdminState::Down;
+            if entry.ip.is_some_and(|at| ips(some).contains(&at)) {
+                entry.admin_state = state;
             }
         }
         let began = self.now;
@@ -143,6 +148,18 @@ fn x2_states_of_addresses_that_are_not_in_the_pool_or_are_right_already_ask_for_
     let mut drive = Drive::listed(params());
     drive.at(10_000).see_down(&[1, 2], &[1]).at(20_000);
     assert_eq!((drive.state(), drive.due), (PoolState::Right, None), "nothing is said of a foreign Down");
+}
+
+#[test]
+fn w3_an_admin_state_that_nobody_here_knows_is_left_and_no_drift() {
+    let mut drive = Drive::listed(params());
+    drive.see_in(&[1, 2], &[2], AdminState::Unknown).word(&[1], &[2], down(&[2]));
+    for minute in 1..5 {
+        drive.at(minute * 60_000).see_in(&[1, 2], &[2], AdminState::Unknown);
+        assert_eq!((drive.state(), drive.due, drive.drifts()), (PoolState::Right, None, 0));
+    }
+    drive.at(300_000).see(&[1, 2]).at(301_000);
+    assert_eq!(drive.drifts(), 1, "it is known now");
 }
 
 #[test]
