@@ -17,7 +17,7 @@ use pool_core::xds::client::Dump;
 use pool_core::xds::cluster::Cluster;
 use pool_core::xds::facts::Code;
 use pool_core::xds::membership;
-use pool_core::xds::sources::Assigned;
+use pool_core::xds::sources::{Assigned, Note};
 use pool_core::xds_source::XdsView;
 
 use super::*;
