@@ -17,7 +17,7 @@ use pool_core::assignment::Assignment;
 use pool_core::directory;
 use pool_core::ids::{PoolId, ServiceUid};
 use pool_core::informer::ServiceFact;
-use pool_core::level::{Level, Provenance};
+use pool_core::level::{Level, Provenance, Source};
 use pool_core::object::Kind;
 use pool_core::watch::{self, Ask, Seen};
 
@@ -83,6 +83,9 @@ struct Heard {
     size: usize,
     /// Whether people keep it from being written.
     paused: bool,
+    /// Whether its source leaves it with nothing: that may be by the wish of whoever has configured that data errors end
+    /// what was known, which nothing guards (X3).
+    is_given_up: bool,
     /// When a person last let go of what it held back.
     let_go: Option<u64>,
 }
@@ -106,7 +109,7 @@ impl Heard {
 
     /// Whether it loses most of what it had.
     fn is_shrunk(&self, now: u64) -> bool {
-        !self.paused && 2 * self.size < self.base(now)
+        !self.paused && !self.is_given_up && 2 * self.size < self.base(now)
     }
 
     /// These are in it, for all that is known: it had what it is required to have and was seen, and what it is to lose it
@@ -292,8 +295,13 @@ impl Guards {
             required: BTreeMap::new(),
             size: 0,
             paused: !paused.is_empty(),
+            is_given_up: false,
             let_go: None,
         });
+        heard.is_given_up = match assignment.source {
+            Source::Kubernetes => false,
+            Source::Xds { .. } => level.is_empty(),
+        };
         heard.since.retain(|uid, _| services.contains_key(uid));
         for uid in services.keys() {
             heard.since.entry(uid.clone()).or_insert(now);
