@@ -5,6 +5,7 @@
 #   make sbom                     writes the bill of materials to target/sbom
 #   make chart                    checks the chart, and packs it into target/chart
 #   make chart-readme             writes the table of values anew
+#   make features                 writes what crates of the workspace have in common (needs cargo-hakari)
 
 NAME := azure-backend-pool-controller
 VERSION := $(shell sed -n '/^\[workspace.package\]/,/^$$/s/^version = "\(.*\)"/\1/p' Cargo.toml)
@@ -32,7 +33,7 @@ BUILD = SOURCE_DATE_EPOCH=$(SOURCE_DATE_EPOCH) docker buildx build \
 	--build-arg SOURCE_DATE_EPOCH=$(SOURCE_DATE_EPOCH) \
 	--build-arg RUST_IMAGE=$(RUST_IMAGE)$(addprefix @,$(BASE_DIGEST)) $(BUILD_ARGS) --platform $(PLATFORMS)
 
-.PHONY: image push sbom chart chart-readme
+.PHONY: image push sbom chart chart-readme features
 
 image:
 	$(if $(IMAGE_REGISTRY),,$(error name the registry: make $@ IMAGE_REGISTRY=registry.example/team))
@@ -54,3 +55,6 @@ chart:
 
 chart-readme:
 	charts/values-table
+
+features:
+	cargo hakari generate

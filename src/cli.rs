@@ -19,6 +19,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Args, Parser, Subcommand};
+use pool_core::redact::Printable;
 
 /// Keeps Azure Load Balancer backend pools equal to what the Kubernetes cluster says.
 #[derive(Parser, Debug)]
@@ -112,10 +113,20 @@ pub fn run(cli: Cli) -> ExitCode {
     }
 }
 
-/// Writes to standard output; a closed pipe is no failure.
+/// Writes lines to standard output with unprintable characters escaped; a closed pipe is not an error. Foreign text
+/// that may contain line breaks is converted to a [`Printable::line`] before.
 fn say(text: &str) -> anyhow::Result<()> {
+    write(&Printable::lines(text))
+}
+
+/// Writes a JSON document to standard output with unprintable characters escaped, and with the same content.
+fn say_json(document: &str) -> anyhow::Result<()> {
+    write(&Printable::json(document))
+}
+
+fn write(text: &Printable) -> anyhow::Result<()> {
     use std::io::{ErrorKind, Write, stdout};
-    match stdout().write_all(text.as_bytes()).and_then(|()| stdout().flush()) {
+    match stdout().write_all(text.as_str().as_bytes()).and_then(|()| stdout().flush()) {
         Err(error) if error.kind() != ErrorKind::BrokenPipe => {
             Err(anyhow::Error::new(error).context("failed to write to standard output"))
         }
@@ -123,8 +134,8 @@ fn say(text: &str) -> anyhow::Result<()> {
     }
 }
 
-/// Writes to standard error; there is nobody to tell when that fails.
+/// Writes lines to standard error with unprintable characters escaped. Failures are ignored.
 pub(crate) fn tell(text: &str) {
     use std::io::{Write, stderr};
-    drop(stderr().write_all(text.as_bytes()));
+    drop(stderr().write_all(Printable::lines(text).as_str().as_bytes()));
 }

@@ -8,6 +8,7 @@ mod effective;
 mod events;
 mod health;
 mod nodes;
+mod one_request;
 mod openapi;
 mod page;
 mod people;
@@ -25,11 +26,16 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use actix_http::error::DispatchError;
+use actix_http::{HttpService, KeepAlive, ServiceConfig};
+use actix_service::{ServiceFactoryExt as _, fn_service, map_config};
+use actix_tls::accept::rustls_0_23::{Acceptor, TlsStream};
+use actix_tls::accept::{TlsError, max_concurrent_tls_connect};
 use actix_web::body::BoxBody;
-use actix_web::dev::{Server, ServerHandle, ServiceRequest};
-use actix_web::http::KeepAlive;
-use actix_web::middleware::{Next, from_fn};
-use actix_web::{App, FromRequest, Handler, HttpServer, Resource, Responder, guard, web};
+use actix_web::dev::{AppConfig, Server, ServerHandle, ServiceRequest};
+use actix_web::http::header::{CACHE_CONTROL, X_CONTENT_TYPE_OPTIONS};
+use actix_web::middleware::{DefaultHeaders, Next, from_fn};
+use actix_web::{App, FromRequest, Handler, Resource, Responder, guard, web};
 use actors::asks::Asks;
 use actors::clock::Clock;
 use actors::host::Published;
@@ -38,6 +44,7 @@ use anyhow::Context as _;
 use futures::future::join_all;
 use metrics_exporter_prometheus::PrometheusHandle;
 use rustls::ServerConfig;
+use tokio::net::TcpStream;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
@@ -46,6 +53,7 @@ use crate::wiring::Pulse;
 use door::Door;
 pub use effective::Effective;
 use events::Audience;
+use one_request::OneRequest;
 use openapi::OpenApi;
 use people::Entry;
 use problem::Serves;
@@ -56,6 +64,8 @@ use tls::{Certificate, Files};
 pub const END_WITHIN: u64 = 5;
 /// How long a client may take to send its request's head, and before that to agree on TLS.
 const HEAD_WITHIN: Duration = Duration::from_secs(5);
+/// How long an answered connection stays open for the rest of its request's body.
+const DISCARDED_FOR: Duration = Duration::from_secs(1);
 /// How long a client may leave what it is sent unread, in milliseconds; connections have it from their listener.
 const TAKEN_WITHIN_MS: u32 = 10_000;
 /// The most connections of one listener at a time: whoever opens more waits, and leaves the process its memory and its
@@ -274,7 +284,7 @@ fn listen(
     routes: impl Fn(&mut web::ServiceConfig) + Clone + Send + 'static,
 ) -> anyhow::Result<(Server, SocketAddr)> {
     let bound = at.local_addr().context("failed to ask for a listener's address")?;
-    let server = HttpServer::new(move || {
+    let app = move || {
         let (routes, entry) = (routes.clone(), entry.clone());
         App::new()
             .app_data(web::PathConfig::default().error_handler(problem::unreadable_path))
@@ -284,22 +294,65 @@ fn listen(
             .wrap(from_fn::<_, ()>(move |request: ServiceRequest, next: Next<BoxBody>| {
                 people::enter(entry.clone(), request, next)
             }))
-    })
-    .workers(1)
-    .max_connections(CONNECTIONS)
-    // As many may be agreeing on TLS: fewer would let fewer slow clients keep all others waiting.
-    .max_connection_rate(CONNECTIONS)
-    .tls_handshake_timeout(HEAD_WITHIN)
-    .disable_signals()
-    .client_request_timeout(HEAD_WITHIN)
-    // There is no limit of time for a second head, and with it one client could keep all places.
-    .keep_alive(KeepAlive::Disabled)
-    // Who has closed his side is gone: the place of his stream is free at once.
-    .h1_allow_half_closed(false)
-    .shutdown_timeout(END_WITHIN);
+            // Outermost, so that responses to rejected requests have these headers too.
+            .wrap(
+                DefaultHeaders::new()
+                    .add((X_CONTENT_TYPE_OPTIONS, "nosniff"))
+                    .add((CACHE_CONTROL, "no-store")),
+            )
+    };
+    let builder = Server::build()
+        .workers(1)
+        .max_concurrent_connections(CONNECTIONS)
+        .disable_signals()
+        .shutdown_timeout(END_WITHIN);
+    let leaving = builder.graceful_shutdown_signal();
+    // A macro, because the services for the two kinds of streams have no common type that could be named.
+    macro_rules! service {
+        () => {{
+            let leaving = leaving.clone();
+            HttpService::build()
+                .graceful_shutdown_signal(move || {
+                    let leaving = leaving.clone();
+                    async move { leaving.notified().await }
+                })
+                .client_request_timeout(HEAD_WITHIN)
+                .client_disconnect_timeout(DISCARDED_FOR)
+                // A second head has no timeout, so one client could keep all places.
+                .keep_alive(KeepAlive::Disabled)
+                // A client that has closed its side has left: the place of its stream is free at once.
+                .h1_allow_half_closed(false)
+                .local_addr(bound)
+                .h1(map_config(app(), |()| AppConfig::default()))
+        }};
+    }
+    let name = format!("http-{bound}");
     let server = match tls {
-        Some(tls) => server.listen_rustls_0_23(at, tls),
-        None => server.listen(at),
+        Some(tls) => {
+            // As many may be in the TLS handshake: with a lower limit, fewer slow clients could block all others.
+            max_concurrent_tls_connect(CONNECTIONS);
+            builder.listen(name, at, move || {
+                let config = ServiceConfig::default();
+                let mut acceptor = Acceptor::new(tls.clone());
+                acceptor.set_handshake_timeout(HEAD_WITHIN);
+                acceptor
+                    .map_init_err(|_| unreachable!("an acceptor can always be made"))
+                    .map_err(TlsError::into_service_error)
+                    .map(move |stream: TlsStream<TcpStream>| {
+                        let peer = stream.get_ref().0.peer_addr().ok();
+                        (OneRequest::of(stream, &config), peer)
+                    })
+                    .and_then(service!().map_err(TlsError::Service))
+            })
+        }
+        None => builder.listen(name, at, move || {
+            let config = ServiceConfig::default();
+            let one_request = fn_service(move |stream: TcpStream| {
+                let peer = stream.peer_addr().ok();
+                std::future::ready(Ok::<_, DispatchError>((OneRequest::of(stream, &config), peer)))
+            });
+            one_request.and_then(service!())
+        }),
     };
     let server = server.with_context(|| format!("failed to listen on {bound}"))?;
     Ok((server.run(), bound))

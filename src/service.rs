@@ -1,5 +1,7 @@
 //! The running service: clients, runtime, actors, listeners, and the order in which they end.
 
+mod kubernetes_client;
+
 use std::backtrace::{Backtrace, BacktraceStatus};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -9,12 +11,11 @@ use actors::asks::Asks;
 use actors::azure::Effects;
 use actors::clock::Clock;
 use actors::host::Published;
-use actors::kubernetes::words;
 use actors::recorder;
 use anyhow::Context as _;
 use config::Config;
-use kube::config::{KubeConfigOptions, Kubeconfig};
-use pool_core::redact::{self, REDACTED};
+use metrics_exporter_prometheus::PrometheusHandle;
+use pool_core::redact::{self, Printable};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use xds::Bootstrap;
 
@@ -25,13 +26,13 @@ use crate::telemetry::Levels;
 use crate::wiring::params::{self, Instance, Restoring};
 use crate::wiring::{self, Ballot, Election, Parts, Running};
 
+pub(crate) use kubernetes_client::kubernetes_client;
+
 /// How long it may take, after the signal, to hear of what was sent and to let go of both Leases: a token, one PUT of
 /// 20 s, and up to 3 s for each Lease.
 pub const QUIET_WITHIN: Duration = Duration::from_secs(28);
 /// Threads for network work.
 const WORKERS: usize = 2;
-/// How long a connection to the API server may take to stand.
-const CONNECT_WITHIN: Duration = Duration::from_secs(10);
 
 /// What a service is started with.
 #[derive(Debug)]
@@ -141,6 +142,7 @@ fn end_on_panic() {
         let thread = std::thread::current();
         let place = panic.location().map_or_else(String::new, |place| format!(" at {place}"));
         let words = redact::redacted(panic.payload_as_str().unwrap_or("it says nothing of why"));
+        let words = Printable::lines(&words);
         // Holds functions and places in the sources, no values.
         let trace = Backtrace::capture();
         let is_wanted = trace.status() == BacktraceStatus::Captured;
@@ -163,7 +165,6 @@ pub(crate) async fn serve<T>(
 ) -> anyhow::Result<Ended<T>> {
     let mut signals = Signals::listen()?;
     let clock = Clock::start();
-    let effects = if options.dry_run { Effects::Withheld } else { Effects::Carried };
     let config = &options.config;
     let kubernetes = kubernetes_client(options.kubeconfig.as_ref()).await?;
     let azure = arm::Client::new(params::arm(config, clock)).context("failed to set up the ARM client")?;
@@ -177,21 +178,10 @@ pub(crate) async fn serve<T>(
     let metrics = recorder::install().context("failed to install the metrics recorder")?;
 
     let instance = Instance { identity: identity(), dry_run: options.dry_run };
-    let (params, election) = machines(&options, &instance, listeners, bootstrap.as_deref());
     let (addresses, csds) = addresses.unzip();
-    let parts = Parts {
-        params,
-        kubernetes,
-        azure: Arc::new(azure),
-        metrics: metrics.clone(),
-        labels: params::labels(config),
-        effects,
-        clock,
-        leases: params::leases(config),
-        election,
-        bootstrap: bootstrap.clone(),
-    };
-    let running = wiring::start(parts);
+    let (params, election) = machines(&options, &instance, listeners, bootstrap.as_deref());
+    let clients = (kubernetes, azure, bootstrap.clone());
+    let running = wiring::start(parts(&options, clock, (params, election), clients, metrics.clone()));
     let sight = Sight::of(clock, &running);
     let about = about(&options, clock, &running);
     let people = http::People::new(running.asks.clone(), running.reviewer.clone(), options.levels.clone());
@@ -258,6 +248,29 @@ impl Signals {
     }
 }
 
+/// The parts from which the actors are built.
+fn parts(
+    options: &Options,
+    clock: Clock,
+    (params, election): (params::Machines, Election),
+    (kubernetes, azure, bootstrap): (kube::Client, arm::Client, Option<Arc<Bootstrap>>),
+    metrics: PrometheusHandle,
+) -> Parts {
+    let config = &options.config;
+    Parts {
+        params,
+        kubernetes,
+        azure: Arc::new(azure),
+        metrics,
+        labels: params::labels(config),
+        effects: if options.dry_run { Effects::Withheld } else { Effects::Carried },
+        clock,
+        leases: params::leases(config),
+        election,
+        bootstrap,
+    }
+}
+
 /// What the listeners' handlers know.
 fn about(options: &Options, clock: Clock, running: &Running) -> http::About {
     http::About {
@@ -296,43 +309,7 @@ fn identity() -> Arc<str> {
     Arc::from(format!("{name}_{}", uuid::Uuid::new_v4().simple()))
 }
 
-/// The client of the API server. What is wrong with a kubeconfig is told without what is in it: a parser quotes it, and the
-/// program that gets a token may have printed one (C1).
-pub(crate) async fn kubernetes_client(kubeconfig: Option<&PathBuf>) -> anyhow::Result<kube::Client> {
-    let told = |error: anyhow::Error| anyhow::Error::msg(without_quotes(&words::chain(error.as_ref())));
-    open_client(kubeconfig).await.map_err(told)
-}
-
-/// What a parser of a kubeconfig says, without the values and lines that it quotes.
-fn without_quotes(text: &str) -> String {
-    const PARSER: &str = "failed to parse kubeconfig YAML";
-    let Some((head, said)) = text.split_once(PARSER) else { return text.to_owned() };
-    // The lines stand behind an arrow; they are in one line here.
-    let said = said.split(" --> ").next().unwrap_or_default();
-    let between = said.split(['"', '`', '|']).step_by(2);
-    format!("{head}{PARSER}{}", between.collect::<Vec<_>>().join(REDACTED))
-}
-
-async fn open_client(kubeconfig: Option<&PathBuf>) -> anyhow::Result<kube::Client> {
-    let options = KubeConfigOptions::default();
-    let mut config = match kubeconfig {
-        Some(path) => {
-            let file = Kubeconfig::read_from(path).with_context(|| {
-                format!("failed to read kubeconfig {}; check --kubeconfig", path.display())
-            })?;
-            kube::Config::from_custom_kubeconfig(file, &options).await.with_context(|| {
-                format!("failed to use kubeconfig {}; check its current-context", path.display())
-            })?
-        }
-        None => kube::Config::infer()
-            .await
-            .context("no API server configured: pass --kubeconfig, or run in a pod with a service account")?,
-    };
-    config.connect_timeout = Some(CONNECT_WITHIN);
-    // The machines decide about retries; a second layer of them would hide failures.
-    config.default_retry = false;
-    kube::Client::try_from(config).context("failed to set up the Kubernetes client")
-}
-
+#[cfg(test)]
+mod blocked;
 #[cfg(test)]
 mod tests;

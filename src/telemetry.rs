@@ -1,14 +1,20 @@
 //! Logs: `tracing` events as JSON or text on standard error (design.md 12).
 //!
-//! A thread of its own writes them, so that nobody waits for whoever reads them: beyond 128,000 lines that wait, further
-//! ones are left out. A line that cannot be written, because the disk is full or nobody reads any more, is lost, and
-//! nothing else is.
+//! A separate thread writes them, so that a slow reader delays nothing. When 128,000 lines wait, further lines are
+//! dropped. A line that cannot be written, because the disk is full or the pipe is closed, is lost, without any other
+//! effect.
+//!
+//! Each event becomes one line of printable text without recently sent tokens, whatever its fields contain: the writer
+//! escapes and redacts each line. Therefore text lines have no colours.
 
-use std::io::IsTerminal;
+use std::io;
 use std::sync::Arc;
+
+use pool_core::redact::Printable;
 
 use tracing_appender::non_blocking::{NonBlockingBuilder, WorkerGuard};
 use tracing_subscriber::EnvFilter;
+use tracing_subscriber::fmt::MakeWriter;
 
 /// Crates that tell what we tell already, in their own way: an unreachable API server as an error of each connection,
 /// listeners and their threads, a failed request to ARM before it is decided what follows from it; and what anybody can
@@ -58,6 +64,39 @@ fn filter(level: &str) -> EnvFilter {
     EnvFilter::builder().parse_lossy(format!("{level},{QUIET},{refined}"))
 }
 
+/// Escapes and redacts each line before it is written.
+#[derive(Clone)]
+struct Lines<M> {
+    inner: M,
+    form: Form,
+}
+
+impl<'a, M: MakeWriter<'a>> MakeWriter<'a> for Lines<M> {
+    type Writer = Lines<M::Writer>;
+
+    fn make_writer(&'a self) -> Self::Writer {
+        Lines { inner: self.inner.make_writer(), form: self.form }
+    }
+}
+
+impl<W: io::Write> io::Write for Lines<W> {
+    /// Takes one whole line: each event is written in one call.
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let text = String::from_utf8_lossy(bytes);
+        let line = text.strip_suffix('\n').unwrap_or(&text);
+        let line = match self.form {
+            Form::Json => Printable::json(line),
+            Form::Text => Printable::line(line),
+        };
+        self.inner.write_all(format!("{line}\n").as_bytes())?;
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.inner.flush()
+    }
+}
+
 /// The running log.
 pub struct Log {
     /// Which lines are written.
@@ -78,7 +117,7 @@ pub fn start(form: Form, level: &str) -> Log {
     let builder = tracing_subscriber::fmt()
         .with_env_filter(filter(level))
         .log_internal_errors(false)
-        .with_writer(writer);
+        .with_writer(Lines { inner: writer, form });
     let (levels, started) = match form {
         Form::Json => {
             let builder = builder.json().flatten_event(true).with_filter_reloading();
@@ -86,7 +125,7 @@ pub fn start(form: Form, level: &str) -> Log {
             (Levels(Arc::new(move |filter| handle.reload(filter).is_ok())), builder.try_init())
         }
         Form::Text => {
-            let builder = builder.with_ansi(std::io::stderr().is_terminal()).with_filter_reloading();
+            let builder = builder.with_ansi(false).with_filter_reloading();
             let handle = builder.reload_handle();
             (Levels(Arc::new(move |filter| handle.reload(filter).is_ok())), builder.try_init())
         }
@@ -95,4 +134,37 @@ pub fn start(form: Form, level: &str) -> Log {
         tracing::debug!("logging was started before");
     }
     Log { levels, _writer: guard }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write as _;
+
+    use super::*;
+
+    /// What the writer makes of a line.
+    fn written(form: Form, line: &str) -> String {
+        let mut bytes = Vec::new();
+        Lines { inner: &mut bytes, form }.write_all(line.as_bytes()).expect("a vector takes all");
+        String::from_utf8(bytes).expect("it is text")
+    }
+
+    #[test]
+    fn any_text_line_is_one_printable_line() {
+        let line = written(Form::Text, "WARN failed name=a\u{1b}[2J\u{7}\u{202e}\nERROR forged\n");
+        assert_eq!(line, "WARN failed name=a\\u{1b}[2J\\u{7}\\u{202e}\\u{a}ERROR forged\n");
+    }
+
+    #[test]
+    fn a_json_line_is_printable_and_equivalent() {
+        let line = written(Form::Json, "{\"name\":\"a\u{202e}\u{9b}\"}\n");
+        assert_eq!(line, "{\"name\":\"a\\u202e\\u009b\"}\n");
+    }
+
+    #[test]
+    fn c1_no_line_has_a_sent_token() {
+        pool_core::redact::sent(&pool_core::redact::Recipient::ApiServer, "planted-for-the-log");
+        let line = written(Form::Text, "WARN failed name=planted-for-the-log\n");
+        assert_eq!(line, "WARN failed name=<redacted>\n");
+    }
 }

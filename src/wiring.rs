@@ -1,11 +1,15 @@
-//! The only place that starts actors: it makes every address first, then runs each actor with the full switchboard.
+//! The only place that starts actors: it creates every address first, then runs each actor with the full switchboard.
+//!
+//! The Leader runs on the main thread of the process, with the ports, one of which renews its Lease. All other machines
+//! share a second thread, so that none of them can delay a renewal (W8).
 
 pub mod params;
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use actix::{Actor, Addr, AsyncContext, Context, Recipient};
+use actix::dev::channel::{AddressReceiver, channel};
+use actix::{Actor, Addr, Arbiter, ArbiterHandle, AsyncContext, Context, Recipient};
 use actors::asks::Asks;
 use actors::azure::{AzurePort, Effects};
 use actors::clock::Clock;
@@ -113,6 +117,8 @@ pub struct Running {
     starts: Recipient<Deliver>,
     xds_source: Recipient<Deliver>,
     ended: Receiver<Ended>,
+    /// The thread of all machines but the Leader.
+    pub(crate) machines: ArbiterHandle,
 }
 
 /// Everyone that must answer for the process to be alive.
@@ -139,13 +145,14 @@ impl Running {
     /// both Leases are let go of, and, at the same time, that the note of this start is struck. Until then this process
     /// goes on leading, so that nobody else writes meanwhile (W8).
     pub async fn shut_down(mut self, within: Duration) {
+        // The Leader receives it first: it must not wait for an answer of the writer, which runs on another thread.
+        let leader = self.leader.send(Deliver(vec![Delivery::Leader(leader::In::Shutdown)])).await;
         let told = tokio::join!(
             self.writer.send(Deliver(vec![Delivery::Writer(writer::In::Shutdown)])),
-            self.leader.send(Deliver(vec![Delivery::Leader(leader::In::Shutdown)])),
             self.starts.send(Deliver(vec![Delivery::Starts(starts::In::Shutdown)])),
             self.xds_source.send(Deliver(vec![Delivery::XdsSource(xds_source::In::Shutdown)])),
         );
-        let (Ok(()), Ok(()), Ok(()), Ok(())) = told else {
+        let (Ok(()), (Ok(()), Ok(()), Ok(()))) = (leader, told) else {
             tracing::warn!(
                 "the writer, the Leader, the keeper of notes or the follower of sources had stopped before the shutdown"
             );
@@ -165,18 +172,17 @@ impl Running {
         for (what, _) in gone.into_iter().filter(|(_, is_gone)| !is_gone) {
             tracing::warn!(what, "something may be left behind, which ends by itself");
         }
+        self.machines.stop();
     }
 }
 
-fn shell_context<M>() -> (Context<Shell<M>>, Addr<Shell<M>>)
-where
-    M: Machine + Unpin + 'static,
-    M::In: Unpin + 'static,
-    M::Out: 'static,
-{
-    let ctx = Context::new();
-    let addr = ctx.address();
-    (ctx, addr)
+/// How many messages the mailbox of an actor takes before senders wait; the default of actix.
+const MAILBOX: usize = 16;
+
+/// A mailbox and its address, before the actor runs.
+fn mailbox<A: Actor>() -> (AddressReceiver<A>, Addr<A>) {
+    let (sender, receiver) = channel(MAILBOX);
+    (receiver, Addr::new(sender))
 }
 
 /// The shells of all machines, made before any of them runs, so that each can be told of all others.
@@ -193,30 +199,28 @@ struct Shells {
     events: Made<Emitter>,
     board: Made<Board>,
     xds_source: Made<XdsSource>,
-    pools: (Context<Pools>, Addr<Pools>),
+    pools: (AddressReceiver<Pools>, Addr<Pools>),
 }
 
 /// A shell that does not run yet.
-type Made<M> = (Context<Shell<M>>, Addr<Shell<M>>);
+type Made<M> = (AddressReceiver<Shell<M>>, Addr<Shell<M>>);
 
 impl Shells {
     fn make() -> Shells {
-        let pools = Context::<Pools>::new();
-        let of_pools = pools.address();
         Shells {
-            watchers: Kind::ALL.map(|kind| (kind, shell_context())),
-            informer: shell_context(),
-            discovery: shell_context(),
-            directory: shell_context(),
-            writer: shell_context(),
-            admin_state: shell_context(),
-            leader: shell_context(),
-            starts: shell_context(),
-            pauses: shell_context(),
-            events: shell_context(),
-            board: shell_context(),
-            xds_source: shell_context(),
-            pools: (pools, of_pools),
+            watchers: Kind::ALL.map(|kind| (kind, mailbox())),
+            informer: mailbox(),
+            discovery: mailbox(),
+            directory: mailbox(),
+            writer: mailbox(),
+            admin_state: mailbox(),
+            leader: mailbox(),
+            starts: mailbox(),
+            pauses: mailbox(),
+            events: mailbox(),
+            board: mailbox(),
+            xds_source: mailbox(),
+            pools: mailbox(),
         }
     }
 
@@ -250,6 +254,7 @@ pub fn start(parts: Parts) -> Running {
     let published = Published::default();
     let (host, ended) = Host::new(Arc::clone(&published));
     let host = host.start();
+    let machines = Arbiter::new().handle();
     let kubernetes_ctx = Context::<KubernetesPort>::new();
     let writer = shells.writer.1.clone().recipient::<Deliver>();
     let xds_source = shells.xds_source.1.clone().recipient::<Deliver>();
@@ -278,11 +283,23 @@ pub fn start(parts: Parts) -> Running {
     let (asks, reviewer) =
         (Asks::new(host.recipient(), Arc::clone(&switchboard)), Reviewer::new(kubernetes.clone()));
     let (leader, starts) = (switchboard.leader.clone(), switchboard.starts.clone());
-    let stage = Stage { clock, switchboard };
+    let stage = Stage { clock, switchboard, machines: machines.clone() };
     let tellings = run_kubernetes_port(kubernetes_ctx, kubernetes, effects, leases, &stage);
     let pulse = shells.pulse();
     stage.run_all(shells, params, election);
-    Running { published, pulse, asks, reviewer, tellings, writer, leader, starts, xds_source, ended }
+    Running {
+        published,
+        pulse,
+        asks,
+        reviewer,
+        tellings,
+        writer,
+        leader,
+        starts,
+        xds_source,
+        ended,
+        machines,
+    }
 }
 
 /// The targets of xDS servers, as metrics name them.
@@ -304,7 +321,7 @@ fn run_kubernetes_port(
     let reporter = Reporter::new(deployment, pod, &leases.own, stage.clock);
     let (teller, tellings) = Teller::new();
     let switchboard = Arc::clone(&stage.switchboard);
-    ctx.run(KubernetesPort::new(client, effects, stage.clock, reporter, teller, leases, switchboard));
+    ctx.run(KubernetesPort::new(client, effects, stage.clock, (reporter, teller), leases, switchboard));
     tellings
 }
 
@@ -312,29 +329,50 @@ fn run_kubernetes_port(
 struct Stage {
     clock: Clock,
     switchboard: Arc<Switchboard>,
+    /// The thread of all machines but the Leader.
+    machines: ArbiterHandle,
 }
 
 impl Stage {
-    /// Starts a machine in its shell, and tells it this first.
+    /// Starts a machine in its shell on the machines' thread, and delivers `first` to it.
     fn run<M>(
         &self,
-        ctx: Context<Shell<M>>,
+        mailbox: AddressReceiver<Shell<M>>,
         machine: M,
         accept: fn(Delivery) -> Option<M::In>,
         say: fn(M::Out) -> Said,
         first: Vec<M::In>,
     ) where
-        M: Machine + Unpin + 'static,
-        M::In: Unpin + 'static,
+        M: Machine + Unpin + Send + 'static,
+        M::In: Unpin + Send + 'static,
         M::Out: 'static,
     {
-        let shell = Shell::new(machine, accept, say, self.clock, Arc::clone(&self.switchboard));
-        ctx.run(shell.beginning_with(first));
+        let (clock, switchboard) = (self.clock, Arc::clone(&self.switchboard));
+        self.spawn(move || {
+            let shell = Shell::new(machine, accept, say, clock, switchboard);
+            Context::with_receiver(mailbox).run(shell.beginning_with(first));
+        });
+    }
+
+    /// Runs `start` on the machines' thread.
+    fn spawn(&self, start: impl FnOnce() + Send + 'static) {
+        let is_started = self.machines.spawn_fn(start);
+        assert!(is_started, "the thread of the machines ends with the process");
+    }
+
+    /// Starts the Leader on the main thread. It begins when the records of earlier starts have been read (A4).
+    fn run_leader(&self, mailbox: AddressReceiver<Shell<Leader>>, leader: Leader) {
+        let switchboard = Arc::clone(&self.switchboard);
+        let shell = Shell::new(leader, Delivery::for_leader, Said::Leader, self.clock, switchboard);
+        Context::with_receiver(mailbox).run(shell);
     }
 
     /// Starts all machines.
     fn run_all(&self, shells: Shells, params: params::Machines, election: Election) {
-        shells.pools.0.run(Pools::new(params.queue, self.clock, Arc::clone(&self.switchboard)));
+        let (mailbox, clock, switchboard) = (shells.pools.0, self.clock, Arc::clone(&self.switchboard));
+        self.spawn(move || {
+            Context::with_receiver(mailbox).run(Pools::new(params.queue, clock, switchboard));
+        });
         let (informer, discovery) = (Informer::new(params.informer), Discovery::new(params.discovery));
         self.run(shells.informer.0, informer, Delivery::for_informer, Said::Informer, vec![]);
         self.run(shells.discovery.0, discovery, Delivery::for_discovery, Said::Discovery, vec![]);
@@ -350,8 +388,7 @@ impl Stage {
         self.run(shells.writer.0, Writer::new(params.writer), Delivery::for_writer, Said::Writer, vec![]);
         let (role, admin) = (params.admin_state.role, AdminState::new(params.admin_state));
         self.run(shells.admin_state.0, admin, Delivery::for_admin_state, Said::AdminState, vec![]);
-        // The Leader begins when the notes of earlier starts have been read (A4).
-        self.run(shells.leader.0, Leader::new(params.leader), Delivery::for_leader, Said::Leader, vec![]);
+        self.run_leader(shells.leader.0, Leader::new(params.leader));
         let starts = (shells.starts.0, params.starts, election.first());
         self.run_notes(starts, (shells.pauses.0, params.pauses));
         self.run(shells.events.0, Emitter::new(params.events), Delivery::for_events, Said::Events, vec![]);
@@ -362,8 +399,8 @@ impl Stage {
     /// Starts the keepers of what is noted in our ConfigMap.
     fn run_notes(
         &self,
-        (starts, params, first): (Context<Shell<Starts>>, starts::Params, Vec<starts::In>),
-        (pauses, wished): (Context<Shell<Pauses>>, pauses::Params),
+        (starts, params, first): (AddressReceiver<Shell<Starts>>, starts::Params, Vec<starts::In>),
+        (pauses, wished): (AddressReceiver<Shell<Pauses>>, pauses::Params),
     ) {
         self.run(starts, Starts::new(params), Delivery::for_starts, Said::Starts, first);
         let (machine, first) = (Pauses::new(wished), vec![pauses::In::Start]);
@@ -371,7 +408,7 @@ impl Stage {
     }
 
     /// Starts the watchers of all kinds. That of preemptions never begins where nobody heeds them: it asks for nothing.
-    fn run_watchers(&self, watchers: [(Kind, Context<Shell<Watcher>>); 4], role: Role) {
+    fn run_watchers(&self, watchers: [(Kind, AddressReceiver<Shell<Watcher>>); 4], role: Role) {
         for (kind, ctx) in watchers {
             let begins = match kind {
                 Kind::Services | Kind::EndpointSlices | Kind::Nodes => true,

@@ -3,8 +3,11 @@
 
 mod api;
 mod configuration;
+mod connections;
 mod documents;
 mod events;
+mod flood;
+mod hanging;
 mod health;
 mod lanes;
 mod leadership;
@@ -18,5 +21,6 @@ mod shutdown;
 pub mod stage;
 mod starts;
 mod tls;
+mod watches;
 mod web;
 mod wrong;

@@ -29,6 +29,7 @@ use std::net::IpAddr;
 use std::ops::Deref;
 
 use serde_json::{Value, json};
+use tokio::sync::{Semaphore, SemaphorePermit};
 
 use crate::support::azure::Azure;
 use crate::support::controller::{Controller, Flags};
@@ -41,8 +42,13 @@ const LOAD_BALANCERS: [&str; 3] = ["kubernetes", "lb-1", "lb-2"];
 /// The finalizer of a Pod whose process has not ended.
 const RUNS: &str = "example.com/runs";
 
+/// How many stories are played at the same time. Their control plane needs the processor, while most other tests wait.
+static PLACES: Semaphore = Semaphore::const_new(6);
+
 /// A namespace with nodes in a control plane, and a fake Azure for its Services.
 struct Story<C: Deref<Target = Cluster>> {
+    /// One of [`PLACES`], free for the next story when this one ends.
+    _place: SemaphorePermit<'static>,
     cluster: C,
     api: Api,
     namespace: &'static str,
@@ -58,10 +64,11 @@ impl<C: Deref<Target = Cluster>> Story<C> {
     /// The same with these load balancers; which Service is on which is for the story to say, when it has them
     /// provisioned.
     async fn begin_on(cluster: C, namespace: &'static str, nodes: u8, load_balancers: &[&str]) -> Self {
+        let place = PLACES.acquire().await.expect("nobody closes it");
         let api = cluster.api();
         api.create("/api/v1/namespaces", &objects::namespace(namespace)).await;
         let azure = Azure::start(load_balancers).await;
-        let story = Self { cluster, api, namespace, azure };
+        let story = Self { _place: place, cluster, api, namespace, azure };
         for number in 1..=nodes {
             story.add_node(number, &format!("10.1.0.{number}")).await;
         }

@@ -3,6 +3,7 @@
 pub mod bench;
 pub mod check;
 mod export;
+mod printable;
 mod restore;
 mod retire;
 mod simulate;

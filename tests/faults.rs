@@ -1,17 +1,15 @@
 //! Every story that has a name (`simulate --scenario NAME`), told to the real binary by itself: `simulate` plays it, and
-//! is judged by its exit code, by its report, and by the log that the controller leaves behind. `STORY=part-of-a-name`
-//! plays only some of them, those included that are too long for every day.
+//! is judged by its exit code, by its report, and by the log that the controller leaves behind. `STORY_SPEED=N` plays them
+//! at another speed than that of the tables below.
 //!
 //! No story may end with a wrong pool, an error in the log that the story does not expect, or work that waits.
 
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus};
-use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::Value;
 use simulator::{NAMED, Story, log_errors};
-use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
@@ -20,20 +18,19 @@ use crate::support::reaper::Reaper;
 /// The binary under test.
 const PROGRAM: &str = env!("CARGO_BIN_EXE_azure-backend-pool-controller");
 
-/// How many stories are played at the same time. They wait most of the time.
-const AT_ONCE: usize = 10;
-
 /// How many times as fast as told a story runs, where the table below says nothing.
 const SPEED: u32 = 4;
 
-/// Stories that turn on times which no speed divides: those of the Leases. They take longest, and so they begin first.
-const SLOWER: [(&str, u32); 6] = [
+/// Stories that turn on times which no speed divides, among them those of the Leases.
+const SLOWER: [(&str, u32); 8] = [
     ("suspended", 1),
     ("file-descriptors", 1),
-    ("drain-and-return", 1),
+    ("drain-and-return", 2),
+    ("one-node-drains", 1),
     ("apiserver-slow", 2),
     ("apiserver-down", 2),
     ("spot-storm", 2),
+    ("watch-410", 2),
 ];
 
 /// Stories that take many minutes at any speed: they are measurements (`benches/realistic.sh`).
@@ -191,17 +188,10 @@ fn summary(report: &Value) -> String {
 }
 
 fn speed_of(name: &str) -> u32 {
-    SLOWER.iter().find(|(slow, _)| *slow == name).map_or(SPEED, |(_, speed)| *speed)
-}
-
-/// The names of the stories to play, the longest first.
-fn names() -> Vec<&'static str> {
-    let wanted = std::env::var("STORY").unwrap_or_default();
-    let asked = |name: &str| name.contains(&wanted) && (!wanted.is_empty() || !TOO_LONG.contains(&name));
-    let mut names: Vec<&str> = NAMED.iter().map(|(name, _)| *name).filter(|name| asked(name)).collect();
-    assert!(!names.is_empty(), "no story is called {wanted}");
-    names.sort_by_key(|name| speed_of(name));
-    names
+    let asked =
+        std::env::var("STORY_SPEED").ok().map(|speed| speed.parse().expect("STORY_SPEED is a number"));
+    let slower = || SLOWER.iter().find(|(slow, _)| *slow == name).map_or(SPEED, |(_, speed)| *speed);
+    asked.unwrap_or_else(slower)
 }
 
 #[test]
@@ -213,24 +203,76 @@ fn the_tables_of_this_file_name_stories_that_exist() {
     }
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn z2_every_story_with_a_name_ends_right_quiet_and_idle() {
-    let places = Arc::new(Semaphore::new(AT_ONCE));
-    let mut playing = JoinSet::new();
-    for name in names() {
-        let places = Arc::clone(&places);
-        playing.spawn(async move {
-            let _place = places.acquire_owned().await.expect("nobody closes it");
-            let story = Story::named(name).expect("it has this name").expect("it can be read");
-            let played =
-                play(name, None, speed_of(name)).await.map_err(|error| format!("{name}: {error}"))?;
-            judge(name, &story, &played)
-        });
+/// One test for each story of these names, with `_` for `-`, and the list of them.
+macro_rules! stories {
+    ($($name:ident)*) => {
+        const TESTED: &[&str] = &[$(stringify!($name)),*];
+        $(
+            #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn $name() {
+                super::ends_right(stringify!($name)).await;
+            }
+        )*
+    };
+}
+
+/// Plays the story of that name.
+async fn ends_right(name: &str) {
+    let name = name.replace('_', "-");
+    let story = Story::named(&name).expect("it has this name").expect("it can be read");
+    let played = play(&name, None, speed_of(&name)).await.unwrap_or_else(|error| panic!("{name}: {error}"));
+    judge(&name, &story, &played).unwrap_or_else(|error| panic!("{error}"));
+}
+
+/// Every story with a name ends right, quiet and idle.
+mod z2_stories {
+    use super::{NAMED, TOO_LONG};
+
+    stories! {
+        apiserver_down
+        apiserver_slow
+        arm_5xx_storm
+        arm_down
+        blue_green
+        ccm_removes_needed
+        clock_jumps
+        drain_and_return
+        empty_lists
+        etcd_catches_up
+        etcd_restored
+        file_descriptors
+        gateway_errors
+        gateway_forgets
+        log_full
+        lost_answers
+        mass_label_change
+        most_nodes_labelled
+        namespace_deletion
+        node_deletion
+        node_lists_empty
+        node_pool_swap
+        nodes_fail
+        nodes_vanish
+        one_node_drains
+        one_pod_rollout
+        quota_exhausted
+        recreate
+        scale_to_zero
+        silent_loss
+        slice_lists_empty
+        slice_lists_gone
+        spot_storm
+        suspended
+        watch_410
     }
-    let played = playing.join_all().await;
-    let count = played.len();
-    let failed: Vec<String> = played.into_iter().filter_map(Result::err).collect();
-    assert!(failed.is_empty(), "{} of {count} stories failed:\n\n{}", failed.len(), failed.join("\n\n"));
+
+    #[test]
+    fn every_story_with_a_name_has_a_test() {
+        let named = NAMED.iter().map(|(name, _)| *name).filter(|name| !TOO_LONG.contains(name));
+        let mut named: Vec<String> = named.map(|name| name.replace('-', "_")).collect();
+        named.sort();
+        assert_eq!(named, TESTED, "the list in tests/faults.rs is that of `NAMED`, sorted");
+    }
 }
 
 /// What makes `simulate` itself fail is said: one story for each.

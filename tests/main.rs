@@ -1,9 +1,11 @@
 //! The tests that run the real binary, as one test program.
 
 mod admin;
+mod advisories;
 mod cluster;
 mod commands;
 mod faults;
+mod proxies;
 mod scenarios;
 mod signing_in;
 mod support;

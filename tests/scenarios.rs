@@ -1,6 +1,6 @@
 //! Stories as text files, played against the real binary over loopback HTTP, with the simulator's models of ARM and of
-//! the API server as its world. Each story has fakes, a configuration and a process of its own; all files of
-//! `tests/scenarios/*.txt` are played, four at a time. `STORY=part-of-a-name` plays only some of them.
+//! the API server as its world. Each story has fakes, a configuration and a process of its own; each file of
+//! `tests/scenarios/*.txt` is a test: `cargo test --test main scenarios::stories::d1_paused`.
 //!
 //! The time is real. Lines are carried out one after another: `given` before the controller starts; `at 1.5s` that
 //! long after it was ready, or at once when that has passed; `after 1s` that long after the line before; `expect`
@@ -79,7 +79,7 @@ mod stage;
 mod story;
 mod world;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -90,8 +90,8 @@ use tokio::task::JoinSet;
 use stage::Stage;
 use story::{Story, When};
 
-/// How many stories are played at the same time.
-const AT_ONCE: usize = 4;
+/// How many of the stories that go wrong are played at the same time.
+const AT_ONCE: usize = 10;
 
 /// Plays a story; what is wrong with it, if anything.
 async fn play(story: &Story) -> Result<(), String> {
@@ -134,22 +134,146 @@ fn us(time: Duration) -> u64 {
     u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
 }
 
-fn stories() -> Vec<Story> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/scenarios");
-    let wanted = std::env::var("STORY").unwrap_or_default();
-    let files =
-        std::fs::read_dir(folder).expect("the folder of the stories").flatten().map(|entry| entry.path());
-    let mut files: Vec<_> =
-        files.filter(|path| path.extension().is_some_and(|ending| ending == "txt")).collect();
-    files.sort();
-    let read = |path: &std::path::PathBuf| {
-        let name = path.file_stem().unwrap_or_default().to_string_lossy();
-        let text = std::fs::read_to_string(path).expect("a story can be read");
-        name.contains(&wanted).then(|| Story::parse(&name, &text).unwrap_or_else(|error| panic!("{error}")))
+/// Where the stories are.
+fn folder() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/scenarios")
+}
+
+/// One test for each story of these names, and the list of them.
+macro_rules! stories {
+    ($($name:ident)*) => {
+        const TESTED: &[&str] = &[$(stringify!($name)),*];
+        $(
+            #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn $name() {
+                super::goes_as_told(stringify!($name)).await;
+            }
+        )*
     };
-    let stories: Vec<Story> = files.iter().filter_map(read).collect();
-    assert!(!stories.is_empty(), "no story has {wanted:?} in its name");
-    stories
+}
+
+/// Plays the story of that name.
+async fn goes_as_told(name: &str) {
+    let text = std::fs::read_to_string(folder().join(format!("{name}.txt"))).expect("a story can be read");
+    let story = Story::parse(name, &text).unwrap_or_else(|error| panic!("{error}"));
+    play(&story).await.unwrap_or_else(|error| panic!("{error}"));
+}
+
+/// Every story goes as it is told.
+mod stories {
+    stories! {
+        c4_a_dry_run_sets_nothing_down_and_shows_who_leaves
+        c4_a_dry_run_writes_nothing_under_churn
+        c4_dry_run
+        d1_let_go
+        d1_paused
+        d1_rules_make_the_mapping
+        d1_selection
+        d1_service_appears
+        d2_pools_without_proof
+        d2_proof_is_made_again_before_each_write
+        d2_two_services_share_a_pool
+        d3_discovery_outlives_nonsense
+        d3_drift_is_restored
+        d4_dual_stack
+        d4_nodes_come_and_go
+        d4_removal_delay
+        d4_terminating_is_tolerated
+        d4_two_slices_share_a_node
+        d6_a_list_that_lacks_nodes_costs_no_member
+        d6_a_person_releases_one_pool
+        d6_endpoint_without_node
+        d6_expired_by_an_error_event
+        d6_garbage_in_the_watch
+        d6_no_usable_node_is_held
+        d6_relist_under_change
+        d6_streaming_lists_refused
+        d6_streaming_lists_refused_by_an_error_event
+        d6_undecodable_objects_are_isolated
+        e2_metrics_of_one_drain
+        e2_metrics_of_one_write
+        g2_a_list_without_slices_is_held
+        g2_emptied_at_once_when_confirmed_by_configuration
+        g2_emptiness_is_confirmed
+        g2_last_member
+        g2_vanished_slices_are_held
+        g2_vanished_slices_wait_for_a_second_read
+        g3_a_list_that_lacks_most_of_a_pool_is_read_twice
+        g3_half_of_a_pool_and_what_a_watch_takes_goes_at_once
+        g4_a_mass_change_is_held_until_a_person_releases_it
+        g4_a_mass_change_that_is_taken_back_has_not_happened
+        g4_few_pools_and_replaced_nodes_are_not_held
+        g6_a_pause_of_everything_holds_downs_and_taints_until_it_ends
+        g6_a_pause_of_everything_writes_nothing_until_it_ends
+        g6_add_only_adds_and_removes_nothing
+        g6_add_only_sets_down_as_enforce_does
+        g6_observe_sets_nothing_down_and_taints_nothing
+        g6_observe_writes_nothing
+        n1_each_taint_turns_traffic_away_until_it_is_gone
+        n1_freeze_reboot_failed_queries_and_cordons_cost_no_call
+        n1_notices_come_in_either_group_of_events_and_as_conditions
+        n1_only_notices_that_are_less_than_60_s_overdue_count
+        n2_a_service_that_is_deleted_while_its_pool_waits_is_no_failure
+        n2_a_single_load_balancer_that_network_interfaces_fill
+        n2_a_taint_that_goes_halfway_turns_the_rest_round
+        n2_every_load_balancer_family_and_kind_of_pool
+        n2_one_put_has_all_nodes_that_leave_and_the_members_that_are_due
+        n2_what_azure_refuses_for_network_interfaces_is_told_and_tried_again
+        n3_a_parked_pool_delays_no_down
+        n3_a_paused_pool_or_service_delays_no_down
+        n3_the_window_of_members_delays_no_down
+        n4_a_foreign_down_or_up_is_told_and_left
+        n4_a_killed_process_leaves_what_its_successor_takes_back
+        n4_a_lost_down_is_set_again_and_a_new_entry_is_born_down
+        n4_a_node_made_anew_under_its_name_is_not_down
+        n4_switched_off_ours_come_back_and_then_nothing_is_asked
+        n5_half_of_the_nodes_go_down_and_the_others_wait
+        q2_change_that_returns_vanishes
+        q2_rolling_update_costs_one_put
+        q4_gone_before_the_retry
+        q4_rules_that_have_gone_are_no_failure
+        q5_changes_join_a_parked_pool
+        q6_conflicts_until_the_budget_is_spent
+        q6_exhausted_and_requeued
+        q6_stale_pool
+        q8_a_slice_event_retries_after_failure
+        s1_a_drain_by_kubectl_is_membership_alone
+        s1_a_machine_is_shut_down_and_two_signals_end_with_the_last
+        s1_a_node_that_is_deleted_while_it_is_down_costs_no_call
+        s1_a_service_with_one_pod_is_cut_off_until_the_pod_moves
+        s1_a_throttled_down_is_tried_again_when_the_gate_opens
+        s1_a_write_of_the_cloud_controller_manager_is_neither_lost_nor_superseded
+        s1_an_event_of_an_eviction_taints_its_node_once_and_keeps_the_taints_of_others
+        s1_pools_that_fail_are_told_on_the_node_while_the_others_go_down
+        w1_lanes_are_parallel
+        w2_asynchronous_operation
+        w2_canceled_operation_is_retried
+        w2_failing_polls_hold_no_lane
+        w2_foreign_operation_is_not_superseded
+        w2_lost_write_is_found
+        w2_one_412_is_a_new_round
+        w3_unknown_fields_survive
+        w4_arm_is_down
+        w4_arm_stays_down
+        w4_bad_gateway
+        w4_lost_answer
+        w5_arm_talks_nonsense
+        w5_success_that_nobody_can_read
+        w6_lock_closes_one_lane
+        w6_quota_closes_the_gate
+        x5_what_cannot_be_read_and_what_vanishes_goes_with_fail_on_data_errors
+        x5_what_cannot_be_read_and_what_vanishes_stays_in_use
+    }
+
+    #[test]
+    fn every_file_has_a_test() {
+        let files = std::fs::read_dir(super::folder()).expect("the folder of the stories").flatten();
+        let files =
+            files.filter_map(|file| Some(file.file_name().to_str()?.strip_suffix(".txt")?.to_owned()));
+        let mut files: Vec<String> = files.collect();
+        files.sort();
+        assert_eq!(files, TESTED, "the list in tests/scenarios.rs is that of the files, sorted");
+    }
 }
 
 /// Plays them, a few at a time; what is wrong with each, by name.
@@ -167,14 +291,6 @@ async fn play_all(stories: Vec<Story>) -> Vec<(String, Result<(), String>)> {
     let mut played = playing.join_all().await;
     played.sort_by(|one, other| one.0.cmp(&other.0));
     played
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn every_story_goes_as_it_is_told() {
-    let played = play_all(stories()).await;
-    let count = played.len();
-    let failed: Vec<String> = played.into_iter().filter_map(|(_, played)| played.err()).collect();
-    assert!(failed.is_empty(), "{} of {count} stories failed:\n\n{}", failed.len(), failed.join("\n\n"));
 }
 
 /// A story that goes wrong, and what is said of it.

@@ -1,7 +1,8 @@
 //! The real binary with each identity against a login endpoint, an instance metadata service and ARM on this machine,
 //! over TLS: that it gets a token and uses it (C3), and that no secret is ever seen, whatever goes wrong (C1).
 
-mod peer;
+pub mod peer;
+mod proxied;
 mod repeated;
 mod repeater;
 

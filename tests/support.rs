@@ -5,6 +5,7 @@ pub mod azure;
 pub mod ccm;
 pub mod certificates;
 pub mod controller;
+pub mod gateway;
 pub mod kubernetes;
 pub mod objects;
 pub mod proxy;

@@ -11,6 +11,7 @@ mod draining;
 mod fallback;
 mod go;
 mod guards;
+mod large;
 mod late;
 mod pace;
 mod replicas;

@@ -66,10 +66,15 @@ impl Host {
 /// Says once what was found.
 fn log_synced(snapshot: &Snapshot) {
     let balancers = || snapshot.load_balancers.values();
-    let found: Vec<&str> =
-        balancers().filter(|lb| lb.exists == Some(true)).map(|lb| lb.lb.as_str()).collect();
+    let those = |exists| -> Vec<&str> {
+        balancers().filter(|lb| lb.exists == exists).map(|lb| lb.lb.as_str()).collect()
+    };
+    let (found, unread) = (those(Some(true)), those(None));
     let (services, pools) = (snapshot.services.len(), snapshot.pools.len());
-    if found.is_empty() {
+    if !unread.is_empty() {
+        let effect = "their pools are not written until they can be read; see lastError in /api/v1/status";
+        tracing::warn!(load_balancers = ?found, ?unread, effect, services, pools, "synced without some load balancers");
+    } else if found.is_empty() {
         let looked_for: Vec<&str> = balancers().map(|lb| lb.lb.as_str()).collect();
         let remedy = "none is to be done where no Service needs a load balancer; else check clusterName, \
                       loadBalancerName, multipleStandardLoadBalancerConfigurations and the resource group";
@@ -184,6 +189,7 @@ impl Handler<Deliver> for Host {
                                       try again; the other pools go on";
                         tracing::error!(%pool, broken, remedy, "a backend pool is quarantined");
                     }
+                    HostMessage::NoticeIgnored(node, why) => admin_state::log_ignored(&node, why),
                     HostMessage::Answered(id, answer) => {
                         let gone = self.waiting.remove(&id).is_none_or(|waits| waits.send(answer).is_err());
                         if gone {

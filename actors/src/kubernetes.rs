@@ -11,7 +11,10 @@ mod failures;
 mod follow;
 mod lease;
 mod post;
+#[cfg(test)]
+mod raw;
 mod review;
+mod server_clock;
 mod taint;
 mod telling;
 pub mod words;
@@ -92,8 +95,7 @@ impl KubernetesPort {
         client: Client,
         effects: Effects,
         clock: Clock,
-        reporter: Reporter,
-        teller: Teller,
+        (reporter, teller): (Reporter, Teller),
         places: Places,
         switchboard: Arc<Switchboard>,
     ) -> KubernetesPort {
@@ -307,7 +309,10 @@ impl Handler<Deliver> for KubernetesPort {
         for delivery in deliveries {
             if let Delivery::Kubernetes(call) = delivery {
                 match call {
-                    KubernetesCall::Open { call, kind, ask } => {
+                    KubernetesCall::Open { call, kind, ask, given_up } => {
+                        if let Some(why) = given_up {
+                            follow::log_given_up(kind, &why);
+                        }
                         self.open(follow::Request { call, kind, ask })
                     }
                     KubernetesCall::Lease { call, lease, ask } => {

@@ -210,6 +210,19 @@ fn describe() {
     describe_gauge!(LANES_WAITING, Unit::Count, "Pools that are due and not granted.");
     describe_gauge!(GATE, "Whether the throttle gate of a verb class is closed: 1 or 0.");
     describe_gauge!(BUDGET, "Share of the request budget that is left, 0 to 1.");
+    describe_sources();
+    describe_counter!(EVENTS, Unit::Count, "Kubernetes events by result.");
+    describe_leadership();
+    describe_counter!(FIGHTS, Unit::Count, "Foreign additions undone for the third time or more.");
+    describe_gauge!(BLOCKED, Unit::Count, "Load balancers that are blocked after failures, or 1 for all.");
+    describe_gauge!(MAILBOX, Unit::Count, "Messages that wait for an actor for longer than a moment.");
+    describe_counter!(UNMATCHED, Unit::Count, "Answers that nobody waited for.");
+    admin::describe();
+    xds::describe();
+}
+
+/// Describes the metrics of lists and watches.
+fn describe_sources() {
     describe_gauge!(FRESH, "Whether a source of facts is connected and current: 1 or 0.");
     describe_gauge!(OBJECTS, Unit::Count, "Objects held in the caches.");
     describe_counter!(UNDECODABLE, Unit::Count, "Objects of the stream that could not be decoded.");
@@ -224,14 +237,6 @@ fn describe() {
         "Lists older than what was seen, taken in because all had been older for minutes."
     );
     describe_counter!(RELISTS, Unit::Count, "Lists made again, by reason.");
-    describe_counter!(EVENTS, Unit::Count, "Kubernetes events by result.");
-    describe_leadership();
-    describe_counter!(FIGHTS, Unit::Count, "Foreign additions undone for the third time or more.");
-    describe_gauge!(BLOCKED, Unit::Count, "Load balancers that are blocked after failures, or 1 for all.");
-    describe_gauge!(MAILBOX, Unit::Count, "Messages that wait for an actor for longer than a moment.");
-    describe_counter!(UNMATCHED, Unit::Count, "Answers that nobody waited for.");
-    admin::describe();
-    xds::describe();
 }
 
 /// Says what the metrics of leadership, of the shared Lease and of what people wish are.
@@ -467,7 +472,7 @@ impl Recorder {
         let labels = self.upstream(request_of(verb));
         match result {
             ArmResult::NotSent => return,
-            ArmResult::Ok => {}
+            ArmResult::Ok | ArmResult::NotFound => {}
             ArmResult::Throttled => {
                 counter!(API_THROTTLED, &labels).increment(1);
                 counter!(API_ERRORS, &labels).increment(1);

@@ -2,6 +2,7 @@
 //! keeps its one timer (design.md A1).
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use actix::{
     Actor, ActorContext, AsyncContext, Context, Handler, Message, Recipient, ResponseFuture, SpawnHandle,
@@ -16,6 +17,8 @@ use crate::switchboard::{Deliver, End, Switchboard};
 
 /// How often a machine may act on its deadline in one turn before other actors have theirs.
 const TICKS_PER_TURN: usize = 32;
+/// How long a turn continues with due work; the rest is done in the next turn.
+const LONGEST_TURN: Duration = Duration::from_millis(2);
 
 /// Asks a shell whether its machine steps; being answered is the answer (H1).
 #[derive(Message, Clone, Copy, Debug)]
@@ -78,6 +81,9 @@ where
                 break;
             }
             self.machine.tick(now, &mut out);
+            if self.clock.now().since(now) > LONGEST_TURN {
+                break;
+            }
         }
         for said in out {
             let edges = &mut self.edges;

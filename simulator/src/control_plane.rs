@@ -15,6 +15,7 @@
 mod journal;
 mod manner;
 mod plane;
+mod port;
 mod resources;
 mod serving;
 mod stream;
@@ -41,6 +42,7 @@ pub use envoy_types::pb::envoy::service::discovery::v3::DiscoveryResponse;
 pub use journal::{Asked, Client, NeverCame, Refusal, Streams};
 pub use manner::{Ending, Manner};
 use plane::Plane;
+use port::Port;
 pub use resources::{Bad, Endpoint, Kind, Locality, cluster, endpoints, packed};
 pub use tls::Identity;
 
@@ -58,7 +60,7 @@ pub struct ControlPlane {
 /// What all clones of a handle share.
 struct Host {
     plane: Owner<Plane>,
-    address: SocketAddr,
+    port: Port,
     tls: Option<TlsAcceptor>,
 }
 
@@ -87,10 +89,10 @@ impl ControlPlane {
     }
 
     async fn start_with(address: SocketAddr, tls: Option<TlsAcceptor>) -> io::Result<Self> {
-        let listener = TcpListener::bind(address).await?;
-        let address = listener.local_addr()?;
+        let port = Port::reserve(address)?;
+        let listener = port.listen()?;
         let plane = Owner::start(Plane::new(), Clock::start());
-        let started = Self { host: Arc::new(Host { plane, address, tls }) };
+        let started = Self { host: Arc::new(Host { plane, port, tls }) };
         started.listen(listener).await;
         Ok(started)
     }
@@ -103,7 +105,7 @@ impl ControlPlane {
     /// Where it listens, and will again after [`ControlPlane::restart`].
     #[must_use]
     pub fn address(&self) -> SocketAddr {
-        self.host.address
+        self.host.port.address
     }
 
     /// Closes the listener and cuts all connections; afterwards the port is refused.
@@ -125,7 +127,7 @@ impl ControlPlane {
     /// The address cannot be listened on.
     pub async fn restart(&self) -> io::Result<()> {
         self.stop().await;
-        let listener = TcpListener::bind(self.host.address).await?;
+        let listener = self.host.port.listen()?;
         self.host.plane.ask(|plane, _| plane.forget_versions()).await;
         self.listen(listener).await;
         Ok(())
@@ -210,6 +212,11 @@ impl ControlPlane {
     /// Answers each NACK at once with what was refused, under a new nonce, or no longer.
     pub async fn repeat_on_nack(&self, repeats: bool) {
         self.host.plane.ask(move |plane, _| plane.repeats = repeats).await;
+    }
+
+    /// Whether each ACK is answered at once with the accepted resources under a new nonce.
+    pub async fn repeat_on_ack(&self, repeats: bool) {
+        self.host.plane.ask(move |plane, _| plane.repeats_accepted = repeats).await;
     }
 
     /// Takes a first request with the current version as proof that its sender knows all, as snapshot caches do, or no

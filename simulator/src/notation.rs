@@ -58,11 +58,11 @@ pub fn latency(text: &str) -> Result<Latency, BadNotation> {
 
 /// A fault of pool PUTs: `every:N:STATUS`, `every:N:STATUS:RETRY-AFTER`, `every:N:lock:RETRY-AFTER` (429 because
 /// another operation holds the load balancer), `every:N:lost` (applied, and the connection dropped without an
-/// answer), `every:N:cut` (the connection dropped at once), `every:N:gateway-error` (429 with a body in PascalCase),
-/// `every:N:html` (502 with a web page), `every:N:no-group` or `every:N:no-role` (404 or 403 of the gateway, as for a
-/// resource group or a role assignment that has not reached every region yet), `every:N:failed` or `every:N:canceled` (the operation ends so); with
-/// `@LOAD-BALANCER` behind it, of that one alone. Before it, `put/`, `delete/`, `get/`, `lb-get/`, `poll/` or `any/`
-/// names other requests.
+/// answer), `every:N:cut` (the connection dropped at once), `every:N:hang` (applied, and answered after an hour),
+/// `every:N:gateway-error` (429 with a body in PascalCase), `every:N:html` (502 with a web page), `every:N:no-group`
+/// or `every:N:no-role` (404 or 403 of the gateway, as for a resource group or a role assignment that has not reached
+/// every region yet), `every:N:failed` or `every:N:canceled` (the operation ends so); with `@LOAD-BALANCER` behind it,
+/// of that one alone. Before it, `put/`, `delete/`, `get/`, `lb-get/`, `poll/` or `any/` names other requests.
 ///
 /// # Errors
 /// Anything else.
@@ -107,6 +107,9 @@ pub fn fault(text: &str) -> Result<Fault, BadNotation> {
     Ok(Fault::every_nth_put(every, status, code_of(status), retry_after))
 }
 
+/// How long a hanging request takes until it is answered: an hour.
+const HANGS_US: u64 = 3_600_000_000;
+
 /// The effects that have a name and take no Retry-After.
 fn effect(name: &str) -> Option<FaultEffect> {
     let answer = |status, code: &str, body| {
@@ -120,6 +123,7 @@ fn effect(name: &str) -> Option<FaultEffect> {
     match name {
         "lost" => Some(FaultEffect::LoseAnswer),
         "cut" => Some(FaultEffect::Refuse),
+        "hang" => Some(FaultEffect::Delay { us: HANGS_US }),
         "gateway-error" => Some(answer(429, "GatewayError", FaultBody::PascalCase)),
         "html" => Some(answer(502, "BadGateway", FaultBody::Html)),
         "no-group" => Some(answer(404, "ResourceGroupNotFound", FaultBody::Gateway)),
@@ -176,6 +180,8 @@ mod tests {
         let at_one = Fault { load_balancer: Some("lb-1".to_owned()), ..lock.clone() };
         assert_eq!((fault("every:20:lock:2"), fault("every:20:lock:2@lb-1")), (Ok(lock), Ok(at_one)));
         assert_eq!(fault("every:3:lost").map(|fault| fault.effect), Ok(FaultEffect::LoseAnswer));
+        let hangs = fault("lb-get/every:1:hang@lb-2").map(|fault| fault.effect);
+        assert_eq!(hangs, Ok(FaultEffect::Delay { us: HANGS_US }));
         let storm = fault("any/every:2:503").map(|fault| (fault.target, fault.every));
         assert_eq!(storm, Ok((FaultTarget::Any, 2)));
         let other = fault("every:2:gateway-error@lb-1").map(|fault| fault.effect);

@@ -22,7 +22,7 @@ use config::Config;
 
 use self::finding::{Check, Findings, Form, Severity};
 use super::api_server::ApiServer;
-use super::{Files, api_server, files, observe, say};
+use super::{Files, api_server, files, observe, say, say_json};
 use crate::service::{self, Ended, Listeners, Options};
 use crate::telemetry::Levels;
 use crate::wiring::params;
@@ -55,7 +55,11 @@ pub(super) fn check(args: &CheckArgs) -> anyhow::Result<ExitCode> {
         findings.warning(Check::Configuration, warning.to_string(), means, "change the key that is named");
     }
     service::in_system(look(args, loaded.config, &mut findings))?;
-    say(&findings.shown(args.output))?;
+    let shown = findings.shown(args.output);
+    match args.output {
+        Form::Text => say(&shown)?,
+        Form::Json => say_json(&shown)?,
+    }
     Ok(match findings.worst() {
         Severity::Ok | Severity::Warning => ExitCode::SUCCESS,
         Severity::Problem => ExitCode::FAILURE,
@@ -67,7 +71,7 @@ async fn look(args: &CheckArgs, config: Config, findings: &mut Findings) -> anyh
     let answers = match service::kubernetes_client(args.kubeconfig.as_ref()).await {
         Ok(client) => kubernetes::look(&ApiServer(client), &params::leases(&config), clock, findings).await,
         Err(why) => {
-            let remedy = "pass --kubeconfig, set KUBECONFIG, or run in a pod with a service account";
+            let remedy = "correct what is named there, pass --kubeconfig, set KUBECONFIG, or run in a pod with a service account";
             let what = api_server::chain(why.as_ref());
             findings.problem(Check::ApiServer, what, kubernetes::UNREACHABLE, remedy);
             false

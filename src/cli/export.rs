@@ -13,11 +13,12 @@ use anyhow::bail;
 use clap::{Args, ValueEnum};
 use pool_core::comparison::{Comparison, End, In};
 use pool_core::machine::Machine as _;
+use pool_core::redact::Printable;
 
 use self::plan::Plan;
 use super::deposit::{Existing, Readers, can_deposit, deposit};
 use super::observe;
-use super::say;
+use super::write;
 use crate::service::{self, Ended, Listeners, Options, Sight};
 
 /// How often a file is replaced at most.
@@ -126,13 +127,13 @@ impl Export<'_> {
 
     fn write(&self, plan: &Plan) -> anyhow::Result<()> {
         let text = match self.form {
-            Form::Text => plan.text(),
-            Form::Json => plan.json(),
+            Form::Text => Printable::lines(&plan.text()),
+            Form::Json => Printable::json(&plan.json()),
         };
         if self.to == STANDARD_OUTPUT {
-            say(&text)
+            write(&text)
         } else {
-            deposit(Path::new(self.to), text.as_bytes(), Readers::All, Existing::Replaced)
+            deposit(Path::new(self.to), text.as_str().as_bytes(), Readers::All, Existing::Replaced)
         }
     }
 }

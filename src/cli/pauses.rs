@@ -1,6 +1,7 @@
 //! Pauses that people have made, in words.
 
 use jiff::Timestamp;
+use pool_core::redact::Printable;
 use pool_core::wishes::Pause;
 
 /// Since when, by whom and why.
@@ -9,5 +10,6 @@ pub(super) fn words(pause: &Pause) -> String {
     let since = since.and_then(|at| Timestamp::from_microsecond(at.as_micros()).ok());
     let since = since.map_or_else(|| "an unknown time".to_owned(), |time| format!("{time:.0}"));
     let by = by.as_deref().unwrap_or("somebody unnamed");
-    format!("since {since} by {by}, {}", reason.as_deref().unwrap_or("without a reason"))
+    let words = format!("since {since} by {by}, {}", reason.as_deref().unwrap_or("without a reason"));
+    Printable::line(&words).to_string()
 }

@@ -21,6 +21,7 @@ use config::Config;
 use pool_core::comparison::unread;
 use pool_core::ids::{PoolId, PoolName};
 use pool_core::machine::Now;
+use pool_core::redact::Printable;
 use pool_core::view::{Candidacy, Snapshot};
 use tokio::sync::oneshot;
 
@@ -254,7 +255,8 @@ impl Task<'_> {
             let words = fates.get(&image.id).map_or_else(|| finding.words(), Fate::words);
             let silent = fates.get(&image.id).map_or_else(|| finding.is_right(), |fate| *fate == Fate::Right);
             if !silent || finding.is_change() {
-                text.push_str(&format!("- {}: {words}\n", image.id));
+                let line = format!("- {}: {words}", image.id);
+                text.push_str(&format!("{}\n", Printable::line(&line)));
             }
         }
         text.push_str(&self.how_to_go_on(snapshot));

@@ -15,6 +15,7 @@ use clap::Args;
 use config::Config;
 use jiff::Timestamp;
 use pool_core::ids::LbName;
+use pool_core::redact::Printable;
 use serde_json::json;
 
 use self::format::{Balancer, Filter, Snapshot, sha256};
@@ -237,7 +238,8 @@ async fn verify(azure: &Azure<'_>, file: &Path) -> anyhow::Result<ExitCode> {
     let mut told = Vec::new();
     for then in &stored.load_balancers {
         let now = azure.balancer(&then.name, &stored.filter).await?;
-        told.extend(compare::differences(then, now.as_ref(), &stored.filter));
+        let differences = compare::differences(then, now.as_ref(), &stored.filter);
+        told.extend(differences.iter().map(|line| Printable::line(line).to_string()));
     }
     for name in &stored.absent {
         if azure.balancer(name, &stored.filter).await?.is_some() {

@@ -16,7 +16,7 @@ use super::events::events;
 use super::nodes::{admin_state, node, nodes};
 use super::openapi::openapi;
 use super::page::page;
-use super::problem::{Serves, problem_as_of};
+use super::problem::{Serves, printable, problem_as_of};
 use super::query::{Query, Wrong, one_of};
 use super::resources::{in_short, resources};
 use super::show::Show;
@@ -54,7 +54,7 @@ pub(super) fn routes(config: &mut web::ServiceConfig) {
 /// An answer as JSON.
 pub(super) fn told(answer: Result<Value, Wrong>) -> HttpResponse {
     match answer {
-        Ok(body) => HttpResponse::Ok().content_type("application/json").body(body.to_string()),
+        Ok(body) => HttpResponse::Ok().content_type("application/json").body(printable(body)),
         Err(wrong) => wrong.into(),
     }
 }

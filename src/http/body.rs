@@ -13,7 +13,7 @@ use super::problem::problem;
 /// The largest body: some names and a reason.
 const LARGEST: usize = 8 << 10;
 /// How long a client may take to send its body.
-const BODY_WITHIN: Duration = Duration::from_secs(5);
+pub(super) const BODY_WITHIN: Duration = Duration::from_secs(5);
 
 /// Receives the body of somebody who may ask: nobody else can make this process wait for one, or keep it.
 pub(super) async fn received(payload: web::Payload) -> Result<web::Bytes, HttpResponse> {

@@ -1,11 +1,8 @@
-//! The events that this process tells, as they are told (H3): server-sent events. A stream begins with what is told after
-//! it was opened, and nobody waits for whoever listens: one that falls behind is told how many were missed, and one that
-//! sends on behind his request is cut off.
+//! The events of this process as server-sent events, as they happen (H3). A stream begins with the first event after it
+//! was opened. A slow client delays nothing: it is told how many events it has missed.
 
-use std::future::poll_fn;
-use std::pin::pin;
+use std::convert::Infallible;
 use std::sync::Arc;
-use std::task::Poll;
 use std::time::Duration;
 
 use actix_web::http::header::CACHE_CONTROL;
@@ -22,7 +19,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::time::{Instant, timeout_at};
 
 use super::About;
-use super::problem::problem_until;
+use super::problem::{printable, problem_until};
 use super::query::Query;
 use super::show::Show;
 
@@ -32,10 +29,6 @@ const STREAMS: usize = 16;
 const SILENT_FOR: Duration = Duration::from_secs(15);
 /// How long a stream lasts: whoever goes on listening is judged anew (H2).
 const LASTS: Duration = Duration::from_secs(600);
-/// How often a stream may be asked in vain for what is sent next, until something is heard or sent. The server asks when
-/// what was sent is taken, which is seldom; when there is something to hear; and whenever the client sends on, which has
-/// it ask without rest once its buffer is full.
-const ASKED_IN_VAIN: u32 = 64;
 /// After so many seconds there may be room again: a client that is gone is noticed by then.
 const ROOM_AFTER: u64 = 30;
 
@@ -90,26 +83,6 @@ impl Wanted {
     }
 }
 
-/// A client sends on behind the request for a stream.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("the client sends on behind a request that is being answered by a stream")]
-struct SendsOn;
-
-/// Awaits this, unless it is asked for in vain too often: then somebody keeps the processor busy by what he sends.
-async fn undisturbed<T>(awaited: impl Future<Output = T>) -> Result<T, SendsOn> {
-    let mut awaited = pin!(awaited);
-    let mut in_vain = 0;
-    poll_fn(|context| match awaited.as_mut().poll(context) {
-        Poll::Ready(there) => Poll::Ready(Ok(there)),
-        Poll::Pending if in_vain == ASKED_IN_VAIN => Poll::Ready(Err(SendsOn)),
-        Poll::Pending => {
-            in_vain += 1;
-            Poll::Pending
-        }
-    })
-    .await
-}
-
 /// Somebody who reads a stream. His place is free again when this goes.
 struct Reader {
     heard: Receiver<Arc<Telling>>,
@@ -124,29 +97,26 @@ struct Reader {
 
 impl Reader {
     /// What is sent next; `None`: the stream ends.
-    async fn next(&mut self) -> Result<Option<String>, SendsOn> {
+    async fn next(&mut self) -> Option<String> {
         loop {
             let until = self.alive_at.min(self.ends_at);
-            let heard = undisturbed(async {
-                tokio::select! {
-                    biased;
-                    _ = self.ending.wait_for(|ending| *ending) => None,
-                    heard = timeout_at(until, self.heard.recv()) => Some(heard),
-                }
-            });
-            let Some(heard) = heard.await? else { return Ok(None) };
+            let heard = tokio::select! {
+                biased;
+                _ = self.ending.wait_for(|ending| *ending) => return None,
+                heard = timeout_at(until, self.heard.recv()) => heard,
+            };
             let said = match heard {
                 Ok(Ok(telling)) if self.wanted.has(&telling) => shown(&telling, self.clock),
                 Ok(Ok(_)) => continue,
                 Ok(Err(RecvError::Lagged(missed))) => {
                     format!("event: lagged\ndata: {}\n\n", json!({ "missed": missed }))
                 }
-                Ok(Err(RecvError::Closed)) => return Ok(None),
-                Err(_) if until == self.ends_at => return Ok(None),
+                Ok(Err(RecvError::Closed)) => return None,
+                Err(_) if until == self.ends_at => return None,
                 Err(_) => ALIVE.to_owned(),
             };
             self.alive_at = Instant::now() + SILENT_FOR;
-            return Ok(Some(said));
+            return Some(said);
         }
     }
 }
@@ -170,7 +140,7 @@ fn shown(Telling { id, object, event }: &Telling, clock: Clock) -> String {
         "message": &*event.message,
         "count": event.count,
     });
-    format!("id: {id}\ndata: {told}\n\n")
+    format!("id: {id}\ndata: {}\n\n", printable(told))
 }
 
 /// The stream. HEAD has none, and takes no place.
@@ -193,10 +163,9 @@ pub(super) async fn events(
             format!("{STREAMS} streams of events are open, and there may be no more; end one of them");
         return problem_until(StatusCode::SERVICE_UNAVAILABLE, "too many streams", &detail, ROOM_AFTER);
     };
-    // An error ends the connection, and with it what was sent on.
-    let told = stream::try_unfold(reader, |mut reader| async move {
+    let told = stream::unfold(reader, |mut reader| async move {
         let said = reader.next().await?;
-        Ok::<_, SendsOn>(said.map(|said| (Bytes::from(said), reader)))
+        Some((Ok::<_, Infallible>(Bytes::from(said)), reader))
     });
     let open = stream::iter([Ok(Bytes::from_static(OPEN.as_bytes()))]);
     answer.streaming(open.chain(told))

@@ -1,6 +1,8 @@
-//! `/livez`, `/readyz`, `/healthz` and `/metrics` (H1): alive while every machine steps, ready once the first lists and
-//! the first discovery are in. ARM being away is no reason to be restarted, and so no part of either.
+//! `/livez`, `/readyz`, `/healthz` and `/metrics` (H1): alive while every machine steps; ready once the first lists and
+//! the first discovery are complete, and while every kind is followed. An outage of ARM is no reason for a restart, and
+//! affects neither.
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -9,7 +11,9 @@ use actix_web::{HttpRequest, HttpResponse, web};
 use actors::recorder;
 use actors::shell::Ping;
 use futures::future::join_all;
-use pool_core::view::WishesView;
+use pool_core::machine::Now;
+use pool_core::object::Kind;
+use pool_core::view::{SourceView, WishesView};
 
 use super::problem::Serves;
 use super::{Life, get};
@@ -20,6 +24,8 @@ pub(super) const SERVES: Serves = Serves("/livez, /readyz, /healthz and /metrics
 
 /// What is said of a check where all is well.
 const OK: &str = "ok";
+/// How long a kind may be without a watch that delivers.
+const FOLLOWED_WITHIN: Duration = Duration::from_secs(60);
 /// How long a machine may take to answer.
 const PULSE_WITHIN: Duration = Duration::from_secs(2);
 
@@ -63,11 +69,9 @@ async fn readyz(request: HttpRequest, life: web::Data<Life>) -> HttpResponse {
         &request,
         &[
             ("lists", wait(synced.lists, "the first complete lists of Services, EndpointSlices and Nodes")),
-            (
-                "discovery",
-                wait(synced.discovery, "every managed load balancer to be asked for, and one to be seen"),
-            ),
+            ("discovery", wait(synced.discovery, "a managed load balancer to be seen")),
             ("pauses", Ok(of_pauses(snapshot.wishes.as_ref()))),
+            ("watches", check_watches(&snapshot.sources, life.about.clock.now())),
             ("shutdown", if leaving { Err("shutting down".to_owned()) } else { Ok(OK.to_owned()) }),
         ],
     )
@@ -83,6 +87,25 @@ fn of_pauses(view: Option<&WishesView>) -> String {
         }
         Some(_) | None => OK.to_owned(),
     }
+}
+
+/// Whether every kind is followed. A broken connection is opened again within seconds, so a short gap is no failure.
+fn check_watches(sources: &BTreeMap<Kind, SourceView>, now: Now) -> Result<String, String> {
+    let mut lost = String::new();
+    for source in sources.values() {
+        if let Some(since) =
+            source.stale_since.map(|at| now.since(at)).filter(|since| *since >= FOLLOWED_WITHIN)
+        {
+            let separator = if lost.is_empty() { "" } else { ", " };
+            let (kind, seconds) = (source.kind.resource(), since.as_secs());
+            let written = write!(lost, "{separator}{kind} not followed for {seconds} s");
+            debug_assert!(written.is_ok(), "writing to a String does not fail");
+        }
+    }
+    if lost.is_empty() {
+        return Ok(OK.to_owned());
+    }
+    Err(format!("{lost}; see the log and sources in /api/v1/status of the admin API"))
 }
 
 fn answer(request: &HttpRequest, checks: &[Check]) -> HttpResponse {
@@ -138,6 +161,28 @@ mod tests {
         fn handle(&mut self, _: Ping, _: &mut Context<Self>) -> ResponseFuture<()> {
             if self.is_stuck { Box::pin(std::future::pending()) } else { Box::pin(std::future::ready(())) }
         }
+    }
+
+    #[test]
+    fn h1_a_kind_without_a_watch_for_a_minute_is_named() {
+        let source = |kind, stale_since| SourceView {
+            kind,
+            phase: "watching",
+            synced: true,
+            objects: 1,
+            heard_at: None,
+            stale_since,
+            last_error: Some("foreign text".into()),
+        };
+        let at = |seconds: u64| Now::from_millis(seconds * 1_000);
+        let mut sources = BTreeMap::from([(Kind::Nodes, source(Kind::Nodes, Some(at(10))))]);
+        sources.insert(Kind::Services, source(Kind::Services, None));
+        sources.insert(Kind::Preemptions, source(Kind::Preemptions, Some(at(20))));
+        assert_eq!(check_watches(&sources, at(69)), Ok(OK.to_owned()));
+        let why = "see the log and sources in /api/v1/status of the admin API";
+        assert_eq!(check_watches(&sources, at(70)), Err(format!("nodes not followed for 60 s; {why}")));
+        let both = check_watches(&sources, at(80)).expect_err("two are away");
+        assert!(both.starts_with("nodes not followed for 70 s, events not followed for 60 s; "), "{both}");
     }
 
     #[actix::test]

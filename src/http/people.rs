@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use actix_web::body::BoxBody;
 use actix_web::dev::{ServiceRequest, ServiceResponse};
-use actix_web::http::header::{AUTHORIZATION, HOST};
+use actix_web::http::header::{AUTHORIZATION, HOST, HeaderMap};
 use actix_web::http::{Method, StatusCode};
 use actix_web::middleware::Next;
 use actix_web::{Error, HttpMessage as _, HttpRequest, HttpResponse};
@@ -19,6 +19,9 @@ use super::problem::{problem, unauthorized};
 /// What stands before a path when it is judged. Kubernetes lets every account `get` `/api/*` of its API server (the role
 /// `system:discovery`), and programs that judge as we do have rules about `/api/v1/*`: none of them is about us.
 const OURS: &str = "/azure-backend-pool-controller";
+
+/// The header with which a browser names the relation of the requesting site: <https://www.w3.org/TR/fetch-metadata/>.
+const SEC_FETCH_SITE: &str = "sec-fetch-site";
 
 /// The longest path of which anything is made, in bytes: names of a load balancer and a pool, and much more.
 const LONGEST_PATH: usize = 1024;
@@ -50,8 +53,9 @@ pub(super) async fn enter(
 ) -> Result<ServiceResponse<BoxBody>, Error> {
     let entered = match &entry {
         Entry::Open => Ok(None),
-        Entry::Loopback if asks_for_loopback(request.request()) => Ok(None),
-        Entry::Loopback => Err(not_this_host()),
+        Entry::Loopback if !asks_for_loopback(request.request()) => Err(not_this_host()),
+        Entry::Loopback | Entry::Judged(_) if is_cross_site(request.headers()) => Err(cross_site_refused()),
+        Entry::Loopback => Ok(None),
         Entry::Judged(door) => judge(door, request.request()).await.map(Some),
     };
     match entered {
@@ -78,6 +82,17 @@ fn not_this_host() -> HttpResponse {
     let detail =
         "this listener is for the machine itself: ask for localhost or 127.0.0.1, as through a port-forward";
     problem(StatusCode::MISDIRECTED_REQUEST, "not this host", detail)
+}
+
+/// Whether a browser sends this request for a page of another origin. Other programs send no such header.
+fn is_cross_site(headers: &HeaderMap) -> bool {
+    headers.get_all(SEC_FETCH_SITE).any(|site| site != "same-origin" && site != "none")
+}
+
+fn cross_site_refused() -> HttpResponse {
+    let detail = "a page of another site sent this request (Sec-Fetch-Site); open this address in a browser \
+                  tab of its own";
+    problem(StatusCode::FORBIDDEN, "cross-site request", detail)
 }
 
 /// Whether a host, with or without its port, is this machine's own loopback.

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use super::body::{Body, received};
 use super::people::allowed;
-use super::problem::{problem, problem_of_leader, problem_until};
+use super::problem::{printable, problem, problem_of_leader, problem_until};
 use super::query::Query;
 use super::show::Show;
 use super::{About, People, post};
@@ -149,7 +149,7 @@ async fn carry_out(
 }
 
 fn told(status: StatusCode, body: &Value) -> HttpResponse {
-    HttpResponse::build(status).content_type("application/json").body(body.to_string())
+    HttpResponse::build(status).content_type("application/json").body(printable(body.clone()))
 }
 
 fn of_done(about: &About, wanted: &Wanted, done: &Done) -> Value {

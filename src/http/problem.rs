@@ -4,6 +4,7 @@ use actix_web::error::{InternalError, PathError};
 use actix_web::http::StatusCode;
 use actix_web::http::header::{ALLOW, RETRY_AFTER, WWW_AUTHENTICATE};
 use actix_web::{HttpRequest, HttpResponse, HttpResponseBuilder, web};
+use pool_core::redact::Printable;
 use serde_json::{Value, json};
 
 /// The methods of every path that shows something.
@@ -12,6 +13,21 @@ const METHODS: &str = "GET, HEAD";
 /// What a listener serves, for the answer to paths that it does not.
 #[derive(Clone, Copy)]
 pub(super) struct Serves(pub(super) &'static str);
+
+/// A JSON document as it is sent, with unprintable characters escaped and recently sent tokens removed.
+pub(super) fn printable(mut document: Value) -> String {
+    make_printable(&mut document);
+    Printable::json(&document.to_string()).to_string()
+}
+
+fn make_printable(value: &mut Value) {
+    match value {
+        Value::String(text) => *text = Printable::line(text).to_string(),
+        Value::Array(all) => all.iter_mut().for_each(make_printable),
+        Value::Object(all) => all.values_mut().for_each(make_printable),
+        Value::Null | Value::Bool(_) | Value::Number(_) => {}
+    }
+}
 
 /// A problem document.
 pub(super) fn problem(status: StatusCode, title: &str, detail: &str) -> HttpResponse {
@@ -32,7 +48,7 @@ pub(super) fn problem_of_leader(
         "detail": detail,
         "leader": leader,
     });
-    HttpResponse::build(status).content_type("application/problem+json").body(document.to_string())
+    HttpResponse::build(status).content_type("application/problem+json").body(printable(document))
 }
 
 /// A problem with what a snapshot of this age, in seconds, does or does not hold.
@@ -56,7 +72,7 @@ fn of(
     if let Some(age) = age {
         document["snapshotAgeSeconds"] = age.map_or(Value::Null, Value::from);
     }
-    answer.content_type("application/problem+json").body(document.to_string())
+    answer.content_type("application/problem+json").body(printable(document))
 }
 
 /// The answer to a path that nobody serves.
@@ -76,7 +92,7 @@ pub(super) fn problem_until(status: StatusCode, title: &str, detail: &str, secon
         "retryAfterSeconds": seconds,
     });
     let answer = answer.insert_header((RETRY_AFTER, seconds.to_string()));
-    answer.content_type("application/problem+json").body(document.to_string())
+    answer.content_type("application/problem+json").body(printable(document))
 }
 
 /// A problem with who asks: what it takes to be heard.
@@ -109,4 +125,19 @@ pub(super) fn unreadable_path(error: PathError, request: &HttpRequest) -> actix_
     let detail = format!("{} cannot be read: {error}", request.path());
     let answer = problem(StatusCode::BAD_REQUEST, "unreadable path", &detail);
     InternalError::from_response(error, answer).into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn any_document_becomes_printable() {
+        let hostile = "a\u{1b}[2J\u{7}\u{202e}\nb";
+        let shown = printable(json!({ "name": hostile, "all": [{ "x": hostile }] }));
+        assert!(!shown.contains(|c: char| c.is_control() || c == '\u{202e}'), "{shown}");
+        let read: Value = serde_json::from_str(&shown).unwrap();
+        assert_eq!(read["all"][0]["x"], "a\\u{1b}[2J\\u{7}\\u{202e}\\u{a}b");
+        assert_eq!(read["name"], read["all"][0]["x"]);
+    }
 }

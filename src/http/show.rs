@@ -187,6 +187,7 @@ impl Show {
             "synced": source.synced,
             "objects": source.objects,
             "heardSeconds": source.heard_at.map(|at| self.age(at)),
+            "notFollowedSeconds": source.stale_since.map(|at| self.age(at)),
             "lastError": source.last_error,
         })
     }

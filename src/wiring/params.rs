@@ -94,6 +94,7 @@ pub fn machines(config: &Config, instance: &Instance) -> Machines {
         },
         discovery: discovery::Params {
             load_balancers: load_balancers.clone(),
+            internal: internal(config),
             interval: controller.discovery.interval,
         },
         directory: directory::Params {
@@ -203,6 +204,18 @@ pub fn load_balancers(config: &Config) -> Vec<LbName> {
         }
     }
     all
+}
+
+/// The load balancers that only internal Services use: those that the cloud-controller-manager creates for them, unless
+/// a pool of an xDS source is on them too.
+fn internal(config: &Config) -> BTreeSet<LbName> {
+    let managed = config.managed_load_balancers().into_iter();
+    let mut internal: BTreeSet<LbName> =
+        managed.filter(|name| name.to_ascii_lowercase().ends_with("-internal")).map(LbName::new).collect();
+    for pool in &config.controller.pools {
+        internal.remove(&LbName::new(pool.load_balancer.as_str()));
+    }
+    internal
 }
 
 /// The load balancers that only pools of xDS sources name.

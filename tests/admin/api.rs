@@ -10,7 +10,8 @@ use super::stage::{NAMESPACE, Prepared, Stage, add_pool, add_service, node_ip, n
 async fn h3_status_shows_everything_at_a_glance() {
     let stage = Stage::ready(4).await;
     let all_right = |status: &Value| {
-        status["pools"]["byState"]["right"] == 4
+        status["leadership"]["role"] == "leader"
+            && status["pools"]["byState"]["right"] == 4
             && items(&status["sources"]).filter(|source| source["synced"] == true).count() == 4
     };
     let status = stage.shown("/api/v1/status", all_right).await;

@@ -194,20 +194,83 @@ async fn h3_there_are_16_streams_at_a_time_and_none_keeps_the_process_from_its_e
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn h2_whoever_sends_on_behind_a_stream_is_cut_off_long_before_its_end() {
+async fn h2_bytes_behind_a_stream_request_are_not_read() {
     let stage = Stage::ready(1).await;
     let connection = TcpStream::connect(&stage.admin).await.expect("the listener");
     let (mut from, mut to) = connection.into_split();
     let many = b"GET /api/v1/events HTTP/1.1\r\nhost: localhost\r\n\r\n".repeat(100);
     let sends = async { while to.write_all(&many).await.is_ok() {} };
-    let mut heard = Vec::new();
-    let cut_off = async {
-        tokio::select! {
-            () = sends => {}
-            _ = from.read_to_end(&mut heard) => {}
+    let hears_of_its_beginning = async {
+        let (mut heard, mut piece) = (Vec::new(), [0; 1024]);
+        while !String::from_utf8_lossy(&heard).contains(": open") {
+            let count = from.read(&mut piece).await.expect("the stream");
+            assert_ne!(count, 0, "the stream has ended: {heard:?}");
+            heard.extend_from_slice(&piece[..count]);
         }
     };
-    tokio::time::timeout(PATIENCE, cut_off).await.expect("the connection ends");
-    Listening::to(&stage, "").await;
+    let opened = async {
+        tokio::select! {
+            () = sends => panic!("the stream has ended"),
+            () = hears_of_its_beginning => {}
+        }
+    };
+    tokio::time::timeout(PATIENCE, opened).await.expect("the stream begins");
+    // The stream takes one place, not one per request.
+    let mut streams = Vec::new();
+    for _ in 1..STREAMS {
+        streams.push(Listening::to(&stage, "").await);
+    }
     assert!(stage.log().iter().all(|line| line["level"] != "ERROR"), "{:?}", stage.log());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn h2_cross_site_requests_are_refused() {
+    let stage = leading(&[], "leader").await;
+    let http = Client::builder().no_proxy().connect_timeout(PATIENCE).build().expect("a client");
+    let asked_from = async |site: &str, path: &str| {
+        let url = format!("http://{}{path}", stage.admin);
+        let sent = http.get(url).header("sec-fetch-site", site).send();
+        let answer = tokio::time::timeout(PATIENCE, sent).await.expect("an answer in time");
+        answer.expect("the listener answers")
+    };
+    let mut open = Vec::new();
+    for site in ["cross-site", "same-site", "Cross-Site", "cross-site, same-origin", ""] {
+        for path in ["/api/v1/events", "/api/v1/status", "/api/v1/nothing", "/openapi.json", "/"] {
+            open.push((site, path, asked_from(site, path).await));
+        }
+    }
+    for (site, path, answer) in &open {
+        assert_eq!(answer.status(), 403, "{site:?} {path}");
+        assert_eq!(answer.headers()["content-type"], "application/problem+json", "{site:?} {path}");
+    }
+    for site in ["same-origin", "none"] {
+        assert_eq!(asked_from(site, "/").await.status(), 200, "{site}");
+    }
+    let mut streams = Vec::new();
+    for _ in 0..STREAMS {
+        streams.push(Listening::to(&stage, "").await);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn h3_every_response_has_no_store_and_nosniff() {
+    let stage = Stage::ready(1).await;
+    for (method, path, status) in [
+        (Method::GET, "/api/v1/status", 200),
+        (Method::HEAD, "/api/v1/queues", 200),
+        (Method::HEAD, "/api/v1/events", 200),
+        (Method::GET, "/api/v1/status?wrong=1", 400),
+        (Method::GET, "/api/v1/nothing", 404),
+        (Method::GET, "/api/v1/queues/no/no", 404),
+        (Method::DELETE, "/api/v1/status", 405),
+        (Method::POST, "/api/v1/pause", 401),
+        (Method::GET, "/openapi.json", 200),
+    ] {
+        let answer = stage.raw(method.clone(), path).await;
+        assert_eq!(answer.status(), status, "{method} {path}");
+        for (name, value) in [("x-content-type-options", "nosniff"), ("cache-control", "no-store")] {
+            let found: Vec<_> = answer.headers().get_all(name).iter().collect();
+            assert_eq!(found, [value], "{method} {path}: {name}");
+        }
+    }
 }

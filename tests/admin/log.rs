@@ -9,6 +9,19 @@ use super::metrics::busy;
 use super::nodes::{OUT_OF_SERVICE, taint};
 use super::stage::{Prepared, Stage, add_service, node_name, place};
 
+/// No load balancer can be read.
+fn unreadable() -> Fault {
+    let answer = FaultAnswer {
+        status: 403,
+        code: "AuthorizationFailed".to_owned(),
+        message: "no look for you".to_owned(),
+        retry_after: None,
+        body: FaultBody::Standard,
+    };
+    let (target, effect) = (FaultTarget::LoadBalancerGet, FaultEffect::Answer(answer));
+    Fault { target, every: 1, limit: None, load_balancer: None, effect }
+}
+
 /// Waits until the log has a line with this message, and gives it.
 async fn line(stage: &Stage, message: &str) -> Value {
     stage.logged(message, |line| line["message"] == message).await.swap_remove(0)
@@ -107,15 +120,7 @@ async fn s1_a_line_within_a_call_to_azure_tells_what_of_in_whose_name_and_for_wh
     }
     assert_ne!(of_members["attempt"], of_states["attempt"]);
 
-    let answer = FaultAnswer {
-        status: 403,
-        code: "AuthorizationFailed".to_owned(),
-        message: "no look for you".to_owned(),
-        retry_after: None,
-        body: FaultBody::Standard,
-    };
-    let (target, effect) = (FaultTarget::LoadBalancerGet, FaultEffect::Answer(answer));
-    let fault = Fault { target, every: 1, limit: Some(1), load_balancer: None, effect };
+    let fault = Fault { limit: Some(1), ..unreadable() };
     stage.fakes.tune_arm(|arm| arm.faults = vec![fault]).await;
     let failed = line(&stage, "failed to read load balancer").await;
     let of_failed = in_span(&failed, "get_load_balancer", "load_balancer");
@@ -143,6 +148,21 @@ async fn a_kind_that_may_not_be_listed_is_told_with_the_permission_that_is_missi
             .is_some_and(|error| error.starts_with("denied: "))
     };
     stage.shown("/api/v1/status", denied).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_unreadable_load_balancer_is_not_called_absent() {
+    let prepared = Prepared::new(1).await;
+    let fault = Fault { load_balancer: Some("kubernetes".to_owned()), ..unreadable() };
+    prepared.fakes.tune_arm(|arm| arm.faults = vec![fault]).await;
+    let stage = prepared.start(&json!({})).await;
+    let is_synced = |line: &Value| line["message"].as_str().is_some_and(|said| said.starts_with("synced"));
+    let synced = stage.logged("what was found", is_synced).await.swap_remove(0);
+    assert_eq!(
+        (&synced["message"], &synced["unread"]),
+        (&json!("synced without some load balancers"), &json!("[\"kubernetes\"]")),
+        "{synced}"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

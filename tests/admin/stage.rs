@@ -247,10 +247,12 @@ impl Stage {
         Stage::start(fakes, folder, self.files.clone(), log, &[]).await
     }
 
-    /// A world of this many Services and a ready controller.
+    /// A world of this many Services and a ready controller that has found all their pools. A controller is ready as soon
+    /// as it has read one load balancer.
     pub async fn ready(services: usize) -> Self {
         let stage = Prepared::new(services).await.start(&json!({})).await;
         stage.wait_until_ready().await;
+        stage.shown("/api/v1/status", |status| status["pools"]["total"] == services).await;
         stage
     }
 
@@ -407,6 +409,15 @@ impl Stage {
     pub fn signal(&self, signal: Signal) {
         let pid = self.child.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw);
         kill_process(pid.expect("the controller runs"), signal).expect("the controller is still there");
+    }
+
+    /// The bytes that the controller had in memory at most.
+    pub fn peak_bytes(&self) -> u64 {
+        let pid = self.child.id().expect("the controller runs");
+        let status = std::fs::read_to_string(format!("/proc/{pid}/status")).expect("it is still there");
+        let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+        let kib = line.and_then(|line| line.split_whitespace().next()).expect("the system tells its peak");
+        kib.parse::<u64>().expect("a number") << 10
     }
 
     /// Waits until the controller has ended.

@@ -5,6 +5,8 @@
 //! kwok plays the kubelets and runs nothing. Where a container is to do something, the test starts the binary in the
 //! kubelet's place, as the live Pod says ([`pod`]): inside the cluster, with its service account's own files.
 
+mod admission;
+mod network;
 mod pod;
 mod rights;
 mod rolling;
@@ -28,7 +30,8 @@ const CHART: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/charts/azure-backend-p
 const CLOUD_CONFIG: &str = "azure-cloud-provider";
 /// All kinds of which a release has objects, or its objects have some.
 const KINDS: &str = "deployments,replicasets,jobs,pods,services,endpointslices,configmaps,secrets,serviceaccounts,\
-    poddisruptionbudgets,networkpolicies,roles,rolebindings,clusterroles,clusterrolebindings";
+    poddisruptionbudgets,networkpolicies,roles,rolebindings,clusterroles,clusterrolebindings,\
+    validatingadmissionpolicies,validatingadmissionpolicybindings";
 
 /// An installed release in the namespace of a story.
 struct Release<'a> {
@@ -66,6 +69,17 @@ fn values(namespace: &str) -> Value {
         "config": config, "operator": { "enabled": true },
         "nodeSelector": { (objects::STORY): namespace }, "minReadySeconds": 1,
     })
+}
+
+/// What helm renders for the namespace kube-system, without hooks: what these may is theirs, for as long as they run.
+async fn rendered(helm: &Path, more: &[&str]) -> String {
+    let mut command = Command::new(helm);
+    command.args(["template", objects::ACCOUNT, CHART, "--namespace", "kube-system"]);
+    command.args(["--no-hooks", "--set", "image.repository=example/controller"]);
+    command.args(more).stdin(Stdio::null());
+    let Output { status, stdout, stderr } = command.output().await.expect("helm runs");
+    assert!(status.success(), "{}", String::from_utf8_lossy(&stderr));
+    String::from_utf8(stdout).expect("a text")
 }
 
 /// Has the namespace of a story take restricted Pods alone, by the API server's own admission.
@@ -251,6 +265,7 @@ async fn helm_installs_tests_upgrades_rolls_back_and_uninstalls_and_leaves_what_
     store_cloud_config(&story).await;
     let mut values = values(story.namespace);
     values["admin"] = json!({ "enabled": true });
+    values["admissionPolicy"] = json!({ "enabled": true });
     let release = Release::install(&story, "life", &values).await;
     let certificate = release.certificate().await;
     assert_eq!(release.pods().await.len(), 2);

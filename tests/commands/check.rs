@@ -218,7 +218,7 @@ async fn check_does_not_blame_rights_or_rules_for_a_load_balancer_that_is_thrott
     };
     bench.fakes.tune_arm(move |arm| arm.faults = vec![throttled]).await;
     bench.arranged().await;
-    let findings = judged(&bench.run("check", &["--output", "json", "--within", "4s"]).await);
+    let findings = judged(&bench.run("check", &["--output", "json", "--within", "10s"]).await);
     findings.must_have("load-balancers", "problem", "lb-2 cannot be read: HTTP 429");
     findings.must_have("candidates", "problem", "not everything was compared in time: lb-2: HTTP 429");
     let remedies: Vec<&str> = findings.0.iter().filter_map(|it| it["remedy"].as_str()).collect();

@@ -21,6 +21,9 @@ use tokio_rustls::TlsAcceptor;
 use super::{SIGNATURE, TOKEN};
 use crate::support::PATIENCE;
 
+/// By what name a peer is reached through a proxy.
+pub const ARM: &str = "arm.azure.test";
+
 /// What is done with a request for a token.
 #[derive(Clone, Copy)]
 pub enum Authority {
@@ -54,7 +57,7 @@ impl Peer {
     pub async fn start(tls: Option<&Path>, authority: Authority) -> Self {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.expect("loopback has free ports");
         let port = listener.local_addr().expect("a bound listener has an address").port();
-        let acceptor = tls.map(acceptor);
+        let acceptor = tls.map(|folder| acceptor(folder, &["localhost", ARM]));
         let (sender, seen) = unbounded_channel();
         let listening = tokio::spawn(async move {
             while let Ok((socket, _)) = listener.accept().await {
@@ -117,7 +120,9 @@ async fn serve(
 
 fn answer(seen: &Seen, port: u16, authority: Authority) -> (u16, String) {
     let Seen { line, head, body } = seen;
-    let here = format!("https://localhost:{port}");
+    // By the name that it was asked by.
+    let name = if head.contains(ARM) { ARM } else { "localhost" };
+    let here = format!("https://{name}:{port}");
     if line.contains("/metadata/endpoints") {
         let authentication = json!({ "loginEndpoint": here, "audiences": ["https://audience.test"] });
         return (200, json!([{ "resourceManager": here, "authentication": authentication }]).to_string());
@@ -164,15 +169,16 @@ pub async fn receive(socket: &mut (impl AsyncRead + Unpin)) -> Option<Seen> {
     }
 }
 
-/// What accepts TLS for `localhost`.
-fn acceptor(folder: &Path) -> TlsAcceptor {
+/// What accepts TLS for these names, with the authority's certificate as `ca.pem` in this folder.
+pub fn acceptor(folder: &Path, names: &[&str]) -> TlsAcceptor {
     let mut ca = CertificateParams::default();
     ca.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
     ca.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::DigitalSignature];
     let ca = CertifiedIssuer::self_signed(ca, KeyPair::generate().expect("a key")).expect("signed by itself");
     std::fs::write(folder.join("ca.pem"), ca.pem()).expect("the folder can be written");
     let key = KeyPair::generate().expect("a key");
-    let params = CertificateParams::new(vec!["localhost".to_owned()]).expect("a name");
+    let params =
+        CertificateParams::new(names.iter().map(ToString::to_string).collect::<Vec<_>>()).expect("names");
     let certificate = params.signed_by(&key, &ca).expect("the authority signs");
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     let config = ServerConfig::builder_with_provider(provider)

@@ -11,7 +11,7 @@ use std::process::{Child, Command, Output, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use tokio::sync::OnceCell;
+use tokio::sync::{OnceCell, Semaphore, SemaphorePermit};
 
 use super::reaper::Reaper;
 use super::{PATIENCE, certificates, eventually, objects, tell};
@@ -48,7 +48,12 @@ pub struct Cluster {
     /// The other processes.
     others: Vec<Child>,
     reaper: Reaper,
+    /// One of [`PLACES`]; the control plane that stories share has none.
+    place: Option<SemaphorePermit<'static>>,
 }
+
+/// How many control planes run beside the one that stories share: each of them needs the processor.
+static PLACES: Semaphore = Semaphore::const_new(3);
 
 /// The control plane that the stories share which do not disturb each other; `None` when the real components are not
 /// installed on this machine. A story has a namespace and nodes of its own in it.
@@ -60,13 +65,20 @@ pub async fn shared() -> Option<&'static Cluster> {
 
 /// A control plane of one's own, for a story that others would notice; `None` as with [`shared`].
 pub async fn own() -> Option<Cluster> {
-    Some(Cluster::start(assets()?, None).await)
+    started(assets()?, None).await
 }
 
 /// A control plane of one's own that keeps an account of every request of one user; `None` as with [`shared`]. It does
 /// not stream lists, as the oldest API servers that we know do not: whoever follows a kind needs the verb `list` too.
 pub async fn audited(user: &str) -> Option<Cluster> {
-    Some(Cluster::start(assets()?, Some(user)).await)
+    started(assets()?, Some(user)).await
+}
+
+async fn started(assets: PathBuf, audited: Option<&str>) -> Option<Cluster> {
+    let place = PLACES.acquire().await.expect("nobody closes it");
+    let mut cluster = Cluster::start(assets, audited).await;
+    cluster.place = Some(place);
+    Some(cluster)
 }
 
 /// Where one of the real components is; `None` as with [`shared`].
@@ -119,7 +131,7 @@ impl Cluster {
         let others = vec![reaper.start("etcd", &mut store)];
         let server = format!("https://127.0.0.1:{secure}");
         let apiserver = start_apiserver(&reaper, &assets, &etcd, &server, &flags);
-        let mut cluster = Self { assets, server, etcd, flags, apiserver, others, reaper };
+        let mut cluster = Self { assets, server, etcd, flags, apiserver, others, reaper, place: None };
         cluster.ready().await;
         let admin = Credentials::Certificate;
         cluster.write_kubeconfig("admin.kubeconfig", &admin);

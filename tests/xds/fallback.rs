@@ -72,6 +72,21 @@ async fn x2_a71_the_second_server_is_used_while_the_first_fails_and_left_when_it
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn x2_a71_a_silent_server_leads_to_the_second() {
+    let (first, second) = servers().await;
+    first.freeze(true).await;
+    let scene = start(&first, &second).await;
+    both_hold(&scene, SECOND, 1).await;
+    assert_eq!(scene.events("XdsResourceError").await, Vec::<String>::new(), "nothing was late");
+    let labels = [("grpc_xds_server", &*first.address().to_string())];
+    assert!(scene.metric("grpc_xds_client_connected", &labels).await.abs() < 0.5, "it is no connection");
+    first.freeze(false).await;
+    both_hold(&scene, FIRST, 2).await;
+    second.wait_for_streams(|streams| streams.open == 0).await.expect("the second is left");
+    scene.logged_no_errors();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn x2_a71_a_server_that_fails_when_everything_is_cached_is_no_reason_for_the_second() {
     let (first, second) = servers().await;
     let scene = start(&first, &second).await;

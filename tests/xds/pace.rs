@@ -23,6 +23,11 @@ async fn scene(plane: &ControlPlane) -> Scene {
     scene
 }
 
+/// When each ACK of the journal was sent, in microseconds.
+fn acks(journal: &[Asked]) -> Vec<u64> {
+    journal.iter().filter(|asked| asked.is_ack()).map(|asked| asked.at_us).collect()
+}
+
 /// The times between these, in whole tenths of a second.
 fn gaps(at_us: &[u64]) -> Vec<u64> {
     at_us.windows(2).map(|pair| (pair[1] - pair[0]) / 100_000).collect()
@@ -57,6 +62,28 @@ async fn x2_a_server_that_repeats_what_was_refused_is_answered_ever_more_seldom_
     plane.repeat_on_nack(false).await;
     plane.set(Kind::Endpoints, "web", at("web", &[GOOD])).await;
     scene.has_no_error("web").await;
+    scene.logged_no_errors();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn x2_paced_acks_do_not_delay_changes() {
+    let plane = control_plane().await;
+    let scene = scene(&plane).await;
+    let before = acks(&plane.journal().await);
+    plane.repeat_on_ack(true).await;
+    plane.set(Kind::Endpoints, "web", at("web", &[BETTER])).await;
+    scene.holds("web", &[BETTER]).await;
+    let many = before.len() + 80;
+    let journal = plane.wait_until(|journal| acks(journal).len() >= many).await.expect("ACKs");
+    // 50 at once, and one each 100 ms: however late they arrive, 80 take at least this long.
+    let took_ms = (acks(&journal)[many - 1] - before.last().expect("those of the start")) / 1_000;
+    assert!(took_ms >= 2_900, "80 ACKs in {took_ms} ms");
+    plane.set(Kind::Endpoints, "mail", at("mail", &[BETTER])).await;
+    scene.holds("mail", &[BETTER]).await;
+    plane.repeat_on_ack(false).await;
+    scene.all_is_written().await;
+    scene.is_at_rest("web", &[BETTER], 2).await;
+    scene.is_at_rest("mail", &[BETTER], 2).await;
     scene.logged_no_errors();
 }
 

@@ -79,7 +79,7 @@ impl PoolDocument {
         }
         properties.set(ADDRESSES, to_raw_value(&addresses).map_err(malformed)?);
         if let (Some(network), None) = (&edit.pool_network, properties.get(NETWORK)) {
-            properties.set(NETWORK, to_raw_value(&entry::reference(network)).map_err(malformed)?);
+            properties.set(NETWORK, to_raw_value(&entry::reference(network.as_str())).map_err(malformed)?);
         }
         let mut whole = self.0.clone();
         whole.set(PROPERTIES, properties.to_raw().map_err(malformed)?);

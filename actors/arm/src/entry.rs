@@ -10,8 +10,8 @@ use azure_mgmt_network::package_2024_03::models::load_balancer_backend_address_p
 use azure_mgmt_network::package_2024_03::models::{
     LoadBalancerBackendAddress, LoadBalancerBackendAddressPropertiesFormat, SubResource,
 };
-use pool_core::arm::{AdminState, Entry, NewEntry};
-use pool_core::ids::{InstanceId, NetworkId};
+use pool_core::arm::{AdminState, Entry, EntryNetwork, NewEntry};
+use pool_core::ids::{InstanceId, NetworkId, SubnetId};
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -40,6 +40,7 @@ pub(crate) fn fits_model(value: &Value) -> bool {
 fn of_model(model: LoadBalancerBackendAddress) -> Reading {
     let properties = model.properties.unwrap_or_default();
     let network = properties.virtual_network.and_then(|network| network.id);
+    let subnet = properties.subnet.and_then(|subnet| subnet.id);
     let interface = properties.network_interface_ip_configuration.and_then(|configuration| configuration.id);
     let admin_state = match properties.admin_state {
         None | Some(ModelState::None) => AdminState::None,
@@ -52,7 +53,7 @@ fn of_model(model: LoadBalancerBackendAddress) -> Reading {
             name: Arc::from(model.name.unwrap_or_default()),
             ip: properties.ip_address.as_deref().and_then(address),
             admin_state,
-            network: network.as_deref().and_then(network_id),
+            network: network_named(network.as_deref(), subnet.as_deref()),
             instance: interface.as_deref().and_then(InstanceId::of_ip_configuration),
         },
         by_nat_rule: !properties.inbound_nat_rules_port_mapping.is_empty(),
@@ -72,7 +73,10 @@ fn of_json(value: &Value) -> Reading {
             name: Arc::from(value["name"].as_str().unwrap_or_default()),
             ip: properties["ipAddress"].as_str().and_then(address),
             admin_state,
-            network: properties["virtualNetwork"]["id"].as_str().and_then(network_id),
+            network: network_named(
+                properties["virtualNetwork"]["id"].as_str(),
+                properties["subnet"]["id"].as_str(),
+            ),
             instance: interface.as_str().and_then(InstanceId::of_ip_configuration),
         },
         by_nat_rule: match &properties["inboundNatRulesPortMapping"] {
@@ -87,8 +91,12 @@ fn address(text: &str) -> Option<IpAddr> {
     text.trim().parse().ok()
 }
 
-fn network_id(text: &str) -> Option<NetworkId> {
-    (!text.is_empty()).then(|| NetworkId::new(text))
+/// The network that an entry names. A subnet says more than a virtual network beside it.
+fn network_named(network: Option<&str>, subnet: Option<&str>) -> Option<Arc<EntryNetwork>> {
+    let is_named = |id: &&str| !id.is_empty();
+    let subnet = subnet.filter(is_named).map(|id| EntryNetwork::Subnet(SubnetId::new(id)));
+    let network = || network.filter(is_named).map(|id| EntryNetwork::VirtualNetwork(NetworkId::new(id)));
+    subnet.or_else(network).map(Arc::new)
 }
 
 /// The admin state in any spelling; the models know one only.
@@ -110,11 +118,17 @@ pub(crate) fn spelling(state: AdminState) -> Option<&'static str> {
 
 /// Builds a new entry.
 pub(crate) fn build(new: &NewEntry) -> LoadBalancerBackendAddress {
+    let (virtual_network, subnet) = match new.network.as_deref() {
+        Some(EntryNetwork::VirtualNetwork(id)) => (Some(reference(id.as_str())), None),
+        Some(EntryNetwork::Subnet(id)) => (None, Some(reference(id.as_str()))),
+        None => (None, None),
+    };
     LoadBalancerBackendAddress {
         name: Some(new.name.as_str().to_owned()),
         properties: Some(LoadBalancerBackendAddressPropertiesFormat {
             ip_address: Some(new.ip.to_string()),
-            virtual_network: new.network.as_ref().map(reference),
+            virtual_network,
+            subnet,
             admin_state: new.admin_state.and_then(model_state),
             ..LoadBalancerBackendAddressPropertiesFormat::default()
         }),
@@ -130,7 +144,7 @@ fn model_state(state: AdminState) -> Option<ModelState> {
     }
 }
 
-/// A reference to a virtual network.
-pub(crate) fn reference(network: &NetworkId) -> SubResource {
-    SubResource { id: Some(network.as_str().to_owned()) }
+/// A reference to a virtual network or subnet.
+pub(crate) fn reference(id: &str) -> SubResource {
+    SubResource { id: Some(id.to_owned()) }
 }

@@ -157,8 +157,14 @@ pub enum SetUpError {
         /// What it said.
         source: azure_core::Error,
     },
+    /// A proxy variable without a proxy.
+    #[error("the proxy of the environment cannot be used")]
+    Proxy {
+        /// Which one and why.
+        source: proxy::Unusable,
+    },
     /// No HTTP client.
-    #[error("the HTTP client could not be set up: check the certificate store and the proxy variables")]
+    #[error("the HTTP client could not be set up: check the certificate store")]
     HttpClient {
         /// What it said.
         source: reqwest::Error,

@@ -7,6 +7,7 @@ use std::time::Duration;
 use azure_core::error::{Error, ErrorKind};
 use azure_core::http::headers::{AUTHORIZATION, HeaderName, HeaderValue, Headers};
 use azure_core::http::{AsyncRawResponse, Body, HttpClient, Method, Request};
+use proxy::Proxies;
 use reqwest::redirect;
 use url::{Host, Url};
 
@@ -44,7 +45,12 @@ impl HttpTransport {
                 .http2_keep_alive_interval(Duration::from_secs(20))
                 .http2_keep_alive_timeout(Duration::from_secs(10))
         };
-        let client = builder().https_only(true).build();
+        let proxies = Proxies::from_environment().map_err(|source| SetUpError::Proxy { source })?;
+        let proxy = move |target: &Url| {
+            let target = target.as_str().parse::<http::Uri>().ok()?;
+            proxies.of(&target).map(proxy::Proxy::with_credentials)
+        };
+        let client = builder().https_only(true).proxy(reqwest::Proxy::custom(proxy)).build();
         let client = client.map_err(|source| SetUpError::HttpClient { source })?;
         let near = builder().no_proxy().build();
         let near = near.map_err(|source| SetUpError::HttpClient { source })?;

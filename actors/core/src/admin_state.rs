@@ -1,28 +1,29 @@
-//! The admin state of address entries: nodes that leave service are cut out of traffic, and ours are taken back
-//! (design.md chapter 8).
+//! The admin state of address entries: nodes that leave service are taken out of traffic, and the admin state is
+//! restored when they return (design.md chapter 8).
 //!
-//! The machine hears of nodes, notices of eviction, load balancers, and the ends of writes. It notes each node in our
-//! ConfigMap before anything of it goes Down, tells the writer the draining set as a level, and for each pool that lacks
-//! something that its admin part is due. It stands between the Directory and the Leader: a term begins when the records
-//! were read and the writer knows the set; every phase follows from the records and the signals, and not from what this
-//! process remembers. A node is done when no pool lacks anything for it and a read of every load balancer that began
-//! afterwards agrees.
+//! The inputs are nodes, eviction notices, load balancers and finished writes. Before the first Down of a node, the
+//! machine records the node in our ConfigMap. It sends the draining set to the writer as a level, and reports each pool
+//! whose admin part is due. It stands between the Directory and the Leader: a term begins when the records are read and
+//! the writer has the set. Every phase follows from the records and the signals, not from the memory of this process. A
+//! node is done when no pool lacks anything for it and a later read of every load balancer agrees.
 //!
-//! What stands where:
+//! The modules:
 //! - `nodes`: the nodes, their phases, and the set that follows from them (N1, N2, N4);
 //! - `posts`: what is due in which pool, and what comes of it (N3);
-//! - `signals`: which taints and messages say that a node leaves (N1);
-//! - `spot`: notices of eviction, and the taint that makes them last (N1);
+//! - `signals`: which taints and messages mean that a node leaves (N1);
+//! - `spot`: eviction notices, and the taint that makes them last (N1);
 //! - `admission`: how many Ready nodes may be Down at the same time (N5);
-//! - `pools`: what is known of the entries, and what pools lack (N2, N4);
-//! - `records`: what is noted of a node before its first Down, as text (N4);
-//! - `keeping`: which records are to be in our ConfigMap, and which it is confirmed to hold (N4);
-//! - `sources`: the pools that are filled from xDS sources, which have a word of their own (X2);
-//! - `term`: when a term may begin, what counts then, and what may be done in it (W8, N4);
-//! - `people`: nodes that a person lets go on (N5);
-//! - `told`: what people and metrics are told.
+//! - `pools`: the known entries, and what pools lack (N2, N4);
+//! - `records`: the text that is recorded for a node before its first Down (N4);
+//! - `keeping`: which records our ConfigMap must have, and which it is confirmed to have (N4);
+//! - `draining`: when the draining set is sent to the writer, and which pools a change of it affects (N2);
+//! - `sources`: the pools of xDS sources, whose endpoints have a health status of their own (X2);
+//! - `term`: when a term may begin, what counts then, and what is allowed in it (W8, N4);
+//! - `people`: nodes that the operator releases (N5);
+//! - `told`: events, views and metrics.
 
 mod admission;
+mod draining;
 mod keeping;
 mod nodes;
 mod people;
@@ -37,7 +38,7 @@ mod term;
 mod tests;
 mod told;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -64,6 +65,7 @@ use pools::Pools;
 use posts::Posts;
 use records::Record;
 use signals::Signal;
+pub use spot::IgnoredNotice;
 use spot::Spots;
 use told::{Kept, Seen, Told};
 
@@ -121,8 +123,8 @@ pub enum In {
         pool: PoolId,
         /// The generation that was carried out, or was to be.
         generation: u64,
-        /// Why not, if it failed.
-        failure: Option<Arc<Failure>>,
+        /// The set that was applied, or why none was.
+        result: Result<Arc<Draining>, Arc<Failure>>,
     },
     /// Nothing of a pool's admin part is left or under way after it was withdrawn in this generation.
     Withdrawn(PoolId, u64),
@@ -181,6 +183,8 @@ pub enum Out {
     Node(NodeName, Option<NodeView>),
     /// To the board: the admin state as a whole.
     View(AdminView),
+    /// To the process: a notice about this node was ignored.
+    NoticeIgnored(NodeName, IgnoredNotice),
     /// To the process: the answer to a person's request.
     Answer(RequestId, Answer),
     /// To the Directory: a person lets everything go on, which these nodes do; the Directory answers.
@@ -209,11 +213,15 @@ pub struct AdminState {
     spots: Spots,
     pools: Pools,
     posts: Posts,
-    /// What the writer was told last, and the sets before that something may still be carried out of.
+    /// The set that the writer was sent last.
     set: Arc<Draining>,
-    past: BTreeMap<u64, Arc<Draining>>,
     /// What the Directory was told last.
     leaving: Arc<Leaving>,
+    /// The load balancers that have existed.
+    ever_existed: BTreeSet<LbName>,
+    /// Load balancers that have never existed. Nothing can be Down there, and Discovery rarely reads them (D3), so no
+    /// node waits for them. A deleted load balancer is not among them: it may be created again with what was Down.
+    never_existed: BTreeSet<LbName>,
     /// Pools to be judged anew.
     dirty: BTreeSet<PoolId>,
     /// Whether a load balancer was seen since nodes were last forgotten.
@@ -224,6 +232,8 @@ pub struct AdminState {
     grown: bool,
     /// Whether anything of nodes, pools or the set has changed since it was last told.
     changed: bool,
+    /// Whether an input has not been evaluated yet, or pools are left for the next tick.
+    pending: bool,
     /// Paces what is posted again after failures (S4).
     queue: WorkQueue<NodeUid>,
     told: Told,
@@ -232,8 +242,8 @@ pub struct AdminState {
 /// How long after a look at a load balancer that did not count for a node the next one is asked for.
 const LOOK_AGAIN: Duration = Duration::from_secs(15);
 
-/// How many sets before the last one are kept: a write that carries out an older one is judged by the next look.
-const PAST: usize = 1_000;
+/// How many pools one tick evaluates. The rest waits for the next tick, so that no turn is long.
+const POOLS_PER_TICK: usize = 128;
 
 impl AdminState {
     /// One that knows nothing yet.
@@ -253,13 +263,15 @@ impl AdminState {
             pools: Pools::default(),
             posts: Posts::default(),
             set: Arc::new(Draining { excluded: params.excluded.clone(), ..Draining::default() }),
-            past: BTreeMap::new(),
             leaving: Arc::default(),
+            ever_existed: BTreeSet::new(),
+            never_existed: BTreeSet::new(),
             dirty: BTreeSet::new(),
             looked: false,
             look_again: None,
             grown: false,
             changed: false,
+            pending: false,
             queue: WorkQueue::new(pace),
             told: Told::default(),
             params,
@@ -289,7 +301,7 @@ impl AdminState {
         let changed = self.nodes.tell(now, name, fact, &mut self.records);
         self.changed = true;
         if let Some(uid) = changed.gone {
-            self.spots.on_gone(&uid);
+            self.spots.on_gone(now, &uid);
             if self.nodes.knows(&uid) {
                 self.turn(now, uid);
             } else {
@@ -301,9 +313,9 @@ impl AdminState {
         }
     }
 
-    /// A node leaves the queue (N3).
+    /// A node leaves the queue before its work is done (N3), which is not a result (S4).
     fn drop_work(&mut self, now: Now, uid: &NodeUid) {
-        self.queue.finish(now, uid, Ok(work_queue::Done::Success));
+        self.queue.done(now, uid);
         self.queue.retire(uid);
         self.posts.rest(uid);
     }
@@ -350,6 +362,12 @@ impl AdminState {
         if !self.params.load_balancers.contains(&seen.lb) {
             return;
         }
+        if seen.facts.is_some() {
+            self.never_existed.remove(&seen.lb);
+            self.ever_existed.insert(seen.lb.clone());
+        } else if !self.ever_existed.contains(&seen.lb) {
+            self.never_existed.insert(seen.lb.clone());
+        }
         let seen = &*self.ours(seen);
         let news = self.pools.observe(seen);
         self.changed |= !news.is_empty();
@@ -369,27 +387,26 @@ impl AdminState {
         self.looked = true;
     }
 
-    fn on_finished(&mut self, now: Now, pool: PoolId, generation: u64, failure: Option<Arc<Failure>>) {
-        match failure {
-            None => {
-                let set = if generation == self.set.generation {
-                    Some(&self.set)
-                } else {
-                    self.past.get(&generation)
-                };
-                if let Some(set) = set {
-                    self.pools.carried_out(now, &pool, set);
-                }
+    fn on_finished(
+        &mut self,
+        now: Now,
+        pool: PoolId,
+        generation: u64,
+        result: Result<Arc<Draining>, Arc<Failure>>,
+    ) {
+        match result {
+            Ok(set) => {
+                self.pools.carried_out(now, &pool, &set);
                 if !self.records.writes() {
                     self.pools.withheld(&pool, generation);
                 }
                 self.posts.ended(now, &pool, generation, self.params.max_backoff);
             }
-            Some(failure) if failure.says_absent() => {
+            Err(failure) if failure.says_absent() => {
                 self.pools.absent(now, &pool);
                 self.posts.ended(now, &pool, generation, self.params.max_backoff);
             }
-            Some(failure) => {
+            Err(failure) => {
                 let least = failure.retry_after.before_next_try().unwrap_or_default();
                 let waits = (least, self.params.max_backoff);
                 let uids = self.posts.failed(now, &pool, generation, waits);
@@ -403,35 +420,9 @@ impl AdminState {
         self.dirty.insert(pool);
     }
 
-    /// Tells the writer the set, if it is another one.
-    fn tell_set(&mut self, out: &mut Vec<Out>) {
-        if self.records.take_news() {
-            self.nodes.make_stale();
-        }
-        if !self.nodes.is_stale() {
-            return;
-        }
-        let gives_back = !self.heeds_signals();
-        let (pools, listed) = (&self.pools, &self.params.listed);
-        let next = self.nodes.set(pools, listed, &self.records, gives_back, &self.set);
-        let Some(next) = next else {
-            return self.tell_leaving(out);
-        };
-        self.grown |= next.addresses.keys().any(|backend| !self.set.addresses.contains_key(backend))
-            || next.restorable.difference(&self.set.restorable).next().is_some();
-        let before = std::mem::replace(&mut self.set, Arc::new(next));
-        self.past.insert(before.generation, before);
-        while self.past.len() > PAST {
-            self.past.pop_first();
-        }
-        out.push(Out::Draining(Arc::clone(&self.set)));
-        self.tell_leaving(out);
-        self.dirty.extend(self.pools.ids().cloned());
-        self.changed = true;
-    }
-
-    /// Does what time and the last input allow; the end of every step and tick.
+    /// Does what time and the last inputs allow, once for all inputs of a turn.
     fn advance(&mut self, now: Now, out: &mut Vec<Out>) {
+        out.extend(self.spots.take_ignored(now).into_iter().map(|(node, why)| Out::NoticeIgnored(node, why)));
         self.heed_notices(now);
         if let Some(epoch) = self.may_begin() {
             self.begin(now, epoch, out);
@@ -456,27 +447,39 @@ impl AdminState {
         if let Some(why) = self.records.take_failure() {
             self.told.failed(None, &self.records.unconfirmed(), why);
         }
-        self.tell(now, acts, out);
+        if !self.pending {
+            self.tell(now, acts, out);
+        }
         debug_assert_eq!(self.check(), Ok(()));
     }
 
-    /// Works on nodes until nothing more follows.
+    /// Evaluates nodes until nothing more follows, or until the limit of pools per tick is reached. Nodes are evaluated
+    /// only when no pool is left.
     fn work(&mut self, now: Now, out: &mut Vec<Out>) {
         loop {
             self.tell_set(out);
             self.take_work(now);
-            for pool in std::mem::take(&mut self.dirty) {
-                let lacks = self.pools.lacks(&pool, &self.set, self.nodes.restores());
-                let since = |uid: &NodeUid| self.nodes.since(uid);
-                let undone = self.posts.settle(now, pool.clone(), lacks, self.set.generation, since, out);
-                if !undone.is_empty() {
-                    let why = "Azure has taken it several times, and it is not there afterwards";
-                    self.told.failed(Some(&pool), &undone, why.into());
-                }
+            self.judge_pools(now, out);
+            if !self.dirty.is_empty() {
+                self.pending = true;
+                break;
             }
             self.judge_nodes(now, out);
             if !self.nodes.is_stale() && !self.queue.is_ready(now) {
                 break;
+            }
+        }
+    }
+
+    fn judge_pools(&mut self, now: Now, out: &mut Vec<Out>) {
+        for _ in 0..POOLS_PER_TICK {
+            let Some(pool) = self.dirty.pop_first() else { break };
+            let lacks = self.pools.lacks(&pool, &self.set, self.nodes.restores());
+            let since = |uid: &NodeUid| self.nodes.since(uid);
+            let undone = self.posts.settle(now, pool.clone(), lacks, self.set.generation, since, out);
+            if !undone.is_empty() {
+                let why = "Azure has accepted the write several times, but it did not persist";
+                self.told.failed(Some(&pool), &undone, why.into());
             }
         }
     }
@@ -501,7 +504,7 @@ impl AdminState {
         let gives_back = !self.heeds_signals();
         let unknown = self.unknown();
         let waits = |uid: &NodeUid| self.posts.concern(uid) || unknown.contains(uid);
-        let lbs = &self.params.load_balancers;
+        let lbs = self.params.load_balancers.iter().filter(|lb| !self.never_existed.contains(*lb));
         let judged = self.nodes.judge((now, self.set.generation), lbs, gives_back, waits, &mut self.records);
         let again = self.look_again.take_if(|at| *at <= now).is_some() && self.nodes.waits_for_any();
         if judged.look | again | std::mem::take(&mut self.grown) {
@@ -528,6 +531,7 @@ impl AdminState {
     /// Tells people and metrics how everything stands.
     fn tell(&mut self, now: Now, acts: bool, out: &mut Vec<Out>) {
         let changed = std::mem::take(&mut self.changed);
+        let owed = self.posts.take_news();
         let stands: Vec<Stand<'_>> = self.nodes.stands(&self.records).collect();
         let seen = Seen {
             stands: &stands,
@@ -535,6 +539,7 @@ impl AdminState {
             bound: &|| self.nodes.bound(),
             pools: &self.pools,
             posts: &self.posts,
+            owed: &owed,
             queue: &self.queue,
             set: &self.set,
             records: Kept {
@@ -567,6 +572,8 @@ impl AdminState {
         rule(drains || !self.leads(), "the set holds a node that does not drain, or is not recorded")?;
         self.nodes.check(&self.records)?;
         self.records.check()?;
+        #[cfg(test)]
+        self.pools.check()?;
         self.posts.check()
     }
 }
@@ -590,7 +597,7 @@ impl Machine for AdminState {
                 self.records.confirm(now, epoch);
             }
             In::Lb(seen) => self.on_lb(now, &seen),
-            In::Finished { pool, generation, failure } => self.on_finished(now, pool, generation, failure),
+            In::Finished { pool, generation, result } => self.on_finished(now, pool, generation, result),
             In::Withdrawn(pool, generation) => {
                 self.posts.withdrawn(&pool, generation);
                 self.dirty.insert(pool);
@@ -620,16 +627,21 @@ impl Machine for AdminState {
             In::Release(id, scope) => self.on_release(id, &scope, out),
             In::Reporting(term) => self.told.reporting(term),
         }
-        self.advance(now, out);
+        self.pending = true;
     }
 
     fn deadline(&self) -> Option<Now> {
+        if self.pending {
+            return Some(Now::ZERO);
+        }
         let work = earliest(earliest(self.queue.deadline(), self.posts.deadline()), self.look_again);
         let work = earliest(work, self.spots.deadline()).filter(|_| self.acts());
-        earliest(work, earliest(self.records.deadline(), self.told.deadline()))
+        let waits = earliest(work, self.spots.waits_until());
+        earliest(waits, earliest(self.records.deadline(), self.told.deadline()))
     }
 
     fn tick(&mut self, now: Now, out: &mut Vec<Out>) {
+        self.pending = false;
         self.advance(now, out);
     }
 }

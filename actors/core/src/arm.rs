@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use crate::ids::{
     AddressName, AttemptId, CallId, Etag, InstanceId, LbName, NetworkId, Operation, PoolId, PoolName,
+    SubnetId,
 };
 use crate::machine::Now;
 
@@ -108,10 +109,19 @@ pub struct NewEntry {
     pub name: AddressName,
     /// Its address.
     pub ip: IpAddr,
-    /// The virtual network at address level, when this pool keeps it there.
-    pub network: Option<NetworkId>,
+    /// The network at address level, when this pool names it there.
+    pub network: Option<Arc<EntryNetwork>>,
     /// `adminState` at birth: `Down` on a draining node, else none.
     pub admin_state: Option<AdminState>,
+}
+
+/// How an address entry names the network of its address.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum EntryNetwork {
+    /// `virtualNetwork`.
+    VirtualNetwork(NetworkId),
+    /// `subnet`.
+    Subnet(SubnetId),
 }
 
 /// The admin state of an address entry.
@@ -149,8 +159,8 @@ pub struct Entry {
     pub ip: Option<IpAddr>,
     /// Its admin state; absent counts as [`AdminState::None`].
     pub admin_state: AdminState,
-    /// The virtual network at address level.
-    pub network: Option<NetworkId>,
+    /// The network at address level.
+    pub network: Option<Arc<EntryNetwork>>,
     /// The virtual machine behind the network interface that it names; `None` when it names none.
     pub instance: Option<InstanceId>,
 }

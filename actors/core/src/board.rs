@@ -58,7 +58,8 @@ pub enum In {
     Admin(AdminView),
     /// The first complete lists are in.
     ListsSynced,
-    /// Every managed load balancer has been tried, and at least one was seen.
+    /// At least one managed load balancer was read, and each other one was read, has failed, or did not answer within 1
+    /// s.
     DiscoverySynced,
 }
 

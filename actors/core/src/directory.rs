@@ -76,7 +76,8 @@ pub struct Params {
 pub enum In {
     /// The first complete lists are in.
     ListsSynced,
-    /// Every managed load balancer has been tried, and at least one was seen.
+    /// At least one managed load balancer was read, and each other one was read, has failed, or did not answer within 1
+    /// s.
     DiscoverySynced,
     /// A Service changed or is gone.
     Service(ServiceUid, Option<Arc<ServiceFact>>),

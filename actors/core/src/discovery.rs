@@ -1,5 +1,5 @@
-//! Owns what is known of the managed load balancers: reads them one at a time, at start, at an interval, after
-//! changes of candidates and after a 404 (design.md D1, D3). Whose pools they are is the Directory's business.
+//! Owns what is known of the managed load balancers: reads up to 8 of them at once, at start, at an interval, after
+//! changes of candidates and after a 404 (design.md D1, D3). The Directory decides to which Service a pool belongs.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::arm::{Failure, LbFacts};
 use crate::ask::{Answer, Done, Refusal, RequestId};
-use crate::ids::{CallId, LbName, PoolId, PoolName, ServiceKey, ServiceUid};
+use crate::ids::{CallId, LbName, PoolId, PoolName, RulePrefix, ServiceKey, ServiceUid};
 use crate::informer::ServiceFact;
 use crate::machine::{Machine, Now, earliest};
 use crate::sample::Sample;
@@ -16,6 +16,7 @@ use crate::view::{Candidacy, LbView};
 mod balancer;
 mod followup;
 mod foreign;
+mod reads;
 pub(crate) mod rules;
 #[cfg(test)]
 mod tests;
@@ -23,6 +24,7 @@ mod tests;
 use balancer::Balancer;
 use followup::{Followups, Wanted};
 use foreign::Foreign;
+use reads::{Reading, Reads};
 use rules::RuleIndex;
 
 /// What Discovery is told once, at start.
@@ -30,6 +32,9 @@ use rules::RuleIndex;
 pub struct Params {
     /// The managed load balancers (design.md 2).
     pub load_balancers: Vec<LbName>,
+    /// The managed load balancers that only internal Services use. The cloud-controller-manager creates one for the
+    /// first internal Service.
+    pub internal: BTreeSet<LbName>,
     /// `discovery.interval`: how often each is read, 60 s.
     pub interval: Duration,
 }
@@ -41,6 +46,8 @@ pub enum In {
     ListsSynced,
     /// A Service changed or is gone.
     Service(ServiceUid, Option<Arc<ServiceFact>>),
+    /// A read has passed gates and budget, and its GET is sent.
+    Sent(CallId),
     /// The answer to a read.
     Read {
         /// The id of the request.
@@ -77,7 +84,8 @@ pub enum Out {
     },
     /// To the admin state and the Directory: a load balancer as it is; `facts: None` means that it does not exist.
     Lb(LbObservation),
-    /// To the Directory and the board: every managed load balancer has been tried, and at least one was seen.
+    /// To the Directory and the board: at least one managed load balancer was read, and each other one was read, has
+    /// failed, or has not answered within 1 s of that.
     Synced,
     /// To the process: the answer to a person's request.
     Answer(RequestId, Answer),
@@ -109,24 +117,25 @@ pub struct LbObservation {
     pub puts: OurPuts,
 }
 
-/// After how long an answer to a read is no longer waited for.
-const ANSWER_WITHIN: Duration = Duration::from_secs(120);
+/// How long Discovery waits for the other load balancers after it has read the first one, so that guards count as many
+/// pools as possible at the start (G4).
+const INITIAL_WAIT: Duration = Duration::from_secs(1);
 /// The least time between two extra rounds.
 const ROUND_EVERY: Duration = Duration::from_secs(2);
 
-/// Reads the managed load balancers, one GET at a time (design.md A2, D3).
+/// Reads the managed load balancers, up to 8 at once (design.md A2, D3).
 pub struct Discovery {
     interval: Duration,
     phase: Phase,
     /// In the order of the configuration; the other fields name them by their place here.
     balancers: Vec<Balancer>,
     by_name: BTreeMap<LbName, usize>,
-    /// When each load balancer is read next; the one being read is not in it.
+    /// When each load balancer is read next. Those in flight are not in it.
     due: BTreeSet<(Now, usize)>,
-    reading: Option<Reading>,
-    /// The next request's number.
-    calls: u64,
+    reads: Reads,
     candidates: BTreeMap<ServiceUid, Candidate>,
+    /// The Services whose pools are on internal load balancers, and their exposure.
+    internal: BTreeMap<ServiceUid, u64>,
     rules: RuleIndex,
     followups: Followups,
     foreign: Foreign,
@@ -143,19 +152,12 @@ enum Phase {
     FirstLook {
         /// Those of which no read has ended, not even in failure.
         untried: BTreeSet<usize>,
-        /// Whether one of them was read or found absent.
-        any_seen: bool,
+        /// The end of the wait for the others, once one load balancer was read or found absent.
+        until: Option<Now>,
     },
-    /// Each has been tried and at least one was seen. One that cannot be read does not keep the others waiting:
-    /// what is not known of it is not written.
+    /// At least one load balancer was read. One that cannot be read, or does not answer, does not delay the others: its
+    /// pools are not written.
     Synced,
-}
-
-/// The one read under way.
-struct Reading {
-    call: CallId,
-    balancer: usize,
-    asked: Now,
 }
 
 /// What is known of a candidate.
@@ -168,23 +170,25 @@ impl Discovery {
     /// Knows which load balancers to read; reads none before the first complete lists are in.
     #[must_use]
     pub fn new(params: Params) -> Discovery {
+        let interval = params.interval.max(Duration::from_secs(1));
         let mut balancers = Vec::new();
         let mut by_name = BTreeMap::new();
         for name in params.load_balancers {
             if !by_name.contains_key(&name) {
                 by_name.insert(name.clone(), balancers.len());
-                balancers.push(Balancer::new(name));
+                let internal = params.internal.contains(&name);
+                balancers.push(Balancer::new(name, interval, internal));
             }
         }
         Discovery {
-            interval: params.interval.max(Duration::from_secs(1)),
+            interval,
             phase: Phase::Waiting,
             balancers,
             by_name,
             due: BTreeSet::new(),
-            reading: None,
-            calls: 0,
+            reads: Reads::default(),
             candidates: BTreeMap::new(),
+            internal: BTreeMap::new(),
             rules: RuleIndex::default(),
             followups: Followups::default(),
             foreign: Foreign::default(),
@@ -212,11 +216,12 @@ impl Discovery {
         for (uid, candidate) in &self.candidates {
             self.followups.found_at_start(uid, &candidate.key, now);
         }
-        self.phase = Phase::FirstLook { any_seen: all.is_empty(), untried: all };
-        self.settle_phase(out);
+        let until = all.is_empty().then_some(now);
+        self.phase = Phase::FirstLook { untried: all, until };
     }
 
     fn on_service(&mut self, now: Now, uid: &ServiceUid, fact: Option<&ServiceFact>) {
+        self.read_absent_internal(now, uid, fact);
         let fact = fact.filter(|fact| fact.candidacy == Candidacy::Candidate);
         let before = self.candidates.get(uid);
         let change = match (before, fact) {
@@ -240,14 +245,48 @@ impl Discovery {
         }
     }
 
-    fn on_missing(&mut self, now: Now, lb: &LbName) {
-        if let Some(&place) = self.by_name.get(lb) {
-            self.reschedule(place, |balancer| balancer.missing(now));
+    /// Reads absent internal load balancers when a Service that could use them is created, or when its exposure
+    /// changes: the cloud-controller-manager may have created them for it. It need not be a candidate, because nodes go
+    /// Down in all pools (N2).
+    fn read_absent_internal(&mut self, now: Now, uid: &ServiceUid, fact: Option<&ServiceFact>) {
+        let is_user = |fact: &&ServiceFact| fact.internal && fact.candidacy != Candidacy::NotLoadBalancer;
+        let Some(fact) = fact.filter(is_user) else {
+            self.internal.remove(uid);
+            return;
+        };
+        if self.internal.insert(uid.clone(), fact.exposure) == Some(fact.exposure) {
+            return;
+        }
+        for place in 0..self.balancers.len() {
+            if self.balancers[place].is_absent_internal() {
+                self.reschedule(place, |balancer| balancer.request_rate_limited(now));
+            }
         }
     }
 
-    /// Has every load balancer read now, one after the other. A read that is under way does not count, and one that
-    /// is to be made again after a failure does not wait for that.
+    /// Whether an internal Service has no rule on any load balancer: one that is absent may be made for it at any time.
+    fn lacks_internal(&self) -> bool {
+        self.internal.keys().any(|uid| self.rules.of(&RulePrefix::of(uid)).next().is_none())
+    }
+
+    /// Begins an extra round. Absent load balancers that no Service could use are left out.
+    fn begin_round(&mut self, now: Now) {
+        (self.round_at, self.last_round) = (None, Some(now));
+        for place in 0..self.balancers.len() {
+            if !self.internal.is_empty() || !self.balancers[place].is_absent_internal() {
+                self.reschedule(place, |balancer| balancer.want(now));
+            }
+        }
+    }
+
+    fn on_missing(&mut self, now: Now, lb: &LbName) {
+        if let Some(&place) = self.by_name.get(lb) {
+            self.reschedule(place, |balancer| balancer.request_rate_limited(now));
+        }
+    }
+
+    /// Reads every load balancer now. A read in flight does not count, and a load balancer that waits for a retry is
+    /// read without that wait.
     fn on_round(&mut self, now: Now) {
         match self.phase {
             // The first look serves.
@@ -274,7 +313,7 @@ impl Discovery {
         self.round_at.get_or_insert_with(|| last.map_or(now, |last| now.max(last.plus(ROUND_EVERY))));
     }
 
-    /// A person asks for a look: it is made at once, one load balancer after another, and what it shows is compared as
+    /// The operator requests a comparison: the load balancers are read at once, and what that shows is compared as
     /// always.
     fn on_compare(&mut self, now: Now, id: RequestId, lb: Option<&LbName>, out: &mut Vec<Out>) {
         let places: Vec<usize> = match lb {
@@ -321,7 +360,7 @@ impl Discovery {
         result: Result<Arc<LbFacts>, Arc<Failure>>,
         out: &mut Vec<Out>,
     ) {
-        let Some(reading) = self.reading.take_if(|reading| reading.call == call) else {
+        let Some(reading) = self.reads.take(call) else {
             out.push(Out::Sample(Sample::UnmatchedAnswer));
             return;
         };
@@ -330,7 +369,7 @@ impl Discovery {
             Err(failure) if failure.says_absent() => {
                 self.seen(now, reading.balancer, (began, puts), None, out);
             }
-            Err(failure) => self.failed(now, reading.balancer, Arc::from(failure.to_string()), out),
+            Err(failure) => self.failed(now, &reading, Arc::from(failure.to_string()), out),
         }
     }
 
@@ -346,31 +385,32 @@ impl Discovery {
         self.rules.replace(&balancer.name, balancer.facts.as_deref(), facts.as_deref());
         balancer.seen(now, facts.clone());
         out.push(Out::Lb(LbObservation { lb: balancer.name.clone(), began, facts, puts }));
-        self.read_ended(place, true, out);
+        self.read_ended(place, Some(now), out);
     }
 
-    fn failed(&mut self, now: Now, place: usize, error: Arc<str>, out: &mut Vec<Out>) {
-        self.balancers[place].failed(now, error);
-        self.read_ended(place, false, out);
+    fn failed(&mut self, now: Now, reading: &Reading, error: Arc<str>, out: &mut Vec<Out>) {
+        self.balancers[reading.balancer].failed(now, error, reading.is_late());
+        self.read_ended(reading.balancer, None, out);
     }
 
-    fn read_ended(&mut self, place: usize, seen: bool, out: &mut Vec<Out>) {
+    fn read_ended(&mut self, place: usize, seen: Option<Now>, out: &mut Vec<Out>) {
         let balancer = &self.balancers[place];
         self.due.insert((balancer.next_at(), place));
         out.push(Out::View(balancer.view()));
         match &mut self.phase {
             Phase::Waiting | Phase::Synced => {}
-            Phase::FirstLook { untried, any_seen } => {
+            Phase::FirstLook { untried, until } => {
                 untried.remove(&place);
-                *any_seen |= seen;
+                *until = until.or(seen.map(|seen| seen.plus(INITIAL_WAIT)));
             }
         }
-        self.settle_phase(out);
     }
 
-    fn settle_phase(&mut self, out: &mut Vec<Out>) {
+    fn settle_phase(&mut self, now: Now, out: &mut Vec<Out>) {
         match &self.phase {
-            Phase::FirstLook { untried, any_seen: true } if untried.is_empty() => {
+            Phase::FirstLook { untried, until: Some(until) }
+                if *until <= now || untried.is_empty() && self.reads.is_idle() =>
+            {
                 self.phase = Phase::Synced;
                 out.push(Out::Synced);
             }
@@ -389,55 +429,59 @@ impl Discovery {
 
     /// Does all that this moment allows; the end of every step and tick.
     fn advance(&mut self, now: Now, out: &mut Vec<Out>) {
-        let overdue = self.reading.take_if(|reading| reading.asked.plus(ANSWER_WITHIN) <= now);
-        if let Some(reading) = overdue {
-            self.failed(now, reading.balancer, Arc::from("no answer within 2 min"), out);
+        for reading in self.reads.pass(now) {
+            self.failed(now, &reading, Arc::from(reading.unanswered()), out);
         }
         let follows = self.follows() && self.followups.ask(now, &self.rules);
         if self.foreign.asks(now) || follows {
             self.ask_round(now);
         }
         if self.round_at.is_some_and(|at| at <= now) {
-            self.round_at = None;
-            self.last_round = Some(now);
-            for place in 0..self.balancers.len() {
-                self.reschedule(place, |balancer| balancer.want(now));
-            }
+            self.begin_round(now);
         }
         self.read_next(now, out);
+        self.settle_phase(now, out);
         debug_assert!(self.check(), "discovery's order of reads is consistent");
     }
 
-    fn read_next(&mut self, now: Now, out: &mut Vec<Out>) {
-        if self.reading.is_some() || self.due.first().is_none_or(|(at, _)| *at > now) {
-            return;
-        }
-        let Some((_, place)) = self.due.pop_first() else {
-            return;
-        };
-        let balancer = &mut self.balancers[place];
-        balancer.begin(now, self.interval);
-        self.calls += 1;
-        let call = CallId(self.calls);
-        self.reading = Some(Reading { call, balancer: place, asked: now });
-        out.push(Out::Read { call, lb: balancer.name.clone() });
+    /// The first due load balancer for whose read there is room, and when it is due.
+    fn next_read(&self) -> Option<(Now, usize)> {
+        let room = [false, true].map(|slow| self.reads.has_room(slow));
+        let has_room = |place: usize| room[usize::from(self.balancers[place].is_slow())];
+        self.due.iter().find(|(_, place)| has_room(*place)).copied()
     }
 
-    /// The invariants: each load balancer is either being read or waits for exactly one moment, none before
-    /// the lists are in; and each followed Service waits for exactly one moment.
+    fn read_next(&mut self, now: Now, out: &mut Vec<Out>) {
+        while let Some((at, place)) = self.next_read().filter(|(at, _)| *at <= now) {
+            self.due.remove(&(at, place));
+            if self.balancers[place].may_stay_unread(now) && !self.lacks_internal() {
+                self.balancers[place].regular_after(now);
+                self.due.insert((self.balancers[place].next_at(), place));
+                continue;
+            }
+            let balancer = &mut self.balancers[place];
+            balancer.begin(now);
+            let call = self.reads.begin(now, place, balancer.is_slow());
+            out.push(Out::Read { call, lb: balancer.name.clone() });
+        }
+    }
+
+    /// The invariants: each load balancer is either being read or has exactly one due time, and none before the lists
+    /// are complete; the limit of concurrent reads holds; and each followed Service has exactly one due time.
     fn check(&self) -> bool {
-        let reading = self.reading.as_ref().map(|reading| reading.balancer);
+        let reading: BTreeSet<usize> = self.reads.balancers().collect();
         let started = match self.phase {
             Phase::Waiting => false,
             Phase::FirstLook { .. } | Phase::Synced => true,
         };
-        let waiting = self.due.len() + usize::from(reading.is_some());
+        let waiting = self.due.len() + self.reads.balancers().count();
         waiting == if started { self.balancers.len() } else { 0 }
+            && self.reads.check()
             && self.followups.check()
             && self
                 .due
                 .iter()
-                .all(|(at, place)| *at == self.balancers[*place].next_at() && Some(*place) != reading)
+                .all(|(at, place)| *at == self.balancers[*place].next_at() && !reading.contains(place))
     }
 }
 
@@ -449,6 +493,7 @@ impl Machine for Discovery {
         match input {
             In::ListsSynced => self.on_lists(now, out),
             In::Service(uid, fact) => self.on_service(now, &uid, fact.as_deref()),
+            In::Sent(call) => self.reads.sent(now, call),
             In::Read { call, began, result, puts } => {
                 self.on_read(now, call, (began, puts), result, out);
             }
@@ -462,12 +507,14 @@ impl Machine for Discovery {
     }
 
     fn deadline(&self) -> Option<Now> {
-        let read = match &self.reading {
-            Some(reading) => Some(reading.asked.plus(ANSWER_WITHIN)),
-            None => self.due.first().map(|(at, _)| *at),
+        let read = earliest(self.reads.deadline(), self.next_read().map(|(at, _)| at));
+        let look = match self.phase {
+            Phase::FirstLook { until, .. } => until,
+            Phase::Waiting | Phase::Synced => None,
         };
         let asked = if self.follows() { self.followups.next_at() } else { None };
-        earliest(earliest(read, self.foreign.next_at()), earliest(self.round_at, asked))
+        let rounds = earliest(self.round_at, earliest(self.foreign.next_at(), asked));
+        earliest(earliest(read, look), rounds)
     }
 
     fn tick(&mut self, now: Now, out: &mut Vec<Out>) {

@@ -71,6 +71,24 @@ impl fmt::Display for ReasonLabel {
 }
 
 impl NotManageable {
+    /// Whether the reason is about rules. Rules change with the Services, so the last read of the load balancer may be
+    /// outdated.
+    #[must_use]
+    pub fn is_about_rules(&self) -> bool {
+        match self {
+            NotManageable::NoRule | NotManageable::ForeignRule { .. } => true,
+            NotManageable::ForeignName { .. }
+            | NotManageable::MixedFamilies
+            | NotManageable::ServiceRule { .. }
+            | NotManageable::OutboundRule
+            | NotManageable::InboundNatRule
+            | NotManageable::NicBacked
+            | NotManageable::SyncAutomatic
+            | NotManageable::PoolNotFound { .. }
+            | NotManageable::LoadBalancerNotFound { .. } => false,
+        }
+    }
+
     /// The closed label of this reason.
     #[must_use]
     pub fn label(&self) -> ReasonLabel {

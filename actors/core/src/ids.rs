@@ -167,6 +167,10 @@ text_id! {
     /// The id of a virtual network, as ARM writes it.
     NetworkId
 }
+text_id! {
+    /// The id of a subnet, as ARM writes it.
+    SubnetId
+}
 
 /// A pool: a load balancer and the name of one of its backend pools.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]

@@ -148,6 +148,8 @@ pub struct ServiceFact {
     pub candidacy: Candidacy,
     /// Whether a person paused it (D1).
     pub paused: bool,
+    /// Whether its pools are on internal load balancers (D3).
+    pub internal: bool,
     /// A number that changes when ports or ingress change: a reason to discover again (D3).
     pub exposure: u64,
     /// What its endpoints ask, by family; both families are always present, and empty unless it is a candidate.
@@ -191,6 +193,7 @@ impl ServiceFact {
             && self.uid == other.uid
             && self.candidacy == other.candidacy
             && self.paused == other.paused
+            && self.internal == other.internal
             && self.exposure == other.exposure
             && self.parts == other.parts
             && self.slices == other.slices
@@ -395,7 +398,10 @@ impl Informer {
                     }
                 }
             }
-            Seen::Undecodable { key, owner, error } => {
+            Seen::Undecodable { key, owner, error, before } => {
+                if let Some(before) = before {
+                    self.on_seen(now, kind, *before, out);
+                }
                 self.on_undecodable(now, kind, key.map(|key| (key, owner)), error);
             }
         }

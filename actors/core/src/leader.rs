@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::ids::{CallId, Epoch, Restore};
-use crate::lease::{GateTimes, LeaseAnswer, LeaseAsk};
+use crate::lease::{GateTimes, LeaseAnswer, LeaseAsk, WatchFailures};
 use crate::machine::{Machine, Now, earliest};
 use crate::sample::Sample;
 use crate::view::LeadershipView;
@@ -147,9 +147,12 @@ pub struct Leader {
     calls: u64,
     /// How many terms this process has won.
     terms: u64,
-    /// Whether a term of this process was opened, and the Lease was ours whenever it was seen since, and was never set
-    /// back: then nobody else has held it, for whoever takes it has seen it.
+    /// Whether this process has opened a term, and in every observation since then the Lease was ours, was never set
+    /// back, and never expired: then no other process has held it. After it has expired, etcd may be restored to the
+    /// hold that this process knows, whichever process has held the Lease in the meantime.
     confirmed: bool,
+    /// When the hold of the last term expires or has expired, by the clock of this process.
+    expires: Now,
     /// Writes of the Lease that somebody else came before, one after another.
     conflicts: u32,
     /// How often the API server's storage was found set back.
@@ -159,6 +162,7 @@ pub struct Leader {
     gates: GateTimes,
     ending: Ending,
     last_error: Option<Arc<str>>,
+    watch_failures: WatchFailures,
     shown: Option<LeadershipView>,
 }
 
@@ -207,11 +211,13 @@ impl Leader {
             calls: 0,
             terms: 0,
             confirmed: false,
+            expires: Now::ZERO,
             conflicts: 0,
             restores: 0,
             gates: GateTimes::default(),
             ending: Ending::Not,
             last_error: None,
+            watch_failures: WatchFailures::default(),
             shown: None,
         }
     }
@@ -271,6 +277,7 @@ impl Leader {
 
     /// A term begins: the Lease has become ours with a request that was sent at `sent`.
     fn win(&mut self, now: Now, sent: Now, out: &mut Vec<Out>) {
+        self.confirmed &= now < self.expires;
         self.renewed = Some(sent);
         self.terms += 1;
         self.epoch = Epoch(self.epoch.0.max(self.sight.transitions()) + 1);
@@ -328,6 +335,9 @@ impl Leader {
 
     /// The Lease is not ours any more, or nobody can tell: whatever was begun under it is over.
     fn lose(&mut self, now: Now, out: &mut Vec<Out>) {
+        if self.renewed.is_some() {
+            self.expires = self.until();
+        }
         self.renewed = None;
         match self.phase {
             Phase::Settling { .. } | Phase::Confirming | Phase::Leading => {
@@ -458,7 +468,7 @@ impl Leader {
             epoch: self.epoch,
             since: self.since,
             until: leads.then(|| self.until()),
-            last_error: self.last_error.clone(),
+            last_error: self.last_error.clone().or_else(|| self.watch_failures.shown()),
         };
         if self.shown.as_ref() != Some(&view) {
             self.shown = Some(view.clone());

@@ -102,6 +102,32 @@ pub enum LeaseAsk {
     Await(ResourceVersion, Duration),
 }
 
+/// Failures in a row of watches of a Lease. A single failure is not shown: the watch may break, and then the Lease is
+/// read.
+#[derive(Debug, Default)]
+pub(crate) struct WatchFailures {
+    in_a_row: u32,
+    why: Option<Arc<str>>,
+}
+
+impl WatchFailures {
+    /// A watch has failed.
+    pub(crate) fn failed(&mut self, why: Arc<str>) {
+        self.in_a_row = self.in_a_row.saturating_add(1);
+        self.why = Some(why);
+    }
+
+    /// A watch has shown the state of the Lease, or none is needed.
+    pub(crate) fn clear(&mut self) {
+        *self = WatchFailures::default();
+    }
+
+    /// Why watches fail, if more than one in a row has failed.
+    pub(crate) fn shown(&self) -> Option<Arc<str>> {
+        self.why.clone().filter(|_| self.in_a_row > 1)
+    }
+}
+
 /// What became of a request about a Lease.
 #[derive(Clone, Debug)]
 pub enum LeaseAnswer {

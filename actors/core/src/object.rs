@@ -118,6 +118,9 @@ pub struct ServiceObject {
     pub paused: bool,
     /// The labels, for `services.selector`.
     pub labels: BTreeMap<Arc<str>, Arc<str>>,
+    /// Whether the annotation `service.beta.kubernetes.io/azure-load-balancer-internal` is `"true"`: then its pools are
+    /// on a load balancer whose name ends in `-internal` (D3).
+    pub internal: bool,
     /// A number that changes when ports or `status.loadBalancer.ingress` change: a reason to discover again (D3).
     pub exposure: u64,
     /// Whether `spec.loadBalancerClass` is set: then the cloud-controller-manager leaves it alone (W7).
@@ -213,11 +216,19 @@ pub struct Preempt {
     pub at: Option<Wall>,
     /// How long before its arrival that was; `None` when that is not known or lies more than 60 s in the future.
     pub age: Option<Duration>,
-    /// How long after its arrival the eviction is due by the date in the message, zero when that has passed; `None`
-    /// without a date.
-    pub due_in: Option<Duration>,
+    /// When the eviction is due by the date in the message; `None` without a date.
+    pub due: Option<Due>,
     /// What it says.
     pub message: Arc<str>,
+}
+
+/// When an eviction is due, counted from the arrival of its notice.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Due {
+    /// In the future, by this much.
+    In(Duration),
+    /// In the past, by this much.
+    Ago(Duration),
 }
 
 impl Preempt {
@@ -294,9 +305,8 @@ pub struct PreemptionObject {
     pub at: Option<Wall>,
     /// How long before its arrival that was; `None` when that is not known or lies more than 60 s in the future.
     pub age: Option<Duration>,
-    /// How long after its arrival the eviction is due by the date in the message, zero when that has passed; `None`
-    /// without a date.
-    pub due_in: Option<Duration>,
+    /// When the eviction is due by the date in the message; `None` without a date.
+    pub due: Option<Due>,
     /// What it says.
     pub message: Arc<str>,
 }

@@ -256,7 +256,7 @@ pub struct PoolQueue {
     content: Option<Content>,
     waiting: Waiting,
     rest: Rest,
-    /// The last outcome; what was seen before it is out of date (D3).
+    /// The last outcome, or change where drift is only reported; what was seen before it is out of date (D3, C2).
     ended: Option<Now>,
     /// The end of the interval since the last outcome, or of a back-off (Q2).
     not_before: Now,
@@ -271,6 +271,8 @@ pub struct PoolQueue {
     pace: Duration,
     /// Reasons of missing proof that were reported and not overcome since.
     told_not_manageable: BTreeSet<ReasonLabel>,
+    /// Whether an attempt found other rules than those of the pool's Services, and Discovery has to read them again.
+    rules_in_doubt: bool,
     /// When the last pause ended.
     resumed: Option<Now>,
     /// The newest endpoint change of each Service whose way into the pool was measured, or not needed.
@@ -331,6 +333,7 @@ impl PoolQueue {
             fights: Fights::default(),
             pace: Duration::ZERO,
             told_not_manageable: BTreeSet::new(),
+            rules_in_doubt: false,
             resumed: None,
             programmed: BTreeMap::new(),
             shown: Shown::default(),

@@ -1,18 +1,26 @@
-//! What others say, without what must not be repeated (C1). API server, ARM and login endpoint have been seen to repeat
-//! no secret; a proxy or another program in their place may repeat anything, the headers of the request included. Both
-//! ports and the commands pass text from outside through here where it comes in, so that log, API, events, errors and
-//! output of commands hold none of it.
+//! Foreign text without secrets (C1). API server, ARM and login endpoint have been seen to repeat no secret. A proxy or
+//! another program in their place may repeat anything, including the headers of the request. Both ports and the
+//! commands pass foreign text through this module where it enters, so that log, API, events, errors and command output
+//! contain no secrets.
 //!
-//! What was sent is known in some places and is looked for as it is. Elsewhere secrets are known by their look alone:
-//! what stands behind `Authorization`, `Bearer`, `password` and the like, JSON web tokens, bootstrap tokens, private
-//! keys, and user, password and query of addresses. Where in doubt, more is taken out.
+//! Recently sent tokens are known ([`sent()`]), and in some places further secrets: they are found in every encoding.
+//! Elsewhere secrets are recognised by their form: what follows `Authorization`, `Bearer`, `password` and the like,
+//! JSON web tokens, bootstrap tokens, private keys, and user, password and query of addresses. In doubt, more is
+//! removed.
 
 mod find;
+mod needle;
 mod pairs;
+mod printable;
+mod sent;
 
 use std::borrow::Cow;
 use std::error::Error;
 use std::ops::Range;
+
+use needle::Needles;
+pub use printable::Printable;
+pub use sent::{Recipient, sent};
 
 /// What stands where a secret stood.
 pub const REDACTED: &str = "<redacted>";
@@ -80,11 +88,12 @@ impl Found {
 /// Where the secrets stand in a text that is the start of a longer one, or all of it.
 fn secrets_in(text: &str, whole: &str, known: &[&str]) -> Found {
     let mut found = Found::default();
-    for secret in known.iter().filter(|secret| !secret.is_empty()) {
-        // One with white space in it may stand on both sides of the end.
-        let reach =
-            text.len().saturating_add(find::LONGEST_FORM.saturating_mul(secret.len())).min(whole.len());
-        find::known(&whole[..whole.floor_char_boundary(reach)], secret, &mut found);
+    let sent = sent::recent();
+    let known = Needles::new(known.iter().copied());
+    for needles in sent.iter().map(|recent| &recent.needles).chain([&known]) {
+        // A secret may cross the end.
+        let reach = text.len().saturating_add(needles.reach()).min(whole.len());
+        needles.find(&whole[..whole.floor_char_boundary(reach)], &mut found);
     }
     found.ranges.retain(|range| range.start < text.len());
     found.ranges.iter_mut().for_each(|range| range.end = range.end.min(text.len()));
@@ -96,8 +105,17 @@ fn secrets_in(text: &str, whole: &str, known: &[&str]) -> Found {
     found
 }
 
-/// One line of at most `longest` bytes, without secrets and without these ones. Nothing is cut before they are taken
-/// out: nobody would recognise half a secret.
+/// The text without recently sent tokens.
+fn without_sent(text: &str) -> Cow<'_, str> {
+    let mut found = Found::default();
+    if let Some(recent) = sent::recent() {
+        recent.needles.find(text, &mut found);
+    }
+    without(text, found.ranges)
+}
+
+/// One printable line of at most `longest` bytes, without secrets and without those in `known`. They are removed before
+/// the text is cut, because half a secret would not be recognised.
 #[must_use]
 pub fn told(text: &str, known: &[&str], longest: usize) -> String {
     let (text, mut is_cut) = start_redacted_of(text, known);
@@ -106,17 +124,25 @@ pub fn told(text: &str, known: &[&str], longest: usize) -> String {
         if !line.is_empty() {
             line.push(' ');
         }
-        line.push_str(word);
+        printable::push(word, false, &mut line);
         if line.len() > longest {
             is_cut = true;
             break;
         }
     }
     if is_cut {
-        line.truncate(line.floor_char_boundary(longest.saturating_sub(CUT.len())));
-        line.push_str(CUT);
+        cut(&mut line, longest);
     }
     line
+}
+
+/// Cuts the line to at most `longest` bytes with an ellipsis, never within an escape.
+fn cut(line: &mut String, longest: usize) {
+    line.truncate(line.floor_char_boundary(longest.saturating_sub(CUT.len())));
+    if let Some(begun) = line.rfind(printable::ESCAPE).filter(|begun| !line[*begun..].contains('}')) {
+        line.truncate(begun);
+    }
+    line.push_str(CUT);
 }
 
 /// As much of the text as is looked at, to the end of a word, and whether that is less than all.

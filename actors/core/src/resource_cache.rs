@@ -328,8 +328,9 @@ impl<K: Ord + Clone, V: Clone + PartialEq, W: Ord + Clone> ResourceCache<K, V, W
         is_last
     }
 
-    /// The request that names these resources went out on a live stream: the ones of which nothing is known have to
-    /// come in time from now on. A timer that runs is not prolonged (A57).
+    /// The request that names these resources was sent on a live stream: those without a cached value must arrive in
+    /// time from now on, even if they were invalid or missing before. A running timer is not prolonged (A57). The
+    /// caller leaves out resources that the source has answered on that stream, and those whose timer has fired on it.
     pub fn sent<'a>(&mut self, now: Now, keys: impl IntoIterator<Item = &'a K>)
     where
         K: 'a,
@@ -418,16 +419,19 @@ impl<K: Ord + Clone, V: Clone + PartialEq, W: Ord + Clone> ResourceCache<K, V, W
         self.due.first().map(|(fires, _)| *fires)
     }
 
-    /// Lets the timers fire that are due. Calling it early or late is harmless.
-    pub fn tick(&mut self, now: Now, out: &mut Vec<Notice<K, V, W>>) {
+    /// Fires the timers that are due, and returns their resources. Calling it early or late is harmless.
+    pub fn tick(&mut self, now: Now, out: &mut Vec<Notice<K, V, W>>) -> Vec<K> {
+        let mut late = Vec::new();
         while self.deadline().is_some_and(|fires| fires <= now) {
             let Some((_, key)) = self.due.pop_first() else { break };
             if let Some(entry) = self.entries.get_mut(&key) {
                 let news = entry.expire();
                 entry.tell(&key, &news, out);
             }
+            late.push(key);
         }
         debug_assert!(self.is_sound());
+        late
     }
 
     /// Why the source cannot be reached; `None`: it has answered, or was not tried yet.

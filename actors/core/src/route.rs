@@ -10,6 +10,7 @@ mod xds;
 
 use std::sync::Arc;
 
+use crate::admin_state::IgnoredNotice;
 use crate::arm::ArmCall;
 use crate::ask::{Answer, Refusal, Request, RequestId, Scope, Wanted};
 use crate::config_map::{ConfigMapAsk, Keeper};
@@ -17,7 +18,7 @@ use crate::events::Event;
 use crate::ids::{CallId, LbName, NodeName, PoolId, ServiceKey, ServiceUid};
 use crate::lease::{GateTimes, LeaseAsk, LeaseName};
 use crate::machine::Now;
-use crate::object::{Kind, TaintAsk};
+use crate::object::{Kind, ObjectKey, TaintAsk};
 use crate::sample::{GateClass, RelistReason, Sample};
 use crate::view::Snapshot;
 use crate::watch::Ask;
@@ -176,6 +177,8 @@ pub enum KubernetesCall {
         kind: Kind,
         /// What to ask.
         ask: Ask,
+        /// Why the previous request was given up, if it is to be logged.
+        given_up: Option<watch::GivenUp>,
     },
     /// Carry out this request about a Lease; the Leader asks about our own, the writer about the shared one.
     Lease {
@@ -225,6 +228,8 @@ pub enum HostMessage {
     Publish(Arc<Snapshot>),
     /// A pool is quarantined, for this invariant of it does not hold (A4).
     Quarantined(PoolId, &'static str),
+    /// A notice of an eviction about this node was ignored (N1).
+    NoticeIgnored(NodeName, IgnoredNotice),
     /// A person's request was answered.
     Answered(RequestId, Answer),
     /// After a shutdown, the writer waits for nothing any more, and both Leases are let go of, or were given up.
@@ -300,8 +305,27 @@ pub enum FactKey {
     AdminView,
     /// The view of xDS control planes.
     XdsView,
+    /// An object of the API server.
+    Object(ObjectKey),
+    /// The draining set.
+    Draining,
     /// The snapshot.
     Snapshot,
+}
+
+impl FactKey {
+    /// Whether a newer fact goes behind all waiting deliveries instead of taking the place of the older one: facts
+    /// about objects are part of a history, and keep its order.
+    #[must_use]
+    pub(crate) fn goes_last(&self) -> bool {
+        matches!(self, FactKey::Object(_))
+    }
+
+    /// Whether facts about other objects depend on it: no newer fact moves in front of it.
+    #[must_use]
+    pub(crate) fn goes_first(&self) -> bool {
+        matches!(self, FactKey::Draining)
+    }
 }
 
 /// Hands each delivery that follows from something said to `deliver`, in order.
@@ -326,8 +350,8 @@ pub fn route(said: Said, deliver: &mut impl FnMut(Delivery)) {
 
 fn from_watcher(said: watch::Out, deliver: &mut impl FnMut(Delivery)) {
     match said {
-        watch::Out::Open { call, kind, ask } => {
-            deliver(Delivery::Kubernetes(KubernetesCall::Open { call, kind, ask }));
+        watch::Out::Open { call, kind, ask, given_up } => {
+            deliver(Delivery::Kubernetes(KubernetesCall::Open { call, kind, ask, given_up }));
         }
         watch::Out::Seen(kind, seen) => deliver(match kind {
             Kind::Services | Kind::EndpointSlices | Kind::Nodes => {
@@ -451,8 +475,8 @@ fn from_writer(said: writer::Out, deliver: &mut impl FnMut(Delivery)) {
         }
         writer::Out::Verified(pool, verdict) => deliver(to_pool(pool, queue::In::Verified(verdict))),
         writer::Out::Observed(pool, observation) => deliver(to_pool(pool, queue::In::Observed(observation))),
-        writer::Out::AdminFinished { pool, generation, failure } => {
-            deliver(Delivery::AdminState(admin_state::In::Finished { pool, generation, failure }));
+        writer::Out::AdminFinished { pool, generation, result } => {
+            deliver(Delivery::AdminState(admin_state::In::Finished { pool, generation, result }));
         }
         writer::Out::AdminWithdrawn(pool, generation) => {
             deliver(Delivery::AdminState(admin_state::In::Withdrawn(pool, generation)));
@@ -477,6 +501,7 @@ fn from_writer(said: writer::Out, deliver: &mut impl FnMut(Delivery)) {
         writer::Out::CountLockFailures { call, since } => {
             deliver(Delivery::Kubernetes(KubernetesCall::CountLockFailures { call, since }));
         }
+        writer::Out::Sent(call) => deliver(Delivery::Discovery(discovery::In::Sent(call))),
         writer::Out::ForeignRelease => deliver(Delivery::Discovery(discovery::In::ForeignRelease)),
         writer::Out::Attempt(pool, id) => deliver(to_pool(pool, queue::In::Attempt(id))),
         writer::Out::Answer(id, answer) => deliver(answered(id, answer)),

@@ -425,6 +425,8 @@ pub enum ArmResult {
     Ok,
     /// 429.
     Throttled,
+    /// A GET of a load balancer that does not exist. This is no error: the load balancer may not be needed yet.
+    NotFound,
     /// Another 4xx.
     ClientError,
     /// 5xx.
@@ -442,6 +444,7 @@ impl ArmResult {
         match self {
             ArmResult::Ok => "ok",
             ArmResult::Throttled => "throttled",
+            ArmResult::NotFound => "not_found",
             ArmResult::ClientError => "client_error",
             ArmResult::ServerError => "server_error",
             ArmResult::NoAnswer => "no_answer",

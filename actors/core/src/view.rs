@@ -207,7 +207,8 @@ impl Whose {
 pub struct Synced {
     /// The first complete lists of all three kinds.
     pub lists: bool,
-    /// Every managed load balancer has been tried, and at least one was seen.
+    /// At least one managed load balancer was read, and each other one was read, has failed, or did not answer within 1
+    /// s.
     pub discovery: bool,
 }
 
@@ -451,8 +452,10 @@ pub struct SourceView {
     pub synced: bool,
     /// How many objects are held.
     pub objects: usize,
-    /// When something was last heard.
+    /// When the last line of a watch or list, or the last page of a list, arrived.
     pub heard_at: Option<Now>,
+    /// Since when no watch of this kind delivers changes; `None` while one does.
+    pub stale_since: Option<Now>,
     /// The last failure.
     pub last_error: Option<Arc<str>>,
 }

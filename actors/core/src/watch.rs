@@ -1,16 +1,19 @@
-//! Follows one kind of object on the API server: which request comes next, and what the stream's lines mean.
+//! Follows one kind of object on the API server: which request comes next, and what the lines of the stream mean.
 //!
-//! It owns the resourceVersion to go on from, the choice between a streaming list and a plain one, and the
-//! waiting after failures. The kubernetes port opens the requests and decodes the lines; the Informer owns the
-//! objects, and of events the admin state what it needs.
+//! It owns the resourceVersion to continue from, the choice between a streaming list and a plain one, and the backoff
+//! after failures. The kubernetes port opens the requests and decodes the lines. The Informer owns the objects, and the
+//! admin state owns what it needs of events.
 //!
 //! The port sets `timeoutSeconds` of a watch to 240 to 300 s and asks for bookmarks, which servers send about once a
-//! minute, so a healthy watch is never silent for long. One that is silent for [`REOPEN_AFTER`] may hang on a
-//! connection that died unnoticed: it is opened again from where it was, which costs next to nothing where
-//! bookmarks are merely rare. One that stays silent for [`SILENCE_LIMIT`] in all is given up for a list.
+//! minute, so a healthy watch is never silent for long. One that is silent for [`REOPEN_AFTER`] may hang on a dead
+//! connection. It is opened again from the same resourceVersion, which is cheap if bookmarks are merely rare. One that
+//! is silent for [`SILENCE_LIMIT`] in total is replaced by a list, however often it was opened again. A watch that the
+//! server closes twice in a row within seconds and without a line is replaced by a list too.
 
 mod backoff;
 mod contact;
+mod delivery;
+mod seen;
 mod serves;
 mod stream;
 #[cfg(test)]
@@ -28,6 +31,8 @@ use crate::view::SourceView;
 use backoff::Backoff;
 pub use contact::Contact;
 use contact::denial;
+use delivery::Delivered;
+pub use delivery::GivenUp;
 
 pub use serves::Serves;
 
@@ -41,8 +46,8 @@ pub const REOPEN_AFTER: Duration = Duration::from_secs(100);
 pub const SILENCE_LIMIT: Duration = Duration::from_secs(330);
 /// How long a refused streaming list is not asked for again.
 const PLAIN_FOR: Duration = Duration::from_secs(600);
-/// A watch that ends sooner than this without a line is no progress.
-const SHORT_WATCH: Duration = Duration::from_secs(1);
+/// How far apart two watches begin at least.
+const WATCHES_APART: Duration = Duration::from_secs(1);
 /// The bounds within which `Retry-After` is honoured.
 const RETRY_AFTER: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
 
@@ -154,6 +159,8 @@ pub enum Out {
         kind: Kind,
         /// What to ask.
         ask: Ask,
+        /// Why the watch before it was given up, where the log is to say so.
+        given_up: Option<GivenUp>,
     },
     /// To the Informer, or to the admin state if it is of [`Kind::Preemptions`].
     Seen(Kind, Seen),
@@ -204,6 +211,8 @@ pub enum Seen {
         owner: Owner,
         /// What is wrong with it.
         error: Arc<str>,
+        /// What was seen of it before and has not been told yet: its last good state, or that it was gone.
+        before: Option<Box<Seen>>,
     },
     /// The list is complete.
     ListDone {
@@ -233,11 +242,15 @@ pub struct Watcher {
     /// Until when lists are plain, after a streaming list was refused.
     plain_until: Option<Now>,
     backoff: Backoff,
+    /// Whether watches deliver anything.
+    delivered: Delivered,
     /// Whether a list has been completed.
     listed: bool,
     /// What has asked for most recent data: every list from now on serves it.
     serves: Serves,
     fresh: Option<bool>,
+    /// Since when that is not so.
+    stale_since: Option<Now>,
     /// What was last said of that.
     contact: Option<Contact>,
     /// What the API server says that denies what is asked, since the last thing that was otherwise.
@@ -276,8 +289,7 @@ enum Work {
     /// One page of a plain list; `began` and `serves` as above.
     List { page: Option<Arc<str>>, began: bool, serves: Serves },
     /// A watch that is complete up to `from`; `again`: the Informer has yet to hear of the new connection.
-    /// `silent`: since when nothing was heard, when it was opened again for that reason and nothing was heard since.
-    Watch { from: ResourceVersion, again: bool, silent: Option<Now> },
+    Watch { from: ResourceVersion, again: bool },
 }
 
 impl Work {
@@ -295,14 +307,6 @@ impl Work {
             Work::Watch { .. } => Serves::default(),
         }
     }
-
-    /// Something was heard on it.
-    fn break_silence(&mut self) {
-        match self {
-            Work::Watch { silent, .. } => *silent = None,
-            Work::StreamingList { .. } | Work::List { .. } => {}
-        }
-    }
 }
 
 impl Machine for Watcher {
@@ -314,7 +318,7 @@ impl Machine for Watcher {
         match input {
             In::Start => match self.phase {
                 Phase::Idle => {
-                    self.set_fresh(false, out);
+                    self.set_fresh(now, false, out);
                     self.begin_list(now, out);
                 }
                 Phase::Waiting { .. } | Phase::Asked { .. } | Phase::Following { .. } => {}
@@ -343,8 +347,9 @@ impl Machine for Watcher {
             Phase::Following { opened, heard, work, .. } => Some(match work {
                 Work::StreamingList { .. } => opened.plus(LIST_LIMIT),
                 Work::List { .. } => heard.plus(SILENCE_LIMIT),
-                Work::Watch { silent, .. } => {
-                    heard.plus(REOPEN_AFTER).min(silent.unwrap_or(*heard).plus(SILENCE_LIMIT))
+                Work::Watch { .. } => {
+                    let proven = self.delivered.proven_at(*opened).unwrap_or(Now::NEVER);
+                    heard.plus(REOPEN_AFTER).min(self.delivered.silent_at(*opened)).min(proven)
                 }
             }),
         }
@@ -358,26 +363,28 @@ impl Machine for Watcher {
             Phase::Idle => {}
             Phase::Waiting { next, .. } => match next.clone() {
                 Next::List => self.begin_list(now, out),
-                Next::Watch { from } => self.watch_again(now, from, None, out),
+                Next::Watch { from } => self.watch_again(now, from, out),
             },
             Phase::Asked { .. } => self.fail(now, WatchFailure::Other("no answer for 60 s".into()), out),
-            Phase::Following { heard, work, .. } => match work {
+            Phase::Following { opened, work, .. } => match work {
                 Work::StreamingList { .. } => {
-                    let why = "a streaming list did not end within 60 s";
-                    self.fail(now, WatchFailure::StreamingRefused(why.into()), out);
-                }
-                Work::Watch { from, silent, .. } if now < silent.unwrap_or(*heard).plus(SILENCE_LIMIT) => {
-                    let (from, silent) = (from.clone(), silent.unwrap_or(*heard));
-                    self.last_error = Some("the watch was silent for 100 s".into());
-                    self.set_fresh(false, out);
-                    self.watch_again(now, from, Some(silent), out);
+                    self.give_up_streaming("the streaming list did not end within 60 s", now, out);
                 }
                 // A watch from a version that the server has not reached, say after its storage was restored,
                 // is silent too: only a list helps there.
-                Work::List { .. } | Work::Watch { .. } => {
-                    self.last_error = Some("the watch was silent for 330 s".into());
-                    self.relist(now, RelistReason::Broken, out);
+                Work::Watch { .. } if self.delivered.silent_at(*opened) <= now => {
+                    self.give_up("the watch was silent for 330 s", now, out);
                 }
+                Work::Watch { .. } if self.delivered.proven_at(*opened).is_some_and(|at| at <= now) => {
+                    self.prove(now, out);
+                }
+                Work::Watch { from, .. } => {
+                    let from = from.clone();
+                    self.last_error = Some("the watch was silent for 100 s".into());
+                    self.set_fresh(now, false, out);
+                    self.watch_again(now, from, out);
+                }
+                Work::List { .. } => self.relist(now, RelistReason::Broken, out),
             },
         }
         self.show(false, out);
@@ -396,9 +403,11 @@ impl Watcher {
             over: None,
             plain_until: None,
             backoff: Backoff::default(),
+            delivered: Delivered::default(),
             listed: false,
             serves: Serves::default(),
             fresh: None,
+            stale_since: None,
             contact: None,
             denied: None,
             cached: 0,
@@ -409,7 +418,7 @@ impl Watcher {
     }
 
     /// The invariant: once started, something is always waited for, with a limit; a stream is followed only by
-    /// a kind of request that streams, and only a connected watcher is fresh.
+    /// a kind of request that streams, and only a watcher that follows, or is about to go on at once, is fresh.
     fn check(&self) -> bool {
         let streams = match &self.phase {
             Phase::Idle | Phase::Waiting { .. } | Phase::Asked { .. } => true,
@@ -418,7 +427,8 @@ impl Watcher {
         let waits = matches!(self.phase, Phase::Idle) != self.deadline().is_some();
         let fresh = self.fresh != Some(true)
             || match &self.phase {
-                Phase::Idle | Phase::Waiting { .. } => false,
+                Phase::Idle => false,
+                Phase::Waiting { next, .. } => matches!(next, Next::Watch { .. }),
                 Phase::Asked { work, .. } | Phase::Following { work, .. } => {
                     matches!(work, Work::Watch { .. })
                 }
@@ -449,22 +459,23 @@ impl Watcher {
             Work::List { page, .. } => Ask::List { page: page.clone() },
             Work::Watch { from, .. } => Ask::Watch { from: from.clone() },
         };
-        out.push(Out::Open { call, kind: self.kind, ask });
+        let given_up = self.delivered.take_report();
+        out.push(Out::Open { call, kind: self.kind, ask, given_up });
         self.phase = Phase::Asked { call, sent: now, work };
     }
 
-    fn wait(&mut self, until: Now, next: Next, out: &mut Vec<Out>) {
+    fn wait(&mut self, now: Now, delay: Duration, next: Next, out: &mut Vec<Out>) {
         self.over = self.current();
-        self.set_fresh(false, out);
-        self.phase = Phase::Waiting { until, next };
+        self.set_fresh(now, false, out);
+        self.phase = Phase::Waiting { until: now.plus(delay), next };
     }
 
-    fn watch_again(&mut self, now: Now, from: ResourceVersion, silent: Option<Now>, out: &mut Vec<Out>) {
-        self.open(now, Work::Watch { from, again: true, silent }, out);
+    fn watch_again(&mut self, now: Now, from: ResourceVersion, out: &mut Vec<Out>) {
+        self.open(now, Work::Watch { from, again: true }, out);
     }
 
     fn begin_list(&mut self, now: Now, out: &mut Vec<Out>) {
-        self.set_fresh(false, out);
+        self.set_fresh(now, false, out);
         let serves = self.serves;
         let work = if self.plain_until.is_some_and(|until| now < until) {
             Work::List { page: None, began: false, serves }
@@ -499,14 +510,9 @@ impl Watcher {
             Phase::Following { opened, lines, work, .. } => (*opened, *lines, work.clone()),
         };
         match work {
-            Work::Watch { from, .. } if !lines && now.since(since) < SHORT_WATCH => {
-                let until = now.plus(self.backoff.after_failure());
-                self.wait(until, Next::Watch { from }, out);
-            }
-            Work::Watch { from, .. } => self.watch_again(now, from, None, out),
+            Work::Watch { from, .. } => self.on_watch_ended(now, (since, lines), from, out),
             Work::StreamingList { .. } => {
-                let why = "a streaming list ended before all was sent";
-                self.fail(now, WatchFailure::StreamingRefused(why.into()), out);
+                self.give_up_streaming("the streaming list ended before all was sent", now, out);
             }
             Work::List { .. } => self.fail(now, WatchFailure::Other("no page came".into()), out),
         }
@@ -514,9 +520,10 @@ impl Watcher {
 
     /// What follows from a failure of the open request.
     fn fail(&mut self, now: Now, failure: WatchFailure, out: &mut Vec<Out>) {
-        let work = match &self.phase {
+        let (work, accepted) = match &self.phase {
             Phase::Idle | Phase::Waiting { .. } => return,
-            Phase::Asked { work, .. } | Phase::Following { work, .. } => work.clone(),
+            Phase::Asked { work, .. } => (work.clone(), None),
+            Phase::Following { opened, lines, work, .. } => (work.clone(), Some((*opened, *lines))),
         };
         self.last_error = Some(words(&failure));
         self.denied = denial(&failure);
@@ -539,11 +546,10 @@ impl Watcher {
             }
         };
         self.abort_list(work.began(), out);
-        let next = match work {
-            Work::Watch { from, .. } => Next::Watch { from },
-            Work::StreamingList { .. } | Work::List { .. } => Next::List,
-        };
-        self.wait(now.plus(delay), next, out);
+        match work {
+            Work::Watch { from, .. } => self.on_watch_failed(now, accepted, (from, delay), out),
+            Work::StreamingList { .. } | Work::List { .. } => self.wait(now, delay, Next::List, out),
+        }
     }
 
     fn abort_list(&mut self, began: bool, out: &mut Vec<Out>) {
@@ -575,16 +581,19 @@ impl Watcher {
         if delay.is_zero() {
             self.begin_list(now, out);
         } else {
-            self.wait(now.plus(delay), Next::List, out);
+            self.wait(now, delay, Next::List, out);
         }
     }
 
-    fn set_fresh(&mut self, fresh: bool, out: &mut Vec<Out>) {
+    fn set_fresh(&mut self, now: Now, fresh: bool, out: &mut Vec<Out>) {
         if self.fresh.replace(fresh) != Some(fresh) {
             out.push(Out::Sample(Sample::SourceFresh { kind: self.kind, fresh }));
         }
         if fresh {
             self.denied = None;
+            self.stale_since = None;
+        } else {
+            self.stale_since.get_or_insert(now);
         }
         let contact = match (fresh, &self.denied) {
             (true, _) => Contact::Current,
@@ -613,12 +622,14 @@ impl Watcher {
             synced: self.listed,
             objects: self.cached,
             heard_at: self.heard_at,
+            stale_since: self.stale_since,
             last_error: self.last_error.clone(),
         };
         let known = self.shown.as_ref().is_some_and(|shown| {
             shown.phase == view.phase
                 && shown.synced == view.synced
                 && shown.objects == view.objects
+                && shown.stale_since == view.stale_since
                 && shown.last_error == view.last_error
         });
         if anyway || !known {

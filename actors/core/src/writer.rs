@@ -217,10 +217,10 @@ pub enum Out {
     AdminFinished {
         /// The pool.
         pool: PoolId,
-        /// The generation that was carried out.
+        /// The generation that was applied, or was to be applied.
         generation: u64,
-        /// Why not, if it failed.
-        failure: Option<Arc<Failure>>,
+        /// The set that was applied, or why none was.
+        result: Result<Arc<Draining>, Arc<Failure>>,
     },
     /// To the admin state: nothing is left or under way of what was withdrawn in this generation.
     AdminWithdrawn(PoolId, u64),
@@ -230,6 +230,8 @@ pub enum Out {
     /// To the admin state: a GET before a write shows these backends Down, which are to be Down, and are no exceptions.
     /// The last PUT of ours to this pool was sent at that moment; `None`: none was (N4).
     AdminFound(PoolId, Option<Now>, BTreeSet<Backend>),
+    /// To Discovery: the GET of its read is sent.
+    Sent(CallId),
     /// To Discovery: the answer to its read.
     Read {
         /// The id of the request.

@@ -1,11 +1,13 @@
-//! How long one turn of the Informer and of the Directory is at the size that the product must reach: 10,000 Services,
+//! How long one turn of the Informer, the Directory and the admin state takes at the required size: 10,000 Services,
 //! 100,000 endpoints, 1,000 nodes, 50 load balancers.
 //!
-//! All actors share one thread, the Leader among them, so the longest turn is the longest time by which a renewal can
-//! be late. A turn is what the shell makes of one message: a batch of inputs, what is due, and the sorting of what was
-//! said into outboxes. What is asserted are counts: what a turn must work out, and no more. Times are printed, those
-//! of a release build count: `cargo test --release -p pool-core --test turns -- --nocapture`.
+//! All machines but the Leader share one thread, so the longest turn is the longest delay that one of them can cause
+//! for the others. A turn is the shell's work for one message: a batch of inputs, what is due, and sorting the outputs
+//! into outboxes. The tests assert counts: a turn does the required work and no more. Times are printed
+//! (`benches/turns.sh`).
 
+#[path = "turns/admin_state.rs"]
+mod admin_state;
 #[path = "turns/world.rs"]
 mod world;
 

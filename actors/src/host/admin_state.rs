@@ -1,5 +1,7 @@
 //! What the log tells of nodes that leave service, and of their records.
 
+use pool_core::admin_state::IgnoredNotice;
+use pool_core::ids::NodeName;
 use pool_core::view::{AdminView, NodePoolState, NodeView, Snapshot};
 
 /// Says how nodes stand when that changes, and what stands in the way of their records (N4).
@@ -7,6 +9,23 @@ pub(super) fn log(before: &Snapshot, after: &Snapshot) {
     log_nodes(before, after);
     if let Some(now) = &after.admin_state {
         log_records(before.admin_state.as_deref(), now);
+    }
+}
+
+/// Logs a notice of an eviction that has no effect.
+pub(super) fn log_ignored(node: &NodeName, why: IgnoredNotice) {
+    match why {
+        IgnoredNotice::Old(ago) => {
+            let overdue_s = ago.as_secs();
+            tracing::info!(%node, overdue_s, "ignored an eviction notice: it is overdue and the node is Ready");
+        }
+        IgnoredNotice::Undated => {
+            tracing::info!(%node, "ignored an eviction notice: it has no time and the node is Ready");
+        }
+        IgnoredNotice::UnknownNode => {
+            let remedy = "check that the sender puts the Node's name and UID into involvedObject";
+            tracing::warn!(%node, remedy, "ignored an eviction notice: there is no such node");
+        }
     }
 }
 

@@ -24,6 +24,8 @@ use super::words::said;
 
 /// The annotation that pauses a Service (D1).
 pub const PAUSE: &str = "azure-backend-pool-controller.io/pause";
+/// The annotation that requests an internal load balancer from the cloud-controller-manager.
+const INTERNAL: &str = "service.beta.kubernetes.io/azure-load-balancer-internal";
 const SERVICE_NAME: &str = "kubernetes.io/service-name";
 const LAST_CHANGE: &str = "endpoints.kubernetes.io/last-change-trigger-time";
 const LIST_END: &str = "k8s.io/initial-events-end";
@@ -157,7 +159,7 @@ impl LooseMeta<'_> {
     }
 }
 
-/// Decodes a page of a plain list of this kind. `wall` is the time of arrival.
+/// Decodes a page of a plain list of this kind. `wall` is the time of arrival by the API server's clock.
 ///
 /// # Errors
 /// The body is not a list, or has no resourceVersion.
@@ -173,7 +175,7 @@ pub fn page(kind: Kind, body: &[u8], wall: jiff::Timestamp) -> Result<Page, Arc<
     Ok(Page { items, resource_version: version(&list.metadata.resource_version), next })
 }
 
-/// Decodes one line of a watch of this kind. `wall` is the time of arrival.
+/// Decodes one line of a watch of this kind. `wall` is the time of arrival by the API server's clock.
 #[must_use]
 pub fn line(kind: Kind, line: &[u8], wall: jiff::Timestamp) -> Line {
     let raw: RawLine<'_> = match serde_json::from_slice(line) {
@@ -351,8 +353,8 @@ fn service(object: &[u8]) -> Result<ServiceObject, Arc<str>> {
         "IPv6" => Ok(Family::V6),
         other => Err(said(&format!("spec.ipFamilies: {other:?} is neither IPv4 nor IPv6"))),
     });
-    let paused =
-        meta.annotations.as_ref().and_then(|all| all.get(PAUSE)).is_some_and(|value| value == "true");
+    let annotations = meta.annotations.as_ref();
+    let says = |key| annotations.and_then(|all| all.get(key)).is_some_and(|value| value == "true");
     let labels = meta.labels.iter().flatten();
     Ok(ServiceObject {
         key: ServiceKey::new(&*meta.namespace, name),
@@ -365,8 +367,9 @@ fn service(object: &[u8]) -> Result<ServiceObject, Arc<str>> {
         local: raw.spec.external_traffic_policy == "Local",
         deleting: meta.deletion_timestamp.is_some(),
         families: families.collect::<Result<_, _>>()?,
-        paused,
+        paused: says(PAUSE),
         labels: labels.map(|(key, value)| (Arc::from(key.as_str()), Arc::from(value.as_str()))).collect(),
+        internal: says(INTERNAL),
         exposure: number_of(&(
             raw.spec.ports.map(RawValue::get),
             raw.status.load_balancer.map(RawValue::get),

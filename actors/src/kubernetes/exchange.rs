@@ -144,6 +144,9 @@ impl Exchange {
             (StatusCode::CONFLICT, Verb::Create | Verb::Replace) => Ok(Answered::Conflict),
             // Of a creation it says that there is no such namespace.
             (StatusCode::NOT_FOUND, Verb::Read | Verb::Replace) => Ok(Answered::Absent),
+            (status, _) if status.is_success() && body.trim_ascii().is_empty() => {
+                Err(other(&format!("HTTP {}: a response without a body", status.as_u16())))
+            }
             (status, _) if status.is_success() => {
                 serde_json::from_slice(&body).map(Answered::Object).map_err(|error| other(&error.to_string()))
             }

@@ -8,14 +8,17 @@ use std::time::Duration;
 use futures::{Stream, StreamExt, TryStreamExt};
 use http::{HeaderMap, StatusCode};
 use http_body_util::BodyExt;
+use jiff::Timestamp;
 use kube::Client;
 use kube::client::Body;
 use pool_core::ids::CallId;
 use pool_core::object::{Kind, ObjectKey};
-use pool_core::watch::{Ask, In, Line, WatchFailure};
+use pool_core::watch::{Ask, GivenUp, In, Line, WatchFailure};
+use tokio::time::Instant;
 use tokio_util::codec::{FramedRead, LinesCodec, LinesCodecError};
 use tokio_util::io::StreamReader;
 
+use super::server_clock::ServerClock;
 use super::words::{chain, status_text};
 use super::{WayBack, decode};
 use crate::clock::Clock;
@@ -24,6 +27,8 @@ use crate::clock::Clock;
 const ANSWER_WITHIN: Duration = Duration::from_secs(45);
 /// The longest line that is taken in; etcd itself refuses objects over 1.5 MiB.
 const LONGEST_LINE: usize = 8 << 20;
+/// A watch that breaks after this time counts as closed: connections are cut now and then.
+const ROUTINE: Duration = Duration::from_secs(10);
 /// Objects in a page of a plain list.
 const PAGE: u32 = 500;
 /// The most lines told at once.
@@ -41,12 +46,16 @@ pub(super) struct Request {
 /// Carries out the request and tells the watcher everything it answers, and that it is over.
 pub(super) async fn follow(client: Client, clock: Clock, request: Request, watcher: WayBack) {
     let call = request.call;
-    let failure = match &request.ask {
-        Ask::List { .. } => list(&client, clock, &request, &watcher).await,
+    let (failure, lasted) = match &request.ask {
+        Ask::List { .. } => (list(&client, clock, &request, &watcher).await, None),
         Ask::StreamingList | Ask::Watch { .. } => stream(&client, clock, &request, &watcher).await,
     };
-    if let Some(failure) = &failure {
-        log_failure(request.kind, failure);
+    match (&failure, lasted) {
+        (None, _) => {}
+        (Some(WatchFailure::Other(why)), Some(lasted)) if lasted >= ROUTINE => {
+            tracing::info!(kind = request.kind.resource(), %why, "the watch was cut and is opened again");
+        }
+        (Some(failure), _) => log_failure(request.kind, failure),
     }
     let jitter = clock.jitter();
     watcher.tell(In::Ended { call, failure, jitter }).await;
@@ -74,6 +83,22 @@ fn log_failure(kind: Kind, failure: &WatchFailure) {
         WatchFailure::Other(why) => {
             let remedy = "check that the API server is up and reachable; it is tried again";
             tracing::warn!(kind, %why, remedy, "the list or watch broke off");
+        }
+    }
+}
+
+/// Logs that a request was given up for a list although it did not fail.
+pub(super) fn log_given_up(kind: Kind, what: &GivenUp) {
+    let kind = kind.resource();
+    match what {
+        GivenUp::Watch(why) => {
+            let remedy = "check what is between this Pod and the API server: a proxy may buffer or cut responses. Until a \
+                          watch delivers, this kind is listed repeatedly";
+            tracing::warn!(kind, %why, remedy, "the API server accepts watches but sends nothing");
+        }
+        GivenUp::StreamingList(why) => {
+            let remedy = "none; for 10 minutes this kind is listed in pages. If it lasts, check the load of the API server";
+            tracing::warn!(kind, %why, remedy, "the API server does not complete a streaming list; listing in pages");
         }
     }
 }
@@ -164,12 +189,13 @@ async fn list(client: &Client, clock: Clock, request: &Request, watcher: &WayBac
         Ok(answer) => return Some(refusal(answer, false).await),
         Err(failure) => return Some(failure),
     };
+    let server = ServerClock::of(answer.headers(), clock.wall());
     let body = match tokio::time::timeout(ANSWER_WITHIN, answer.into_body().collect_bytes()).await {
         Err(_) => return Some(WatchFailure::Other(Arc::from("the list did not arrive in time"))),
         Ok(Err(error)) => return Some(other(&error)),
         Ok(Ok(body)) => body,
     };
-    match decode::page(request.kind, &body, clock.wall()) {
+    match decode::page(request.kind, &body, server.at(clock.wall())) {
         Ok(page) => {
             log_undecodable(request.kind, &page.items);
             let (items, resource_version, next) = (page.items, page.resource_version, page.next);
@@ -180,31 +206,44 @@ async fn list(client: &Client, clock: Clock, request: &Request, watcher: &WayBac
     }
 }
 
-async fn stream(client: &Client, clock: Clock, request: &Request, watcher: &WayBack) -> Option<WatchFailure> {
+/// Returns how the stream has failed, if it has, and how long it was open.
+async fn stream(
+    client: &Client,
+    clock: Clock,
+    request: &Request,
+    watcher: &WayBack,
+) -> (Option<WatchFailure>, Option<Duration>) {
     let answer = match send(client, uri(request, clock.jitter())).await {
         Ok(answer) if answer.status().is_success() => answer,
         Ok(answer) => {
             let streaming = matches!(request.ask, Ask::StreamingList);
-            return Some(refusal(answer, streaming).await);
+            return (Some(refusal(answer, streaming).await), None);
         }
-        Err(failure) => return Some(failure),
+        Err(failure) => return (Some(failure), None),
     };
+    let server = ServerClock::of(answer.headers(), clock.wall());
+    let opened = Instant::now();
     if !watcher.tell(In::Opened(request.call)).await {
-        return None;
+        return (None, None);
     }
     let bytes = answer.into_body().into_data_stream().map_err(std::io::Error::other);
     let lines = FramedRead::new(StreamReader::new(bytes), LinesCodec::new_with_max_length(LONGEST_LINE));
-    relay(lines, clock, request, watcher).await
+    (relay(lines, || server.at(clock.wall()), request, watcher).await, Some(opened.elapsed()))
 }
 
 /// Tells the watcher runs of lines: whatever has arrived when it is ready for more.
-async fn relay<S>(lines: S, clock: Clock, request: &Request, watcher: &WayBack) -> Option<WatchFailure>
+async fn relay<S>(
+    lines: S,
+    wall: impl Fn() -> Timestamp,
+    request: &Request,
+    watcher: &WayBack,
+) -> Option<WatchFailure>
 where
     S: Stream<Item = Result<String, LinesCodecError>> + Unpin,
 {
     let mut runs = lines.ready_chunks(RUN);
     while let Some(run) = runs.next().await {
-        let wall = clock.wall();
+        let wall = wall();
         let mut decoded = Vec::with_capacity(run.len());
         let mut broken = None;
         for line in run {

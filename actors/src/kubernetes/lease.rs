@@ -22,6 +22,7 @@ use kube::client::Body;
 use pool_core::lease::{LeaseAnswer, LeaseAsk, LeaseFacts, LeaseName};
 use pool_core::object::{ANSWER_WITHIN, RequestFailure, ResourceVersion};
 use serde_json::Value;
+use tokio::time::Instant;
 use tokio_util::codec::{FramedRead, LinesCodec};
 use tokio_util::io::StreamReader;
 
@@ -35,6 +36,8 @@ pub(super) use log::{Asked, Told};
 const GRACE: Duration = Duration::from_secs(2);
 /// How long a watch that begins with an older state than is known waits for that one: the server's cache lags behind.
 const LAG: Duration = Duration::from_secs(2);
+/// A watch that breaks after this time counts as closed: connections are cut now and then.
+const ROUTINE: Duration = Duration::from_secs(10);
 /// The longest line of a watch that is taken in.
 const LONGEST_LINE: usize = 1 << 20;
 
@@ -105,7 +108,7 @@ impl Requests {
         let bytes = body.into_data_stream().map_err(std::io::Error::other);
         let mut lines =
             FramedRead::new(StreamReader::new(bytes), LinesCodec::new_with_max_length(LONGEST_LINE));
-        let mut state = Seen::Nothing;
+        let (began, mut state) = (Instant::now(), Seen::Nothing);
         loop {
             let line = match &state {
                 Seen::Nothing => tokio::time::timeout(ANSWER_WITHIN, lines.next()).await,
@@ -113,6 +116,10 @@ impl Requests {
                 Seen::Known => Ok(lines.next().await),
             };
             let line = match (line, state) {
+                // The next watch begins with the current state, so nothing is lost with this connection.
+                (Ok(Some(Err(_))), Seen::Known) if began.elapsed() >= ROUTINE => {
+                    return Ok(LeaseAnswer::Unchanged);
+                }
                 (Ok(Some(line)), before) => {
                     state = before;
                     line.map_err(|error| other(&chain(&error)))?
@@ -121,7 +128,10 @@ impl Requests {
                 (Err(_) | Ok(None), Seen::Older(facts)) => return Ok(LeaseAnswer::Seen(facts)),
                 // It may have been deleted before the watch began, which no event tells of.
                 (Err(_), _) => return Err(other("the watch has not begun with the Lease")),
-                (Ok(None), Seen::Nothing | Seen::Known) => return Ok(LeaseAnswer::Unchanged),
+                (Ok(None), Seen::Known) => return Ok(LeaseAnswer::Unchanged),
+                (Ok(None), Seen::Nothing) => {
+                    return Err(other("the watch ended without a line about the Lease"));
+                }
             };
             if line.trim().is_empty() {
                 continue;

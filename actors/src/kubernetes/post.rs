@@ -8,6 +8,7 @@ use jiff::Timestamp;
 use kube::Client;
 use kube::client::Body;
 use pool_core::events::{COMPONENT, Event, Place, PostFailure, Severity};
+use pool_core::redact::Printable;
 use pool_core::report::Subject;
 use serde_json::{Value, json};
 
@@ -20,6 +21,9 @@ use crate::clock::Clock;
 const TIMEOUT: Duration = Duration::from_secs(10);
 /// The most characters of an object's name in the name of an Event.
 const LONGEST_STEM: usize = 230;
+
+/// The longest message that the API server accepts, in bytes.
+const LONGEST_MESSAGE: usize = 1024;
 
 /// Who tells, and to what events about this process itself are attached.
 #[derive(Clone, Debug)]
@@ -258,7 +262,8 @@ fn manifest(event: &Event, involved: Involved, name: &str, reporter: &Reporter, 
 fn change(event: &Event, clock: Clock) -> Value {
     let count = i32::try_from(event.count).unwrap_or(i32::MAX);
     let last = seconds(clock.timestamp_of(event.last));
-    json!({ "count": count, "lastTimestamp": last, "message": &*event.message })
+    let message = Printable::line_within(&event.message, LONGEST_MESSAGE);
+    json!({ "count": count, "lastTimestamp": last, "message": message.as_str() })
 }
 
 /// A time as core/v1 Events have it.

@@ -61,6 +61,17 @@ mod tests {
     }
 
     #[test]
+    fn an_api_server_message_is_one_printable_line() {
+        let hostile = "a\u{1b}[2J\u{7}\u{202e}\nb";
+        let body = serde_json::json!({ "message": hostile }).to_string();
+        let shown = "a\\u{1b}[2J\\u{7}\\u{202e} b";
+        assert_eq!(status_text(StatusCode::FORBIDDEN, body.as_bytes()), format!("HTTP 403: {shown}"));
+        assert_eq!(status_text(StatusCode::FORBIDDEN, hostile.as_bytes()), format!("HTTP 403: {shown}"));
+        assert_eq!(*said(hostile), *shown);
+        assert_eq!(chain(&io::Error::other(hostile)), shown);
+    }
+
+    #[test]
     fn c1_neither_an_answer_nor_an_error_nor_its_sources_show_what_was_sent() {
         let echo = "refused: Authorization: Bearer planted-token\r\nAccept: */*";
         let bodies = [

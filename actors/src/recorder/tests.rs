@@ -51,6 +51,7 @@ fn e2_upstreams_series_have_upstreams_names_labels_and_buckets() {
     let page = page_of(vec![
         Sample::Attempt { took, failed: true },
         Sample::ArmCall { verb: ArmVerb::PutPool, took, result: ArmResult::Throttled },
+        Sample::ArmCall { verb: ArmVerb::GetLoadBalancer, took, result: ArmResult::NotFound },
         Sample::RateLimited(ArmVerb::PutPool),
         Sample::AdminEnded { down: true, took, failed: true },
         Sample::AdminEnded { down: true, took, failed: false },
@@ -71,6 +72,13 @@ fn e2_upstreams_series_have_upstreams_names_labels_and_buckets() {
         let failures = format!("\ncloudprovider_azure_op_failure_count{{{operation}}} 1\n");
         assert!(page.contains(&failures), "{page}");
     }
+
+    let get = format!("request=\"load_balancers_get\",{common}");
+    assert!(
+        page.contains(&format!("cloudprovider_azure_api_request_duration_seconds_count{{{get}}} 1\n")),
+        "{page}"
+    );
+    assert!(!page.contains(&format!("cloudprovider_azure_api_request_errors{{{get}}}")), "{page}");
 
     let call = format!("request=\"backend_address_pools_create_or_update\",{common}");
     let buckets = "0.1 0.25 0.5 1 2.5 5 10 15 25 50 120 300 600 1200 +Inf";

@@ -4,99 +4,177 @@
 //! Texts for people are made safe to repeat here, where they come in (C1); names, versions and nonces are what they
 //! are.
 
+mod assignment;
+mod messages;
 #[cfg(test)]
 mod tests;
 
 use std::sync::Arc;
 
-use envoy_types::pb::envoy::config::cluster::v3::{self as cluster, Cluster, cluster::ClusterDiscoveryType};
-use envoy_types::pb::envoy::config::core::v3::address::Address as Specific;
-use envoy_types::pb::envoy::config::core::v3::config_source::ConfigSourceSpecifier;
-use envoy_types::pb::envoy::config::core::v3::socket_address::PortSpecifier;
-use envoy_types::pb::envoy::config::core::v3::{self as core, ConfigSource};
-use envoy_types::pb::envoy::config::endpoint::v3::lb_endpoint::HostIdentifier;
-use envoy_types::pb::envoy::config::endpoint::v3::{ClusterLoadAssignment, LbEndpoint, LocalityLbEndpoints};
-use envoy_types::pb::envoy::service::discovery::v3::{DiscoveryResponse, Resource, ResourceError};
-use envoy_types::pb::google::protobuf::Any;
 use pool_core::redact;
 use pool_core::xds::facts::{
-    AddressFacts, AssignmentFacts, Body, ClusterFacts, EdsFacts, EdsSource, EndpointFacts, Kind, Locality,
-    LocalityFacts, Raw, Received, Reported, Response,
+    Body, ClusterFacts, EdsFacts, EdsSource, Kind, Raw, Received, Reported, Response,
 };
 use prost::Message;
+
+use assignment::Room;
+use messages::{
+    Any, Cluster, ClusterDiscoveryType, ConfigSource, ConfigSourceSpecifier, DiscoveryResponse,
+    EdsClusterConfig, Malformed, Resource, ResourceError, each,
+};
 
 /// The longest text for people that is taken from a control plane, in bytes.
 pub(crate) const LONGEST_WORDS: usize = 1024;
 
+/// The longest version and the longest nonce of a response, in bytes: both are repeated in the answer.
+pub(crate) const LONGEST_VERSION: usize = 64 << 10;
+
+/// The most resources of a response that are read.
+pub(crate) const MOST_RESOURCES: usize = 10_000;
+
+/// The most errors of a response that are read (TP3).
+pub(crate) const MOST_ERRORS: usize = 10_000;
+
 /// The type URL of the wrapper in which a resource may come.
 const WRAPPER: &str = "type.googleapis.com/envoy.service.discovery.v3.Resource";
 
-/// That a message is no `DiscoveryResponse`.
+/// That a message is no `DiscoveryResponse` which can be answered.
 #[derive(Debug, thiserror::Error)]
-#[error("message is no DiscoveryResponse: check that the server speaks xDS v3 over an aggregated stream")]
-pub struct DecodeError {
-    /// What protobuf says.
-    source: prost::DecodeError,
+pub enum DecodeError {
+    /// Protobuf cannot read it.
+    #[error("message is no DiscoveryResponse: check that the server speaks xDS v3 over an aggregated stream")]
+    Protobuf {
+        /// What protobuf says.
+        source: prost::DecodeError,
+    },
+    /// A field of it has another type.
+    #[error("message is no DiscoveryResponse: resources or resource_errors are of another type")]
+    Malformed,
+    /// The answer to it would be too large.
+    #[error(
+        "version_info or nonce of a DiscoveryResponse is longer than {LONGEST_VERSION} bytes: shorten it"
+    )]
+    TooLong,
 }
 
-/// Decodes a `DiscoveryResponse`. What cannot be decoded of its resources is in them.
+/// Decodes a `DiscoveryResponse`. What cannot be decoded of its resources is in them. However many messages are in it,
+/// only a bounded number is decoded, and the rest is counted.
 ///
 /// # Errors
-/// The bytes are no `DiscoveryResponse`.
+/// The bytes are no `DiscoveryResponse`, or none that can be answered.
 pub fn response(bytes: &[u8]) -> Result<Response, DecodeError> {
-    let message = DiscoveryResponse::decode(bytes).map_err(|source| DecodeError { source })?;
+    let message = DiscoveryResponse::decode(bytes).map_err(|source| DecodeError::Protobuf { source })?;
+    if message.version_info.len().max(message.nonce.len()) > LONGEST_VERSION {
+        return Err(DecodeError::TooLong);
+    }
+    if each(bytes, 2).chain(each(bytes, 7)).any(|field| field.is_err()) {
+        return Err(DecodeError::Malformed);
+    }
+    let mut room = Room::default();
+    let resources = each(bytes, 2).flatten().take(MOST_RESOURCES);
+    let errors = each(bytes, 7).flatten().take(MOST_ERRORS);
     Ok(Response {
         type_url: message.type_url,
         version: message.version_info,
         nonce: message.nonce,
-        resources: message.resources.into_iter().map(received).collect(),
-        errors: message.resource_errors.into_iter().map(reported).collect(),
+        resources: resources.map(|resource| received(resource, &mut room)).collect(),
+        errors: errors.map(reported).collect(),
+        excess: excess(bytes),
     })
 }
 
-/// One resource, out of its wrapper. A wrapper in a wrapper is none.
-fn received(any: Any) -> Received {
-    if any.type_url != WRAPPER {
-        return unwrapped(any, None);
+/// What of a response is more than is read.
+fn excess(bytes: &[u8]) -> Option<String> {
+    let beyond = |number, most, what: &str| {
+        let count = each(bytes, number).count();
+        (count > most).then(|| format!("{what}: are {count}, and only the first {most} are read: send fewer"))
+    };
+    let found =
+        [beyond(2, MOST_RESOURCES, "resources"), beyond(7, MOST_ERRORS, "resource_errors")].into_iter();
+    found.flatten().reduce(|one, other| format!("{one}; {other}"))
+}
+
+/// An `Any`, which is a part of the response.
+struct Part<'a> {
+    type_url: String,
+    value: &'a [u8],
+}
+
+impl<'a> Part<'a> {
+    /// The `Any` in the field of this number; `None`: there is none. A field that comes twice is one message.
+    fn in_field(message: &'a [u8], number: usize) -> Result<Option<Part<'a>>, String> {
+        let mut found = None;
+        for any in each(message, number) {
+            let (mut head, value) = found.take().unwrap_or((Any::default(), [].as_slice()));
+            let any = any.map_err(malformed)?;
+            head.merge(any).map_err(|error| why(&error))?;
+            found = Some((head, value_of(any)?.unwrap_or(value)));
+        }
+        Ok(found.map(|(head, value)| Part { type_url: head.type_url, value }))
     }
-    let resource = match Resource::decode(any.value.as_slice()) {
-        Ok(resource) => resource,
-        Err(error) => {
-            return Received { raw: raw(any), wrapper: Some(String::new()), body: Err(why(&error)) };
+
+    fn of(any: &'a [u8]) -> Result<Part<'a>, String> {
+        let head = Any::decode(any).map_err(|error| why(&error))?;
+        Ok(Part { type_url: head.type_url, value: value_of(any)?.unwrap_or_default() })
+    }
+
+    fn raw(&self) -> Raw {
+        Raw { type_url: Arc::from(self.type_url.as_str()), bytes: Arc::from(self.value) }
+    }
+}
+
+/// The value of an `Any`; of several the last counts.
+fn value_of(any: &[u8]) -> Result<Option<&[u8]>, String> {
+    each(any, 2).last().transpose().map_err(malformed)
+}
+
+fn malformed(_: Malformed) -> String {
+    "a field is malformed".to_owned()
+}
+
+/// One resource, out of its wrapper. A wrapper in a wrapper is none.
+fn received(any: &[u8], room: &mut Room) -> Received {
+    let part = match Part::of(any) {
+        Ok(part) => part,
+        Err(why) => {
+            let raw = Raw { type_url: Arc::default(), bytes: Arc::from(any) };
+            return Received { raw, wrapper: None, body: Err(why) };
         }
     };
-    let Resource { name, resource_name, resource, .. } = resource;
+    if part.type_url != WRAPPER {
+        return unwrapped(&part, None, room);
+    }
+    let resource = match Resource::decode(part.value) {
+        Ok(resource) => resource,
+        Err(error) => {
+            return Received { raw: part.raw(), wrapper: Some(String::new()), body: Err(why(&error)) };
+        }
+    };
+    let Resource { name, resource_name } = resource;
     // The name is in one of two fields, by whether it has parameters.
     let name = if name.is_empty() { resource_name.map(|full| full.name).unwrap_or_default() } else { name };
-    match resource {
-        Some(inner) => unwrapped(inner, Some(name)),
-        None => Received {
-            raw: raw(any),
+    match Part::in_field(part.value, 2) {
+        Ok(Some(inner)) => unwrapped(&inner, Some(name), room),
+        Ok(None) => Received {
+            raw: part.raw(),
             wrapper: Some(name),
             body: Err("the wrapper has no resource in it".to_owned()),
         },
+        Err(why) => Received { raw: part.raw(), wrapper: Some(name), body: Err(why) },
     }
 }
 
-fn unwrapped(any: Any, wrapper: Option<String>) -> Received {
-    let body = body(&any);
-    Received { raw: raw(any), wrapper, body }
+fn unwrapped(part: &Part<'_>, wrapper: Option<String>, room: &mut Room) -> Received {
+    Received { raw: part.raw(), wrapper, body: body(part, room) }
 }
 
-fn raw(any: Any) -> Raw {
-    Raw { type_url: Arc::from(any.type_url), bytes: Arc::from(any.value) }
-}
-
-fn body(any: &Any) -> Result<Body, String> {
-    let bytes = any.value.as_slice();
-    match Kind::of_type_url(&any.type_url) {
-        Some(Kind::Cluster) => {
-            Cluster::decode(bytes).map(|message| Body::Cluster(cluster_facts(message))).map_err(|e| why(&e))
-        }
-        Some(Kind::Endpoints) => ClusterLoadAssignment::decode(bytes)
-            .map(|message| Body::Endpoints(assignment_facts(message)))
-            .map_err(|error| why(&error)),
-        None => Ok(Body::Other(any.type_url.clone())),
+fn body(part: &Part<'_>, room: &mut Room) -> Result<Body, String> {
+    match Kind::of_type_url(&part.type_url) {
+        Some(Kind::Cluster) => Cluster::decode(part.value)
+            .map(|message| Body::Cluster(cluster_facts(message)))
+            .map_err(|e| why(&e)),
+        Some(Kind::Endpoints) => assignment::read(part.value, room),
+        None => Ok(Body::Other(part.type_url.clone())),
     }
 }
 
@@ -104,84 +182,39 @@ fn why(error: &prost::DecodeError) -> String {
     redact::told(&error.to_string(), &[], LONGEST_WORDS)
 }
 
-fn reported(error: ResourceError) -> Reported {
-    let (code, message) = match error.error_detail {
+fn reported(error: &[u8]) -> Reported {
+    // One that cannot be decoded names nothing, and is complained of for that.
+    let ResourceError { resource_name, error_detail } = ResourceError::decode(error).unwrap_or_default();
+    let (code, message) = match error_detail {
         Some(status) => (Some(status.code), redact::told(&status.message, &[], LONGEST_WORDS)),
         None => (None, String::new()),
     };
-    Reported { name: error.resource_name.map(|name| name.name), code, message }
+    Reported { name: resource_name.map(|name| name.name), code, message }
 }
 
 fn cluster_facts(message: Cluster) -> ClusterFacts {
     let discovery = match message.cluster_discovery_type {
         Some(ClusterDiscoveryType::Type(number)) => Some(number),
-        Some(ClusterDiscoveryType::ClusterType(_)) => None,
+        Some(ClusterDiscoveryType::ClusterType(())) => None,
         // As proto3 has it: a number that is not set is zero.
         None => Some(0),
     };
     ClusterFacts { name: message.name, discovery, eds: message.eds_cluster_config.map(eds_facts) }
 }
 
-fn eds_facts(message: cluster::cluster::EdsClusterConfig) -> EdsFacts {
+fn eds_facts(message: EdsClusterConfig) -> EdsFacts {
     EdsFacts { service_name: message.service_name, source: eds_source(message.eds_config) }
 }
 
-#[expect(deprecated, reason = "a path may still come in its old field")]
 fn eds_source(source: Option<ConfigSource>) -> EdsSource {
     match source.and_then(|source| source.config_source_specifier) {
-        Some(ConfigSourceSpecifier::Ads(_)) => EdsSource::Ads,
-        Some(ConfigSourceSpecifier::Self_(_)) => EdsSource::SameServer,
+        Some(ConfigSourceSpecifier::Ads(())) => EdsSource::Ads,
+        Some(ConfigSourceSpecifier::OwnServer(())) => EdsSource::SameServer,
         Some(
             ConfigSourceSpecifier::Path(_)
-            | ConfigSourceSpecifier::PathConfigSource(_)
-            | ConfigSourceSpecifier::ApiConfigSource(_),
+            | ConfigSourceSpecifier::PathConfigSource(())
+            | ConfigSourceSpecifier::ApiConfigSource(()),
         )
         | None => EdsSource::Other,
-    }
-}
-
-fn assignment_facts(message: ClusterLoadAssignment) -> AssignmentFacts {
-    let localities = message.endpoints.into_iter().map(locality_facts).collect();
-    AssignmentFacts { cluster_name: message.cluster_name, localities }
-}
-
-fn locality_facts(message: LocalityLbEndpoints) -> LocalityFacts {
-    let locality = message.locality.map(|locality| {
-        let core::Locality { region, zone, sub_zone } = locality;
-        Locality { region, zone, sub_zone }
-    });
-    LocalityFacts {
-        locality,
-        weight: message.load_balancing_weight.map(|weight| weight.value),
-        priority: message.priority,
-        endpoints: message.lb_endpoints.into_iter().map(endpoint_facts).collect(),
-    }
-}
-
-/// A named endpoint has its address elsewhere, and not for us.
-fn endpoint_facts(message: LbEndpoint) -> EndpointFacts {
-    let (address, additional) = match message.host_identifier {
-        Some(HostIdentifier::Endpoint(endpoint)) => {
-            let additional = endpoint.additional_addresses.into_iter();
-            (address_facts(endpoint.address), additional.map(|more| address_facts(more.address)).collect())
-        }
-        Some(HostIdentifier::EndpointName(_)) | None => (AddressFacts::Missing, Vec::new()),
-    };
-    let weight = message.load_balancing_weight.map(|weight| weight.value);
-    EndpointFacts { address, additional, health: message.health_status, weight }
-}
-
-fn address_facts(address: Option<core::Address>) -> AddressFacts {
-    match address.and_then(|address| address.address) {
-        Some(Specific::SocketAddress(socket)) => {
-            let port = match socket.port_specifier {
-                Some(PortSpecifier::PortValue(number)) => Some(number),
-                Some(PortSpecifier::NamedPort(_)) | None => None,
-            };
-            AddressFacts::Socket { address: socket.address, port, protocol: socket.protocol }
-        }
-        Some(Specific::Pipe(_)) => AddressFacts::Pipe,
-        Some(Specific::EnvoyInternalAddress(_)) => AddressFacts::Internal,
-        None => AddressFacts::Missing,
     }
 }

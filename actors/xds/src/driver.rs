@@ -6,7 +6,9 @@
 
 mod connection;
 mod credentials;
+mod dialer;
 mod outbound;
+mod preface;
 mod stream;
 #[cfg(test)]
 mod tests;

@@ -61,8 +61,8 @@ bootstrap configuration is that the chart mounts. */}}
 
 {{/* What contradicts itself, and what a schema of values cannot see. */}}
 {{- define "controller.refuse" -}}
-{{- if and .Values.hostNetwork .Values.networkPolicy.enabled -}}
-{{- fail "networkPolicy.enabled: a NetworkPolicy does not hold for pods with hostNetwork; switch one of the two off" -}}
+{{- if and .Values.admissionPolicy.enabled (semverCompare "<1.30-0" .Capabilities.KubeVersion.Version) -}}
+{{- fail "admissionPolicy.enabled: a ValidatingAdmissionPolicy needs Kubernetes 1.30 or newer; switch it off" -}}
 {{- end -}}
 {{- if and .Values.admin.enabled (dig "http" "tls" nil .Values.config) -}}
 {{- fail "config.http.tls: the chart writes it where admin.enabled is true; name your certificate in admin.tls.secret, or switch admin.enabled off" -}}
@@ -82,5 +82,10 @@ bootstrap configuration is that the chart mounts. */}}
 {{- if regexMatch "^POOL_CONTROLLER_(HTTP|LEASE|LEADER_ELECTION|CLOUD_CONFIG|CONFIG)(_|$)" .name -}}
 {{- fail (printf "extraEnv: %s would win over what the chart makes its Roles, ports and mounts from; set it in config or cloudConfig instead" .name) -}}
 {{- end -}}
+{{- end -}}
+{{- $usesXds := or $bootstraps .Values.config.pools (dig "xds" "bootstrap" "" .Values.config) -}}
+{{- $network := .Values.networkPolicy -}}
+{{- if and $usesXds $network.enabled (not .Values.hostNetwork) (not $network.egress.xds.ports) (not $network.egress.extra) -}}
+{{- fail "networkPolicy.egress.xds.ports: name the ports of the control plane, or the NetworkPolicy closes the way to it; or set networkPolicy.enabled to false" -}}
 {{- end -}}
 {{- end -}}

@@ -89,8 +89,6 @@ fn documents() -> impl Strategy<Value = String> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 512, ..ProptestConfig::default() })]
-
     #[test]
     fn c1_any_bytes_give_a_configuration_or_problems(bytes in prop::collection::vec(any::<u8>(), 0..400)) {
         both(&bytes);

@@ -24,6 +24,7 @@ pub(super) struct Plane {
     pub(super) journal: Vec<Asked>,
     pub(super) wraps: bool,
     pub(super) repeats: bool,
+    pub(super) repeats_accepted: bool,
     pub(super) trusts: bool,
     pub(super) holds: bool,
     manner: Manner,
@@ -52,6 +53,7 @@ impl Plane {
             journal: Vec::new(),
             wraps: false,
             repeats: false,
+            repeats_accepted: false,
             trusts: false,
             holds: false,
             manner: Manner::default(),
@@ -229,11 +231,9 @@ impl Plane {
             stream.send(numbered(response, &mut self.responses));
             return;
         }
-        if self.repeats && request.error_detail.is_some() {
-            let refused = stream.refused(kind, &request.response_nonce);
-            if let Some(refused) = refused {
-                stream.send(numbered(refused, &mut self.responses));
-            }
+        let repeats = if request.error_detail.is_some() { self.repeats } else { self.repeats_accepted };
+        if let Some(answered) = stream.answered_by(kind, &request.response_nonce).filter(|_| repeats) {
+            stream.send(numbered(answered, &mut self.responses));
         }
     }
 

@@ -95,7 +95,7 @@ impl Stream {
     }
 
     /// The last response of a kind, if this nonce is its.
-    pub(super) fn refused(&self, kind: Kind, nonce: &str) -> Option<DiscoveryResponse> {
+    pub(super) fn answered_by(&self, kind: Kind, nonce: &str) -> Option<DiscoveryResponse> {
         self.last.get(&kind).filter(|_| self.subscriptions.is_last(kind, nonce)).cloned()
     }
 

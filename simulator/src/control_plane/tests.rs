@@ -221,6 +221,27 @@ async fn a_nack_is_left_alone_or_answered_with_the_same_again() {
 }
 
 #[tokio::test]
+async fn an_ack_is_answered_again_only_if_configured() {
+    let control = started().await;
+    control.set(Kind::Endpoints, "a", endpoints("a", [Locality::of([("10.0.0.1", 80)])])).await;
+    control.repeat_on_ack(true).await;
+    let mut client = Client::connect(&control).await;
+    client.ask(first(Kind::Endpoints, &["a"]));
+    let mut last = client.hear().await;
+    for nonce in ["2", "3"] {
+        client.ask(ack(&last, &["a"]));
+        let again = client.hear().await;
+        assert_eq!(again, DiscoveryResponse { nonce: nonce.to_owned(), ..last });
+        last = again;
+    }
+    control.repeat_on_ack(false).await;
+    client.ask(ack(&last, &["a"]));
+    control.set(Kind::Endpoints, "a", endpoints("a", [Locality::of([("10.0.0.2", 80)])])).await;
+    let next = client.hear().await;
+    assert_eq!((next.nonce.as_str(), next.version_info.as_str()), ("4", "2"), "the ACK was not answered");
+}
+
+#[tokio::test]
 async fn resources_are_wrapped_on_demand() {
     let control = started().await;
     control.wrap(true).await;

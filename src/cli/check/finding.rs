@@ -1,6 +1,7 @@
 //! What `check` has found, one thing after the other, and how that is printed.
 
 use clap::ValueEnum;
+use pool_core::redact::Printable;
 use serde_json::{Value, json};
 
 /// How bad it is.
@@ -135,10 +136,16 @@ pub(in crate::cli) enum Form {
     Json,
 }
 
+/// One line, whatever the foreign names and texts in it.
+fn line(text: &str) -> String {
+    Printable::line(text).to_string()
+}
+
 impl Findings {
     /// Something is as it should be.
     pub(super) fn ok(&mut self, check: Check, what: impl Into<String>) {
-        self.0.push(Finding { check, severity: Severity::Ok, what: what.into(), consequence: None });
+        let what: String = what.into();
+        self.0.push(Finding { check, severity: Severity::Ok, what: line(&what), consequence: None });
     }
 
     /// Something is a risk.
@@ -164,8 +171,8 @@ impl Findings {
     }
 
     fn bad(&mut self, severity: Severity, check: Check, what: String, means: &str, remedy: &str) {
-        let consequence = Some(Consequence { means: means.to_owned(), remedy: remedy.to_owned() });
-        self.0.push(Finding { check, severity, what, consequence });
+        let consequence = Some(Consequence { means: line(means), remedy: line(remedy) });
+        self.0.push(Finding { check, severity, what: line(&what), consequence });
     }
 
     /// The worst of them.
@@ -235,6 +242,17 @@ mod tests {
         assert_eq!((&shown["problems"], &shown["warnings"]), (&json!(1), &json!(1)));
         assert_eq!(shown["findings"][0]["remedy"], Value::Null);
         assert!(findings.shown(Form::Text).contains("remedy:   allow it"));
+    }
+
+    #[test]
+    fn any_finding_is_one_printable_line() {
+        let mut findings = Findings::default();
+        findings.ok(Check::ApiServer, "pool a\u{1b}[2J\u{7}\u{202e}\nok forged");
+        findings.warning(Check::ArmClock, "a\nb", "c\nd", "e\u{202e}f");
+        let shown = findings.shown(Form::Text);
+        assert!(shown.contains("pool a\\u{1b}[2J\\u{7}\\u{202e}\\u{a}ok forged\n"), "{shown}");
+        assert_eq!(shown.lines().count(), 6, "{shown}");
+        assert!(!shown.contains(['\u{1b}', '\u{7}', '\u{202e}']), "{shown}");
     }
 
     #[test]

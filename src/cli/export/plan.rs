@@ -8,6 +8,7 @@ use pool_core::assignment::{HeldReason, PausedBy};
 use pool_core::comparison::Comparison;
 use pool_core::ids::{Family, PoolId};
 use pool_core::level::Source;
+use pool_core::redact::Printable;
 use pool_core::view::{Candidacy, PoolView, Snapshot};
 use serde::Serialize;
 
@@ -201,34 +202,36 @@ impl Plan {
         }
         for Balancer { name, last_error, .. } in &self.load_balancers {
             if let Some(error) = last_error {
-                text += &format!("\nload balancer {name}\n  could not be read: {error}\n");
+                text += &format!("\nload balancer {name}\n  could not be read: {}\n", Printable::line(error));
             }
         }
         for pool in self.pools.iter().filter(|pool| pool.is_told()) {
-            text += &format!(
-                "\n{}/{} ({}), {}\n",
+            let head = format!(
+                "{}/{} ({}), {}",
                 pool.load_balancer,
                 pool.backend_pool,
                 pool.source.clone().unwrap_or_else(|| pool.services.join(", ")),
                 pool.state
             );
+            text += &format!("\n{}\n", Printable::line(&head));
             for reason in &pool.reasons {
-                text += &format!("  {reason}\n");
+                text += &format!("  {}\n", Printable::line(reason));
             }
         }
         for refused in &self.not_manageable {
             let NotManageable { load_balancer, backend_pool, service, source, detail, .. } = refused;
             let of = service.as_deref().or(source.as_deref()).unwrap_or_default();
-            text += &format!("\n{load_balancer}/{backend_pool} ({of})\n  not written: {detail}\n");
+            let head = format!("{load_balancer}/{backend_pool} ({of})");
+            text += &format!("\n{}\n  not written: {}\n", Printable::line(&head), Printable::line(detail));
         }
         text += &self.sources.iter().filter_map(sources::Source::text).collect::<String>();
         for Service { service, has_pool, data_errors } in &self.services {
-            text += &format!("\n{service}\n");
+            text += &format!("\n{}\n", Printable::line(service));
             if !has_pool {
                 text += "  has no pool: no load-balancing rule of it was found on a managed load balancer\n";
             }
             for error in data_errors {
-                text += &format!("  incomplete data: {error}\n");
+                text += &format!("  incomplete data: {}\n", Printable::line(error));
             }
         }
         text

@@ -2,6 +2,7 @@
 
 use pool_core::comparison::{Comparison, Followed};
 use pool_core::ids::PoolId;
+use pool_core::redact::Printable;
 use pool_core::xds::sources::{Assigned, SourceFact};
 use serde::Serialize;
 
@@ -64,6 +65,7 @@ impl Source {
         };
         let pools: Vec<String> =
             self.pools.iter().map(|pool| format!("{}/{}", pool.load_balancer, pool.backend_pool)).collect();
+        let (source, said) = (Printable::line(source), Printable::line(&said));
         Some(format!("\n{source} ({})\n  {said}\n", pools.join(", ")))
     }
 }

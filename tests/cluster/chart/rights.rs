@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use tokio::process::Command;
 
 use super::pod::{self, Container, Pod};
-use super::{CHART, Release, secured, store_cloud_config, values};
+use super::{Release, rendered, secured, store_cloud_config, values};
 use crate::cluster::leaving::{EVICTED, NOT_EVICTED};
 use crate::cluster::replicas::has_role;
 use crate::cluster::{Story, load_balancer};
@@ -309,6 +309,8 @@ async fn the_binary_works_as_the_chart_runs_it_with_exactly_the_rights_that_the_
     values["cloudConfig"] = json!({ "source": "api", "api": { "namespace": NAMESPACE } });
     values["tests"] = json!({ "within": "1s" });
     values["admin"] = json!({ "enabled": true });
+    // The taint of a node that is evicted passes it.
+    values["admissionPolicy"] = json!({ "enabled": true });
     // What probes ask at follows from it.
     values["config"]["http"] = json!({ "healthListen": "0.0.0.0:9080" });
     for (name, replicas) in [("web-0", 2), ("web-1", 3)] {
@@ -372,16 +374,7 @@ fn rights(text: &str) -> BTreeMap<String, Value> {
 #[tokio::test]
 async fn the_chart_gives_by_default_what_the_files_in_docs_give() {
     let Some(helm) = kubernetes::tool("helm") else { return };
-    let rendered = async |more: &[&str]| {
-        let mut command = Command::new(&helm);
-        command.args(["template", objects::ACCOUNT, CHART, "--namespace", "kube-system"]);
-        // What hooks may is theirs, for as long as they run.
-        command.args(["--no-hooks", "--set", "image.repository=example/controller"]);
-        command.args(more).stdin(Stdio::null());
-        let Output { status, stdout, stderr } = command.output().await.expect("helm runs");
-        assert!(status.success(), "{}", String::from_utf8_lossy(&stderr));
-        rights(&String::from_utf8(stdout).expect("a text"))
-    };
+    let rendered = async |more: &[&str]| rights(&rendered(&helm, more).await);
     let mut documented = rights(include_str!("../../../docs/rbac.yaml"));
     assert_eq!(documented.len(), 9);
     assert_eq!(rendered(&[]).await, documented);

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use reqwest::{Certificate, Client, Identity, Method};
+use reqwest::{Certificate, Client, Identity, Method, RequestBuilder};
 use serde_json::Value;
 use simulator::models::ccm::Answer;
 
@@ -42,10 +42,7 @@ impl Api {
     ) -> Result<(u16, String), String> {
         let request =
             self.http.request(method, format!("{}{path}", self.server)).header("Content-Type", kind);
-        let answer = request.body(body).send().await.map_err(|error| format!("{path}: {error:?}"))?;
-        let status = answer.status().as_u16();
-        let text = answer.text().await.map_err(|error| format!("{path}: {error:?}"))?;
-        Ok((status, text))
+        answered(path, request.body(body)).await
     }
 
     /// Makes a request as it stands; `None`: no answer came.
@@ -61,6 +58,21 @@ impl Api {
             request = request.header(name, value);
         }
         answer_of(request.body(body)).await
+    }
+
+    /// The status and the text that answer a single request of this user, who may do what RBAC and admission let him. A
+    /// PATCH is a JSON patch.
+    pub async fn ask_as(
+        &self,
+        user: &str,
+        method: Method,
+        path: &str,
+        body: &Value,
+    ) -> Result<(u16, String), String> {
+        let kind = if method == Method::PATCH { "application/json-patch+json" } else { "application/json" };
+        let request =
+            self.http.request(method, format!("{}{path}", self.server)).header("Content-Type", kind);
+        answered(path, request.header("Impersonate-User", user).body(body.to_string())).await
     }
 
     /// The text of a path.
@@ -119,4 +131,12 @@ impl Api {
         let at_once = r#"{"gracePeriodSeconds":0,"propagationPolicy":"Background"}"#;
         self.change(Method::DELETE, path, "application/json", at_once, &[404]).await;
     }
+}
+
+/// The status and the text that answer a request.
+async fn answered(path: &str, request: RequestBuilder) -> Result<(u16, String), String> {
+    let answer = request.send().await.map_err(|error| format!("{path}: {error:?}"))?;
+    let status = answer.status().as_u16();
+    let text = answer.text().await.map_err(|error| format!("{path}: {error:?}"))?;
+    Ok((status, text))
 }

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use azure_core::error::{Error, ErrorKind};
 use azure_core::http::ClientMethodOptions;
 use azure_identity::ClientAssertion;
+use pool_core::redact::{Recipient, sent};
 
 /// The largest file that is taken for a token, in bytes.
 const LARGEST: usize = 64 << 10;
@@ -27,7 +28,10 @@ impl ClientAssertion for TokenFile {
     async fn secret(&self, _: Option<ClientMethodOptions<'_>>) -> azure_core::Result<String> {
         let path = self.path.clone();
         let read = tokio::task::spawn_blocking(move || read(&path)).await;
-        read.map_err(|error| Error::with_error(ErrorKind::Credential, error, "token file not read"))?
+        let token =
+            read.map_err(|error| Error::with_error(ErrorKind::Credential, error, "token file not read"))??;
+        sent(&Recipient::Authority, &token);
+        Ok(token)
     }
 }
 

@@ -7,6 +7,7 @@ use azure_core::error::{Error, ErrorKind};
 use azure_core::http::headers::AUTHORIZATION;
 use azure_core::http::policies::{Policy, PolicyResult};
 use azure_core::http::{Context, Request, StatusCode};
+use pool_core::redact::{Recipient, sent};
 
 use crate::credential::Tokens;
 
@@ -17,6 +18,7 @@ pub(crate) struct BearerPolicy(pub(crate) Arc<Tokens>);
 impl BearerPolicy {
     async fn authorize(&self, request: &mut Request) -> azure_core::Result<AccessToken> {
         let token = self.0.token().await?;
+        sent(&Recipient::Azure, token.token.secret());
         request.insert_header(AUTHORIZATION, format!("Bearer {}", token.token.secret()));
         Ok(token)
     }

@@ -4,11 +4,13 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use azure_core::http::RawResponse;
+use std::sync::Arc;
+
 use pool_core::arm::{
-    AdminState, ArmAnswer, FailureKind, LbFacts, OperationState, PoolFacts, Provisioning, PutAccepted,
-    RetryAfter,
+    AdminState, ArmAnswer, EntryNetwork, FailureKind, LbFacts, OperationState, PoolFacts, Provisioning,
+    PutAccepted, RetryAfter,
 };
-use pool_core::ids::{LbName, NetworkId, Operation, PoolName};
+use pool_core::ids::{LbName, NetworkId, Operation, PoolName, SubnetId};
 
 use super::{failure, pool_id, pool_read, response};
 use crate::answer;
@@ -52,10 +54,12 @@ fn w2_a_poll_is_decided_on_its_status_alone_in_any_spelling() {
     assert_eq!(why.correlation_id.as_deref(), Some("c"));
     assert!(matches!(poll(&response(200, &[], r#"{"status":"Failed"}"#)), OperationState::Failed(_)));
     for status in ["InProgress", "Accepted", "Updating", "Whatever"] {
-        let body = format!(r#"{{"status":"{status}"}}"#);
-        let state = poll(&response(202, &[("Retry-After", "7")], &body));
-        let OperationState::Running { retry_after } = state else { panic!("{status}: {state:?}") };
-        assert_eq!(retry_after, RetryAfter::In(Duration::from_secs(7)));
+        for http in [200, 202] {
+            let body = format!(r#"{{"status":"{status}"}}"#);
+            let state = poll(&response(http, &[("Retry-After", "7")], &body));
+            let OperationState::Running { retry_after } = state else { panic!("{status}: {state:?}") };
+            assert_eq!(retry_after, RetryAfter::In(Duration::from_secs(7)));
+        }
     }
     assert!(matches!(poll(&response(202, &[], "")), OperationState::Running { .. }));
     assert!(matches!(poll(&response(204, &[], "")), OperationState::Succeeded));
@@ -121,10 +125,12 @@ fn d2_a_pool_gives_everything_that_its_proof_needs() {
             ("", None, AdminState::None),
         ]
     );
-    assert_eq!(pool.entries[0].network, Some(NetworkId::new("/v")));
+    assert_eq!(pool.entries[0].network, Some(Arc::new(EntryNetwork::VirtualNetwork(NetworkId::new("/v")))));
     let plain = facts(r#"{"properties":{}}"#);
     assert!(!(plain.outbound_rule || plain.inbound_nat_rule || plain.nic_backed || plain.sync_automatic));
     let interface = r#"{"properties":{"loadBalancerBackendAddresses":[{"properties":{"networkInterfaceIPConfiguration":{"id":"/c"}}}]}}"#;
+    let subnet = r#"{"properties":{"loadBalancerBackendAddresses":[{"properties":{"subnet":{"id":"/s"},"virtualNetwork":{"id":"/v"}}}]}}"#;
+    assert_eq!(facts(subnet).entries[0].network, Some(Arc::new(EntryNetwork::Subnet(SubnetId::new("/s")))));
     assert!(!facts(interface).nic_backed, "D2 asks for backendIPConfigurations alone");
 }
 

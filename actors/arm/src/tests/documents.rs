@@ -2,8 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use pool_core::arm::{AdminState, Backend, Edit, Entry, NewEntry};
-use pool_core::ids::{AddressName, InstanceId, NetworkId};
+use std::sync::Arc;
+
+use pool_core::arm::{AdminState, Backend, Edit, Entry, EntryNetwork, NewEntry};
+use pool_core::ids::{AddressName, InstanceId, NetworkId, SubnetId};
 use proptest::collection::{btree_map, btree_set, vec};
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -16,7 +18,7 @@ fn new_entry(name: &str, network: Option<&str>, admin_state: Option<AdminState>)
     NewEntry {
         name: AddressName::new(name),
         ip: "10.0.0.9".parse().unwrap(),
-        network: network.map(NetworkId::new),
+        network: network.map(|id| Arc::new(EntryNetwork::VirtualNetwork(NetworkId::new(id)))),
         admin_state,
     }
 }
@@ -62,6 +64,15 @@ fn w3_new_entries_have_the_network_where_the_pool_has_it_and_no_more() {
     let entry = json!({"name": "n", "properties": {"ipAddress": "10.0.0.9", "virtualNetwork": {"id": "/v"}, "adminState": "None"}});
     let at_address = added(new_entry("n", Some("/v"), Some(AdminState::None)), None, r#"{"properties":{}}"#);
     assert_eq!(at_address["loadBalancerBackendAddresses"][0], entry);
+    let named = NewEntry {
+        network: Some(Arc::new(EntryNetwork::Subnet(SubnetId::new("/s")))),
+        ..new_entry("n", None, None)
+    };
+    let by_subnet = added(named, None, r#"{"properties":{}}"#);
+    assert_eq!(
+        by_subnet,
+        json!({"loadBalancerBackendAddresses": [{"name": "n", "properties": {"ipAddress": "10.0.0.9", "subnet": {"id": "/s"}}}]})
+    );
     let at_pool = added(new_entry("n", None, None), Some("/v"), r#"{"properties":{"virtualNetwork":null}}"#);
     assert_eq!(at_pool["virtualNetwork"], json!({"id": "/v"}));
     let kept =

@@ -62,8 +62,6 @@ fn any_response() -> impl Strategy<Value = RawResponse> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(2_000))]
-
     #[test]
     fn w5_no_answer_whatever_makes_anything_panic_or_loses_its_status(response in any_response()) {
         let status = u16::from(response.status());

@@ -9,7 +9,7 @@ use pool_core::ids::Operation;
 
 use super::identity::{Fixture, POOL, fixture, of, token};
 use super::server::{Reply, reply};
-use super::{login, pool_id};
+use super::{failure, login, pool_id, response};
 use crate::credential::test_certificates::{self, PASSWORD};
 use crate::{Identity, ManagedIdentity, Secret};
 
@@ -139,4 +139,63 @@ async fn c1_neither_token_nor_assertion_nor_secret_nor_signature_is_ever_logged_
             assert!(!line.contains(secret), "{line}");
         }
     }
+}
+
+/// ARM repeats a token without the scheme before it, in every part of a response.
+#[tokio::test]
+async fn c1_a_repeated_token_without_a_scheme_is_never_shown() {
+    const OPAQUE: &str = "opaque+planted/repeated==";
+    let escaped = r"opaque\u002Bplanted\/repeated\u003d=";
+    let encoded = "opaque%2Bplanted%2Frepeated%3D%3D";
+    let base64 = "b3BhcXVlK3BsYW50ZWQvcmVwZWF0ZWQ9PQ";
+    let cut = &OPAQUE[..20];
+    let header = format!("x-ms-correlation-request-id: {OPAQUE}\r\n");
+    let bodies = [
+        OPAQUE.to_owned(),
+        format!("<html><title>{OPAQUE} {encoded}</title></html>"),
+        format!(r#"{{"error":{{"code":"{OPAQUE}","message":"no {OPAQUE}, {encoded}, {base64}, {cut}"}}}}"#),
+        format!(r#"{{"error":{{"code":"A","message":"no {escaped}","details":[{{"code":"{OPAQUE}"}}]}}}}"#),
+        // The body is cut within the message, and the message is JSON in JSON.
+        format!(r#"{{"error":{{"code":"A","message":"no {escaped} and"#),
+        serde_json::Value::from(format!(r#"{{"error":{{"code":"A","message":"no {OPAQUE}"}}}}"#)).to_string(),
+    ];
+    let mut replies = vec![token(OPAQUE)];
+    replies.extend(bodies.iter().map(|body| reply(400, &header, body)));
+    replies.extend(bodies.iter().map(|body| reply(200, &header, body)));
+    let operation = format!("azure-asyncoperation: https://elsewhere.test/{OPAQUE}?t={OPAQUE}\r\n{header}");
+    replies.push(reply(202, &operation, "{}"));
+    let count = replies.len() - 1;
+    let Fixture { client, server: _server, file: _file } = fixture(replies, "x", Duration::ZERO).await;
+    let mut shown = String::new();
+    for n in 0..count {
+        let request = if n + 1 == count {
+            ArmRequest::Poll(Operation::new(format!("https://management.test/operations/{OPAQUE}?t=1")))
+        } else {
+            ArmRequest::GetPool(pool_id())
+        };
+        let answered = client.execute(request).await;
+        if let pool_core::arm::ArmAnswer::Failed(failure) = &answered.answer {
+            shown.push_str(&failure.to_string());
+        }
+        shown.push_str(&format!("{answered:?}\n"));
+    }
+    assert!(shown.contains("<redacted>"), "{shown}");
+    for part in ["opaque", "planted", base64] {
+        assert!(!shown.contains(part), "{shown}");
+    }
+}
+
+#[test]
+fn every_part_of_a_failure_is_one_printable_line() {
+    const HOSTILE: &str = "a\u{1b}[2J\u{7}\u{202e}\u{9b}b";
+    const SHOWN: &str = "a\\u{1b}[2J\\u{7}\\u{202e}\\u{9b}b";
+    let body = serde_json::json!({ "error": {
+        "code": HOSTILE, "message": format!("{HOSTILE}\n{HOSTILE}"), "details": [{ "code": HOSTILE }],
+    } });
+    let answer = response(400, &[("x-ms-correlation-request-id", HOSTILE)], &body.to_string());
+    let failure = failure(crate::answer::pool(&pool_id(), &answer));
+    assert_eq!(failure.code.as_deref(), Some(SHOWN));
+    assert_eq!(failure.inner_codes.iter().map(|code| &**code).collect::<Vec<_>>(), [SHOWN]);
+    assert_eq!(failure.correlation_id.as_deref(), Some(SHOWN));
+    assert_eq!(*failure.message, format!("{SHOWN} {SHOWN}"));
 }

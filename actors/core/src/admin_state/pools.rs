@@ -26,6 +26,8 @@ pub(super) fn urgency(lacks: &Lacks) -> Option<AdminUrgency> {
 #[derive(Debug, Default)]
 pub(super) struct Pools {
     pools: BTreeMap<PoolId, Pool>,
+    /// The pools that have an entry for each backend: the inverse of [`Pool::entries`].
+    pools_by_backend: BTreeMap<Backend, BTreeSet<PoolId>>,
     /// What the sources of pools have said of admin states, of each that is known (X2).
     words: BTreeMap<PoolId, Arc<Word>>,
 }
@@ -59,6 +61,31 @@ fn entries_of(facts: Option<&PoolFacts>) -> Vec<(Backend, AdminState)> {
     entries
 }
 
+/// Adds a pool to the index of these backends.
+fn add_to_index(
+    pools_by_backend: &mut BTreeMap<Backend, BTreeSet<PoolId>>,
+    id: &PoolId,
+    backends: impl IntoIterator<Item = Backend>,
+) {
+    for backend in backends {
+        pools_by_backend.entry(backend).or_default().insert(id.clone());
+    }
+}
+
+/// Removes a pool from the index of this backend, for which it has no entry any more.
+fn remove_from_index(
+    pools_by_backend: &mut BTreeMap<Backend, BTreeSet<PoolId>>,
+    id: &PoolId,
+    backend: &Backend,
+) {
+    if let Some(pools) = pools_by_backend.get_mut(backend) {
+        pools.remove(id);
+        if pools.is_empty() {
+            pools_by_backend.remove(backend);
+        }
+    }
+}
+
 impl Pool {
     /// The entries that send to this; one, unless somebody has made several.
     fn of(&self, backend: &Backend) -> &[(Backend, AdminState)] {
@@ -67,35 +94,51 @@ impl Pool {
         &self.entries[from..from + long]
     }
 
-    /// Takes in what was seen by a GET that began at that moment; whether that is news.
-    fn see(&mut self, began: Now, facts: Option<&Arc<PoolFacts>>) -> bool {
+    /// The entries whose required state may change with this set. The lookup iterates over the smaller side.
+    fn affected_by<'a>(&'a self, set: &'a Draining) -> Vec<&'a (Backend, AdminState)> {
+        let concerned = set.addresses.len() + set.restorable.len();
+        if self.entries.len() <= concerned {
+            let is_concerned =
+                |backend: &Backend| set.addresses.contains_key(backend) || set.restorable.contains(backend);
+            return self.entries.iter().filter(|(backend, _)| is_concerned(backend)).collect();
+        }
+        let backends: BTreeSet<&Backend> = set.addresses.keys().chain(&set.restorable).collect();
+        backends.into_iter().flat_map(|backend| self.of(backend)).collect()
+    }
+
+    /// Applies what a GET has read that began at `began`. Returns the entries that were known before, if something has
+    /// changed.
+    fn see(&mut self, began: Now, facts: Option<&Arc<PoolFacts>>) -> Option<Vec<(Backend, AdminState)>> {
         if began < self.ended {
-            return false;
+            return None;
         }
         let before = self.facts.as_deref().map(|facts| &facts.entries);
         let is_same = !self.written && before == facts.map(|facts| &facts.entries);
         self.facts = facts.cloned();
         if is_same {
-            return false;
+            return None;
         }
         let entries = entries_of(facts.map(Arc::as_ref));
-        let news = entries != self.entries;
-        (self.entries, self.written) = (entries, false);
-        news
+        self.written = false;
+        let before = std::mem::replace(&mut self.entries, entries);
+        (before != self.entries).then_some(before)
     }
 
-    /// A write has ended that has set these.
-    fn set(&mut self, now: Now, states: impl IntoIterator<Item = (Backend, AdminState)>) {
+    /// Applies the states that a finished write has set. Returns the backends that had no entry.
+    fn set(&mut self, now: Now, states: impl IntoIterator<Item = (Backend, AdminState)>) -> Vec<Backend> {
         self.ended = now;
+        let mut new = Vec::new();
         for (backend, state) in states {
             let from = self.entries.partition_point(|(other, _)| *other < backend);
             let known = self.entries[from..].iter_mut().take_while(|(other, _)| *other == backend);
             let known = known.map(|(_, of)| *of = state).count();
             if known == 0 {
+                new.push(backend.clone());
                 self.entries.insert(from, (backend, state));
             }
             self.written = true;
         }
+        new
     }
 }
 
@@ -109,25 +152,40 @@ impl Pools {
         let seen_now = facts.iter().map(|(id, pool)| (*id, Some(*pool)));
         let mut news = BTreeSet::new();
         for (id, facts) in gone.chain(seen_now) {
-            if self.pools.entry(id.clone()).or_default().see(seen.began, facts) {
+            let pool = self.pools.entry(id.clone()).or_default();
+            if let Some(before) = pool.see(seen.began, facts) {
+                let after: Vec<Backend> = pool.entries.iter().map(|(backend, _)| backend.clone()).collect();
+                for (backend, _) in before {
+                    remove_from_index(&mut self.pools_by_backend, id, &backend);
+                }
+                add_to_index(&mut self.pools_by_backend, id, after);
                 news.insert(id.clone());
             }
         }
-        self.pools.retain(|id, pool| id.lb != seen.lb || pool.facts.is_some() || seen.began < pool.ended);
+        let is_over = |pool: &Pool| pool.facts.is_none() && pool.ended <= seen.began;
+        let over = of_balancer(&self.pools, &seen.lb).filter(|(_, pool)| is_over(pool));
+        for id in over.map(|(id, _)| id.clone()).collect::<Vec<PoolId>>() {
+            self.pools.remove(&id);
+        }
         news
     }
 
     /// A write of this pool has ended, which carried this set out.
     pub(super) fn carried_out(&mut self, now: Now, id: &PoolId, set: &Draining) {
-        let pool = self.pools.entry(id.clone()).or_default();
-        let concerned = set.addresses.keys().chain(&set.restorable);
-        let entries = concerned.flat_map(|backend| pool.of(backend));
+        let pool = self.pools.get(id);
+        let entries = pool.into_iter().flat_map(|pool| pool.affected_by(set));
         let wanted = entries.filter_map(|(backend, state)| {
             let wanted = set.wants_of(id, backend, *state)?;
             Some((backend.clone(), wanted))
         });
         let wanted: BTreeMap<Backend, AdminState> = wanted.collect();
-        pool.set(now, wanted);
+        self.set(now, id, wanted);
+    }
+
+    /// Applies the states that a finished write of this pool has set.
+    fn set(&mut self, now: Now, id: &PoolId, states: impl IntoIterator<Item = (Backend, AdminState)>) {
+        let new = self.pools.entry(id.clone()).or_default().set(now, states);
+        add_to_index(&mut self.pools_by_backend, id, new);
     }
 
     /// A write of this pool has ended in a dry run, which was to carry out the set of this generation: it lacks nothing
@@ -140,13 +198,13 @@ impl Pools {
     /// A write has added these to a pool, and they are not Down.
     pub(super) fn missed(&mut self, now: Now, id: &PoolId, backends: BTreeSet<Backend>) {
         let states = backends.into_iter().map(|backend| (backend, AdminState::None));
-        self.pools.entry(id.clone()).or_default().set(now, states);
+        self.set(now, id, states);
     }
 
     /// A GET has shown these Down, which are to be: what was seen before it does not count.
     pub(super) fn found(&mut self, now: Now, id: &PoolId, downs: &BTreeSet<Backend>) {
         let states = downs.iter().map(|backend| (backend.clone(), AdminState::Down));
-        self.pools.entry(id.clone()).or_default().set(now, states);
+        self.set(now, id, states);
     }
 
     /// What the source of a pool says of admin states has changed; `None`: it is not known.
@@ -184,7 +242,10 @@ impl Pools {
 
     /// A write of this pool has ended, and it is not there.
     pub(super) fn absent(&mut self, now: Now, id: &PoolId) {
-        self.pools.insert(id.clone(), Pool { ended: now, ..Pool::default() });
+        let before = self.pools.insert(id.clone(), Pool { ended: now, ..Pool::default() });
+        for (backend, _) in before.into_iter().flat_map(|pool| pool.entries) {
+            remove_from_index(&mut self.pools_by_backend, id, &backend);
+        }
     }
 
     /// What a pool lacks for this set; `restores` says of which node each Down is that may be taken back.
@@ -194,8 +255,7 @@ impl Pools {
         let Some(pool) = self.pools.get(id).filter(|pool| pool.withheld < Some(set.generation)) else {
             return lacks;
         };
-        let concerned = set.addresses.keys().chain(&set.restorable);
-        for (backend, state) in concerned.flat_map(|backend| pool.of(backend)) {
+        for (backend, state) in pool.affected_by(set) {
             let of = match set.wants_of(id, backend, *state) {
                 Some(AdminState::Down) => (set.addresses.get(backend), AdminUrgency::Down),
                 Some(AdminState::None) => (restores.get(backend), AdminUrgency::Restore),
@@ -234,10 +294,36 @@ impl Pools {
         &'a self,
         backends: &'a BTreeSet<Backend>,
     ) -> impl Iterator<Item = (&'a PoolId, Backend, AdminState)> + 'a {
-        self.pools.iter().flat_map(move |(id, pool)| {
-            let entries = backends.iter().flat_map(|backend| pool.of(backend));
-            entries.map(move |(backend, state)| (id, backend.clone(), *state))
+        backends.iter().flat_map(move |backend| {
+            let pools = self.with_backend(backend).filter_map(|id| Some((id, self.pools.get(id)?)));
+            pools.flat_map(move |(id, pool)| {
+                pool.of(backend).iter().map(move |(_, state)| (id, backend.clone(), *state))
+            })
         })
+    }
+
+    /// The Down entries of a load balancer.
+    pub(super) fn downs_of<'a>(&'a self, lb: &'a LbName) -> impl Iterator<Item = (&'a PoolId, &'a Backend)> {
+        of_balancer(&self.pools, lb).flat_map(|(id, pool)| {
+            let downs = pool.entries.iter().filter(|(_, state)| *state == AdminState::Down);
+            downs.map(move |(backend, _)| (id, backend))
+        })
+    }
+
+    /// The pools that have an entry for this backend.
+    pub(super) fn with_backend(&self, backend: &Backend) -> impl Iterator<Item = &PoolId> {
+        self.pools_by_backend.get(backend).into_iter().flatten()
+    }
+
+    /// The invariant between any two steps. It reads every entry.
+    #[cfg(test)]
+    pub(super) fn check(&self) -> Result<(), &'static str> {
+        let rule = |holds: bool, what: &'static str| if holds { Ok(()) } else { Err(what) };
+        let mut pools_by_backend: BTreeMap<Backend, BTreeSet<PoolId>> = BTreeMap::new();
+        for (id, pool) in &self.pools {
+            add_to_index(&mut pools_by_backend, id, pool.entries.iter().map(|(backend, _)| backend.clone()));
+        }
+        rule(pools_by_backend == self.pools_by_backend, "a pool is not found by its entries")
     }
 
     /// Every entry whose admin state somebody has set.

@@ -21,8 +21,12 @@ pub(super) struct Posts {
     posts: BTreeMap<PoolId, Post>,
     /// The pools that each node waits for: the other side of [`Post::concerned`].
     owed: BTreeMap<NodeUid, BTreeSet<PoolId>>,
+    /// The pools for which each node has begun to wait since the last [`Posts::take_news`].
+    news: BTreeMap<NodeUid, BTreeSet<PoolId>>,
     /// How pools go on that were asked for something.
     paces: BTreeMap<PoolId, Pace>,
+    /// The pools in which something was requested for each node: the inverse of [`Pace::asked`].
+    paced: BTreeMap<NodeUid, BTreeSet<PoolId>>,
     /// The posts that wait for their pools' pace alone.
     timed: BTreeSet<(Now, PoolId)>,
 }
@@ -90,10 +94,25 @@ fn covers(asked: &Lacks, lacks: &Lacks) -> bool {
     lacks.iter().all(|(uid, urgency)| asked.get(uid) == Some(urgency))
 }
 
+/// Removes a pool from the index of a node.
+fn drop_from(index: &mut BTreeMap<NodeUid, BTreeSet<PoolId>>, uid: &NodeUid, pool: &PoolId) {
+    if let Some(pools) = index.get_mut(uid) {
+        pools.remove(pool);
+        if pools.is_empty() {
+            index.remove(uid);
+        }
+    }
+}
+
 impl Posts {
     /// Nothing is due, as far as is known: another term begins.
     pub(super) fn clear(&mut self) {
         *self = Posts::default();
+    }
+
+    /// The pools for which nodes have begun to wait since the last call. Some may be done already.
+    pub(super) fn take_news(&mut self) -> BTreeMap<NodeUid, BTreeSet<PoolId>> {
+        std::mem::take(&mut self.news)
     }
 
     /// Whether a node waits for any pool.
@@ -140,10 +159,13 @@ impl Posts {
 
     /// A node is right everywhere, or nothing more is wanted for it: what comes next is new.
     pub(super) fn rest(&mut self, uid: &NodeUid) {
-        self.paces.retain(|_, pace| {
+        for pool in self.paced.remove(uid).into_iter().flatten() {
+            let Some(pace) = self.paces.get_mut(&pool) else { continue };
             pace.asked.remove(uid);
-            !pace.asked.is_empty()
-        });
+            if pace.asked.is_empty() {
+                self.paces.remove(&pool);
+            }
+        }
     }
 
     /// Asks for what a pool lacks, or withdraws what it does not lack any more. `since` says since when that is wanted for
@@ -191,7 +213,13 @@ impl Posts {
             return told;
         }
         if !again {
-            *pace = Pace { asked: lacks.clone(), ..Pace::default() };
+            let before = std::mem::replace(pace, Pace { asked: lacks.clone(), ..Pace::default() });
+            for uid in before.asked.keys().filter(|uid| !lacks.contains_key(*uid)) {
+                drop_from(&mut self.paced, uid, &pool);
+            }
+            for uid in lacks.keys() {
+                self.paced.entry(uid.clone()).or_default().insert(pool.clone());
+            }
         }
         let urgent = lacks.iter().filter(|(_, of)| **of == urgency).filter_map(|(uid, _)| since(uid));
         let since =
@@ -277,7 +305,9 @@ impl Posts {
 
     fn insert(&mut self, pool: PoolId, phase: Phase, concerned: BTreeSet<NodeUid>) {
         for uid in &concerned {
-            self.owed.entry(uid.clone()).or_default().insert(pool.clone());
+            if self.owed.entry(uid.clone()).or_default().insert(pool.clone()) {
+                self.news.entry(uid.clone()).or_default().insert(pool.clone());
+            }
         }
         match phase {
             Phase::Paced(at, _) => {
@@ -297,12 +327,7 @@ impl Posts {
             Phase::Due(..) | Phase::Withdrawing(_) | Phase::Failed(_) => {}
         }
         for uid in &concerned {
-            if let Some(pools) = self.owed.get_mut(uid) {
-                pools.remove(pool);
-                if pools.is_empty() {
-                    self.owed.remove(uid);
-                }
-            }
+            drop_from(&mut self.owed, uid, pool);
         }
         concerned
     }
@@ -314,6 +339,9 @@ impl Posts {
         let back: usize = self.owed.values().map(BTreeSet::len).sum();
         rule(forward == back, "a node waits for a pool that does not know of it")?;
         rule(self.posts.values().all(|post| !post.concerned.is_empty()), "a pool is posted for nobody")?;
+        let forward: usize = self.paces.values().map(|pace| pace.asked.len()).sum();
+        let back: usize = self.paced.values().map(BTreeSet::len).sum();
+        rule(forward == back, "a node has paces that do not know of it")?;
         let is_paced = |(at, pool): &(Now, PoolId)| {
             self.posts.get(pool).is_some_and(|post| match post.phase {
                 Phase::Paced(until, _) => until == *at,

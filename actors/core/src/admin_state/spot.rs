@@ -25,12 +25,14 @@ use crate::watch::Seen;
 use events::{Events, Notified};
 use node::Node;
 
-/// How old a notice may be that was there before this process acts, and how long one waits for its node.
+/// A notice counts while its eviction is less than this time overdue. A notice about an unknown node waits this long.
 const YOUNG: Duration = Duration::from_secs(60);
 /// When a notice without a date has passed.
 const PASSES_AFTER: Duration = Duration::from_secs(30);
 /// How long a node is Ready without a break until it is no longer taken for one that is evicted.
 const READY_FOR: Duration = Duration::from_secs(600);
+/// How long a deleted node is remembered as one that has our taint.
+const GONE_FOR: Duration = READY_FOR;
 /// After how long a patch is tried again.
 const RETRIES: [Duration; 5] = [
     Duration::from_secs(1),
@@ -39,6 +41,17 @@ const RETRIES: [Duration; 5] = [
     Duration::from_secs(8),
     Duration::from_secs(15),
 ];
+
+/// Why a notice of an eviction is ignored (N1).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum IgnoredNotice {
+    /// The eviction was due this long ago, and the node is Ready.
+    Old(Duration),
+    /// It has neither a date nor a time of its own, and the node is Ready.
+    Undated,
+    /// No node of this name, with the UID that the notice gives, has become known within 60 s.
+    UnknownNode,
+}
 
 /// The notices of all nodes, and the taints that they ask for.
 #[derive(Debug, Default)]
@@ -49,7 +62,10 @@ pub(super) struct Spots {
     busy: BTreeSet<NodeUid>,
     /// Nodes that are not known yet, whose records say that the taint is ours.
     read: BTreeSet<NodeUid>,
+    /// Deleted nodes that have our taint, and the time of their deletion: a list may have lacked them.
+    gone: BTreeMap<NodeUid, Now>,
     events: Events,
+    ignored: Vec<(NodeName, IgnoredNotice)>,
     changed: BTreeSet<NodeUid>,
     calls: u64,
     samples: Vec<Sample>,
@@ -69,44 +85,52 @@ impl Spots {
         let event = &notified.event;
         let uid = self.names.get(&event.node).filter(|uid| event.uid.as_ref().is_none_or(|of| of == *uid));
         let Some(uid) = uid.cloned() else { return false };
+        let mut ignored = None;
         self.change(&uid, |node| {
-            node.on_event(notified);
+            ignored = node.on_event(notified);
             node.settle(now)
         });
+        self.ignored.extend(ignored.map(|why| (event.node.clone(), why)));
         true
     }
 
     /// Takes in a fact of a node that exists.
     pub(super) fn on_fact(&mut self, now: Now, fact: &NodeFact) {
         let uid = &fact.uid;
-        let first = !self.nodes.contains_key(uid);
-        if first {
+        if !self.nodes.contains_key(uid) {
             self.names.insert(fact.name.clone(), uid.clone());
             self.nodes.insert(uid.clone(), Node::new(fact));
         }
+        let mut ignored = None;
         self.change(uid, |node| {
             node.on_fact(now, fact);
-            node.on_condition(now, fact.preempt.as_ref(), first);
+            ignored = node.on_condition(now, fact.preempt.as_ref());
             false
         });
+        self.ignored.extend(ignored.map(|why| (fact.name.clone(), why)));
         for notified in self.events.of(now, &fact.name) {
             if self.notify(now, &notified) {
                 self.events.release(&notified);
             }
         }
-        if self.read.remove(uid) {
+        let returns = self.gone.remove(uid).is_some_and(|since| now < since.plus(GONE_FOR));
+        if self.read.remove(uid) || returns {
             self.on_read(uid);
         }
         self.change(uid, |node| node.settle(now));
     }
 
-    /// A node does not exist any more.
-    pub(super) fn on_gone(&mut self, uid: &NodeUid) {
+    /// A node was deleted, as far as is known.
+    pub(super) fn on_gone(&mut self, now: Now, uid: &NodeUid) {
         self.read.remove(uid);
         self.busy.remove(uid);
         let Some(node) = self.nodes.remove(uid) else { return };
         if self.names.get(node.name()) == Some(uid) {
             self.names.remove(node.name());
+        }
+        self.gone.retain(|_, since| now < since.plus(GONE_FOR));
+        if node.may_be_marked_by_us() {
+            self.gone.insert(uid.clone(), now);
         }
         if node.is_noticed() || node.is_ours() {
             self.changed.insert(uid.clone());
@@ -154,6 +178,18 @@ impl Spots {
     /// The nodes for which one of the two may have changed since the last call.
     pub(super) fn changed(&mut self) -> BTreeSet<NodeUid> {
         std::mem::take(&mut self.changed)
+    }
+
+    /// The notices that were ignored since the last call, and why.
+    pub(super) fn take_ignored(&mut self, now: Now) -> Vec<(NodeName, IgnoredNotice)> {
+        let unknown = self.events.expire(now).into_iter();
+        self.ignored.extend(unknown.map(|late| (late.event.node.clone(), IgnoredNotice::UnknownNode)));
+        std::mem::take(&mut self.ignored)
+    }
+
+    /// When a notice that waits for its node is ignored.
+    pub(super) fn waits_until(&self) -> Option<Now> {
+        self.events.deadline()
     }
 
     /// Says what is to be patched now; `recorded` tells whether a node's record that the taint is ours is kept. To be

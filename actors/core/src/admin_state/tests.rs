@@ -206,6 +206,22 @@ fn n3_a_node_that_is_gone_leaves_the_queue() {
 }
 
 #[test]
+fn s4_work_that_is_dropped_is_no_result() {
+    let mut bench = Bench::new(2);
+    bench.tell(node(1, &[SHUTDOWN]));
+    bench.answer_all();
+    assert_eq!(
+        (bench.state(1), bench.writes),
+        (Some(NodeState::Draining), 1),
+        "its record alone was written"
+    );
+    bench.tell(node(1, &[]));
+    assert_eq!(bench.machine.queue.results().success, 0, "the taint went before any pool was written");
+    bench.settle();
+    assert_eq!(bench.machine.queue.results().success, 1, "nothing of the node is Down");
+}
+
+#[test]
 fn n2_a_node_replaced_under_the_same_name_is_not_down() {
     let mut bench = Bench::new(4);
     bench.tell(node(1, &[SHUTDOWN]));
@@ -311,6 +327,40 @@ fn n3_pools_that_fail_are_tried_again_and_the_others_are_done() {
     bench.tell(node(1, &[]));
     bench.settle();
     assert!(bench.downs().is_empty() && bench.is_idle());
+}
+
+#[test]
+fn n4_a_deleted_load_balancer_may_return_with_downs() {
+    let mut bench = Bench::new(4);
+    bench.tell(node(1, &[SHUTDOWN]));
+    bench.settle();
+    bench.tell(node(1, &[]));
+    bench.answer_all();
+    for pool in bench.due.keys().filter(|id| id.lb.as_str() == "lb").cloned().collect::<Vec<_>>() {
+        bench.write(&pool);
+    }
+    bench.hear_absent("lb-internal");
+    bench.look_at("lb", bench.now);
+    bench.pass(60_000);
+    bench.answer_all();
+    assert_eq!(bench.noted(), ["node-1"], "its Downs there may be seen again");
+    bench.settle();
+    assert!(bench.downs().is_empty() && bench.noted().is_empty());
+}
+
+#[test]
+fn n3_no_node_waits_for_a_load_balancer_that_never_existed() {
+    let mut bench = Bench::silent(Role::On, 4);
+    bench.azure.retain(|id, _| id.lb.as_str() == "lb");
+    (1..=4).for_each(|n| bench.tell(node(n, &[])));
+    bench.look_at("lb", bench.now);
+    bench.hear_absent("lb-internal");
+    bench.lead(1);
+    bench.tell(node(1, &[SHUTDOWN]));
+    bench.write_all();
+    bench.pass(1);
+    bench.look_at("lb", bench.now);
+    assert_eq!(bench.state(1).map(NodeState::as_str), Some("down"));
 }
 
 #[test]

@@ -1,16 +1,17 @@
-//! What the admin state tells of itself: events to people, views to the board, samples to the metrics (design.md E1,
-//! E2, S1). It follows from how nodes stand, and nothing that is written follows from it.
+//! What the admin state reports: events, views for the board, and samples for the metrics (design.md E1, E2, S1).
+//! Reports follow from the state of nodes, and no write follows from them.
 //!
-//! What is told of a node alone is told in the step in which it happens. What needs a look at the entries of all pools
-//! is worked out when something of it may have changed, and at most every 250 ms: nobody is shown anything more often.
+//! What concerns one node alone is reported in the turn in which it happens. What depends on the entries of pools is
+//! computed after a change, at most every 250 ms, and less often the more entries there are: with 10,000 entries of
+//! draining nodes, every 0.75 s.
 //!
-//! What stands where:
-//! - `moves`: the ways of nodes out of traffic and back into it, and which ends of them people were told of;
-//! - `failures`: what has failed for which node;
-//! - `places`: in which pools nodes are, and how;
-//! - `foreign`: the admin states that somebody else has set (N4);
-//! - `views`: what the board shows;
-//! - `gauges`: what the metrics show.
+//! The modules:
+//! - `moves`: nodes that leave traffic and return, and which of these events were emitted;
+//! - `failures`: which failures concern which node;
+//! - `places`: the pools of each node, and the state there;
+//! - `foreign`: admin states that another component has set (N4);
+//! - `views`: the views for the board;
+//! - `gauges`: the samples for the metrics.
 
 mod failures;
 mod foreign;
@@ -42,8 +43,10 @@ use moves::Moves;
 use places::Places;
 use views::Views;
 
-/// The least time between two looks at the entries of all pools.
-const PACE: Duration = Duration::from_millis(250);
+/// The minimum interval between two scans of the entries of pools.
+const SCAN_INTERVAL: Duration = Duration::from_millis(250);
+/// The minimum interval grows by 1 ms for this many entries in the last scan.
+const ENTRIES_PER_MILLISECOND: usize = 20;
 
 /// What there is to tell of.
 pub(super) struct Seen<'a> {
@@ -55,6 +58,8 @@ pub(super) struct Seen<'a> {
     pub(super) bound: &'a dyn Fn() -> (usize, usize),
     pub(super) pools: &'a Pools,
     pub(super) posts: &'a Posts,
+    /// The pools for which nodes have begun to wait since the last time.
+    pub(super) owed: &'a BTreeMap<NodeUid, BTreeSet<PoolId>>,
     pub(super) queue: &'a WorkQueue<NodeUid>,
     /// The set that the writer was told last.
     pub(super) set: &'a Draining,
@@ -105,6 +110,8 @@ pub(super) struct Told {
     /// Whether the entries of all pools are to be looked at, and when they were last.
     stale: bool,
     looked: Option<Now>,
+    /// The minimum interval from then to the next scan.
+    scan_interval: Duration,
 }
 
 impl Told {
@@ -130,7 +137,7 @@ impl Told {
 
     /// When there is something to look at that was put off.
     pub(super) fn deadline(&self) -> Option<Now> {
-        self.looked.filter(|_| self.stale).map(|at| at.plus(PACE))
+        self.looked.filter(|_| self.stale).map(|at| at.plus(self.scan_interval))
     }
 
     /// Tells what is new.
@@ -150,7 +157,7 @@ impl Told {
         self.tell_moves(now, stands, seen, speaks, out);
         self.failures.tell(now, stands, seen, speaks, out);
         self.gauges.tell_nodes(now, stands, seen, out);
-        let waits = self.looked.is_some_and(|at| now.since(at) < PACE);
+        let waits = self.looked.is_some_and(|at| now.since(at) < self.scan_interval);
         if self.stale && !waits {
             self.look(now, stands, seen, speaks, out);
             self.stale = false;
@@ -179,7 +186,8 @@ impl Told {
     ) {
         for stand in stands {
             let waits = || seen.posts.of(stand.uid).map(|(pool, _)| pool);
-            self.stale |= self.moves.hear(now, self.led, stand, waits, out);
+            let owed = || seen.owed.get(stand.uid).into_iter().flatten();
+            self.stale |= self.moves.hear(now, self.led, stand, (waits, owed), out);
         }
         let standing = self.moves.len();
         let ended = self.moves.end(stands, speaks);
@@ -201,6 +209,9 @@ impl Told {
     fn look(&mut self, now: Now, stands: &[Stand<'_>], seen: &Seen<'_>, speaks: bool, out: &mut Vec<Out>) {
         let facts = if seen.leads { (seen.facts)() } else { Vec::new() };
         let places = Places::of(stands, seen);
+        let entries: usize = places.all().map(<[_]>::len).sum();
+        self.scan_interval = SCAN_INTERVAL
+            + Duration::from_millis(u64::try_from(entries / ENTRIES_PER_MILLISECOND).unwrap_or(0));
         let foreign = Foreign::find(stands, &facts, seen);
         self.moves.note(stands, &places);
         if speaks {

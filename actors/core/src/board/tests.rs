@@ -39,6 +39,7 @@ fn source(objects: usize) -> In {
         synced: true,
         objects,
         heard_at: None,
+        stale_since: None,
         last_error: None,
     })
 }

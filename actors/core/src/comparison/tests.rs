@@ -77,7 +77,15 @@ fn load_balancer(exists: Option<bool>, last_error: Option<&str>) -> LbView {
 
 fn source(synced: bool, last_error: Option<&str>) -> SourceView {
     let last_error = last_error.map(Arc::from);
-    SourceView { kind: Kind::Nodes, phase: "watching", synced, objects: 0, heard_at: None, last_error }
+    SourceView {
+        kind: Kind::Nodes,
+        phase: "watching",
+        synced,
+        objects: 0,
+        heard_at: None,
+        stale_since: None,
+        last_error,
+    }
 }
 
 /// Everything was read; these pools and Services are there.

@@ -290,6 +290,7 @@ impl Entry {
             uid: uid.clone(),
             candidacy: Candidacy::Candidate,
             paused: false,
+            internal: false,
             exposure: 0,
             // Where none of them can be used there are some.
             endpoints: (part.required.len() + part.tolerated.len()).max(usize::from(has_endpoints)),

@@ -247,7 +247,10 @@ impl Memory {
             (Asked::Nothing, _) if is_certain => Guard::Confirmed,
             (Asked::Members, _) => Guard::Open,
             (Asked::Absent, _) if !look.mode.judges() => Guard::Open,
-            (Asked::Unusable | Asked::Unheard, Guard::Released(HeldReason::NoUsableNode)) => {
+            // What a list takes after the release was not released with it.
+            (Asked::Unusable | Asked::Unheard, Guard::Released(HeldReason::NoUsableNode))
+                if !self.is_doubted() =>
+            {
                 Guard::Released(HeldReason::NoUsableNode)
             }
             (Asked::Absent, Guard::Released(HeldReason::LastMember)) => {

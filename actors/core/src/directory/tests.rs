@@ -63,6 +63,7 @@ fn fact(n: u32, name: &str, part: Part) -> ServiceFact {
         uid: uid(n),
         candidacy: Candidacy::Candidate,
         paused: false,
+        internal: false,
         exposure: 0,
         parts: BTreeMap::from([(Family::V4, part), (Family::V6, Part::default())]),
         slices: 1,

@@ -11,8 +11,11 @@ use crate::view::LbView;
 /// How long after a failed read the next one comes, first and at most; it doubles in between.
 const RETRY_FIRST: Duration = Duration::from_secs(5);
 const RETRY_MOST: Duration = Duration::from_secs(60);
-/// How often a 404 on a pool may cause a read of its load balancer.
-const MISSING_EVERY: Duration = Duration::from_secs(5);
+/// The minimum interval between reads of a load balancer that a 404 on one of its pools causes, or an internal Service
+/// if the load balancer is absent.
+const ON_DEMAND_INTERVAL: Duration = Duration::from_secs(5);
+/// The interval between reads of an absent load balancer that only internal Services use, while none waits for it.
+const ABSENT_INTERVAL: Duration = Duration::from_secs(600);
 
 /// A managed load balancer.
 pub(super) struct Balancer {
@@ -23,13 +26,19 @@ pub(super) struct Balancer {
     exists: Option<bool>,
     read_at: Option<Now>,
     last_error: Option<Arc<str>>,
-    /// Its place on the grid of regular reads.
+    /// Whether only internal Services use it.
+    internal: bool,
+    /// The interval between regular reads.
+    interval: Duration,
+    /// When the next regular read is due.
     regular: Now,
     /// When an extra read was asked for; one read answers all who asked before it began.
     wanted: Option<Now>,
     retry: Option<Retry>,
-    /// The newest moment at which a 404 was allowed to cause a read.
-    missing: Option<Now>,
+    /// Whether the last read failed late.
+    slow: bool,
+    /// The last time at which a 404 or an internal Service was allowed to cause a read.
+    last_on_demand: Option<Now>,
 }
 
 /// A read that failed is made again.
@@ -40,23 +49,36 @@ struct Retry {
 
 impl Balancer {
     /// One of which nothing is known and that nobody has asked to read.
-    pub(super) fn new(name: LbName) -> Balancer {
+    pub(super) fn new(name: LbName, interval: Duration, internal: bool) -> Balancer {
         Balancer {
             name,
             facts: None,
             exists: None,
             read_at: None,
             last_error: None,
+            internal,
+            interval,
             regular: Now::NEVER,
             wanted: None,
             retry: None,
-            missing: None,
+            slow: false,
+            last_on_demand: None,
         }
     }
 
     /// Sets its place on the grid of regular reads.
     pub(super) fn place(&mut self, regular: Now) {
         self.regular = regular;
+    }
+
+    /// Whether it is absent and only internal Services use it.
+    pub(super) fn is_absent_internal(&self) -> bool {
+        self.internal && self.exists == Some(false)
+    }
+
+    /// Whether its last read delayed others, and failed.
+    pub(super) fn is_slow(&self) -> bool {
+        self.slow
     }
 
     /// When it is to be read next. After a failure that is the retry's moment, whoever else asks.
@@ -80,27 +102,39 @@ impl Balancer {
         }
     }
 
-    /// Asks for a read because a pool of it answered 404: at once, but at most once per 5 s.
-    pub(super) fn missing(&mut self, now: Now) {
-        let at = match self.missing {
+    /// Requests a read because one of its pools answered 404, or because an internal Service could use it: at once, but
+    /// at most once per 5 s.
+    pub(super) fn request_rate_limited(&mut self, now: Now) {
+        let at = match self.last_on_demand {
             None => now,
             Some(last) if now < last => last,
-            Some(last) => now.max(last.plus(MISSING_EVERY)),
+            Some(last) => now.max(last.plus(ON_DEMAND_INTERVAL)),
         };
-        self.missing = Some(at);
+        self.last_on_demand = Some(at);
         self.want(at);
     }
 
+    /// Whether nobody has asked for the read that is due, and it is absent, as it was less than ten minutes ago.
+    pub(super) fn may_stay_unread(&self, now: Now) -> bool {
+        let is_asked = self.retry.is_some() || self.wanted.is_some_and(|wanted| wanted <= now);
+        let every = ABSENT_INTERVAL.saturating_sub(self.interval);
+        self.is_absent_internal() && !is_asked && self.read_at.is_some_and(|read| now < read.plus(every))
+    }
+
     /// A read of it begins, and serves all who asked for one until now.
-    pub(super) fn begin(&mut self, now: Now, interval: Duration) {
+    pub(super) fn begin(&mut self, now: Now) {
         self.wanted = self.wanted.filter(|wanted| *wanted > now);
         if self.regular <= now {
-            let micros = u64::try_from(interval.as_micros()).unwrap_or(u64::MAX).max(1);
-            let behind = now.as_micros().saturating_sub(self.regular.as_micros());
-            let steps = (behind / micros).saturating_add(1);
-            self.regular =
-                Now::from_micros(self.regular.as_micros().saturating_add(steps.saturating_mul(micros)));
+            self.regular_after(now);
         }
+    }
+
+    /// Sets the next regular read to the first grid time after `moment`.
+    pub(super) fn regular_after(&mut self, moment: Now) {
+        let interval = i128::try_from(self.interval.as_micros()).unwrap_or(i128::MAX).max(1);
+        let behind = i128::from(moment.as_micros()) + 1;
+        let ahead = (i128::from(self.regular.as_micros()) - behind).rem_euclid(interval);
+        self.regular = Now::from_micros(u64::try_from(behind + ahead).unwrap_or(u64::MAX));
     }
 
     /// A read told what it is; `None`: it does not exist.
@@ -110,11 +144,13 @@ impl Balancer {
         self.read_at = Some(now);
         self.last_error = None;
         self.retry = None;
+        self.slow = false;
     }
 
-    /// A read failed; what was known stays.
-    pub(super) fn failed(&mut self, now: Now, error: Arc<str>) {
+    /// A read has failed, perhaps late. The last known state is kept.
+    pub(super) fn failed(&mut self, now: Now, error: Arc<str>, late: bool) {
         self.last_error = Some(error);
+        self.slow = late;
         let after = match &self.retry {
             None => RETRY_FIRST,
             Some(retry) => (retry.after * 2).min(RETRY_MOST),

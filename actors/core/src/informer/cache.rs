@@ -45,7 +45,7 @@ pub(super) struct Entry {
     pub(super) nodes: Vec<NodeName>,
     /// Endpoints that lost their nodeName, by identity (D6).
     pub(super) orphans: BTreeMap<u64, Orphan>,
-    /// Raised by every slice event (A3).
+    /// Raised by every slice event, and never reused for another state, also when an entry was dropped (A3).
     pub(super) revision: u64,
     /// The most doubtful way in which something came since it was last worked out.
     pub(super) provenance: Provenance,
@@ -58,6 +58,11 @@ pub(super) struct Entry {
 }
 
 impl Entry {
+    /// An entry without known objects.
+    fn new(revision: u64) -> Entry {
+        Entry { revision, ..Entry::default() }
+    }
+
     /// Forgets the last known nodes of endpoints that are named again or gone, and those whose time is over.
     pub(super) fn drop_orphans(&mut self, now: Now) {
         if self.orphans.is_empty() {
@@ -102,6 +107,8 @@ pub(super) fn kind_of(key: &ObjectKey) -> Kind {
 #[derive(Debug)]
 pub(super) struct Cache {
     pub(super) entries: BTreeMap<ServiceKey, Entry>,
+    /// The first revision of a new entry: greater than those of all dropped entries.
+    first_revision: u64,
     /// Every slice's Service, also of slices that have none.
     pub(super) slices: BTreeMap<SliceKey, Arc<SliceObject>>,
     pub(super) nodes: BTreeMap<NodeName, Node>,
@@ -126,6 +133,7 @@ impl Cache {
     pub(super) fn new(selection: Selection, last_known_for: Duration) -> Cache {
         Cache {
             entries: BTreeMap::new(),
+            first_revision: 0,
             slices: BTreeMap::new(),
             nodes: BTreeMap::new(),
             services_held: 0,
@@ -278,7 +286,7 @@ impl Cache {
     fn put_service(&mut self, arrival: Arrival, service: Arc<ServiceObject>) -> Applied {
         let candidacy = self.selection.candidacy(&service);
         let key = service.key.clone();
-        let entry = self.entries.entry(key.clone()).or_default();
+        let entry = self.entries.entry(key.clone()).or_insert_with(|| Entry::new(self.first_revision));
         match &entry.service {
             Some((stored, _)) if service.resource_version.is_older_than(&stored.resource_version) => {
                 return Applied::Stale;
@@ -312,7 +320,8 @@ impl Cache {
             self.leave(arrival, &before);
         }
         if let Some(service) = &slice.service {
-            let entry = self.entries.entry(service.clone()).or_default();
+            let entry =
+                self.entries.entry(service.clone()).or_insert_with(|| Entry::new(self.first_revision));
             entry.slices.insert(Arc::clone(&slice.key.name), Arc::clone(&slice));
             self.on_slice_event(service, arrival, slice.trigger_age);
         }
@@ -492,7 +501,8 @@ impl Cache {
     /// Drops an entry of which nothing is known and nothing was said.
     pub(super) fn drop_void_entry(&mut self, key: &ServiceKey) {
         let void = |entry: &Entry| entry.service.is_none() && entry.slices.is_empty() && entry.said.is_none();
-        if self.entries.get(key).is_some_and(void) {
+        if let Some(entry) = self.entries.get(key).filter(|entry| void(entry)) {
+            self.first_revision = self.first_revision.max(entry.revision + 1);
             self.entries.remove(key);
             self.dirty.remove(key);
         }

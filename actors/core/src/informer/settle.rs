@@ -106,6 +106,7 @@ impl Informer {
             uid: service.uid.clone(),
             candidacy,
             paused: service.paused,
+            internal: service.internal,
             exposure: service.exposure,
             parts: worked.parts,
             slices: worked.slices,

@@ -13,7 +13,9 @@ use crate::ids::{NodeUid, Restore, SliceKey};
 use crate::object::{
     Endpoint, LeftOut, NodeObject, ResourceVersion, ServiceObject, ServiceType, SliceObject, Taint,
 };
+use crate::outbox::Outbox;
 use crate::report::{ServiceRef, Subject, What};
+use crate::route::Delivery;
 
 const V4: Family = Family::V4;
 const V6: Family = Family::V6;
@@ -48,6 +50,7 @@ fn service(name: &str) -> ServiceObject {
         families: Vec::new(),
         paused: false,
         labels: BTreeMap::new(),
+        internal: false,
         exposure: 0,
         has_class: false,
         has_ingress: false,
@@ -149,12 +152,14 @@ struct Run {
     now: Now,
     version: u64,
     out: Vec<Out>,
+    /// The deliveries that wait until the end of each turn, where they wait at all.
+    waiting: Option<BTreeMap<Kind, Outbox>>,
 }
 
 impl Run {
     fn of(params: Params) -> Run {
         let (now, version) = (Now::from_millis(1_000_000), 100);
-        let mut run = Run { informer: Informer::new(params), now, version, out: Vec::new() };
+        let mut run = Run { informer: Informer::new(params), now, version, out: Vec::new(), waiting: None };
         run.reporting(Some(1));
         run
     }
@@ -177,8 +182,21 @@ impl Run {
     }
 
     fn seen(&mut self, kind: Kind, seen: Seen) {
+        if let Some(waiting) = &mut self.waiting {
+            return waiting.entry(kind).or_default().push(Delivery::Informer(In::Seen(kind, seen)));
+        }
         self.informer.step(self.now, In::Seen(kind, seen), &mut self.out);
         assert!(self.informer.check());
+    }
+
+    /// Delivers what waits.
+    fn deliver(&mut self) {
+        for outbox in self.waiting.iter_mut().flat_map(BTreeMap::values_mut) {
+            for delivery in outbox.take(usize::MAX) {
+                let Delivery::Informer(input) = delivery else { panic!("not for it: {delivery:?}") };
+                self.informer.step(self.now, input, &mut self.out);
+            }
+        }
     }
 
     fn contact(&mut self, kind: Kind, current: bool) {
@@ -223,6 +241,7 @@ impl Run {
 
     /// Ends a turn as the shell does; what the turn said.
     fn turn(&mut self) -> Vec<Out> {
+        self.deliver();
         if self.informer.deadline().is_some_and(|at| at <= self.now) {
             self.informer.tick(self.now, &mut self.out);
         }
@@ -344,6 +363,23 @@ fn a_batch_of_events_is_worked_out_once() {
     let fact = run.fact();
     assert_eq!(shown(&fact, V4), "2 | ");
     assert_eq!(fact.revision, 101);
+}
+
+#[test]
+fn a3_a_service_that_a_list_lacked_does_not_get_an_earlier_revision_again() {
+    let web = || (service("web"), slice("web-1", "web", &["n1"]));
+    let mut run = Run::synced(vec![web().0], vec![web().1]);
+    run.put(slice("web-1", "web", &["n2"]));
+    let mut newest = run.fact().revision;
+    for _ in 0..3 {
+        run.list::<ServiceObject>(Kind::Services, vec![]);
+        run.list::<SliceObject>(Kind::EndpointSlices, vec![]);
+        assert!(matches!(&facts(&run.turn())[..], [(_, None)]), "it is gone");
+        run.list(Kind::Services, vec![web().0]);
+        assert!(run.fact().revision > newest, "before its slices are there again");
+        run.list(Kind::EndpointSlices, vec![web().1]);
+        newest = run.fact().revision;
+    }
 }
 
 #[test]
@@ -810,7 +846,7 @@ fn bad_of(key: Option<ObjectKey>, owner: &str) -> Seen {
 }
 
 fn bad_line(key: Option<ObjectKey>, owner: Owner) -> Seen {
-    Seen::Undecodable { key, owner, error: "endpoints: expected a list".into() }
+    Seen::Undecodable { key, owner, error: "endpoints: expected a list".into(), before: None }
 }
 
 #[test]

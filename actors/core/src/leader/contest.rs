@@ -195,6 +195,11 @@ impl Leader {
             out.push(Out::Sample(Sample::UnmatchedAnswer));
             return;
         }
+        let failed = matches!(answer, LeaseAnswer::Failed(_));
+        // The holder does not watch the Lease.
+        if !failed && !matches!(what, What::Look { .. }) {
+            self.watch_failures.clear();
+        }
         match answer {
             LeaseAnswer::Seen(facts) if what != What::Await || self.sight.is_older_than(&facts) => {
                 self.on_seen(now, sent, what, facts, times, out);
@@ -277,6 +282,9 @@ impl Leader {
     }
 
     fn on_failed(&mut self, now: Now, sent: Now, what: What, why: Arc<str>, times: Times) {
+        if what == What::Await {
+            self.watch_failures.failed(Arc::clone(&why));
+        }
         self.last_error = Some(why);
         let pause = match what {
             What::Release => BREATH,

@@ -289,6 +289,21 @@ fn w8_leadership_is_given_up_30_s_after_the_last_renewal_that_succeeded() {
 }
 
 #[test]
+fn w8_taking_an_expired_lease_again_lists_again() {
+    // Until the Lease expires, no other process can lead. Afterwards etcd may be restored to the hold that this process
+    // knows.
+    for (second, relists) in [(44, false), (45, true)] {
+        let mut server = Server::default();
+        let mut one = leading("one", &mut server);
+        one.at(at(second));
+        for _ in 0..2 {
+            one.served(&mut server);
+        }
+        assert_eq!(one.confirms.last(), Some(&(Epoch(2), relists)), "at {second} s");
+    }
+}
+
+#[test]
 fn w8_a_release_is_taken_up_at_once_by_a_standby_that_awaits_it() {
     let mut server = Server::default();
     let mut one = leading("one", &mut server);
@@ -1123,8 +1138,6 @@ impl World {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 600, ..ProptestConfig::default() })]
-
     #[test]
     fn w8_no_two_processes_may_write_at_once_and_in_the_end_one_does(
         events in prop::collection::vec(event(), 1..250),
@@ -1305,4 +1318,32 @@ fn w8_a_race_that_was_lost_is_looked_into_at_once_where_a_write_has_succeeded_si
         one.served(&mut server);
         assert_eq!(one.until(), Some(at(second + 45)), "it was renewed");
     }
+}
+
+#[test]
+fn w8_failing_watches_are_shown_and_a_read_finds_a_release() {
+    let mut server = Server::default();
+    let mut one = leading("one", &mut server);
+    let mut two = Drive::elected("two");
+    two.served(&mut server);
+    let error = |drive: &Drive| drive.leader.shown.as_ref().and_then(|view| view.last_error.clone());
+    for second in [5, 10, 15] {
+        let failed = RequestFailure::Other("the watch ended without a line".into());
+        awaited(&mut two, LeaseAnswer::Failed(failed));
+        one.at(at(second));
+        one.served(&mut server);
+        two.at(at(second));
+        two.served(&mut server);
+        let shown = error(&two);
+        assert_eq!(shown.as_deref(), (second > 5).then_some("the watch ended without a line"), "{second}");
+    }
+    one.tell(In::Shutdown);
+    one.tell(In::WriterQuiet { shared_is_free: true });
+    one.served(&mut server);
+    let failed = RequestFailure::Other("the watch ended without a line".into());
+    awaited(&mut two, LeaseAnswer::Failed(failed));
+    two.at(at(20));
+    two.served(&mut server);
+    assert_eq!(server.lease.as_ref().and_then(|lease| lease.holder.as_deref()), Some("two"));
+    assert_eq!(error(&two), None, "the holder does not watch the Lease");
 }

@@ -66,6 +66,11 @@ impl PoolQueue {
             any = true;
         }
         self.shown.dirty |= any;
+        if any && !self.params.drift {
+            // Nothing but this change sets right what somebody else has changed since the last look began (C2).
+            self.ended = Some(now);
+            self.content_is_uncertain();
+        }
     }
 
     /// Drops the changes of Services that are gone or moved, quietly (Q4).

@@ -114,6 +114,7 @@ impl PoolQueue {
         self.rest = Rest::Unknown;
         self.shown.last_error = None;
         self.shown.withheld = None;
+        self.rules_in_doubt = false;
         self.told_not_manageable.clear();
     }
 
@@ -169,8 +170,12 @@ impl PoolQueue {
         out.push(Out::Missing(self.pool.clone()));
     }
 
-    /// There was no proof of ownership: dropped, and told once per reason (D2).
+    /// Ownership was not proven: the attempt is dropped, and reported once per reason (D2). If the rules have changed since
+    /// the last discovery, it is reported only if the next discovery still maps the pool (Q4).
     fn not_manageable(&mut self, now: Now, reason: NotManageable, out: &mut Vec<Out>) {
+        if reason.is_about_rules() && !std::mem::replace(&mut self.rules_in_doubt, true) {
+            return self.stale(now, out);
+        }
         self.end(now, AttemptEnd::NotManageable, out);
         self.content_is_uncertain();
         self.rest = self.rest.next_backoff(now, self.params.min_interval);
@@ -271,7 +276,7 @@ impl PoolQueue {
         self.shown.last_error = Some(Arc::from(failure.to_string()));
     }
 
-    fn content_is_uncertain(&mut self) {
+    pub(super) fn content_is_uncertain(&mut self) {
         if let Some(content) = &mut self.content {
             content.certain = false;
         }

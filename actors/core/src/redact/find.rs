@@ -5,9 +5,6 @@ use super::Found;
 /// The shortest text that is taken for a JSON web token, in bytes.
 const SHORTEST_TOKEN: usize = 32;
 
-/// How many times longer than a secret the longest way to write it is.
-pub(super) const LONGEST_FORM: usize = 3;
-
 /// The most letters of base64 that are decoded, whole groups of four; a user's name ends in them.
 const MOST_DECODED: usize = 512;
 
@@ -39,32 +36,6 @@ const OF_BEARERS: [&str; 25] = [
     "to",
     "that",
 ];
-
-/// Where a known secret stands: as it is, and as forms, addresses and JSON write it.
-pub(super) fn known(text: &str, secret: &str, found: &mut Found) {
-    let mut forms = vec![secret.to_owned(), encoded(secret, "+"), encoded(secret, "%20"), in_json(secret)];
-    forms.sort();
-    forms.dedup();
-    for form in forms {
-        found.ranges.extend(text.match_indices(form.as_str()).map(|(at, it)| at..at + it.len()));
-    }
-}
-
-fn encoded(secret: &str, space: &str) -> String {
-    let mut out = String::new();
-    for byte in secret.bytes() {
-        match byte {
-            b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'*' => out.push(char::from(byte)),
-            b' ' => out.push_str(space),
-            other => out.push_str(&format!("%{other:02X}")),
-        }
-    }
-    out
-}
-
-fn in_json(secret: &str) -> String {
-    secret.replace('\\', "\\\\").replace('"', "\\\"").replace('\t', "\\t").replace('\n', "\\n")
-}
 
 /// Private keys as PEM; the end of the text ends one that was cut.
 pub(super) fn private_keys(text: &str, found: &mut Found) {

@@ -46,8 +46,7 @@ pub(super) struct Failed<V> {
 /// A state of A88 with what is present in it.
 #[derive(Debug)]
 pub(super) enum Stand<V> {
-    /// Its timer, where it runs.
-    Requested(Option<Timer>),
+    Requested,
     Acked(Cached<V>),
     DoesNotExist(Failed<V>),
     Nacked(Failed<V>),
@@ -58,7 +57,7 @@ pub(super) enum Stand<V> {
 impl<V> Stand<V> {
     fn state(&self) -> State {
         match self {
-            Stand::Requested(_) => State::Requested,
+            Stand::Requested => State::Requested,
             Stand::Acked(_) => State::Acked,
             Stand::DoesNotExist(_) => State::DoesNotExist,
             Stand::Nacked(_) => State::Nacked,
@@ -69,7 +68,7 @@ impl<V> Stand<V> {
 
     fn cached(&self) -> Option<&Cached<V>> {
         match self {
-            Stand::Requested(_) | Stand::Timeout(_) => None,
+            Stand::Requested | Stand::Timeout(_) => None,
             Stand::Acked(cached) => Some(cached),
             Stand::DoesNotExist(failed) | Stand::Nacked(failed) | Stand::ReceivedError(failed) => {
                 failed.cached.as_ref()
@@ -79,7 +78,7 @@ impl<V> Stand<V> {
 
     fn into_cached(self) -> Option<Cached<V>> {
         match self {
-            Stand::Requested(_) | Stand::Timeout(_) => None,
+            Stand::Requested | Stand::Timeout(_) => None,
             Stand::Acked(cached) => Some(cached),
             Stand::DoesNotExist(failed) | Stand::Nacked(failed) | Stand::ReceivedError(failed) => {
                 failed.cached
@@ -89,7 +88,7 @@ impl<V> Stand<V> {
 
     fn error(&self) -> Option<&Error> {
         match self {
-            Stand::Requested(_) | Stand::Acked(_) => None,
+            Stand::Requested | Stand::Acked(_) => None,
             Stand::DoesNotExist(failed) | Stand::Nacked(failed) | Stand::ReceivedError(failed) => {
                 Some(&failed.error)
             }
@@ -111,6 +110,8 @@ struct Held {
 #[derive(Debug)]
 pub(super) struct Entry<V, W> {
     stand: Stand<V>,
+    /// The running timer, whatever the state before the request.
+    timer: Option<Timer>,
     held: Held,
     /// Who watches it.
     pub watchers: BTreeSet<W>,
@@ -120,7 +121,8 @@ impl<V: Clone + PartialEq, W: Ord + Clone> Entry<V, W> {
     /// The entry of a resource that nobody has watched before, of a source that perhaps cannot be reached.
     pub fn new(lost: Option<Error>) -> Entry<V, W> {
         Entry {
-            stand: Stand::Requested(None),
+            stand: Stand::Requested,
+            timer: None,
             held: Held { uses_resource: false, error: lost },
             watchers: BTreeSet::new(),
         }
@@ -128,49 +130,42 @@ impl<V: Clone + PartialEq, W: Ord + Clone> Entry<V, W> {
 
     /// The timer that runs.
     pub fn timer(&self) -> Option<Timer> {
-        match &self.stand {
-            Stand::Requested(timer) => *timer,
-            Stand::Acked(_)
-            | Stand::DoesNotExist(_)
-            | Stand::Nacked(_)
-            | Stand::ReceivedError(_)
-            | Stand::Timeout(_) => None,
-        }
+        self.timer
     }
 
-    /// Starts the timer where nothing is known of the resource and none runs. Whether it did.
+    /// Starts the timer if nothing is cached and no timer runs. Returns whether it has started.
     pub fn arm(&mut self, timer: Timer) -> bool {
-        let starts = self.stand.state() == State::Requested && self.timer().is_none();
+        let starts = self.stand.cached().is_none() && self.timer.is_none();
         if starts {
-            self.stand = Stand::Requested(Some(timer));
+            self.timer = Some(timer);
         }
         starts
     }
 
     /// Stops the timer.
     pub fn disarm(&mut self) {
-        if self.timer().is_some() {
-            self.stand = Stand::Requested(None);
-        }
+        self.timer = None;
     }
 
     /// A good resource came.
     pub fn receive(&mut self, cached: Cached<V>, lost: Option<&Error>) -> Vec<News<V>> {
         let is_new = self.stand.cached().is_none_or(|known| known.value != cached.value);
         self.stand = Stand::Acked(cached);
+        self.timer = None;
         self.settle(is_new, lost.cloned())
     }
 
     /// Something is wrong with the resource itself; `drops` tells whether that ends the use of what was good.
     pub fn fail(&mut self, becomes: fn(Failed<V>) -> Stand<V>, error: Error, drops: bool) -> Vec<News<V>> {
-        let known = mem::replace(&mut self.stand, Stand::Requested(None)).into_cached();
+        let known = mem::replace(&mut self.stand, Stand::Requested).into_cached();
+        self.timer = None;
         self.stand = becomes(Failed { error: error.clone(), cached: known.filter(|_| !drops) });
         self.settle(false, Some(error))
     }
 
     /// The timer has fired.
     pub fn expire(&mut self) -> Vec<News<V>> {
-        let Some(timer) = self.timer() else { return Vec::new() };
+        let Some(timer) = self.timer.take() else { return Vec::new() };
         let error = timer.error();
         self.stand = if timer.policy.timer_is_transient {
             Stand::Timeout(error.clone())
@@ -243,7 +238,12 @@ impl<V: Clone + PartialEq, W: Ord + Clone> Entry<V, W> {
             None => self.stand.error().is_none() && lost.is_none(),
             Some(held) => self.stand.error() == Some(held) || lost == Some(held),
         };
-        is_present && is_held && self.held.uses_resource == is_cached && !self.watchers.is_empty()
+        let is_awaited = self.timer.is_none() || !is_cached;
+        is_present
+            && is_held
+            && is_awaited
+            && self.held.uses_resource == is_cached
+            && !self.watchers.is_empty()
     }
 
     /// What the watchers are to be told so that they hold the resource and this error: data errors and transient ones

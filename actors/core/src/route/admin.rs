@@ -25,6 +25,9 @@ pub(super) fn from_admin_state(said: admin_state::Out, deliver: &mut impl FnMut(
         admin_state::Out::Report(report) => deliver(Delivery::Events(events::In::Report(report))),
         admin_state::Out::Node(name, view) => deliver(Delivery::Board(board::In::Node(name, view))),
         admin_state::Out::View(view) => deliver(Delivery::Board(board::In::Admin(view))),
+        admin_state::Out::NoticeIgnored(node, why) => {
+            deliver(Delivery::Host(HostMessage::NoticeIgnored(node, why)));
+        }
         admin_state::Out::Answer(id, answer) => deliver(Delivery::Host(HostMessage::Answered(id, answer))),
         admin_state::Out::Release(id, nodes) => {
             deliver(Delivery::Directory(directory::In::Ask(id, Scope::Everything, nodes)));

@@ -14,6 +14,7 @@ impl Delivery {
             Delivery::Discovery(input) => match input {
                 discovery::In::Service(uid, _) => Some(FactKey::Service(uid.clone())),
                 discovery::In::ListsSynced
+                | discovery::In::Sent(_)
                 | discovery::In::Read { .. }
                 | discovery::In::Missing(_)
                 | discovery::In::Compare(..)
@@ -48,10 +49,9 @@ impl Delivery {
             Delivery::Board(input) => board_fact(input),
             Delivery::Arm(ArmMessage::Gates { .. }) => Some(FactKey::Gates),
             Delivery::Host(HostMessage::Publish(_)) => Some(FactKey::Snapshot),
+            Delivery::Informer(informer::In::Seen(_, seen)) => seen.object().map(FactKey::Object),
             Delivery::Watcher(..)
-            | Delivery::Informer(
-                informer::In::Seen(..) | informer::In::Contact(..) | informer::In::Reporting(_),
-            )
+            | Delivery::Informer(informer::In::Contact(..) | informer::In::Reporting(_))
             | Delivery::Starts(_)
             | Delivery::Pauses(_)
             | Delivery::Pool(_, PoolMessage::Forget)
@@ -63,6 +63,7 @@ impl Delivery {
             | Delivery::Metrics(_)
             | Delivery::Host(
                 HostMessage::Answered(..)
+                | HostMessage::NoticeIgnored(..)
                 | HostMessage::Done(_)
                 | HostMessage::Struck { .. }
                 | HostMessage::Quarantined(..),
@@ -70,8 +71,8 @@ impl Delivery {
         }
     }
 
-    /// Takes over what must not be lost of the older fact that this one replaces: the doubt about where it came
-    /// from (G1), the moment of its oldest trigger, and of two looks at a pool the one that was made last.
+    /// Takes over from the replaced fact what must not be lost: the doubt about its origin (G1), the time of its oldest
+    /// trigger, the last good state of an object that cannot be decoded, and the later of two reads of a pool.
     pub fn absorb(&mut self, older: &Delivery) {
         if let (
             Delivery::Pool(_, PoolMessage::In(queue::In::Observed(newer))),
@@ -90,6 +91,10 @@ impl Delivery {
             (
                 Delivery::Directory(directory::In::Source(_, newer)),
                 Delivery::Directory(directory::In::Source(_, older)),
+            ) => newer.absorb(older),
+            (
+                Delivery::Informer(informer::In::Seen(_, newer)),
+                Delivery::Informer(informer::In::Seen(_, older)),
             ) => newer.absorb(older),
             (_, _) => {}
         }
@@ -123,9 +128,8 @@ fn writer_fact(input: &writer::In) -> Option<FactKey> {
         writer::In::Wishes { .. } => Some(FactKey::Wishes),
         writer::In::Remembered(_) => Some(FactKey::GateTimes),
         writer::In::AwaitingIngress(_) => Some(FactKey::AwaitingIngress),
-        // What is due is due by a set that is known: it must not take the place of something older in front of it.
-        writer::In::Draining(_)
-        | writer::In::Taken(..)
+        writer::In::Draining(_) => Some(FactKey::Draining),
+        writer::In::Taken(..)
         | writer::In::Attempt(..)
         | writer::In::PassOn(..)
         | writer::In::Read { .. }

@@ -638,8 +638,6 @@ impl World {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
-
     #[test]
     fn a4_no_process_waits_for_long_the_object_stays_small_and_in_the_end_only_bad_ends_are_noted(
         events in prop::collection::vec(event(), 1..300),

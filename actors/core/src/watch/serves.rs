@@ -1,6 +1,7 @@
 //! What asks a watcher for most recent data: a term of leadership, before which a list that began after its word must be
-//! taken in (W8), the Directory's second read of what it doubts (G1), and that the API server's storage was set back (D6). Whether a list is taken in is for the Informer
-//! to say; every later list serves them as well, so a list that breaks off or is refused costs no more than time.
+//! taken in (W8), the Directory's second read of what it doubts (G1), and that the API server's storage was set back
+//! (D6). Whether a list is taken in is for the Informer to say; every later list serves them as well, so a list that
+//! breaks off or is refused costs no more than time.
 
 use super::{Next, Out, Phase, Seen, Watcher};
 use crate::ids::{Epoch, ReadId, Restore};
@@ -56,6 +57,7 @@ impl Watcher {
             Phase::Idle | Phase::Waiting { next: Next::List, .. } => {}
             Phase::Waiting { next, .. } => {
                 *next = Next::List;
+                self.set_fresh(now, false, out);
                 out.push(Out::Sample(Sample::Relist { kind: self.kind, reason }));
             }
             Phase::Asked { .. } | Phase::Following { .. } => self.relist(now, reason, out),

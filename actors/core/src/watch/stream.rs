@@ -13,9 +13,8 @@ impl Watcher {
     pub(super) fn on_opened(&mut self, now: Now, call: CallId, out: &mut Vec<Out>) {
         if self.current() != Some(call) {
             out.push(Out::Sample(Sample::UnmatchedAnswer));
-        } else if !self.follow(now, out) {
-            // It is a list: its page is yet to come.
-            self.heard_at = Some(now);
+        } else {
+            self.follow(now, out);
         }
     }
 
@@ -30,15 +29,15 @@ impl Watcher {
                 }
                 let (call, work) = (*call, work.clone());
                 self.phase = Phase::Following { call, opened: now, heard: now, lines: false, work };
-                self.on_connected(out);
+                self.on_connected(now, out);
             }
         }
-        self.heard_at = Some(now);
         true
     }
 
-    /// A watch that stands says so: to the Informer when it is a new connection, and in the metrics.
-    fn on_connected(&mut self, out: &mut Vec<Out>) {
+    /// A watch that stands says so: to the Informer when it is a new connection, and in the metrics. After one that has
+    /// delivered nothing, it must deliver something or last for a while before it counts as current.
+    fn on_connected(&mut self, now: Now, out: &mut Vec<Out>) {
         let kind = self.kind;
         let Some(Work::Watch { again, .. }) = self.work_mut() else {
             return;
@@ -46,8 +45,9 @@ impl Watcher {
         if std::mem::take(again) {
             out.push(Out::Seen(kind, Seen::Reconnected));
         }
-        self.last_error = None;
-        self.set_fresh(true, out);
+        if self.delivered.is_trusted() {
+            self.prove(now, out);
+        }
     }
 
     /// Takes in a run of lines; whether a bookmark was among them.
@@ -56,14 +56,18 @@ impl Watcher {
             out.push(Out::Sample(Sample::UnmatchedAnswer));
             return false;
         }
+        self.heard_at = Some(now);
         let mut bookmarked = false;
         for line in lines {
             if self.current() != Some(call) {
                 break;
             }
-            if let Phase::Following { lines, work, .. } = &mut self.phase {
-                *lines = true;
-                work.break_silence();
+            match &line {
+                // It says nothing of any object.
+                Line::Error(_) => {}
+                Line::Object(_) | Line::Deleted { .. } | Line::Bookmark { .. } | Line::Undecodable { .. } => {
+                    self.on_data(now, out);
+                }
             }
             match line {
                 Line::Error(failure) => {
@@ -119,7 +123,7 @@ impl Watcher {
                     self.advance(version);
                 }
                 out.push(Out::Sample(Sample::UndecodableObject(self.kind)));
-                Seen::Undecodable { key, owner, error }
+                Seen::Undecodable { key, owner, error, before: None }
             }
             // Bookmarks and errors speak of the stream; in a page they mean nothing.
             Line::Bookmark { .. } | Line::Error(_) => return,
@@ -156,10 +160,12 @@ impl Watcher {
             }
             Some(Work::StreamingList { .. }) if list_end => {
                 if self.end_list(now, &version, out) {
-                    if let Some(work) = self.work_mut() {
-                        *work = Work::Watch { from: version, again: false, silent: None };
+                    if let Phase::Following { opened, lines, work, .. } = &mut self.phase {
+                        // What comes now is of the watch.
+                        (*opened, *lines) = (now, false);
+                        *work = Work::Watch { from: version, again: false };
                     }
-                    self.on_connected(out);
+                    self.on_connected(now, out);
                 }
             }
             // Nothing is complete up to a bookmark amid a list.
@@ -187,24 +193,35 @@ impl Watcher {
         (items, version, next): (Vec<Line>, ResourceVersion, Option<Arc<str>>),
         out: &mut Vec<Out>,
     ) {
-        if self.current() != Some(call) || !matches!(self.work_mut(), Some(Work::List { .. })) {
+        let page = match self.work_mut() {
+            Some(Work::List { page, .. }) => Some(page.clone()),
+            Some(Work::StreamingList { .. } | Work::Watch { .. }) | None => None,
+        };
+        let Some(page) = page.filter(|_| self.current() == Some(call)) else {
             out.push(Out::Sample(Sample::UnmatchedAnswer));
             return;
-        }
+        };
+        let is_empty = items.is_empty();
         self.heard_at = Some(now);
+        self.delivered.on_list(now);
         self.backoff.on_progress();
         self.tell_list_began(out);
         for item in items {
             self.pass_on(item, out);
         }
-        match next.filter(|token| !token.is_empty()) {
+        let next = next.filter(|token| !token.is_empty());
+        if is_empty && next.is_some() && next == page {
+            let why = "an empty page of the list has its own continue token";
+            return self.fail(now, WatchFailure::Other(why.into()), out);
+        }
+        match next {
             Some(page) => {
                 let serves = self.work_mut().map(|work| work.serves()).unwrap_or_default();
                 self.open(now, Work::List { page: Some(page), began: true, serves }, out);
             }
             None => {
                 if self.end_list(now, &version, out) {
-                    self.open(now, Work::Watch { from: version, again: false, silent: None }, out);
+                    self.open(now, Work::Watch { from: version, again: false }, out);
                 }
             }
         }

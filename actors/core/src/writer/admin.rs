@@ -10,7 +10,7 @@ use std::time::Duration;
 use super::ending::End;
 use super::lane::Lane;
 use super::write::{Put, Write};
-use super::{AdminDue, AdminUrgency, Life, Out, Writer};
+use super::{AdminDue, AdminUrgency, Draining, Life, Out, Writer};
 use crate::arm::{AdminState, Backend, Entry, Failure, LbFacts, PoolFacts};
 use crate::discovery::OurPuts;
 use crate::ids::{LbName, PoolId, of_balancer};
@@ -64,11 +64,14 @@ impl Writer {
                 self.return_admin(pool, AdminDue { urgency: AdminUrgency::Restore, ..due });
             }
             End::Written { put, .. } | End::Withheld(put) => {
-                self.admin_finished(pool, put.draining.generation, None, out);
+                self.admin_finished(pool, put.draining.generation, Ok(Arc::clone(&put.draining)), out);
             }
-            End::Unchanged(_) => self.admin_finished(pool, self.draining.generation, None, out),
+            End::Unchanged(_) => {
+                let set = Arc::clone(&self.draining);
+                self.admin_finished(pool, set.generation, Ok(set), out);
+            }
             End::Stale(failure) | End::Retriable { failure, .. } | End::Terminal(failure) => {
-                self.admin_finished(pool, due.generation, Some(Arc::clone(failure)), out);
+                self.admin_finished(pool, due.generation, Err(Arc::clone(failure)), out);
             }
             // Nothing was tried, so it stays due.
             End::NotGranted | End::Interrupted | End::Left => self.return_admin(pool, due),
@@ -156,10 +159,10 @@ impl Writer {
         &mut self,
         pool: &PoolId,
         generation: u64,
-        failure: Option<Arc<Failure>>,
+        result: Result<Arc<Draining>, Arc<Failure>>,
         out: &mut Vec<Out>,
     ) {
-        out.push(Out::AdminFinished { pool: pool.clone(), generation, failure });
+        out.push(Out::AdminFinished { pool: pool.clone(), generation, result });
         if let Some(generation) = self.withdrawn.remove(pool) {
             out.push(Out::AdminWithdrawn(pool.clone(), generation));
         }

@@ -31,6 +31,8 @@ pub(super) enum Purpose {
     Put(PoolId, AttemptId),
     /// How a PUT's operation stands: by its URL, else by the pool itself.
     Poll(PoolId, AttemptId, Option<Operation>),
+    /// The state of a PUT's operation, from a read of its load balancer when polls have not shown it.
+    ReadBack(PoolId, AttemptId),
     /// Whether a PUT's operation has ended, before ARM wants to be asked for it again: by the pool itself.
     Glance(PoolId, AttemptId),
     /// Whether anything runs on a pool whose PUT got no answer.
@@ -64,6 +66,7 @@ impl Purpose {
             | Purpose::PreWrite(pool, _)
             | Purpose::Put(pool, _)
             | Purpose::Poll(pool, _, _)
+            | Purpose::ReadBack(pool, _)
             | Purpose::Glance(pool, _)
             | Purpose::Probe(pool)
             | Purpose::Verify(pool, _) => &pool.lb,
@@ -78,6 +81,7 @@ impl Purpose {
             Purpose::Rest(..)
             | Purpose::PreWrite(..)
             | Purpose::Poll(..)
+            | Purpose::ReadBack(..)
             | Purpose::Glance(..)
             | Purpose::Probe(_)
             | Purpose::Look(_)
@@ -95,13 +99,15 @@ impl Purpose {
             | Purpose::Glance(..)
             | Purpose::Probe(_)
             | Purpose::Verify(..) => ArmVerb::GetPool,
-            Purpose::Rest(..) | Purpose::Look(_) | Purpose::Discovery(..) => ArmVerb::GetLoadBalancer,
+            Purpose::Rest(..) | Purpose::ReadBack(..) | Purpose::Look(_) | Purpose::Discovery(..) => {
+                ArmVerb::GetLoadBalancer
+            }
         }
     }
 
     fn rank(&self) -> ReadRank {
         match self {
-            Purpose::Poll(..) => ReadRank::Poll,
+            Purpose::Poll(..) | Purpose::ReadBack(..) => ReadRank::Poll,
             Purpose::Rest(..)
             | Purpose::PreWrite(..)
             | Purpose::Probe(_)
@@ -120,6 +126,7 @@ impl Purpose {
             | Purpose::PreWrite(..)
             | Purpose::Put(..)
             | Purpose::Poll(..)
+            | Purpose::ReadBack(..)
             | Purpose::Probe(_)
             | Purpose::Look(_) => Need::Begun,
             Purpose::Glance(..) | Purpose::Verify(..) => Need::Verify,
@@ -137,9 +144,10 @@ impl Purpose {
             | Purpose::Glance(pool, _)
             | Purpose::Probe(pool)
             | Purpose::Verify(pool, _) => Some(ArmRequest::GetPool(pool.clone())),
-            Purpose::Rest(PoolId { lb, .. }, _) | Purpose::Look(lb) | Purpose::Discovery(_, lb) => {
-                Some(ArmRequest::GetLoadBalancer(lb.clone()))
-            }
+            Purpose::Rest(PoolId { lb, .. }, _)
+            | Purpose::ReadBack(PoolId { lb, .. }, _)
+            | Purpose::Look(lb)
+            | Purpose::Discovery(_, lb) => Some(ArmRequest::GetLoadBalancer(lb.clone())),
         }
     }
 }
@@ -254,7 +262,9 @@ impl Calls {
     /// Whether a read of this pool for its write was sent and is unanswered.
     pub(super) fn is_reading(&self, pool: &PoolId) -> bool {
         self.open.values().any(|call| match &call.purpose {
-            Purpose::PreWrite(read, _) | Purpose::Poll(read, _, _) => read == pool,
+            Purpose::PreWrite(read, _) | Purpose::Poll(read, _, _) | Purpose::ReadBack(read, _) => {
+                read == pool
+            }
             Purpose::Rest(..)
             | Purpose::Put(..)
             | Purpose::Glance(..)
@@ -272,6 +282,7 @@ impl Calls {
             Purpose::Rest(..)
             | Purpose::PreWrite(..)
             | Purpose::Poll(..)
+            | Purpose::ReadBack(..)
             | Purpose::Glance(..)
             | Purpose::Probe(_)
             | Purpose::Look(_)
@@ -281,13 +292,16 @@ impl Calls {
     }
 }
 
-/// How an answer is counted.
-pub(super) fn result_of(answer: &ArmAnswer) -> ArmResult {
+/// Returns how the answer to a call is counted.
+pub(super) fn result_of(verb: ArmVerb, answer: &ArmAnswer) -> ArmResult {
     match answer {
         ArmAnswer::LoadBalancer(_) | ArmAnswer::Pool(_) | ArmAnswer::Put(_) | ArmAnswer::Operation(_) => {
             ArmResult::Ok
         }
         ArmAnswer::Withheld => ArmResult::NotSent,
+        ArmAnswer::Failed(failure) if verb == ArmVerb::GetLoadBalancer && failure.says_absent() => {
+            ArmResult::NotFound
+        }
         ArmAnswer::Failed(failure) => result_of_failure(failure),
     }
 }

@@ -246,7 +246,7 @@ impl Writer {
 }
 
 /// Whether no operation runs on a load balancer.
-fn shows_rest(facts: &LbFacts) -> bool {
+pub(super) fn shows_rest(facts: &LbFacts) -> bool {
     let rests = |provisioning| match provisioning {
         Provisioning::Updating => false,
         Provisioning::Succeeded | Provisioning::Failed | Provisioning::Unknown => true,

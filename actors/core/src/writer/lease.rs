@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::ids::CallId;
-use crate::lease::{LeaseAnswer, LeaseFacts};
+use crate::lease::{LeaseAnswer, LeaseFacts, WatchFailures};
 use crate::machine::Now;
 use crate::sample::{Caller, Sample};
 use crate::view::SharedLeaseView;
@@ -72,6 +72,7 @@ pub(super) struct SharedLease {
     /// The same for the writes of each caller.
     callers_since: BTreeMap<Caller, Now>,
     last_error: Option<Arc<str>>,
+    watch_failures: WatchFailures,
     /// Since when that holder has had it who is not known and whom people were told of.
     told_of: Option<Now>,
     /// When time alone changes something next.
@@ -144,6 +145,7 @@ impl SharedLease {
             wanted_since: None,
             callers_since: BTreeMap::new(),
             last_error: None,
+            watch_failures: WatchFailures::default(),
             told_of: None,
             wake: None,
             shown: None,
@@ -369,6 +371,12 @@ impl SharedLease {
     }
 
     fn on_watched(&mut self, now: Now, open: &OpenWatch, answer: LeaseAnswer, out: &mut Vec<Out>) {
+        match &answer {
+            LeaseAnswer::Failed(failure) => self.watch_failures.failed(failure.clone().into_why()),
+            LeaseAnswer::Seen(_) | LeaseAnswer::Absent | LeaseAnswer::Conflict | LeaseAnswer::Unchanged => {
+                self.watch_failures.clear();
+            }
+        }
         match answer {
             LeaseAnswer::Seen(facts) => {
                 if facts.version == open.from {

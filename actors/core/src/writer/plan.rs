@@ -5,8 +5,9 @@
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
+use std::sync::Arc;
 
-use crate::arm::{AdminState, Backend, Edit, Entry, NewEntry, PoolFacts};
+use crate::arm::{AdminState, Backend, Edit, Entry, EntryNetwork, NewEntry, PoolFacts};
 use crate::ids::{AddressName, NetworkId};
 use crate::level::Level;
 
@@ -114,21 +115,42 @@ fn edit_members(
             change.edit.remove.insert(at);
         }
     }
-    let at_address = match facts.network {
-        Some(_) => None,
-        None => facts.entries.iter().find_map(|entry| entry.network.clone()),
-    };
     for ip in &change.added {
         let wanted = level.required.get(ip).map_or("", |member| member.name.as_str());
         change.edit.add.push(NewEntry {
             name: names.choose(wanted, *ip),
             ip: *ip,
-            network: at_address.clone(),
+            network: network_of(facts, *ip),
             admin_state: draining.at_birth(&facts.id, &(*ip).into()),
         });
     }
-    if facts.network.is_none() && at_address.is_none() && !change.edit.add.is_empty() {
+    let is_named = facts.network.is_some() || facts.entries.iter().any(|entry| entry.network.is_some());
+    if !is_named && !change.edit.add.is_empty() {
         change.edit.pool_network = network.cloned();
+    }
+}
+
+/// Returns how a new entry names its network: as the existing entries do. If they have several subnets, the subnet of
+/// the nearest address is used.
+fn network_of(facts: &PoolFacts, ip: IpAddr) -> Option<Arc<EntryNetwork>> {
+    let named =
+        || facts.entries.iter().filter_map(|entry| entry.network.as_ref().map(|named| (entry, named)));
+    let is_subnet = |(_, named): &(&Entry, &Arc<EntryNetwork>)| match &***named {
+        EntryNetwork::Subnet(_) => true,
+        EntryNetwork::VirtualNetwork(_) => false,
+    };
+    let nearest =
+        named().filter(is_subnet).max_by_key(|(entry, _)| entry.ip.map(|other| shared_bits(ip, other)));
+    let at_address = || if facts.network.is_some() { None } else { named().next() };
+    nearest.or_else(at_address).map(|(_, named)| Arc::clone(named))
+}
+
+/// Returns how many leading bits two addresses share, and 0 if their families differ.
+fn shared_bits(a: IpAddr, b: IpAddr) -> u32 {
+    match (a, b) {
+        (IpAddr::V4(a), IpAddr::V4(b)) => (a.to_bits() ^ b.to_bits()).leading_zeros(),
+        (IpAddr::V6(a), IpAddr::V6(b)) => (a.to_bits() ^ b.to_bits()).leading_zeros(),
+        (IpAddr::V4(_), IpAddr::V6(_)) | (IpAddr::V6(_), IpAddr::V4(_)) => 0,
     }
 }
 

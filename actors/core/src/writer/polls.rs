@@ -1,15 +1,19 @@
 //! How the operation of an accepted PUT is followed to its end (design.md W2).
 //!
-//! ARM says when it wants to be asked for an operation again, and that is kept to. Azure's usual ten seconds are twice
-//! what half of the operations take; all that time the load balancer's lane, a turn, and the shared Lease would be kept,
-//! from other writes and from the cloud-controller-manager, for a write that is done. So between two polls the pool
-//! itself is glanced at, as anybody may read it: once nothing runs on it any more and it is as it was to become, the
-//! write is done. A glance that shows anything else says nothing, and polls go on. Nothing is glanced at while less than
-//! half of the read budget is left.
+//! ARM says when to poll an operation again, and the writer complies. Azure's usual ten seconds are twice what half of
+//! the operations take. During all that time a finished write would keep the load balancer's lane, a turn, and the
+//! shared Lease from other writes and from the cloud-controller-manager. Therefore the writer also reads the pool
+//! itself between two polls: a glance. Once no operation runs on the pool and the pool is as required, the write is
+//! done. A glance that shows anything else has no effect, and polls continue. No glance is made while less than half of
+//! the read budget is left.
+//!
+//! A URL may fail, hang, or report a running operation without end. Therefore the writer reads the load balancer after
+//! three failed polls in a row, and every 30 s: that shows the pool and all running operations. While an operation runs
+//! there, the lane stays closed and polls continue.
 
 use std::sync::Arc;
 
-use crate::arm::{ArmAnswer, FailureKind, OperationState, PoolRead, Provisioning, RetryAfter};
+use crate::arm::{ArmAnswer, FailureKind, OperationState, PoolFacts, PoolRead, Provisioning, RetryAfter};
 use crate::ids::{AttemptId, Etag, LbName, PoolId};
 use crate::machine::Now;
 
@@ -17,8 +21,9 @@ use super::budget::Need;
 use super::calls::Purpose;
 use super::classify::{Class, Stage, classify};
 use super::ending::End;
+use super::first_look::shows_rest;
 use super::plan::{Plan, plan};
-use super::write::{Phase, PollStep, Put, Write};
+use super::write::{Follow, Phase, PollStep, Put, Write};
 use super::{Out, Writer, our_failure};
 
 impl Writer {
@@ -28,22 +33,27 @@ impl Writer {
         let ample = self.budget.allows_after(now, Need::Verify, half);
         let Some(write) = self.open_write_mut(lb) else { return };
         let Phase::Polling(polling) = &mut write.phase else { return };
-        if polling.is_overdue(now) {
-            polling.operation = None;
+        let operation = match &polling.follow {
+            Follow::Url(operation) => Some(operation.clone()),
+            Follow::Pool | Follow::LoadBalancer => None,
+        };
+        let read = if polling.is_overdue(now) {
             polling.step = PollStep::LastLook;
+            Purpose::Poll(write.pool.clone(), write.attempt, None)
+        } else if polling.is_read_back_due(now) {
+            polling.step = PollStep::ReadingBack;
+            Purpose::ReadBack(write.pool.clone(), write.attempt)
         } else if polling.is_to_be_asked(now) {
-            polling.step = PollStep::Asked;
+            polling.ask();
+            Purpose::Poll(write.pool.clone(), write.attempt, operation)
         } else if !ample {
             polling.wait_for_poll();
             return;
         } else {
             polling.step = PollStep::Glancing;
-            let glance = Purpose::Glance(write.pool.clone(), write.attempt);
-            self.calls.queue(glance);
-            return;
-        }
-        let poll = Purpose::Poll(write.pool.clone(), write.attempt, polling.operation.clone());
-        self.calls.queue(poll);
+            Purpose::Glance(write.pool.clone(), write.attempt)
+        };
+        self.calls.queue(read);
     }
 
     /// Takes in what a glance has seen; nothing, where it failed: then the next poll is waited for. One that comes late,
@@ -60,7 +70,8 @@ impl Writer {
         let Phase::Polling(polling) = &write.phase else { return };
         let (put, etag) = (Arc::clone(&polling.put), polling.etag.clone());
         let rests = read.as_ref().filter(|read| read.facts.provisioning == Provisioning::Succeeded);
-        if let Some(end @ End::Written { .. }) = rests.map(|read| Self::read_back(write, put, etag, read)) {
+        if let Some(end @ End::Written { .. }) = rests.map(|read| Self::judge(write, put, etag, &read.facts))
+        {
             self.end(now, &pool.lb, end, out);
             return;
         }
@@ -68,30 +79,40 @@ impl Writer {
         match (polling.step, read) {
             (PollStep::Glancing, Some(_)) => polling.wait_for_glance(now),
             (PollStep::Glancing, None) => polling.wait_for_poll(),
-            (PollStep::Until(_) | PollStep::Asked | PollStep::LastLook, _) => {}
+            (PollStep::Until(_) | PollStep::Asked | PollStep::ReadingBack | PollStep::LastLook, _) => {}
         }
     }
 
-    /// Takes in how an operation stands. A poll that failed says nothing about it and only delays the next one;
-    /// one that can never succeed, or a 404, means that the URL says nothing, so the pool is read instead (W5).
+    /// Applies the status of an operation. A failed poll says nothing about it. A failure that no retry can change, or
+    /// a 404, means that the URL is useless, so the load balancer is read instead (W5). A late answer counts only if
+    /// the operation has ended.
     pub(super) fn on_poll(
         &mut self,
         now: Now,
-        pool: &PoolId,
-        attempt: AttemptId,
+        (pool, attempt): (&PoolId, AttemptId),
+        by_url: bool,
         answer: ArmAnswer,
         out: &mut Vec<Out>,
     ) {
         let Some(write) = self.write_mut(pool, attempt) else { return };
         let Phase::Polling(polling) = &mut write.phase else { return };
-        let last = match polling.step {
-            PollStep::Until(_) | PollStep::Glancing => return,
-            PollStep::Asked => false,
-            PollStep::LastLook => true,
+        let (late, last) = match polling.step {
+            PollStep::Until(_) | PollStep::Glancing | PollStep::ReadingBack => (true, false),
+            PollStep::Asked => (false, false),
+            PollStep::LastLook => (by_url, !by_url),
         };
+        if late && !is_end(&answer) {
+            return;
+        }
+        if last {
+            // Whatever the poll shows, it is not known what runs on the load balancer now.
+            self.disturbed(&pool.lb);
+        }
+        let Some(write) = self.write_mut(pool, attempt) else { return };
+        let Phase::Polling(polling) = &mut write.phase else { return };
         let end = match answer {
             ArmAnswer::Operation(OperationState::Running { retry_after }) => {
-                polling.wait(now, retry_after);
+                polling.on_running(now, retry_after);
                 return;
             }
             ArmAnswer::Operation(OperationState::Succeeded) => {
@@ -106,17 +127,18 @@ impl Writer {
             }
             ArmAnswer::Pool(read) => {
                 if read.facts.provisioning == Provisioning::Updating && !last {
-                    polling.wait(now, RetryAfter::Absent);
+                    polling.on_running(now, RetryAfter::Absent);
                     return;
                 }
                 let (put, etag) = (Arc::clone(&polling.put), polling.etag.clone());
-                Self::read_back(write, put, etag, &read)
+                Self::judge(write, put, etag, &read.facts)
             }
             ArmAnswer::Failed(failure) if last => End::Retriable { failure, eligible_at: None },
             ArmAnswer::Failed(failure) => {
-                match (classify(&failure, Stage::Poll), &polling.operation) {
-                    (Class::Stale | Class::Terminal, Some(_)) => polling.read_back(now),
-                    (Class::Stale, None) => self.end(now, &pool.lb, End::Stale(failure), out),
+                let class = classify(&failure, Stage::Poll);
+                match (class, by_url) {
+                    (Class::Stale | Class::Terminal, true) => polling.give_up_url(now),
+                    (Class::Stale, false) => self.end(now, &pool.lb, End::Stale(failure), out),
                     (
                         Class::EtagRound
                         | Class::Throttled(_)
@@ -126,29 +148,90 @@ impl Writer {
                         | Class::GateClosed,
                         _,
                     )
-                    | (Class::Terminal, None) => polling.wait(now, failure.retry_after),
+                    | (Class::Terminal, false) => {
+                        polling.poll_failed(now, failure.retry_after, class.is_throttled());
+                    }
                 }
                 return;
             }
             ArmAnswer::LoadBalancer(_) | ArmAnswer::Put(_) | ArmAnswer::Withheld => {
-                polling.wait(now, RetryAfter::Absent);
+                polling.poll_failed(now, RetryAfter::Absent, false);
                 return;
             }
         };
         self.end(now, &pool.lb, end, out);
     }
 
+    /// Applies the load balancer of an operation. While an operation runs there, or the read fails, polls continue. At
+    /// rest, the state of the pool decides.
+    pub(super) fn on_read_back(
+        &mut self,
+        now: Now,
+        pool: &PoolId,
+        attempt: AttemptId,
+        answer: ArmAnswer,
+        out: &mut Vec<Out>,
+    ) {
+        let Some(write) = self.write_mut(pool, attempt) else { return };
+        let Phase::Polling(polling) = &write.phase else { return };
+        match polling.step {
+            PollStep::ReadingBack => {}
+            PollStep::Until(_) | PollStep::Glancing | PollStep::Asked | PollStep::LastLook => return,
+        }
+        let (put, etag) = (Arc::clone(&polling.put), polling.etag.clone());
+        let may_have_ended = polling.may_have_ended();
+        let gone =
+            || our_failure(FailureKind::Status(404), "the load balancer does not have the pool any more");
+        let end = match answer {
+            ArmAnswer::LoadBalancer(facts) if shows_rest(&facts) => {
+                let facts = facts.pools.iter().find(|facts| facts.id == *pool);
+                Some(facts.map_or_else(|| End::Stale(gone()), |facts| Self::judge(write, put, etag, facts)))
+            }
+            ArmAnswer::Failed(failure) if classify(&failure, Stage::Read) == Class::Stale => {
+                Some(End::Stale(failure))
+            }
+            ArmAnswer::LoadBalancer(_)
+            | ArmAnswer::Failed(_)
+            | ArmAnswer::Pool(_)
+            | ArmAnswer::Put(_)
+            | ArmAnswer::Operation(_)
+            | ArmAnswer::Withheld => None,
+        };
+        let settles = |end: &End| may_have_ended || !matches!(end, End::Retriable { .. });
+        if let Some(end) = end.filter(settles) {
+            self.end(now, &pool.lb, end, out);
+            return;
+        }
+        let Phase::Polling(polling) = &mut write.phase else { return };
+        polling.keep_polling(now);
+    }
+
     /// Judges a pool that was read back after its operation could not be followed to its end: right is written,
     /// all else is worth another try (W2). Unlike the GET before a write it is judged by what the PUT set out to do, not
     /// by what is wished meanwhile, and asks for no proof: nothing follows from it that would be written.
-    fn read_back(write: &Write, put: Arc<Put>, etag: Option<Etag>, read: &PoolRead) -> End {
+    fn judge(write: &Write, put: Arc<Put>, etag: Option<Etag>, facts: &PoolFacts) -> End {
         let level = write.taken().map(|taken| &taken.level);
-        match plan(&read.facts, level, &put.draining, None) {
-            Plan::Unchanged => End::Written { members: read.facts.members(), put, etag },
+        match plan(facts, level, &put.draining, None) {
+            Plan::Unchanged => End::Written { members: facts.members(), put, etag },
             Plan::Edit(_) => {
                 let failure = our_failure(FailureKind::Operation, "the pool is not as it was written");
                 End::Retriable { failure, eligible_at: None }
             }
         }
+    }
+}
+
+/// Whether an answer shows that an operation has ended.
+fn is_end(answer: &ArmAnswer) -> bool {
+    match answer {
+        ArmAnswer::Operation(
+            OperationState::Succeeded | OperationState::Failed(_) | OperationState::Canceled(_),
+        ) => true,
+        ArmAnswer::Operation(OperationState::Running { .. })
+        | ArmAnswer::LoadBalancer(_)
+        | ArmAnswer::Pool(_)
+        | ArmAnswer::Put(_)
+        | ArmAnswer::Withheld
+        | ArmAnswer::Failed(_) => false,
     }
 }

@@ -9,6 +9,7 @@ mod invariants;
 mod lease;
 mod measured;
 mod missed;
+mod polls;
 mod properties;
 mod retries;
 mod shared;
@@ -32,7 +33,7 @@ use crate::error::NotManageable;
 use crate::ids::{AddressName, Epoch, Etag, Family, NodeUid, Operation, PoolName, ServiceKey, ServiceUid};
 use crate::level::{Level, Member};
 use crate::queue::Class;
-use crate::sample::ArmVerb;
+use crate::sample::{ArmResult, ArmVerb};
 
 const EPOCH: Epoch = Epoch(1);
 
@@ -207,6 +208,22 @@ impl Bench {
         }
         self.now = millis;
         self.heard(out)
+    }
+
+    /// The same, while every load balancer is updating.
+    fn until_updating(&mut self, millis: u64) -> Vec<Out> {
+        let mut said = Vec::new();
+        while let Some(next) = self.writer.deadline().filter(|next| *next <= at(millis)) {
+            said.extend(self.until(next.as_micros().div_ceil(1_000)));
+            for call in calls(&said).into_iter().cloned().collect::<Vec<_>>() {
+                if let ArmRequest::GetLoadBalancer(lb) = &call.request {
+                    said.retain(|said| !matches!(said, Out::Call(other) if other.id == call.id));
+                    said.extend(self.answer(call.id, lb_of(lb.as_str(), Provisioning::Updating, Vec::new())));
+                }
+            }
+        }
+        said.extend(self.until(millis));
+        said
     }
 
     fn due(&mut self, pool: &PoolId, due: Due) -> Vec<Out> {
@@ -450,7 +467,7 @@ fn w2_polls_keep_to_retry_after_within_bounds_and_else_go_slower_and_slower() {
     ];
     let mut said = Vec::new();
     for (wait, answer) in steps {
-        assert!(polls(&bench.until(now + wait - 1)).is_empty(), "not before its time");
+        assert!(polls(&bench.until_updating(now + wait - 1)).is_empty(), "not before its time");
         now += wait;
         let asked = polls(&bench.until(now))[0];
         said = bench.answer(asked, answer);
@@ -479,24 +496,22 @@ fn w2_a_failed_poll_only_delays_the_next_one() {
     let web = pool("lb", "web");
     let (attempt, call) = bench.begin_put(&web, &[1]);
     bench.answer(call, accepted(Provisioning::Updating, RetryAfter::Absent));
-    let mut now = 1_000;
-    for problem in [
-        failed(500, "InternalServerError", RetryAfter::Absent),
-        failed(429, "TooManyRequests", RetryAfter::In(Duration::from_secs(30))),
-        failure(FailureKind::Credential, "", RetryAfter::Absent),
-        failure(FailureKind::Timeout, "", RetryAfter::Absent),
+    let throttled = failed(429, "TooManyRequests", RetryAfter::In(Duration::from_secs(15)));
+    for (when, problem) in [
+        (1_000, failed(500, "InternalServerError", RetryAfter::Absent)),
+        (3_000, throttled),
+        (18_000, failure(FailureKind::Credential, "", RetryAfter::Absent)),
     ] {
-        let asked = poll(&bench.until(now));
+        let asked = poll(&bench.until(when));
         assert!(takes(&bench.fail(asked, problem)).is_empty());
-        now += 30_000;
     }
-    let asked = poll(&bench.until(now));
+    let asked = poll(&bench.until(23_000));
     let said = bench.answer(asked, ArmAnswer::Operation(OperationState::Succeeded));
     assert!(matches!(outcome(&said, attempt), Outcome::Written { .. }));
 }
 
 #[test]
-fn w5_a_404_on_the_poll_url_is_read_back_from_the_pool() {
+fn w5_a_404_for_a_poll_reads_the_load_balancer() {
     for (members, written) in [(&[1][..], true), (&[][..], false)] {
         let mut bench = Bench::leading(params());
         let web = pool("lb", "web");
@@ -504,11 +519,11 @@ fn w5_a_404_on_the_poll_url_is_read_back_from_the_pool() {
         bench.answer(call, accepted(Provisioning::Updating, RetryAfter::Absent));
         let asked = poll(&bench.until(1_000));
         bench.fail(asked, failed(404, "NotFound", RetryAfter::Absent));
-        let read = get(&bench.until(1_000), &web);
-        let updating = PoolFacts { provisioning: Provisioning::Updating, ..holds(&web, &[]) };
-        assert!(bench.answer(read, read_of(updating, "W/2")).is_empty(), "it still runs");
-        let read = get(&bench.until(4_000), &web);
-        let said = bench.answer(read, read_of(holds(&web, members), "W/2"));
+        let read = look(&bench.until(1_000), "lb");
+        let updating = lb_of("lb", Provisioning::Updating, vec![holds(&web, &[])]);
+        assert!(bench.answer(read, updating).is_empty(), "it still runs");
+        let read = look(&bench.until(3_000), "lb");
+        let said = bench.answer(read, lb_of("lb", Provisioning::Succeeded, vec![holds(&web, members)]));
         let found = outcome(&said, attempt);
         assert_eq!(matches!(found, Outcome::Written { .. }), written, "{found:?}");
         assert_eq!(matches!(found, Outcome::Retriable { .. }), !written, "{found:?}");
@@ -531,8 +546,11 @@ fn w2_after_fifteen_minutes_of_polling_the_pool_itself_decides() {
                     polls += 1;
                     bench.answer(id, running(RetryAfter::Absent));
                 }
+                Some((id, ArmRequest::GetLoadBalancer(_))) => {
+                    bench.answer(id, lb_of("lb", Provisioning::Updating, vec![holds(&web, members)]));
+                }
                 Some((id, ArmRequest::GetPool(_))) => break (id, next / 60_000),
-                Some(other) => panic!("{other:?}"),
+                Some((_, other @ ArmRequest::PutPool { .. })) => panic!("{other:?}"),
                 None => {}
             }
         };
@@ -709,7 +727,7 @@ fn n3_an_admin_write_alone_asks_no_level_keeps_the_members_and_reports_to_the_ad
     assert_eq!(edit.set_admin, BTreeMap::from([(1, crate::arm::AdminState::Down)]));
     let said = bench.answer(call, accepted(Provisioning::Succeeded, RetryAfter::Absent));
     assert!(
-        matches!(&said[..], [Out::AdminFinished { pool, generation: 1, failure: None }] if *pool == web),
+        matches!(&said[..], [Out::AdminFinished { pool, generation: 1, result: Ok(_) }] if *pool == web),
         "{said:?}"
     );
 }
@@ -728,7 +746,7 @@ fn w1_both_parts_of_a_slot_travel_in_one_put_and_get_two_answers() {
     assert_eq!((edit.add.len(), edit.set_admin.len()), (1, 1));
     let said = bench.fail(call, failed(409, "Conflict", RetryAfter::Absent));
     assert!(matches!(outcome(&said, attempt), Outcome::Retriable { .. }));
-    let told = |said: &Out| matches!(said, Out::AdminFinished { failure: Some(_), .. });
+    let told = |said: &Out| matches!(said, Out::AdminFinished { result: Err(_), .. });
     assert_eq!(said.iter().filter(|said| told(said)).count(), 1);
 }
 
@@ -1026,6 +1044,24 @@ fn w9_grants_wait_for_tokens_and_reads_go_in_the_order_poll_pre_write_verify_dis
 }
 
 #[test]
+fn d3_at_most_one_read_waits_per_load_balancer() {
+    let mut bench = Bench::leading(Params { reads_per_5_minutes: 5, ..params() });
+    let read = |call, lb: &str| In::Read { call: CallId(call), lb: LbName::new(lb) };
+    for call in 1..=2 {
+        let said = bench.hear(read(call, "spends"));
+        assert!(said.iter().any(|said| matches!(said, Out::Sent(sent) if *sent == CallId(call))), "{said:?}");
+    }
+    assert!(bench.hear(read(3, "a")).is_empty(), "two fifths of the budget are spent");
+    assert!(bench.hear(read(4, "b")).is_empty());
+    let said = bench.hear(read(5, "a"));
+    assert!(matches!(said[..], [Out::Read { call: CallId(3), result: Err(_), .. }]), "{said:?}");
+    let said = bench.until(600_000);
+    let sent: Vec<CallId> =
+        said.iter().filter_map(|said| if let Out::Sent(call) = said { Some(*call) } else { None }).collect();
+    assert_eq!(sent, [CallId(4), CallId(5)]);
+}
+
+#[test]
 fn w8_reads_of_discovery_need_no_leadership() {
     let mut bench = Bench::leading(params());
     bench.hear(In::Standing(Standing::Standby));
@@ -1044,7 +1080,7 @@ fn d3_discoverys_answer_names_the_moment_its_get_began_and_passes_failures_on() 
         "{said:?}"
     );
     let called = |said: &Out| {
-        matches!(said, Out::Sample(Sample::ArmCall { verb: ArmVerb::GetLoadBalancer, took, .. })
+        matches!(said, Out::Sample(Sample::ArmCall { verb: ArmVerb::GetLoadBalancer, took, result: ArmResult::NotFound })
             if *took == Duration::from_millis(700))
     };
     assert!(bench.shown.iter().any(called));

@@ -18,15 +18,15 @@ use super::{Life, Out, Writer, our_failure};
 
 impl Writer {
     pub(super) fn on_discovery_read(&mut self, now: Now, call: CallId, lb: LbName, out: &mut Vec<Out>) {
-        let purpose = Purpose::Discovery(call, lb);
         if self.life == Life::Running {
-            // Discovery asks one at a time: what it asked before and was not sent, it has given up.
-            for given_up in self.calls.take_out(|waiting| matches!(waiting, Purpose::Discovery(..))) {
+            // Discovery has at most one read per load balancer: it has given up an earlier one that was not sent.
+            let same = |waiting: &Purpose| matches!(waiting, Purpose::Discovery(_, other) if *other == lb);
+            for given_up in self.calls.take_out(same) {
                 answer_unsent(now, given_up, "a newer read took its place", out);
             }
-            self.calls.queue(purpose);
+            self.calls.queue(Purpose::Discovery(call, lb));
         } else {
-            self.answer_unsent_read(now, purpose, out);
+            self.answer_unsent_read(now, Purpose::Discovery(call, lb), out);
         }
     }
 
@@ -57,11 +57,15 @@ impl Writer {
             let Some(purpose) = self.calls.take_first() else { return };
             let Some(request) = purpose.read_request() else { continue };
             match purpose {
-                Purpose::Discovery(..) => self.budget.spend_discovery(now),
+                Purpose::Discovery(call, _) => {
+                    self.budget.spend_discovery(now);
+                    out.push(Out::Sent(call));
+                }
                 Purpose::Rest(..)
                 | Purpose::PreWrite(..)
                 | Purpose::Put(..)
                 | Purpose::Poll(..)
+                | Purpose::ReadBack(..)
                 | Purpose::Glance(..)
                 | Purpose::Probe(_)
                 | Purpose::Look(_)
@@ -96,6 +100,10 @@ impl Writer {
                 }
                 Some(Phase::Taking | Phase::Reading | Phase::Putting(_)) | None => false,
             },
+            Purpose::ReadBack(pool, attempt) => match phase(pool, *attempt) {
+                Some(Phase::Polling(polling)) => matches!(polling.step, PollStep::ReadingBack),
+                Some(Phase::Taking | Phase::Reading | Phase::Putting(_)) | None => false,
+            },
             Purpose::Glance(pool, attempt) => match phase(pool, *attempt) {
                 Some(Phase::Polling(polling)) => matches!(polling.step, PollStep::Glancing),
                 Some(Phase::Taking | Phase::Reading | Phase::Putting(_)) | None => false,
@@ -116,7 +124,7 @@ impl Writer {
             return;
         };
         let (verb, took) = (call.verb(), now.since(call.began));
-        out.push(Out::Sample(Sample::ArmCall { verb, took, result: result_of(&answer) }));
+        out.push(Out::Sample(Sample::ArmCall { verb, took, result: result_of(verb, &answer) }));
         if let ArmAnswer::Failed(failure) = &answer {
             self.heed_throttle(now, &call, failure, out);
         }
@@ -130,7 +138,10 @@ impl Writer {
                 Err(failure) => self.on_pre_write_failed(now, &pool, attempt, failure, out),
             },
             Purpose::Put(pool, attempt) => self.on_put(now, &pool, attempt, answer, out),
-            Purpose::Poll(pool, attempt, _) => self.on_poll(now, &pool, attempt, answer, out),
+            Purpose::Poll(pool, attempt, operation) => {
+                self.on_poll(now, (&pool, attempt), operation.is_some(), answer, out);
+            }
+            Purpose::ReadBack(pool, attempt) => self.on_read_back(now, &pool, attempt, answer, out),
             Purpose::Glance(pool, attempt) => {
                 self.on_glance(now, &pool, attempt, pool_read(answer).ok(), out);
             }
@@ -280,6 +291,7 @@ fn answer_unsent(now: Now, purpose: Purpose, why: &str, out: &mut Vec<Out>) {
         | Purpose::PreWrite(..)
         | Purpose::Put(..)
         | Purpose::Poll(..)
+        | Purpose::ReadBack(..)
         | Purpose::Glance(..)
         | Purpose::Probe(_)
         | Purpose::Look(_)

@@ -22,6 +22,12 @@ pub(super) const TAKE_LIMIT: Duration = Duration::from_secs(10);
 /// How long an operation is asked about before the pool itself is read (W2).
 const POLL_LIMIT: Duration = Duration::from_secs(15 * 60);
 
+/// The load balancer is read after this many failed polls in a row.
+const MOST_FAILED_POLLS: u32 = 3;
+
+/// How long an operation is polled before its load balancer is read, and the interval between such reads.
+const READ_BACK_EVERY: Duration = Duration::from_secs(30);
+
 /// The delays between polls where ARM names none; the last one repeats.
 const POLL_DELAYS: [Duration; 4] =
     [Duration::from_secs(1), Duration::from_secs(2), Duration::from_secs(4), Duration::from_secs(5)];
@@ -162,14 +168,20 @@ pub(super) struct Put {
 pub(super) struct Polling {
     /// What was sent.
     pub put: Arc<Put>,
-    /// Where to ask; `None`: by reading the pool.
-    pub operation: Option<Operation>,
+    /// How the operation is followed.
+    pub follow: Follow,
     /// The entity tag in the answer to the PUT.
     pub etag: Option<Etag>,
     /// When the PUT was accepted.
     pub began: Now,
     /// How often it was asked.
     pub asked: u32,
+    /// How many polls in a row have failed since the load balancer was last read.
+    failed: u32,
+    /// Whether the last response, to a poll or to the PUT, says that the operation is running.
+    says_running: bool,
+    /// When the load balancer was last read; initially, when the PUT was accepted.
+    read_back: Now,
     /// When it is asked next.
     poll_at: Now,
     /// How long it is from one glance to the next.
@@ -180,15 +192,28 @@ pub(super) struct Polling {
     pub step: PollStep,
 }
 
+/// How an operation is followed.
+#[derive(Clone, Debug)]
+pub(super) enum Follow {
+    /// By its URL.
+    Url(Operation),
+    /// By reads of the pool: the response to the PUT has no URL.
+    Pool,
+    /// By reads of the load balancer: no poll of the URL can succeed (W5).
+    LoadBalancer,
+}
+
 /// What polling waits for.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum PollStep {
-    /// The time for the next poll, or for a glance before it.
+    /// The time of the next poll, glance, or read of the load balancer.
     Until(Now),
-    /// The answer to a glance at the pool, or the time for the next poll.
+    /// The answer to a glance, or the time of the next step.
     Glancing,
-    /// The answer to a poll.
+    /// The answer to a poll, or the time to read the load balancer.
     Asked,
+    /// The answer to a read of the load balancer.
+    ReadingBack,
     /// The answer to the last look, after the time for polling has run out.
     LastLook,
 }
@@ -208,10 +233,13 @@ impl Polling {
         let glance_every = GLANCE_EVERY.max(GLANCES_APART.saturating_mul(busy));
         let mut polling = Polling {
             put,
-            operation,
+            follow: operation.map_or(Follow::Pool, Follow::Url),
             etag,
             began: now,
             asked: 0,
+            failed: 0,
+            says_running: true,
+            read_back: now,
             poll_at: now,
             glance_every,
             delayed: false,
@@ -219,6 +247,61 @@ impl Polling {
         };
         polling.wait(now, header);
         polling
+    }
+
+    /// The operation is reported as running: waits before the next poll.
+    pub(super) fn on_running(&mut self, now: Now, header: RetryAfter) {
+        self.failed = 0;
+        self.says_running = true;
+        self.wait(now, header);
+    }
+
+    /// Waits for the answer to a poll.
+    pub(super) fn ask(&mut self) {
+        self.says_running = false;
+        self.step = PollStep::Asked;
+    }
+
+    /// A poll has failed: waits before the next one, or reads the load balancer at once after the last of several. A
+    /// throttled poll is not counted (W2).
+    pub(super) fn poll_failed(&mut self, now: Now, header: RetryAfter, is_throttled: bool) {
+        self.failed = self.failed.saturating_add(u32::from(!is_throttled));
+        self.wait(now, header);
+        if self.is_read_back_due(now) {
+            self.step = PollStep::Until(now);
+        }
+    }
+
+    /// The load balancer was read, and the operation is not settled: continues.
+    pub(super) fn keep_polling(&mut self, now: Now) {
+        self.failed = 0;
+        self.read_back = now;
+        match self.follow {
+            Follow::Url(_) | Follow::Pool => {
+                self.poll_at = self.poll_at.max(now);
+                self.wait_for_glance(now);
+            }
+            Follow::LoadBalancer => self.wait(now, RetryAfter::Absent),
+        }
+    }
+
+    /// Whether a pool at rest that is not as required settles the operation: not while it is reported as running.
+    pub(super) fn may_have_ended(&self) -> bool {
+        !self.says_running
+    }
+
+    /// The latest time of the next read of the load balancer.
+    fn read_back_at(&self) -> Now {
+        self.read_back.plus(READ_BACK_EVERY)
+    }
+
+    /// Whether the load balancer is due to be read.
+    pub(super) fn is_read_back_due(&self, now: Now) -> bool {
+        let instead_of_poll = match self.follow {
+            Follow::Url(_) | Follow::Pool => false,
+            Follow::LoadBalancer => self.is_to_be_asked(now),
+        };
+        instead_of_poll || self.failed >= MOST_FAILED_POLLS || now >= self.read_back_at()
     }
 
     /// Waits before the next poll: as long as ARM says within bounds, else 1, 2, 4, 5, 5 … s (W2).
@@ -239,13 +322,20 @@ impl Polling {
     /// read the pool there is nothing more to be seen.
     pub(super) fn wait_for_glance(&mut self, now: Now) {
         let glance_at = now.plus(self.glance_every);
-        let glances = self.delayed && self.operation.is_some() && glance_at < self.poll_at;
-        self.step = PollStep::Until(if glances { glance_at } else { self.poll_at });
+        let follows_url = matches!(self.follow, Follow::Url(_));
+        let glances = self.delayed && follows_url && glance_at < self.poll_at;
+        self.step =
+            PollStep::Until(if glances { glance_at.min(self.read_back_at()) } else { self.next_at() });
     }
 
-    /// Waits for the next poll alone.
+    /// Waits for the next poll or read of the load balancer, without a glance.
     pub(super) fn wait_for_poll(&mut self) {
-        self.step = PollStep::Until(self.poll_at);
+        self.step = PollStep::Until(self.next_at());
+    }
+
+    /// When the next poll or read of the load balancer is due.
+    fn next_at(&self) -> Now {
+        self.poll_at.min(self.read_back_at())
     }
 
     /// Whether it is time to ask, and not only to glance.
@@ -253,9 +343,9 @@ impl Polling {
         now >= self.poll_at
     }
 
-    /// Reads the pool from now on, beginning at once: the operation's URL says nothing (W5).
-    pub(super) fn read_back(&mut self, now: Now) {
-        self.operation = None;
+    /// From now on, reads the load balancer instead of polling: the operation's URL is useless (W5).
+    pub(super) fn give_up_url(&mut self, now: Now) {
+        self.follow = Follow::LoadBalancer;
         self.poll_at = now;
         self.wait_for_poll();
     }
@@ -286,8 +376,9 @@ impl Write {
             Phase::Reading | Phase::Putting(_) => None,
             Phase::Polling(polling) => match polling.step {
                 PollStep::Until(until) => Some(until),
-                PollStep::Glancing => Some(polling.poll_at),
-                PollStep::Asked | PollStep::LastLook => None,
+                PollStep::Glancing => Some(polling.next_at()),
+                PollStep::Asked => Some(polling.read_back_at()),
+                PollStep::ReadingBack | PollStep::LastLook => None,
             },
         }
     }

@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr};
 
-use super::facts::{AddressFacts, AssignmentFacts, EndpointFacts, LocalityFacts};
+use super::facts::{AddressFacts, AssignmentFacts, EndpointFacts, Locality, LocalityFacts};
 use super::resource::{Faults, quoted};
 use crate::ids::Family;
 
@@ -143,6 +143,7 @@ impl LoadAssignment {
         }
         let Reading { alternatives, mut faults, seen: _ } = reading;
         judge_gaps(&gathered, &mut faults);
+        judge_localities(&facts.localities, &mut faults);
         let mut priorities: Vec<Priority> = gathered.into_values().map(Gathered::end).collect();
         while priorities.last().is_some_and(|last| last.addresses.is_empty()) {
             priorities.pop();
@@ -374,6 +375,33 @@ fn judge_gaps(gathered: &BTreeMap<u32, Gathered>, faults: &mut Faults) {
         let path = format!("endpoints[{}].priority", beyond.first);
         let fault = format!("is {found}, and no locality with a weight has {missing}: leave no gaps");
         faults.add(path, fault);
+    }
+}
+
+/// A priority has each locality once, and their weights add up to a number of 32 bits, as gRPC has it. Localities without
+/// a name are not compared: control planes that know no zones leave it out.
+fn judge_localities(localities: &[LocalityFacts], faults: &mut Faults) {
+    let mut seen: BTreeMap<(u32, &Locality), usize> = BTreeMap::new();
+    let mut sums: BTreeMap<u32, u64> = BTreeMap::new();
+    for (at, locality) in localities.iter().enumerate().filter(|(_, locality)| locality.weight != Some(0)) {
+        let priority = locality.priority;
+        if let Some(name) = &locality.locality {
+            let first = *seen.entry((priority, name)).or_insert(at);
+            if first != at {
+                let Locality { region, zone, sub_zone } = name;
+                let name = quoted(&format!("{region}/{zone}/{sub_zone}"));
+                let fault =
+                    format!("{name} is a duplicate in priority {priority}, it is also endpoints[{first}]");
+                faults.add(format_args!("endpoints[{at}].locality"), format_args!("{fault}: merge the two"));
+            }
+        }
+        let sum = sums.entry(priority).or_default();
+        let before = *sum;
+        *sum += u64::from(locality.weight.unwrap_or_default());
+        if before <= u64::from(u32::MAX) && *sum > u64::from(u32::MAX) {
+            let fault = format!("makes more than {} in priority {priority}: use smaller weights", u32::MAX);
+            faults.add(format_args!("endpoints[{at}].load_balancing_weight"), fault);
+        }
     }
 }
 

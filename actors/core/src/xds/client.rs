@@ -390,7 +390,7 @@ impl Client {
         if is_first {
             self.on_first_response(place, turn);
         }
-        let verdict = judge(kind, response, at, self.watched.get(kind));
+        let mut verdict = judge(kind, response, at, self.watched.get(kind));
         turn.measure(Sample::Updates {
             server: ServerId(place),
             kind,
@@ -398,13 +398,14 @@ impl Client {
             invalid: verdict.invalid,
         });
         if let Some(channel) = self.channels.get_mut(place) {
-            channel.owe(kind, response, &verdict.complaints, verdict.valid > 0);
+            let complaint = std::mem::take(&mut verdict.complaints).message();
+            channel.owe(kind, &verdict.version, &response.nonce, complaint, verdict.valid > 0);
         }
         if verdict.valid > 0 {
             let others = self.channels.iter_mut().enumerate().filter(|(n, _)| *n != place);
             others.for_each(|(_, channel)| channel.forget_version(kind));
         }
-        self.apply(place, kind, verdict, response, at, turn);
+        self.apply(place, kind, verdict, at, turn);
     }
 
     /// A message was read that says nothing. The next one is read when it may be, as after any other (flow control).
@@ -415,16 +416,8 @@ impl Client {
     }
 
     /// Puts into the cache what a response says.
-    fn apply(
-        &mut self,
-        place: usize,
-        kind: Kind,
-        verdict: Verdict,
-        response: &Response,
-        at: Wall,
-        turn: &mut Turn<'_>,
-    ) {
-        let Verdict { findings, is_legible, .. } = verdict;
+    fn apply(&mut self, place: usize, kind: Kind, verdict: Verdict, at: Wall, turn: &mut Turn<'_>) {
+        let Verdict { findings, version, is_legible, .. } = verdict;
         let stream = self.channels.get_mut(place).and_then(Channel::stream_mut);
         let Some(line) = stream.map(|stream| stream.line_mut(kind)) else { return };
         let mut seen = BTreeSet::new();
@@ -432,7 +425,7 @@ impl Client {
             seen.insert(Arc::clone(&name));
             match finding {
                 Finding::Valid(value, raw) => {
-                    let (raw, version) = (Some(raw), Arc::from(response.version.as_str()));
+                    let (raw, version) = (Some(raw), Arc::clone(&version));
                     line.on_seen(&name);
                     let provenance = line.on_valid(&name);
                     let cached = Cached { value, raw, version, updated: at, provenance };
@@ -443,6 +436,7 @@ impl Client {
                     self.cache.invalid(Key::new(kind, name), error, &mut turn.news);
                 }
                 Finding::Reported(error) => {
+                    line.on_answered(&name);
                     line.on_reported(&name);
                     self.cache.reported(Key::new(kind, name), error, &mut turn.news);
                 }
@@ -451,7 +445,11 @@ impl Client {
         }
         if kind.is_complete() && is_legible {
             for name in line.missing(&seen) {
-                self.cache.deleted(Key::new(kind, name), deletion(response, at), &mut turn.news);
+                let key = Key::new(kind, Arc::clone(&name));
+                if self.cache.get(&key).is_some_and(|entry| entry.cached.is_some()) {
+                    line.on_answered(&name);
+                    self.cache.deleted(key, deletion(&version, at), &mut turn.news);
+                }
             }
         }
     }
@@ -577,6 +575,8 @@ impl Machine for Client {
         let mut turn = Turn::new(now, out);
         if self.held.is_none() {
             self.expire(&mut turn);
+            // A resource that was answered on an earlier stream may be missing now, while the server still fails.
+            self.fall_back(&mut turn);
         }
         for place in 0..self.used {
             if self.channels.get(place).is_some_and(|channel| channel.is_due(now)) {

@@ -229,6 +229,8 @@ pub struct Response {
     pub resources: Vec<Received>,
     /// The errors that it reports of resources (TP3).
     pub errors: Vec<Reported>,
+    /// That it has more resources or errors than were read; `None`: all of them were.
+    pub excess: Option<String>,
 }
 
 /// One resource of a response.
@@ -249,6 +251,13 @@ pub enum Body {
     Cluster(ClusterFacts),
     /// The endpoints of one.
     Endpoints(AssignmentFacts),
+    /// The endpoints of one, of which there are too many to be read.
+    TooLarge {
+        /// Its name.
+        name: String,
+        /// What there is too much of.
+        fault: String,
+    },
     /// Something else, by its type URL.
     Other(String),
 }

@@ -76,6 +76,13 @@ pub fn validate_within(
                 valid(name, value)
             }
         },
+        Ok(Body::TooLarge { name, fault }) => match kind {
+            Kind::Cluster => Err(misplaced(kind, Kind::Endpoints.type_url())),
+            Kind::Endpoints => {
+                let name = agreed("cluster_name", name, wrapper)?;
+                Err(Invalid { name: Some(name), message: format!("endpoints: {fault}") })
+            }
+        },
         Ok(Body::Other(type_url)) => Err(misplaced(kind, type_url)),
         Err(why) => {
             let kind = kind.resource_type();

@@ -115,6 +115,7 @@ impl Bench {
             nonce: format!("nonce-{version}"),
             resources: vec![received],
             errors: Vec::new(),
+            excess: None,
         };
         self.tell(Heard::Response(stream, response, Wall::from_micros(1)));
     }

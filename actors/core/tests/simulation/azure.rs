@@ -1,10 +1,11 @@
 //! The port to ARM over the modelled ARM. A call waits a moment for its connection, is judged by the per-try policy
 //! when it is sent, reaches ARM after a while, and is answered on its own: some answers late, some twice, some never.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use pool_core::arm::{ArmAnswer, ArmCall, ArmRequest, FailureKind, Provisioning, RetryAfter};
-use pool_core::ids::Etag;
+use pool_core::ids::{Etag, LbName};
 use pool_core::machine::Now;
 use pool_core::sample::GateClass;
 use serde_json::Value;
@@ -25,6 +26,8 @@ pub struct ArmPort {
     reads_until: Option<Now>,
     writes_until: Option<Now>,
     first_etag: Option<Etag>,
+    /// The load balancers to which a PUT was sent.
+    written: BTreeSet<LbName>,
     /// In how many of a thousand cases an answer comes twice, up to minutes apart.
     pub twice: u64,
     /// In how many of a thousand cases an answer comes only after the writer has given up waiting.
@@ -33,6 +36,8 @@ pub struct ArmPort {
     pub sluggish: u64,
     /// Until when there is no way to ARM.
     pub cut_until: u64,
+    /// Until when a read of a load balancer is under way.
+    reading_until: u64,
 }
 
 /// A request that has been sent.
@@ -69,9 +74,22 @@ pub fn class_of(request: &ArmRequest) -> GateClass {
 impl ArmPort {
     /// A port with open gates.
     pub fn new(random: Random, plant: Option<Plant>) -> ArmPort {
-        let (reads_until, writes_until, first_etag) = (None, None, None);
+        let (reads_until, writes_until, first_etag, written) = Default::default();
         let (twice, late, sluggish, cut_until) = (0, 0, 0, 0);
-        ArmPort { random, plant, reads_until, writes_until, first_etag, twice, late, sluggish, cut_until }
+        let reading_until = 0;
+        ArmPort {
+            random,
+            plant,
+            reads_until,
+            writes_until,
+            first_etag,
+            written,
+            twice,
+            late,
+            sluggish,
+            cut_until,
+            reading_until,
+        }
     }
 
     /// Until when each verb class is refused here (W6).
@@ -113,6 +131,19 @@ impl ArmPort {
         Some(codec::unanswered(FailureKind::GateClosed, RetryAfter::In(remaining)))
     }
 
+    /// When a call tries again to be sent, where reads of load balancers go one after another; `None`: it is sent now.
+    pub fn queues(&mut self, now: u64, request: &ArmRequest) -> Option<u64> {
+        let ArmRequest::GetLoadBalancer(_) = request else { return None };
+        if self.plant != Some(Plant::ReadsInSeries) {
+            return None;
+        }
+        if self.reading_until > now {
+            return Some(now + 20_000);
+        }
+        self.reading_until = now + CLIENT_TIMEOUT_US;
+        None
+    }
+
     /// Sends a call.
     pub fn send(&mut self, model: &ArmModel, now: u64, call: &ArmCall) -> Sent {
         let mut request = call.request.clone();
@@ -134,6 +165,9 @@ impl ArmPort {
             && edit.remove.is_empty()
         {
             edit.remove.insert(0);
+        }
+        if let ArmRequest::PutPool { pool, .. } = &request {
+            self.written.insert(pool.lb.clone());
         }
         let (http, body) = codec::request(&request);
         Sent { request, http, body, at: now }
@@ -174,6 +208,9 @@ impl ArmPort {
         if late > 0 {
             throttled = None; // Nobody hears it.
         }
+        if let ArmRequest::GetLoadBalancer(_) = sent.request {
+            self.reading_until = at.max(now + 1);
+        }
         let mut arrives = vec![at.max(now + 1) + late];
         if self.random.per_mille(self.twice) {
             let gap = if self.random.per_mille(500) { 100_000_000 } else { 3_000_000 };
@@ -205,6 +242,9 @@ impl ArmPort {
                 for pool in &mut facts.pools {
                     std::sync::Arc::make_mut(pool).provisioning = Provisioning::Succeeded;
                 }
+            }
+            (Some(Plant::PollsAlone), ArmAnswer::LoadBalancer(facts)) if self.written.contains(&facts.lb) => {
+                std::sync::Arc::make_mut(facts).provisioning = Provisioning::Updating;
             }
             (Some(Plant::LostIsWritten), ArmAnswer::Failed(_)) => {
                 if let (ArmRequest::PutPool { .. }, 409 | 429 | 500..) = (request, response.status) {

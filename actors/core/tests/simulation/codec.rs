@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use pool_core::arm::{
-    AdminState, ArmAnswer, ArmRequest, Document, Edit, Entry, Failure, FailureKind, LbFacts, OperationState,
-    PoolFacts, PoolRead, Provisioning, PutAccepted, RetryAfter, RuleFacts,
+    AdminState, ArmAnswer, ArmRequest, Document, Edit, Entry, EntryNetwork, Failure, FailureKind, LbFacts,
+    OperationState, PoolFacts, PoolRead, Provisioning, PutAccepted, RetryAfter, RuleFacts,
 };
 use pool_core::ids::{Etag, InstanceId, LbName, NetworkId, Operation, PoolId, PoolName};
 use serde_json::{Value, json};
@@ -76,7 +76,11 @@ fn apply(base: &Value, edit: &Edit) -> Value {
     for new in &edit.add {
         let mut entry = json!({"name": new.name.as_str(), "properties": {"ipAddress": new.ip.to_string()}});
         if let Some(network) = &new.network {
-            entry["properties"]["virtualNetwork"] = json!({"id": network.as_str()});
+            let (field, id) = match &**network {
+                EntryNetwork::VirtualNetwork(id) => ("virtualNetwork", id.as_str()),
+                EntryNetwork::Subnet(id) => ("subnet", id.as_str()),
+            };
+            entry["properties"][field] = json!({"id": id});
         }
         if let Some(state) = new.admin_state {
             entry["properties"]["adminState"] = spelling(state).into();
@@ -193,7 +197,8 @@ fn pool(id: &PoolId, body: &Value) -> PoolFacts {
             "Down" => AdminState::Down,
             _ => AdminState::Unknown,
         },
-        network: network(&entry["properties"]["virtualNetwork"]),
+        network: network(&entry["properties"]["virtualNetwork"])
+            .map(|id| Arc::new(EntryNetwork::VirtualNetwork(id))),
         instance: entry["properties"]["networkInterfaceIPConfiguration"]["id"]
             .as_str()
             .and_then(InstanceId::of_ip_configuration),

@@ -9,7 +9,7 @@ use pool_core::admin_state::signals::{not_before, says_preempt};
 use pool_core::ids::{EventKey, Family, InstanceId, NodeName, NodeUid, ServiceKey, ServiceUid, SliceKey};
 use pool_core::machine::Wall;
 use pool_core::object::{
-    Endpoint, Kind, LeftOut, NodeObject, Object, Owner, Preempt, PreemptionObject, ResourceVersion,
+    Due, Endpoint, Kind, LeftOut, NodeObject, Object, Owner, Preempt, PreemptionObject, ResourceVersion,
     ServiceObject, ServiceType, SliceObject, Taint,
 };
 use pool_core::watch::{Line, WatchFailure};
@@ -110,6 +110,7 @@ fn service(object: &Value) -> ServiceObject {
         families: families.map(|family| if family == "IPv6" { Family::V6 } else { Family::V4 }).collect(),
         paused: meta["annotations"]["azure-backend-pool-controller.io/pause"] == "true",
         labels: BTreeMap::new(),
+        internal: meta["annotations"]["service.beta.kubernetes.io/azure-load-balancer-internal"] == "true",
         exposure: number_of(&exposure),
         has_class: !text(&spec["loadBalancerClass"]).is_empty(),
         has_ingress: !items(&balancer["ingress"]).is_empty(),
@@ -169,7 +170,7 @@ fn preempt(condition: &Value, wall: i64) -> Preempt {
     Preempt {
         at: at.map(Wall::from_micros),
         age: at.and_then(|at| age(at, wall)),
-        due_in: due_in(message, wall),
+        due: due(message, wall),
         message: Arc::from(message),
     }
 }
@@ -196,7 +197,7 @@ fn preemption(object: &Value, wall: i64) -> PreemptionObject {
         uid: uid.map(NodeUid::new),
         at: at.map(Wall::from_micros),
         age: at.and_then(|at| age(at, wall)),
-        due_in: due_in(message, wall),
+        due: due(message, wall),
         message: Arc::from(message),
     }
 }
@@ -207,10 +208,11 @@ fn age(at: i64, wall: i64) -> Option<Duration> {
     (age >= -60_000_000).then(|| Duration::from_micros(u64::try_from(age).unwrap_or(0)))
 }
 
-/// How soon the date in a message comes; zero when it has passed.
-fn due_in(message: &str, wall: i64) -> Option<Duration> {
+/// When the eviction is due by the date in a message.
+fn due(message: &str, wall: i64) -> Option<Due> {
     let ahead = not_before(message)?.as_micros() - wall;
-    Some(Duration::from_micros(u64::try_from(ahead).unwrap_or(0)))
+    let span = Duration::from_micros(ahead.unsigned_abs());
+    Some(if ahead >= 0 { Due::In(span) } else { Due::Ago(span) })
 }
 
 /// Reads a time as Kubernetes writes it, in microseconds since 1970.

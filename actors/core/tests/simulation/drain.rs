@@ -64,6 +64,20 @@ impl Quiet {
         Ok(Quiet(world))
     }
 
+    /// Waits for this long after a change that does not concern the nodes, in microseconds.
+    ///
+    /// # Errors
+    /// The finding of the watchdog.
+    pub fn pass(
+        &mut self,
+        span: u64,
+        change: impl FnOnce(&mut World) -> Result<(), String>,
+    ) -> Result<(), String> {
+        let Quiet(world) = self;
+        change(world)?;
+        world.run_until(world.now() + span)
+    }
+
     /// Something happens to nodes; waits until all is at rest again.
     ///
     /// # Errors

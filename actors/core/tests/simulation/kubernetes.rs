@@ -82,6 +82,9 @@ pub struct KubernetesPort {
     pub posts_fail: u64,
     /// Until when nothing comes through from the API server.
     pub cut_until: u64,
+    /// For how long watches last that something between it and the API server cuts, in microseconds; 0: they are answered
+    /// 200 and closed empty.
+    pub watches_last_us: Option<u64>,
     /// What lists lack, if anything.
     pub lacking: Option<Lacking>,
     /// Whether a list lacked anything: without another one, what it lacked may stay unknown.
@@ -111,6 +114,7 @@ impl KubernetesPort {
             lists,
             posts_fail: 0,
             cut_until: 0,
+            watches_last_us: None,
             lacking: None,
             has_lacked: false,
         }
@@ -249,7 +253,9 @@ impl KubernetesPort {
             }
             Step::Send => {
                 let spread = u64::from(self.random.below(1_000) as u16);
+                model.cut_watches(self.watches_last_us);
                 let reply = model.handle(&Request::new("GET", &uri(kind, &stream.ask, spread)), now);
+                model.cut_watches(None);
                 let after = if let Reply::Answer { after_us, .. } = &reply { *after_us } else { 0 };
                 if let Reply::Watch(watch, _) = &reply {
                     stream.watch = Some(*watch);
@@ -309,12 +315,18 @@ impl KubernetesPort {
                 };
                 self.ended(kind, call, Some(failure))
             }
-            Reply::Watch(_, first) => {
+            Reply::Watch(watch, first) => {
                 if let Some(stream) = self.streams.get_mut(&kind) {
                     stream.stands = true;
                 }
                 let mut effects = vec![Effect::Tell(Delivery::Watcher(kind, In::Opened(call)))];
                 let mut first = self.decode(now, kind, &first);
+                if self.plant == Some(Plant::EmptyWatchBelieved)
+                    && model.watch_ended(watch)
+                    && let Some(Stream { ask: Ask::Watch { from }, .. }) = self.streams.get(&kind)
+                {
+                    first.push(Line::Bookmark { resource_version: from.clone(), list_end: false });
+                }
                 if streaming {
                     self.plant_list(kind, &mut first);
                     self.lose_objects(now, kind, &mut first);
@@ -388,6 +400,12 @@ impl KubernetesPort {
         let (Some(watch), call) = (stream.watch.take(), stream.call) else { return Vec::new() };
         model.close_watch(watch);
         self.ended(kind, call, Some(WatchFailure::Other(Arc::from("connection reset"))))
+    }
+
+    /// Every watch is cut after this time from now on; those that are open break.
+    pub fn cut_watches(&mut self, model: &mut KubeModel, after_us: u64) -> Vec<Effect> {
+        self.watches_last_us = Some(after_us);
+        self.followed().into_iter().flat_map(|kind| self.break_stream(model, kind)).collect()
     }
 
     /// Nothing comes through a stream until then.

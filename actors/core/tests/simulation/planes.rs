@@ -232,6 +232,7 @@ impl Server {
             nonce: String::new(),
             resources: due.resources.iter().map(received).collect(),
             errors: due.errors.iter().map(reported).collect(),
+            excess: None,
         };
         self.number(key, Answer { response, kind, resources: due.resources, errors: due.errors })
     }

@@ -21,6 +21,8 @@ pub enum Plant {
     EtagRefreshed,
     /// A PUT that was accepted counts as carried out.
     AcceptedIsWritten,
+    /// A lane waits for polls alone: reads of its load balancer never show that nothing runs.
+    PollsAlone,
     /// A PUT that failed counts as done, and nobody verifies it.
     LostIsWritten,
     /// Every later list shows what the first one showed.
@@ -161,16 +163,21 @@ pub enum Plant {
     DumpEmptied,
     /// What is shown of a resource is the first that ever was.
     DumpStale,
+    /// Load balancers are read one after another.
+    ReadsInSeries,
+    /// A watch that is closed empty counts as one on which nothing has happened, and is only opened again.
+    EmptyWatchBelieved,
 }
 
 impl Plant {
     /// All of them.
-    pub const ALL: [Plant; 75] = [
+    pub const ALL: [Plant; 78] = [
         Plant::OutcomesLost,
         Plant::FactsReordered,
         Plant::StaleEtag,
         Plant::EtagRefreshed,
         Plant::AcceptedIsWritten,
+        Plant::PollsAlone,
         Plant::LostIsWritten,
         Plant::StaleLists,
         Plant::EmptyLists,
@@ -241,15 +248,18 @@ impl Plant {
         Plant::DroppedIsUnknown,
         Plant::DumpEmptied,
         Plant::DumpStale,
+        Plant::ReadsInSeries,
+        Plant::EmptyWatchBelieved,
     ];
 
     /// The rules by one of which it must be found, where it is a bug of those rules: a bug of a guard that only shows when
     /// all has come to rest would go unseen where a broken source mends in time.
     pub fn found_by(self) -> &'static [&'static str] {
         match self {
+            Plant::PollsAlone => &["W2"],
             Plant::DoubtForgotten | Plant::SecondReadAtOnce => &["G2", "G3"],
             Plant::FractionIgnored => &["G3"],
-            Plant::BreakerLeaks | Plant::BreakerEndsByTime => &["G4"],
+            Plant::BreakerLeaks | Plant::BreakerEndsByTime => &["G4", "G2"],
             Plant::PausesUnheard | Plant::WishesOfAnyTerm => &["G6"],
             Plant::RecordUnwritten | Plant::ForeignIsOurs | Plant::OffUnheard => &["N4"],
             Plant::UidIgnored => &["N1", "N4"],
@@ -258,6 +268,7 @@ impl Plant {
             Plant::GoneIsRestored => &["S1", "N5"],
             Plant::AmbientDrops | Plant::UnknownIsDropped | Plant::DroppedIsUnknown => &["X3"],
             Plant::DumpEmptied | Plant::DumpStale => &["H5"],
+            Plant::ReadsInSeries => &["D3"],
             Plant::InvalidIsUsed => &["X2", "X3"],
             Plant::DrainingServes => &["X2"],
             Plant::OutcomesLost
@@ -311,7 +322,8 @@ impl Plant {
             | Plant::SetsLost
             | Plant::WithdrawLost
             | Plant::FailureForgotten
-            | Plant::SourceFactsLost => &[],
+            | Plant::SourceFactsLost
+            | Plant::EmptyWatchBelieved => &[],
         }
     }
 }

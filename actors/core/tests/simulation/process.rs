@@ -28,7 +28,7 @@ use crate::plant::Plant;
 use crate::random::Random;
 use crate::replica::{Actor, Params, Replica};
 use crate::served::{BALANCER, LISTED, Listed};
-use crate::story::Size;
+use crate::story::{Often, Size};
 use crate::watchdog::MAX_RETRIES;
 use crate::xds_port::XdsPort;
 
@@ -99,7 +99,12 @@ pub struct Settings {
     pub admin_state_off: bool,
     /// The control planes that fill pools, if there are any (X2).
     pub planes: Option<Features>,
+    /// How many load balancers are to be looked at besides, about which ARM answers nothing (D3).
+    pub silent: usize,
 }
+
+/// How many load balancers do not answer in worlds that are about that.
+const SILENT: usize = 20;
 
 impl Settings {
     /// The defaults.
@@ -113,6 +118,7 @@ impl Settings {
             bypass_for_drain: false,
             admin_state_off: false,
             planes: None,
+            silent: 0,
         }
     }
 
@@ -121,7 +127,9 @@ impl Settings {
         // Planted bugs are looked for in the default profile, which has all rules.
         let upstream = random.per_mille(200) && plant.is_none();
         let few = random.per_mille(600);
+        let hangs = size.faults.often == Some(Often::Hanging);
         let (writes_per_5_minutes, reads_per_5_minutes) = match size.services {
+            _ if hangs => (500, 5_000),
             // Where there is one more load balancer to look at, so few reads are not enough for all.
             0..5 if few && !size.faults.planes => (4, 25),
             // Where everything changes at once in the end, few writes would take too long.
@@ -146,6 +154,7 @@ impl Settings {
             bypass_for_drain,
             admin_state_off: false,
             planes: None,
+            silent: if hangs { SILENT } else { 0 },
         }
     }
 }
@@ -199,7 +208,11 @@ fn params(plant: Option<Plant>, settings: Settings, identity: Arc<str>) -> Param
             last_known_for: seconds(300),
             fail_on_data_errors: false,
         },
-        discovery: discovery::Params { load_balancers: looked_at(settings), interval: seconds(60) },
+        discovery: discovery::Params {
+            load_balancers: looked_at(settings),
+            internal: BTreeSet::new(),
+            interval: seconds(60),
+        },
         directory: directory::Params {
             removal_delay: seconds(if guarded { 30 } else { 0 }),
             empty_confirm: seconds(if guarded { EMPTY_CONFIRM_US / 1_000_000 } else { 0 }),
@@ -299,13 +312,19 @@ fn admin_state_params(settings: Settings) -> admin_state::Params {
     }
 }
 
-fn load_balancers(settings: Settings) -> Vec<LbName> {
+/// Those of the cloud-controller-manager.
+pub fn used(settings: Settings) -> Vec<LbName> {
     (0..settings.balancers).map(|number| LbName::new(ccm::balancer(number))).collect()
 }
 
-/// Those that are read: with those that only pools of control planes name.
+/// Those that are read: first those about which ARM answers nothing, last those that only pools of control planes name.
 fn looked_at(settings: Settings) -> Vec<LbName> {
-    load_balancers(settings).into_iter().chain(only_listed(settings)).collect()
+    silent(settings).chain(used(settings)).chain(only_listed(settings)).collect()
+}
+
+/// Load balancers about which ARM answers nothing, and that nobody uses.
+pub fn silent(settings: Settings) -> impl Iterator<Item = LbName> {
+    (0..settings.silent).map(|number| LbName::new(format!("silent-{number}")))
 }
 
 fn queue_params(plant: Option<Plant>, upstream: bool) -> queue::Params {

@@ -72,17 +72,26 @@ pub enum Often {
     BrokenSource,
     /// ARM refuses whatever is written, with something that is worth another try later.
     Refusals,
+    /// Polls of operations fail.
+    FailingPolls,
+    /// Many load balancers are to be looked at about which ARM answers nothing, before those that are used (D3).
+    Hanging,
+    /// Watches are answered 200 and closed without a line, to the end of the world.
+    EmptyWatches,
 }
 
 impl Often {
     /// All of them.
-    pub const ALL: [Often; 6] = [
+    pub const ALL: [Often; 9] = [
         Often::Eclipse,
         Often::PausedTakeOver,
         Often::UnheardPause,
         Often::LackingLists,
         Often::BrokenSource,
         Often::Refusals,
+        Often::FailingPolls,
+        Often::Hanging,
+        Often::EmptyWatches,
     ];
 }
 

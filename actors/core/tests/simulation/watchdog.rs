@@ -9,8 +9,12 @@ mod drains;
 mod entries;
 #[path = "watchdog/guards.rs"]
 mod guards;
+#[path = "watchdog/looks.rs"]
+mod looks;
 #[path = "watchdog/nodes.rs"]
 mod nodes;
+#[path = "watchdog/operations.rs"]
+mod operations;
 #[path = "watchdog/passive.rs"]
 mod passive;
 #[path = "watchdog/puts.rs"]
@@ -52,7 +56,9 @@ use crate::replica::Actor;
 use downs::Downs;
 use entries::Entries;
 use guards::Guards;
+use looks::Looks;
 use nodes::Nodes;
+use operations::Operations;
 use passive::Start;
 use puts::Puts;
 use records::{Observations, Records};
@@ -118,6 +124,8 @@ struct Within {
     horizon: Horizon,
     guards: Guards,
     sender: Sender,
+    operations: Operations,
+    looks: Looks,
     /// The Services that the Directory has last given each pool, and until when it had given others.
     given: BTreeMap<PoolId, Given>,
     /// Before when another try of a pool is useless, as the writer has last said it of which attempt (Q6).
@@ -217,6 +225,8 @@ impl Watchdog {
             horizon: Horizon::default(),
             guards: Guards::default(),
             sender: Sender::new(now, settings),
+            operations: Operations::default(),
+            looks: Looks::new(now, settings),
             restored_at: None,
             given: BTreeMap::new(),
             eligible: BTreeMap::new(),
@@ -254,6 +264,7 @@ impl Watchdog {
     pub fn wakes(&mut self, now: u64, process: usize) {
         let within = &mut self.within[process];
         within.started_at = now;
+        within.operations.excused(now, None);
         within.takes.values_mut().for_each(|since| *since = now);
         within.given.values_mut().for_each(|given| given.gone.values_mut().for_each(|gone| *gone = now));
     }

@@ -84,19 +84,42 @@ fn fault(random: &mut Random) -> Fault {
     Fault { target, every: random.between(1, 8), limit: None, load_balancer: None, effect }
 }
 
+/// What lasts for a long while.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Spell {
+    /// ARM refuses whatever is written, with something that is worth another try.
+    Refusals,
+    /// Polls of operations fail, or are not answered.
+    FailingPolls,
+}
+
+fn refusal(random: &mut Random) -> Fault {
+    let answer = match random.below(4) {
+        0..2 => answer(409, "AnotherOperationInProgress", None),
+        2 => answer(429, "TooManyRequests", Some(45)),
+        _ => answer(429, "RetryableErrorDueToAnotherOperation", Some(3)),
+    };
+    let (target, effect) = (FaultTarget::PoolPut, FaultEffect::Answer(answer));
+    Fault { target, every: 1, limit: None, load_balancer: None, effect }
+}
+
+fn failing_poll(random: &mut Random) -> Fault {
+    let status = [200, 404, 408, 409, 412, 500, 503][random.place(7)];
+    let effect = match random.below(10) {
+        0 => FaultEffect::LoseAnswer,
+        1 => FaultEffect::Refuse,
+        _ => FaultEffect::Answer(answer(status, "Planned", [None, Some(20)][random.place(2)])),
+    };
+    Fault { target: FaultTarget::Poll, every: 1, limit: None, load_balancer: None, effect }
+}
+
 /// Changes what ARM does to requests, for long or not; says in words how.
-pub fn change_arm(random: &mut Random, arm: &mut ArmModel, long: bool) -> String {
+pub fn change_arm(random: &mut Random, arm: &mut ArmModel, long: Option<Spell>) -> String {
     let mut faults: Vec<Fault> = (0..random.below(3)).map(|_| fault(random)).collect();
-    if long {
-        // ARM refuses whatever is written for a long while, with something that is worth another try.
-        let target = FaultTarget::PoolPut;
-        let answer = match random.below(4) {
-            0..2 => answer(409, "AnotherOperationInProgress", None),
-            2 => answer(429, "TooManyRequests", Some(45)),
-            _ => answer(429, "RetryableErrorDueToAnotherOperation", Some(3)),
-        };
-        let effect = FaultEffect::Answer(answer);
-        faults = vec![Fault { target, every: 1, limit: None, load_balancer: None, effect }];
+    match long {
+        Some(Spell::Refusals) => faults = vec![refusal(random)],
+        Some(Spell::FailingPolls) => faults = vec![failing_poll(random)],
+        None => {}
     }
     let silent_loss = if random.per_mille(150) { 0.3 } else { 0.0 };
     let words = format!("ARM: silent loss {silent_loss}, {faults:?}");
@@ -105,6 +128,22 @@ pub fn change_arm(random: &mut Random, arm: &mut ArmModel, long: bool) -> String
         settings.silent_loss = silent_loss;
     });
     words
+}
+
+/// How long a read of a hanging load balancer takes until it is answered: longer than any process waits.
+const HANGS_US: u64 = 60_000_000;
+
+/// Reads of these load balancers are not answered in time until the weather changes.
+pub fn hang(arm: &mut ArmModel, balancers: impl IntoIterator<Item = String>) {
+    let fault = |lb| Fault {
+        target: FaultTarget::LoadBalancerGet,
+        every: 1,
+        limit: None,
+        load_balancer: Some(lb),
+        effect: FaultEffect::Delay { us: HANGS_US },
+    };
+    let faults: Vec<Fault> = balancers.into_iter().map(fault).collect();
+    arm.reconfigure(|settings| settings.faults.extend(faults));
 }
 
 /// In how many of a thousand cases answers come twice, and in how many late.
@@ -125,6 +164,7 @@ pub fn clear_port(kubernetes: &mut KubernetesPort, azure: &mut ArmPort) {
     (azure.twice, azure.late) = (0, 0);
     kubernetes.posts_fail = 0;
     kubernetes.cut_until = 0;
+    kubernetes.watches_last_us = None;
     kubernetes.lacking = None;
     kubernetes.unstall();
 }

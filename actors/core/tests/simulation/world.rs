@@ -319,6 +319,7 @@ impl World {
                 process.replica.check()?;
                 self.watchdog.takes_answered(self.now, number)?;
                 self.watchdog.passive_ends(self.now, number)?;
+                self.watchdog.looks_around(self.now, number)?;
             }
         }
         Ok(())

@@ -101,6 +101,7 @@ pub fn services() -> Vec<Object> {
         families: vec![Family::V4],
         paused: false,
         labels: BTreeMap::new(),
+        internal: false,
         exposure: 1,
         has_class: false,
         has_ingress: true,

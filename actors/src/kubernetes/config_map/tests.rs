@@ -1,22 +1,29 @@
 //! Our ConfigMap against the model of an API server behind real HTTP, and documents that none would give.
 
 use kube::Client;
+use pool_core::object::GIVE_UP_AFTER;
 use simulator::models::kube::Resource;
 use simulator::{Fakes, Settings};
 
 use super::*;
 use crate::azure::Effects;
 use crate::kubernetes::exchange::Kind;
+use crate::kubernetes::raw;
 
 const NAME: &str = "azure-backend-pool-controller";
 
 async fn stage(effects: Effects) -> (Fakes, Requests) {
     let fakes = Fakes::start(Settings::default()).await.expect("loopback has free ports");
-    let config = kube::Config::new(fakes.kubernetes_url.parse().expect("an address"));
+    let requests = requests(&fakes.kubernetes_url, effects);
+    (fakes, requests)
+}
+
+fn requests(url: &str, effects: Effects) -> Requests {
+    let config = kube::Config::new(url.parse().expect("an address"));
     let client = Client::try_from(config).expect("a client");
     let place = Place { namespace: Arc::from("kube-system"), name: Arc::from(NAME) };
     let exchange = Exchange { client, effects, kind: Kind::ConfigMap, place };
-    (fakes, Requests { exchange, clock: Clock::start() })
+    Requests { exchange, clock: Clock::start() }
 }
 
 fn set(key: &str, value: Written) -> ConfigMapEdit {
@@ -97,6 +104,41 @@ async fn a4_a_refusal_an_absent_object_and_other_failures_are_told_apart() {
     let foreign =
         requests.carry_out(ConfigMapAsk::Replace(Arc::new(foreign), ConfigMapEdit::default())).await;
     assert!(matches!(foreign, ConfigMapAnswer::Failed(RequestFailure::Other(_))), "{foreign:?}");
+}
+
+/// Every request for a ConfigMap.
+fn asks() -> [ConfigMapAsk; 3] {
+    let read = json!({ "metadata": { "resourceVersion": "7" } });
+    let read = Arc::new(facts(read, Clock::start()).expect("usable"));
+    let edit = ConfigMapEdit::default();
+    [ConfigMapAsk::Get, ConfigMapAsk::Create(edit.clone()), ConfigMapAsk::Replace(read, edit)]
+}
+
+fn failed(answer: ConfigMapAnswer) -> Arc<str> {
+    let ConfigMapAnswer::Failed(RequestFailure::Other(why)) = answer else { panic!("{answer:?}") };
+    why
+}
+
+#[tokio::test]
+async fn a_200_without_a_body_is_a_failure() {
+    for answer in raw::EMPTY {
+        let requests = requests(&raw::serve(|_| answer.to_owned(), false).await, Effects::Carried);
+        for ask in asks() {
+            let why = failed(requests.carry_out(ask).await);
+            let is_said = why.contains("HTTP 200") && why.contains("without a body");
+            assert!(is_said || answer == raw::EMPTY[4], "{why}");
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn requests_to_a_silent_server_end() {
+    let requests = requests(&raw::serve(|_| String::new(), true).await, Effects::Carried);
+    let began = tokio::time::Instant::now();
+    for ask in asks() {
+        failed(requests.carry_out(ask).await);
+    }
+    assert!(began.elapsed() <= 3 * GIVE_UP_AFTER, "{:?}", began.elapsed());
 }
 
 #[tokio::test]

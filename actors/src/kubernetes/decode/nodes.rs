@@ -12,7 +12,7 @@ use pool_core::ids::{InstanceId, NodeName, NodeUid};
 use pool_core::object::{LeftOut, NodeObject, Preempt, Taint};
 use serde::Deserialize;
 
-use super::preemptions::{age, due_in};
+use super::preemptions::{age, due};
 use super::{Meta, named, said, time, unreadable, version, wall_of};
 
 /// The type of the condition that stands for an eviction and nothing else.
@@ -81,7 +81,7 @@ impl RawTaint<'_> {
     }
 }
 
-/// A Node. `wall` is the time of arrival.
+/// A Node. `wall` is the time of arrival by the API server's clock.
 pub(super) fn node(object: &[u8], wall: Timestamp) -> Result<NodeObject, Arc<str>> {
     let raw: Raw<'_> = serde_json::from_slice(object).map_err(unreadable)?;
     let meta = &raw.metadata;
@@ -118,7 +118,7 @@ fn preempt(conditions: &[Condition<'_>], wall: Timestamp) -> Option<Preempt> {
     Some(Preempt {
         at: at.map(wall_of),
         age: at.and_then(|at| age(at, wall)),
-        due_in: due_in(message, wall),
+        due: due(message, wall),
         message: said(message),
     })
 }

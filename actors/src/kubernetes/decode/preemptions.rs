@@ -7,7 +7,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use pool_core::admin_state::signals;
 use pool_core::ids::{EventKey, NodeName, NodeUid};
-use pool_core::object::PreemptionObject;
+use pool_core::object::{Due, PreemptionObject};
 use serde::Deserialize;
 
 use super::{Meta, named, said, time, unreadable, version, wall_of};
@@ -66,7 +66,7 @@ impl Raw<'_> {
     }
 }
 
-/// An event about a node with the reason `PreemptScheduled`. `wall` is the time of arrival.
+/// An event about a node with the reason `PreemptScheduled`. `wall` is the time of arrival by the API server's clock.
 pub(super) fn preemption(object: &[u8], wall: Timestamp) -> Result<PreemptionObject, Arc<str>> {
     let raw: Raw<'_> = serde_json::from_slice(object).map_err(unreadable)?;
     let (meta, about) = (&raw.metadata, &raw.involved_object);
@@ -87,11 +87,12 @@ pub(super) fn preemption(object: &[u8], wall: Timestamp) -> Result<PreemptionObj
     Ok(PreemptionObject {
         key: EventKey { namespace: Arc::from(&*meta.namespace), name: Arc::from(name) },
         resource_version: version(&meta.resource_version),
-        node: NodeName::new(&*about.name),
+        // Names of Nodes have no capitals; names of virtual machines, which some writers put here, do.
+        node: NodeName::new(about.name.to_ascii_lowercase()),
         uid: uid.map(NodeUid::new),
         at: at.map(wall_of),
         age: at.and_then(|at| age(at, wall)),
-        due_in: due_in(message, wall),
+        due: due(message, wall),
         message: said(message),
     })
 }
@@ -105,8 +106,12 @@ pub(super) fn age(at: Timestamp, wall: Timestamp) -> Option<Duration> {
     }
 }
 
-/// How long after its arrival the eviction is due by the date in a message; zero when that has passed.
-pub(super) fn due_in(message: &str, wall: Timestamp) -> Option<Duration> {
+/// When the eviction is due by the date in a message.
+pub(super) fn due(message: &str, wall: Timestamp) -> Option<Due> {
     let due = Timestamp::from_microsecond(signals::not_before(message)?.as_micros()).ok()?;
-    Some(Duration::try_from(due.duration_since(wall)).unwrap_or_default())
+    let ahead = due.duration_since(wall);
+    Some(match Duration::try_from(ahead) {
+        Ok(ahead) => Due::In(ahead),
+        Err(_) => Due::Ago(ahead.unsigned_abs()),
+    })
 }

@@ -2,7 +2,7 @@
 
 use super::*;
 use pool_core::ids::{InstanceId, NodeUid};
-use pool_core::object::{LeftOut, NodeObject, PreemptionObject};
+use pool_core::object::{Due, LeftOut, NodeObject, PreemptionObject};
 use serde_json::{Value, json};
 use simulator::models::kube::build;
 use std::io::Write as _;
@@ -29,6 +29,18 @@ fn d1_a_service_is_read_with_policy_families_pause_and_labels() {
     assert!(service.local && service.paused && !service.deleting);
     assert_eq!(service.families, [Family::V4, Family::V6]);
     assert_eq!(service.labels.get("app").map(|v| &**v), Some("web"));
+}
+
+#[test]
+fn d3_a_service_is_internal_where_the_annotation_says_true() {
+    for (value, expected) in [("true", true), ("false", false), ("True", false), ("", false)] {
+        let text = format!(
+            r#"{{"metadata":{{"name":"a","namespace":"b","uid":"u",
+            "annotations":{{"service.beta.kubernetes.io/azure-load-balancer-internal":"{value}"}}}},"spec":{{}}}}"#
+        );
+        let Object::Service(service) = object(Kind::Services, &text) else { panic!("not a service") };
+        assert_eq!(service.internal, expected, "{value:?}");
+    }
 }
 
 #[test]
@@ -138,17 +150,17 @@ fn n1_a_condition_that_tells_of_an_eviction_is_read_with_its_time_and_its_deadli
     let node = node_of(&with("VMEventScheduled", NOTICE, &ago(5)));
     assert!(node.ready);
     let preempt = node.preempt.as_ref().expect("a notice");
-    assert_eq!((seconds(preempt.age), seconds(preempt.due_in)), (Some(5), Some(20)));
+    assert_eq!((seconds(preempt.age), preempt.due), (Some(5), Some(Due::In(Duration::from_secs(20)))));
     assert_eq!(preempt.at, Some(wall_of(ago(5).parse().expect("a time"))));
     assert!(preempt.message.starts_with("Preempt Scheduled: Fri, 02 Jan 2026 03:04:30 GMT."), "{preempt:?}");
 
     let late = NOTICE.replace("03:04:30", "03:04:05");
     let node = node_of(&with("PreemptionScheduled", &late, "never"));
     let preempt = node.preempt.as_ref().expect("a notice");
-    assert_eq!((preempt.at, preempt.age, seconds(preempt.due_in)), (None, None, Some(0)));
+    assert_eq!((preempt.at, preempt.age, preempt.due), (None, None, Some(Due::Ago(Duration::from_secs(5)))));
     let ahead = node_of(&with("VMEventScheduled", "Preempt Started", &ago(-59)));
     let ahead = ahead.preempt.as_ref().expect("a notice");
-    assert_eq!((seconds(ahead.age), ahead.due_in), (Some(0), None), "clocks differ");
+    assert_eq!((seconds(ahead.age), ahead.due), (Some(0), None), "clocks differ");
     let future = node_of(&with("VMEventScheduled", "Preempt Started", &ago(-61)));
     assert_eq!(future.preempt.as_ref().map(|preempt| preempt.age), Some(None));
 
@@ -193,7 +205,7 @@ fn n1_an_event_of_an_eviction_is_read_whichever_way_it_was_written() {
     assert_eq!(read.key, EventKey { namespace: "default".into(), name: "n1.17a".into() });
     assert_eq!((&read.resource_version, read.node.as_str()), (&ResourceVersion("77".into()), "n1"));
     assert_eq!(read.uid, None, "the node's name is no uid");
-    assert_eq!((seconds(read.age), seconds(read.due_in)), (Some(4), Some(20)));
+    assert_eq!((seconds(read.age), read.due), (Some(4), Some(Due::In(Duration::from_secs(20)))));
 
     let none = json!({ "firstTimestamp": null, "lastTimestamp": null });
     let unset = |more: Value| {
@@ -202,7 +214,7 @@ fn n1_an_event_of_an_eviction_is_read_whichever_way_it_was_written() {
         preemption_of(&event("Preempt Started", &all))
     };
     let single = unset(json!({ "eventTime": ago(3) }));
-    assert_eq!((seconds(single.age), single.due_in), (Some(3), None));
+    assert_eq!((seconds(single.age), single.due), (Some(3), None));
     let series = json!({ "count": 5, "lastObservedTime": ago(2) });
     let repeated = unset(json!({ "eventTime": ago(30), "series": series }));
     assert_eq!(seconds(repeated.age), Some(2));

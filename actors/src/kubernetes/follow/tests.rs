@@ -1,7 +1,10 @@
-//! What is asked for each kind, and a stream of the model of an API server behind real HTTP that breaks off.
+//! The requests for each kind, a stream of a simulated API server over HTTP that breaks, and watches that a server
+//! accepts and closes without a line.
 
+use pool_core::machine::{Machine, Now};
 use pool_core::object::{Object, PreemptionObject, ResourceVersion};
 use pool_core::route::Delivery;
+use pool_core::watch::{Out, Watcher};
 use serde_json::Value;
 use simulator::models::kube::Resource;
 use simulator::models::kube::build::{node_event, node_event_v1};
@@ -9,6 +12,7 @@ use simulator::{Fakes, Settings};
 use tokio::sync::mpsc::UnboundedReceiver;
 
 use super::*;
+use crate::kubernetes::raw;
 use crate::shell::tests::board_of_sinks;
 use crate::switchboard::End;
 
@@ -171,4 +175,56 @@ async fn n1_that_events_may_not_be_watched_is_told_as_for_other_kinds() {
     let (call, failure) = stage.end().await;
     let Some(WatchFailure::Denied(why)) = failure else { panic!("{failure:?}") };
     assert!(call == CallId(7) && why.contains("HTTP 403") && why.contains("events"), "{why}");
+}
+
+/// The requests of a watcher to a server that refuses streaming lists and answers each watch with `answer`.
+async fn asked_of_a_server_that_answers_watches(answer: &'static str, count: usize) -> Vec<&'static str> {
+    let list = r#"{"kind":"NodeList","apiVersion":"v1","metadata":{"resourceVersion":"10"},"items":[]}"#;
+    let serve = move |line: &str| {
+        if line.contains("sendInitialEvents") {
+            "HTTP/1.1 400 Bad Request\r\ncontent-length: 0\r\nconnection: close\r\n\r\n".to_owned()
+        } else if line.contains("watch=true") {
+            answer.to_owned()
+        } else {
+            let length = list.len();
+            format!("HTTP/1.1 200 OK\r\ncontent-length: {length}\r\nconnection: close\r\n\r\n{list}")
+        }
+    };
+    let config = kube::Config::new(raw::serve(serve, false).await.parse().expect("an address"));
+    let client = Client::try_from(config).expect("a client");
+    let (switchboard, mut hears) = board_of_sinks(Duration::ZERO);
+    let kind = Kind::Nodes;
+    let (mut watcher, mut now, mut out) = (Watcher::new(kind), Now::ZERO, Vec::new());
+    watcher.step(now, In::Start, &mut out);
+    let mut asked = Vec::new();
+    while asked.len() < count {
+        let open = |said| match said {
+            Out::Open { call, ask, .. } => Some(Request { call, kind, ask }),
+            Out::Seen(..) | Out::Contact(..) | Out::View(_) | Out::Sample(_) => None,
+        };
+        let Some(request) = out.drain(..).filter_map(open).next_back() else {
+            now = watcher.deadline().expect("it goes on");
+            watcher.tick(now, &mut out);
+            continue;
+        };
+        asked.push(match request.ask {
+            Ask::StreamingList => "streaming list",
+            Ask::List { .. } => "list",
+            Ask::Watch { .. } => "watch",
+        });
+        let recipient = switchboard.recipient(End::Watcher(kind)).clone();
+        follow(client.clone(), Clock::start(), request, WayBack { kind, recipient }).await;
+        while let Ok(Delivery::Watcher(_, word)) = hears.try_recv() {
+            watcher.step(now, word, &mut out);
+        }
+    }
+    asked
+}
+
+#[actix::test]
+async fn two_empty_watches_lead_to_a_list() {
+    for answer in raw::EMPTY {
+        let asked = asked_of_a_server_that_answers_watches(answer, 5).await;
+        assert_eq!(asked, ["streaming list", "list", "watch", "watch", "list"], "{answer:?}");
+    }
 }

@@ -63,6 +63,8 @@ struct Troubles {
     reads: Trouble,
     writes: Trouble,
     watches: Trouble,
+    /// Watches that failed in a row.
+    failed_watches: u32,
 }
 
 /// What stands in the way.
@@ -149,6 +151,12 @@ impl Troubles {
 
     /// What an answer says that was not told yet.
     fn news(&mut self, asked: &Asked, answer: &LeaseAnswer) -> Option<News> {
+        // A watch may break, and then the Lease is read.
+        let is_first = *asked == Asked::Change && {
+            let failed = matches!(answer, LeaseAnswer::Failed(_));
+            self.failed_watches = if failed { self.failed_watches.saturating_add(1) } else { 0 };
+            self.failed_watches == 1
+        };
         let trouble = self.of(asked);
         match answer {
             LeaseAnswer::Seen(_) | LeaseAnswer::Absent | LeaseAnswer::Conflict | LeaseAnswer::Unchanged => {
@@ -158,10 +166,7 @@ impl Troubles {
                 *trouble = Trouble::Denied;
                 Some(News::Denied(Arc::clone(why)))
             }
-            // A watch may break off, and then the Lease is read.
-            LeaseAnswer::Failed(RequestFailure::Other(why))
-                if *trouble == Trouble::Nothing && *asked != Asked::Change =>
-            {
+            LeaseAnswer::Failed(RequestFailure::Other(why)) if *trouble == Trouble::Nothing && !is_first => {
                 *trouble = Trouble::Failing;
                 Some(News::Failing(Arc::clone(why)))
             }
@@ -212,5 +217,9 @@ mod tests {
         assert_eq!(troubles.news(&Asked::Keep, &failing), None);
         assert_eq!(troubles.news(&Asked::Change, &LeaseAnswer::Unchanged), Some(News::Well));
         assert_eq!(troubles.news(&Asked::Change, &failing), None, "a watch may break off");
+        assert_eq!(troubles.news(&Asked::State, &LeaseAnswer::Absent), None);
+        assert_eq!(troubles.news(&Asked::Change, &failing), Some(News::Failing(Arc::clone(&why))));
+        assert_eq!(troubles.news(&Asked::Change, &failing), None, "once");
+        assert_eq!(troubles.news(&Asked::Change, &LeaseAnswer::Unchanged), Some(News::Well));
     }
 }

@@ -9,14 +9,13 @@ use pool_core::object::{GIVE_UP_AFTER, RequestFailure, ResourceVersion};
 use serde_json::{Value, json};
 use simulator::models::kube::Resource;
 use simulator::{Fakes, Settings};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpListener;
 
 use super::Requests;
 use super::document::{LeaseDocument, facts};
 use crate::azure::Effects;
 use crate::clock::Clock;
 use crate::kubernetes::exchange::{Exchange, Kind, Place};
+use crate::kubernetes::raw;
 
 const NAME: &str = "aks-managed-resource-locker";
 
@@ -191,21 +190,9 @@ async fn c4_a_dry_run_writes_no_lease() {
     assert_eq!(seen(withheld.carry_out(LeaseAsk::Get).await).holder.as_deref(), Some("them"));
 }
 
-/// Requests to a server that answers the first one with these bytes, and closes unless it is to go on.
+/// Requests to a server that answers each with these bytes, and closes the connection unless `goes_on`.
 async fn against(answer: String, goes_on: bool) -> Requests {
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let url = format!("http://{}", listener.local_addr().unwrap());
-    drop(tokio::spawn(async move {
-        let (mut socket, _) = listener.accept().await.unwrap();
-        let mut request = Vec::new();
-        while !request.windows(4).any(|end| end == b"\r\n\r\n") {
-            assert_ne!(socket.read_buf(&mut request).await.unwrap(), 0);
-        }
-        socket.write_all(answer.as_bytes()).await.unwrap();
-        if goes_on {
-            while socket.read_buf(&mut request).await.is_ok_and(|read| read > 0) {}
-        }
-    }));
+    let url = raw::serve(move |_| answer.clone(), goes_on).await;
     requests(&url, Effects::Carried)
 }
 
@@ -224,11 +211,21 @@ async fn w8_a_watch_answers_with_its_first_event_that_says_something() {
     assert_eq!(&*seen(watched(&[bookmark.clone(), modified.clone()]).await).version.0, "9");
     assert_eq!(&*seen(watched(&[modified]).await).version.0, "9");
     assert!(matches!(watched(&[json!({ "type": "DELETED", "object": lease })]).await, LeaseAnswer::Absent));
-    assert!(matches!(watched(&[bookmark]).await, LeaseAnswer::Unchanged));
+    let said = failed(watched(&[bookmark]).await);
+    assert_eq!(said, "the watch ended without a line about the Lease");
+    assert_eq!(failed(watched(&[]).await), said);
     let expired = json!({ "type": "ERROR", "object": { "code": 410, "message": "too old" } });
     assert_eq!(failed(watched(&[expired]).await), "too old");
     failed(watched(&[json!("nonsense")]).await);
     failed(watched(&[json!({ "type": "MODIFIED", "object": { "metadata": {} } })]).await);
+}
+
+#[tokio::test]
+async fn an_empty_watch_is_a_failure() {
+    for answer in raw::EMPTY {
+        let ask = LeaseAsk::Await(ResourceVersion("7".into()), Duration::from_secs(300));
+        failed(against(answer.to_owned(), false).await.carry_out(ask).await);
+    }
 }
 
 fn told(kind: &str, version: u32) -> Value {

@@ -199,3 +199,14 @@ fn e1_a_count_beyond_the_api_s_is_its_largest() {
     let many = Event { count: u64::MAX, last: Now::NEVER, ..event(clock, Place::New(1)) };
     assert_eq!(change(&many, clock)["count"], i32::MAX);
 }
+
+#[test]
+fn a_message_is_one_printable_line_within_the_limit() {
+    let clock = Clock::start();
+    let message = format!("pool a\u{1b}[2J\u{7}\u{202e}\nb {}", "\u{202e}".repeat(900));
+    let hostile = Event { message: message.into(), ..event(clock, Place::New(1)) };
+    let posted = change(&hostile, clock);
+    let message = posted["message"].as_str().expect("a text");
+    assert!(message.starts_with("pool a\\u{1b}[2J\\u{7}\\u{202e}\\u{a}b \\u{202e}"), "{message}");
+    assert!(message.len() <= 1024 && !message.contains(['\u{1b}', '\u{7}', '\u{202e}', '\n']), "{message}");
+}

@@ -1,17 +1,20 @@
-//! Makes the connection of a stream: the address, TLS, the time that it may take, and how it is kept alive.
+//! Opens the connection of a stream: its time limit and its keep-alive.
 
 use std::time::Duration;
 
 use pool_core::redact::chain;
 use pool_core::xds::client::Ended;
 use pool_core::xds::facts::Code;
+use proxy::{Connector, Proxies};
+use tokio::time::{Instant, timeout_at};
 use tonic::transport::Endpoint;
 
 use super::credentials;
+use super::dialer::Dialer;
 use super::wire::WithoutDetails;
 use crate::bootstrap::{Channel, ServerConfig, Target};
 
-/// How long it may take until there is a connection, TLS included.
+/// How long connecting may take, TLS and the server's first HTTP/2 frame included: the same as in gRPC clients.
 pub(super) const CONNECT_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// How long a connection may be silent before an HTTP/2 PING is sent: as long as with gRPC's own clients of xDS. Servers
@@ -21,56 +24,61 @@ pub(super) const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(300);
 /// How long the acknowledgement of an HTTP/2 PING may take.
 pub(super) const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// How often the kernel tells what lies between that the connection is in use; Azure forgets one after 4 minutes.
-const TCP_KEEPALIVE: Duration = Duration::from_secs(30);
+/// The ALPN name of HTTP/2.
+pub(super) const HTTP2: &[u8] = b"h2";
 
-/// Connects to a server.
+/// Connects to a server and waits for its first frame: a server that accepts a connection and sends nothing is not
+/// connected.
 ///
 /// # Errors
-/// It cannot be reached, or the files for it cannot be read.
+/// The server cannot be reached, does not speak HTTP/2, or the files for it cannot be read.
 pub(super) async fn connect(config: &ServerConfig, agent: &str) -> Result<WithoutDetails, Ended> {
-    let endpoint = endpoint(config, agent).await.map_err(unavailable)?;
+    let endpoint = endpoint(config, agent).map_err(unavailable)?;
+    let tls = match &config.channel {
+        Channel::Insecure => None,
+        Channel::Tls(files) => Some(credentials::tls(files).await.map_err(unavailable)?),
+    };
     let failed = |error: String| match &config.channel {
         Channel::Tls(files) => unavailable(format!("{error} ({})", credentials::described(files))),
         Channel::Insecure => unavailable(error),
     };
-    // The endpoint's own time is for TCP alone, and shared by all addresses of a name.
-    match tokio::time::timeout(CONNECT_TIMEOUT, endpoint.connect()).await {
-        Ok(Ok(channel)) => Ok(WithoutDetails(channel)),
-        Ok(Err(error)) => Err(failed(chain(&error))),
-        Err(_) => Err(failed(format!("not connected within {} seconds", CONNECT_TIMEOUT.as_secs()))),
+    let proxies = Proxies::from_environment().map_err(|error| unavailable(error.to_string()))?;
+    let connector = Connector::new(proxies.of_grpc(endpoint.uri()).cloned(), CONNECT_TIMEOUT);
+    let (dialer, preface) = Dialer::new(config.target.clone(), connector, tls);
+    let (deadline, seconds) = (Instant::now() + CONNECT_TIMEOUT, CONNECT_TIMEOUT.as_secs());
+    let channel = match timeout_at(deadline, endpoint.connect_with_connector(dialer)).await {
+        Ok(Ok(channel)) => channel,
+        Ok(Err(error)) => return Err(failed(chain(&error))),
+        Err(_) => return Err(failed(format!("not connected within {seconds} seconds"))),
+    };
+    match timeout_at(deadline, preface).await {
+        Ok(Ok(Ok(()))) => Ok(WithoutDetails(channel)),
+        Ok(Ok(Err(error))) => Err(failed(error)),
+        Ok(Err(_)) => Err(failed("the server does not speak HTTP/2".to_owned())),
+        Err(_) => {
+            Err(failed(format!("connected, but the server did not speak HTTP/2 within {seconds} seconds")))
+        }
     }
 }
 
-async fn endpoint(config: &ServerConfig, agent: &str) -> Result<Endpoint, String> {
+fn endpoint(config: &ServerConfig, agent: &str) -> Result<Endpoint, String> {
     let scheme = match config.channel {
         Channel::Insecure => "http",
         Channel::Tls(_) => "https",
     };
-    let bare = |address: String| Endpoint::from_shared(address).map_err(|error| chain(&error));
-    let endpoint = match &config.target {
-        Target::Tcp { authority } => bare(format!("{scheme}://{authority}"))?,
+    let authority = match &config.target {
+        Target::Tcp { authority } => authority,
         // As gRPC calls whoever is behind a socket.
-        Target::Unix(path) => {
-            bare(format!("unix:{path}"))?.origin(http::Uri::from_static("http://localhost"))
-        }
+        Target::Unix(_) => "localhost",
     };
-    let endpoint = endpoint
-        .user_agent(agent)
-        .map_err(|error| chain(&error))?
-        .connect_timeout(CONNECT_TIMEOUT)
-        .tcp_keepalive(Some(TCP_KEEPALIVE))
+    let origin = format!("{scheme}://{authority}").parse::<http::Uri>().map_err(|error| chain(&error))?;
+    // The scheme of this address keeps the transport from using TLS: the dialer does that.
+    let endpoint = Endpoint::from_shared(format!("http://{authority}")).map_err(|error| chain(&error))?;
+    let endpoint = endpoint.origin(origin).user_agent(agent).map_err(|error| chain(&error))?;
+    Ok(endpoint
         .http2_keep_alive_interval(KEEPALIVE_INTERVAL)
         .keep_alive_timeout(KEEPALIVE_TIMEOUT)
-        .keep_alive_while_idle(true);
-    match &config.channel {
-        Channel::Insecure => Ok(endpoint),
-        Channel::Tls(files) => {
-            let tls = credentials::tls(files).await?;
-            let failed = |error| format!("{} ({})", chain(&error), credentials::described(files));
-            endpoint.tls_config(tls).map_err(failed)
-        }
-    }
+        .keep_alive_while_idle(true))
 }
 
 /// That the server cannot be reached.

@@ -2,13 +2,17 @@
 //! anew, so that whoever rotates them has nothing to tell us. What is in them is never said.
 
 use std::path::Path;
+use std::sync::Arc;
 
-use rustls_pki_types::CertificateDer;
+use pool_core::redact::{Recipient, chain, sent};
 use rustls_pki_types::pem::PemObject;
+use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 use tokio::io::AsyncReadExt;
+use tokio_rustls::rustls::crypto::{CryptoProvider, aws_lc_rs};
+use tokio_rustls::rustls::{ClientConfig, RootCertStore};
 use tonic::metadata::{Ascii, MetadataValue};
-use tonic::transport::{Certificate, ClientTlsConfig, Identity};
 
+use super::connection::HTTP2;
 use crate::bootstrap::{LARGEST, TlsFiles};
 
 /// A token, and the header that it goes in.
@@ -19,11 +23,11 @@ pub(super) struct Token {
     pub header: MetadataValue<Ascii>,
 }
 
-/// Reads a token.
+/// Reads a token that is sent to this server now.
 ///
 /// # Errors
 /// There is none, with the path and the remedy.
-pub(super) async fn token(path: &Path) -> Result<Token, String> {
+pub(super) async fn token(path: &Path, server: &Arc<str>) -> Result<Token, String> {
     const FIELD: &str = "jwt_token_file";
     let bytes = read(FIELD, path).await?;
     let secret = String::from_utf8(bytes).map(|text| text.trim().to_owned()).unwrap_or_default();
@@ -34,6 +38,7 @@ pub(super) async fn token(path: &Path) -> Result<Token, String> {
     let mut header = header
         .ok_or_else(|| format!("{FIELD} {} holds no token: write a JSON web token there", path.display()))?;
     header.set_sensitive(true);
+    sent(&Recipient::ControlPlane(Arc::clone(server)), &secret);
     Ok(Token { secret, header })
 }
 
@@ -41,24 +46,26 @@ pub(super) async fn token(path: &Path) -> Result<Token, String> {
 ///
 /// # Errors
 /// One cannot be used, with its path and the remedy.
-pub(super) async fn tls(files: &TlsFiles) -> Result<ClientTlsConfig, String> {
-    let mut config = ClientTlsConfig::new();
-    config = match &files.ca {
-        None => config.with_native_roots(),
-        Some(path) => {
-            const FIELD: &str = "ca_certificate_file";
-            let pem = read(FIELD, path).await?;
-            has_certificate(FIELD, path, &pem)?;
-            config.ca_certificate(Certificate::from_pem(pem))
+pub(super) async fn tls(files: &TlsFiles) -> Result<Arc<ClientConfig>, String> {
+    let failed = |error: tokio_rustls::rustls::Error| format!("{} ({})", chain(&error), described(files));
+    let mut roots = RootCertStore::empty();
+    roots.add_parsable_certificates(match &files.ca {
+        None => system_roots()?,
+        Some(path) => certificates("ca_certificate_file", path).await?,
+    });
+    let provider = CryptoProvider::get_default().cloned();
+    let provider = provider.unwrap_or_else(|| Arc::new(aws_lc_rs::default_provider()));
+    let config = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
+    let config = config.map_err(failed)?.with_root_certificates(roots);
+    let mut config = match &files.identity {
+        None => config.with_no_client_auth(),
+        Some((certificate, key)) => {
+            let certificates = certificates("certificate_file", certificate).await?;
+            config.with_client_auth_cert(certificates, private_key(key).await?).map_err(failed)?
         }
     };
-    if let Some((certificate, key)) = &files.identity {
-        const FIELD: &str = "certificate_file";
-        let pem = read(FIELD, certificate).await?;
-        has_certificate(FIELD, certificate, &pem)?;
-        config = config.identity(Identity::from_pem(pem, read("private_key_file", key).await?));
-    }
-    Ok(config)
+    config.alpn_protocols.push(HTTP2.to_vec());
+    Ok(Arc::new(config))
 }
 
 /// Which files are meant where TLS fails, for people.
@@ -73,12 +80,33 @@ pub(super) fn described(files: &TlsFiles) -> String {
     }
 }
 
-fn has_certificate(field: &str, path: &Path, pem: &[u8]) -> Result<(), String> {
-    let mut certificates = CertificateDer::pem_slice_iter(pem);
-    if certificates.next().is_some_and(|first| first.is_ok()) && certificates.all(|more| more.is_ok()) {
-        return Ok(());
+/// The certificate authorities of the system. Those that cannot be read are left out, as there are many.
+fn system_roots() -> Result<Vec<CertificateDer<'static>>, String> {
+    let found = rustls_native_certs::load_native_certs();
+    if found.certs.is_empty() {
+        let why: Vec<String> = found.errors.iter().map(|error| chain(error)).collect();
+        return Err(format!(
+            "the system has no CA certificates: set ca_certificate_file; {}",
+            why.join("; ")
+        ));
     }
-    Err(format!("{field} {} holds no certificates in PEM: write them there", path.display()))
+    Ok(found.certs)
+}
+
+async fn certificates(field: &str, path: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
+    let pem = read(field, path).await?;
+    let certificates: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&pem).collect();
+    certificates
+        .ok()
+        .filter(|certificates| !certificates.is_empty())
+        .ok_or_else(|| format!("{field} {} contains no PEM certificates", path.display()))
+}
+
+async fn private_key(path: &Path) -> Result<PrivateKeyDer<'static>, String> {
+    const FIELD: &str = "private_key_file";
+    let pem = read(FIELD, path).await?;
+    PrivateKeyDer::from_pem_slice(&pem)
+        .map_err(|_| format!("{FIELD} {} contains no PEM private key", path.display()))
 }
 
 async fn read(field: &str, path: &Path) -> Result<Vec<u8>, String> {

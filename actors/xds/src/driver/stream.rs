@@ -79,7 +79,8 @@ impl Stream {
     async fn open(&mut self, outbound: Outbound, secrets: &mut Vec<String>) -> Result<Called, Ended> {
         let mut request = Request::new(outbound);
         for path in &self.config.tokens {
-            let Token { secret, header } = credentials::token(path).await.map_err(unavailable)?;
+            let Token { secret, header } =
+                credentials::token(path, &self.config.uri).await.map_err(unavailable)?;
             request.metadata_mut().append("authorization", header);
             secrets.push(secret);
         }
@@ -108,13 +109,16 @@ impl Stream {
                 Ok(None) => return Ended { code: Code::Ok, message: String::new() },
                 Err(status) => return of_status(&status),
             };
-            match decode::response(&message) {
+            let (decoded, length) = (decode::response(&message), message.len());
+            // What follows from it needs the memory.
+            drop(message);
+            match decoded {
                 Ok(response) => {
                     (is_legible, self.is_heard) = (true, true);
                     self.say(Heard::Response(self.id, response, (self.wall)()));
                 }
                 Err(error) => {
-                    self.log(&error, message.len(), is_legible);
+                    self.log(&error, length, is_legible);
                     is_legible = false;
                     self.say(Heard::Illegible(self.id));
                 }

@@ -54,6 +54,7 @@ pub(super) struct Faults {
     pub lag_us: u64,
     pub slow_us: u64,
     pub hidden: BTreeSet<Resource>,
+    pub watches_last_us: Option<u64>,
 }
 
 impl KubeModel {
@@ -126,6 +127,13 @@ impl KubeModel {
     /// Whether connections are to be refused.
     pub fn is_down(&self) -> bool {
         self.faults.down
+    }
+
+    /// A middlebox between the server and its clients ends every watch that is opened from now on after this many
+    /// microseconds; with 0 it answers 200 and sends nothing. `None`: without a middlebox.
+    pub fn cut_watches(&mut self, after_us: Option<u64>) {
+        self.faults.watches_last_us = after_us;
+        self.changed();
     }
 
     /// Watch events arrive this many microseconds late, and reads with resourceVersion 0 are as stale.

@@ -164,6 +164,11 @@ impl KubeModel {
             self.met.expired += 1;
             watch.fail(&Failure::expired(watch.cursor, oldest));
         }
+        match self.faults.watches_last_us {
+            Some(0) => watch.break_off(),
+            Some(lasts_us) => watch.ends_at_us = watch.ends_at_us.min(now_us.saturating_add(lasts_us)),
+            None => {}
+        }
         let id = WatchId(self.next_watch);
         self.next_watch += 1;
         self.watches.insert(id, watch);

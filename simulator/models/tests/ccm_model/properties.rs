@@ -150,8 +150,6 @@ fn settings() -> impl Strategy<Value = Settings> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(300))]
-
     #[test]
     fn z1_no_answer_and_no_object_makes_it_panic_or_stand_still(
         settings in settings(),

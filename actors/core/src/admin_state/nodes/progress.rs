@@ -62,10 +62,10 @@ impl Nodes {
 
     /// Judges how far nodes are, while the set of this generation is the newest; `waits` says whether one waits for a
     /// pool. One that is restored needs its record no longer.
-    pub(in crate::admin_state) fn judge(
+    pub(in crate::admin_state) fn judge<'a>(
         &mut self,
         (now, generation): (Now, u64),
-        balancers: &[LbName],
+        balancers: impl Iterator<Item = &'a LbName> + Clone,
         gives_back: bool,
         waits: impl Fn(&NodeUid) -> bool,
         records: &mut Records,
@@ -79,7 +79,7 @@ impl Nodes {
             match (&course.done, waits(uid)) {
                 (Done::Waits, true) | (Done::Yes, false) => {}
                 (Done::Waits, false) => {
-                    let left = balancers.iter().cloned().collect();
+                    let left = balancers.clone().cloned().collect();
                     course.done = Done::Looks { since: now, generation, left };
                     // A node that is gone costs no call: what is read in any case serves.
                     judged.look |= !gone || gives_back;

@@ -156,6 +156,11 @@ impl Nodes {
         records: &mut Records,
     ) {
         let (mut found, mut over) = (Vec::new(), Vec::new());
+        let mut downs: BTreeMap<&Backend, BTreeSet<&PoolId>> = BTreeMap::new();
+        for (pool, backend) in pools.downs_of(&seen.lb).filter(|(pool, _)| pools.is_as_seen(pool, seen.began))
+        {
+            downs.entry(backend).or_default().insert(pool);
+        }
         for (uid, node) in self.busy() {
             let Some(record) = records.wanted(uid) else { continue };
             let ends = node.phase.drains();
@@ -163,15 +168,25 @@ impl Nodes {
                 continue;
             }
             let backends: BTreeSet<Backend> = record.backends().collect();
-            for pool in pools.of(&seen.lb).filter(|pool| pools.is_as_seen(pool, seen.began)) {
-                let mut downs = pools.downs_in(pool, &backends).peekable();
-                if record.foreign.holds(pool) {
+            let is_foreign = |pool: &&PoolId| record.foreign.holds(pool);
+            if !record.foreign.is_empty() {
+                for pool in
+                    pools.of(&seen.lb).filter(|pool| pools.is_as_seen(pool, seen.began)).filter(is_foreign)
+                {
+                    let mut downs = pools.downs_in(pool, &backends).peekable();
                     let is_over = if downs.peek().is_none() { ends } else { pools.accounts_for(pool, downs) };
                     if is_over {
                         over.push((uid.clone(), pool.clone()));
                     }
-                } else if node.phase.precedes(seen.puts.sent.get(&pool.pool).copied())
-                    && downs.any(|backend| !is_explained(records, pools, uid, pool, &backend))
+                }
+            }
+            let with_downs: BTreeSet<&PoolId> =
+                backends.iter().filter_map(|backend| downs.get(backend)).flatten().copied().collect();
+            for pool in with_downs.into_iter().filter(|pool| !is_foreign(pool)) {
+                if node.phase.precedes(seen.puts.sent.get(&pool.pool).copied())
+                    && pools
+                        .downs_in(pool, &backends)
+                        .any(|backend| !is_explained(records, pools, uid, pool, &backend))
                 {
                     found.push((uid.clone(), pool.clone()));
                 }

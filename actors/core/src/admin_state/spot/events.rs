@@ -1,8 +1,9 @@
-//! Which events of evictions are news: each state of one counts once, and one that a list tells of only while it is
-//! young (design.md N1).
+//! Which events about evictions are new: each version of an event counts once, whether a list or a watch delivers it
+//! (design.md N1).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::YOUNG;
 use crate::admin_state::signals::is_failed_query;
@@ -27,8 +28,6 @@ pub(super) struct Events {
 pub(super) struct Notified {
     /// When it came.
     pub(super) arrived: Now,
-    /// Whether a list told of it, and not a change.
-    pub(super) listed: bool,
     /// What it says.
     pub(super) event: Arc<PreemptionObject>,
 }
@@ -80,30 +79,33 @@ impl Events {
 
     fn on_event(&mut self, now: Now, event: &Arc<PreemptionObject>) -> Option<Notified> {
         let before = self.known.insert(event.key.clone(), event.resource_version.clone());
-        let counts = match &mut self.listed {
-            Some(listed) => {
-                listed.insert(event.key.clone());
-                event.age.is_some_and(|age| age <= YOUNG)
-            }
-            None => true,
-        };
-        let is_news = counts && before.as_ref() != Some(&event.resource_version);
+        if let Some(listed) = &mut self.listed {
+            listed.insert(event.key.clone());
+        }
+        let is_news = before.as_ref() != Some(&event.resource_version);
         let is_notice = is_news && !is_failed_query(&event.message);
-        let listed = self.listed.is_some();
-        is_notice.then(|| Notified { arrived: now, listed, event: Arc::clone(event) })
+        is_notice.then(|| Notified { arrived: now, event: Arc::clone(event) })
     }
 
     /// Keeps one whose node is not known yet.
     pub(super) fn keep(&mut self, notified: Notified) {
-        let now = notified.arrived;
-        self.kept.retain(|_, kept| kept.is_young(now));
         self.kept.insert(notified.event.key.clone(), notified);
     }
 
     /// Those that are kept for a node of this name.
-    pub(super) fn of(&mut self, now: Now, name: &NodeName) -> Vec<Notified> {
-        self.kept.retain(|_, kept| kept.is_young(now));
-        self.kept.values().filter(|kept| kept.event.node == *name).cloned().collect()
+    pub(super) fn of(&self, now: Now, name: &NodeName) -> Vec<Notified> {
+        self.kept.values().filter(|kept| kept.event.node == *name && kept.is_young(now)).cloned().collect()
+    }
+
+    /// Drops those whose node has not become known in time.
+    pub(super) fn expire(&mut self, now: Now) -> Vec<Notified> {
+        self.kept.extract_if(.., |_, kept| !kept.is_young(now)).map(|(_, kept)| kept).collect()
+    }
+
+    /// When the next of them is dropped.
+    pub(super) fn deadline(&self) -> Option<Now> {
+        let just_after = Duration::from_micros(1);
+        self.kept.values().map(|kept| kept.arrived.plus(YOUNG).plus(just_after)).min()
     }
 
     /// The node of one that was kept is known now.

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use super::IgnoredNotice;
 use super::events::Notified;
 use super::{PASSES_AFTER, READY_FOR, RETRIES, YOUNG};
 use crate::admin_state::signals::{EFFECT, says_evicted, says_preempt};
@@ -9,7 +10,7 @@ use crate::ids::{CallId, NodeName, NodeUid};
 use crate::informer::NodeFact;
 use crate::machine::{Now, Wall, earliest, step_of};
 use crate::object::{
-    GIVE_UP_AFTER, Preempt, RequestFailure, ResourceVersion, Taint, TaintAnswer, TaintAsk, TaintEdit,
+    Due, GIVE_UP_AFTER, Preempt, RequestFailure, ResourceVersion, Taint, TaintAnswer, TaintAsk, TaintEdit,
 };
 
 /// A node that exists.
@@ -23,8 +24,10 @@ pub(super) struct Node {
     taints: Taints,
     /// Since when it is Ready without a break.
     ready_since: Option<Now>,
-    /// The condition of an eviction that was heard last.
+    /// The last condition about an eviction that was not ignored.
     heard: Option<Preempt>,
+    /// The last condition that was ignored.
+    ignored: Option<Preempt>,
     notice: Option<Notice>,
     /// When the last notice came to its end: what was said before is used up.
     used_up: Option<Now>,
@@ -54,11 +57,11 @@ enum Taints {
 /// A notice of eviction.
 #[derive(Debug)]
 struct Notice {
-    /// From when on it grows old.
-    since: Now,
+    /// When the eviction is due; without a date, when the notice was given.
+    due: Now,
     /// When it has passed.
     passes: Now,
-    /// Whether this process acts on it: one that grew old before is nobody's (N1: younger than 60 s at start-up).
+    /// Whether this process acts on it. A notice that became too old before that has no effect.
     taken_up: bool,
     /// Whether the node was seen marked since.
     marked: bool,
@@ -133,9 +136,16 @@ fn adds(edit: TaintEdit) -> bool {
     }
 }
 
-/// When a notice of this time has passed, which came then.
-fn passes(at: Now, arrived: Now, due_in: Option<Duration>) -> Now {
-    due_in.map_or_else(|| at.plus(PASSES_AFTER), |due_in| arrived.plus(due_in))
+/// Returns when a notice is due and when it has passed.
+fn times(arrived: Now, age: Option<Duration>, due: Option<Due>) -> (Now, Now) {
+    match due {
+        Some(Due::In(ahead)) => (arrived.plus(ahead), arrived.plus(ahead)),
+        Some(Due::Ago(ago)) => (arrived.minus(ago), arrived.minus(ago)),
+        None => {
+            let at = arrived.minus(age.unwrap_or_default());
+            (at, at.plus(PASSES_AFTER))
+        }
+    }
 }
 
 impl Node {
@@ -148,6 +158,7 @@ impl Node {
             taints: Taints::of(&fact.taints),
             ready_since: None,
             heard: None,
+            ignored: None,
             notice: None,
             used_up: None,
             ours: Ours::No,
@@ -169,6 +180,14 @@ impl Node {
 
     pub(super) fn is_ours(&self) -> bool {
         self.ours != Ours::No
+    }
+
+    /// Whether the taint that it has, or may get by a request in flight, is ours.
+    pub(super) fn may_be_marked_by_us(&self) -> bool {
+        match self.ours {
+            Ours::Sent | Ours::There => true,
+            Ours::No | Ours::Wanted => false,
+        }
     }
 
     /// The patch under way.
@@ -237,31 +256,51 @@ impl Node {
         }
     }
 
-    /// Takes in the condition of its newest state. `first`: nothing was known of the node before.
-    pub(super) fn on_condition(&mut self, now: Now, condition: Option<&Preempt>, first: bool) {
-        let Some(condition) = condition.filter(|condition| says_preempt(&condition.message)) else { return };
-        let before = self.heard.replace(condition.clone());
+    /// Applies the condition of the newest state. Returns why it is ignored, the first time that it is.
+    pub(super) fn on_condition(&mut self, now: Now, condition: Option<&Preempt>) -> Option<IgnoredNotice> {
+        let condition = condition.filter(|condition| says_preempt(&condition.message))?;
         let at = now.minus(condition.age.unwrap_or_default());
-        let is_news = match before {
+        let is_news = match &self.heard {
             Some(before) if before.is_same_as(condition) => false,
             // The time of a condition need not change with what it says.
             Some(before) if before.at.is_some() && before.at == condition.at => true,
-            Some(_) => !self.is_used_up(at),
-            None => !self.is_used_up(at) && (!first || condition.age.is_some_and(|age| age <= YOUNG)),
+            Some(_) | None => !self.is_used_up(at),
         };
         if is_news && self.outlived(condition.at) {
-            let since = if first { at } else { now };
-            self.hear(since, passes(at, now, condition.due_in));
+            if let Some(why) = self.too_old(condition.age, condition.due) {
+                let before = self.ignored.replace(condition.clone());
+                return before.is_none_or(|before| !before.is_same_as(condition)).then_some(why);
+            }
+            let (due, passes) = times(now, condition.age, condition.due);
+            self.hear(due, passes);
         }
+        self.heard = Some(condition.clone());
+        None
     }
 
-    /// Takes in an event that is news.
-    pub(super) fn on_event(&mut self, notified: &Notified) {
-        let (event, at) = (&notified.event, notified.at());
-        if self.outlived(event.at) && !self.is_used_up(at) {
-            let since = if notified.listed { at } else { notified.arrived };
-            self.hear(since, passes(at, notified.arrived, event.due_in));
+    /// Applies a new event. Returns why it is ignored.
+    pub(super) fn on_event(&mut self, notified: &Notified) -> Option<IgnoredNotice> {
+        let event = &notified.event;
+        if !self.outlived(event.at) || self.is_used_up(notified.at()) {
+            return None;
         }
+        let why = self.too_old(event.age, event.due);
+        if why.is_none() {
+            let (due, passes) = times(notified.arrived, event.age, event.due);
+            self.hear(due, passes);
+        }
+        why
+    }
+
+    /// Returns why a notice of this age, with this date, is ignored. While the node is not Ready, no notice is.
+    fn too_old(&self, age: Option<Duration>, due: Option<Due>) -> Option<IgnoredNotice> {
+        let ago = match due {
+            Some(Due::In(_)) => Some(Duration::ZERO),
+            Some(Due::Ago(ago)) => Some(ago),
+            None => age,
+        };
+        let counts = self.ready_since.is_none() || ago.is_some_and(|ago| ago < YOUNG);
+        (!counts).then(|| ago.map_or(IgnoredNotice::Undated, IgnoredNotice::Old))
     }
 
     /// Whether something of this time can be about this node, and not about one that had its name before.
@@ -277,14 +316,14 @@ impl Node {
     }
 
     /// The first notice is acted upon; those that follow while it stands only put off its end (S1).
-    fn hear(&mut self, since: Now, passes: Now) {
+    fn hear(&mut self, due: Now, passes: Now) {
         if let Some(notice) = &mut self.notice {
-            notice.since = notice.since.max(since);
+            notice.due = notice.due.max(due);
             notice.passes = notice.passes.max(passes);
             return;
         }
         let marked = self.taints.are_marked();
-        self.notice = Some(Notice { since, passes, taken_up: false, marked, tried: false });
+        self.notice = Some(Notice { due, passes, taken_up: false, marked, tried: false });
         self.quiet = None;
         self.rest_patch();
         if !marked && self.ours == Ours::No {
@@ -345,7 +384,8 @@ impl Node {
         if waited {
             self.patch = Patch::Idle;
         }
-        let is_old = |notice: &Notice| !notice.taken_up && now.since(notice.since) > YOUNG;
+        let is_ready = self.ready_since.is_some();
+        let is_old = |notice: &Notice| !notice.taken_up && is_ready && now.since(notice.due) >= YOUNG;
         if self.notice.as_ref().is_some_and(is_old) && !self.taints.are_marked() {
             self.end_notice(now);
         }

@@ -13,7 +13,8 @@ use crate::ids::EventKey;
 use crate::level::Provenance;
 use crate::machine::Wall;
 use crate::object::{
-    Object, ObjectKey, Preempt, PreemptionObject, RequestFailure, ResourceVersion, Taint, TaintAsk, TaintEdit,
+    Due, Object, ObjectKey, Preempt, PreemptionObject, RequestFailure, ResourceVersion, Taint, TaintAsk,
+    TaintEdit,
 };
 use crate::watch::Serves;
 
@@ -71,7 +72,7 @@ fn marked(fact: &NodeFact, n: u64) -> NodeFact {
 }
 
 fn condition(message: &str, at: i64) -> Option<Preempt> {
-    Some(Preempt { at: wall(at), age: Some(Duration::ZERO), due_in: None, message: message.into() })
+    Some(Preempt { at: wall(at), age: Some(Duration::ZERO), due: None, message: message.into() })
 }
 
 fn key(name: &str) -> EventKey {
@@ -87,7 +88,7 @@ fn event(of: &str) -> PreemptionObject {
         uid: None,
         at: wall(2_000),
         age: Some(Duration::ZERO),
-        due_in: None,
+        due: None,
         message: NOTICE.into(),
     }
 }
@@ -159,7 +160,7 @@ impl Bench {
     }
 
     fn gone(&mut self, name: &str) {
-        self.spots.on_gone(&uid(name));
+        self.spots.on_gone(self.now, &uid(name));
         self.advance();
     }
 
@@ -271,37 +272,70 @@ fn n1_a_failed_metadata_query_is_no_notice() {
     assert_eq!(bench.stands("a"), (true, true), "any other event is one");
 }
 
+/// A notice with these times counts for a node that is, or is not, Ready: as an event of a list or a watch, and as a
+/// condition of a new or a known node.
+fn counts(age: Option<Duration>, due: Option<Due>, ready: bool) -> bool {
+    let node = NodeFact { ready, ..node("a") };
+    let event = PreemptionObject { age, due, ..event("a") };
+    let preempt = condition(NOTICE, 2_000).map(|preempt| Preempt { age, due, ..preempt });
+    let with_condition = NodeFact { preempt, version: version(2), ..node.clone() };
+
+    let mut listed = Bench::of(std::slice::from_ref(&node));
+    listed.list(vec![event.clone()]);
+    let mut watched = Bench::of(std::slice::from_ref(&node));
+    watched.list(Vec::new());
+    watched.event(event);
+    let new = Bench::of(std::slice::from_ref(&with_condition));
+    let mut known = Bench::of(&[node]);
+    known.tell(&with_condition);
+    let all = [listed, watched, new, known].map(|bench| bench.stands("a").0);
+    assert!(all.iter().all(|one| *one == all[0]), "event listed, watched, condition new, known: {all:?}");
+    all[0]
+}
+
 #[test]
-fn n1_of_a_list_only_events_younger_than_60_s_count() {
-    let cases = [(Some(seconds(60)), true), (Some(seconds(61)), false), (None, false)];
-    for (age, counts) in cases {
-        let mut bench = Bench::of(&[node("a")]);
-        bench.list(vec![PreemptionObject { age, ..event("a") }]);
-        assert_eq!(bench.stands("a").0, counts, "{age:?}");
-        let mut watched = Bench::of(&[node("a")]);
-        watched.list(Vec::new());
-        watched.event(PreemptionObject { age, ..event("a") });
-        assert!(watched.stands("a").0, "one that comes as a change counts, whatever it says of its age");
-        let mut aborted = Bench::of(&[node("a")]);
-        aborted.see(Seen::ListBegan(Provenance::FirstList));
-        aborted.see(Seen::ListAborted);
-        aborted.event(PreemptionObject { age, ..event("a") });
-        assert!(aborted.stands("a").0, "no list is under way any more");
+fn n1_a_notice_counts_until_it_is_60_s_overdue() {
+    let (young, old) = (seconds(60) - Duration::from_micros(1), seconds(60));
+    for (age, due, expected) in [
+        (Some(young), None, true),
+        (Some(old), None, false),
+        (None, None, false),
+        (Some(old), Some(Due::In(seconds(1))), true),
+        (Some(old), Some(Due::Ago(young)), true),
+        (None, Some(Due::Ago(young)), true),
+        (Some(Duration::ZERO), Some(Due::Ago(old)), false),
+    ] {
+        assert_eq!(counts(age, due, true), expected, "{age:?} {due:?}");
+        assert!(counts(age, due, false), "{age:?} {due:?} of a node that is not Ready");
     }
 }
 
 #[test]
-fn n1_a_condition_of_a_node_that_was_not_known_counts_only_while_it_is_young() {
-    let first = |age| {
-        let preempt = condition(NOTICE, 2_000).map(|preempt| Preempt { age, ..preempt });
-        let known = NodeFact { preempt, ..node("a") };
-        Bench::of(&[known]).stands("a").0
-    };
-    assert_eq!([Some(seconds(60)), Some(seconds(61)), None].map(first), [true, false, false]);
+fn n1_an_ignored_notice_is_not_the_first() {
+    let old = Preempt { age: Some(seconds(99)), ..condition(NOTICE, 2_000).expect("a condition") };
+    let told = NodeFact { preempt: Some(old), version: version(2), ..node("a") };
     let mut bench = Bench::of(&[node("a")]);
-    let preempt = condition(NOTICE, 2_000).map(|preempt| Preempt { age: Some(seconds(99)), ..preempt });
-    bench.tell(&NodeFact { preempt, ..node("a") });
-    assert!(bench.stands("a").0, "one that comes as a change counts");
+    bench.tell(&told);
+    bench.tell(&NodeFact { version: version(3), ..told.clone() });
+    bench.event(PreemptionObject { age: Some(seconds(99)), ..event("a") });
+    let ignored = (NodeName::new("a"), IgnoredNotice::Old(seconds(99)));
+    assert_eq!(bench.spots.take_ignored(bench.now), [ignored.clone(), ignored], "each once");
+    assert_eq!((bench.stands("a"), bench.asked.len()), ((false, false), 0));
+    let mut not_ready = Bench { spots: std::mem::take(&mut bench.spots), ..Bench::of(&[]) };
+    not_ready.tell(&NodeFact { ready: false, version: version(4), ..told });
+    assert_eq!(not_ready.stands("a"), (true, true), "the condition counts as soon as the node is not Ready");
+}
+
+#[test]
+fn n1_a_notice_about_an_unknown_node_is_reported_after_60_s() {
+    let mut bench = Bench::of(&[node("other")]);
+    bench.event(event("a"));
+    assert_eq!(bench.spots.waits_until(), Some(bench.now.plus(seconds(60)).plus(Duration::from_micros(1))));
+    bench.pass(seconds(60));
+    assert_eq!(bench.spots.take_ignored(bench.now), []);
+    bench.pass(seconds(1));
+    assert_eq!(bench.spots.take_ignored(bench.now), [(NodeName::new("a"), IgnoredNotice::UnknownNode)]);
+    assert_eq!((bench.spots.take_ignored(bench.now), bench.spots.waits_until()), (Vec::new(), None));
 }
 
 #[test]
@@ -407,7 +441,7 @@ fn s1_after_a_person_has_cleared_the_taint_the_same_condition_does_not_count_and
     bench.tell(&NodeFact { version: version(4), ..told });
     bench.tell(&NodeFact { version: version(5), preempt: None, ..cleared.clone() });
     bench.tell(&NodeFact { version: version(6), ..cleared.clone() });
-    let older = condition("Preempt Started", 2_000).map(|it| Preempt { age: Some(seconds(60)), ..it });
+    let older = condition("Preempt Started", 2_000).map(|it| Preempt { age: Some(seconds(59)), ..it });
     let same_time = NodeFact { preempt: older, version: version(7), ..cleared.clone() };
     for other in [same_time, NodeFact { preempt: condition(NOTICE, 2_010), ..cleared }] {
         let mut bench = Bench { spots: std::mem::take(&mut bench.spots), ..Bench::of(&[]) };
@@ -472,7 +506,7 @@ fn n1_a_uid_refutes_what_the_name_says() {
 
 #[test]
 fn n1_an_event_waits_60_s_for_its_node() {
-    for (span, counts) in [(seconds(60), true), (seconds(61), false)] {
+    for (span, counts) in [(seconds(59), true), (seconds(61), false)] {
         let mut bench = Bench::of(&[node("other")]);
         bench.event(event("a"));
         bench.pass(span);

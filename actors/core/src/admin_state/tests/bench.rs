@@ -29,6 +29,8 @@ pub(super) struct Bench {
     /// What is due at the writer, and the set that it was told.
     pub(super) due: BTreeMap<PoolId, AdminDue>,
     pub(super) set: Arc<Draining>,
+    /// Every set that was sent.
+    sets: Vec<Arc<Draining>>,
     /// The pool of which a write has begun, whose end answers what is withdrawn meanwhile.
     pub(super) under_way: Option<PoolId>,
     pub(super) azure: BTreeMap<PoolId, BTreeMap<IpAddr, State>>,
@@ -76,6 +78,7 @@ impl Bench {
             writes: 0,
             due: BTreeMap::new(),
             set: Arc::default(),
+            sets: vec![Arc::default()],
             under_way: None,
             sent: BTreeMap::new(),
             oldest: None,
@@ -149,6 +152,9 @@ impl Bench {
     pub(super) fn hear(&mut self, input: In) {
         let mut out = Vec::new();
         self.machine.step(self.now, input, &mut out);
+        while self.machine.deadline().is_some_and(|at| at <= self.now) {
+            self.machine.tick(self.now, &mut out);
+        }
         self.obey(out);
     }
 
@@ -174,6 +180,7 @@ impl Bench {
                 Out::Draining(set) => {
                     assert!(set.generation > self.set.generation, "raised with each change");
                     self.is_noted_before(&set);
+                    self.sets.push(Arc::clone(&set));
                     self.set = set;
                 }
                 Out::Leaving(leaving) => self.leaving = leaving,
@@ -204,7 +211,7 @@ impl Bench {
                 Out::Report(report) => self.reports.push(report),
                 Out::Answer(id, answer) => self.answered.push((id, answer)),
                 Out::Release(id, nodes) => self.released.push((id, nodes)),
-                Out::Node(..) | Out::View(_) | Out::Sample(_) => {}
+                Out::Node(..) | Out::View(_) | Out::Sample(_) | Out::NoticeIgnored(..) => {}
             }
         }
     }
@@ -285,7 +292,9 @@ impl Bench {
     }
 
     pub(super) fn finished(&mut self, id: &PoolId, generation: u64, failure: Option<Arc<Failure>>) {
-        self.hear(In::Finished { pool: id.clone(), generation, failure });
+        let set = self.sets.iter().rev().find(|set| set.generation == generation).cloned();
+        let result = failure.map_or_else(|| Ok(set.expect("the set was sent")), Err);
+        self.hear(In::Finished { pool: id.clone(), generation, result });
     }
 
     /// The writer fails at a pool.
@@ -331,6 +340,12 @@ impl Bench {
         let sent = Arc::new(sent.collect());
         let puts = OurPuts { sent, oldest: self.oldest };
         self.hear(In::Lb(LbObservation { lb, began, facts: Some(Arc::new(facts)), puts }));
+    }
+
+    /// Discovery finds that a load balancer does not exist.
+    pub(super) fn hear_absent(&mut self, lb: &str) {
+        let (lb, began) = (LbName::new(lb), self.now);
+        self.hear(In::Lb(LbObservation { lb, began, facts: None, puts: OurPuts::default() }));
     }
 
     /// Writes what is due and looks until nothing changes.

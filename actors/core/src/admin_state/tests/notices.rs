@@ -14,7 +14,7 @@ fn event(n: u8) -> In {
         uid: None,
         at: None,
         age: Some(Duration::ZERO),
-        due_in: None,
+        due: None,
         message: "Preempt Scheduled: soon".into(),
     }))))
 }

@@ -344,8 +344,6 @@ impl World {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(400))]
-
     #[test]
     fn n1_n2_n4_whatever_happens_every_entry_is_right_in_the_end(
         events in prop::collection::vec(event(), 0..80),

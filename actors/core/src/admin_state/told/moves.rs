@@ -81,13 +81,14 @@ impl Moves {
         self.moves.clear();
     }
 
-    /// Takes in how a node stands, and for which pools it waits; whether that is news. This process leads since `led`.
-    pub(super) fn hear<'a, P: Iterator<Item = &'a PoolId>>(
+    /// Applies the state of a node, the pools for which it waits, and those for which it has begun to wait. Returns
+    /// whether something has changed. This process leads since `led`.
+    pub(super) fn hear<'a, P: Iterator<Item = &'a PoolId>, O: Iterator<Item = &'a PoolId>>(
         &mut self,
         now: Now,
         led: Option<Now>,
         stand: &Stand<'_>,
-        waits: impl Fn() -> P,
+        (waits, owed): (impl Fn() -> P, impl Fn() -> O),
         out: &mut Vec<Out>,
     ) -> bool {
         let way = Way::of(stand.state);
@@ -97,10 +98,11 @@ impl Moves {
             news = true;
         }
         let Some(known) = self.moves.get_mut(stand.uid) else { return news };
-        if known.way == Way::Back {
-            // Between two looks at the pools it may be back in traffic.
-            let news = waits().filter(|pool| !known.pools.contains(pool)).cloned().collect::<Vec<PoolId>>();
-            known.pools.extend(news);
+        // Between two scans of the pools the node may return to traffic.
+        match known.way {
+            Way::Back if news => known.pools.extend(waits().cloned()),
+            Way::Back => known.pools.extend(owed().cloned()),
+            Way::Out | Way::Gone => {}
         }
         match (known.work, waits().next().is_some()) {
             (Work::Unseen | Work::UnderWay | Work::Ended(_), true) => known.work = Work::UnderWay,

@@ -254,6 +254,7 @@ impl Bench {
             bound: &|| self.bound,
             pools: &self.pools,
             posts: &self.posts,
+            owed: &BTreeMap::new(),
             queue: &self.queue,
             set: &self.set,
             records: Kept {
@@ -285,6 +286,7 @@ impl Bench {
                 | Out::Withdraw(..)
                 | Out::Opened(_)
                 | Out::Look
+                | Out::NoticeIgnored(..)
                 | Out::ConfigMap(..)
                 | Out::Taint(..)
                 | Out::Answer(..)

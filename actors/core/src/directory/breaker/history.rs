@@ -47,9 +47,12 @@ pub(in crate::directory) enum Paused {
 
 /// How many members one pool had.
 pub(super) struct History {
-    /// With how many it is compared: those of five minutes ago, unless removals are stopped, or a person or the end of a
-    /// pause has set it.
+    /// The number of members five minutes ago, unless removals are stopped, or the operator or the end of a pause has
+    /// set it.
     base: usize,
+    /// The members that an empty pool has received, and since when, once they have lasted for [`STANDS`]. Kept for five
+    /// minutes.
+    stood: Option<(Now, usize)>,
     /// From when on how many; in order.
     pub(super) later: VecDeque<(Now, usize)>,
     size: Size,
@@ -88,6 +91,7 @@ impl History {
     pub(super) fn new(size: Size) -> History {
         History {
             base: size.seen,
+            stood: None,
             later: VecDeque::new(),
             size,
             resumed: None,
@@ -102,14 +106,19 @@ impl History {
         self.later.back().map_or(self.base, |(_, had)| *had)
     }
 
+    /// The number of members that the pool is compared with.
+    fn baseline(&self) -> usize {
+        self.base.max(self.stood.map_or(0, |(_, had)| had))
+    }
+
     pub(super) fn is_shrunk(&self) -> bool {
-        2 * self.size.left < self.base
+        2 * self.size.left < self.baseline()
     }
 
     /// What it is of all that is counted. A pool that is paused by itself loses nothing more, but what is gone is gone.
     /// One member that takes the place of another is no loss.
     pub(super) fn weight(&self) -> Weight {
-        let is_gone = 2 * self.size.seen < self.base;
+        let is_gone = 2 * self.size.seen < self.baseline();
         let counts = self.size.paused != Paused::Alone || self.counted || is_gone;
         let shrunk = counts && self.is_shrunk();
         let Size { left, going, seen, .. } = self.size;
@@ -127,25 +136,26 @@ impl History {
     pub(super) fn due(&self, id: &PoolId) -> Option<(Now, PoolId)> {
         let (first, _) = self.later.front()?;
         let old = first.plus(BACK);
-        Some((self.stood().map_or(old, |(_, at)| at.min(old)), id.clone()))
+        Some((self.stands().map_or(old, |(at, _)| at.plus(STANDS).min(old)), id.clone()))
     }
 
-    /// Which of what it was given, if it had nothing, is the first that stands, and when it has stood.
-    fn stood(&self) -> Option<(usize, Now)> {
+    /// The first members that an empty pool has received and that have lasted long enough, if there are none yet.
+    fn stands(&self) -> Option<(Now, usize)> {
+        if self.baseline() > 0 {
+            return None;
+        }
         let ends = self.later.iter().skip(1).map(|(at, _)| *at).chain([Now::NEVER]);
-        let mut given = self.later.iter().zip(ends).enumerate().filter(|_| self.base == 0);
-        let stands = |end: Now, (at, had): &(Now, usize)| *had > 0 && at.plus(STANDS) <= end;
-        let (n, (given, _)) = given.find(|(_, (given, end))| stands(*end, given))?;
-        Some((n, given.0.plus(STANDS)))
+        let mut given = self.later.iter().copied().zip(ends);
+        given.find(|((at, had), end)| *had > 0 && at.plus(STANDS) <= *end).map(|(given, _)| given)
     }
 
     /// Moves what it is compared with to what it had next.
     pub(super) fn grow_older(&mut self, now: Now) {
-        let stood = self.stood().filter(|(_, at)| *at <= now);
-        let upto = stood.map_or(0, |(n, _)| n);
-        if let Some((_, had)) = self.later.drain(..=upto).next_back() {
+        if let Some((_, had)) = self.later.pop_front_if(|(at, _)| at.plus(BACK) <= now) {
             self.base = had;
         }
+        self.stood = self.stood.filter(|(at, _)| now < at.plus(BACK));
+        self.stood = self.stood.or_else(|| self.stands().filter(|(at, _)| at.plus(STANDS) <= now));
     }
 
     /// Takes in what a pool is to have from now on.
@@ -156,7 +166,7 @@ impl History {
         self.size = size;
         if let Some(resumed) = self.resumed {
             // What is in it may have been put there a moment ago, and may not have been seen yet.
-            self.rebase(self.base.max(size.seen));
+            self.rebase(self.baseline().max(size.seen));
             self.resumed = Some(resumed).filter(|at| size.seen_at < *at);
         }
         if std::mem::take(&mut self.let_go) {
@@ -164,7 +174,7 @@ impl History {
         }
         if size.by_wish {
             // What has gone so is no loss that anything else would explain.
-            self.rebase(self.base.min(size.present));
+            self.rebase(self.baseline().min(size.present));
         }
         let last_seen = |at: Now| if size.seen > size.asked { now } else { at };
         self.released = self.released.map(|(at, before)| (last_seen(at), before));
@@ -212,7 +222,8 @@ impl History {
 
     /// What it is asked to have now is what it had.
     fn set_apart(&mut self, now: Now) {
-        let before = self.released.map_or(self.base, |(_, before)| before.max(self.base));
+        let baseline = self.baseline();
+        let before = self.released.map_or(baseline, |(_, before)| before.max(baseline));
         self.released = Some((now, before));
         self.rebase(self.size.asked.min(self.newest()));
     }
@@ -225,6 +236,7 @@ impl History {
     /// It had this many, whatever it had.
     fn rebase(&mut self, had: usize) {
         self.base = had;
+        self.stood = None;
         self.later.clear();
     }
 

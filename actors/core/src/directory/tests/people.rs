@@ -128,6 +128,29 @@ fn h3_a_release_lets_go_of_what_is_held_now_and_of_nothing_that_is_held_later() 
 }
 
 #[test]
+fn g2_a_release_does_not_cover_the_last_member_that_a_list_takes_later() {
+    let mut bench = Bench::with(Params { removal_delay: Duration::ZERO, ..params() });
+    bench.tell(In::ListsSynced);
+    bench.tell(In::DiscoverySynced);
+    // Two Services share a pool; nothing is usable of the one, the other keeps its last member.
+    bench.service(fact(1, "web", Part { unusable: true, ..Part::default() }));
+    bench.service(fact(2, "api", part(&[1], &[])));
+    let rules = vec![rule(1, "shop-web"), rule(2, "shop-web")];
+    bench.observe(&balancer("lb", vec![pool("lb", "shop-web", &[1, 2])], rules));
+    bench.pass(1_000);
+    assert_eq!(held(&bench), Some(HeldReason::NoUsableNode));
+    bench.ask(Scope::Pool(id("lb", "shop-web")));
+    let goes = |bench: &Bench| -> Vec<IpAddr> {
+        bench.assignment("lb", "shop-web").level.surplus(&ips(&[1, 2])).copied().collect()
+    };
+    assert_eq!((held(&bench), goes(&bench)), (None, ips(&[2]).into_iter().collect()));
+    let empty = fact(2, "api", part(&[], &[]));
+    bench.service(ServiceFact { provenance: Provenance::Relist, ..empty });
+    assert_eq!(held(&bench), Some(HeldReason::NoUsableNode));
+    assert!(!goes(&bench).contains(&ips(&[1]).into_iter().next().expect("an address")));
+}
+
+#[test]
 fn h3_each_hold_of_a_pools_own_can_be_released() {
     let empty = || fact(1, "web", part(&[], &[]));
     let listed = |fact: ServiceFact| ServiceFact { provenance: Provenance::Relist, ..fact };

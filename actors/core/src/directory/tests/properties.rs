@@ -100,8 +100,11 @@ struct World {
     add_only: bool,
     /// Whether a person has let go of what each pool held back, and the reason for that may last.
     released: [bool; 2],
-    /// What was required of each pool since it was last read: it may have been written.
-    recent: [BTreeSet<IpAddr>; 2],
+    /// The members that each pool was required to have at its last read or since, and when last: they may have been
+    /// written.
+    recent: [BTreeMap<IpAddr, Now>; 2],
+    /// When each address was last found absent from each pool: if somebody adds it later, it counts as first seen then.
+    absent: [BTreeMap<IpAddr, Now>; 2],
 }
 
 impl World {
@@ -116,7 +119,8 @@ impl World {
             owned: [BTreeMap::new(), BTreeMap::new()],
             add_only: false,
             released: [false, false],
-            recent: [BTreeSet::new(), BTreeSet::new()],
+            recent: [BTreeMap::new(), BTreeMap::new()],
+            absent: [BTreeMap::new(), BTreeMap::new()],
         }
     }
 
@@ -139,10 +143,13 @@ impl World {
 
     /// The addresses that a list has let go of, for a Service whose pool it was then, and no second read has since.
     fn in_doubt(&self, pool: usize) -> BTreeSet<IpAddr> {
+        let probed = self.read[pool].as_ref().is_some_and(|seen| seen.probed);
+        let delay = if probed { params().removal_delay } else { Duration::ZERO };
         let doubts = self
             .doubts
             .iter()
-            .filter(|((uid, _), since)| self.owned[pool].get(uid).is_some_and(|owned| owned < *since));
+            .filter(|((uid, _), since)| self.owned[pool].get(uid).is_some_and(|owned| owned < *since))
+            .filter(|((_, ip), since)| self.absent[pool].get(ip).is_none_or(|at| *at <= since.plus(delay)));
         doubts.map(|((_, ip), _)| *ip).collect()
     }
 
@@ -153,7 +160,7 @@ impl World {
         let doubted = goes.intersection(&self.in_doubt(pool)).count();
         let emptied = said.level.required.is_empty() && goes.len() == seen.len();
         assert!(!emptied || doubted == 0, "emptied in doubt");
-        let may_be_in = seen.iter().chain(said.level.required.keys()).chain(&self.recent[pool]);
+        let may_be_in = seen.iter().chain(said.level.required.keys()).chain(self.recent[pool].keys());
         let all = may_be_in.collect::<BTreeSet<_>>().len();
         assert!(seen.len() < 3 || doubted * 2 <= all, "{doubted} of {all} go in doubt");
     }
@@ -182,11 +189,7 @@ impl World {
                 self.facts.remove(&uid(service));
                 self.bench.tell(In::Service(uid(service), None));
             }
-            Event::Read { first, second } => {
-                self.read = [Some(first), Some(second)].map(|seen| seen.filter(|seen| seen.exists));
-                self.recent = [BTreeSet::new(), BTreeSet::new()];
-                self.bench.observe(&self.balancer());
-            }
+            Event::Read { first, second } => self.see(first, second),
             Event::Absent => {
                 self.read = [None, None];
                 let (lb, began) = (LbName::new("lb"), self.bench.now);
@@ -229,6 +232,18 @@ impl World {
         self.judge();
     }
 
+    /// The load balancer is read.
+    fn see(&mut self, first: Seen, second: Seen) {
+        self.read = [Some(first), Some(second)].map(|seen| seen.filter(|seen| seen.exists));
+        let began = self.bench.now;
+        self.recent.iter_mut().for_each(|recent| recent.retain(|_, at| *at >= began));
+        for (absent, seen) in self.absent.iter_mut().zip(&self.read) {
+            let members = seen.as_ref().map_or(0, |seen| seen.members);
+            absent.extend(ips(&bits(15 & !members)).into_iter().map(|ip| (ip, self.bench.now)));
+        }
+        self.bench.observe(&self.balancer());
+    }
+
     fn balancer(&self) -> Arc<LbFacts> {
         let (mut pools, mut rules) = (Vec::new(), Vec::new());
         for (name, seen) in POOLS.iter().zip(&self.read) {
@@ -269,6 +284,8 @@ impl World {
             let Some(said) = said.cloned() else {
                 (self.last[place], self.empty_since[place]) = (None, None);
                 self.owned[place].clear();
+                // Whatever is assigned next is judged by what is seen.
+                self.recent[place].clear();
                 continue;
             };
             let uids: BTreeSet<ServiceUid> = owners.keys().cloned().collect();
@@ -280,11 +297,11 @@ impl World {
             let asked = owners.values().any(|part| !part.required.is_empty() || !part.tolerated.is_empty());
             let unusable = owners.values().any(|part| part.unusable);
             let seen = self.read[place].as_ref().map(|seen| ips(&bits(seen.members))).unwrap_or_default();
-            let may_be_in = |ip: &IpAddr| seen.contains(ip) || self.recent[place].contains(ip);
+            let may_be_in = |ip: &IpAddr| seen.contains(ip) || self.recent[place].contains_key(ip);
             let kept = owners.values().flat_map(|part| &part.tolerated).any(may_be_in);
             let lasts = unusable || (required.is_empty() && !kept);
             self.released[place] &= lasts;
-            self.recent[place].extend(&required);
+            self.recent[place].extend(required.iter().map(|ip| (*ip, self.bench.now)));
             let last = self.last[place].take();
             self.empty_since[place] = match self.empty_since[place] {
                 _ if asked || unusable => None,

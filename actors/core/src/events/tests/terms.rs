@@ -96,6 +96,7 @@ fn e1_a_condition_that_was_found_before_the_first_term_is_posted_once_in_each_te
         families: Vec::new(),
         paused: false,
         labels: Default::default(),
+        internal: false,
         exposure: 0,
         has_class: false,
         has_ingress: false,
@@ -106,7 +107,7 @@ fn e1_a_condition_that_was_found_before_the_first_term_is_posted_once_in_each_te
     pair.list(Kind::EndpointSlices, Vec::new());
     pair.list(Kind::Nodes, Vec::new());
     let key = ObjectKey::Service(ServiceKey::new("shop", "web"));
-    let bad = Seen::Undecodable { key: Some(key), owner: Owner::Unknown, error: "spec".into() };
+    let bad = Seen::Undecodable { key: Some(key), owner: Owner::Unknown, error: "spec".into(), before: None };
     pair.deliver(vec![Delivery::Informer(informer::In::Seen(Kind::Services, bad))]);
     assert_eq!(pair.posts, 0);
     for term in 1..=2 {

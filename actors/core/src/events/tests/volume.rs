@@ -221,8 +221,6 @@ fn something(kind: u8, n: u8) -> What {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(200))]
-
     /// Safety, with an API server that accepts everything: no object gets more than its budget, no count goes back, and
     /// nothing is remembered beyond its bounds. Liveness: in the end nothing waits, and where nothing was dropped the
     /// server knows of every occurrence.

@@ -67,7 +67,10 @@ fn g1_a_second_read_is_made_when_lists_of_all_kinds_that_serve_it_are_in_force()
         run.seen(kind, Seen::ListBegan(Provenance::Relist));
         objects.into_iter().for_each(|object| run.seen(kind, Seen::Object(stamped(object, n))));
         if blind {
-            run.seen(kind, Seen::Undecodable { key: None, owner: Owner::Unknown, error: "torn".into() });
+            run.seen(
+                kind,
+                Seen::Undecodable { key: None, owner: Owner::Unknown, error: "torn".into(), before: None },
+            );
         }
         let serves = Serves { term: None, read: Some(ReadId(5)), restore: None };
         run.seen(kind, Seen::ListDone { resource_version: version(n), serves });
@@ -194,8 +197,6 @@ fn act() -> impl Strategy<Value = Act> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(512))]
-
     /// Safety: no term is confirmed of which a kind has no list in force that serves it. Liveness: one that has lists
     /// of all kinds is confirmed in that turn, once.
     #[test]

@@ -67,7 +67,7 @@ fn w8_nodes_are_told_before_the_lists_that_hold_them_are_said_to_be_in() {
 fn preempted(node: &NodeObject, at: i64, age: u64) -> NodeObject {
     let (at, age) = (Some(Wall::from_micros(at)), Some(Duration::from_secs(age)));
     let message = "Preempt Scheduled".into();
-    NodeObject { preempt: Some(Preempt { at, age, due_in: None, message }), ..node.clone() }
+    NodeObject { preempt: Some(Preempt { at, age, due: None, message }), ..node.clone() }
 }
 
 #[test]
@@ -109,7 +109,7 @@ fn d6_levels_wait_for_no_list_of_events() {
         uid: None,
         at: None,
         age: None,
-        due_in: None,
+        due: None,
         message: "Preempt Scheduled".into(),
     };
     run.list(Kind::Services, Vec::<ServiceObject>::new());

@@ -95,7 +95,10 @@ fn g6_a_service_that_is_paused_is_told_nothing_of_its_data_and_what_lasts_when_t
     run.put(slice("web-1", "web", &["n1", "n9"]));
     let error: Arc<str> = "ports".into();
     let key = Some(ObjectKey::Service(ServiceKey::new("shop", "web")));
-    run.seen(Kind::Services, Seen::Undecodable { key, owner: Owner::Unknown, error: Arc::clone(&error) });
+    run.seen(
+        Kind::Services,
+        Seen::Undecodable { key, owner: Owner::Unknown, error: Arc::clone(&error), before: None },
+    );
     assert!(whats(&run.turn()).is_empty());
     run.informer.step(run.now, wishes(&["other"]), &mut run.out);
     let bad = What::Undecodable { kind: Kind::Services, object: "shop/web".into(), error, kept: true };

@@ -284,8 +284,6 @@ impl World {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 6_000, ..ProptestConfig::default() })]
-
     #[test]
     fn g6_a_pause_that_was_answered_for_is_in_force_in_every_later_term_until_somebody_resumes(
         steps in steps(),

@@ -262,6 +262,26 @@ fn c2_drift_is_only_reported_and_a_change_of_a_service_brings_the_whole_level() 
 }
 
 #[test]
+fn c2_a_change_is_tried_whatever_the_pool_held_before_it() {
+    let mut drive = Drive::right(Params::upstream(Duration::from_secs(30), 3));
+    let began = drive.now;
+    drive.at(1_000).want("api", &[1]);
+    drive.step(In::Observed(Observation { began, facts: facts(&[1]) })).at(31_000);
+    let (id, level) = drive.taken_level();
+    assert!(
+        level.is_right(&ips(&[1])),
+        "somebody may have added a member that nobody takes out but we, and now"
+    );
+    drive.finish(id, written(&[1]));
+    assert_eq!(drive.events(), ["updated api"]);
+    drive.want("web", &[1, 2]).want("web", &[1]).see(&[1]).at(90_000);
+    assert!(drive.due.is_none(), "it was seen to be right since");
+    let mut drive = Drive::right(params());
+    drive.want("api", &[1]).at(30_000);
+    assert!(drive.due.is_none(), "drift is set right");
+}
+
+#[test]
 fn c2_after_a_missing_pool_only_a_fresh_change_or_mapping_starts_it_again() {
     let upstream = || Params::upstream(Duration::from_secs(30), 3);
     let mut drive = Drive::right(upstream());

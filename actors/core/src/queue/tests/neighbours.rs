@@ -219,8 +219,12 @@ impl Field {
                 | KubernetesCall::Taint { .. }
                 | KubernetesCall::CountLockFailures { .. },
             )
-            | Delivery::Host(HostMessage::Answered(..) | HostMessage::Done(_) | HostMessage::Struck { .. }) =>
-            {
+            | Delivery::Host(
+                HostMessage::NoticeIgnored(..)
+                | HostMessage::Answered(..)
+                | HostMessage::Done(_)
+                | HostMessage::Struck { .. },
+            ) => {
                 panic!("nobody asks for {delivery:?}")
             }
         }

@@ -441,8 +441,6 @@ impl World {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(400))]
-
     /// Safety in every history, and then: with a writer that cooperates the pool becomes right and quiet.
     #[test]
     fn q1_to_q8_hold_in_every_history_and_the_pool_becomes_right_in_the_end(

@@ -227,6 +227,27 @@ fn d2_a_pool_without_proof_is_told_once_and_compared_at_the_next_observation() {
 }
 
 #[test]
+fn q4_rules_that_have_gone_are_reported_only_if_discovery_still_finds_them() {
+    let foreign = || NotManageable::ForeignRule { rule: "by-hand".into() };
+    for reason in [|| NotManageable::NoRule, foreign] {
+        let mut drive = Drive::right(params());
+        drive.want("web", &[2]).at(500);
+        drive.take_said();
+        drive.attempt(Outcome::NotManageable(reason()));
+        assert!(drive.events().is_empty(), "the load balancer is read again first");
+        assert!(drive.said_any(|said| matches!(said, Out::Missing(_))));
+        drive.at(60_000);
+        assert!(drive.due.is_none(), "nothing is tried before it has been seen again");
+        drive.see(&[1]).at(70_000).attempt(Outcome::NotManageable(reason()));
+        assert_eq!(drive.events(), ["not manageable web"], "it still maps the pool");
+        drive.see(&[1]).at(90_000).attempt(written(&[2]));
+        drive.take_said();
+        drive.want("web", &[3]).at(100_000).attempt(Outcome::NotManageable(reason()));
+        assert!(drive.events().is_empty(), "it was overcome");
+    }
+}
+
+#[test]
 fn q8_a_reported_failure_is_compared_again_with_doubling_delays_and_its_repeat_is_silent() {
     let mut drive = Drive::right(params());
     drive.want("web", &[2]).at(500).attempt(forbidden());
@@ -437,7 +458,7 @@ fn g6_what_comes_of_a_pool_that_is_paused_meanwhile_is_counted_and_not_told() {
         (written(&[2]), "updated web"),
         (conflict(), "retrying web"),
         (forbidden(), "failed web"),
-        (Outcome::NotManageable(NotManageable::NoRule), "not manageable web"),
+        (Outcome::NotManageable(NotManageable::OutboundRule), "not manageable web"),
     ];
     for (outcome, told) in kind {
         for pause in [true, false] {

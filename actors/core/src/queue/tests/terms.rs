@@ -310,8 +310,6 @@ impl World {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(1_000))]
-
     /// Safety: no level older than the term's first is handed out, no level of another term, and nothing is due before
     /// the pool was seen in the term. Liveness: when messages arrive and looks are made, the newest level is written.
     #[test]

@@ -213,7 +213,7 @@ fn x1_tp3_a_reported_error_is_remembered_until_a_resource_or_a_newer_error_comes
     bench.cache.disarm();
     bench.regain();
     bench.send(60_000, &[WEB]);
-    bench.tick(600_000);
+    bench.tick(74_999);
     assert_eq!(bench.error(), Some(reported(Code::NotFound, "no such service")));
     bench.out.clear();
     bench.report(Code::Internal, "broken");

@@ -111,24 +111,43 @@ fn x1_a57_no_timer_runs_for_a_cached_resource_on_a_new_stream() {
 }
 
 #[test]
-fn x1_tp3_no_timer_runs_for_a_resource_of_which_an_error_is_remembered() {
-    let mut bench = Bench::asked(KEEP);
-    bench.report(Code::NotFound, "no such service");
-    bench.cache.disarm();
-    bench.send(20_000, &[WEB]);
-    assert_eq!((bench.cache.deadline(), bench.state()), (None, "received_error"));
+fn x1_a57_a_new_stream_starts_the_timer_in_any_state() {
+    let faults: [fn(&mut Bench); 4] = [
+        |bench| bench.nack("no address"),
+        |bench| bench.report(Code::NotFound, "no such service"),
+        |bench| bench.report(Code::Unavailable, "not now"),
+        |bench| bench.tick(30_000),
+    ];
+    for policy in ALL_POLICIES {
+        for fault in faults {
+            let mut bench = Bench::asked(policy);
+            fault(&mut bench);
+            let (state, error) = (bench.state(), bench.error());
+            bench.told();
+            bench.cache.disarm();
+            assert_eq!(bench.cache.deadline(), None);
+            bench.send(40_000, &[WEB]);
+            let fires = at(40_000).plus(policy.patience());
+            assert_eq!(bench.cache.deadline(), Some(fires), "{state}");
+            assert_eq!((bench.state(), bench.error()), (state, error), "what was wrong is known until then");
+            assert_eq!(bench.cache.tick(fires, &mut bench.out), [WEB]);
+            assert_eq!(bench.error().map(|error| error.reason), Some(Reason::Timer));
+            let again = usize::from(!["does_not_exist", "timeout"].contains(&state));
+            assert_eq!(bench.told().len(), again, "{state}: what is known already is not told again");
+        }
+    }
 }
 
 #[test]
-fn x1_a57_no_timer_runs_for_an_invalid_resource_on_a_new_stream() {
-    for policy in ALL_POLICIES {
-        let mut bench = Bench::asked(policy);
-        bench.nack("no address");
-        bench.cache.disarm();
-        bench.send(20_000, &[WEB]);
-        assert_eq!((bench.cache.deadline(), bench.state()), (None, "nacked"));
-        assert_eq!(bench.error(), Some(nack("no address")));
-    }
+fn x1_a88_only_the_next_stream_times_a_removed_resource() {
+    let mut bench = Bench::cached(DROP);
+    bench.delete();
+    assert_eq!((bench.cache.deadline(), bench.state()), (None, "does_not_exist"));
+    bench.cache.disarm();
+    bench.send(20_000, &[WEB]);
+    assert_eq!(bench.cache.deadline(), Some(at(35_000)));
+    bench.receive(8, "2");
+    assert_eq!(bench.cache.deadline(), None);
 }
 
 #[test]

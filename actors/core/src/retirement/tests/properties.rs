@@ -710,13 +710,7 @@ fn play(history: &History, plant: Option<Plant>) -> Result<(), &'static str> {
     world.come_to_rest(history.stubborn)
 }
 
-fn thorough() -> ProptestConfig {
-    ProptestConfig { cases: 2_000, failure_persistence: None, ..ProptestConfig::default() }
-}
-
 proptest! {
-    #![proptest_config(thorough())]
-
     /// Safety: it is never over while the world that it was shown last runs a Pod or has not carried out that there are
     /// to be none; it scales down alone, and only what is to run Pods; it asks one thing at a time, tells what is so and
     /// nothing twice, and ends by its time. It scales nothing down while nodes are Down by us that could still be taken
@@ -731,7 +725,7 @@ proptest! {
 #[test]
 fn each_planted_bug_is_found() {
     for plant in Plant::ALL {
-        let config = thorough();
+        let config = ProptestConfig { cases: 2_000, failure_persistence: None, ..ProptestConfig::default() };
         let rng = TestRng::deterministic_rng(config.rng_algorithm);
         let mut runner = TestRunner::new_with_rng(config, rng);
         let played =

@@ -362,8 +362,6 @@ fn play(ops: Vec<Op>, plant: Option<Plant>) -> TestCaseResult {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(2_000))]
-
     #[test]
     fn s4_each_item_has_its_turns_in_order_in_bounded_time_never_two_at_once_and_leaves_nothing_behind(
         ops in ops(),

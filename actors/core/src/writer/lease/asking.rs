@@ -214,6 +214,7 @@ impl SharedLease {
         if self.watch.deadline().is_some_and(|at| at <= now) {
             self.watch.open = None;
             self.watch.put_off(now);
+            self.watch_failures.failed("no answer in time".into());
             self.distrust();
         }
         if self.signs.give_up_overdue(now) {

@@ -44,7 +44,7 @@ impl SharedLease {
             since,
             until,
             wanted_since: self.wanted_since,
-            last_error: self.last_error.clone(),
+            last_error: self.last_error.clone().or_else(|| self.watch_failures.shown()),
         };
         if self.shown.as_ref() != Some(&view) {
             self.shown = Some(view.clone());

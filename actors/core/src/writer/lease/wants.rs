@@ -127,7 +127,9 @@ impl Writer {
             Step::Polling(polling) => {
                 let asked = match polling.step {
                     PollStep::Until(_) | PollStep::Glancing => false,
-                    PollStep::Asked | PollStep::LastLook => self.calls.is_reading(&write.pool),
+                    PollStep::Asked | PollStep::ReadingBack | PollStep::LastLook => {
+                        self.calls.is_reading(&write.pool)
+                    }
                 };
                 taken <= write.granted && (asked || reads_go())
             }

@@ -7,7 +7,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::arm::{AdminState, Backend, Entry};
-use crate::ids::{InstanceId, LbName, NodeUid, PoolId, PoolName};
+use crate::ids::{InstanceId, LbName, NodeUid, PoolId, PoolName, SubnetId};
 use crate::level::{Member, States};
 use crate::writer::tests::fake::{apply, entry, ip};
 
@@ -281,10 +281,26 @@ fn w3_the_virtual_network_stays_where_the_pool_has_it() {
     let at_pool = PoolFacts { network: Some(theirs.clone()), ..pool(vec![entry("a", Some(ip(1)))]) };
     assert_eq!(networks(&at_pool, &wanted), Some((None, None)));
     let at_address = pool(vec![
-        Entry { network: Some(theirs.clone()), ..entry("gone", Some(ip(7))) },
+        Entry {
+            network: Some(Arc::new(EntryNetwork::VirtualNetwork(theirs.clone()))),
+            ..entry("gone", Some(ip(7)))
+        },
         entry("a", Some(ip(1))),
     ]);
-    assert_eq!(networks(&at_address, &wanted), Some((Some(theirs), None)));
+    assert_eq!(
+        networks(&at_address, &wanted),
+        Some((Some(Arc::new(EntryNetwork::VirtualNetwork(theirs.clone()))), None))
+    );
+    let subnet = |name: &str| Arc::new(EntryNetwork::Subnet(SubnetId::new(name)));
+    let by_subnet = vec![
+        Entry { network: Some(subnet("far")), ..entry("far", Some([10, 9, 0, 1].into())) },
+        Entry { network: Some(subnet("near")), ..entry("a", Some(ip(1))) },
+        Entry { network: Some(subnet("six")), ..entry("six", Some("fd00::2".parse().expect("an address"))) },
+    ];
+    for network in [None, Some(theirs)] {
+        let by_subnet = PoolFacts { network, ..pool(by_subnet.clone()) };
+        assert_eq!(networks(&by_subnet, &wanted), Some((Some(subnet("near")), None)), "nothing is added");
+    }
     let nowhere = pool(vec![entry("a", Some(ip(1)))]);
     assert_eq!(networks(&nowhere, &wanted), Some((None, Some(ours.clone()))));
     assert_eq!(networks(&nowhere, &Level::default()), Some((None, None)), "an emptied pool needs none");
@@ -312,7 +328,7 @@ prop_compose! {
             name: Arc::from(if name % 3 == 0 { format!("n{at}") } else { format!("a-10-0-0-{at}") }),
             ip: last.map(ip),
             admin_state: *admin_state,
-            network: networked.then(|| NetworkId::new("at-address")),
+            network: networked.then(|| Arc::new(EntryNetwork::VirtualNetwork(NetworkId::new("at-address")))),
             instance: None,
         });
         PoolFacts { network, ..pool(entries.collect()) }
@@ -355,8 +371,6 @@ fn is_valid_name(name: &str) -> bool {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(2_000))]
-
     #[test]
     fn w3_a_plan_makes_the_pool_right_touches_nothing_else_and_is_done_after_once(
         facts in any_pool(), wanted in any_level(), mut set in any_draining(), network in any::<bool>(),

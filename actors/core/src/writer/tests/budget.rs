@@ -410,6 +410,7 @@ impl Hour {
             | Out::Read { .. }
             | Out::Gates { .. }
             | Out::ForeignRelease
+            | Out::Sent(_)
             | Out::Pace(..)
             | Out::Report(_)
             | Out::SharedLease(_)
@@ -646,8 +647,6 @@ fn assert_no_more_than_held_and_filled(moments: &[Moment], calls: u32) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(400))]
-
     #[test]
     fn w9_no_five_minutes_see_more_than_was_held_and_filled_the_reserve_is_kept_and_nothing_waits_for_ever(
         reads in 1..700_u32,

@@ -93,7 +93,7 @@ fn n2_it_is_told_before_the_admin_part_and_the_attempt_are_answered() {
     let said = bench.answer(call, done());
     let place = |what: fn(&Out) -> bool| said.iter().position(what).expect("it is said");
     let told = place(|said| matches!(said, Out::AdminMissed(..)));
-    assert!(told < place(|said| matches!(said, Out::AdminFinished { generation: 1, failure: None, .. })));
+    assert!(told < place(|said| matches!(said, Out::AdminFinished { generation: 1, result: Ok(_), .. })));
     assert!(told < place(|said| matches!(said, Out::Finished(..))));
     assert_eq!(missed(&said), [of(&[1])], "the other one went Down with this PUT");
 }

@@ -219,9 +219,9 @@ impl World {
                     assert!(!overlooked, "{attempt} has written and does not know");
                     self.mail(&pool.clone(), said);
                 }
-                Out::AdminFinished { pool, generation, failure } => {
+                Out::AdminFinished { pool, generation, result } => {
                     let due = self.admin_due.get(&pool).copied();
-                    if failure.is_none() && due.is_some_and(|due| due <= generation) {
+                    if result.is_ok() && due.is_some_and(|due| due <= generation) {
                         self.admin_due.remove(&pool);
                     } else if let Some(due) = due {
                         let since = self.now;
@@ -250,6 +250,7 @@ impl World {
                 | Out::CountLockFailures { .. }
                 | Out::AdminWithdrawn(..)
                 | Out::ForeignRelease
+                | Out::Sent(_)
                 | Out::Pace(..)
                 | Out::Report(_)
                 | Out::SharedLease(_)
@@ -420,6 +421,7 @@ impl World {
             | Out::Lease(..)
             | Out::CountLockFailures { .. }
             | Out::ForeignRelease
+            | Out::Sent(_)
             | Out::Pace(..)
             | Out::Report(_)
             | Out::SharedLease(_)
@@ -681,8 +683,6 @@ fn any_happening() -> impl Strategy<Value = Happening> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(300))]
-
     #[test]
     fn w1_w2_w8_whatever_happens_no_rule_is_broken_and_every_pool_becomes_right(
         story in prop::collection::vec((0..8_000_u64, any_happening()), 1..60),

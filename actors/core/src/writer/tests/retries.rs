@@ -357,7 +357,7 @@ fn n3_a_write_that_has_an_admin_part_alone_ends_with_its_first_failure_for_the_q
     for n in 0..8 {
         let read = get(&bench.hear(In::AdminDue(web.clone(), AdminDue { again: n > 0, ..down(0) })), &web);
         let said = bench.fail(read, broken());
-        assert!(matches!(&said[..], [Out::AdminFinished { failure: Some(_), .. }]), "{said:?}");
+        assert!(matches!(&said[..], [Out::AdminFinished { result: Err(_), .. }]), "{said:?}");
     }
     bench.begin(&other, &[1]);
 }
@@ -406,7 +406,7 @@ fn e2_the_wait_for_a_retry_is_no_wait_for_the_lane() {
 }
 
 #[test]
-fn w5_a_poll_that_can_never_succeed_is_read_back_from_the_pool() {
+fn w5_a_hopeless_poll_reads_the_load_balancer() {
     for kind in [
         FailureKind::Refused,
         FailureKind::Status(400),
@@ -420,12 +420,13 @@ fn w5_a_poll_that_can_never_succeed_is_read_back_from_the_pool() {
         bench.answer(call, accepted(Provisioning::Updating, GONE));
         let asked = poll(&bench.until(1_000));
         assert!(bench.fail(asked, failure(kind, "", GONE)).is_empty());
-        let read = get(&bench.until(1_000), &web);
-        assert!(bench.answer(read, read_of(updating(&web), "W/2")).is_empty(), "it still runs");
-        let read = get(&bench.until(3_000), &web);
+        let read = look(&bench.until(1_000), "lb");
+        let runs = lb_of("lb", Provisioning::Succeeded, vec![updating(&web)]);
+        assert!(bench.answer(read, runs).is_empty(), "it still runs");
+        let read = look(&bench.until(3_000), "lb");
         assert!(bench.fail(read, failed(403, "", GONE)).is_empty(), "a read that fails is made again");
-        let read = get(&bench.until(7_000), &web);
-        let said = bench.answer(read, read_of(holds(&web, &[1]), "W/2"));
+        let read = look(&bench.until(7_000), "lb");
+        let said = bench.answer(read, lb_of("lb", Provisioning::Succeeded, vec![holds(&web, &[1])]));
         assert!(matches!(outcome(&said, attempt), Outcome::Written { .. }), "{kind:?}");
     }
 }

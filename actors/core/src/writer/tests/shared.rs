@@ -337,6 +337,7 @@ impl World {
                 | Out::Read { .. }
                 | Out::Gates { .. }
                 | Out::ForeignRelease
+                | Out::Sent(_)
                 | Out::Pace(..)
                 | Out::Report(_)
                 | Out::SharedLease(_)
@@ -766,8 +767,6 @@ fn any_meddling() -> impl Strategy<Value = Happening> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(300))]
-
     #[test]
     fn w7_w8_whatever_happens_no_put_is_sent_without_lease_and_leadership_and_everything_is_written(
         skews in (-4_000..4_000_i64, -4_000..4_000_i64),

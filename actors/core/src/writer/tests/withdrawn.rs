@@ -38,7 +38,7 @@ fn n3_what_is_under_way_goes_on_and_the_withdrawal_is_answered_behind_its_end() 
     let said = bench.answer(call, accepted(Provisioning::Succeeded, RetryAfter::Absent));
     let ended = matches!(
         &said[..],
-        [Out::AdminFinished { generation: 1, failure: None, .. }, Out::AdminWithdrawn(_, 2)]
+        [Out::AdminFinished { generation: 1, result: Ok(_), .. }, Out::AdminWithdrawn(_, 2)]
     );
     assert!(ended, "{said:?}");
 }
@@ -63,7 +63,7 @@ fn n3_what_waits_for_its_next_try_finds_out_what_is_there() {
     let said = bench.answer(read, read_of(holds(&web, &[1, 2]), "W/1"));
     let ended = matches!(
         &said[..],
-        [Out::AdminFinished { generation: 2, failure: None, .. }, Out::AdminWithdrawn(_, 2), ..]
+        [Out::AdminFinished { generation: 2, result: Ok(_), .. }, Out::AdminWithdrawn(_, 2), ..]
     );
     assert!(ended, "{said:?}");
 }
@@ -79,6 +79,6 @@ fn n3_what_is_due_again_is_not_withdrawn() {
     let call = put(&bench.answer(read, read_of(holds(&web, &[1, 2]), "W/1")), &web).0;
     let said = bench.answer(call, accepted(Provisioning::Succeeded, RetryAfter::Absent));
     assert!(said.iter().all(|said| !matches!(said, Out::AdminWithdrawn(..))), "{said:?}");
-    assert!(said.iter().any(|said| matches!(said, Out::AdminFinished { failure: None, .. })));
+    assert!(said.iter().any(|said| matches!(said, Out::AdminFinished { result: Ok(_), .. })));
     get(&said, &web);
 }

@@ -128,12 +128,33 @@ fn x2_a_locality_without_a_weight_counts_and_one_of_weight_0_is_skipped_with_all
 }
 
 #[test]
-fn x2_localities_may_be_nameless_and_the_same_one_may_come_twice() {
-    let zone = Locality { region: "r".to_owned(), zone: "1".to_owned(), sub_zone: String::new() };
-    let named =
-        |address: &str| LocalityFacts { locality: Some(zone.clone()), ..locality(0, vec![healthy(address)]) };
-    let twice = valid(vec![named("10.0.0.1"), named("10.0.0.2"), locality(0, vec![healthy("10.0.0.3")])]);
-    assert_eq!(shown(&twice)[0].len(), 3);
+fn x2_a_priority_has_each_locality_once_and_those_without_a_name_as_often_as_they_come() {
+    let zone =
+        |zone: &str| Locality { region: "r".to_owned(), zone: zone.to_owned(), sub_zone: String::new() };
+    let named = |priority: u32, name: &str, address: &str| LocalityFacts {
+        locality: Some(zone(name)),
+        ..locality(priority, vec![healthy(address)])
+    };
+    let nameless = |address: &str| locality(0, vec![healthy(address)]);
+    let (first, second) = (named(0, "1", "10.0.0.1"), named(0, "2", "10.0.0.2"));
+    let skipped = LocalityFacts { weight: Some(0), ..first.clone() };
+    let good = vec![skipped, first.clone(), second.clone(), named(1, "1", "10.0.0.3"), nameless("10.0.0.4")];
+    assert_eq!(shown(&valid([good, vec![nameless("10.0.0.5")]].concat()))[0].len(), 4);
+    let twice = fault(vec![first.clone(), second, named(0, "1", "10.0.0.3")]);
+    let words = "endpoints[2].locality: \"r/1/\" is a duplicate in priority 0, it is also endpoints[0]";
+    assert!(twice.starts_with(words), "{twice}");
+    let empty = |address| LocalityFacts { locality: Some(Locality::default()), ..nameless(address) };
+    assert!(fault(vec![empty("10.0.0.1"), empty("10.0.0.2")]).contains("is a duplicate"), "one may be empty");
+}
+
+#[test]
+fn x2_the_weights_of_the_localities_of_a_priority_add_up_to_32_bits() {
+    let of =
+        |weight: u32, priority: u32, n: u8| weighty(weight, priority, vec![healthy(&format!("10.0.0.{n}"))]);
+    valid(vec![of(u32::MAX - 1, 0, 1), of(1, 0, 2), of(u32::MAX, 1, 3)]);
+    let words = fault(vec![of(u32::MAX, 0, 1), of(1, 0, 2), of(9, 0, 3)]);
+    assert!(words.starts_with("endpoints[1].load_balancing_weight: makes more than 4294967295"), "{words}");
+    assert!(!words.contains("endpoints[2]"), "it is told once: {words}");
 }
 
 #[test]

@@ -8,11 +8,19 @@ use std::time::Duration;
 use super::pace::{NackPace, Waits};
 use super::stream::{Answer, PerKind, Stream};
 use super::{Ended, Nack, Request, Server, StreamId};
+use crate::bucket::Bucket;
 use crate::machine::Now;
-use crate::xds::facts::{Code, Kind, Response};
+use crate::xds::facts::{Code, Kind};
 
 /// How soon after its first response a stream is cut that is not as good as any other: servers end streams that are old.
 const SOON: Duration = Duration::from_secs(60);
+
+/// How many ACKs of one type are sent in a burst.
+const ACKS_AT_ONCE: u32 = 50;
+
+/// The minimum interval between ACKs of one type after a burst. A server that answers each ACK with another response
+/// would keep the controller busy without end.
+const ACK_EVERY: Duration = Duration::from_millis(100);
 
 /// How a server is connected.
 #[derive(Debug)]
@@ -58,6 +66,8 @@ pub(super) struct Channel {
     /// Whether what is in use may be of a newer version, which was rejected for something else in it.
     is_ahead: PerKind<bool>,
     paces: PerKind<NackPace>,
+    /// When the next ACK may be sent.
+    acks: PerKind<Bucket>,
 }
 
 impl Channel {
@@ -74,6 +84,7 @@ impl Channel {
             versions: PerKind::default(),
             is_ahead: PerKind::default(),
             paces: PerKind::new(|| NackPace::new(nack_pace)),
+            acks: PerKind::new(|| Bucket::new(ACK_EVERY, ACKS_AT_ONCE)),
         }
     }
 
@@ -184,24 +195,33 @@ impl Channel {
     /// Notes how a response on the open stream is to be answered. A response of a kind that was not asked for on it
     /// is not answered: that would be a first request, and one without names. `has_valid` tells whether anything in it is
     /// valid.
-    pub fn owe(&mut self, kind: Kind, response: &Response, complaints: &[String], has_valid: bool) {
+    pub fn owe(
+        &mut self,
+        kind: Kind,
+        version: &Arc<str>,
+        nonce: &str,
+        complaint: Option<Arc<str>>,
+        has_valid: bool,
+    ) {
         let Link::Open(stream) = &mut self.link else { return };
         let line = stream.line_mut(kind);
         if !line.has_asked() {
             return;
         }
-        let version: Arc<str> = Arc::from(response.version.as_str());
-        let pace = self.paces.get_mut(kind);
-        if complaints.is_empty() {
-            pace.on_good();
-            *self.versions.get_mut(kind) = version;
-            *self.is_ahead.get_mut(kind) = false;
-            line.owe(&response.nonce, Now::ZERO, Answer::Ack);
-        } else {
-            *self.is_ahead.get_mut(kind) |= has_valid;
-            let message: Arc<str> = Arc::from(complaints.join("; "));
-            let due = pace.due(&version, &message);
-            line.owe(&response.nonce, due, Answer::Nack { version, message });
+        let (version, pace) = (Arc::clone(version), self.paces.get_mut(kind));
+        match complaint {
+            None => {
+                pace.on_good();
+                *self.versions.get_mut(kind) = version;
+                *self.is_ahead.get_mut(kind) = false;
+                let due = self.acks.get(kind).next_token_at().unwrap_or(Now::NEVER);
+                line.owe(nonce, due, Answer::Ack);
+            }
+            Some(message) => {
+                *self.is_ahead.get_mut(kind) |= has_valid;
+                let due = pace.due(&version, &message);
+                line.owe(nonce, due, Answer::Nack { version, message });
+            }
         }
     }
 
@@ -227,7 +247,11 @@ impl Channel {
                 self.paces.get_mut(kind).on_nack(now, &version, &message);
                 Some(Nack { message })
             }
-            Some(Answer::Ack) | None => None,
+            Some(Answer::Ack) => {
+                self.acks.get_mut(kind).take(now);
+                None
+            }
+            None => None,
         };
         // What is not claimed at first is not claimed later on the stream, before its own responses.
         if ask.is_first && (!claims || *self.is_ahead.get(kind)) {

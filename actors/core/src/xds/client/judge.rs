@@ -1,7 +1,7 @@
 //! What a response says of the resources that are watched: which are valid, which are not, and what its answer
 //! complains of (A46, A88, TP3).
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, BinaryHeap};
 use std::sync::Arc;
 
 use crate::machine::Wall;
@@ -11,6 +11,9 @@ use crate::xds::{Invalid, Value, validate};
 
 /// So many complaints are told: a server need not take a request of any size.
 const COMPLAINTS: usize = 20;
+
+/// The largest rejected resource that is kept for CSDS, in bytes: CSDS clients limit the size of a message.
+const LARGEST_REJECTED: usize = 1 << 20;
 
 /// What a response says of one watched resource.
 #[derive(Debug)]
@@ -31,8 +34,10 @@ pub(super) struct Verdict {
     /// What it says of the resources that are watched: those that it holds, and then those of which it reports
     /// errors, so that the error wins.
     pub findings: Vec<(Arc<str>, Finding)>,
+    /// The version of the response.
+    pub version: Arc<str>,
     /// What is wrong with it; with nothing it is accepted.
-    pub complaints: Vec<String>,
+    pub complaints: Complaints,
     /// How many watched resources are valid, unchanged ones too (A78).
     pub valid: u64,
     /// How many resources are not, or are reported as errors (A78).
@@ -45,27 +50,61 @@ pub(super) struct Verdict {
 /// Judges a response about this kind that came at this time. What is not watched is passed over, be it valid or not:
 /// servers may send more than was asked for, and go on sending what is not any more.
 pub(super) fn judge(kind: Kind, response: &Response, at: Wall, watched: &BTreeSet<Arc<str>>) -> Verdict {
-    let mut verdict =
-        Verdict { findings: Vec::new(), complaints: Vec::new(), valid: 0, invalid: 0, is_legible: true };
+    let mut verdict = Verdict {
+        findings: Vec::new(),
+        version: Arc::from(response.version.as_str()),
+        complaints: Complaints::default(),
+        valid: 0,
+        invalid: 0,
+        is_legible: true,
+    };
+    if let Some(excess) = &response.excess {
+        verdict.is_legible = false;
+        verdict.invalid += 1;
+        verdict.complaints.excess = Some(excess.clone());
+    }
     judge_resources(kind, response, at, watched, &mut verdict);
     judge_errors(response, at, watched, &mut verdict);
-    verdict.complaints.sort_unstable();
-    let more = verdict.complaints.len().saturating_sub(COMPLAINTS);
-    if more > 0 {
-        verdict.complaints.truncate(COMPLAINTS);
-        verdict.complaints.push(format!("and {more} more"));
-    }
     verdict
 }
 
+/// What is wrong with a response: the first few complaints in the order of their texts, so that the order of the
+/// resources does not matter. No more than these are kept while they are collected.
+#[derive(Debug, Default)]
+pub(super) struct Complaints {
+    /// What was not read, which is told in any case.
+    excess: Option<String>,
+    told: BinaryHeap<String>,
+    untold: usize,
+}
+
+impl Complaints {
+    fn add(&mut self, complaint: String) {
+        self.told.push(complaint);
+        if self.told.len() > COMPLAINTS {
+            self.told.pop();
+            self.untold += 1;
+        }
+    }
+
+    /// All in one text; `None`: nothing is wrong.
+    pub fn message(self) -> Option<Arc<str>> {
+        let mut told: Vec<String> = self.excess.into_iter().chain(self.told.into_sorted_vec()).collect();
+        if self.untold > 0 {
+            told.push(format!("and {} more", self.untold));
+        }
+        (!told.is_empty()).then(|| Arc::from(told.join("; ")))
+    }
+}
+
 /// Why a resource that was in use is taken to be deleted: this response names all that exist, and not that one.
-pub(super) fn deletion(response: &Response, at: Wall) -> Error {
+pub(super) fn deletion(version: &Arc<str>, at: Wall) -> Error {
     let message = "does not exist: the server's last response names all that exist, and not this one";
     Error {
         reason: Reason::Deleted,
         code: Code::NotFound,
         message: Arc::from(message),
-        rejected: Some(Rejected { version: Arc::from(response.version.as_str()), at, raw: None }),
+        rejected: Some(Rejected { version: Arc::clone(version), at, raw: None }),
     }
 }
 
@@ -76,7 +115,6 @@ fn judge_resources(
     watched: &BTreeSet<Arc<str>>,
     verdict: &mut Verdict,
 ) {
-    let version: Arc<str> = Arc::from(response.version.as_str());
     let mut seen: BTreeSet<Arc<str>> = BTreeSet::new();
     for (index, received) in response.resources.iter().enumerate() {
         let judged = validate(kind, received);
@@ -96,8 +134,8 @@ fn judge_resources(
             }
             Err(Invalid { name: Some(name), message }) => {
                 if watched.contains(&name) {
-                    let rejected =
-                        Rejected { version: Arc::clone(&version), at, raw: Some(received.raw.clone()) };
+                    let raw = Some(&received.raw).filter(|raw| raw.bytes.len() <= LARGEST_REJECTED);
+                    let rejected = Rejected { version: Arc::clone(&verdict.version), at, raw: raw.cloned() };
                     let error = Error {
                         reason: Reason::Nack,
                         code: Code::InvalidArgument,
@@ -137,7 +175,7 @@ fn judge_errors(response: &Response, at: Wall, watched: &BTreeSet<Arc<str>>, ver
             reason: Reason::Reported,
             code,
             message: Arc::from(said),
-            rejected: Some(Rejected { version: Arc::from(response.version.as_str()), at, raw: None }),
+            rejected: Some(Rejected { version: Arc::clone(&verdict.version), at, raw: None }),
         };
         verdict.invalid += 1;
         verdict.findings.push((Arc::clone(name), Finding::Reported(error)));
@@ -148,6 +186,6 @@ impl Verdict {
     /// Something is wrong with the response.
     fn complain(&mut self, complaint: String) {
         self.invalid += 1;
-        self.complaints.push(complaint);
+        self.complaints.add(complaint);
     }
 }

@@ -56,10 +56,12 @@ impl Client {
 
     /// What did not come in time is taken not to exist, or the server to be slow (A57).
     pub(super) fn expire(&mut self, turn: &mut Turn<'_>) {
-        let before = turn.news.len();
-        self.cache.tick(turn.now, &mut turn.news);
-        if self.last().and_then(Channel::stream).is_some_and(|stream| stream.heard_at.is_none()) {
-            self.unanswered.extend(turn.news.iter().skip(before).map(|told| told.key.clone()));
+        let late = self.cache.tick(turn.now, &mut turn.news);
+        let last = self.used.checked_sub(1).and_then(|place| self.channels.get_mut(place));
+        let Some(stream) = last.and_then(Channel::stream_mut) else { return };
+        late.iter().for_each(|key| stream.line_mut(key.kind).on_answered(&key.name));
+        if stream.heard_at.is_none() {
+            self.unanswered.extend(late);
         }
     }
 
@@ -106,14 +108,15 @@ impl Client {
         channel.request(now, kind, watched, claims)
     }
 
-    /// What the transport of the last server in use has pulled has to come in time from now on (A57).
+    /// Resources that the transport of the last server in use has sent in requests must arrive in time from now on.
+    /// Each resource is timed once per stream (A57).
     pub(super) fn arm(&mut self, now: Now) {
         // Not by `last`, beside which the cache could not be changed.
         let last = self.used.checked_sub(1).and_then(|place| self.channels.get(place));
         let Some(stream) = last.and_then(Channel::stream) else { return };
         for kind in Kind::ALL {
-            let pulled = stream.line(kind).pulled();
-            let keys: Vec<Key> = pulled.map(|name| Key::new(kind, Arc::clone(name))).collect();
+            let awaited = stream.line(kind).awaited();
+            let keys: Vec<Key> = awaited.map(|name| Key::new(kind, Arc::clone(name))).collect();
             self.cache.sent(now, &keys);
         }
     }

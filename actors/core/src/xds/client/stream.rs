@@ -137,6 +137,8 @@ pub(super) struct Line {
     accountable: BTreeSet<Arc<str>>,
     /// Names of which the server has sent a valid resource on this stream.
     sent: BTreeSet<Arc<str>>,
+    /// Names for which no timer starts on this stream any more: the server has answered, or the timer has fired.
+    answered: BTreeSet<Arc<str>>,
     owed: Option<Owed>,
 }
 
@@ -169,6 +171,7 @@ impl Line {
         self.is_settled = false;
         self.accountable.remove(name);
         self.sent.remove(name);
+        self.answered.remove(name);
         if self.asked.as_ref().is_some_and(|asked| asked.contains(name)) {
             self.dropped.insert(Arc::clone(name));
         }
@@ -222,10 +225,16 @@ impl Line {
         self.flight = Flight::Landed;
     }
 
-    /// The names that the transport has pulled and that are meant still.
-    pub fn pulled(&self) -> impl Iterator<Item = &Arc<str>> {
+    /// The names that the transport has sent in requests, that are still wanted, and that have no answer yet.
+    pub fn awaited(&self) -> impl Iterator<Item = &Arc<str>> {
         let asked = self.asked.as_ref().filter(|_| self.flight == Flight::Landed);
-        asked.into_iter().flatten().filter(|name| !self.dropped.contains(*name))
+        let is_answered = |name: &Arc<str>| self.dropped.contains(name) || self.answered.contains(name);
+        asked.into_iter().flatten().filter(move |name| !is_answered(name))
+    }
+
+    /// No timer starts for this name on the stream any more: the server has answered, or the timer has fired.
+    pub fn on_answered(&mut self, name: &Arc<str>) {
+        self.answered.insert(Arc::clone(name));
     }
 
     /// A response came that is to be answered when it is due, or as soon as something else is asked. An answer to the
@@ -237,6 +246,7 @@ impl Line {
 
     /// The server has sent the resource, valid or not.
     pub fn on_seen(&mut self, name: &Arc<str>) {
+        self.on_answered(name);
         self.accountable.insert(Arc::clone(name));
     }
 

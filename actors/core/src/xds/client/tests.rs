@@ -89,6 +89,7 @@ fn response(kind: Kind, version: &str, nonce: &str, resources: Vec<Received>) ->
         nonce: nonce.to_owned(),
         resources,
         errors: Vec::new(),
+        excess: None,
     }
 }
 

@@ -211,8 +211,6 @@ const FIELDS: [&str; 9] = [
 ];
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(2_000))]
-
     #[test]
     fn x2_whatever_arrives_is_valid_under_its_name_or_refused_by_the_path_of_a_field(
         wrapper in prop::option::of(name()),

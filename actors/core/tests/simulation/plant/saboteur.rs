@@ -277,7 +277,7 @@ impl Saboteur {
                 Arc::make_mut(wishes).admin_state_off = false;
                 false
             }
-            (Plant::FailureForgotten, admin_state::In::Finished { failure, .. }) => failure.is_some(),
+            (Plant::FailureForgotten, admin_state::In::Finished { result, .. }) => result.is_err(),
             (_, _) => false,
         }
     }

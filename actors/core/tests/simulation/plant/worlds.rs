@@ -136,10 +136,24 @@ impl Plant {
             Plant::EtagRefreshed => {
                 Size { seconds: 240, faults: Faults { meddling: true, edges: true, ..calm }, ..size }
             }
+            Plant::ReadsInSeries => {
+                let faults = Faults { arm: false, leaving: false, often: Some(Often::Hanging), ..calm };
+                Size { seconds: 150, faults, ..size }
+            }
             Plant::RetriesUnlimited => Size { seconds: 240, faults: Faults { arm: true, ..calm }, ..size },
-            Plant::ParkingIgnored => {
+            Plant::ParkingIgnored | Plant::RetriesUncounted => {
                 let faults = Faults { arm: true, often: Some(Often::Refusals), ..calm };
                 Size { seconds: 240, faults, ..size }
+            }
+            Plant::PollsAlone => {
+                let often = Some(Often::FailingPolls);
+                let faults = Faults { arm: true, meddling: false, often, ..calm };
+                Size { replicas: 1, seconds: 400, faults, ..size }
+            }
+            Plant::EmptyWatchBelieved => {
+                let often = Some(Often::EmptyWatches);
+                let faults = Faults { kube: true, arm: false, often, ..calm };
+                Size { replicas: 1, faults, ..size }
             }
             Plant::OutcomesLost
             | Plant::FactsReordered
@@ -156,7 +170,6 @@ impl Plant {
             | Plant::LeaseLetGoEarly
             | Plant::ForeignHoldExpired
             | Plant::ConflictIsSuccess
-            | Plant::RetriesUncounted
             | Plant::RemovalsLate => size,
         }
     }

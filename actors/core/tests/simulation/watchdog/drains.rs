@@ -201,6 +201,7 @@ impl Watchdog {
                 | admin_state::Out::Withdraw(..)
                 | admin_state::Out::Opened(_)
                 | admin_state::Out::Look
+                | admin_state::Out::NoticeIgnored(..)
                 | admin_state::Out::ConfigMap(_, ConfigMapAsk::Get)
                 | admin_state::Out::Node(..)
                 | admin_state::Out::View(_)

@@ -228,6 +228,7 @@ impl Watchdog {
                     | queue::Outcome::Terminal { .. }
                     | queue::Outcome::Interrupted => {}
                 },
+                writer::Out::Lane(lane) => within.operations.shown(now, lane),
                 writer::Out::Verified(..)
                 | writer::Out::Observed(..)
                 | writer::Out::AdminFinished { .. }
@@ -240,12 +241,12 @@ impl Watchdog {
                 | writer::Out::Lease(..)
                 | writer::Out::CountLockFailures { .. }
                 | writer::Out::ForeignRelease
+                | writer::Out::Sent(_)
                 | writer::Out::Pace(..)
                 | writer::Out::Attempt(..)
                 | writer::Out::Answer(..)
                 | writer::Out::Report(_)
                 | writer::Out::SharedLease(_)
-                | writer::Out::Lane(_)
                 | writer::Out::Gate(..)
                 | writer::Out::Sample(_)
                 | writer::Out::Quiet { .. } => {}

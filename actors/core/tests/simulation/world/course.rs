@@ -4,11 +4,15 @@ use simulator_models::arm::Latency;
 
 use super::{Happening, World};
 use crate::notes;
-use crate::process::Life;
+use crate::process::{Life, silent};
+use crate::story::Often;
 use crate::weather;
 
 /// How long it takes until everything has been seen again: a look at all load balancers, with some room.
 const SEEN_AGAIN_US: u64 = 120_000_000;
+
+/// Longer than any world lasts.
+const FOR_GOOD_US: u64 = 24 * 3_600_000_000;
 
 impl World {
     /// The first state of the cluster, and the first words to the machines.
@@ -23,6 +27,7 @@ impl World {
         self.note_cluster();
         self.note_nodes();
         self.furnish()?;
+        weather::hang(&mut self.arm, silent(self.settings).map(|lb| lb.to_string()));
         self.add_listed();
         for happening in [
             Happening::Story,
@@ -77,6 +82,13 @@ impl World {
         weather::clear_arm(&mut self.arm);
         for process in 0..self.processes.len() {
             self.heal(process);
+        }
+        if self.size.faults.often == Some(Often::EmptyWatches) {
+            let there = |number: &usize| self.processes[*number].is_there();
+            for number in (0..self.processes.len()).filter(there).collect::<Vec<_>>() {
+                self.cut_watches(number, 0)?;
+                self.blind(number, FOR_GOOD_US);
+            }
         }
         let lacked = self.processes.iter().any(|process| process.kubernetes.has_lacked);
         if self.weather.per_mille(400) || lacked {

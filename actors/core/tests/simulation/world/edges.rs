@@ -88,6 +88,7 @@ impl World {
                         HostMessage::Quarantined(pool, broken) => {
                             return Err(format!("A4: {pool}: {broken}"));
                         }
+                        HostMessage::NoticeIgnored(..) => {}
                         HostMessage::Answered(id, answer) => {
                             self.watchdog.answered(self.now, process, id, &answer)?;
                         }

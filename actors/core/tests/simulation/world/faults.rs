@@ -15,7 +15,7 @@ use crate::plant::Plant;
 use crate::process::{Life, Process};
 use crate::replica::{Actor, Replica};
 use crate::story::Often;
-use crate::weather;
+use crate::weather::{self, Spell};
 
 /// How long after a fault a process must see everything again.
 const SIGHT_US: u64 = 90_000_000;
@@ -148,6 +148,16 @@ impl World {
         self.at(self.now + span + SIGHT_US, Happening::Sight(number, self.faults));
     }
 
+    /// Every watch of a process is cut after this time from now on, in microseconds; with 0 it is answered 200 and closed
+    /// empty.
+    ///
+    /// # Errors
+    /// What the watchdog finds.
+    pub fn cut_watches(&mut self, number: usize, after_us: u64) -> Result<(), String> {
+        let effects = self.processes[number].kubernetes.cut_watches(&mut self.kube, after_us);
+        self.follow(number, effects)
+    }
+
     /// All faults of a process end.
     pub(super) fn heal(&mut self, number: usize) {
         let process = &mut self.processes[number];
@@ -228,7 +238,12 @@ impl World {
             Often::Eclipse => self.eclipse(leader, there),
             Often::PausedTakeOver => self.take_over_in_a_pause(leader, there, true),
             Often::UnheardPause => self.take_over_in_a_pause(leader, there, false),
-            Often::LackingLists | Often::BrokenSource | Often::Refusals => return false,
+            Often::LackingLists
+            | Often::BrokenSource
+            | Often::Refusals
+            | Often::FailingPolls
+            | Often::Hanging
+            | Often::EmptyWatches => return false,
         }
         true
     }
@@ -355,15 +370,33 @@ impl World {
     pub(super) fn arm_weather(&mut self) {
         let there: Vec<usize> =
             (0..self.processes.len()).filter(|number| self.processes[*number].is_there()).collect();
-        let often = if self.size.faults.often == Some(Often::Refusals) { 600 } else { 150 };
-        let long = self.weather.per_mille(often);
+        let (refusals, either) = match self.size.faults.often {
+            Some(Often::Refusals) => (600, 600),
+            Some(Often::FailingPolls) => (0, 1_000),
+            Some(
+                Often::Eclipse
+                | Often::PausedTakeOver
+                | Often::UnheardPause
+                | Often::LackingLists
+                | Often::BrokenSource
+                | Often::Hanging
+                | Often::EmptyWatches,
+            )
+            | None => (150, 200),
+        };
+        let dice = self.weather.below(1_000);
+        let long = if dice < refusals {
+            Some(Spell::Refusals)
+        } else {
+            (dice < either).then_some(Spell::FailingPolls)
+        };
         let words = weather::change_arm(&mut self.weather, &mut self.arm, long);
         let (twice, late) = weather::answers(&mut self.weather);
         for number in there {
             (self.processes[number].azure.twice, self.processes[number].azure.late) = (twice, late);
         }
         self.note(format!("weather: {words}, twice {twice}, late {late}"));
-        let pause = if long {
+        let pause = if long.is_some() {
             self.weather.between(120_000_000, 240_000_000)
         } else {
             self.weather.between(5_000_000, 40_000_000)
@@ -379,17 +412,29 @@ impl World {
             (0..self.processes.len()).filter(|number| self.processes[*number].is_there()).collect();
         let pause = self.weather.between(10_000_000, 60_000_000);
         for number in &there {
-            self.processes[*number].kubernetes.posts_fail = 0;
+            let port = &mut self.processes[*number].kubernetes;
+            (port.posts_fail, port.watches_last_us) = (0, None);
         }
         if let Some(number) = self.weather.pick(&there) {
             let port = &mut self.processes[number].kubernetes;
             let for_long = match self.size.faults.often {
                 Some(Often::LackingLists) => Some(false),
                 Some(Often::BrokenSource) => Some(true),
-                Some(Often::Eclipse | Often::PausedTakeOver | Often::UnheardPause | Often::Refusals)
+                Some(
+                    Often::Eclipse
+                    | Often::PausedTakeOver
+                    | Often::UnheardPause
+                    | Often::Refusals
+                    | Often::FailingPolls
+                    | Often::Hanging
+                    | Often::EmptyWatches,
+                )
                 | None => None,
             };
             let (words, blind, effects) = match for_long.filter(|_| self.weather.per_mille(700)) {
+                _ if self.size.faults.often == Some(Often::EmptyWatches) => {
+                    ("watches are closed empty".to_owned(), true, port.cut_watches(&mut self.kube, 0))
+                }
                 Some(long) => weather::break_lists(&mut self.weather, &mut self.kube, port, now, long),
                 None => weather::change_kube(&mut self.weather, &mut self.kube, port, now),
             };

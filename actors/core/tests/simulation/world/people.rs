@@ -20,9 +20,12 @@ const FOREIGN_US: i64 = 900_000_000 + 30_000_000 + 10_000_000;
 const LAST_WISH_US: u64 = 60_000_000;
 
 impl World {
-    /// A person empties, renames or deletes a Lease, whoever holds it.
+    /// Another client empties, renames or deletes a held Lease. That is impossible while the API server is down.
     pub(super) fn take_away(&mut self) -> Result<(), String> {
         let lease = LeaseName::ALL[self.fates.place(2)];
+        if self.kube.is_down() {
+            return Ok(());
+        }
         let Some(object) = lease_object(&self.kube, lease) else { return Ok(()) };
         let renames = match self.plant {
             Some(Plant::RenamedIsReleased) => 1_000,

@@ -22,6 +22,9 @@ use crate::process::{Life, Process};
 use crate::trace::Entry;
 use crate::watchdog::{NotesStanding, Put};
 
+/// How soon an answer comes that is not late.
+const SOON_US: u64 = 5_000_000;
+
 impl World {
     /// A request about a Lease lands whatever becomes of its process; all else is the process's own.
     pub(super) fn lease_step(
@@ -88,7 +91,9 @@ impl World {
         let now = self.now;
         let Process { kubernetes, leases, notes, clock, .. } = &mut self.processes[process];
         let effects = match call {
-            KubernetesCall::Open { call, kind, ask } => kubernetes.open(&mut self.kube, now, kind, call, ask),
+            KubernetesCall::Open { call, kind, ask, given_up: _ } => {
+                kubernetes.open(&mut self.kube, now, kind, call, ask)
+            }
             KubernetesCall::Lease { call, lease, ask } => {
                 match &ask {
                     LeaseAsk::Create(_) | LeaseAsk::Replace(..) => {
@@ -147,12 +152,17 @@ impl World {
     pub(super) fn send(&mut self, process: usize, call: ArmCall) -> Result<(), String> {
         let now = self.now;
         let Process { azure, clock, .. } = &mut self.processes[process];
+        if let Some(later) = azure.queues(now, &call.request) {
+            self.within(later, process, Inner::Send(Box::new(call)));
+            return Ok(());
+        }
         if let Some(refusal) = azure.refusal(clock.now(now), &call.request) {
             self.within(now + 1, process, Inner::Answered(call.id, Box::new(refusal), None));
             return Ok(());
         }
         if now < azure.cut_until {
             let taken = azure.no_way(now);
+            self.watchdog.excuse(taken.arrives[0], process, None);
             if let ArmRequest::PutPool { pool, .. } = &call.request {
                 self.watchdog.in_doubt(process, pool);
             }
@@ -189,7 +199,18 @@ impl World {
         {
             self.watchdog.saw(now + response.latency_us, process, &self.arm, lb.as_str());
         }
+        if let ArmRequest::GetLoadBalancer(lb) = &sent.request {
+            self.watchdog.reads(now, process, lb);
+        }
         let taken = self.processes[process].azure.taken(now, sent, &reply);
+        if let ArmRequest::GetLoadBalancer(lb) = &sent.request
+            && !matches!(&reply, Reply::Answer(response) if response.status == 200 && taken.arrives[0] < now + SOON_US)
+        {
+            self.watchdog.excuse(taken.arrives[0], process, Some(lb));
+        }
+        if put.is_none() {
+            self.watchdog.on_read(now, process, &self.arm)?;
+        }
         if let Some(put) = &put {
             self.watchdog.after_put(&self.arm, now, put, &reply, taken.arrives[0]);
         }

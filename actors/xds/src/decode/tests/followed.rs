@@ -19,23 +19,23 @@ use super::*;
 const SOURCES: [(&str, &str); 2] = [("eds:web", "web"), ("cluster:shop", "shop")];
 
 /// The follower of both sources, on one stream.
-struct Following {
+pub(super) struct Following {
     source: XdsSource,
     now: Now,
-    stream: StreamId,
+    pub stream: StreamId,
     /// What was told of each source last.
     facts: BTreeMap<String, SourceFact>,
     /// The names that were asked for last, of each kind.
     asked: BTreeMap<Kind, Vec<Arc<str>>>,
     /// All requests that were not looked at, and whether each asks for other names than the one before.
-    requests: Vec<(Request, bool)>,
+    pub requests: Vec<(Request, bool)>,
     /// How many messages may be read.
     reads: usize,
 }
 
 impl Following {
     /// Both sources have something good.
-    fn new() -> Following {
+    pub fn new() -> Following {
         let server = Server { uri: Arc::from("server.test:1"), policy: Policy::default() };
         let client =
             client::Params { servers: vec![server], backoff: Waits::STREAMS, nack_pace: Waits::NACKS };
@@ -68,7 +68,7 @@ impl Following {
         following
     }
 
-    fn step(&mut self, heard: Heard) {
+    pub fn step(&mut self, heard: Heard) {
         let mut out = Vec::new();
         self.source.step(self.now, In::Heard(heard), &mut out);
         self.take(out);
@@ -194,7 +194,7 @@ fn holds(response: &Response, assignment: &LoadAssignment, names: &[Arc<str>]) -
                 let is_named = names.iter().any(|name| **name == *facts.cluster_name);
                 is_named && told(facts).is_superset(&addresses) && addresses.is_empty() == is_empty(facts)
             }
-            Ok(Body::Cluster(_) | Body::Other(_)) | Err(_) => false,
+            Ok(Body::Cluster(_) | Body::TooLarge { .. } | Body::Other(_)) | Err(_) => false,
         })
 }
 

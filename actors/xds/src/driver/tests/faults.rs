@@ -1,11 +1,15 @@
 //! How streams end that do not work.
 
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tonic::Status;
 
 use super::server::{Ads, Fixed};
 use super::*;
 use crate::decode::LONGEST_WORDS;
-use crate::driver::connection::{KEEPALIVE_INTERVAL, KEEPALIVE_TIMEOUT};
+use crate::driver::connection::{CONNECT_TIMEOUT, KEEPALIVE_INTERVAL, KEEPALIVE_TIMEOUT};
+
+/// The first frame of a server, without settings.
+const SETTINGS: [u8; 9] = [0, 0, 0, 4, 0, 0, 0, 0, 0];
 
 #[tokio::test]
 async fn x2_a_server_that_refuses_connections_is_unavailable_and_nothing_is_dispatched() {
@@ -34,7 +38,8 @@ async fn x2_a_server_that_the_bootstrap_has_not_is_unavailable() {
 async fn x2_a_connection_that_breaks_ends_the_stream_after_what_was_pulled() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let mut site = Site::at(listener.local_addr().unwrap());
-    let (connection, _) = within(listener.accept()).await.unwrap();
+    let (mut connection, _) = within(listener.accept()).await.unwrap();
+    connection.write_all(&SETTINGS).await.unwrap();
     site.dispatched().await;
     drop(connection);
     let ended = site.ended().await;
@@ -121,9 +126,42 @@ async fn x2_what_is_no_grpc_ends_the_stream() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn x2_a_connection_on_which_nothing_is_heard_is_tried_and_given_up() {
+async fn x2_a_silent_peer_is_not_connected() {
     let (addr, _listener) = silent().await;
+    let before = tokio::time::Instant::now();
+    // The end is the first output: no request was dispatched, so that no resource timer runs (A57).
+    let ended = Site::at(addr).ended().await;
+    assert_eq!(ended.code, Code::Unavailable);
+    assert_eq!(ended.message, "connected, but the server did not speak HTTP/2 within 20 seconds");
+    assert_eq!(before.elapsed(), CONNECT_TIMEOUT);
+}
+
+#[tokio::test]
+async fn x2_a_peer_without_http2_is_not_connected() {
+    for (said, words) in [
+        (b"".as_slice(), "the server closed the connection before it spoke HTTP/2"),
+        (&SETTINGS[..8], "the server closed the connection before it spoke HTTP/2"),
+        (b"HTTP/1.1 400 Bad Request\r\nconnection: close\r\n\r\n", "HTTP/2"),
+    ] {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let mut site = Site::at(listener.local_addr().unwrap());
+        let (mut connection, _) = within(listener.accept()).await.unwrap();
+        // The preface of the client is read, so that the connection is closed without a reset.
+        connection.read_u8().await.unwrap();
+        connection.write_all(said).await.unwrap();
+        connection.shutdown().await.unwrap();
+        let ended = site.ended().await;
+        assert_eq!(ended.code, Code::Unavailable);
+        assert!(ended.message.contains(words), "{ended:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn x2_a_connection_on_which_nothing_more_is_heard_is_given_up() {
+    let (addr, listener) = silent().await;
     let mut site = Site::at(addr);
+    let (mut connection, _) = listener.accept().await.unwrap();
+    connection.write_all(&SETTINGS).await.unwrap();
     assert!(matches!(site.told.recv().await, Some(Heard::Dispatched(STREAM))));
     let before = tokio::time::Instant::now();
     let Some(Heard::Ended { stream: STREAM, ended, .. }) = site.told.recv().await else { panic!("it ends") };

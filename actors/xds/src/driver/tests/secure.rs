@@ -143,12 +143,7 @@ async fn x2_our_own_certificate_is_shown_where_one_is_given() {
     assert_eq!(server.call().await.request().await.resource_names, ["web"]);
 
     // With TLS 1.3 a client learns that it was refused after the handshake.
-    let mut site = Site::asking(files.tls(port));
-    let mut said = site.next().await;
-    if matches!(said, Heard::Dispatched(STREAM)) {
-        said = site.next().await;
-    }
-    let Heard::Ended { stream: STREAM, ended, .. } = said else { panic!("{said:?}") };
+    let ended = Site::asking(files.tls(port)).ended().await;
     assert!(ended.message.contains("CertificateRequired"), "{ended:?}");
 }
 
@@ -163,14 +158,14 @@ async fn x2_the_files_of_tls_are_read_for_each_stream_anew() {
     unavailable(Arc::clone(&bootstrap), "certificate_file ", &files.path("tls.crt")).await;
     let (certificate, key) = authority.issue("pools.test");
     files.show((certificate.clone(), "no key".to_owned()));
-    unavailable(Arc::clone(&bootstrap), "shown: certificate_file ", &files.path("tls.crt")).await;
+    unavailable(Arc::clone(&bootstrap), "contains no PEM private key", &files.path("tls.key")).await;
     files.show((certificate.clone(), authority.issue("pools.test").1));
     unavailable(Arc::clone(&bootstrap), "shown: certificate_file ", &files.path("tls.crt")).await;
     files.show(("no certificate".to_owned(), key.clone()));
-    unavailable(Arc::clone(&bootstrap), "holds no certificates in PEM", &files.path("tls.crt")).await;
+    unavailable(Arc::clone(&bootstrap), "contains no PEM certificates", &files.path("tls.crt")).await;
     files.show((certificate, key));
     files.write("ca.pem", "");
-    unavailable(Arc::clone(&bootstrap), "holds no certificates in PEM", &files.path("ca.pem")).await;
+    unavailable(Arc::clone(&bootstrap), "contains no PEM certificates", &files.path("ca.pem")).await;
     files.write("ca.pem", &"x".repeat((1 << 20) + 1));
     unavailable(Arc::clone(&bootstrap), "is larger than 1048576 bytes", &files.path("ca.pem")).await;
     files.write("ca.pem", &authority.certificate.pem());
@@ -213,7 +208,7 @@ async fn x2_a97_all_tokens_go_with_the_call_and_are_read_for_each_stream_anew() 
 }
 
 #[tokio::test(start_paused = true)]
-async fn x2_a_peer_that_does_not_answer_a_greeting_is_given_up() {
+async fn x2_a_peer_silent_during_tls_times_out() {
     let (addr, _listener) = silent().await;
     let files = Files::trusting(&Authority::of("ours"));
     let mut site = Site::asking(files.tls(addr.port()));
@@ -222,4 +217,43 @@ async fn x2_a_peer_that_does_not_answer_a_greeting_is_given_up() {
     assert_eq!(ended.code, Code::Unavailable);
     assert!(ended.message.starts_with("not connected within 20 seconds (trusted: ca_"), "{ended:?}");
     assert_eq!(before.elapsed().as_secs(), 20);
+}
+
+#[tokio::test(start_paused = true)]
+async fn x2_a_peer_silent_after_tls_times_out() {
+    let authority = Authority::of("ours");
+    let (addr, _peer) = silent_behind_tls(authority.issue("localhost")).await;
+    let files = Files::trusting(&authority);
+    let before = tokio::time::Instant::now();
+    let ended = Site::asking(files.tls(addr.port())).ended().await;
+    assert_eq!(ended.code, Code::Unavailable);
+    assert!(
+        ended.message.starts_with("connected, but the server did not speak HTTP/2 within 20"),
+        "{ended:?}"
+    );
+    assert_eq!(before.elapsed().as_secs(), 20);
+}
+
+/// Does TLS handshakes and sends nothing more.
+async fn silent_behind_tls((certificate, key): (String, String)) -> (SocketAddr, impl Drop) {
+    use rustls_pki_types::pem::PemObject;
+    use rustls_pki_types::{CertificateDer, PrivateKeyDer};
+    use tokio_rustls::rustls::ServerConfig;
+    use tokio_rustls::rustls::crypto::aws_lc_rs;
+
+    let chain = vec![CertificateDer::from_pem_slice(certificate.as_bytes()).unwrap()];
+    let key = PrivateKeyDer::from_pem_slice(key.as_bytes()).unwrap();
+    let config = ServerConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()));
+    let config = config.with_safe_default_protocol_versions().unwrap().with_no_client_auth();
+    let mut config = config.with_single_cert(chain, key).unwrap();
+    config.alpn_protocols.push(b"h2".to_vec());
+    let acceptor = tokio_rustls::TlsAcceptor::from(Arc::new(config));
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let addr = listener.local_addr().unwrap();
+    let serving = async move {
+        let (connection, _) = listener.accept().await.unwrap();
+        let _silent = acceptor.accept(connection).await.unwrap();
+        std::future::pending::<()>().await;
+    };
+    (addr, AbortOnDropHandle::new(tokio::spawn(serving)))
 }

@@ -292,7 +292,7 @@ impl World {
                     ..node(old.name.as_str())
                 };
                 self.spots.on_fact(self.now, &fact);
-                self.spots.on_gone(&old.uid);
+                self.spots.on_gone(self.now, &old.uid);
                 self.records.remove(&old.uid);
                 self.nodes[n] = Real::new(fact, self.now);
             }

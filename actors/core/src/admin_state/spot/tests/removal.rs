@@ -22,9 +22,34 @@ fn n1_our_taint_is_removed_when_the_node_was_ready_for_10_min_after_the_notice_p
 }
 
 #[test]
+fn n1_our_taint_stays_ours_when_a_list_lacks_the_node() {
+    for (away, ours) in [(599, true), (600, false)] {
+        let mut bench = marked_by_us();
+        bench.gone("a");
+        assert_eq!(bench.stands("a"), (false, false));
+        bench.pass(seconds(away));
+        bench.tell(&marked(&node("a"), 2));
+        assert_eq!(bench.stands("a"), (false, ours), "after {away} s");
+        bench.pass(seconds(630));
+        assert_eq!(bench.asked.len(), usize::from(ours));
+    }
+    let mut bench = marked_by_us();
+    bench.gone("a");
+    bench.tell(&NodeFact { version: version(3), ..node("a") });
+    assert_eq!(bench.stands("a"), (false, false), "another client has removed it");
+    // A taint that was never sent is not ours when another component sets it.
+    let mut bench = Bench::of(&[node("a")]);
+    bench.acts = false;
+    bench.event(event("a"));
+    bench.gone("a");
+    bench.tell(&marked(&node("a"), 2));
+    assert_eq!(bench.stands("a"), (false, false));
+}
+
+#[test]
 fn n1_a_notice_passes_at_its_date() {
     let mut bench = Bench::of(&[node("a")]);
-    bench.event(PreemptionObject { due_in: Some(seconds(300)), ..event("a") });
+    bench.event(PreemptionObject { due: Some(Due::In(seconds(300))), ..event("a") });
     bench.answer(&TaintAnswer::Done);
     bench.tell(&marked(&node("a"), 2));
     bench.pass(seconds(899));

@@ -106,7 +106,7 @@ fn w8_a_removal_under_way_when_a_term_begins_is_made_again() {
 
 #[test]
 fn n1_a_notice_heard_while_another_led_counts_only_while_it_is_young() {
-    for (span, counts) in [(seconds(60), true), (seconds(61), false)] {
+    for (span, counts) in [(seconds(59), true), (seconds(60), false)] {
         let mut bench = Bench::of(&[node("a")]);
         bench.acts = false;
         bench.event(event("a"));
@@ -125,7 +125,7 @@ fn n1_a_notice_heard_while_another_led_counts_only_while_it_is_young() {
 
 #[test]
 fn n1_an_event_of_a_list_heard_while_another_led_was_no_younger_then() {
-    for (age, counts) in [(40, true), (41, false)] {
+    for (age, counts) in [(39, true), (40, false)] {
         let mut bench = Bench::of(&[node("a")]);
         bench.acts = false;
         bench.list(vec![PreemptionObject { age: Some(seconds(age)), ..event("a") }]);

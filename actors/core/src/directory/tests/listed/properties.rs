@@ -458,8 +458,6 @@ impl Watched {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(512))]
-
     #[test]
     fn x2_x3_pools_of_sources_are_safe_at_any_time_and_hold_the_best_of_what_is_assigned_in_the_end(
         events in prop::collection::vec(event(), 1..60)

@@ -2,7 +2,7 @@
 //! are not known of yet, and API servers that refuse, rewrite or do not answer (design.md W7, W8).
 
 use super::*;
-use crate::object::GIVE_UP_AFTER;
+use crate::object::{GIVE_UP_AFTER, RequestFailure};
 use crate::report::What;
 use crate::view::Whose;
 
@@ -599,4 +599,19 @@ fn w8_a_look_that_was_sent_before_a_doubt_arose_does_not_end_it() {
     assert_eq!(bench.writer.lock_send_before(), None, "as it was before");
     bench.lease(look(&said), state(2, Some(OURS)));
     assert!(bench.writer.lock_send_before().is_some(), "as it is now");
+}
+
+#[test]
+fn w7_failing_watches_are_shown_and_the_lease_is_read() {
+    let (mut bench, mut watch) = Bench::with_lease(leased(), 1, None);
+    let failed = || LeaseAnswer::Failed(RequestFailure::Other("the watch ended without a line".into()));
+    for n in 1..=2 {
+        let read = look(&bench.lease(watch, failed()));
+        bench.lease(read, state(1, None));
+        let shown = last_view(&bench).last_error;
+        assert_eq!(shown.as_deref(), (n > 1).then_some("the watch ended without a line"), "after {n}");
+        watch = awaits(&bench.until(bench.now + 5_000));
+    }
+    bench.lease(watch, LeaseAnswer::Unchanged);
+    assert_eq!(last_view(&bench).last_error, None, "it is watched again");
 }

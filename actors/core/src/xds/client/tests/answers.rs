@@ -334,3 +334,82 @@ fn g1_what_a_server_sends_first_on_a_stream_is_a_list_and_what_follows_are_chang
         "the first that can be used, as on every new stream"
     );
 }
+
+/// What the last answer complains of.
+fn complaint(run: &Run) -> String {
+    let mut errors = run.out.iter().filter_map(|said| match said {
+        Out::Call(Call::Send(_, request)) => request.error.as_ref(),
+        Out::Call(Call::Open { .. } | Call::Read(_) | Call::Close(_)) | Out::Notice(..) | Out::Sample(_) => {
+            None
+        }
+    });
+    errors.next_back().expect("a response was rejected").message.to_string()
+}
+
+#[test]
+fn x2_a_response_with_more_than_is_read_is_rejected_what_was_read_is_used_and_nothing_is_deleted() {
+    let mut run = Run::watching(&[cluster("c"), cluster("d")]);
+    run.respond(Kind::Cluster, "1", "a", vec![good(&cluster("c"), 1), good(&cluster("d"), 1)]);
+    let excess = Some("resources: are too many".to_owned());
+    let resources = vec![good(&cluster("c"), 2)];
+    run.respond_from(0, Response { excess, ..response(Kind::Cluster, "2", "b", resources) });
+    assert_eq!(complaint(&run), "resources: are too many");
+    assert_eq!(run.shown(&cluster("c")).unwrap().cached.unwrap().value, value(&cluster("c"), 2));
+    assert_eq!(run.state(&cluster("d")), "acked", "it may be in what was not read");
+}
+
+#[test]
+fn x2_an_assignment_with_more_than_is_read_is_invalid() {
+    let mut run = Run::watching(&[x()]);
+    run.respond(Kind::Endpoints, "1", "a", vec![good(&x(), 1)]);
+    let body = Body::TooLarge { name: "x".to_owned(), fault: "are too many".to_owned() };
+    let large = Received { body: Ok(body), ..good(&x(), 2) };
+    run.respond(Kind::Endpoints, "2", "b", vec![large.clone()]);
+    assert_eq!(
+        (complaint(&run).as_str(), run.state(&x())),
+        ("x: endpoints: are too many", "nacked_but_cached")
+    );
+    run.watch(&cluster("c"));
+    run.connect(0);
+    run.respond(Kind::Cluster, "1", "c", vec![large]);
+    assert!(complaint(&run).contains("does not belong in this response"), "{}", complaint(&run));
+}
+
+#[test]
+fn x2_a_nack_has_the_first_complaints_of_all_in_any_order_and_counts_the_others() {
+    let names: Vec<Key> = (0..30).map(|n| endpoints(&format!("n{n:02}"))).collect();
+    let words = |resources: Vec<Received>| {
+        let mut run = Run::watching(&names);
+        run.respond(Kind::Endpoints, "1", "a", resources);
+        complaint(&run)
+    };
+    let told = words(names.iter().map(bad).collect());
+    assert!(told.starts_with("n00: ") && told.contains("; n19: ") && !told.contains("n20"), "{told}");
+    assert!(told.ends_with("; and 10 more"), "{told}");
+    assert_eq!(told, words(names.iter().rev().map(bad).collect()));
+}
+
+#[test]
+fn x2_that_not_all_was_read_is_told_before_all_complaints() {
+    let mut run = Run::watching(&[cluster("c")]);
+    let excess = Some("resources: are too many".to_owned());
+    let resources = (0..30).map(|_| broken(Kind::Cluster)).collect();
+    run.respond_from(0, Response { excess, ..response(Kind::Cluster, "1", "a", resources) });
+    assert!(
+        complaint(&run).starts_with("resources: are too many; resource index 0: "),
+        "{}",
+        complaint(&run)
+    );
+    assert!(complaint(&run).ends_with("; and 10 more"), "{}", complaint(&run));
+}
+
+#[test]
+fn h5_the_bytes_of_a_rejected_resource_are_kept_up_to_1_mib() {
+    for (length, is_kept) in [(1 << 20, true), ((1 << 20) + 1, false)] {
+        let mut run = Run::watching(&[x()]);
+        let raw = Raw { bytes: vec![0; length].into(), ..raw(&x(), "") };
+        run.respond(Kind::Endpoints, "1", "a", vec![Received { raw, ..bad(&x()) }]);
+        let rejected = run.shown(&x()).unwrap().error.unwrap().rejected.unwrap();
+        assert_eq!((rejected.raw.is_some(), &*rejected.version), (is_kept, "1"));
+    }
+}

@@ -108,6 +108,39 @@ fn x2_a71_errors_of_resources_are_no_reason_to_ask_the_next_server() {
 }
 
 #[test]
+fn x2_a71_a_silent_stream_leads_to_the_next_server() {
+    let mut run = Run::with(&[PLAIN, PLAIN]);
+    run.watch(&x());
+    run.connect(0);
+    run.report(Kind::Endpoints, "1", "a", vec![reported("x", Code::NotFound)]);
+    run.fail(0);
+    run.wait();
+    run.connect(0);
+    run.pass(15_000);
+    assert_eq!((run.state(&x()), run.requests()), ("does_not_exist", Vec::new()));
+    run.fail(0);
+    assert_eq!(run.requests(), ["eds / x node"]);
+}
+
+#[test]
+fn x2_a71_a_timeout_at_a_failing_server_falls_back() {
+    let mut run = Run::with(&[PLAIN, PLAIN]);
+    run.watch(&x());
+    run.connect(0);
+    run.report(Kind::Endpoints, "1", "a", vec![reported("x", Code::NotFound)]);
+    for _ in 0..2 {
+        run.fail(0);
+        run.wait();
+    }
+    run.requests();
+    run.connect(0);
+    run.pass(15_000);
+    assert_eq!(run.requests(), ["eds / x node"], "of the second one");
+    run.respond_from(1, eds("1", "a", vec![good(&x(), 1)]));
+    assert_eq!(run.state(&x()), "acked");
+}
+
+#[test]
 fn x2_a71_what_did_not_come_in_time_from_a_server_that_never_said_anything_is_asked_of_the_next_one() {
     for (policy, millis) in [(PLAIN, 15_000), (PATIENT, 30_000)] {
         let mut run = Run::with(&[policy, PLAIN]);

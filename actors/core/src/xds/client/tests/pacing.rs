@@ -132,3 +132,39 @@ fn x2_another_error_of_the_same_version_is_rejected_at_once() {
     run.respond(Kind::Endpoints, "1", "b", vec![bad(&y())]);
     assert_eq!(run.requests(), ["eds /b x y !"]);
 }
+
+#[test]
+fn x2_acks_are_limited_to_ten_a_second() {
+    let mut run = Run::watching(&[x()]);
+    let end = run.now.plus(std::time::Duration::from_secs(60));
+    let mut acks = Vec::new();
+    for n in 0..2_000 {
+        run.respond(Kind::Endpoints, &n.to_string(), &n.to_string(), vec![good(&x(), (n % 2) as u8)]);
+        assert_eq!(run.told(), [format!("x is {n}")], "what it says is used at once");
+        if run.requests().is_empty() {
+            run.wait();
+        }
+        if run.now > end {
+            break;
+        }
+        assert_eq!(run.requests(), [format!("eds {n}/{n} x")]);
+        acks.push(run.now);
+    }
+    assert_eq!(acks.len(), 50 + 600);
+    assert_eq!(acks[0], acks[49], "a burst goes at once");
+    // After a pause, ACKs are sent at once again.
+    run.pass(5_000);
+    run.respond(Kind::Endpoints, "a", "a", vec![good(&x(), 9)]);
+    assert_eq!(run.requests(), ["eds a/a x"]);
+}
+
+#[test]
+fn x2_a_waiting_ack_goes_with_the_next_request() {
+    let mut run = Run::watching(&[x()]);
+    for n in 0..53 {
+        run.respond(Kind::Endpoints, &n.to_string(), &n.to_string(), vec![good(&x(), 1)]);
+    }
+    assert_eq!(run.requests(), [""; 0]);
+    run.watch(&y());
+    assert_eq!(run.requests(), ["eds 52/52 x y"]);
+}

@@ -695,8 +695,6 @@ fn play(policies: [Policy; SERVERS], ops: Vec<Op>, plant: Option<Plant>) -> Test
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(1_000))]
-
     #[test]
     fn x2_all_that_is_watched_is_accepted_in_bounded_time_and_nothing_is_asked_answered_or_read_out_of_turn(
         (policies, ops) in history(),

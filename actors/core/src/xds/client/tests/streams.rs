@@ -88,6 +88,22 @@ fn x2_a57_how_streams_were_cut_soon_after_a_response_is_shown_until_one_ends_oth
 }
 
 #[test]
+fn x2_a57_streams_cut_every_minute_are_no_error() {
+    let mut run = Run::with(&[PLAIN, PLAIN]);
+    run.watch(&x());
+    for n in 1..=60 {
+        run.connect(0);
+        run.respond(Kind::Endpoints, &n.to_string(), "a", vec![good(&x(), n)]);
+        assert_eq!(run.told(), [format!("x is {n}")], "changes arrive with the next stream");
+        run.pass(60_000);
+        run.fail(0);
+        assert_eq!((run.told(), run.samples(), run.waits()), (Vec::new(), Vec::new(), Some(1_000)));
+        run.wait();
+        assert_eq!(run.open.keys().collect::<Vec<_>>(), [&0], "the next server is not asked");
+    }
+}
+
+#[test]
 fn x2_a57_a_response_without_resources_is_a_response() {
     let mut run = Run::watching(&[x()]);
     run.respond(Kind::Endpoints, "", "a", Vec::new());
@@ -204,18 +220,75 @@ fn x2_a57_a_resource_in_a_response_is_not_late() {
     assert_eq!((run.told(), run.state(&x())), (Vec::new(), "nacked"));
 }
 
-#[test]
-fn x2_a57_an_invalid_resource_is_not_late_either_on_a_stream_where_nothing_comes_of_it() {
-    let mut run = Run::watching(&[x()]);
-    run.respond(Kind::Endpoints, "1", "a", vec![bad(&x())]);
+/// An event in the life of a client.
+type Happens = fn(&mut Run);
+
+/// Applies an event for `x` on one stream, and then opens the next stream, which requests `x` again.
+fn after(policy: Policy, happens: impl Fn(&mut Run)) -> Run {
+    let mut run = Run::watching_with(policy, &[x()]);
+    happens(&mut run);
     run.fail(0);
     run.wait();
     run.connect(0);
-    assert_eq!((run.requests(), run.waits()), (Vec::new(), None));
-    run.respond(Kind::Endpoints, "2", "b", Vec::new());
-    assert_eq!(run.waits(), None);
-    run.pass(60_000);
-    assert_eq!((run.told(), run.state(&x())), (Vec::new(), "nacked"));
+    run
+}
+
+#[test]
+fn x2_a57_uncached_names_time_out_on_each_new_stream() {
+    let happens: [(&str, Happens); 4] = [
+        ("nacked", |run| run.respond(Kind::Endpoints, "1", "a", vec![bad(&x())])),
+        ("received_error", |run| run.report(Kind::Endpoints, "1", "a", vec![reported("x", Code::NotFound)])),
+        ("received_error", |run| run.report(Kind::Endpoints, "1", "a", vec![reported("x", Code::Internal)])),
+        ("does_not_exist", |run| run.pass(15_000)),
+    ];
+    for (state, happens) in happens {
+        let mut run = after(PLAIN, happens);
+        assert_eq!((run.state(&x()), run.waits()), (state, Some(15_000)));
+        run.wait();
+        assert_eq!(run.state(&x()), "does_not_exist", "it was {state}");
+        assert_eq!(run.waits(), None, "it was {state}");
+    }
+    let run = after(PATIENT, |run| run.respond(Kind::Endpoints, "1", "a", vec![bad(&x())]));
+    assert_eq!(run.waits(), Some(30_000));
+    let run = after(PLAIN, |run| run.respond(Kind::Endpoints, "1", "a", vec![good(&x(), 1)]));
+    assert_eq!((run.state(&x()), run.waits()), ("acked", None));
+}
+
+#[test]
+fn x2_a57_a_name_times_out_at_most_once_per_stream() {
+    let happens: [Happens; 3] = [
+        |run| run.respond(Kind::Endpoints, "1", "a", vec![bad(&x())]),
+        |run| run.report(Kind::Endpoints, "1", "a", vec![reported("x", Code::NotFound)]),
+        |run| run.pass(15_000),
+    ];
+    for happens in happens {
+        let mut run = Run::watching(&[x()]);
+        happens(&mut run);
+        let state = run.state(&x());
+        run.watch(&y());
+        assert_eq!(run.waits(), Some(15_000), "{state}: the other one may be late");
+        run.wait();
+        assert_eq!((run.state(&x()), run.waits()), (state, None));
+        run.unwatch(&x());
+        run.watch(&x());
+        assert_eq!((run.state(&x()), run.waits()), ("requested", Some(15_000)), "it is requested again");
+    }
+}
+
+#[test]
+fn x2_a88_a_deleted_cluster_times_out_on_the_next_stream() {
+    let c = cluster("c");
+    let mut run = Run::watching_with(FAILS, std::slice::from_ref(&c));
+    run.respond(Kind::Cluster, "1", "a", vec![good(&c, 1)]);
+    run.respond(Kind::Cluster, "2", "b", Vec::new());
+    assert_eq!((run.state(&c), run.waits()), ("does_not_exist", None));
+    run.watch(&cluster("d"));
+    run.wait();
+    assert_eq!(run.told(), ["d fails: NOT_FOUND"]);
+    run.fail(0);
+    run.wait();
+    run.connect(0);
+    assert_eq!(run.waits(), Some(15_000));
 }
 
 #[test]

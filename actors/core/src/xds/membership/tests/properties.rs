@@ -305,8 +305,6 @@ fn play((v6, admin_state, ops): (bool, bool, Vec<Op>), plant: Option<Plant>) -> 
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(2_000))]
-
     #[test]
     fn x2_a_pool_holds_the_best_that_is_usable_fails_over_at_once_and_goes_back_in_bounded_time(
         history in history(),

@@ -536,8 +536,6 @@ fn play((policy, ops): (Policy, Vec<Op>), plant: Option<Plant>) -> TestCaseResul
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(2_000))]
-
     #[test]
     fn x3_each_source_has_what_its_resources_say_and_is_dropped_only_by_the_policy_of_whoever_asked_for_it(
         history in histories(),

@@ -1,0 +1,207 @@
+//! Finds known secrets in every encoding: plain, percent-encoded, with JSON or HTML escapes in any mixture, and in
+//! base64. The start of a secret is found too, because a peer that repeats it may cut it.
+
+use super::Found;
+
+/// This many bytes from the start of a secret count as the secret.
+const PREFIX: usize = 16;
+
+/// The longest encoding of one byte, as in `\u002b`, in bytes.
+const LONGEST_ENCODING: usize = 6;
+
+/// The most backslashes before a letter: JSON in JSON in JSON has seven.
+const MOST_BACKSLASHES: usize = 7;
+
+/// Secrets, and the bytes with which they may begin.
+#[derive(Default)]
+pub(super) struct Needles {
+    all: Vec<Vec<u8>>,
+    /// For the first two bytes of a text, as one bit of 65536: whether a secret may begin with them. Empty without
+    /// secrets.
+    starts: Vec<u64>,
+    /// The first byte of each secret.
+    firsts: Vec<u8>,
+}
+
+impl Needles {
+    /// These secrets, without empty ones.
+    pub(super) fn new<'s>(secrets: impl IntoIterator<Item = &'s str>) -> Needles {
+        let mut needles = Needles::default();
+        for secret in secrets {
+            needles.add(secret.as_bytes());
+        }
+        needles
+    }
+
+    /// Adds a secret.
+    pub(super) fn add(&mut self, secret: &[u8]) {
+        let Some(&first) = secret.first() else { return };
+        if self.starts.is_empty() {
+            self.starts = vec![0; 1 << 10];
+        }
+        // The second byte may be the first of an escape.
+        let second = secret.get(1).copied();
+        for next in 0..=u8::MAX {
+            if second.is_none_or(|second| second == next || is_escape(next) || second == b' ' && next == b'+')
+            {
+                self.start_with(first, next);
+                if first == b' ' {
+                    self.start_with(b'+', next);
+                }
+            }
+        }
+        if !self.firsts.contains(&first) {
+            self.firsts.push(first);
+        }
+        if !self.all.iter().any(|other| other == secret) {
+            self.all.push(secret.to_vec());
+        }
+    }
+
+    /// Adds the base64 forms of a secret, at each offset within a longer text, as in `user:secret`.
+    pub(super) fn add_in_base64(&mut self, secret: &[u8]) {
+        for shift in 0..3 {
+            let bytes: Vec<u8> = vec![0; shift].into_iter().chain(secret.iter().copied()).collect();
+            // The first and last letters may encode bits of other bytes too.
+            let (from, to) = ((shift * 8).div_ceil(6), bytes.len() * 8 / 6);
+            for last in [b"+/", b"-_"] {
+                let letters = base64(&bytes, *last);
+                self.add(letters.get(from..to).unwrap_or_default());
+            }
+        }
+    }
+
+    fn start_with(&mut self, first: u8, next: u8) {
+        let pair = usize::from(first) << 8 | usize::from(next);
+        self.starts[pair >> 6] |= 1 << (pair & 63);
+    }
+
+    fn may_start(&self, text: &[u8], at: usize) -> bool {
+        let (first, next) = (text[at], text.get(at + 1).copied().unwrap_or_default());
+        let pair = usize::from(first) << 8 | usize::from(next);
+        let is_escaped = || decode_byte(text, at).is_some_and(|(byte, _)| self.firsts.contains(&byte));
+        self.starts[pair >> 6] >> (pair & 63) & 1 == 1 || is_escape(first) && is_escaped()
+    }
+
+    /// How many bytes beyond the end of a text a secret may reach that begins in the text.
+    pub(super) fn reach(&self) -> usize {
+        let longest = self.all.iter().map(Vec::len).max().unwrap_or_default();
+        longest.saturating_mul(LONGEST_ENCODING)
+    }
+
+    /// Finds the secrets in the text.
+    pub(super) fn find(&self, text: &str, found: &mut Found) {
+        if self.all.is_empty() {
+            return;
+        }
+        let bytes = text.as_bytes();
+        let mut at = 0;
+        while at < bytes.len() {
+            let here = self.may_start(bytes, at);
+            let end = here.then(|| self.all.iter().filter_map(|one| end_of(one, bytes, at)).max()).flatten();
+            match end.map(|end| text.floor_char_boundary(end)) {
+                Some(end) if end > at => {
+                    found.push(at..end);
+                    at = end;
+                }
+                Some(_) | None => at += 1,
+            }
+        }
+    }
+}
+
+/// The end of the secret that begins at `start`, or of the part of it that is there, if that is long enough.
+fn end_of(secret: &[u8], text: &[u8], start: usize) -> Option<usize> {
+    // A secret that looks like an escape is compared as it is.
+    if text[start..].starts_with(secret) {
+        return Some(start + secret.len());
+    }
+    let (mut at, mut same) = (start, 0);
+    for byte in secret {
+        let Some((read, end)) = decode_byte(text, at) else { break };
+        if read != *byte && !(*byte == b' ' && text[at] == b'+') {
+            // A byte that looks like an escape may be plain.
+            if text[at] != *byte {
+                break;
+            }
+            at += 1;
+        } else {
+            at = end;
+        }
+        same += 1;
+    }
+    (same == secret.len() || same >= PREFIX).then_some(at)
+}
+
+fn is_escape(byte: u8) -> bool {
+    matches!(byte, b'%' | b'\\' | b'&')
+}
+
+/// The byte that is encoded at `at`, and the position after it.
+fn decode_byte(text: &[u8], at: usize) -> Option<(u8, usize)> {
+    let rest = text.get(at..)?;
+    let plain = (*rest.first()?, at + 1);
+    let read = match rest {
+        [b'%', ..] => rest.get(1..3).and_then(hex).map(|byte| (byte, at + 3)),
+        // JSON in JSON has more backslashes.
+        [b'\\', ..] => {
+            let run = rest.iter().take(MOST_BACKSLASHES).take_while(|byte| **byte == b'\\');
+            let letter = at + run.count();
+            match text.get(letter) {
+                Some(b'u') => {
+                    let digits = text.get(letter + 1..letter + 5).filter(|digits| digits.starts_with(b"00"));
+                    digits.and_then(|digits| hex(&digits[2..])).map(|byte| (byte, letter + 5))
+                }
+                Some(b't') => Some((b'\t', letter + 1)),
+                Some(b'n') => Some((b'\n', letter + 1)),
+                // An escaped backslash follows another backslash.
+                Some(b'"' | b'/') => Some((text[letter], letter + 1)),
+                Some(_) | None => rest.starts_with(b"\\\\").then_some((b'\\', at + 2)),
+            }
+        }
+        [b'&', b'#', digits @ ..] => of_html(digits).map(|(byte, length)| (byte, at + 2 + length)),
+        [b'&', b'a', b'm', b'p', b';', ..] => Some((b'&', at + 5)),
+        _ => None,
+    };
+    Some(read.unwrap_or(plain))
+}
+
+fn hex(digits: &[u8]) -> Option<u8> {
+    let is_hex = digits.iter().all(u8::is_ascii_hexdigit);
+    let digits = std::str::from_utf8(digits).ok().filter(|_| is_hex)?;
+    u8::from_str_radix(digits, 16).ok()
+}
+
+/// The byte that `43;` or `x2b;` encodes, and the length of the text.
+fn of_html(digits: &[u8]) -> Option<(u8, usize)> {
+    let length = digits.iter().take(4).position(|byte| *byte == b';')?;
+    let byte = match &digits[..length] {
+        [b'x' | b'X', digits @ ..] => hex(digits),
+        digits => std::str::from_utf8(digits).ok()?.parse().ok(),
+    };
+    Some((byte?, length + 1))
+}
+
+fn base64(bytes: &[u8], last: [u8; 2]) -> Vec<u8> {
+    let mut letters = Vec::with_capacity(bytes.len().div_ceil(3) * 4);
+    let (mut held, mut bits) = (0_u32, 0_u32);
+    let mut letter = |six: u32| match u8::try_from(six & 63).expect("six bits") {
+        six @ 0..=25 => letters.push(b'A' + six),
+        six @ 26..=51 => letters.push(b'a' + six - 26),
+        six @ 52..=61 => letters.push(b'0' + six - 52),
+        six => letters.push(last[usize::from(six) - 62]),
+    };
+    for byte in bytes {
+        held = held << 8 | u32::from(*byte);
+        bits += 8;
+        while bits >= 6 {
+            bits -= 6;
+            letter(held >> bits);
+        }
+        held &= 63;
+    }
+    if bits > 0 {
+        letter(held << (6 - bits));
+    }
+    letters
+}

@@ -1,0 +1,147 @@
+//! Text that is safe for a terminal, a text log and a web page: it moves no cursor, changes no text direction, hides
+//! nothing and begins no new line. Unprintable characters are shown as in `\u{1b}`.
+
+use std::fmt;
+
+use super::{cut, without_sent};
+
+/// The start of an escape for an unprintable character.
+pub(super) const ESCAPE: &str = "\\u{";
+
+/// Text that is safe to show. Only this module creates it, without recently sent tokens.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct Printable(String);
+
+impl Printable {
+    /// One line: line breaks are escaped.
+    #[must_use]
+    pub fn line(text: &str) -> Printable {
+        Printable::of(text, false)
+    }
+
+    /// One line of at most `longest` bytes.
+    #[must_use]
+    pub fn line_within(text: &str, longest: usize) -> Printable {
+        let mut line = Printable::line(text);
+        if line.0.len() > longest {
+            cut(&mut line.0, longest);
+        }
+        line
+    }
+
+    /// Several lines, built from parts that are one line each: each `\n` is kept.
+    #[must_use]
+    pub fn lines(text: &str) -> Printable {
+        Printable::of(text, true)
+    }
+
+    /// A JSON document with the same content: unprintable characters become JSON escapes. Line breaks occur only
+    /// between its strings, and are kept.
+    #[must_use]
+    pub fn json(document: &str) -> Printable {
+        let document = without_sent(document);
+        let mut out = String::with_capacity(document.len());
+        for c in document.chars() {
+            if c == '\n' || is_printable(c) {
+                out.push(c);
+            } else {
+                out.extend(c.encode_utf16(&mut [0; 2]).iter().map(|unit| format!("\\u{unit:04x}")));
+            }
+        }
+        Printable(out)
+    }
+
+    /// The text.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    fn of(text: &str, keeps_lines: bool) -> Printable {
+        let text = without_sent(text);
+        let mut out = String::with_capacity(text.len());
+        push(&text, keeps_lines, &mut out);
+        Printable(out)
+    }
+}
+
+impl fmt::Display for Printable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(&self.0)
+    }
+}
+
+/// Appends the text with unprintable characters escaped.
+pub(super) fn push(text: &str, keeps_lines: bool, out: &mut String) {
+    let mut shown = 0;
+    for (at, c) in text.char_indices().filter(|(_, c)| !is_printable(*c)) {
+        if !(keeps_lines && c == '\n') {
+            out.push_str(&text[shown..at]);
+            out.extend(c.escape_unicode());
+            shown = at + c.len_utf8();
+        }
+    }
+    out.push_str(&text[shown..]);
+}
+
+/// Controls, line and paragraph separators, direction marks and invisible characters are unprintable. The two joiners
+/// (U+200C, U+200D) belong to the spelling of words.
+fn is_printable(c: char) -> bool {
+    !(c.is_control()
+        || matches!(c,
+            '\u{ad}' | '\u{61c}' | '\u{180e}' | '\u{200b}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}'
+            | '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e007f}'))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::redact::{Recipient, sent, told};
+
+    const HOSTILE: &str = "a\u{1b}[2J\u{7}\u{7f}\u{9b}\u{202e}b\u{2066}\u{200b}\u{feff}\u{e0041}\u{61c}c";
+    const SHOWN: &str =
+        "a\\u{1b}[2J\\u{7}\\u{7f}\\u{9b}\\u{202e}b\\u{2066}\\u{200b}\\u{feff}\\u{e0041}\\u{61c}c";
+
+    #[test]
+    fn unprintable_characters_are_escaped() {
+        assert_eq!(Printable::line(HOSTILE).as_str(), SHOWN);
+        assert_eq!(told(HOSTILE, &[], 200), SHOWN);
+        assert_eq!(Printable::line("a\nb\r\u{2028}").as_str(), "a\\u{a}b\\u{d}\\u{2028}");
+        assert_eq!(Printable::lines("a\nb\r\n").as_str(), "a\nb\\u{d}\n");
+    }
+
+    #[test]
+    fn json_is_the_same_document_with_escapes() {
+        let document = "{\n  \"x\": \"a\\u001b\\n\u{7f}\u{9b}\u{202e}\u{feff}\u{e0041}\u{e4}\"\n}";
+        let shown = Printable::json(document);
+        let expected = "{\n  \"x\": \"a\\u001b\\n\\u007f\\u009b\\u202e\\ufeff\\udb40\\udc41\u{e4}\"\n}";
+        assert_eq!(shown.as_str(), expected);
+        assert_eq!(Printable::lines(expected), shown);
+    }
+
+    #[test]
+    fn letters_of_all_languages_and_quotation_marks_stay() {
+        for text in
+            ["\u{e4}\u{4e2d}\u{5d0}\u{627} \"\u{201e}x\u{201c}\" \\", "\u{645}\u{200c}\u{646}", "\u{1f512}"]
+        {
+            assert_eq!(Printable::line(text).as_str(), text);
+            assert_eq!(told(text, &[], 90), text);
+        }
+    }
+
+    #[test]
+    fn the_limit_counts_shown_bytes_and_cuts_no_escape() {
+        for longest in 3..60 {
+            for line in [told(HOSTILE, &[], longest), Printable::line_within(HOSTILE, longest).to_string()] {
+                assert!(line.len() <= longest, "{longest}: {line}");
+                assert_eq!(line.matches(ESCAPE).count(), line.matches('}').count(), "{longest}: {line}");
+            }
+        }
+    }
+
+    #[test]
+    fn c1_printable_text_has_no_sent_token() {
+        sent(&Recipient::Authority, "planted-for-terminals");
+        assert_eq!(Printable::lines("x planted-for-terminals\n").as_str(), "x <redacted>\n");
+    }
+}

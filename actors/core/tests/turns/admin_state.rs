@@ -1,0 +1,329 @@
+//! The admin state at the same size: 10,000 pools with ten members each, 1,000 nodes.
+//!
+//! The tests assert counts: which pools a change of the draining set makes due, and no others. The times of the turns
+//! are printed (`benches/turns.sh`).
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use pool_core::admin_state::{AdminState, In, Keeping, Out, Params, Role};
+use pool_core::arm::Document;
+use pool_core::arm::{AdminState as State, LbFacts, PoolFacts};
+use pool_core::config_map::{ConfigMapAnswer, ConfigMapAsk, ConfigMapFacts, Text, Value};
+use pool_core::directory;
+use pool_core::discovery::{LbObservation, OurPuts};
+use pool_core::ids::{Epoch, NodeName, PoolId};
+use pool_core::informer::NodeFact;
+use pool_core::machine::{Machine, Now, Wall};
+use pool_core::object::{Object, ResourceVersion, Taint};
+use pool_core::wishes::Wishes;
+use pool_core::writer::{Draining, Standing};
+
+use super::{BATCH, TICKS, world};
+
+/// How long the shell continues with due work in one turn.
+const LONGEST: Duration = Duration::from_millis(2);
+
+/// A leading admin state, and all its peers.
+struct Bench {
+    machine: AdminState,
+    now: Now,
+    turns: Vec<(Duration, String)>,
+    asks: VecDeque<In>,
+    records: BTreeMap<Arc<str>, Text>,
+    version: u64,
+    set: Arc<Draining>,
+    due: BTreeSet<PoolId>,
+    nodes: BTreeMap<NodeName, NodeFact>,
+    azure: Vec<LbObservation>,
+    /// When the last PUT was sent to each pool.
+    sent: BTreeMap<PoolId, Now>,
+}
+
+/// A fraction of `all` in an ordinary run; `TURNS=all` runs all.
+fn of(all: usize) -> usize {
+    if std::env::var_os("TURNS").is_some_and(|turns| turns == "all") { all } else { (all / 20).max(4) }
+}
+
+/// CPU time has a resolution of several milliseconds only.
+#[expect(clippy::disallowed_methods, reason = "what is measured is real time")]
+fn instant() -> Instant {
+    Instant::now()
+}
+
+impl Bench {
+    fn leading() -> Bench {
+        let now = Now::from_millis(1_000);
+        let seen = world::observations(now, 0).into_iter().map(|input| {
+            let directory::In::Lb(seen) = input else { panic!("no observation: {input:?}") };
+            seen
+        });
+        let azure: Vec<LbObservation> = seen.collect();
+        let params = Params {
+            role: Role::On,
+            load_balancers: azure.iter().map(|seen| seen.lb.clone()).collect(),
+            only_listed: BTreeSet::new(),
+            excluded: BTreeSet::new(),
+            listed: BTreeSet::new(),
+            max_backoff: Duration::from_secs(1_000),
+            keeping: Keeping::ConfigMap,
+        };
+        let facts = world::nodes(1, true).into_iter().map(|object| {
+            let Object::Node(node) = object else { panic!("no Node: {object:?}") };
+            NodeFact::of(&node)
+        });
+        let mut bench = Bench {
+            machine: AdminState::new(params),
+            now,
+            turns: Vec::new(),
+            asks: VecDeque::new(),
+            records: BTreeMap::new(),
+            version: 1,
+            set: Arc::default(),
+            due: BTreeSet::new(),
+            nodes: facts.map(|fact| (fact.name.clone(), fact)).collect(),
+            azure,
+            sent: BTreeMap::new(),
+        };
+        let epoch = Epoch(1);
+        bench.turn("all nodes", bench.nodes.values().map(told).collect());
+        bench.look();
+        let standing = Standing::Leading { epoch, until: Now::NEVER };
+        let wishes = In::Wishes { term: Some(epoch), wishes: Arc::new(Wishes::default()) };
+        bench.turn("a term", vec![In::Confirmed(epoch), In::Opened(epoch), wishes]);
+        bench.turn("a term's reports", vec![In::Reporting(Some(epoch)), In::Standing(standing)]);
+        bench.answer();
+        bench.passes(1_000);
+        bench.turns.clear();
+        bench
+    }
+
+    /// One turn of the shell, and then as many as are due.
+    fn turn(&mut self, what: &str, inputs: Vec<In>) {
+        let mut inputs = inputs.into_iter();
+        loop {
+            let mut out = Vec::new();
+            let began = instant();
+            for input in inputs.by_ref().take(BATCH) {
+                self.machine.step(self.now, input, &mut out);
+            }
+            for _ in 0..TICKS {
+                let is_due = self.machine.deadline().is_some_and(|at| at <= self.now);
+                if !is_due || began.elapsed() > LONGEST {
+                    break;
+                }
+                self.machine.tick(self.now, &mut out);
+            }
+            self.turns.push((began.elapsed(), what.to_owned()));
+            self.obey(out);
+            let is_due = self.machine.deadline().is_some_and(|at| at <= self.now);
+            if inputs.len() == 0 && !is_due {
+                break;
+            }
+        }
+    }
+
+    fn obey(&mut self, out: Vec<Out>) {
+        for said in out {
+            match said {
+                Out::Draining(set) => self.set = set,
+                Out::Due(pool, due) => {
+                    assert!(due.generation <= self.set.generation);
+                    self.due.insert(pool);
+                }
+                Out::Withdraw(pool, generation) => {
+                    self.due.remove(&pool);
+                    self.asks.push_back(In::Withdrawn(pool, generation));
+                }
+                Out::ConfigMap(call, ask) => {
+                    let answer = self.carry_out(&ask);
+                    self.asks.push_back(In::ConfigMap(call, answer));
+                }
+                Out::Leaving(_)
+                | Out::Opened(_)
+                | Out::Look
+                | Out::NoticeIgnored(..)
+                | Out::Taint(..)
+                | Out::Report(_)
+                | Out::Node(..)
+                | Out::View(_)
+                | Out::Answer(..)
+                | Out::Release(..)
+                | Out::Sample(_) => {}
+            }
+        }
+    }
+
+    fn carry_out(&mut self, ask: &ConfigMapAsk) -> ConfigMapAnswer {
+        match ask {
+            ConfigMapAsk::Get => {}
+            ConfigMapAsk::Create(edit) | ConfigMapAsk::Replace(_, edit) => {
+                self.version += 1;
+                self.records.retain(|key, _| !edit.remove.contains(key));
+                for (key, value) in &edit.set {
+                    let Value::Since { head, tail, .. } = value else { panic!("a record has a time") };
+                    let text = format!("{head}\nsince: 2023-11-14T22:13:20.000000Z\n{tail}").into();
+                    self.records.insert(Arc::clone(key), Text { text, time: Some(Wall::from_micros(0)) });
+                }
+            }
+        }
+        ConfigMapAnswer::Seen(Arc::new(ConfigMapFacts {
+            binary: BTreeSet::new(),
+            data: self.records.clone(),
+            read: Wall::from_micros(0),
+            version: ResourceVersion(self.version.to_string().into()),
+            document: Document::new(()),
+        }))
+    }
+
+    /// Answers every request, one answer a turn.
+    fn answer(&mut self) {
+        while let Some(answer) = self.asks.pop_front() {
+            self.turn("an answer", vec![answer]);
+        }
+    }
+
+    fn passes(&mut self, millis: u64) {
+        let until = self.now.plus(Duration::from_millis(millis));
+        while let Some(at) = self.machine.deadline().filter(|at| *at <= until) {
+            self.now = self.now.max(at);
+            self.turn("time passes", Vec::new());
+        }
+        self.now = until;
+    }
+
+    /// Discovery reads every load balancer, one a turn.
+    fn look(&mut self) {
+        for mut seen in self.azure.clone() {
+            self.passes(1);
+            seen.began = self.now;
+            let sent =
+                self.sent.iter().filter(|(id, _)| id.lb == seen.lb).map(|(id, at)| (id.pool.clone(), *at));
+            seen.puts = OurPuts { sent: Arc::new(sent.collect()), oldest: None };
+            self.turn("an observation", vec![In::Lb(seen)]);
+        }
+    }
+
+    /// Adds or removes the taint of these nodes, and returns the facts.
+    fn taint(&mut self, nodes: std::ops::Range<usize>, tainted: bool) -> Vec<In> {
+        let names = nodes.map(|node| NodeName::new(format!("node-{node}")));
+        let taint = Taint {
+            key: "node.kubernetes.io/out-of-service".into(),
+            value: "nodeshutdown".into(),
+            effect: "NoExecute".into(),
+        };
+        let mut all = Vec::new();
+        for name in names {
+            let fact = self.nodes.get_mut(&name).expect("it is there");
+            fact.taints = if tainted { vec![taint.clone()] } else { Vec::new() };
+            all.push(told(fact));
+        }
+        all
+    }
+
+    /// The writer writes up to `count` due pools, one answer a turn.
+    fn write(&mut self, count: usize) -> usize {
+        let pools: Vec<PoolId> = self.due.iter().take(count).cloned().collect();
+        for id in &pools {
+            self.passes(2);
+            self.due.remove(id);
+            self.sent.insert(id.clone(), self.now);
+            self.passes(1);
+            let set = Arc::clone(&self.set);
+            for seen in self.azure.iter_mut().filter(|seen| seen.lb == id.lb) {
+                carry_out(seen, id, &set);
+            }
+            let finished = In::Finished { pool: id.clone(), generation: set.generation, result: Ok(set) };
+            self.turn("a write", vec![finished]);
+        }
+        pools.len()
+    }
+
+    /// The pools that have an entry of one of these nodes.
+    fn holding(&self, nodes: std::ops::Range<usize>) -> BTreeSet<PoolId> {
+        let names: BTreeSet<String> = nodes.map(|node| format!("node-{node}")).collect();
+        let pools = self.azure.iter().flat_map(|seen| seen.facts.iter().flat_map(|facts| &facts.pools));
+        let holds = |pool: &&Arc<PoolFacts>| pool.entries.iter().any(|entry| names.contains(&*entry.name));
+        pools.filter(holds).map(|pool| pool.id.clone()).collect()
+    }
+
+    /// The durations of the turns, and the longest ones, as text.
+    fn told(&mut self) -> String {
+        self.turns.sort_by(|one, other| other.cmp(one));
+        let at = |share: usize| self.turns[self.turns.len() * share / 1_000].0;
+        let shares = [10, 1].map(|share| format!("{:?}", at(share)));
+        let longest = self.turns.iter().take(10).map(|(took, what)| format!("{took:?}: {what}"));
+        let longest = longest.collect::<Vec<_>>().join("\n");
+        let all: Duration = self.turns.iter().map(|(took, _)| *took).sum();
+        let (count, shares) = (self.turns.len(), shares.join(", "));
+        format!("{count} turns in {all:?}, p99 and p99.9: {shares}\nthe longest:\n{longest}")
+    }
+}
+
+fn told(fact: &NodeFact) -> In {
+    In::Node(fact.name.clone(), Some(Arc::new(fact.clone())))
+}
+
+/// A write has set the states of this set in a pool.
+fn carry_out(seen: &mut LbObservation, id: &PoolId, set: &Draining) {
+    let mut facts = LbFacts::clone(seen.facts.as_ref().expect("it exists"));
+    for pool in facts.pools.iter_mut().filter(|pool| pool.id == *id) {
+        let mut changed = PoolFacts::clone(pool);
+        for entry in &mut changed.entries {
+            let wanted = set.wants(id, entry);
+            entry.admin_state = wanted.unwrap_or(entry.admin_state);
+        }
+        *pool = Arc::new(changed);
+    }
+    seen.facts = Some(Arc::new(facts));
+}
+
+#[test]
+fn n2_taints_make_the_pools_of_their_nodes_due_and_no_others() {
+    let mut bench = Bench::leading();
+    for node in 0..of(80) {
+        let one = bench.taint(node..node + 1, true);
+        bench.turn("a taint", one);
+        bench.answer();
+        bench.passes(1);
+        assert!(bench.due == bench.holding(0..node + 1), "after {node} {} pools are due", bench.due.len());
+    }
+    println!("80 taints, one after another: {}", bench.told());
+}
+
+#[test]
+fn n2_inputs_during_a_drain_concern_their_own_pools() {
+    let mut bench = Bench::leading();
+    let count = of(100);
+    let nodes = bench.taint(0..count, true);
+    bench.turn("100 taints", nodes);
+    bench.answer();
+    bench.turns.clear();
+    while bench.write(200) > 0 {
+        bench.look();
+    }
+    let is_down = |pool: &&Arc<PoolFacts>| pool.entries.iter().any(|entry| entry.admin_state == State::Down);
+    let pools = bench.azure.iter().flat_map(|seen| seen.facts.iter().flat_map(|facts| &facts.pools));
+    assert_eq!(pools.filter(is_down).count(), bench.holding(0..count).len());
+    println!("100 nodes drain: {}", bench.told());
+}
+
+#[test]
+fn n2_a_third_of_the_nodes_drains_and_returns() {
+    let mut bench = Bench::leading();
+    let count = of(333);
+    for tainted in [true, false] {
+        let nodes = bench.taint(0..count, tainted);
+        bench.turn("333 nodes", nodes);
+        bench.answer();
+        let took: Duration = bench.turns.iter().map(|(took, _)| *took).sum();
+        println!("333 nodes, tainted {tainted}, until all is due: {took:?}; {}", bench.told());
+        assert!(bench.due == bench.holding(0..count), "{} pools are due", bench.due.len());
+        bench.turns.clear();
+        while bench.write(1_000) > 0 {}
+        bench.look();
+        println!("their writes: {}", bench.told());
+        bench.turns.clear();
+    }
+}

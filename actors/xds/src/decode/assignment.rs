@@ -1,0 +1,154 @@
+//! Reads a `ClusterLoadAssignment` one endpoint after the other, and no more of them than fit.
+//!
+//! An empty message takes two bytes on the wire and about a hundred in memory, so everything that repeats is counted
+//! before it is decoded.
+
+use pool_core::xds::facts::{AddressFacts, AssignmentFacts, Body, EndpointFacts, Locality, LocalityFacts};
+use prost::Message;
+
+use super::messages::{
+    self, Address, ClusterLoadAssignment, HostIdentifier, LbEndpoint, LocalityLbEndpoints, PortSpecifier,
+    SpecificAddress, each,
+};
+use super::{malformed, why};
+
+/// The most localities of one assignment.
+pub(crate) const MOST_LOCALITIES: usize = 10_000;
+
+/// The most endpoints of one assignment.
+pub(crate) const MOST_ENDPOINTS: usize = 100_000;
+
+/// The most localities, endpoints and additional addresses of a whole response.
+pub(crate) const MOST_IN_RESPONSE: usize = 400_000;
+
+/// How much of a response has been read.
+#[derive(Default)]
+pub(super) struct Room {
+    /// Localities, endpoints and additional addresses of the assignments that were read.
+    used: usize,
+}
+
+/// Why an assignment is not read.
+enum Unread {
+    /// It cannot be decoded.
+    Undecodable(String),
+    /// There is more in it than fits.
+    TooLarge(String),
+}
+
+impl From<prost::DecodeError> for Unread {
+    fn from(error: prost::DecodeError) -> Unread {
+        Unread::Undecodable(why(&error))
+    }
+}
+
+impl From<messages::Malformed> for Unread {
+    fn from(error: messages::Malformed) -> Unread {
+        Unread::Undecodable(malformed(error))
+    }
+}
+
+/// Reads an assignment. One that does not fit is [`Body::TooLarge`], and takes no room.
+pub(super) fn read(bytes: &[u8], room: &mut Room) -> Result<Body, String> {
+    let ClusterLoadAssignment { cluster_name } =
+        ClusterLoadAssignment::decode(bytes).map_err(|error| why(&error))?;
+    let mut reading = Reading { endpoints: 0, used: room.used };
+    match reading.localities(bytes) {
+        Ok(localities) => {
+            room.used = reading.used;
+            Ok(Body::Endpoints(AssignmentFacts { cluster_name, localities }))
+        }
+        Err(Unread::Undecodable(why)) => Err(why),
+        Err(Unread::TooLarge(fault)) => Ok(Body::TooLarge { name: cluster_name, fault }),
+    }
+}
+
+/// An assignment that is being read.
+struct Reading {
+    /// Its endpoints so far.
+    endpoints: usize,
+    /// What is read of the response, this assignment included.
+    used: usize,
+}
+
+impl Reading {
+    /// So many more are to be decoded.
+    fn take(&mut self, count: usize) -> Result<(), Unread> {
+        self.used = self.used.saturating_add(count);
+        if self.used > MOST_IN_RESPONSE {
+            let fault = format!("make more than {MOST_IN_RESPONSE} in one response: send fewer at once");
+            return Err(Unread::TooLarge(fault));
+        }
+        Ok(())
+    }
+
+    fn localities(&mut self, assignment: &[u8]) -> Result<Vec<LocalityFacts>, Unread> {
+        let count = each(assignment, 2).count();
+        if count > MOST_LOCALITIES {
+            let fault = format!("are {count} localities, at most {MOST_LOCALITIES} are read: merge some");
+            return Err(Unread::TooLarge(fault));
+        }
+        self.take(count)?;
+        let mut localities = Vec::with_capacity(count);
+        for locality in each(assignment, 2) {
+            localities.push(self.locality(locality?)?);
+        }
+        Ok(localities)
+    }
+
+    fn locality(&mut self, bytes: &[u8]) -> Result<LocalityFacts, Unread> {
+        let message = LocalityLbEndpoints::decode(bytes)?;
+        let locality = message.locality.map(|locality| {
+            let messages::Locality { region, zone, sub_zone } = locality;
+            Locality { region, zone, sub_zone }
+        });
+        let (weight, priority) = (message.load_balancing_weight, message.priority);
+        Ok(LocalityFacts { locality, weight, priority, endpoints: self.endpoints(bytes)? })
+    }
+
+    fn endpoints(&mut self, locality: &[u8]) -> Result<Vec<EndpointFacts>, Unread> {
+        let count = each(locality, 2).count();
+        self.endpoints = self.endpoints.saturating_add(count);
+        if self.endpoints > MOST_ENDPOINTS {
+            let fault = format!("are more than {MOST_ENDPOINTS}: split the cluster over several ones");
+            return Err(Unread::TooLarge(fault));
+        }
+        self.take(count)?;
+        let mut endpoints = Vec::with_capacity(count);
+        for endpoint in each(locality, 2) {
+            let endpoint = endpoint?;
+            let additional = each(endpoint, 1).flatten().map(|endpoint| each(endpoint, 4).count());
+            self.take(additional.sum())?;
+            endpoints.push(endpoint_facts(LbEndpoint::decode(endpoint)?));
+        }
+        Ok(endpoints)
+    }
+}
+
+/// A named endpoint has its address elsewhere, and not for us.
+fn endpoint_facts(message: LbEndpoint) -> EndpointFacts {
+    let (address, additional) = match message.host_identifier {
+        Some(HostIdentifier::Endpoint(endpoint)) => {
+            let additional = endpoint.additional_addresses.into_iter();
+            (address_facts(endpoint.address), additional.map(|more| address_facts(more.address)).collect())
+        }
+        Some(HostIdentifier::EndpointName(_)) | None => (AddressFacts::Missing, Vec::new()),
+    };
+    let weight = message.load_balancing_weight;
+    EndpointFacts { address, additional, health: message.health_status, weight }
+}
+
+fn address_facts(address: Option<Address>) -> AddressFacts {
+    match address.and_then(|address| address.address) {
+        Some(SpecificAddress::SocketAddress(socket)) => {
+            let port = match socket.port_specifier {
+                Some(PortSpecifier::PortValue(number)) => Some(number),
+                Some(PortSpecifier::NamedPort(_)) | None => None,
+            };
+            AddressFacts::Socket { address: socket.address, port, protocol: socket.protocol }
+        }
+        Some(SpecificAddress::Pipe(())) => AddressFacts::Pipe,
+        Some(SpecificAddress::EnvoyInternalAddress(())) => AddressFacts::Internal,
+        None => AddressFacts::Missing,
+    }
+}

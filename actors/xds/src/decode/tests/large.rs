@@ -1,0 +1,325 @@
+//! What a large response costs: the memory of a process that reads one, and what becomes of one with too much in it.
+
+use std::process::Command;
+
+use pool_core::machine::Wall;
+use pool_core::xds::client::Heard;
+
+use super::super::assignment::{MOST_ENDPOINTS, MOST_IN_RESPONSE, MOST_LOCALITIES};
+use super::super::{LONGEST_VERSION, MOST_ERRORS, MOST_RESOURCES};
+use pool_core::xds::{Invalid, Value};
+
+use super::followed::Following;
+use super::*;
+
+/// The largest message that the driver receives.
+const MESSAGE: usize = 16 << 20;
+
+/// How much a response may cost above [`MOST_ENDPOINTS`] legitimate endpoints, in bytes.
+const ABOVE: usize = 64 << 20;
+
+/// The part of [`MESSAGE`] that responses of equal fields have. What they may cost is the same part.
+const SHARE: usize = 16;
+
+/// Names the file with the response that [`reads_the_response_of_its_environment`] reads.
+const FILE: &str = "XDS_TEST_RESPONSE";
+
+/// What it writes before the bytes that the process had in memory at most.
+const PEAK: &str = "peak bytes: ";
+
+fn varint(mut number: usize) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    loop {
+        let seven = u8::try_from(number & 0x7f).unwrap();
+        number >>= 7;
+        if number == 0 {
+            bytes.push(seven);
+            return bytes;
+        }
+        bytes.push(seven | 0x80);
+    }
+}
+
+/// A field with a length.
+fn field(number: usize, value: impl AsRef<[u8]>) -> Vec<u8> {
+    let value = value.as_ref();
+    [varint(number << 3 | 2), varint(value.len()), value.to_vec()].concat()
+}
+
+/// So many bytes of the same field again and again.
+fn fill(bytes: usize, number: usize, value: impl AsRef<[u8]>) -> Vec<u8> {
+    let one = field(number, value);
+    one.repeat(bytes / one.len())
+}
+
+fn any(type_url: &str, value: impl AsRef<[u8]>) -> Vec<u8> {
+    [field(1, type_url), field(2, value)].concat()
+}
+
+fn of_kind(kind: Kind, rest: impl AsRef<[u8]>) -> Vec<u8> {
+    [field(1, "9"), field(4, kind.type_url()), field(5, "n"), rest.as_ref().to_vec()].concat()
+}
+
+/// A response with this in its only assignment, beside the name that is asked for.
+fn assigned(rest: impl AsRef<[u8]>) -> Vec<u8> {
+    let assignment = [field(1, "web"), rest.as_ref().to_vec()].concat();
+    of_kind(Kind::Endpoints, field(2, any(Kind::Endpoints.type_url(), assignment)))
+}
+
+/// An endpoint as control planes send them.
+fn endpoint(n: usize) -> Vec<u8> {
+    let address = format!("10.{}.{}.{}", n >> 16 & 255, n >> 8 & 255, n & 255);
+    let socket = [field(2, address), vec![0x18, 0x50]].concat();
+    field(1, field(1, field(1, socket)))
+}
+
+/// A valid assignment of so many endpoints: as many in each priority as a pool holds.
+fn legitimate(endpoints: usize) -> Vec<u8> {
+    let locality = |priority: usize| {
+        let members = (priority * 1_000..(priority + 1) * 1_000).flat_map(|n| field(2, endpoint(n)));
+        let head = [field(1, field(1, "region")), vec![0x28], varint(priority)].concat();
+        field(2, [head, members.collect()].concat())
+    };
+    (0..endpoints / 1_000).flat_map(locality).collect()
+}
+
+/// A resource of another name than the one that is asked for.
+fn other(rest: impl AsRef<[u8]>) -> Vec<u8> {
+    let assignment = [field(1, "other"), rest.as_ref().to_vec()].concat();
+    field(2, any(Kind::Endpoints.type_url(), assignment))
+}
+
+fn wrapped(rest: Vec<u8>) -> Vec<u8> {
+    of_kind(Kind::Endpoints, field(2, any(WRAPPER, rest)))
+}
+
+/// Responses of so many bytes of equal fields. Decoding all of them takes long, and costs in proportion to their number.
+fn of_equal_fields(bytes: usize) -> Vec<(&'static str, Vec<u8>)> {
+    let many = |one: Vec<u8>| of_kind(Kind::Endpoints, one.repeat(bytes / one.len()));
+    let reported = field(7, [field(1, field(1, "web")), field(2, [0x08, 0x05])].concat());
+    vec![
+        ("localities", assigned(fill(bytes, 2, []))),
+        ("endpoints", assigned(field(2, fill(bytes, 2, [])))),
+        ("additional addresses", assigned(field(2, field(2, field(1, fill(bytes, 4, [])))))),
+        ("values in metadata", assigned(field(2, field(2, field(3, fill(bytes, 1, [])))))),
+        ("named endpoints", assigned(fill(bytes, 5, [0x0a, 0x01, 0x61]))),
+        ("drops", assigned(field(4, fill(bytes, 2, [])))),
+        ("unknown fields", assigned(fill(bytes, 1_000, []))),
+        ("unknown fields of the response", of_kind(Kind::Endpoints, fill(bytes, 1_000, []))),
+        ("resources", of_kind(Kind::Endpoints, fill(bytes, 2, []))),
+        ("parts of a cluster", {
+            let cluster = [field(1, "shop"), fill(bytes, 43, [])].concat();
+            of_kind(Kind::Cluster, field(2, any(Kind::Cluster.type_url(), cluster)))
+        }),
+        (
+            "anys in anys",
+            of_kind(
+                Kind::Endpoints,
+                field(2, any("type.googleapis.com/google.protobuf.Any", fill(bytes, 2, []))),
+            ),
+        ),
+        ("resources in a wrapper", wrapped(fill(bytes, 2, []))),
+        ("aliases of a wrapper", wrapped(fill(bytes, 4, []))),
+        ("a wrapper in a wrapper", wrapped(field(2, any(WRAPPER, fill(bytes, 4, []))))),
+        ("errors", of_kind(Kind::Endpoints, fill(bytes, 7, []))),
+        ("errors of a name", many(reported)),
+        ("details of an error", of_kind(Kind::Endpoints, field(7, field(2, fill(bytes, 3, []))))),
+    ]
+}
+
+/// Responses with as much as is read, or with texts as long as they may be.
+fn of_full_size(legitimate: &[u8]) -> Vec<(&'static str, Vec<u8>)> {
+    const FULL: usize = MESSAGE - 512;
+    let eds = Kind::Endpoints.type_url();
+    let many = |one: Vec<u8>| of_kind(Kind::Endpoints, one.repeat(FULL / one.len()));
+    // More than is read of a response, and the rest is only counted.
+    let some = |one: Vec<u8>, each: usize| of_kind(Kind::Endpoints, one.repeat(2 * MOST_IN_RESPONSE / each));
+    let status = |message: &[u8]| [vec![0x08, 0x05], field(2, message)].concat();
+    let long = vec![b'x'; FULL];
+    let invalid = field(1, field(1, field(1, field(2, "\u{1}"))));
+    vec![
+        ("endpoints of many localities", assigned(fill(FULL, 2, fill(200, 2, [])))),
+        ("invalid endpoints", assigned(field(2, fill(MOST_ENDPOINTS * invalid.len(), 2, invalid)))),
+        (
+            "endpoints of many assignments",
+            some(other(field(2, fill(2 * MOST_ENDPOINTS, 2, []))), MOST_ENDPOINTS),
+        ),
+        ("localities of many assignments", some(other(fill(2 * MOST_LOCALITIES, 2, [])), MOST_LOCALITIES)),
+        ("valid endpoints of many assignments", many(other(legitimate))),
+        ("small assignments", many(other([]))),
+        (
+            "small clusters",
+            of_kind(Kind::Cluster, fill(FULL, 2, any(Kind::Cluster.type_url(), field(1, "x")))),
+        ),
+        ("wrappers", many(field(2, any(WRAPPER, [])))),
+        ("a long name", of_kind(Kind::Endpoints, field(2, any(eds, field(1, &long))))),
+        ("a long name in a wrapper", wrapped(field(3, &long))),
+        ("a long name of an error", of_kind(Kind::Endpoints, field(7, field(1, field(1, &long))))),
+        ("a long message", of_kind(Kind::Endpoints, field(7, field(2, status(&long))))),
+        ("a long address", assigned(field(2, field(2, field(1, field(1, field(1, field(2, &long)))))))),
+        ("a long type", of_kind(Kind::Endpoints, field(2, field(1, &long)))),
+        ("a long version", [of_kind(Kind::Endpoints, []), field(1, &long)].concat()),
+        ("a long nonce", [of_kind(Kind::Endpoints, []), field(5, &long)].concat()),
+        ("long versions of errors", {
+            let version = field(1, &long[..LONGEST_VERSION]);
+            [
+                of_kind(Kind::Endpoints, []),
+                version,
+                field(7, field(1, field(1, "web"))).repeat(10 * MOST_ERRORS),
+            ]
+            .concat()
+        }),
+    ]
+}
+
+/// Reads a response as the process does, in a process of its own. Without its environment it reads nothing.
+#[test]
+fn reads_the_response_of_its_environment() {
+    let Some(file) = std::env::var_os(FILE) else { return };
+    let mut following = Following::new();
+    let bytes = std::fs::read(file).unwrap();
+    let heard = match response(&bytes) {
+        Ok(response) => Heard::Response(following.stream, response, Wall::default()),
+        Err(_) => Heard::Illegible(following.stream),
+    };
+    // The driver keeps no message while what was read of it is handled.
+    drop(bytes);
+    following.step(heard);
+    let answered = following.requests.iter().filter_map(|(request, _)| request.error.as_ref());
+    assert!(answered.map(|nack| nack.message.len()).sum::<usize>() < 64 << 10);
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
+    let kilobytes: usize = line.trim().trim_end_matches(" kB").parse().unwrap();
+    println!("{PEAK}{}", kilobytes << 10);
+}
+
+/// The bytes that a process has in memory at most which reads this response.
+fn peak(bytes: &[u8]) -> usize {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), bytes).unwrap();
+    let test = "decode::tests::large::reads_the_response_of_its_environment";
+    let child = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", test, "--nocapture"])
+        .env(FILE, file.path())
+        .output()
+        .unwrap();
+    let text = String::from_utf8_lossy(&child.stdout).into_owned();
+    assert!(child.status.success(), "{text}\n{}", String::from_utf8_lossy(&child.stderr));
+    let peak = text.lines().find_map(|line| line.split_once(PEAK)).expect("it says its peak").1;
+    peak.trim().parse().unwrap()
+}
+
+#[test]
+fn c1_no_response_costs_more_than_64_mib_above_100_000_endpoints() {
+    let legitimate = legitimate(MOST_ENDPOINTS);
+    let empty = peak(&of_kind(Kind::Endpoints, []));
+    let most = peak(&assigned(&legitimate)) + ABOVE;
+    // What the process costs without a response does not grow with the response.
+    let most_of_share = empty + (most - empty) / SHARE;
+    let equal = of_equal_fields((MESSAGE - 512) / SHARE).into_iter().map(|bomb| (bomb, most_of_share));
+    let full = of_full_size(&legitimate).into_iter().map(|bomb| (bomb, most));
+    let mut over = Vec::new();
+    for ((name, bytes), most) in equal.chain(full) {
+        assert!(bytes.len() <= MESSAGE + (3 << 20), "{name} is not received: {}", bytes.len());
+        let peak = peak(&bytes);
+        println!("{name}: {} KiB of {} KiB", peak >> 10, most >> 10);
+        if peak > most {
+            over.push(format!("{name}: {} KiB of {} KiB", peak >> 10, most >> 10));
+        }
+    }
+    assert!(over.is_empty(), "{over:#?}");
+}
+
+/// What is wrong with the only resource of a response.
+fn refused(bytes: &[u8]) -> Invalid {
+    let response = response(bytes).unwrap();
+    assert_eq!((response.resources.len(), response.excess), (1, None));
+    validate(Kind::Endpoints, &response.resources[0]).unwrap_err()
+}
+
+#[test]
+fn x2_as_many_endpoints_as_are_read_are_valid() {
+    let bytes = assigned(legitimate(MOST_ENDPOINTS));
+    let resources = response(&bytes).unwrap().resources;
+    let (_, Value::Endpoints(assignment)) = validate(Kind::Endpoints, &resources[0]).unwrap() else {
+        panic!("it is no assignment")
+    };
+    let addresses = assignment.priorities.iter().map(|priority| priority.addresses.len());
+    assert_eq!(addresses.sum::<usize>(), MOST_ENDPOINTS);
+}
+
+#[test]
+fn x2_an_assignment_with_more_than_is_read_is_refused_by_its_name() {
+    let endpoints = |count: usize| field(2, fill(2 * count, 2, []));
+    let more_addresses = field(2, field(2, field(1, fill(2 * MOST_IN_RESPONSE, 4, []))));
+    for (bytes, fault) in [
+        (assigned(fill(2 * MOST_LOCALITIES + 2, 2, [])), "are 10001 localities"),
+        (assigned(endpoints(MOST_ENDPOINTS + 1)), "are more than 100000"),
+        (assigned([endpoints(MOST_ENDPOINTS), endpoints(1)].concat()), "are more than 100000"),
+        (assigned(more_addresses), "make more than 400000 in one response"),
+    ] {
+        let Invalid { name, message } = refused(&bytes);
+        assert_eq!(name.as_deref(), Some("web"));
+        assert!(message.starts_with(&format!("endpoints: {fault}")), "{message}");
+    }
+}
+
+#[test]
+fn x2_what_is_too_large_takes_no_room_from_what_is_not() {
+    let of = |name: &str, endpoints: usize| {
+        let assignment = [field(1, name), field(2, fill(2 * endpoints, 2, []))].concat();
+        field(2, any(Kind::Endpoints.type_url(), assignment))
+    };
+    let large: Vec<u8> = (0..9).flat_map(|_| of("large", MOST_ENDPOINTS + 1)).collect();
+    let fitting: Vec<u8> = (0..3).flat_map(|_| of("fits", MOST_ENDPOINTS)).collect();
+    let bytes = of_kind(Kind::Endpoints, [large, fitting].concat());
+    let resources = response(&bytes).unwrap().resources;
+    let is_read = |received: &Received| matches!(received.body, Ok(Body::Endpoints(_)));
+    assert_eq!(resources.iter().filter(|received| is_read(received)).count(), 3);
+    assert!(resources.iter().rev().take(3).all(is_read));
+}
+
+#[test]
+fn x2_resources_and_errors_beyond_what_is_read_are_told() {
+    let small = field(2, any(Kind::Endpoints.type_url(), field(1, "x")));
+    let all =
+        of_kind(Kind::Endpoints, [small.repeat(MOST_RESOURCES), field(7, []).repeat(MOST_ERRORS)].concat());
+    assert_eq!(response(&all).unwrap().excess, None);
+    let more = response(&[all, small, field(7, [])].concat()).unwrap();
+    assert_eq!((more.resources.len(), more.errors.len()), (MOST_RESOURCES, MOST_ERRORS));
+    let words = more.excess.unwrap();
+    assert!(
+        words.contains("resources: are 10001") && words.contains("resource_errors: are 10001"),
+        "{words}"
+    );
+}
+
+#[test]
+fn x2_a_response_whose_answer_would_be_too_large_is_passed_over() {
+    for number in [1, 5] {
+        let of = |length: usize| [of_kind(Kind::Endpoints, []), field(number, vec![b'x'; length])].concat();
+        assert!(response(&of(LONGEST_VERSION)).is_ok());
+        let error = response(&of(LONGEST_VERSION + 1)).unwrap_err();
+        assert!(error.to_string().contains("longer than 65536 bytes"), "{error}");
+    }
+}
+
+#[test]
+fn x2_a_field_of_another_type_is_malformed() {
+    let number = [0x10, 0x01];
+    let unnamed = refused(&assigned(number));
+    assert!(unnamed.message.contains("malformed") && unnamed.name.is_none(), "{unnamed:?}");
+    assert!(refused(&assigned(field(2, number))).message.contains("malformed"));
+    assert!(response(&of_kind(Kind::Endpoints, number)).is_err());
+}
+
+#[test]
+fn x2_an_any_that_comes_in_parts_is_one() {
+    let assignment = field(1, "web");
+    let parts =
+        [field(3, "web"), field(2, field(1, Kind::Endpoints.type_url())), field(2, field(2, &assignment))];
+    let bytes = of_kind(Kind::Endpoints, field(2, any(WRAPPER, parts.concat())));
+    let received = response(&bytes).unwrap().resources.remove(0);
+    assert_eq!(*received.raw.bytes, assignment);
+    assert!(validate(Kind::Endpoints, &received).is_ok());
+}

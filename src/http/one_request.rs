@@ -1,0 +1,350 @@
+//! A connection of which one request is read (design.md 11): its head and its body go to the server, and what is sent on
+//! behind them is neither parsed nor kept. The server alone would parse whatever has arrived, and keep each request of it.
+
+mod head_end;
+
+use std::io;
+use std::mem::MaybeUninit;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use actix_http::ServiceConfig;
+use actix_http::h1::{Codec, Message, MessageType};
+use actix_web::web::BytesMut;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::time::{Sleep, sleep};
+use tokio_util::codec::Decoder as _;
+
+use self::head_end::HeadEnd;
+use super::HEAD_WITHIN;
+use super::body::BODY_WITHIN;
+
+/// The largest head, in bytes: with a token of 32 KiB (`people`), and 8 KiB for everything else.
+const LARGEST_HEAD: usize = 40 << 10;
+/// The answer to a larger one. The server has a limit of its own, which takes three times the memory.
+const TOO_LARGE: &[u8] =
+    b"HTTP/1.1 431 Request Header Fields Too Large\r\nconnection: close\r\ncontent-length: 0\r\n\r\n";
+/// How much is read at once, in bytes.
+const AT_ONCE: usize = 4 << 10;
+/// How many bytes behind a request are read and discarded. A client that has sent a little too much still receives the
+/// response, because closing a connection with unread bytes resets it.
+const AHEAD: usize = 16 << 10;
+
+/// The largest request, in bytes: head and body, with what its transfer encoding adds.
+const LARGEST: usize = LARGEST_HEAD + AHEAD;
+
+/// A stream of which one request is read.
+pub(super) struct OneRequest<S> {
+    stream: S,
+    reading: Reading,
+    /// What has been read and goes to the server before anything else is read.
+    unserved: BytesMut,
+    /// How much of the request has been read, in bytes.
+    read: usize,
+    /// By when all of it must have come.
+    deadline: Pin<Box<Sleep>>,
+}
+
+/// How much of the request has been read.
+enum Reading {
+    /// Some of it.
+    Request(Request),
+    /// All, or it cannot be parsed: so much more may be read, and is discarded.
+    Behind { left: usize },
+    /// Its head is too large: the rest of the answer is sent, and so much more may be read, and is discarded.
+    TooLarge { unsent: &'static [u8], left: usize },
+}
+
+/// What has been read of a request that is not complete. The server's own parser finds where it ends.
+struct Request {
+    parser: Box<Codec>,
+    unparsed: BytesMut,
+    /// Looks for the end of the head; `None` behind it. Until then nothing is parsed and the server gets nothing, for both
+    /// would begin at the first byte again with each piece.
+    head: Option<HeadEnd>,
+}
+
+/// Why no more is discarded.
+enum Discarded {
+    /// The client has ended.
+    Ended,
+    /// All has been read that may be.
+    All,
+}
+
+impl<S> OneRequest<S> {
+    /// Reads one request of this stream.
+    pub(super) fn of(stream: S, config: &ServiceConfig) -> OneRequest<S> {
+        let parser = Box::new(Codec::new(config.clone()));
+        let reading =
+            Reading::Request(Request { parser, unparsed: BytesMut::new(), head: Some(HeadEnd::default()) });
+        let deadline = Box::pin(sleep(HEAD_WITHIN + BODY_WITHIN));
+        OneRequest { stream, reading, unserved: BytesMut::new(), read: 0, deadline }
+    }
+}
+
+/// How a request goes on with the bytes that have come last.
+#[derive(PartialEq, Eq, Debug)]
+enum Found {
+    /// It does not end with them.
+    More,
+    /// It ends so many bytes before their end; 0 too where it is wrong, which the server answers.
+    End { behind: usize },
+}
+
+impl Request {
+    /// Takes the bytes that have come last, none where the client has ended, and adds to `unserved` what the server gets.
+    /// Gives what is read next where that is no more of this request.
+    fn take(&mut self, read: &[u8], unserved: &mut BytesMut) -> Option<Reading> {
+        self.unparsed.extend_from_slice(read);
+        if read.is_empty() {
+            if self.head.is_some() {
+                // The server says what is wrong with it.
+                unserved.extend_from_slice(&self.unparsed);
+            }
+            return Some(Reading::Behind { left: AHEAD });
+        }
+        match &mut self.head {
+            None => unserved.extend_from_slice(read),
+            Some(end) => {
+                let before = self.unparsed.len() - read.len();
+                let found = end.search(read);
+                if before + found.unwrap_or(read.len()) > LARGEST_HEAD {
+                    return Some(Reading::TooLarge { unsent: TOO_LARGE, left: AHEAD });
+                }
+                found?;
+                self.head = None;
+                unserved.extend_from_slice(&self.unparsed);
+            }
+        }
+        match parse(&mut self.parser, &mut self.unparsed) {
+            Found::More => None,
+            Found::End { behind } => {
+                // Its end is in what the server gets now: before that there was none.
+                unserved.truncate(unserved.len() - behind);
+                Some(Reading::Behind { left: AHEAD.saturating_sub(behind) })
+            }
+        }
+    }
+}
+
+fn parse(parser: &mut Codec, unparsed: &mut BytesMut) -> Found {
+    loop {
+        match parser.decode(unparsed) {
+            // What has no end, as behind a CONNECT, is no part of a request.
+            Ok(Some(Message::Item(_))) if parser.message_type() != MessageType::Payload => break,
+            Ok(Some(Message::Chunk(None))) => break,
+            Ok(Some(Message::Item(_) | Message::Chunk(Some(_)))) => {}
+            Ok(None) => return Found::More,
+            Err(_) => return Found::End { behind: 0 },
+        }
+    }
+    Found::End { behind: unparsed.len() }
+}
+
+/// Reads and discards so many bytes at most; ready when they are read, or the client has ended.
+fn poll_discard<S: AsyncRead + Unpin>(
+    stream: &mut S,
+    left: &mut usize,
+    cx: &mut Context<'_>,
+) -> Poll<io::Result<Discarded>> {
+    while *left > 0 {
+        let mut space = [MaybeUninit::uninit(); AT_ONCE];
+        let mut read = ReadBuf::uninit(&mut space[..AT_ONCE.min(*left)]);
+        ready!(Pin::new(&mut *stream).poll_read(cx, &mut read))?;
+        match read.filled().len() {
+            0 => return Poll::Ready(Ok(Discarded::Ended)),
+            count => *left -= count,
+        }
+    }
+    Poll::Ready(Ok(Discarded::All))
+}
+
+impl<S: AsyncRead + AsyncWrite + Unpin> AsyncRead for OneRequest<S> {
+    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, into: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        let OneRequest { stream, reading, unserved, read: count, deadline } = self.get_mut();
+        loop {
+            if !unserved.is_empty() {
+                into.put_slice(&unserved.split_to(into.remaining().min(unserved.len())));
+                return Poll::Ready(Ok(()));
+            }
+            match reading {
+                Reading::Request(request) => {
+                    if deadline.as_mut().poll(cx).is_ready() {
+                        return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
+                    }
+                    let mut space = [MaybeUninit::uninit(); AT_ONCE];
+                    let mut read = ReadBuf::uninit(&mut space);
+                    ready!(Pin::new(&mut *stream).poll_read(cx, &mut read))?;
+                    *count += read.filled().len();
+                    if *count > LARGEST {
+                        return Poll::Ready(Err(io::ErrorKind::InvalidData.into()));
+                    }
+                    if let Some(next) = request.take(read.filled(), unserved) {
+                        *reading = next;
+                    }
+                }
+                // It is read all the same, in order to notice that the client has gone.
+                Reading::Behind { left } => {
+                    return match ready!(poll_discard(stream, left, cx))? {
+                        Discarded::Ended => Poll::Ready(Ok(())),
+                        // Nothing is read any more: writing alone shows that the client has gone.
+                        Discarded::All => Poll::Pending,
+                    };
+                }
+                Reading::TooLarge { unsent, left } => {
+                    while !unsent.is_empty() {
+                        let sent = ready!(Pin::new(&mut *stream).poll_write(cx, unsent))?;
+                        if sent == 0 {
+                            break;
+                        }
+                        *unsent = &unsent[sent..];
+                    }
+                    ready!(Pin::new(&mut *stream).poll_shutdown(cx))?;
+                    ready!(poll_discard(stream, left, cx))?;
+                    return Poll::Ready(Err(io::ErrorKind::InvalidData.into()));
+                }
+            }
+        }
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for OneRequest<S> {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, from: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write(cx, from)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(cx)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        from: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write_vectored(cx, from)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, duplex};
+
+    use super::*;
+
+    /// What the server reads of `sent`, from a client that sends it in pieces of this size and then closes its side.
+    async fn read_of(sent: &[u8], piece: usize) -> Vec<u8> {
+        let (mut client, server) = duplex(piece);
+        let mut read = Vec::new();
+        let mut server = OneRequest::of(server, &ServiceConfig::default());
+        let send = async {
+            // A client that sends too much is not read to its end.
+            drop(client.write_all(sent).await);
+            drop(client);
+        };
+        let (_, end) = tokio::join!(send, server.read_to_end(&mut read));
+        end.expect("a request");
+        read
+    }
+
+    #[actix_web::test]
+    async fn h1_one_request_is_read_with_its_body_and_nothing_behind() {
+        for request in [
+            "GET / HTTP/1.1\r\nhost: a\r\n\r\n",
+            "POST / HTTP/1.1\r\nhost: a\r\ncontent-length: 5\r\n\r\nhello",
+            "POST / HTTP/1.1\r\nhost: a\r\ncontent-length: 0\r\n\r\n",
+            "POST / HTTP/1.1\r\nhost: a\r\ntransfer-encoding: chunked\r\n\r\n5\r\nhello\r\n1\r\n!\r\n0\r\n\r\n",
+        ] {
+            for behind in ["", "\r\n", "GET / HTTP/1.1\r\nhost: b\r\n\r\n", "no request"] {
+                for piece in [1, 7, 64, AT_ONCE] {
+                    let sent = format!("{request}{behind}");
+                    let read = read_of(sent.as_bytes(), piece).await;
+                    assert_eq!(String::from_utf8_lossy(&read), request, "{behind:?} in pieces of {piece}");
+                }
+            }
+        }
+    }
+
+    #[actix_web::test]
+    async fn h1_a_head_that_comes_byte_by_byte_is_given_to_the_server_at_once() {
+        let (mut client, server) = duplex(1);
+        let mut server = OneRequest::of(server, &ServiceConfig::default());
+        let head = format!("GET / HTTP/1.1\r\nhost: a\r\nx: {}\r\n\r\n", "y".repeat(9_000));
+        let mut space = [0; 64 << 10];
+        for byte in &head.as_bytes()[..head.len() - 1] {
+            client.write_all(&[*byte]).await.expect("it is read");
+            let mut read = std::pin::pin!(server.read(&mut space));
+            assert!(futures::poll!(read.as_mut()).is_pending());
+        }
+        client.write_all(b"\n").await.expect("it is read");
+        assert_eq!(server.read(&mut space).await.expect("a request"), head.len());
+    }
+
+    #[actix_web::test]
+    async fn h1_a_head_is_too_large_wherever_it_is_cut() {
+        let head = |length: usize| format!("GET / HTTP/1.1\r\nx: {}\r\n\r\n", "y".repeat(length - 23));
+        let of_length = |length| {
+            let head = head(length);
+            assert_eq!(head.len(), length);
+            head
+        };
+        for piece in [1_000, 4_095, 100_000] {
+            let longest = of_length(LARGEST_HEAD);
+            assert_eq!(read_of(longest.as_bytes(), piece).await.len(), LARGEST_HEAD);
+            let (mut client, server) = duplex(100_000);
+            client.write_all(of_length(LARGEST_HEAD + 1).as_bytes()).await.expect("there is room");
+            let mut server = OneRequest::of(server, &ServiceConfig::default());
+            let mut space = [0; 9];
+            let (read, answer) = tokio::join!(server.read(&mut space), async move {
+                let mut answer = vec![0; TOO_LARGE.len()];
+                client.read_exact(&mut answer).await.map(|_| answer)
+            });
+            assert!(read.is_err());
+            assert_eq!(answer.expect("an answer"), TOO_LARGE);
+        }
+    }
+
+    #[actix_web::test]
+    async fn h1_what_is_no_request_goes_to_the_server_that_answers_it() {
+        for sent in ["\u{16}\u{3}\u{1}hello", "hello", "GET / HTTP/1.1\r\nhost: a\r\n", "a b c d\r\n\r\n", ""]
+        {
+            for piece in [1, 64] {
+                let read = read_of(sent.as_bytes(), piece).await;
+                assert!(sent.as_bytes().starts_with(&read), "{sent:?}");
+                assert_eq!(read.is_empty(), sent.is_empty(), "{sent:?}");
+            }
+        }
+    }
+
+    #[actix_web::test]
+    async fn h1_no_more_than_16_kib_is_read_behind_a_request() {
+        let (mut client, server) = duplex(1 << 20);
+        client.write_all(&b"GET / HTTP/1.1\r\nhost: a\r\n\r\n".repeat(10_000)).await.expect("there is room");
+        let mut server = OneRequest::of(server, &ServiceConfig::default());
+        let mut space = [0; AT_ONCE];
+        assert_eq!(server.read(&mut space).await.expect("a request"), 27);
+        let mut read = std::pin::pin!(server.read(&mut space));
+        assert!(futures::poll!(read.as_mut()).is_pending());
+        // What is left is what was sent, without what was read.
+        let mut rest = Vec::new();
+        drop(client);
+        server.stream.read_to_end(&mut rest).await.expect("the rest");
+        assert!(rest.len() >= 27 * 10_000 - AHEAD - AT_ONCE, "{}", rest.len());
+    }
+
+    #[actix_web::test]
+    async fn h1_conflicting_lengths_go_to_the_server_that_refuses_them() {
+        let sent = b"POST / HTTP/1.1\r\ncontent-length: 5\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\n";
+        let read = read_of(sent, AT_ONCE).await;
+        assert!(sent.starts_with(&read) && !read.is_empty());
+    }
+}

@@ -1,0 +1,120 @@
+//! The client of the API server: its configuration, its proxy, and the redaction of its credentials.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use actors::kubernetes::words;
+use anyhow::Context as _;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use http::Request;
+use http::header::AUTHORIZATION;
+use hyper_timeout::TimeoutConnector;
+use hyper_util::client::legacy;
+use hyper_util::rt::TokioExecutor;
+use kube::client::{Body, ClientBuilder, ConfigExt as _};
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use pool_core::redact::{REDACTED, Recipient, sent};
+use proxy::{Connector, Proxies, Proxy};
+use tower::ServiceBuilder;
+
+/// The timeout for a connection to the API server, including the proxy and TLS.
+const CONNECT_WITHIN: Duration = Duration::from_secs(10);
+
+/// Creates the client of the API server. Errors about a kubeconfig do not repeat its content: a parser quotes it, and the
+/// program that gets a token may have printed one (C1).
+pub(crate) async fn kubernetes_client(kubeconfig: Option<&PathBuf>) -> anyhow::Result<kube::Client> {
+    let told = |error: anyhow::Error| anyhow::Error::msg(without_quotes(&words::chain(error.as_ref())));
+    open_client(kubeconfig).await.map_err(told)
+}
+
+/// What a parser of a kubeconfig says, without the values and lines that it quotes.
+fn without_quotes(text: &str) -> String {
+    const PARSER: &str = "failed to parse kubeconfig YAML";
+    let Some((head, said)) = text.split_once(PARSER) else { return text.to_owned() };
+    // The lines stand behind an arrow; they are in one line here.
+    let said = said.split(" --> ").next().unwrap_or_default();
+    let between = said.split(['"', '`', '|']).step_by(2);
+    format!("{head}{PARSER}{}", between.collect::<Vec<_>>().join(REDACTED))
+}
+
+async fn open_client(kubeconfig: Option<&PathBuf>) -> anyhow::Result<kube::Client> {
+    // First, because kube parses the variables too and reports errors in less detail.
+    let proxies = Proxies::from_environment()?;
+    let (config, named) = configuration(kubeconfig).await?;
+    // As with kubectl, the kubeconfig takes precedence over the environment, including NO_PROXY.
+    let proxy = named.or_else(|| proxies.of(&config.cluster_url).cloned());
+    if let Some(proxy) = &proxy {
+        tracing::info!(%proxy, "the API server is reached through a proxy");
+    }
+    client(&config, proxy).context("failed to set up the Kubernetes client")
+}
+
+/// The configuration of the client, and the proxy that the kubeconfig names.
+async fn configuration(kubeconfig: Option<&PathBuf>) -> anyhow::Result<(kube::Config, Option<Proxy>)> {
+    match kubeconfig {
+        Some(path) => {
+            let file = Kubeconfig::read_from(path).with_context(|| {
+                format!("failed to read kubeconfig {}; check --kubeconfig", path.display())
+            })?;
+            let proxy = named_proxy(&file)?;
+            let options = KubeConfigOptions::default();
+            let config = kube::Config::from_custom_kubeconfig(file, &options).await.with_context(|| {
+                format!("failed to use kubeconfig {}; check its current-context", path.display())
+            })?;
+            Ok((config, proxy))
+        }
+        None => {
+            // The file that is inferred, where there is one; the pod's service account names no proxy.
+            let proxy = Kubeconfig::read().ok().map(|file| named_proxy(&file)).transpose()?.flatten();
+            let config = kube::Config::infer().await.context(
+                "no API server configured: pass --kubeconfig, or run in a pod with a service account",
+            )?;
+            let proxy = proxy.filter(|_| config.proxy_url.is_some());
+            Ok((config, proxy))
+        }
+    }
+}
+
+/// The proxy that the cluster of the current context names.
+fn named_proxy(file: &Kubeconfig) -> Result<Option<Proxy>, proxy::Unusable> {
+    let context = file.contexts.iter().find(|it| Some(&it.name) == file.current_context.as_ref());
+    let context = context.and_then(|named| named.context.as_ref());
+    let cluster = file.clusters.iter().find(|it| context.is_some_and(|context| context.cluster == it.name));
+    let url = cluster.and_then(|named| named.cluster.as_ref()?.proxy_url.as_deref());
+    url.filter(|url| !url.is_empty()).map(Proxy::of_kubeconfig).transpose()
+}
+
+/// Like kube's own client, but with our connector: kube's supports no password of a SOCKS5 proxy, and for a proxy with TLS
+/// trusts only the cluster's certificate authority. The client never retries: the machines decide about that.
+fn client(config: &kube::Config, proxy: Option<Proxy>) -> kube::Result<kube::Client> {
+    let connector = Connector::new(proxy, CONNECT_WITHIN);
+    let mut connector = TimeoutConnector::new(config.rustls_https_connector_with_connector(connector)?);
+    connector.set_connect_timeout(Some(CONNECT_WITHIN));
+    connector.set_read_timeout(config.read_timeout);
+    connector.set_write_timeout(config.write_timeout);
+    let service = ServiceBuilder::new()
+        .layer(config.base_uri_layer())
+        .option_layer(config.auth_layer()?)
+        .layer(config.extra_headers_layer()?)
+        .map_request(redact_credentials)
+        .map_err(tower::BoxError::from)
+        .service(legacy::Client::builder(TokioExecutor::new()).build(connector));
+    Ok(ClientBuilder::new(service, config.default_namespace.as_str()).build())
+}
+
+/// Registers the credentials of a request for redaction, whatever their source. It is the innermost layer.
+fn redact_credentials(request: Request<Body>) -> Request<Body> {
+    let value = request.headers().get(AUTHORIZATION).and_then(|value| value.to_str().ok());
+    if let Some((scheme, credentials)) = value.and_then(|value| value.split_once(' ')) {
+        let pair = STANDARD.decode(credentials).ok().filter(|_| scheme.eq_ignore_ascii_case("basic"));
+        let pair = pair.and_then(|pair| String::from_utf8(pair).ok());
+        // A password that is known is known in base64 too, behind any user.
+        let password = pair.as_deref().and_then(|pair| pair.split_once(':')).map(|(_, password)| password);
+        sent(&Recipient::ApiServer, password.unwrap_or(credentials));
+    }
+    request
+}
+
+#[cfg(test)]
+mod tests;

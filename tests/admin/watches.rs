@@ -1,0 +1,90 @@
+//! Watches that the API server, or a middlebox, accepts and closes without data, and connections that are cut.
+
+use serde_json::{Value, json};
+use simulator::models::kube::build::node_event;
+
+use super::stage::{Stage, add_service, node_name};
+use crate::support::{PATIENCE, eventually};
+
+/// The log message for a kind that is not followed.
+const GIVEN_UP: &str = "the API server accepts watches but sends nothing";
+
+/// Whether a line of the log says that this kind is not followed.
+fn is_given_up(line: &Value, kind: &str) -> bool {
+    line["message"] == GIVEN_UP && line["kind"] == kind
+}
+
+/// Sends an event that announces the eviction of the first node, and waits until the node leaves service.
+async fn evicted(stage: &Stage) {
+    let (node, now) = (node_name(0), jiff::Timestamp::now());
+    let notice =
+        node_event("evicted", &node, "PreemptScheduled", "Preempt Scheduled: soon", &format!("{now:.0}"));
+    stage.fakes.apply(vec![notice]).await.expect("an event");
+    let leaves = |answer: &Value| answer["node"]["state"] == "down";
+    stage.shown(&format!("/api/v1/nodes/{node}"), leaves).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn empty_watches_are_followed_by_lists() {
+    let stage = Stage::ready(1).await;
+    // A proxy answers 200 in place of the API server, and closes.
+    stage.fakes.plant(|cluster| cluster.cut_watches(Some(0))).await;
+    stage.fakes.plant(|cluster| cluster.restart()).await;
+    add_service(&stage.fakes, "later", &[0, 1]).await;
+    stage.verdict("later", "right: ").await;
+    let unfollowed = |status: &Value| {
+        let sources = status["sources"].as_array().into_iter().flatten();
+        let said =
+            |source: &Value| source["lastError"].is_string() && source["notFollowedSeconds"].is_number();
+        sources.filter(|source| said(source)).count() == 4
+    };
+    stage.shown("/api/v1/status", unfollowed).await;
+    for kind in ["services", "endpointslices", "nodes", "events"] {
+        let log = stage.logged(kind, |line| is_given_up(line, kind)).await;
+        let lines = log.iter().filter(|line| is_given_up(line, kind));
+        let lines: Vec<_> = lines.map(|line| (&line["level"], line["remedy"].is_string())).collect();
+        assert_eq!(lines, [(&json!("WARN"), true)], "once");
+    }
+
+    stage.fakes.plant(|cluster| cluster.cut_watches(None)).await;
+    let followed = |status: &Value| {
+        let mut sources = status["sources"].as_array().into_iter().flatten();
+        sources.all(|source| source["lastError"].is_null() && source["notFollowedSeconds"].is_null())
+    };
+    stage.shown("/api/v1/status", followed).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_list_finds_an_eviction_notice_despite_empty_watches() {
+    let stage = Stage::ready(1).await;
+    stage.fakes.plant(|cluster| cluster.cut_watches(Some(0))).await;
+    stage.fakes.plant(|cluster| cluster.restart()).await;
+    stage.logged("events are not followed", |line| is_given_up(line, "events")).await;
+    evicted(&stage).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_eviction_notice_is_seen_despite_cut_watches() {
+    let stage = Stage::ready(1).await;
+    let open = async || stage.fakes.cluster.ask(|cluster, _| cluster.model.open_watches()).await;
+    // Longer than the 10 s within which a watch without data is a failure.
+    stage.fakes.plant(|cluster| cluster.cut_watches(Some(11_000_000))).await;
+    stage.fakes.plant(|cluster| cluster.restart()).await;
+    let first = eventually("all kinds are watched", PATIENCE, || async {
+        let open = open().await;
+        if open.len() >= 4 { Ok(open) } else { Err(format!("{open:?}")) }
+    })
+    .await;
+    eventually("each watch was cut and opened again", PATIENCE, || async {
+        let open = open().await;
+        let is_again = open.len() >= first.len() && open.iter().all(|watch| !first.contains(watch));
+        if is_again { Ok(()) } else { Err(format!("{open:?}")) }
+    })
+    .await;
+    evicted(&stage).await;
+    let status = stage.get("/api/v1/status").await;
+    let sources = status["sources"].as_array().expect("a list");
+    assert!(sources.iter().all(|source| source["notFollowedSeconds"].is_null()), "{status}");
+    let log = stage.log();
+    assert!(!log.iter().any(|line| line["message"] == GIVEN_UP), "{log:?}");
+}

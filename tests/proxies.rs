@@ -1,0 +1,282 @@
+//! The real binary behind proxies, as the environment and the kubeconfig name them: `run`, `check`, `snapshot` and
+//! `restore` go through them where they are meant to, and past them where `NO_PROXY` covers the target.
+
+use std::path::Path;
+use std::process::Stdio;
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::{Value, json};
+use tokio::io::copy_bidirectional;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::process::Command;
+
+use crate::commands::bench::{Bench, Ended};
+use crate::signing_in::peer;
+use crate::support::gateway::{Gateway, LOGIN, Speaks};
+use crate::support::{PATIENCE, eventually, log_lines};
+use crate::xds::stage::control_plane;
+
+/// A name that only a proxy resolves.
+const NAME: &str = "api.cluster.test";
+/// This machine, which no rule takes for loopback.
+const HERE: &str = "0.0.0.0";
+/// A proxy that nobody runs.
+const DEAD: &str = "http://127.0.0.1:9";
+
+/// Every variable that names a proxy, or what is reached without.
+const VARIABLES: [&str; 8] = [
+    "HTTP_PROXY",
+    "http_proxy",
+    "HTTPS_PROXY",
+    "https_proxy",
+    "ALL_PROXY",
+    "all_proxy",
+    "NO_PROXY",
+    "no_proxy",
+];
+
+/// The API server's port in the bench.
+fn port(bench: &Bench) -> &str {
+    bench.fakes.kubernetes_url.rsplit(':').next().expect("it has a port")
+}
+
+/// Has the kubeconfig of the bench name this cluster.
+fn cluster(bench: &Bench, cluster: &Value) {
+    let path = &bench.files.kubeconfig;
+    let text = std::fs::read_to_string(path).expect("the simulator has written it");
+    let mut file: Value = serde_json::from_str(&text).expect("it is JSON");
+    file["clusters"][0]["cluster"] = cluster.clone();
+    std::fs::write(path, file.to_string()).expect("the folder can be written");
+}
+
+/// A command with these proxy variables and no others.
+fn command(bench: &Bench, name: &str, arguments: &[&str], environment: &[(&str, &str)]) -> Command {
+    let mut command = bench.command(name, arguments);
+    for name in VARIABLES {
+        command.env_remove(name);
+    }
+    command.envs(environment.iter().copied());
+    command
+}
+
+/// Runs a command to its end.
+async fn ended(bench: &Bench, name: &str, arguments: &[&str], environment: &[(&str, &str)]) -> Ended {
+    let output = command(bench, name, arguments, environment).output().await.expect("the binary under test");
+    let text = |bytes: Vec<u8>| String::from_utf8(bytes).expect("text");
+    Ended { code: output.status.code(), stdout: text(output.stdout), stderr: text(output.stderr) }
+}
+
+/// Runs the controller until it is ready and ends it; gives its log.
+async fn ready(bench: &Bench, environment: &[(&str, &str)]) -> String {
+    let path = bench.folder.path().join("log");
+    let log = std::fs::File::create(&path).expect("the folder can be written");
+    let mut child = command(bench, "run", &[], environment)
+        .stdout(Stdio::null())
+        .stderr(log)
+        .spawn()
+        .expect("the binary under test");
+    let logged = || std::fs::read_to_string(&path).expect("the log");
+    let http = reqwest::Client::builder().no_proxy().build().expect("a client");
+    eventually("the controller is ready", PATIENCE, || async {
+        let started = log_lines(&path).into_iter().find(|line| line["message"] == "started");
+        let started = started.ok_or_else(logged)?;
+        let url = format!("http://{}/readyz?verbose", started["health"].as_str().expect("an address"));
+        let answer = http.get(url).send().await.map_err(|error| error.to_string())?;
+        if answer.status().as_u16() == 200 { Ok(()) } else { Err(logged()) }
+    })
+    .await;
+    let id = i32::try_from(child.id().expect("it runs")).expect("process ids are small");
+    kill_process(Pid::from_raw(id).expect("not 0"), Signal::TERM).expect("it can be told");
+    let ended = tokio::time::timeout(PATIENCE, child.wait()).await.expect("it ends");
+    assert_eq!(ended.expect("it is a child").code(), Some(0), "{}", logged());
+    logged()
+}
+
+/// TLS in front of this port, with `ca.pem` in this folder; gives its own port.
+async fn with_tls(folder: &Path, port: &str) -> u16 {
+    let target = ("127.0.0.1", port.parse::<u16>().expect("a port"));
+    let acceptor = peer::acceptor(folder, &[NAME]);
+    let listener = TcpListener::bind(("127.0.0.1", 0)).await.expect("loopback has free ports");
+    let at = listener.local_addr().expect("it is bound").port();
+    drop(tokio::spawn(async move {
+        while let Ok((client, _)) = listener.accept().await {
+            let acceptor = acceptor.clone();
+            drop(tokio::spawn(async move {
+                let mut client = acceptor.accept(client).await.ok()?;
+                let mut server = TcpStream::connect(target).await.ok()?;
+                copy_bidirectional(&mut client, &mut server).await.ok()
+            }));
+        }
+    }));
+    at
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn run_is_ready_through_the_proxy_of_the_environment() {
+    for (variable, scheme, speaks, login) in [
+        ("HTTPS_PROXY", "http://", Speaks::Http, ""),
+        ("https_proxy", "", Speaks::HttpWithLogin, LOGIN),
+        ("ALL_PROXY", "socks5://", Speaks::Socks5WithLogin, LOGIN),
+        ("all_proxy", "socks5h://", Speaks::Socks5, ""),
+    ] {
+        let (bench, gateway) = (Bench::new(1).await, Gateway::start(speaks).await);
+        let port = with_tls(bench.folder.path(), port(&bench)).await;
+        let server = format!("https://{NAME}:{port}");
+        cluster(&bench, &json!({ "server": server, "certificate-authority": bench.path("ca.pem") }));
+        let login = if login.is_empty() { String::new() } else { format!("{login}@") };
+        let url = format!("{scheme}{login}{}", gateway.address);
+        let log = ready(&bench, &[(variable, &url), ("HTTP_PROXY", DEAD), ("NO_PROXY", "other.test")]).await;
+        let targets = gateway.targets();
+        assert!(!targets.is_empty(), "{variable}");
+        assert!(targets.iter().all(|target| *target == format!("{NAME}:{port}")), "{targets:?}");
+        assert!(log.contains("the API server is reached through a proxy") && log.contains(variable), "{log}");
+        assert!(!log.contains("planted-for-proxies"), "{log}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn run_is_ready_through_the_proxy_of_the_kubeconfig() {
+    for (scheme, speaks) in [("http", Speaks::Http), ("socks5", Speaks::Socks5WithLogin)] {
+        let (bench, gateway) = (Bench::new(1).await, Gateway::start(speaks).await);
+        let server = format!("http://{NAME}:{}", port(&bench));
+        let url = format!("{scheme}://{LOGIN}@{}", gateway.address);
+        cluster(&bench, &json!({ "server": server, "proxy-url": url }));
+        // It is stronger than the environment.
+        let environment = [("HTTP_PROXY", DEAD), ("HTTPS_PROXY", DEAD), ("NO_PROXY", "*")];
+        ready(&bench, &environment).await;
+        let targets = gateway.targets();
+        assert!(!targets.is_empty() && targets.iter().all(|target| target.starts_with(NAME)), "{targets:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn run_goes_past_the_proxy_where_no_proxy_covers_the_api_server() {
+    let (bench, gateway) = (Bench::new(1).await, Gateway::start(Speaks::Http).await);
+    cluster(&bench, &json!({ "server": format!("http://{HERE}:{}", port(&bench)) }));
+    let url = format!("http://{}", gateway.address);
+    let one = format!("x.test, {HERE}:{}", port(&bench));
+    for (name, no) in [("NO_PROXY", "10.0.0.0/8,0.0.0.0/8"), ("no_proxy", &one), ("NO_PROXY", "*")] {
+        ready(&bench, &[("ALL_PROXY", &url), ("HTTP_PROXY", &url), (name, no)]).await;
+        assert_eq!(gateway.targets(), Vec::<String>::new(), "{no}");
+    }
+    ready(&bench, &[("HTTP_PROXY", &url), ("NO_PROXY", "10.0.0.0/8")]).await;
+    assert!(!gateway.targets().is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn commands_go_through_the_proxy_and_past_it_as_run_does() {
+    let mut bench = Bench::new(2).await;
+    let gateway = Gateway::start(Speaks::HttpWithLogin).await;
+    let url = format!("http://{LOGIN}@{}", gateway.address);
+    let through =
+        (format!("http://{NAME}:{}", port(&bench)), [("HTTP_PROXY", url.as_str()), ("HTTPS_PROXY", DEAD)]);
+    let past = (format!("http://{HERE}:{}", port(&bench)), [("ALL_PROXY", DEAD), ("NO_PROXY", "0.0.0.0/8")]);
+    for (server, environment) in [through, past] {
+        let before = gateway.targets().len();
+        cluster(&bench, &json!({ "server": server }));
+        let file = bench.path(&format!("pools-{before}.json"));
+        for (name, arguments) in [
+            ("snapshot", vec!["--output", &file, "--configmap"]),
+            ("check", vec!["--within", "60s"]),
+            ("restore", vec![&file, "--yes"]),
+        ] {
+            let tunnels = gateway.targets().len();
+            let ended = ended(&bench, name, &arguments, &environment).await;
+            assert_eq!(ended.code, Some(0), "{name} {environment:?}: {ended:?}");
+            assert_eq!(gateway.targets().len() > tunnels, server.contains(NAME), "{name}");
+        }
+        bench.arranged().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_proxy_that_cannot_be_used_is_named_with_the_remedy() {
+    let bench = Bench::new(1).await;
+    let file = bench.path("pools.json");
+    assert_eq!(ended(&bench, "snapshot", &["--output", &file], &[]).await.code, Some(0));
+    let plain = json!({ "server": bench.fakes.kubernetes_url });
+    let named = |url: &str| json!({ "server": bench.fakes.kubernetes_url, "proxy-url": url });
+    let field = "proxy-url of the kubeconfig's cluster";
+    for (config, environment, said) in [
+        (
+            plain.clone(),
+            vec![("HTTPS_PROXY", "ftp://u:hidden@p")],
+            "HTTPS_PROXY has the unknown scheme ftp".to_owned(),
+        ),
+        (
+            plain,
+            vec![("http_proxy", "http://u:hidden@"), ("NO_PROXY", "*")],
+            "http_proxy is no address".to_owned(),
+        ),
+        (named("u:hidden@p:3128"), vec![], format!("{field} has no scheme")),
+        (named("quic://u:hidden@p"), vec![("NO_PROXY", "*")], format!("{field} has the unknown scheme quic")),
+    ] {
+        cluster(&bench, &config);
+        let commands = [
+            ("run", vec![]),
+            ("check", vec![]),
+            ("snapshot", vec!["--output", &file, "--configmap", "--force"]),
+            ("restore", vec![&file, "--yes"]),
+        ];
+        for (name, arguments) in commands {
+            let ended = ended(&bench, name, &arguments, &environment).await;
+            let text = format!("{}{}", ended.stdout, ended.stderr);
+            assert_eq!(ended.code, Some(1), "{name}: {text}");
+            assert!(
+                text.contains(&said) && text.contains("such as http://proxy.example:3128"),
+                "{name}: {text}"
+            );
+            assert!(!text.contains("hidden"), "{name}: {text}");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_proxy_that_refuses_is_named_with_the_remedy() {
+    let (bench, gateway) = (Bench::new(1).await, Gateway::start(Speaks::HttpWithLogin).await);
+    cluster(&bench, &json!({ "server": format!("http://{NAME}:{}", port(&bench)) }));
+    let url = format!("http://operator:planted-and-wrong@{}", gateway.address);
+    for (url, said) in [
+        (url.as_str(), "refuses the user and password"),
+        (&format!("http://{}", gateway.address), "requires a user and password"),
+        (DEAD, "failed to reach the proxy http://127.0.0.1:9 (HTTP_PROXY)"),
+    ] {
+        let ended = ended(&bench, "check", &["--within", "20s"], &[("HTTP_PROXY", url)]).await;
+        assert_eq!(ended.code, Some(1), "{ended:?}");
+        assert!(ended.stdout.contains(said) && ended.stdout.contains("HTTP_PROXY"), "{said}: {ended:?}");
+        assert!(!format!("{ended:?}").contains("planted-and-wrong"), "{ended:?}");
+    }
+    assert_eq!(gateway.targets(), Vec::<String>::new());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn control_planes_are_reached_through_the_proxy_as_with_grpc() {
+    let (plane, gateway) = (control_plane().await, Gateway::start(Speaks::Http).await);
+    let pools =
+        json!([{ "loadBalancer": simulator::CLUSTER_NAME, "backendPool": "edge", "source": "eds:edge" }]);
+    let bench = Bench::with(1, &json!({ "pools": pools, "http": { "csdsListen": "127.0.0.1:0" } })).await;
+    let port = plane.address().port();
+    let start = |name: &str| {
+        let server =
+            json!({ "server_uri": format!("{name}:{port}"), "channel_creds": [{ "type": "insecure" }] });
+        let bootstrap = json!({ "xds_servers": [server], "node": { "id": "behind-a-proxy" } }).to_string();
+        let url = format!("http://{}", gateway.address);
+        let environment =
+            [("HTTPS_PROXY", url.as_str()), ("NO_PROXY", HERE), ("GRPC_XDS_BOOTSTRAP_CONFIG", &bootstrap)];
+        let log = std::fs::File::create(bench.folder.path().join("log")).expect("the folder can be written");
+        let mut command = command(&bench, "run", &[], &environment);
+        command.stdout(Stdio::null()).stderr(log).spawn().expect("the binary under test")
+    };
+    let controller = start(HERE);
+    let log = || std::fs::read_to_string(bench.folder.path().join("log")).expect("the log");
+    let edge =
+        plane.wait_until(|asked| asked.iter().any(|it| it.names.iter().any(|name| name == "edge"))).await;
+    assert!(edge.is_ok(), "{edge:?}: {}", log());
+    assert_eq!(gateway.targets(), Vec::<String>::new());
+    drop(controller);
+    let streams = plane.streams().await.opened_us.len();
+    let _controller = start("plane.cluster.test");
+    let opened = plane.wait_for_streams(|now| now.opened_us.len() > streams).await;
+    assert!(opened.is_ok(), "{opened:?}: {}", log());
+    assert_eq!(gateway.targets().first(), Some(&format!("plane.cluster.test:{port}")));
+}

@@ -1,0 +1,38 @@
+//! Tokens and ARM behind a proxy, and the instance metadata service, which is never asked through one.
+
+use serde_json::json;
+
+use super::peer::{ARM, Authority};
+use super::{CASES, SECRET, Scene, TOKEN};
+use crate::support::gateway::{Gateway, LOGIN, Speaks};
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn tokens_and_arm_are_asked_for_through_the_proxy_of_the_environment() {
+    let [secret, _, _, managed] = &CASES;
+    for (variable, scheme, speaks, case) in [
+        ("HTTPS_PROXY", "http", Speaks::HttpWithLogin, secret),
+        ("all_proxy", "socks5", Speaks::Socks5WithLogin, secret),
+        ("https_proxy", "http", Speaks::Http, managed),
+    ] {
+        let gateway = Gateway::start(speaks).await;
+        let mut scene = Scene::new(&json!({}), Authority::Gives).await;
+        scene.configure(&(case.keys)(scene.folder.path()));
+        scene.configure(&json!({ "resourceManagerEndpoint": format!("https://{ARM}:{}", scene.azure.port) }));
+        let url = format!("{scheme}://{LOGIN}@{}", gateway.address);
+        let environment =
+            [&[(variable, url.as_str()), ("NO_PROXY", "10.0.0.0/8")], case.environment].concat();
+        let child = scene.start(&environment).await;
+        scene
+            .azure
+            .until(variable, |seen| {
+                seen.line.contains("/loadBalancers/") && seen.head.contains(&format!("Bearer {TOKEN}"))
+            })
+            .await;
+        scene.end(child).await;
+        let targets = gateway.targets();
+        let target = format!("{ARM}:{}", scene.azure.port);
+        assert!(!targets.is_empty() && targets.iter().all(|it| *it == target), "{variable}: {targets:?}");
+        let log = scene.logged();
+        assert!(!log.contains("planted-for-proxies") && !log.contains(SECRET), "{variable}");
+    }
+}

@@ -1,0 +1,73 @@
+//! What becomes of a response that is as large as it may be and has nothing but empty messages in it (X2, C1).
+
+use envoy_types::pb::envoy::admin::v3::ClientResourceStatus::Nacked;
+use simulator::control_plane::{Asked, Kind};
+
+use super::stage::{Plan, at, control_plane, server};
+
+const BEFORE: &str = "10.9.0.1";
+const GOOD: &str = "10.1.0.1";
+const BETTER: &str = "10.1.0.2";
+
+/// What such a response may cost: 64 MiB above 100,000 endpoints, which take 40.
+const MOST: u64 = 104 << 20;
+
+/// How much the empty messages take on the wire: almost the longest message.
+const FULL: usize = (16 << 20) - 512;
+
+fn field(number: u8, value: &[u8]) -> Vec<u8> {
+    let mut bytes = vec![number << 3 | 2];
+    let mut length = value.len();
+    while length > 0x7f {
+        bytes.push(u8::try_from(length & 0x7f).expect("seven bits") | 0x80);
+        length >>= 7;
+    }
+    bytes.push(u8::try_from(length).expect("seven bits"));
+    bytes.extend_from_slice(value);
+    bytes
+}
+
+/// A response about endpoints.
+fn response(rest: &[u8]) -> Vec<u8> {
+    let head = [field(1, b"large"), field(4, Kind::Endpoints.type_url().as_bytes()), field(5, b"large")];
+    [head.concat(), rest.to_vec()].concat()
+}
+
+/// A response with this in the assignment of `web`.
+fn assigned(rest: &[u8]) -> Vec<u8> {
+    let assignment = [field(1, b"web"), rest.to_vec()].concat();
+    let any = [field(1, Kind::Endpoints.type_url().as_bytes()), field(2, &assignment)].concat();
+    response(&field(2, &any))
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn c1_a_response_of_empty_messages_is_refused_and_costs_little_memory() {
+    let plane = control_plane().await;
+    plane.set(Kind::Endpoints, "web", at("web", &[GOOD])).await;
+    let plan = Plan::new().await.pool("web", "eds:web", &[BEFORE]).await;
+    let scene = plan.start(&[server(&plane, &[])]).await;
+    scene.holds("web", &[GOOD]).await;
+    let before = scene.stage.peak_bytes();
+    let rows = [
+        ("localities", assigned(&field(2, &[]).repeat(FULL / 2)), "web: endpoints: are"),
+        ("endpoints", assigned(&field(2, &field(2, &[]).repeat(FULL / 2))), "web: endpoints: are more than"),
+        ("resources", response(&field(2, &[]).repeat(FULL / 2)), "resource index 0: "),
+        ("errors", response(&field(7, &[]).repeat(FULL / 2)), "resource_errors index 0: "),
+    ];
+    for (what, bytes, words) in rows {
+        let asked = plane.journal().await.len();
+        plane.send_bytes(bytes).await;
+        let is_refused = |journal: &[Asked]| journal.iter().skip(asked).any(Asked::is_nack);
+        let journal = plane.wait_until(is_refused).await.expect("it is refused");
+        let refusal = format!("{:?}", journal.iter().rev().find(|asked| asked.is_nack()));
+        assert!(refusal.contains(words), "{what}: {refusal}");
+        let cost = scene.stage.peak_bytes() - before;
+        assert!(cost <= MOST, "{what}: {} MiB", cost >> 20);
+    }
+    scene.endpoints_are("web", Nacked).await;
+    plane.set(Kind::Endpoints, "web", at("web", &[BETTER])).await;
+    scene.holds("web", &[BETTER]).await;
+    scene.has_no_error("web").await;
+    assert_eq!(plane.streams().await.opened_us.len(), 1, "all of it was on one stream");
+    scene.logged_no_errors();
+}
