@@ -5,7 +5,7 @@
 #   make sbom                     writes the bill of materials to target/sbom
 #   make chart                    checks the chart, and packs it into target/chart
 #   make chart-readme             writes the table of values anew
-#   make features                 writes what crates of the workspace have in common (needs cargo-hakari)
+#   make features                 writes the common features of the workspace's crates (needs cargo-hakari)
 
 NAME := azure-backend-pool-controller
 VERSION := $(shell sed -n '/^\[workspace.package\]/,/^$$/s/^version = "\(.*\)"/\1/p' Cargo.toml)

@@ -13,19 +13,19 @@
 #   warm      `cargo test --workspace` with nothing to build, without a kube-apiserver
 #   main      the tests of the binary alone, without a kube-apiserver
 #   worlds    1000 worlds of the simulation, and every planted bug
-#   slowest   the ten slowest tests of each test program, where they take a second (needs cargo-nextest)
-#   quick, ci, nightly    the tiers of `.ci/run`, step by step, with everything built before
+#   slowest   the ten slowest tests of each test program that take a second or more (needs cargo-nextest)
+#   quick, ci, nightly    the tiers of `.ci/run`, step by step, with everything built already
 #   fresh     `.ci/run` as on a new machine: in a clone, without tools, and with empty caches of Go
 #   release   the release build in an empty target folder
 #
-# Crates must have been downloaded (`cargo fetch`). An edit adds a function to the queue; it is taken back at the end.
+# Crates must have been downloaded (`cargo fetch`). An edit adds a function to the queue; it is reverted at the end.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 edited=actors/core/src/queue/outcome.rs
 scratch="$(mktemp -d)"
 cp "$edited" "$scratch/original"
-# Only an edit of this script is taken back.
+# Reverts only an edit of this script.
 restore() {
   if grep -q '^const fn loop_sh_edit_' "$edited"; then cp "$scratch/original" "$edited"; fi
   rm -rf "$scratch"
@@ -41,7 +41,7 @@ row() {
     'BEGIN { printf "%8.1f  %s\n", to - from, what }'
 }
 
-# Changes the queue as somebody does who works on it: each time its code is another.
+# Edits the queue. Each edit differs from the one before, so that cargo builds it again.
 edit() {
   cp "$scratch/original" "$edited"
   printf '\n#[expect(dead_code, reason = "an edit that is measured")]\nconst fn loop_sh_edit_%s() {}\n' \

@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# How long turns of machines take at the size that the product must reach: 10,000 pools, 1,000 nodes, 50 load balancers.
+# Measures the turns of machines at the size that the product must reach: 10,000 pools, 1,000 nodes, 50 load balancers.
 # Prints, for each case, the number of turns, their sum, the 99th percentile and the longest ones.
 #
 #   benches/turns.sh [NAME]     NAME: a part of a test's name, for example admin_state
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
-# Optimised, and without the checks of debug builds, which look at everything after each turn.
+# Optimised, and without debug assertions, which check the whole state after each turn.
 TURNS=all exec cargo test --package pool-core --test turns --profile worlds \
   --config 'profile.worlds.package.pool-core.debug-assertions=false' "${1:-}" -- --nocapture --test-threads 1

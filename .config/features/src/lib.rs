@@ -1,2 +1,2 @@
-//! Holds no code. Its dependencies have the features that the whole workspace gives them, so that
-//! `cargo test --package` finds what `cargo test --workspace` has built.
+//! Has no code. Its dependencies have the features that the whole workspace enables, so that `cargo test --package`
+//! reuses what `cargo test --workspace` has built.

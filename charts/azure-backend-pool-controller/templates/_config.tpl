@@ -62,7 +62,7 @@ bootstrap configuration is that the chart mounts. */}}
 {{/* What contradicts itself, and what a schema of values cannot see. */}}
 {{- define "controller.refuse" -}}
 {{- if and .Values.admissionPolicy.enabled (semverCompare "<1.30-0" .Capabilities.KubeVersion.Version) -}}
-{{- fail "admissionPolicy.enabled: a ValidatingAdmissionPolicy needs Kubernetes 1.30 or newer; switch it off" -}}
+{{- fail "admissionPolicy.enabled: a ValidatingAdmissionPolicy needs Kubernetes 1.30 or newer; set it to false" -}}
 {{- end -}}
 {{- if and .Values.admin.enabled (dig "http" "tls" nil .Values.config) -}}
 {{- fail "config.http.tls: the chart writes it where admin.enabled is true; name your certificate in admin.tls.secret, or switch admin.enabled off" -}}
@@ -86,6 +86,6 @@ bootstrap configuration is that the chart mounts. */}}
 {{- $usesXds := or $bootstraps .Values.config.pools (dig "xds" "bootstrap" "" .Values.config) -}}
 {{- $network := .Values.networkPolicy -}}
 {{- if and $usesXds $network.enabled (not .Values.hostNetwork) (not $network.egress.xds.ports) (not $network.egress.extra) -}}
-{{- fail "networkPolicy.egress.xds.ports: name the ports of the control plane, or the NetworkPolicy closes the way to it; or set networkPolicy.enabled to false" -}}
+{{- fail "networkPolicy.egress.xds.ports: set the ports of the control plane, because the NetworkPolicy blocks connections to it without them; or set networkPolicy.enabled to false" -}}
 {{- end -}}
 {{- end -}}
