@@ -1,4 +1,4 @@
-//! `.ci/advisories` on a copy of the advisory database: how old it may be, and how it is made of a clone.
+//! `.ci/advisories` with a copy of the advisory database: how old it may be, and how it is made from a clone.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -6,7 +6,7 @@ use std::process::{Command, Output};
 
 const ROOT: &str = env!("CARGO_MANIFEST_DIR");
 
-/// A folder that goes with the test.
+/// A folder that is removed at the end of the test.
 struct Folder(PathBuf);
 
 impl Folder {

@@ -42,7 +42,7 @@ const LOAD_BALANCERS: [&str; 3] = ["kubernetes", "lb-1", "lb-2"];
 /// The finalizer of a Pod whose process has not ended.
 const RUNS: &str = "example.com/runs";
 
-/// How many stories are played at the same time. Their control plane needs the processor, while most other tests wait.
+/// How many stories are played at the same time. Their control plane needs CPU time, and most other tests wait.
 static PLACES: Semaphore = Semaphore::const_new(6);
 
 /// A namespace with nodes in a control plane, and a fake Azure for its Services.
@@ -64,7 +64,7 @@ impl<C: Deref<Target = Cluster>> Story<C> {
     /// The same with these load balancers; which Service is on which is for the story to say, when it has them
     /// provisioned.
     async fn begin_on(cluster: C, namespace: &'static str, nodes: u8, load_balancers: &[&str]) -> Self {
-        let place = PLACES.acquire().await.expect("nobody closes it");
+        let place = PLACES.acquire().await.expect("it is never closed");
         let api = cluster.api();
         api.create("/api/v1/namespaces", &objects::namespace(namespace)).await;
         let azure = Azure::start(load_balancers).await;

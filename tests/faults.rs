@@ -1,6 +1,6 @@
 //! Every story that has a name (`simulate --scenario NAME`), told to the real binary by itself: `simulate` plays it, and
 //! is judged by its exit code, by its report, and by the log that the controller leaves behind. `STORY_SPEED=N` plays them
-//! at another speed than that of the tables below.
+//! N times as fast as told, whatever the tables below say.
 //!
 //! No story may end with a wrong pool, an error in the log that the story does not expect, or work that waits.
 
@@ -21,7 +21,7 @@ const PROGRAM: &str = env!("CARGO_BIN_EXE_azure-backend-pool-controller");
 /// How many times as fast as told a story runs, where the table below says nothing.
 const SPEED: u32 = 4;
 
-/// Stories that turn on times which no speed divides, among them those of the Leases.
+/// Stories that depend on times that the speed does not change, such as those of the Leases.
 const SLOWER: [(&str, u32); 8] = [
     ("suspended", 1),
     ("file-descriptors", 1),
@@ -203,7 +203,7 @@ fn the_tables_of_this_file_name_stories_that_exist() {
     }
 }
 
-/// One test for each story of these names, with `_` for `-`, and the list of them.
+/// Defines one test per named story, with `_` for `-`, and the list of the names.
 macro_rules! stories {
     ($($name:ident)*) => {
         const TESTED: &[&str] = &[$(stringify!($name)),*];
@@ -216,7 +216,7 @@ macro_rules! stories {
     };
 }
 
-/// Plays the story of that name.
+/// Plays the story with this name.
 async fn ends_right(name: &str) {
     let name = name.replace('_', "-");
     let story = Story::named(&name).expect("it has this name").expect("it can be read");
@@ -224,7 +224,7 @@ async fn ends_right(name: &str) {
     judge(&name, &story, &played).unwrap_or_else(|error| panic!("{error}"));
 }
 
-/// Every story with a name ends right, quiet and idle.
+/// Every named story ends with the required pools, without unexpected errors and without waiting work.
 mod z2_stories {
     use super::{NAMED, TOO_LONG};
 

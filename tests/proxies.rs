@@ -1,5 +1,5 @@
-//! The real binary behind proxies, as the environment and the kubeconfig name them: `run`, `check`, `snapshot` and
-//! `restore` go through them where they are meant to, and past them where `NO_PROXY` covers the target.
+//! The real binary behind the proxies of the environment and the kubeconfig. `run`, `check`, `snapshot` and `restore`
+//! use them, and connect directly if `NO_PROXY` covers the target.
 
 use std::path::Path;
 use std::process::Stdio;
@@ -18,12 +18,12 @@ use crate::xds::stage::control_plane;
 
 /// A name that only a proxy resolves.
 const NAME: &str = "api.cluster.test";
-/// This machine, which no rule takes for loopback.
+/// An address of this machine that does not count as loopback.
 const HERE: &str = "0.0.0.0";
-/// A proxy that nobody runs.
+/// The address of a proxy that does not run.
 const DEAD: &str = "http://127.0.0.1:9";
 
-/// Every variable that names a proxy, or what is reached without.
+/// Every variable that names a proxy, or targets without one.
 const VARIABLES: [&str; 8] = [
     "HTTP_PROXY",
     "http_proxy",
@@ -40,7 +40,7 @@ fn port(bench: &Bench) -> &str {
     bench.fakes.kubernetes_url.rsplit(':').next().expect("it has a port")
 }
 
-/// Has the kubeconfig of the bench name this cluster.
+/// Sets the cluster in the kubeconfig of the bench.
 fn cluster(bench: &Bench, cluster: &Value) {
     let path = &bench.files.kubeconfig;
     let text = std::fs::read_to_string(path).expect("the simulator has written it");
@@ -66,7 +66,7 @@ async fn ended(bench: &Bench, name: &str, arguments: &[&str], environment: &[(&s
     Ended { code: output.status.code(), stdout: text(output.stdout), stderr: text(output.stderr) }
 }
 
-/// Runs the controller until it is ready and ends it; gives its log.
+/// Runs the controller until it is ready, and stops it. Returns its log.
 async fn ready(bench: &Bench, environment: &[(&str, &str)]) -> String {
     let path = bench.folder.path().join("log");
     let log = std::fs::File::create(&path).expect("the folder can be written");
@@ -86,13 +86,13 @@ async fn ready(bench: &Bench, environment: &[(&str, &str)]) -> String {
     })
     .await;
     let id = i32::try_from(child.id().expect("it runs")).expect("process ids are small");
-    kill_process(Pid::from_raw(id).expect("not 0"), Signal::TERM).expect("it can be told");
+    kill_process(Pid::from_raw(id).expect("not 0"), Signal::TERM).expect("it can be signalled");
     let ended = tokio::time::timeout(PATIENCE, child.wait()).await.expect("it ends");
     assert_eq!(ended.expect("it is a child").code(), Some(0), "{}", logged());
     logged()
 }
 
-/// TLS in front of this port, with `ca.pem` in this folder; gives its own port.
+/// Terminates TLS in front of this port, with `ca.pem` in this folder. Returns its own port.
 async fn with_tls(folder: &Path, port: &str) -> u16 {
     let target = ("127.0.0.1", port.parse::<u16>().expect("a port"));
     let acceptor = peer::acceptor(folder, &[NAME]);
@@ -141,7 +141,7 @@ async fn run_is_ready_through_the_proxy_of_the_kubeconfig() {
         let server = format!("http://{NAME}:{}", port(&bench));
         let url = format!("{scheme}://{LOGIN}@{}", gateway.address);
         cluster(&bench, &json!({ "server": server, "proxy-url": url }));
-        // It is stronger than the environment.
+        // It takes precedence over the environment.
         let environment = [("HTTP_PROXY", DEAD), ("HTTPS_PROXY", DEAD), ("NO_PROXY", "*")];
         ready(&bench, &environment).await;
         let targets = gateway.targets();

@@ -90,7 +90,7 @@ use tokio::task::JoinSet;
 use stage::Stage;
 use story::{Story, When};
 
-/// How many of the stories that go wrong are played at the same time.
+/// How many of the failing stories are played at the same time.
 const AT_ONCE: usize = 10;
 
 /// Plays a story; what is wrong with it, if anything.
@@ -134,12 +134,12 @@ fn us(time: Duration) -> u64 {
     u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
 }
 
-/// Where the stories are.
+/// The folder of the stories.
 fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/scenarios")
 }
 
-/// One test for each story of these names, and the list of them.
+/// Defines one test per named story, and the list of the names.
 macro_rules! stories {
     ($($name:ident)*) => {
         const TESTED: &[&str] = &[$(stringify!($name)),*];
@@ -152,14 +152,14 @@ macro_rules! stories {
     };
 }
 
-/// Plays the story of that name.
+/// Plays the story with this name.
 async fn goes_as_told(name: &str) {
     let text = std::fs::read_to_string(folder().join(format!("{name}.txt"))).expect("a story can be read");
     let story = Story::parse(name, &text).unwrap_or_else(|error| panic!("{error}"));
     play(&story).await.unwrap_or_else(|error| panic!("{error}"));
 }
 
-/// Every story goes as it is told.
+/// Every story goes as told.
 mod stories {
     stories! {
         c4_a_dry_run_sets_nothing_down_and_shows_who_leaves

@@ -71,7 +71,7 @@ async fn look(args: &CheckArgs, config: Config, findings: &mut Findings) -> anyh
     let answers = match service::kubernetes_client(args.kubeconfig.as_ref()).await {
         Ok(client) => kubernetes::look(&ApiServer(client), &params::leases(&config), clock, findings).await,
         Err(why) => {
-            let remedy = "correct what is named there, pass --kubeconfig, set KUBECONFIG, or run in a pod with a service account";
+            let remedy = "correct what the error names, pass --kubeconfig, set KUBECONFIG, or run in a pod with a service account";
             let what = api_server::chain(why.as_ref());
             findings.problem(Check::ApiServer, what, kubernetes::UNREACHABLE, remedy);
             false

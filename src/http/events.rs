@@ -1,5 +1,5 @@
 //! The events of this process as server-sent events, as they happen (H3). A stream begins with the first event after it
-//! was opened. A slow client delays nothing: it is told how many events it has missed.
+//! was opened. A slow client delays nothing; it receives the number of events that it has missed.
 
 use std::convert::Infallible;
 use std::sync::Arc;

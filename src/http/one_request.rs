@@ -1,5 +1,5 @@
-//! A connection of which one request is read (design.md 11): its head and its body go to the server, and what is sent on
-//! behind them is neither parsed nor kept. The server alone would parse whatever has arrived, and keep each request of it.
+//! A connection from which one request is read (design.md 11). Its head and body go to the server; what follows them is
+//! neither parsed nor kept. Without this, the server would parse all that has arrived, and keep each request.
 
 mod head_end;
 
@@ -19,61 +19,61 @@ use self::head_end::HeadEnd;
 use super::HEAD_WITHIN;
 use super::body::BODY_WITHIN;
 
-/// The largest head, in bytes: with a token of 32 KiB (`people`), and 8 KiB for everything else.
+/// The largest head, in bytes: a token of 32 KiB (`people`), and 8 KiB for everything else.
 const LARGEST_HEAD: usize = 40 << 10;
-/// The answer to a larger one. The server has a limit of its own, which takes three times the memory.
+/// The response to a larger head. The server's own limit takes three times the memory.
 const TOO_LARGE: &[u8] =
     b"HTTP/1.1 431 Request Header Fields Too Large\r\nconnection: close\r\ncontent-length: 0\r\n\r\n";
-/// How much is read at once, in bytes.
+/// How many bytes are read at once.
 const AT_ONCE: usize = 4 << 10;
 /// How many bytes behind a request are read and discarded. A client that has sent a little too much still receives the
 /// response, because closing a connection with unread bytes resets it.
 const AHEAD: usize = 16 << 10;
 
-/// The largest request, in bytes: head and body, with what its transfer encoding adds.
+/// The largest request, in bytes: head and body, including the transfer encoding.
 const LARGEST: usize = LARGEST_HEAD + AHEAD;
 
-/// A stream of which one request is read.
+/// A stream from which one request is read.
 pub(super) struct OneRequest<S> {
     stream: S,
     reading: Reading,
-    /// What has been read and goes to the server before anything else is read.
+    /// Bytes that were read, and go to the server before more is read.
     unserved: BytesMut,
     /// How much of the request has been read, in bytes.
     read: usize,
-    /// By when all of it must have come.
+    /// When the whole request must have arrived.
     deadline: Pin<Box<Sleep>>,
 }
 
 /// How much of the request has been read.
 enum Reading {
-    /// Some of it.
+    /// Part of it.
     Request(Request),
-    /// All, or it cannot be parsed: so much more may be read, and is discarded.
+    /// All of it, or it cannot be parsed. Up to `left` more bytes are read and discarded.
     Behind { left: usize },
-    /// Its head is too large: the rest of the answer is sent, and so much more may be read, and is discarded.
+    /// Its head is too large. The rest of the response is sent, and up to `left` more bytes are read and discarded.
     TooLarge { unsent: &'static [u8], left: usize },
 }
 
-/// What has been read of a request that is not complete. The server's own parser finds where it ends.
+/// An incomplete request. The server's own parser finds its end.
 struct Request {
     parser: Box<Codec>,
     unparsed: BytesMut,
-    /// Looks for the end of the head; `None` behind it. Until then nothing is parsed and the server gets nothing, for both
-    /// would begin at the first byte again with each piece.
+    /// Finds the end of the head; `None` after it. Until then, nothing is parsed and nothing goes to the server,
+    /// because both would begin at the first byte again with each piece.
     head: Option<HeadEnd>,
 }
 
-/// Why no more is discarded.
+/// Why discarding ends.
 enum Discarded {
-    /// The client has ended.
+    /// The client has closed its side.
     Ended,
-    /// All has been read that may be.
+    /// The limit is reached.
     All,
 }
 
 impl<S> OneRequest<S> {
-    /// Reads one request of this stream.
+    /// Reads one request from this stream.
     pub(super) fn of(stream: S, config: &ServiceConfig) -> OneRequest<S> {
         let parser = Box::new(Codec::new(config.clone()));
         let reading =
@@ -83,23 +83,23 @@ impl<S> OneRequest<S> {
     }
 }
 
-/// How a request goes on with the bytes that have come last.
+/// Whether a request ends within the bytes that were read.
 #[derive(PartialEq, Eq, Debug)]
 enum Found {
-    /// It does not end with them.
+    /// It does not end there.
     More,
-    /// It ends so many bytes before their end; 0 too where it is wrong, which the server answers.
+    /// It ends, and `behind` bytes follow it. An invalid request ends with 0: the server answers it.
     End { behind: usize },
 }
 
 impl Request {
-    /// Takes the bytes that have come last, none where the client has ended, and adds to `unserved` what the server gets.
-    /// Gives what is read next where that is no more of this request.
+    /// Takes the bytes that were read last (none if the client has closed its side), and adds to `unserved` those for
+    /// the server. Returns what is read next if the request is over.
     fn take(&mut self, read: &[u8], unserved: &mut BytesMut) -> Option<Reading> {
         self.unparsed.extend_from_slice(read);
         if read.is_empty() {
             if self.head.is_some() {
-                // The server says what is wrong with it.
+                // The server answers what is wrong with it.
                 unserved.extend_from_slice(&self.unparsed);
             }
             return Some(Reading::Behind { left: AHEAD });
@@ -120,7 +120,7 @@ impl Request {
         match parse(&mut self.parser, &mut self.unparsed) {
             Found::More => None,
             Found::End { behind } => {
-                // Its end is in what the server gets now: before that there was none.
+                // The end is within the bytes that go to the server now.
                 unserved.truncate(unserved.len() - behind);
                 Some(Reading::Behind { left: AHEAD.saturating_sub(behind) })
             }
@@ -131,7 +131,7 @@ impl Request {
 fn parse(parser: &mut Codec, unparsed: &mut BytesMut) -> Found {
     loop {
         match parser.decode(unparsed) {
-            // What has no end, as behind a CONNECT, is no part of a request.
+            // A payload without an end, as after CONNECT, is not part of the request.
             Ok(Some(Message::Item(_))) if parser.message_type() != MessageType::Payload => break,
             Ok(Some(Message::Chunk(None))) => break,
             Ok(Some(Message::Item(_) | Message::Chunk(Some(_)))) => {}
@@ -142,7 +142,7 @@ fn parse(parser: &mut Codec, unparsed: &mut BytesMut) -> Found {
     Found::End { behind: unparsed.len() }
 }
 
-/// Reads and discards so many bytes at most; ready when they are read, or the client has ended.
+/// Reads and discards up to `left` bytes. Ready when they are read, or when the client has closed its side.
 fn poll_discard<S: AsyncRead + Unpin>(
     stream: &mut S,
     left: &mut usize,
@@ -184,11 +184,11 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncRead for OneRequest<S> {
                         *reading = next;
                     }
                 }
-                // It is read all the same, in order to notice that the client has gone.
+                // Reading shows whether the client has closed the connection.
                 Reading::Behind { left } => {
                     return match ready!(poll_discard(stream, left, cx))? {
                         Discarded::Ended => Poll::Ready(Ok(())),
-                        // Nothing is read any more: writing alone shows that the client has gone.
+                        // Nothing more is read: only writing shows that the client has closed the connection.
                         Discarded::All => Poll::Pending,
                     };
                 }
@@ -241,7 +241,7 @@ mod tests {
 
     use super::*;
 
-    /// What the server reads of `sent`, from a client that sends it in pieces of this size and then closes its side.
+    /// Returns what the server reads of `sent` if the client sends it in pieces of this size and then closes its side.
     async fn read_of(sent: &[u8], piece: usize) -> Vec<u8> {
         let (mut client, server) = duplex(piece);
         let mut read = Vec::new();
@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[actix_web::test]
-    async fn h1_a_head_that_comes_byte_by_byte_is_given_to_the_server_at_once() {
+    async fn h1_a_head_sent_byte_by_byte_reaches_the_server_whole() {
         let (mut client, server) = duplex(1);
         let mut server = OneRequest::of(server, &ServiceConfig::default());
         let head = format!("GET / HTTP/1.1\r\nhost: a\r\nx: {}\r\n\r\n", "y".repeat(9_000));
@@ -334,7 +334,7 @@ mod tests {
         assert_eq!(server.read(&mut space).await.expect("a request"), 27);
         let mut read = std::pin::pin!(server.read(&mut space));
         assert!(futures::poll!(read.as_mut()).is_pending());
-        // What is left is what was sent, without what was read.
+        // The rest is what was sent, without what was read.
         let mut rest = Vec::new();
         drop(client);
         server.stream.read_to_end(&mut rest).await.expect("the rest");

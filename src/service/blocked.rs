@@ -65,7 +65,7 @@ fn w8_blocked_machines_delay_no_renewal_and_fail_livez() {
             assert!(began.elapsed() < LEADS_WITHIN, "there is no leader");
             tokio::time::sleep(LOOK_EVERY).await;
         }
-        #[expect(clippy::disallowed_methods, reason = "the thread is to stand still")]
+        #[expect(clippy::disallowed_methods, reason = "the thread must block")]
         let is_blocked = running.machines.spawn_fn(|| std::thread::sleep(BLOCKED));
         assert!(is_blocked);
         let (began, mut renewals) = (Instant::now(), BTreeSet::new());
@@ -82,7 +82,7 @@ fn w8_blocked_machines_delay_no_renewal_and_fail_livez() {
                 .into_iter()
                 .filter_map(|(name, answered)| answered.then_some(name))
                 .collect();
-            assert_eq!(alive, ["leader"], "all others stand still, and livez says so");
+            assert_eq!(alive, ["leader"], "all others are blocked, and /livez reports it");
         }
         assert!(renewals.len() >= RENEWALS, "{} renewals in {BLOCKED:?}: {renewals:?}", renewals.len());
     });

@@ -28,11 +28,11 @@ pub(crate) async fn kubernetes_client(kubeconfig: Option<&PathBuf>) -> anyhow::R
     open_client(kubeconfig).await.map_err(told)
 }
 
-/// What a parser of a kubeconfig says, without the values and lines that it quotes.
+/// Returns the message of a kubeconfig parser without the values and lines that it quotes.
 fn without_quotes(text: &str) -> String {
     const PARSER: &str = "failed to parse kubeconfig YAML";
     let Some((head, said)) = text.split_once(PARSER) else { return text.to_owned() };
-    // The lines stand behind an arrow; they are in one line here.
+    // The quoted lines follow an arrow; line breaks are gone already.
     let said = said.split(" --> ").next().unwrap_or_default();
     let between = said.split(['"', '`', '|']).step_by(2);
     format!("{head}{PARSER}{}", between.collect::<Vec<_>>().join(REDACTED))
@@ -65,7 +65,7 @@ async fn configuration(kubeconfig: Option<&PathBuf>) -> anyhow::Result<(kube::Co
             Ok((config, proxy))
         }
         None => {
-            // The file that is inferred, where there is one; the pod's service account names no proxy.
+            // The inferred file, if there is one. In a pod, the service account names no proxy.
             let proxy = Kubeconfig::read().ok().map(|file| named_proxy(&file)).transpose()?.flatten();
             let config = kube::Config::infer().await.context(
                 "no API server configured: pass --kubeconfig, or run in a pod with a service account",
@@ -85,8 +85,8 @@ fn named_proxy(file: &Kubeconfig) -> Result<Option<Proxy>, proxy::Unusable> {
     url.filter(|url| !url.is_empty()).map(Proxy::of_kubeconfig).transpose()
 }
 
-/// Like kube's own client, but with our connector: kube's supports no password of a SOCKS5 proxy, and for a proxy with TLS
-/// trusts only the cluster's certificate authority. The client never retries: the machines decide about that.
+/// Like kube's own client, but with our connector. Kube's connector supports no password for a SOCKS5 proxy, and for a
+/// proxy with TLS it trusts only the cluster's certificate authority. The client never retries: the machines do.
 fn client(config: &kube::Config, proxy: Option<Proxy>) -> kube::Result<kube::Client> {
     let connector = Connector::new(proxy, CONNECT_WITHIN);
     let mut connector = TimeoutConnector::new(config.rustls_https_connector_with_connector(connector)?);
@@ -109,7 +109,7 @@ fn redact_credentials(request: Request<Body>) -> Request<Body> {
     if let Some((scheme, credentials)) = value.and_then(|value| value.split_once(' ')) {
         let pair = STANDARD.decode(credentials).ok().filter(|_| scheme.eq_ignore_ascii_case("basic"));
         let pair = pair.and_then(|pair| String::from_utf8(pair).ok());
-        // A password that is known is known in base64 too, behind any user.
+        // A known password is also found in base64, after any user.
         let password = pair.as_deref().and_then(|pair| pair.split_once(':')).map(|(_, password)| password);
         sent(&Recipient::ApiServer, password.unwrap_or(credentials));
     }

@@ -65,12 +65,12 @@ async fn h1_expect_100_continue_is_answered() {
     );
     let mut connection = TcpStream::connect(&stage.admin).await.expect("the listener");
     let exchange = async {
-        connection.write_all(head.as_bytes()).await.expect("the connection stands");
+        connection.write_all(head.as_bytes()).await.expect("the connection is open");
         let go_on = b"HTTP/1.1 100 Continue\r\n\r\n";
         let mut interim = vec![0; go_on.len()];
         connection.read_exact(&mut interim).await.expect("an interim answer");
         assert_eq!(interim, go_on);
-        connection.write_all(level.as_bytes()).await.expect("the connection stands");
+        connection.write_all(level.as_bytes()).await.expect("the connection is open");
         let mut answer = String::new();
         connection.read_to_string(&mut answer).await.expect("an answer");
         assert!(answer.starts_with("HTTP/1.1 200 ") && answer.contains(CLOSES), "{answer}");

@@ -13,14 +13,14 @@ use crate::support::PATIENCE;
 
 /// How many clients send at once, on a listener with 512 places.
 const ATTACKERS: usize = 500;
-/// What each of them sends in one go, in bytes.
+/// How many bytes each of them sends at once.
 const EACH: usize = 128 << 10;
-/// What all of them may cost, in bytes.
+/// How much memory all of them may take, in bytes.
 const COST: u64 = 64 << 20;
-/// In what time others are answered meanwhile: 100 ms on a machine that nothing else keeps busy, which tests do.
+/// Within which time other clients get a response meanwhile: 100 ms on an idle machine, and more while other tests run.
 const ANSWERED_WITHIN: Duration = Duration::from_secs(10);
 
-/// Sends many requests in one go. Returns the number of responses.
+/// Sends many requests at once. Returns the number of responses.
 async fn attack(listener: &str) -> usize {
     let mut connection = TcpStream::connect(listener).await.expect("the listener takes connections");
     let request = b"GET /livez HTTP/1.1\r\nhost: localhost\r\n\r\n";
@@ -48,7 +48,7 @@ async fn is_flooded(stage: &Stage, listener: &str) {
     let (answers, slowest) = tokio::time::timeout(PATIENCE, both).await.expect("all connections end");
     let cost = stage.peak_bytes() - before;
     assert!(cost < COST, "{ATTACKERS} connections to {listener} took {} KiB", cost >> 10);
-    assert!(slowest < ANSWERED_WITHIN, "somebody else waited for {slowest:?}");
+    assert!(slowest < ANSWERED_WITHIN, "another client waited for {slowest:?}");
     assert!(answers.iter().all(|count| *count <= 1), "{answers:?}");
 }
 

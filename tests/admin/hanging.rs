@@ -16,8 +16,8 @@ const SIZE: Size = Size { services: 50, load_balancers: 50, nodes: 6, endpoints:
 /// How many load balancers hang: those that are read first.
 const HANGING: usize = 20;
 
-/// How long the others may take on a slow and shared machine, a third of what one read takes that hangs; alone, a start
-/// and all writes take less than five seconds.
+/// How long the others may take on a slow and shared machine: a third of the time of a hanging read. On an idle
+/// machine, the start and all writes take less than five seconds.
 const WITHIN: Duration = Duration::from_secs(20);
 
 /// From now on, no request about the first load balancers is answered.

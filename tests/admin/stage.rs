@@ -411,12 +411,12 @@ impl Stage {
         kill_process(pid.expect("the controller runs"), signal).expect("the controller is still there");
     }
 
-    /// The bytes that the controller had in memory at most.
+    /// The peak memory of the controller, in bytes.
     pub fn peak_bytes(&self) -> u64 {
         let pid = self.child.id().expect("the controller runs");
         let status = std::fs::read_to_string(format!("/proc/{pid}/status")).expect("it is still there");
         let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
-        let kib = line.and_then(|line| line.split_whitespace().next()).expect("the system tells its peak");
+        let kib = line.and_then(|line| line.split_whitespace().next()).expect("the system reports its peak");
         kib.parse::<u64>().expect("a number") << 10
     }
 

@@ -71,7 +71,7 @@ fn values(namespace: &str) -> Value {
     })
 }
 
-/// What helm renders for the namespace kube-system, without hooks: what these may is theirs, for as long as they run.
+/// What helm renders for the namespace kube-system, without hooks: these have permissions of their own while they run.
 async fn rendered(helm: &Path, more: &[&str]) -> String {
     let mut command = Command::new(helm);
     command.args(["template", objects::ACCOUNT, CHART, "--namespace", "kube-system"]);

@@ -21,7 +21,7 @@ use tokio_rustls::TlsAcceptor;
 use super::{SIGNATURE, TOKEN};
 use crate::support::PATIENCE;
 
-/// By what name a peer is reached through a proxy.
+/// The name of the ARM peer behind a proxy.
 pub const ARM: &str = "arm.azure.test";
 
 /// What is done with a request for a token.
@@ -120,7 +120,7 @@ async fn serve(
 
 fn answer(seen: &Seen, port: u16, authority: Authority) -> (u16, String) {
     let Seen { line, head, body } = seen;
-    // By the name that it was asked by.
+    // By the requested name.
     let name = if head.contains(ARM) { ARM } else { "localhost" };
     let here = format!("https://{name}:{port}");
     if line.contains("/metadata/endpoints") {
@@ -169,7 +169,7 @@ pub async fn receive(socket: &mut (impl AsyncRead + Unpin)) -> Option<Seen> {
     }
 }
 
-/// What accepts TLS for these names, with the authority's certificate as `ca.pem` in this folder.
+/// Accepts TLS for these names. Writes the certificate of the authority to `ca.pem` in this folder.
 pub fn acceptor(folder: &Path, names: &[&str]) -> TlsAcceptor {
     let mut ca = CertificateParams::default();
     ca.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);

@@ -1,4 +1,4 @@
-//! Tokens and ARM behind a proxy, and the instance metadata service, which is never asked through one.
+//! The login endpoint and ARM behind a proxy, and the instance metadata service, which is never reached through one.
 
 use serde_json::json;
 
@@ -7,7 +7,7 @@ use super::{CASES, SECRET, Scene, TOKEN};
 use crate::support::gateway::{Gateway, LOGIN, Speaks};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn tokens_and_arm_are_asked_for_through_the_proxy_of_the_environment() {
+async fn tokens_and_arm_use_the_proxy_of_the_environment() {
     let [secret, _, _, managed] = &CASES;
     for (variable, scheme, speaks, case) in [
         ("HTTPS_PROXY", "http", Speaks::HttpWithLogin, secret),

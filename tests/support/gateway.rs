@@ -1,5 +1,5 @@
-//! A proxy as operators have them, on loopback: an HTTP proxy that opens tunnels for CONNECT, or a SOCKS5 server. It
-//! takes every name for this machine, and keeps an account of the targets that it was asked for.
+//! A proxy on loopback: an HTTP proxy that opens tunnels for CONNECT, or a SOCKS5 server. It resolves every name to
+//! this machine, and records the requested targets.
 
 use std::net::{Ipv4Addr, SocketAddr};
 
@@ -8,24 +8,24 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::task::AbortHandle;
 
-/// The user and the password of a gateway that asks for them.
+/// The user and the password of a gateway that requires them.
 pub const LOGIN: &str = "operator:planted-for-proxies";
 const LOGIN_BASE64: &str = "b3BlcmF0b3I6cGxhbnRlZC1mb3ItcHJveGllcw==";
 
-/// What a gateway speaks.
+/// The protocol of a gateway.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Speaks {
     /// HTTP.
     Http,
-    /// HTTP, and it asks for [`LOGIN`].
+    /// HTTP; it requires [`LOGIN`].
     HttpWithLogin,
     /// SOCKS5.
     Socks5,
-    /// SOCKS5, and it asks for [`LOGIN`].
+    /// SOCKS5; it requires [`LOGIN`].
     Socks5WithLogin,
 }
 
-/// A running gateway. It ends with this value.
+/// A running gateway. It stops when this value is dropped.
 pub struct Gateway {
     pub address: SocketAddr,
     targets: watch::Receiver<Vec<String>>,
@@ -46,7 +46,7 @@ impl Gateway {
         Self { address, targets, listening: listening.abort_handle() }
     }
 
-    /// The targets of its tunnels so far, as `host:port`, one for each tunnel.
+    /// The targets of its tunnels so far as `host:port`, one per tunnel.
     pub fn targets(&self) -> Vec<String> {
         self.targets.borrow().clone()
     }

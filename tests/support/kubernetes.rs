@@ -52,7 +52,7 @@ pub struct Cluster {
     place: Option<SemaphorePermit<'static>>,
 }
 
-/// How many control planes run beside the one that stories share: each of them needs the processor.
+/// How many control planes run in addition to the one that stories share: each of them needs CPU time.
 static PLACES: Semaphore = Semaphore::const_new(3);
 
 /// The control plane that the stories share which do not disturb each other; `None` when the real components are not
@@ -75,7 +75,7 @@ pub async fn audited(user: &str) -> Option<Cluster> {
 }
 
 async fn started(assets: PathBuf, audited: Option<&str>) -> Option<Cluster> {
-    let place = PLACES.acquire().await.expect("nobody closes it");
+    let place = PLACES.acquire().await.expect("it is never closed");
     let mut cluster = Cluster::start(assets, audited).await;
     cluster.place = Some(place);
     Some(cluster)

@@ -75,7 +75,7 @@ async fn x2_paced_acks_do_not_delay_changes() {
     scene.holds("web", &[BETTER]).await;
     let many = before.len() + 80;
     let journal = plane.wait_until(|journal| acks(journal).len() >= many).await.expect("ACKs");
-    // 50 at once, and one each 100 ms: however late they arrive, 80 take at least this long.
+    // 50 at once, and then one every 100 ms: however late they arrive, 80 take at least this long.
     let took_ms = (acks(&journal)[many - 1] - before.last().expect("those of the start")) / 1_000;
     assert!(took_ms >= 2_900, "80 ACKs in {took_ms} ms");
     plane.set(Kind::Endpoints, "mail", at("mail", &[BETTER])).await;

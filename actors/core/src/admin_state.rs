@@ -438,7 +438,7 @@ impl AdminState {
         }
         if self.leads() {
             // Also while nothing is begun: what is under way, or due since before, goes by the newest set.
-            self.tell_set(out);
+            self.send_set(out);
         }
         if acts {
             self.work(now, out);
@@ -457,7 +457,7 @@ impl AdminState {
     /// only when no pool is left.
     fn work(&mut self, now: Now, out: &mut Vec<Out>) {
         loop {
-            self.tell_set(out);
+            self.send_set(out);
             self.take_work(now);
             self.judge_pools(now, out);
             if !self.dirty.is_empty() {

@@ -256,7 +256,8 @@ pub struct PoolQueue {
     content: Option<Content>,
     waiting: Waiting,
     rest: Rest,
-    /// The last outcome, or change where drift is only reported; what was seen before it is out of date (D3, C2).
+    /// The time of the last outcome, or of the last change if drift is only reported. Earlier observations are outdated
+    /// (D3, C2).
     ended: Option<Now>,
     /// The end of the interval since the last outcome, or of a back-off (Q2).
     not_before: Now,

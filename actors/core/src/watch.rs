@@ -159,7 +159,7 @@ pub enum Out {
         kind: Kind,
         /// What to ask.
         ask: Ask,
-        /// Why the watch before it was given up, where the log is to say so.
+        /// Why the previous watch was given up, if that is to be logged.
         given_up: Option<GivenUp>,
     },
     /// To the Informer, or to the admin state if it is of [`Kind::Preemptions`].
@@ -211,7 +211,7 @@ pub enum Seen {
         owner: Owner,
         /// What is wrong with it.
         error: Arc<str>,
-        /// What was seen of it before and has not been told yet: its last good state, or that it was gone.
+        /// The older observation of it that was not delivered yet: its last good state, or its deletion.
         before: Option<Box<Seen>>,
     },
     /// The list is complete.
@@ -249,7 +249,7 @@ pub struct Watcher {
     /// What has asked for most recent data: every list from now on serves it.
     serves: Serves,
     fresh: Option<bool>,
-    /// Since when that is not so.
+    /// Since when no watch delivers; `None` while one does.
     stale_since: Option<Now>,
     /// What was last said of that.
     contact: Option<Contact>,

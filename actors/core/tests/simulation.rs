@@ -96,10 +96,10 @@ use play::{Failed, Left, Played, duty, play, shrink, size_of, size_of_restored};
 use rollout::{TURN_US, percentile, roll_out};
 use story::{Often, Size};
 
-/// How many worlds are played where `SIMULATION_SEEDS` does not say it: a sample, for `cargo test` compiles the machines
-/// without optimisation, and a world takes ten times as long as with the profile `worlds`.
+/// The number of worlds without `SIMULATION_SEEDS`: a sample, because `cargo test` compiles the machines without
+/// optimisation, and a world takes ten times as long as with the profile `worlds`.
 const SEEDS: u64 = 5;
-/// From how many worlds on each test plays all that it has; with fewer, a part of them in proportion.
+/// With this many worlds or more, each test plays all of its own; with fewer, a part in proportion.
 const ALL_SEEDS: u64 = 200;
 /// How many worlds are played whose storage is set back.
 const RESTORED_SEEDS: u64 = 40;
@@ -123,17 +123,17 @@ fn number(variable: &str) -> Option<u64> {
     std::env::var(variable).ok().and_then(|text| text.trim().parse().ok())
 }
 
-/// How many worlds are to be played.
+/// The number of worlds to play.
 fn seeds() -> u64 {
     number("SIMULATION_SEEDS").unwrap_or(SEEDS)
 }
 
-/// How many of so many are played: as large a part as of all worlds, and one at least.
+/// How many of `all` are played: the same part as of all worlds, and at least one.
 fn share_of(all: u64) -> u64 {
     (all * seeds().min(ALL_SEEDS) / ALL_SEEDS).max(1)
 }
 
-/// The step by which a list of so many is gone through to play a share of it.
+/// The step through a list of `all` that plays this part of it.
 fn one_in(all: usize) -> usize {
     usize::try_from(share_of(all as u64)).map_or(all, |share| all / share)
 }
@@ -241,7 +241,7 @@ fn w7_the_shared_lease_is_ours_for_half_of_the_time_at_most_and_nobody_is_starve
         assert!(duty.without <= LONGEST_PIECE_S + its_own_wait, "seed {seed}: {duty:?}");
         puts += duty.puts;
     }
-    assert!(puts > 10 * share_of(DUTY_SEEDS), "{puts} PUTs: nobody wanted the Lease");
+    assert!(puts > 10 * share_of(DUTY_SEEDS), "only {puts} PUTs: the Lease was hardly needed");
 }
 
 #[test]

@@ -155,7 +155,7 @@ mod tests {
         Login { user: b"user".to_vec(), password: b"pass".to_vec() }
     }
 
-    /// What the client says to a proxy that answers like this at once, what becomes of it, and what is left to be read.
+    /// Returns what the client sends to a proxy that answers like this, the outcome, and what is left to be read.
     async fn http(answer: &str, login: Option<&Login>) -> (String, Result<(), String>, String) {
         let (mut ours, mut theirs) = duplex(1 << 16);
         theirs.write_all(answer.as_bytes()).await.unwrap();
@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn connect_names_the_target_and_leaves_what_the_server_says_first() {
+    async fn connect_reads_no_byte_of_the_server() {
         let (said, outcome, rest) = http("HTTP/1.1 200 Yes\r\nVia: x\r\n\r\nhello", Some(&login())).await;
         assert_eq!((outcome, rest.as_str()), (Ok(()), "hello"));
         let expected = "CONNECT [fd00::1]:6443 HTTP/1.1\r\nHost: [fd00::1]:6443\r\n\

@@ -50,15 +50,15 @@ impl Proxy {
     /// The proxy of this variable; without a scheme it is an HTTP proxy.
     ///
     /// # Errors
-    /// The value is no address of a proxy.
+    /// The value is not the address of a proxy.
     pub fn of_variable(name: &str, value: &str) -> Result<Proxy, Unusable> {
         Proxy::parse(name, value, Some(Kind::Http))
     }
 
-    /// The proxy that `proxy-url` of a kubeconfig names; the scheme must be there, as for kubectl.
+    /// The proxy that `proxy-url` of a kubeconfig names. It must have a scheme, as with kubectl.
     ///
     /// # Errors
-    /// The value is no address of a proxy.
+    /// The value is not the address of a proxy.
     pub fn of_kubeconfig(value: &str) -> Result<Proxy, Unusable> {
         Proxy::parse(FIELD, value, None)
     }
@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_proxy_is_refused_with_its_name_and_without_its_secrets() {
+    fn an_invalid_address_is_refused_without_its_secrets() {
         for (value, why) in [
             ("p.example:3128", "has no scheme"),
             ("ftp://user:hidden@p", "has the unknown scheme ftp"),

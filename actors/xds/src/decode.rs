@@ -29,39 +29,39 @@ pub(crate) const LONGEST_WORDS: usize = 1024;
 /// The longest version and the longest nonce of a response, in bytes: both are repeated in the answer.
 pub(crate) const LONGEST_VERSION: usize = 64 << 10;
 
-/// The most resources of a response that are read.
+/// The most resources that are read of a response.
 pub(crate) const MOST_RESOURCES: usize = 10_000;
 
-/// The most errors of a response that are read (TP3).
+/// The most errors that are read of a response (TP3).
 pub(crate) const MOST_ERRORS: usize = 10_000;
 
 /// The type URL of the wrapper in which a resource may come.
 const WRAPPER: &str = "type.googleapis.com/envoy.service.discovery.v3.Resource";
 
-/// That a message is no `DiscoveryResponse` which can be answered.
+/// Why a message is not a `DiscoveryResponse` that can be answered.
 #[derive(Debug, thiserror::Error)]
 pub enum DecodeError {
-    /// Protobuf cannot read it.
+    /// It is not valid protobuf.
     #[error("message is no DiscoveryResponse: check that the server speaks xDS v3 over an aggregated stream")]
     Protobuf {
-        /// What protobuf says.
+        /// The error of the decoder.
         source: prost::DecodeError,
     },
-    /// A field of it has another type.
+    /// One of its fields has another type.
     #[error("message is no DiscoveryResponse: resources or resource_errors are of another type")]
     Malformed,
-    /// The answer to it would be too large.
+    /// The reply would be too large.
     #[error(
         "version_info or nonce of a DiscoveryResponse is longer than {LONGEST_VERSION} bytes: shorten it"
     )]
     TooLong,
 }
 
-/// Decodes a `DiscoveryResponse`. What cannot be decoded of its resources is in them. However many messages are in it,
-/// only a bounded number is decoded, and the rest is counted.
+/// Decodes a `DiscoveryResponse`. Each resource has its own decoding error. A bounded number of nested messages is
+/// decoded, and the rest is only counted.
 ///
 /// # Errors
-/// The bytes are no `DiscoveryResponse`, or none that can be answered.
+/// The bytes are not a `DiscoveryResponse` that can be answered.
 pub fn response(bytes: &[u8]) -> Result<Response, DecodeError> {
     let message = DiscoveryResponse::decode(bytes).map_err(|source| DecodeError::Protobuf { source })?;
     if message.version_info.len().max(message.nonce.len()) > LONGEST_VERSION {
@@ -83,7 +83,7 @@ pub fn response(bytes: &[u8]) -> Result<Response, DecodeError> {
     })
 }
 
-/// What of a response is more than is read.
+/// Describes the resources and errors beyond the limits; `None`: there are none.
 fn excess(bytes: &[u8]) -> Option<String> {
     let beyond = |number, most, what: &str| {
         let count = each(bytes, number).count();
@@ -94,14 +94,14 @@ fn excess(bytes: &[u8]) -> Option<String> {
     found.flatten().reduce(|one, other| format!("{one}; {other}"))
 }
 
-/// An `Any`, which is a part of the response.
+/// An `Any` within the response.
 struct Part<'a> {
     type_url: String,
     value: &'a [u8],
 }
 
 impl<'a> Part<'a> {
-    /// The `Any` in the field of this number; `None`: there is none. A field that comes twice is one message.
+    /// The `Any` in the field with this number, or `None`. A repeated field is merged into one message.
     fn in_field(message: &'a [u8], number: usize) -> Result<Option<Part<'a>>, String> {
         let mut found = None;
         for any in each(message, number) {
@@ -123,7 +123,7 @@ impl<'a> Part<'a> {
     }
 }
 
-/// The value of an `Any`; of several the last counts.
+/// The value of an `Any`; the last of several counts.
 fn value_of(any: &[u8]) -> Result<Option<&[u8]>, String> {
     each(any, 2).last().transpose().map_err(malformed)
 }
@@ -183,7 +183,7 @@ fn why(error: &prost::DecodeError) -> String {
 }
 
 fn reported(error: &[u8]) -> Reported {
-    // One that cannot be decoded names nothing, and is complained of for that.
+    // An error that cannot be decoded names no resource, and is rejected for that.
     let ResourceError { resource_name, error_detail } = ResourceError::decode(error).unwrap_or_default();
     let (code, message) = match error_detail {
         Some(status) => (Some(status.code), redact::told(&status.message, &[], LONGEST_WORDS)),

@@ -1,22 +1,22 @@
-//! Finds where the head of a request ends, piece by piece, with one look at each byte.
+//! Finds the end of a request's head, piece by piece, and looks at each byte once.
 
-/// Where in a head the next byte is.
+/// The position of the next byte in a head.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(super) enum HeadEnd {
-    /// Before the request line; empty lines there are passed over (RFC 9112, 2.2).
+    /// Before the request line; empty lines there are ignored (RFC 9112, 2.2).
     #[default]
     Before,
     /// In a line that is not empty.
     Line,
     /// At the start of a line.
     Start,
-    /// Behind a carriage return at the start of a line.
+    /// After a carriage return at the start of a line.
     Return,
 }
 
 impl HeadEnd {
-    /// How many of the next bytes belong to the head, where its end is in them. What no head may hold is an end too: the
-    /// parser refuses it.
+    /// Returns how many of the next bytes belong to the head, if it ends within them. A byte that no head may contain
+    /// is an end too: the parser refuses it.
     pub(super) fn search(&mut self, bytes: &[u8]) -> Option<usize> {
         for (index, byte) in bytes.iter().enumerate() {
             *self = match (*self, byte) {

@@ -1,4 +1,4 @@
-//! What the client sends as credentials is known to the redactor, wherever a kubeconfig has it from; and which proxy a
+//! The credentials that the client sends are redacted, wherever a kubeconfig gets them from; and which proxy a
 //! kubeconfig names.
 
 use std::path::Path;
@@ -37,7 +37,7 @@ fn kubeconfig(cluster: &Value, user: &Value) -> Value {
     })
 }
 
-/// Sends a request with what this user has.
+/// Sends a request with the credentials of this user.
 async fn send_as(folder: &Path, user: &Value) {
     let path = folder.join("kubeconfig");
     let file = kubeconfig(&json!({ "server": server().await }), user);

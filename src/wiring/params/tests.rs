@@ -62,12 +62,12 @@ fn q8_without_retries_nothing_is_compared_after_a_failure() {
 }
 
 #[test]
-fn d3_internal_load_balancers_are_those_that_only_internal_services_use() {
+fn d3_internal_load_balancers_have_only_internal_services() {
     let internal = |pools: &str| of("", pools, false).1.discovery.internal;
     assert_eq!(internal(""), BTreeSet::from([LbName::new("kubernetes-internal")]));
     let pools =
         |lb: &str| format!("pools:\n- {{loadBalancer: {lb}, backendPool: edge, source: \"eds:edge\"}}\n");
-    assert_eq!(internal(&pools("other-internal")), internal(""), "it is no managed one");
+    assert_eq!(internal(&pools("other-internal")), internal(""), "it is not managed");
     assert_eq!(internal(&pools("Kubernetes-internal")), BTreeSet::new());
 }
 

@@ -1,5 +1,5 @@
-//! The chart's ValidatingAdmissionPolicy: the controller's account may add and remove our taint, and changes nothing else
-//! of Nodes, whatever RBAC grants. Other accounts are not judged by it.
+//! The chart's ValidatingAdmissionPolicy: the controller's account may add and remove our taint, and change nothing
+//! else of Nodes, whatever RBAC grants. The policy does not apply to other accounts.
 
 use reqwest::Method;
 use serde_json::{Value, json};
@@ -13,7 +13,7 @@ const NAMESPACE: &str = "chart-admission";
 const RBAC: &str = "/apis/rbac.authorization.k8s.io/v1";
 const NODES: &str = "/api/v1/nodes";
 const DRAINING: &str = "cloudprovider.azure.microsoft.com/draining";
-/// What the refusals of each rule say.
+/// The text of the refusals by each rule.
 const TAINTS_ONLY: &str = "may change the taints of Nodes only";
 const METADATA: &str = "may not change labels, annotations or other metadata of Nodes";
 const SPEC: &str = "may not change unschedulable, or anything else of Nodes but taints";
@@ -52,7 +52,7 @@ impl<'a> User<'a> {
         answer.expect("the API server answers")
     }
 
-    /// Patches the node; gives why that is refused.
+    /// Patches the node. Returns the reason of a refusal.
     async fn patch(&self, patch: &Value) -> Result<(), String> {
         match self.ask(Method::PATCH, &format!("{NODES}/{}", self.story.node(1)), patch).await {
             (200, _) => Ok(()),
@@ -60,7 +60,7 @@ impl<'a> User<'a> {
         }
     }
 
-    /// Grants a role to it, in this test alone.
+    /// Grants a role to the user, in this test only.
     async fn is_granted(&self, binding: &str, role: &str) {
         let subject = json!({ "kind": "User", "name": self.name, "apiGroup": "rbac.authorization.k8s.io" });
         let role = json!({ "kind": "ClusterRole", "name": role, "apiGroup": "rbac.authorization.k8s.io" });
@@ -70,13 +70,13 @@ impl<'a> User<'a> {
     }
 }
 
-/// Whether an answer is the policy's, by this rule, and with a status that the controller takes for a refusal.
+/// Whether this rule of the policy has refused a request, with a status that the controller counts as a refusal.
 fn is_refusal(answer: &str, policy: &str, rule: &str) -> bool {
     let policy = format!("ValidatingAdmissionPolicy '{policy}' with binding '{policy}' denied request");
     answer.contains(&policy) && answer.contains(rule) && answer.contains("\"code\":403")
 }
 
-/// Every patch that is more than our taint, each with the rule that refuses it. The node has one taint, another's.
+/// Patches that change more than our taint, each with the rule that refuses it. The node already has a foreign taint.
 fn refused_patches() -> Vec<(Value, &'static str)> {
     let label = add("/metadata/labels/example.com~1a", "b");
     let with_label = [label.as_array().cloned(), add("/spec/taints/-", our_taint()).as_array().cloned()];
@@ -135,7 +135,7 @@ async fn the_account_may_change_our_taint_and_nothing_else_of_nodes() {
         if is_tainted {
             assert_eq!(controller.patch(&add("/spec/taints/-", our_taint())).await, Ok(()));
         }
-        // With our taint there already, the API server refuses a second one with its key by itself.
+        // If our taint is there already, the API server itself refuses a second one with the same key.
         let adds_ours = |patch: &Value| patch.to_string().contains(DRAINING);
         for (patch, rule) in refused_patches().iter().filter(|(patch, _)| !is_tainted || !adds_ours(patch)) {
             let answer = controller.patch(patch).await.expect_err("it is refused");
@@ -156,7 +156,7 @@ async fn the_account_may_change_our_taint_and_nothing_else_of_nodes() {
     story.taint(1, "example.com/foreign=again:NoExecute").await;
 }
 
-/// What the product's roles do not grant is refused too, should somebody grant it.
+/// The policy also refuses what the product's roles do not grant, if another role grants it.
 async fn whatever_rbac_grants(story: &Story<&Cluster>, controller: &User<'_>, policy: &str) {
     controller.is_granted("chart-admission-more", "cluster-admin").await;
     let node = format!("{NODES}/{}", story.node(1));

@@ -1,5 +1,4 @@
-//! The chart's NetworkPolicy: on by default, open to everybody at the metrics port alone, and absent where pods are in
-//! the nodes' own network.
+//! The chart's NetworkPolicy: on by default, open to all only at the metrics port, and absent with `hostNetwork`.
 
 use serde_json::{Value, json};
 
@@ -7,7 +6,7 @@ use super::rendered;
 use crate::support::kubernetes;
 
 #[tokio::test]
-async fn a_network_policy_is_on_and_limits_all_ports_but_that_of_metrics() {
+async fn a_network_policy_limits_all_ports_except_metrics() {
     let Some(helm) = kubernetes::tool("helm") else { return };
     let policies = async |settings: &[&str]| -> Vec<Value> {
         let more: Vec<&str> = settings.iter().flat_map(|setting| ["--set-json", setting]).collect();

@@ -309,7 +309,7 @@ async fn the_binary_works_as_the_chart_runs_it_with_exactly_the_rights_that_the_
     values["cloudConfig"] = json!({ "source": "api", "api": { "namespace": NAMESPACE } });
     values["tests"] = json!({ "within": "1s" });
     values["admin"] = json!({ "enabled": true });
-    // The taint of a node that is evicted passes it.
+    // The policy allows the taint of an evicted node.
     values["admissionPolicy"] = json!({ "enabled": true });
     // What probes ask at follows from it.
     values["config"]["http"] = json!({ "healthListen": "0.0.0.0:9080" });

@@ -60,7 +60,7 @@ impl Api {
         answer_of(request.body(body)).await
     }
 
-    /// The status and the text that answer a single request of this user, who may do what RBAC and admission let him. A
+    /// Returns the status and the text of the response to one request of this user, with the user's own permissions. A
     /// PATCH is a JSON patch.
     pub async fn ask_as(
         &self,
@@ -133,7 +133,7 @@ impl Api {
     }
 }
 
-/// The status and the text that answer a request.
+/// Returns the status and the text of the response to a request.
 async fn answered(path: &str, request: RequestBuilder) -> Result<(u16, String), String> {
     let answer = request.send().await.map_err(|error| format!("{path}: {error:?}"))?;
     let status = answer.status().as_u16();

@@ -10,7 +10,7 @@ use crate::writer::Draining;
 
 impl AdminState {
     /// Sends the set to the writer if it has changed.
-    pub(super) fn tell_set(&mut self, out: &mut Vec<Out>) {
+    pub(super) fn send_set(&mut self, out: &mut Vec<Out>) {
         if self.records.take_news() {
             self.nodes.make_stale();
         }

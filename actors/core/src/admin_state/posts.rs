@@ -341,7 +341,7 @@ impl Posts {
         rule(self.posts.values().all(|post| !post.concerned.is_empty()), "a pool is posted for nobody")?;
         let forward: usize = self.paces.values().map(|pace| pace.asked.len()).sum();
         let back: usize = self.paced.values().map(BTreeSet::len).sum();
-        rule(forward == back, "a node has paces that do not know of it")?;
+        rule(forward == back, "the index of paces by node is incomplete")?;
         let is_paced = |(at, pool): &(Now, PoolId)| {
             self.posts.get(pool).is_some_and(|post| match post.phase {
                 Phase::Paced(until, _) => until == *at,

@@ -103,7 +103,7 @@ impl AdminState {
             self.note_fact(uid);
         }
         self.changed = true;
-        self.tell_set(out);
+        self.send_set(out);
         out.push(Out::Opened(epoch));
     }
 }

@@ -210,11 +210,7 @@ fn s4_work_that_is_dropped_is_no_result() {
     let mut bench = Bench::new(2);
     bench.tell(node(1, &[SHUTDOWN]));
     bench.answer_all();
-    assert_eq!(
-        (bench.state(1), bench.writes),
-        (Some(NodeState::Draining), 1),
-        "its record alone was written"
-    );
+    assert_eq!((bench.state(1), bench.writes), (Some(NodeState::Draining), 1), "only its record was written");
     bench.tell(node(1, &[]));
     assert_eq!(bench.machine.queue.results().success, 0, "the taint went before any pool was written");
     bench.settle();

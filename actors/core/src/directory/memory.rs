@@ -247,7 +247,7 @@ impl Memory {
             (Asked::Nothing, _) if is_certain => Guard::Confirmed,
             (Asked::Members, _) => Guard::Open,
             (Asked::Absent, _) if !look.mode.judges() => Guard::Open,
-            // What a list takes after the release was not released with it.
+            // The release does not cover what a later list removes.
             (Asked::Unusable | Asked::Unheard, Guard::Released(HeldReason::NoUsableNode))
                 if !self.is_doubted() =>
             {

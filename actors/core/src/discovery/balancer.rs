@@ -114,7 +114,7 @@ impl Balancer {
         self.want(at);
     }
 
-    /// Whether nobody has asked for the read that is due, and it is absent, as it was less than ten minutes ago.
+    /// Whether it was found absent less than ten minutes ago, and the due read is a regular one that can be skipped.
     pub(super) fn may_stay_unread(&self, now: Now) -> bool {
         let is_asked = self.retry.is_some() || self.wanted.is_some_and(|wanted| wanted <= now);
         let every = ABSENT_INTERVAL.saturating_sub(self.interval);

@@ -93,7 +93,7 @@ struct Bench {
     /// How reads of each load balancer are answered; the others are not there.
     arm: BTreeMap<LbName, Answer>,
     latency: Duration,
-    /// Whether reads wait for a gate or for the budget, and those that wait.
+    /// Whether reads wait for a gate or for the budget, and the waiting reads.
     throttled: bool,
     unsent: BTreeMap<LbName, CallId>,
     /// The reads in flight, and when they were requested.

@@ -366,7 +366,7 @@ fn a_batch_of_events_is_worked_out_once() {
 }
 
 #[test]
-fn a3_a_service_that_a_list_lacked_does_not_get_an_earlier_revision_again() {
+fn a3_a_service_that_returns_gets_no_earlier_revision() {
     let web = || (service("web"), slice("web-1", "web", &["n1"]));
     let mut run = Run::synced(vec![web().0], vec![web().1]);
     run.put(slice("web-1", "web", &["n2"]));

@@ -67,7 +67,7 @@ impl PoolQueue {
         }
         self.shown.dirty |= any;
         if any && !self.params.drift {
-            // Nothing but this change sets right what somebody else has changed since the last look began (C2).
+            // Only this change corrects what another client has changed since the last read began (C2).
             self.ended = Some(now);
             self.content_is_uncertain();
         }

@@ -13,7 +13,7 @@ const SHORTEST_PART: usize = 16;
 /// How many tokens of each recipient are kept. A token lasts for an hour or longer, so these cover several hours.
 const KEPT: usize = 8;
 
-/// To whom a token is sent.
+/// The recipient of a token.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Recipient {
     /// Azure Resource Manager.
@@ -22,13 +22,13 @@ pub enum Recipient {
     Authority,
     /// The Kubernetes API server.
     ApiServer,
-    /// A control plane of xDS, by its address. Each of them is a recipient by itself.
+    /// An xDS control plane, by its address. Each is a recipient of its own.
     ControlPlane(Arc<str>),
-    /// A proxy, by its address: each has a password of its own.
+    /// A proxy, by its address. Each has its own password.
     Proxy(Arc<str>),
 }
 
-/// The tokens, and what is looked for because of them.
+/// The tokens, and the secrets to find because of them.
 #[derive(Default)]
 pub(super) struct Recent {
     /// The newest of each recipient last.
@@ -38,11 +38,11 @@ pub(super) struct Recent {
 
 #[expect(
     clippy::disallowed_types,
-    reason = "log and commands know the tokens too, and no actor; held for a copy"
+    reason = "the log and the commands need the tokens too, outside of actors; held only for a copy"
 )]
 static RECENT: std::sync::RwLock<Option<Arc<Recent>>> = std::sync::RwLock::new(None);
 
-/// Remembers a token that is sent now: no text that is shown from now on holds it, nor its signature, where it has one.
+/// Records a token that is sent now. No text that is shown from now on contains it, or its signature if it has one.
 pub fn sent(to: &Recipient, token: &str) {
     if token.len() >= SHORTEST && !recent().is_some_and(|recent| recent.is_newest(to, token)) {
         let mut recent = RECENT.write().unwrap_or_else(PoisonError::into_inner);
@@ -50,7 +50,7 @@ pub fn sent(to: &Recipient, token: &str) {
     }
 }
 
-/// What is known of tokens now.
+/// The tokens that are known now.
 pub(super) fn recent() -> Option<Arc<Recent>> {
     RECENT.read().unwrap_or_else(PoisonError::into_inner).clone()
 }
@@ -61,7 +61,7 @@ impl Recent {
         newest.is_some_and(|(_, newest)| **newest == *token)
     }
 
-    /// These, with this one as the newest.
+    /// These tokens, with this one as the newest.
     pub(super) fn with(before: Option<&Recent>, to: &Recipient, token: &str) -> Recent {
         let mut tokens = before.map(|recent| recent.tokens.clone()).unwrap_or_default();
         tokens.retain(|(recipient, other)| (recipient, &**other) != (to, token));

@@ -26,50 +26,50 @@ pub enum GivenUp {
     StreamingList(Arc<str>),
 }
 
-/// What the watches of late have delivered.
+/// What recent watches have delivered.
 #[derive(Debug, Default)]
 pub(super) struct Delivered {
-    /// When the last line or page came.
+    /// When the last line or page arrived.
     last: Now,
     /// Watches in a row that delivered nothing.
     empty: u32,
-    /// When the first of the watches ended that failed or delivered nothing, one after another.
+    /// When the first of several consecutive watches that failed or delivered nothing ended.
     failing_since: Option<Now>,
     /// What was given up, until it is logged.
     report: Option<GivenUp>,
-    /// Whether the log has said so since the last line of a watch.
+    /// Whether this was logged since the last line of a watch.
     reported: bool,
 }
 
 impl Delivered {
-    /// Whether the last watch delivered something, or lasted.
+    /// Whether the last watch delivered a line, or lasted long enough.
     pub(super) fn is_trusted(&self) -> bool {
         self.empty == 0
     }
 
-    /// When a watch counts as one that delivers, although no line has come: after others that delivered nothing.
+    /// When an open watch without a line counts as delivering, if the watches before it delivered nothing.
     pub(super) fn proven_at(&self, opened: Now) -> Option<Now> {
         (!self.is_trusted()).then(|| opened.plus(SHORT_WATCH))
     }
 
-    /// When a watch has been silent for too long. Opening it again does not end the silence, but it gets a moment to
-    /// say something.
+    /// When a watch has been silent for too long. Opening it again does not end the silence, but gives it a moment to
+    /// deliver a line.
     pub(super) fn silent_at(&self, opened: Now) -> Now {
         self.last.plus(SILENCE_LIMIT).max(opened.plus(SHORT_WATCH))
     }
 
-    /// A page of a list, or a line of a streaming one, has come.
+    /// A page of a list, or a line of a streaming list, has arrived.
     pub(super) fn on_list(&mut self, now: Now) {
         self.last = now;
     }
 
-    /// What was given up before the next request, where that is to be logged.
+    /// What was given up before the next request, if that is to be logged.
     pub(super) fn take_report(&mut self) -> Option<GivenUp> {
         self.report.take()
     }
 
-    /// A watch has ended. `accepted`: since when it was open, and whether a line came; `None`: the server did not
-    /// accept it.
+    /// A watch has ended. `accepted`: when it was opened, and whether a line arrived; `None`: the server did not accept
+    /// it.
     fn on_ended(&mut self, now: Now, accepted: Option<(Now, bool)>) {
         match accepted {
             Some((since, lines)) if lines || now.since(since) >= SHORT_WATCH => {
@@ -82,7 +82,7 @@ impl Delivered {
         self.failing_since.get_or_insert(now);
     }
 
-    /// Whether only a list helps.
+    /// Whether a list must follow.
     fn needs_list(&self, now: Now) -> bool {
         self.empty >= EMPTY_LIMIT || self.failing_since.is_some_and(|since| now.since(since) >= FAILING_LIMIT)
     }
@@ -95,7 +95,7 @@ impl Delivered {
 }
 
 impl Watcher {
-    /// A line came that is no error.
+    /// A line other than an error has arrived.
     pub(super) fn on_data(&mut self, now: Now, out: &mut Vec<Out>) {
         self.delivered.on_list(now);
         let Phase::Following { lines, work, .. } = &mut self.phase else { return };
@@ -109,14 +109,14 @@ impl Watcher {
         }
     }
 
-    /// The open watch delivers: what is known is current.
+    /// The open watch delivers, so the known state is current.
     pub(super) fn prove(&mut self, now: Now, out: &mut Vec<Out>) {
         self.delivered.empty = 0;
         self.last_error = None;
         self.set_fresh(now, true, out);
     }
 
-    /// The server has ended the watch in good order. `since`: when it was opened; `lines`: whether it delivered any.
+    /// The server has ended the watch normally. `since`: when it was opened; `lines`: whether it delivered any.
     pub(super) fn on_watch_ended(
         &mut self,
         now: Now,
@@ -133,7 +133,7 @@ impl Watcher {
             let delay = self.backoff.after_failure();
             self.wait(now, delay, Next::Watch { from }, out);
         } else if lasted < WATCHES_APART {
-            // What is known stays current for this moment.
+            // The known state stays current for this moment.
             self.over = self.current();
             self.phase = Phase::Waiting { until: since.plus(WATCHES_APART), next: Next::Watch { from } };
         } else {
@@ -141,7 +141,7 @@ impl Watcher {
         }
     }
 
-    /// The watch has failed, or was refused; `delay` follows from how.
+    /// The watch has failed, or was refused. `delay` depends on the failure.
     pub(super) fn on_watch_failed(
         &mut self,
         now: Now,
@@ -159,14 +159,14 @@ impl Watcher {
         self.wait(now, delay, Next::List, out);
     }
 
-    /// Replaces a streaming list, which the server has not refused, by a list in pages.
+    /// Replaces a streaming list that the server has not refused by a list in pages.
     pub(super) fn give_up_streaming(&mut self, why: &'static str, now: Now, out: &mut Vec<Out>) {
         let why: Arc<str> = why.into();
         self.delivered.report = Some(GivenUp::StreamingList(Arc::clone(&why)));
         self.fail(now, WatchFailure::StreamingRefused(why), out);
     }
 
-    /// Gives up on watching from here: only a list tells what has happened.
+    /// Gives up watching from this version: only a list can show the changes since then.
     pub(super) fn give_up(&mut self, why: &'static str, now: Now, out: &mut Vec<Out>) {
         let why = Arc::from(why);
         self.delivered.give_up(&why);

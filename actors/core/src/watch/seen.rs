@@ -1,4 +1,4 @@
-//! What was seen of one object, as a level: while it waits, the newest replaces the older one (design.md A3).
+//! What was seen of one object, as a level: while it waits, a newer observation replaces the older one (design.md A3).
 
 use std::sync::Arc;
 
@@ -6,7 +6,7 @@ use super::Seen;
 use crate::object::{Object, ObjectKey};
 
 impl Seen {
-    /// The object that it is about, where it is about one that has a name.
+    /// The object that it is about, if it is about a single one with a name.
     pub(crate) fn object(&self) -> Option<ObjectKey> {
         match self {
             Seen::Object(object) => Some(object.key()),
@@ -21,8 +21,8 @@ impl Seen {
         }
     }
 
-    /// Takes over what must not be lost of what was seen of the same object before: the oldest trigger, and the last good
-    /// state, which stays in force where this one cannot be decoded (D6).
+    /// Takes over from the older observation of the same object what must not be lost: the oldest trigger, and the last
+    /// good state, which stays in force if this one cannot be decoded (D6).
     pub(crate) fn absorb(&mut self, older: &Seen) {
         if let Seen::Undecodable { before, .. } = older {
             return before.iter().for_each(|before| self.absorb(before));

@@ -1,7 +1,7 @@
-//! What asks a watcher for most recent data: a term of leadership, before which a list that began after its word must be
-//! taken in (W8), the Directory's second read of what it doubts (G1), and that the API server's storage was set back
-//! (D6). Whether a list is taken in is for the Informer to say; every later list serves them as well, so a list that
-//! breaks off or is refused costs no more than time.
+//! The reasons for which a watcher needs most recent data: a new term of leadership, which needs a list that begins
+//! after it (W8), the Directory's second read in case of doubt (G1), and an API server whose storage was set back (D6).
+//! The Informer decides whether it accepts a list. Every later list serves these reasons too, so a list that breaks off
+//! or is refused costs only time.
 
 use super::{Next, Out, Phase, Seen, Watcher};
 use crate::ids::{Epoch, ReadId, Restore};

@@ -35,8 +35,8 @@ impl Watcher {
         true
     }
 
-    /// A watch that stands says so: to the Informer when it is a new connection, and in the metrics. After one that has
-    /// delivered nothing, it must deliver something or last for a while before it counts as current.
+    /// Reports an open watch: to the Informer if the connection is new, and in the metrics. After a watch that
+    /// delivered nothing, it must deliver a line or last for a while before it counts as current.
     fn on_connected(&mut self, now: Now, out: &mut Vec<Out>) {
         let kind = self.kind;
         let Some(Work::Watch { again, .. }) = self.work_mut() else {
@@ -63,7 +63,7 @@ impl Watcher {
                 break;
             }
             match &line {
-                // It says nothing of any object.
+                // It is about no object.
                 Line::Error(_) => {}
                 Line::Object(_) | Line::Deleted { .. } | Line::Bookmark { .. } | Line::Undecodable { .. } => {
                     self.on_data(now, out);
@@ -161,7 +161,7 @@ impl Watcher {
             Some(Work::StreamingList { .. }) if list_end => {
                 if self.end_list(now, &version, out) {
                     if let Phase::Following { opened, lines, work, .. } = &mut self.phase {
-                        // What comes now is of the watch.
+                        // The following lines belong to the watch.
                         (*opened, *lines) = (now, false);
                         *work = Work::Watch { from: version, again: false };
                     }

@@ -149,7 +149,7 @@ impl Run {
         self.out.iter().filter_map(sample).collect()
     }
 
-    /// Why the log is told that a watch was given up.
+    /// What was reported to the log as given up, and why.
     fn reports(&self) -> Vec<&GivenUp> {
         let mut reports = Vec::new();
         for said in &self.out {

@@ -378,8 +378,8 @@ fn judge_gaps(gathered: &BTreeMap<u32, Gathered>, faults: &mut Faults) {
     }
 }
 
-/// A priority has each locality once, and their weights add up to a number of 32 bits, as gRPC has it. Localities without
-/// a name are not compared: control planes that know no zones leave it out.
+/// Checks, as gRPC does, that a priority has each locality once and that its weights add up to at most 32 bits.
+/// Localities without a name are not compared: control planes without zones leave the name out.
 fn judge_localities(localities: &[LocalityFacts], faults: &mut Faults) {
     let mut seen: BTreeMap<(u32, &Locality), usize> = BTreeMap::new();
     let mut sums: BTreeMap<u32, u64> = BTreeMap::new();

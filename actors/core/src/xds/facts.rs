@@ -229,7 +229,7 @@ pub struct Response {
     pub resources: Vec<Received>,
     /// The errors that it reports of resources (TP3).
     pub errors: Vec<Reported>,
-    /// That it has more resources or errors than were read; `None`: all of them were.
+    /// Which resources or errors were too many to be read; `None`: all of them were read.
     pub excess: Option<String>,
 }
 
@@ -251,11 +251,11 @@ pub enum Body {
     Cluster(ClusterFacts),
     /// The endpoints of one.
     Endpoints(AssignmentFacts),
-    /// The endpoints of one, of which there are too many to be read.
+    /// The endpoints of one, if they are too many to be read.
     TooLarge {
         /// Its name.
         name: String,
-        /// What there is too much of.
+        /// Which limit it exceeds.
         fault: String,
     },
     /// Something else, by its type URL.

@@ -36,7 +36,7 @@ pub struct ArmPort {
     pub sluggish: u64,
     /// Until when there is no way to ARM.
     pub cut_until: u64,
-    /// Until when a read of a load balancer is under way.
+    /// When the current read of a load balancer ends.
     reading_until: u64,
 }
 
@@ -131,7 +131,7 @@ impl ArmPort {
         Some(codec::unanswered(FailureKind::GateClosed, RetryAfter::In(remaining)))
     }
 
-    /// When a call tries again to be sent, where reads of load balancers go one after another; `None`: it is sent now.
+    /// When a call is tried again, if load balancers are read one after another; `None`: it is sent now.
     pub fn queues(&mut self, now: u64, request: &ArmRequest) -> Option<u64> {
         let ArmRequest::GetLoadBalancer(_) = request else { return None };
         if self.plant != Some(Plant::ReadsInSeries) {

@@ -82,8 +82,8 @@ pub struct KubernetesPort {
     pub posts_fail: u64,
     /// Until when nothing comes through from the API server.
     pub cut_until: u64,
-    /// For how long watches last that something between it and the API server cuts, in microseconds; 0: they are answered
-    /// 200 and closed empty.
+    /// How long watches last that a middlebox before the API server cuts, in microseconds; 0: they are answered 200 and
+    /// closed empty.
     pub watches_last_us: Option<u64>,
     /// What lists lack, if anything.
     pub lacking: Option<Lacking>,
@@ -402,7 +402,7 @@ impl KubernetesPort {
         self.ended(kind, call, Some(WatchFailure::Other(Arc::from("connection reset"))))
     }
 
-    /// Every watch is cut after this time from now on; those that are open break.
+    /// From now on, every watch is cut after this time, and open watches break.
     pub fn cut_watches(&mut self, model: &mut KubeModel, after_us: u64) -> Vec<Effect> {
         self.watches_last_us = Some(after_us);
         self.followed().into_iter().flat_map(|kind| self.break_stream(model, kind)).collect()

@@ -21,7 +21,7 @@ pub enum Plant {
     EtagRefreshed,
     /// A PUT that was accepted counts as carried out.
     AcceptedIsWritten,
-    /// A lane waits for polls alone: reads of its load balancer never show that nothing runs.
+    /// A lane waits only for polls: reads of its load balancer never show that no operation runs.
     PollsAlone,
     /// A PUT that failed counts as done, and nobody verifies it.
     LostIsWritten,
@@ -165,7 +165,7 @@ pub enum Plant {
     DumpStale,
     /// Load balancers are read one after another.
     ReadsInSeries,
-    /// A watch that is closed empty counts as one on which nothing has happened, and is only opened again.
+    /// A watch that is closed empty counts as one without changes, and is only opened again.
     EmptyWatchBelieved,
 }
 

@@ -99,11 +99,11 @@ pub struct Settings {
     pub admin_state_off: bool,
     /// The control planes that fill pools, if there are any (X2).
     pub planes: Option<Features>,
-    /// How many load balancers are to be looked at besides, about which ARM answers nothing (D3).
+    /// How many more load balancers are managed for which ARM never answers (D3).
     pub silent: usize,
 }
 
-/// How many load balancers do not answer in worlds that are about that.
+/// How many load balancers do not answer in worlds with this fault.
 const SILENT: usize = 20;
 
 impl Settings {
@@ -312,17 +312,17 @@ fn admin_state_params(settings: Settings) -> admin_state::Params {
     }
 }
 
-/// Those of the cloud-controller-manager.
+/// The load balancers of the cloud-controller-manager.
 pub fn used(settings: Settings) -> Vec<LbName> {
     (0..settings.balancers).map(|number| LbName::new(ccm::balancer(number))).collect()
 }
 
-/// Those that are read: first those about which ARM answers nothing, last those that only pools of control planes name.
+/// The load balancers that are read: those for which ARM never answers first, those of control planes alone last.
 fn looked_at(settings: Settings) -> Vec<LbName> {
     silent(settings).chain(used(settings)).chain(only_listed(settings)).collect()
 }
 
-/// Load balancers about which ARM answers nothing, and that nobody uses.
+/// The unused load balancers for which ARM never answers.
 pub fn silent(settings: Settings) -> impl Iterator<Item = LbName> {
     (0..settings.silent).map(|number| LbName::new(format!("silent-{number}")))
 }

@@ -74,9 +74,9 @@ pub enum Often {
     Refusals,
     /// Polls of operations fail.
     FailingPolls,
-    /// Many load balancers are to be looked at about which ARM answers nothing, before those that are used (D3).
+    /// ARM never answers for many managed load balancers, which are read before those in use (D3).
     Hanging,
-    /// Watches are answered 200 and closed without a line, to the end of the world.
+    /// Watches are answered 200 and closed without a line, until the world ends.
     EmptyWatches,
 }
 

@@ -84,7 +84,7 @@ fn fault(random: &mut Random) -> Fault {
     Fault { target, every: random.between(1, 8), limit: None, load_balancer: None, effect }
 }
 
-/// What lasts for a long while.
+/// A fault of ARM that lasts for a long time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Spell {
     /// ARM refuses whatever is written, with something that is worth another try.
@@ -130,7 +130,7 @@ pub fn change_arm(random: &mut Random, arm: &mut ArmModel, long: Option<Spell>) 
     words
 }
 
-/// How long a read of a hanging load balancer takes until it is answered: longer than any process waits.
+/// After how long a read of a hanging load balancer is answered: longer than any process waits.
 const HANGS_US: u64 = 60_000_000;
 
 /// Reads of these load balancers are not answered in time until the weather changes.

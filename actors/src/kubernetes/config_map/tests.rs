@@ -106,7 +106,7 @@ async fn a4_a_refusal_an_absent_object_and_other_failures_are_told_apart() {
     assert!(matches!(foreign, ConfigMapAnswer::Failed(RequestFailure::Other(_))), "{foreign:?}");
 }
 
-/// Every request for a ConfigMap.
+/// Every kind of request for a ConfigMap.
 fn asks() -> [ConfigMapAsk; 3] {
     let read = json!({ "metadata": { "resourceVersion": "7" } });
     let read = Arc::new(facts(read, Clock::start()).expect("usable"));

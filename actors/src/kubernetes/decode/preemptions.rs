@@ -87,7 +87,7 @@ pub(super) fn preemption(object: &[u8], wall: Timestamp) -> Result<PreemptionObj
     Ok(PreemptionObject {
         key: EventKey { namespace: Arc::from(&*meta.namespace), name: Arc::from(name) },
         resource_version: version(&meta.resource_version),
-        // Names of Nodes have no capitals; names of virtual machines, which some writers put here, do.
+        // Names of Nodes are lowercase. Some senders use the name of the virtual machine, which may have capitals.
         node: NodeName::new(about.name.to_ascii_lowercase()),
         uid: uid.map(NodeUid::new),
         at: at.map(wall_of),

@@ -1,4 +1,4 @@
-//! Reads a `ClusterLoadAssignment` one endpoint after the other, and no more of them than fit.
+//! Decodes a `ClusterLoadAssignment` endpoint by endpoint, within limits.
 //!
 //! An empty message takes two bytes on the wire and about a hundred in memory, so everything that repeats is counted
 //! before it is decoded.
@@ -32,7 +32,7 @@ pub(super) struct Room {
 enum Unread {
     /// It cannot be decoded.
     Undecodable(String),
-    /// There is more in it than fits.
+    /// It exceeds a limit.
     TooLarge(String),
 }
 
@@ -48,7 +48,7 @@ impl From<messages::Malformed> for Unread {
     }
 }
 
-/// Reads an assignment. One that does not fit is [`Body::TooLarge`], and takes no room.
+/// Reads an assignment. One that exceeds a limit becomes [`Body::TooLarge`], and takes no room.
 pub(super) fn read(bytes: &[u8], room: &mut Room) -> Result<Body, String> {
     let ClusterLoadAssignment { cluster_name } =
         ClusterLoadAssignment::decode(bytes).map_err(|error| why(&error))?;
@@ -65,14 +65,14 @@ pub(super) fn read(bytes: &[u8], room: &mut Room) -> Result<Body, String> {
 
 /// An assignment that is being read.
 struct Reading {
-    /// Its endpoints so far.
+    /// The endpoints of the assignment so far.
     endpoints: usize,
-    /// What is read of the response, this assignment included.
+    /// How much of the response has been read, this assignment included.
     used: usize,
 }
 
 impl Reading {
-    /// So many more are to be decoded.
+    /// Takes room for this many more before they are decoded.
     fn take(&mut self, count: usize) -> Result<(), Unread> {
         self.used = self.used.saturating_add(count);
         if self.used > MOST_IN_RESPONSE {
@@ -125,7 +125,7 @@ impl Reading {
     }
 }
 
-/// A named endpoint has its address elsewhere, and not for us.
+/// The facts of an endpoint. A named endpoint has its address elsewhere, which is not supported.
 fn endpoint_facts(message: LbEndpoint) -> EndpointFacts {
     let (address, additional) = match message.host_identifier {
         Some(HostIdentifier::Endpoint(endpoint)) => {

@@ -1,8 +1,7 @@
-//! The fields of xDS messages that are read. Whatever else is in a message, such as metadata, is skipped and costs no
-//! memory.
+//! The fields of xDS messages that are read. All other fields, such as metadata, are skipped and take no memory.
 //!
-//! Fields that repeat, and those that are large, are read with [`each`]: the reader counts before it decodes, and copies
-//! nothing.
+//! Repeated fields and large ones are read with [`each`], so that the reader can count them before it decodes them, and
+//! copies nothing.
 
 /// A `DiscoveryResponse`, without its `resources` (2) and `resource_errors` (7).
 #[derive(Clone, PartialEq, prost::Message)]
@@ -193,11 +192,11 @@ pub(super) enum PortSpecifier {
     NamedPort(String),
 }
 
-/// That a message is not in the wire format of protobuf.
+/// A message is not in the wire format of protobuf.
 #[derive(Debug)]
 pub(super) struct Malformed;
 
-/// The values of the field of this number in a message, one by one; the field is of a type that has a length.
+/// Iterates over the values of the field with this number. The field must be of a type with a length.
 pub(super) fn each(message: &[u8], number: usize) -> impl Iterator<Item = Result<&[u8], Malformed>> {
     let mut rest = message;
     std::iter::from_fn(move || {
@@ -215,7 +214,7 @@ pub(super) fn each(message: &[u8], number: usize) -> impl Iterator<Item = Result
     })
 }
 
-/// Takes a field off a message: its number, and its value where it has a length.
+/// Removes the first field from a message. Returns its number, and its value if it has a length.
 fn next_field<'a>(rest: &mut &'a [u8]) -> Result<(usize, Option<&'a [u8]>), Malformed> {
     let number = |rest: &mut &'a [u8]| prost::decode_length_delimiter(rest).map_err(|_| Malformed);
     let key = number(rest)?;
@@ -227,7 +226,7 @@ fn next_field<'a>(rest: &mut &'a [u8]) -> Result<(usize, Option<&'a [u8]>), Malf
         1 => 8,
         2 => number(rest)?,
         5 => 4,
-        // What begins and ends a group has no value of its own.
+        // The start and the end of a group have no value.
         3 | 4 => 0,
         _ => return Err(Malformed),
     };

@@ -110,7 +110,7 @@ impl Stream {
                 Err(status) => return of_status(&status),
             };
             let (decoded, length) = (decode::response(&message), message.len());
-            // What follows from it needs the memory.
+            // Frees the memory before the response is handled.
             drop(message);
             match decoded {
                 Ok(response) => {

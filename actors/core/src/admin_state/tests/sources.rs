@@ -39,7 +39,7 @@ struct World {
     attempts: u64,
     /// How many PUTs were made of the pool.
     puts: usize,
-    /// The departures that the Directory was told last.
+    /// The departures that were last sent to the Directory.
     leaving: Option<Arc<Leaving>>,
     /// What the source says, if anything is known of it.
     says: Option<BTreeMap<u8, Standing>>,
@@ -249,7 +249,7 @@ impl World {
         self.tell_departures();
     }
 
-    /// A fact is told when it has changed.
+    /// Sends a fact if it has changed.
     fn tell_departures(&mut self) {
         let leaving = Some(Arc::clone(&self.bench.leaving));
         if self.leaving != leaving {

@@ -82,7 +82,7 @@ impl Moves {
     }
 
     /// Applies the state of a node, the pools for which it waits, and those for which it has begun to wait. Returns
-    /// whether something has changed. This process leads since `led`.
+    /// whether something has changed. This process has led since `led`.
     pub(super) fn hear<'a, P: Iterator<Item = &'a PoolId>, O: Iterator<Item = &'a PoolId>>(
         &mut self,
         now: Now,

@@ -441,7 +441,7 @@ fn g4_what_is_given_in_steps_is_compared_as_it_stands() {
 fn g4_short_lived_members_count_five_minutes_later() {
     for (seconds, trips) in [(300, false), (301, true), (325, true), (326, false)] {
         let mut breaker = given(10, 9);
-        assert!(!shrink(&mut breaker, 26, 0..10, 2), "nine have not stood");
+        assert!(!shrink(&mut breaker, 26, 0..10, 2), "nine have not lasted long enough");
         assert_eq!(shrink(&mut breaker, seconds, 0..10, 1), trips, "{seconds} s");
     }
 }

@@ -128,11 +128,11 @@ fn h3_a_release_lets_go_of_what_is_held_now_and_of_nothing_that_is_held_later() 
 }
 
 #[test]
-fn g2_a_release_does_not_cover_the_last_member_that_a_list_takes_later() {
+fn g2_a_release_does_not_cover_a_later_last_member() {
     let mut bench = Bench::with(Params { removal_delay: Duration::ZERO, ..params() });
     bench.tell(In::ListsSynced);
     bench.tell(In::DiscoverySynced);
-    // Two Services share a pool; nothing is usable of the one, the other keeps its last member.
+    // Two Services share a pool. One has no usable endpoint, the other keeps its last member.
     bench.service(fact(1, "web", Part { unusable: true, ..Part::default() }));
     bench.service(fact(2, "api", part(&[1], &[])));
     let rules = vec![rule(1, "shop-web"), rule(2, "shop-web")];

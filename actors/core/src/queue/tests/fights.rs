@@ -270,7 +270,7 @@ fn c2_a_change_is_tried_whatever_the_pool_held_before_it() {
     let (id, level) = drive.taken_level();
     assert!(
         level.is_right(&ips(&[1])),
-        "somebody may have added a member that nobody takes out but we, and now"
+        "another client may have added a member, which only this change removes"
     );
     drive.finish(id, written(&[1]));
     assert_eq!(drive.events(), ["updated api"]);

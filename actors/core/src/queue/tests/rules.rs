@@ -227,7 +227,7 @@ fn d2_a_pool_without_proof_is_told_once_and_compared_at_the_next_observation() {
 }
 
 #[test]
-fn q4_rules_that_have_gone_are_reported_only_if_discovery_still_finds_them() {
+fn q4_missing_rules_are_reported_only_if_still_mapped() {
     let foreign = || NotManageable::ForeignRule { rule: "by-hand".into() };
     for reason in [|| NotManageable::NoRule, foreign] {
         let mut drive = Drive::right(params());

@@ -133,7 +133,7 @@ fn x1_a57_a_new_stream_starts_the_timer_in_any_state() {
             assert_eq!(bench.cache.tick(fires, &mut bench.out), [WEB]);
             assert_eq!(bench.error().map(|error| error.reason), Some(Reason::Timer));
             let again = usize::from(!["does_not_exist", "timeout"].contains(&state));
-            assert_eq!(bench.told().len(), again, "{state}: what is known already is not told again");
+            assert_eq!(bench.told().len(), again, "{state}: what is known already is not reported again");
         }
     }
 }

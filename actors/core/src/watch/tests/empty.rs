@@ -64,14 +64,14 @@ fn an_error_line_delivers_nothing() {
 }
 
 #[test]
-fn while_watches_deliver_nothing_lists_are_made_ever_more_slowly_and_told_of_once() {
+fn empty_watches_cause_ever_fewer_lists_and_one_log_line() {
     let mut run = Run::watching();
     run.pass(1_000);
     run.ended(None);
     run.empty(0, None);
     let (mut lists, mut requests, mut reports) = (Vec::new(), 0, Vec::new());
     while run.now < Now::from_millis(600_000) {
-        assert_eq!(run.watcher.fresh, Some(false), "nothing that happens is heard");
+        assert_eq!(run.watcher.fresh, Some(false), "no change arrives");
         run.wait();
         reports.extend(run.reports().into_iter().cloned());
         requests += run.asks().len();
@@ -99,7 +99,7 @@ fn while_watches_deliver_nothing_lists_are_made_ever_more_slowly_and_told_of_onc
     assert_eq!(run.watcher.fresh, Some(true));
     let view = run.view();
     assert_eq!((view.stale_since, view.last_error), (None, None));
-    // What comes later is told of again.
+    // A later failure is reported again.
     run.pass(1_000);
     run.ended(None);
     run.empty(0, None);
@@ -167,7 +167,7 @@ fn the_measured_silence_survives_reopening_however_the_watch_ends() {
 }
 
 #[test]
-fn a_middlebox_that_cuts_every_minute_costs_no_list_and_no_freshness() {
+fn watches_cut_every_minute_cause_no_list_and_stay_fresh() {
     // In good order, or with a reset.
     for failure in [None, Some(other())] {
         let mut run = Run::watching();

@@ -24,7 +24,7 @@ fn without_url() -> ArmAnswer {
     ArmAnswer::Put(PutAccepted { operation: None, ..accepted })
 }
 
-/// When the operation ended for the writer, and when the load balancer was read until then, in milliseconds.
+/// When the writer saw the end of the operation, and when it had read the load balancer, in milliseconds.
 struct Played {
     ended: u64,
     reads: Vec<u64>,

@@ -128,7 +128,7 @@ fn x2_a_locality_without_a_weight_counts_and_one_of_weight_0_is_skipped_with_all
 }
 
 #[test]
-fn x2_a_priority_has_each_locality_once_and_those_without_a_name_as_often_as_they_come() {
+fn x2_a_priority_has_each_named_locality_once() {
     let zone =
         |zone: &str| Locality { region: "r".to_owned(), zone: zone.to_owned(), sub_zone: String::new() };
     let named = |priority: u32, name: &str, address: &str| LocalityFacts {
@@ -148,13 +148,13 @@ fn x2_a_priority_has_each_locality_once_and_those_without_a_name_as_often_as_the
 }
 
 #[test]
-fn x2_the_weights_of_the_localities_of_a_priority_add_up_to_32_bits() {
+fn x2_locality_weights_of_a_priority_fit_in_32_bits() {
     let of =
         |weight: u32, priority: u32, n: u8| weighty(weight, priority, vec![healthy(&format!("10.0.0.{n}"))]);
     valid(vec![of(u32::MAX - 1, 0, 1), of(1, 0, 2), of(u32::MAX, 1, 3)]);
     let words = fault(vec![of(u32::MAX, 0, 1), of(1, 0, 2), of(9, 0, 3)]);
     assert!(words.starts_with("endpoints[1].load_balancing_weight: makes more than 4294967295"), "{words}");
-    assert!(!words.contains("endpoints[2]"), "it is told once: {words}");
+    assert!(!words.contains("endpoints[2]"), "it is reported once: {words}");
 }
 
 #[test]

@@ -9,7 +9,7 @@ use crate::resource_cache::{Error, Reason, Rejected};
 use crate::xds::facts::{Code, Kind, Raw, Response};
 use crate::xds::{Invalid, Value, validate};
 
-/// So many complaints are told: a server need not take a request of any size.
+/// The most complaints in a NACK: a server may limit the size of requests.
 const COMPLAINTS: usize = 20;
 
 /// The largest rejected resource that is kept for CSDS, in bytes: CSDS clients limit the size of a message.
@@ -72,28 +72,29 @@ pub(super) fn judge(kind: Kind, response: &Response, at: Wall, watched: &BTreeSe
 /// resources does not matter. No more than these are kept while they are collected.
 #[derive(Debug, Default)]
 pub(super) struct Complaints {
-    /// What was not read, which is told in any case.
+    /// What was not read; it is always reported.
     excess: Option<String>,
-    told: BinaryHeap<String>,
-    untold: usize,
+    listed: BinaryHeap<String>,
+    /// How many complaints are left out.
+    omitted: usize,
 }
 
 impl Complaints {
     fn add(&mut self, complaint: String) {
-        self.told.push(complaint);
-        if self.told.len() > COMPLAINTS {
-            self.told.pop();
-            self.untold += 1;
+        self.listed.push(complaint);
+        if self.listed.len() > COMPLAINTS {
+            self.listed.pop();
+            self.omitted += 1;
         }
     }
 
-    /// All in one text; `None`: nothing is wrong.
+    /// All complaints in one text; `None`: there are none.
     pub fn message(self) -> Option<Arc<str>> {
-        let mut told: Vec<String> = self.excess.into_iter().chain(self.told.into_sorted_vec()).collect();
-        if self.untold > 0 {
-            told.push(format!("and {} more", self.untold));
+        let mut all: Vec<String> = self.excess.into_iter().chain(self.listed.into_sorted_vec()).collect();
+        if self.omitted > 0 {
+            all.push(format!("and {} more", self.omitted));
         }
-        (!told.is_empty()).then(|| Arc::from(told.join("; ")))
+        (!all.is_empty()).then(|| Arc::from(all.join("; ")))
     }
 }
 

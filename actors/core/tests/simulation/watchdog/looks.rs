@@ -1,4 +1,4 @@
-//! Whether load balancers that answer are looked at in time where many others do not answer (D3).
+//! Checks that load balancers that answer are read in time, even if many others do not answer (D3).
 
 use std::collections::BTreeMap;
 
@@ -7,20 +7,20 @@ use pool_core::ids::LbName;
 use super::Watchdog;
 use crate::process::{Settings, used};
 
-/// Within which time of its start a process has asked for each load balancer that answers: it lists, and 20 that do not
-/// answer cost 3 s.
+/// How long after its start a process may take to request each load balancer that answers. It makes its lists first,
+/// and 20 load balancers that do not answer cost 3 s.
 const FIRST_US: u64 = 15_000_000;
-/// How far apart two reads of one are: an interval, with some room.
+/// The longest time between two reads of a load balancer: an interval, with some room.
 const APART_US: u64 = 75_000_000;
 
-/// When each load balancer is to have been asked for again, by one process.
+/// The time by which one process must request each load balancer again.
 #[derive(Default)]
 pub struct Looks {
     by: BTreeMap<LbName, u64>,
 }
 
 impl Looks {
-    /// Of a process that starts now; nothing is asked of it where load balancers all answer.
+    /// For a process that starts now. Nothing is checked if all load balancers answer.
     pub fn new(now: u64, settings: &Settings) -> Looks {
         let used = used(*settings).into_iter().filter(|_| settings.silent > 0);
         Looks { by: used.map(|lb| (lb, now + FIRST_US)).collect() }
@@ -38,7 +38,7 @@ impl Watchdog {
     /// D3: load balancers that do not answer delay no others.
     ///
     /// # Errors
-    /// The one that was not read in time.
+    /// Names a load balancer that was not read in time.
     pub fn looks_around(&self, now: u64, process: usize) -> Result<(), String> {
         let late = self.within[process].looks.by.iter().find(|(_, by)| **by < now);
         late.map_or(Ok(()), |(lb, by)| Err(format!("D3: {lb} was to be read until {by}, and was not")))

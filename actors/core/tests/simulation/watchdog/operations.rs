@@ -1,4 +1,4 @@
-//! How long a lane waits for the end of an operation (W2), by the truth of what runs at ARM.
+//! Checks how long a lane waits for the end of an operation (W2), by the operations that really run in ARM.
 
 use std::collections::BTreeMap;
 
@@ -10,8 +10,8 @@ use simulator_models::arm::ArmModel;
 
 use super::Watchdog;
 
-/// How long a lane may wait for an operation that has ended, while nothing keeps it from finding that out: half a minute,
-/// and twice what an edge may stall and a read may be under way.
+/// How long a lane may wait for an operation that has ended, if nothing prevents the process from noticing: half a
+/// minute, plus twice the time that an edge may stall and a read may take.
 const ENDED_US: u64 = 120_000_000;
 
 /// The operations that a process waits for.
@@ -21,12 +21,12 @@ pub struct Operations(BTreeMap<LbName, Operation>);
 struct Operation {
     /// The write: its pool, and when its lane was granted.
     write: (PoolId, Now),
-    /// Since when nothing runs on the load balancer, and nothing keeps the process from finding that out.
+    /// Since when no operation runs on the load balancer, and nothing prevents the process from noticing.
     ended: u64,
 }
 
 impl Operations {
-    /// Notes what a lane does.
+    /// Records the state of a lane.
     pub fn shown(&mut self, now: u64, lane: &LaneView) {
         match &lane.writing {
             Some((pool, "polling", since)) => {
@@ -41,7 +41,7 @@ impl Operations {
         }
     }
 
-    /// Notes that until this moment the process could not find out what runs at a load balancer; `None`: at any.
+    /// Records that the process could not notice before `until` what runs on a load balancer; `None`: on any.
     pub fn excused(&mut self, until: u64, lb: Option<&LbName>) {
         for (of, operation) in &mut self.0 {
             if lb.is_none_or(|lb| lb == of) {
@@ -52,15 +52,15 @@ impl Operations {
 }
 
 impl Watchdog {
-    /// A process cannot find out what runs at a load balancer, or at any, until this moment.
+    /// A process cannot notice before `until` what runs on a load balancer, or on any.
     pub fn excuse(&mut self, until: u64, process: usize, lb: Option<&LbName>) {
         self.within[process].operations.excused(until, lb);
     }
 
-    /// Judges the lanes of a process as a read of its reaches ARM.
+    /// Judges the lanes of a process when a read of its reaches ARM.
     ///
     /// # Errors
-    /// That one waits for an operation that has ended long ago.
+    /// A lane waits for an operation that ended long ago.
     pub fn on_read(&mut self, now: u64, process: usize, arm: &ArmModel) -> Result<(), String> {
         let within = &mut self.within[process];
         if let Some((_, until)) = within.sender.told(GateClass::Reads) {

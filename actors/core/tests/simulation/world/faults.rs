@@ -148,8 +148,8 @@ impl World {
         self.at(self.now + span + SIGHT_US, Happening::Sight(number, self.faults));
     }
 
-    /// Every watch of a process is cut after this time from now on, in microseconds; with 0 it is answered 200 and closed
-    /// empty.
+    /// From now on, every watch of a process is cut after this time, in microseconds. With 0, it is answered 200 and
+    /// closed empty.
     ///
     /// # Errors
     /// What the watchdog finds.

@@ -22,7 +22,7 @@ use crate::process::{Life, Process};
 use crate::trace::Entry;
 use crate::watchdog::{NotesStanding, Put};
 
-/// How soon an answer comes that is not late.
+/// Within which time an answer that is not late arrives.
 const SOON_US: u64 = 5_000_000;
 
 impl World {

@@ -1,4 +1,4 @@
-//! What a large response costs: the memory of a process that reads one, and what becomes of one with too much in it.
+//! Large responses: the memory of a process that reads one, and the handling of one that exceeds a limit.
 
 use std::process::Command;
 
@@ -15,16 +15,16 @@ use super::*;
 /// The largest message that the driver receives.
 const MESSAGE: usize = 16 << 20;
 
-/// How much a response may cost above [`MOST_ENDPOINTS`] legitimate endpoints, in bytes.
+/// How much more memory a response may take than [`MOST_ENDPOINTS`] legitimate endpoints, in bytes.
 const ABOVE: usize = 64 << 20;
 
-/// The part of [`MESSAGE`] that responses of equal fields have. What they may cost is the same part.
+/// Responses of equal fields have this part of [`MESSAGE`], and may take this part of [`ABOVE`].
 const SHARE: usize = 16;
 
 /// Names the file with the response that [`reads_the_response_of_its_environment`] reads.
 const FILE: &str = "XDS_TEST_RESPONSE";
 
-/// What it writes before the bytes that the process had in memory at most.
+/// The text before the peak memory of the process, in bytes.
 const PEAK: &str = "peak bytes: ";
 
 fn varint(mut number: usize) -> Vec<u8> {
@@ -46,7 +46,7 @@ fn field(number: usize, value: impl AsRef<[u8]>) -> Vec<u8> {
     [varint(number << 3 | 2), varint(value.len()), value.to_vec()].concat()
 }
 
-/// So many bytes of the same field again and again.
+/// The same field, repeated for this many bytes.
 fn fill(bytes: usize, number: usize, value: impl AsRef<[u8]>) -> Vec<u8> {
     let one = field(number, value);
     one.repeat(bytes / one.len())
@@ -60,7 +60,7 @@ fn of_kind(kind: Kind, rest: impl AsRef<[u8]>) -> Vec<u8> {
     [field(1, "9"), field(4, kind.type_url()), field(5, "n"), rest.as_ref().to_vec()].concat()
 }
 
-/// A response with this in its only assignment, beside the name that is asked for.
+/// A response whose only assignment has the requested name and this content.
 fn assigned(rest: impl AsRef<[u8]>) -> Vec<u8> {
     let assignment = [field(1, "web"), rest.as_ref().to_vec()].concat();
     of_kind(Kind::Endpoints, field(2, any(Kind::Endpoints.type_url(), assignment)))
@@ -73,7 +73,7 @@ fn endpoint(n: usize) -> Vec<u8> {
     field(1, field(1, field(1, socket)))
 }
 
-/// A valid assignment of so many endpoints: as many in each priority as a pool holds.
+/// A valid assignment of this many endpoints, with a full pool in each priority.
 fn legitimate(endpoints: usize) -> Vec<u8> {
     let locality = |priority: usize| {
         let members = (priority * 1_000..(priority + 1) * 1_000).flat_map(|n| field(2, endpoint(n)));
@@ -83,7 +83,7 @@ fn legitimate(endpoints: usize) -> Vec<u8> {
     (0..endpoints / 1_000).flat_map(locality).collect()
 }
 
-/// A resource of another name than the one that is asked for.
+/// A resource with another name than the requested one.
 fn other(rest: impl AsRef<[u8]>) -> Vec<u8> {
     let assignment = [field(1, "other"), rest.as_ref().to_vec()].concat();
     field(2, any(Kind::Endpoints.type_url(), assignment))
@@ -93,7 +93,7 @@ fn wrapped(rest: Vec<u8>) -> Vec<u8> {
     of_kind(Kind::Endpoints, field(2, any(WRAPPER, rest)))
 }
 
-/// Responses of so many bytes of equal fields. Decoding all of them takes long, and costs in proportion to their number.
+/// Responses of equal fields, of this size. Decoding takes time and memory in proportion to the number of fields.
 fn of_equal_fields(bytes: usize) -> Vec<(&'static str, Vec<u8>)> {
     let many = |one: Vec<u8>| of_kind(Kind::Endpoints, one.repeat(bytes / one.len()));
     let reported = field(7, [field(1, field(1, "web")), field(2, [0x08, 0x05])].concat());
@@ -127,12 +127,12 @@ fn of_equal_fields(bytes: usize) -> Vec<(&'static str, Vec<u8>)> {
     ]
 }
 
-/// Responses with as much as is read, or with texts as long as they may be.
+/// Responses at the limits of what is read, or with texts of the greatest length.
 fn of_full_size(legitimate: &[u8]) -> Vec<(&'static str, Vec<u8>)> {
     const FULL: usize = MESSAGE - 512;
     let eds = Kind::Endpoints.type_url();
     let many = |one: Vec<u8>| of_kind(Kind::Endpoints, one.repeat(FULL / one.len()));
-    // More than is read of a response, and the rest is only counted.
+    // More than the limit of a response; the rest is only counted.
     let some = |one: Vec<u8>, each: usize| of_kind(Kind::Endpoints, one.repeat(2 * MOST_IN_RESPONSE / each));
     let status = |message: &[u8]| [vec![0x08, 0x05], field(2, message)].concat();
     let long = vec![b'x'; FULL];
@@ -172,7 +172,7 @@ fn of_full_size(legitimate: &[u8]) -> Vec<(&'static str, Vec<u8>)> {
     ]
 }
 
-/// Reads a response as the process does, in a process of its own. Without its environment it reads nothing.
+/// Reads a response as the controller does, in a separate process. Does nothing without [`FILE`].
 #[test]
 fn reads_the_response_of_its_environment() {
     let Some(file) = std::env::var_os(FILE) else { return };
@@ -182,7 +182,7 @@ fn reads_the_response_of_its_environment() {
         Ok(response) => Heard::Response(following.stream, response, Wall::default()),
         Err(_) => Heard::Illegible(following.stream),
     };
-    // The driver keeps no message while what was read of it is handled.
+    // The driver frees the message before it handles the response.
     drop(bytes);
     following.step(heard);
     let answered = following.requests.iter().filter_map(|(request, _)| request.error.as_ref());
@@ -193,7 +193,7 @@ fn reads_the_response_of_its_environment() {
     println!("{PEAK}{}", kilobytes << 10);
 }
 
-/// The bytes that a process has in memory at most which reads this response.
+/// The peak memory, in bytes, of a process that reads this response.
 fn peak(bytes: &[u8]) -> usize {
     let file = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(file.path(), bytes).unwrap();
@@ -214,7 +214,7 @@ fn c1_no_response_costs_more_than_64_mib_above_100_000_endpoints() {
     let legitimate = legitimate(MOST_ENDPOINTS);
     let empty = peak(&of_kind(Kind::Endpoints, []));
     let most = peak(&assigned(&legitimate)) + ABOVE;
-    // What the process costs without a response does not grow with the response.
+    // The memory of the process without a response does not grow with the response.
     let most_of_share = empty + (most - empty) / SHARE;
     let equal = of_equal_fields((MESSAGE - 512) / SHARE).into_iter().map(|bomb| (bomb, most_of_share));
     let full = of_full_size(&legitimate).into_iter().map(|bomb| (bomb, most));
@@ -230,7 +230,7 @@ fn c1_no_response_costs_more_than_64_mib_above_100_000_endpoints() {
     assert!(over.is_empty(), "{over:#?}");
 }
 
-/// What is wrong with the only resource of a response.
+/// The error of the only resource of a response.
 fn refused(bytes: &[u8]) -> Invalid {
     let response = response(bytes).unwrap();
     assert_eq!((response.resources.len(), response.excess), (1, None));
@@ -242,7 +242,7 @@ fn x2_as_many_endpoints_as_are_read_are_valid() {
     let bytes = assigned(legitimate(MOST_ENDPOINTS));
     let resources = response(&bytes).unwrap().resources;
     let (_, Value::Endpoints(assignment)) = validate(Kind::Endpoints, &resources[0]).unwrap() else {
-        panic!("it is no assignment")
+        panic!("it is not an assignment")
     };
     let addresses = assignment.priorities.iter().map(|priority| priority.addresses.len());
     assert_eq!(addresses.sum::<usize>(), MOST_ENDPOINTS);

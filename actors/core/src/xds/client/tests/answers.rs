@@ -335,7 +335,7 @@ fn g1_what_a_server_sends_first_on_a_stream_is_a_list_and_what_follows_are_chang
     );
 }
 
-/// What the last answer complains of.
+/// The complaint of the last NACK.
 fn complaint(run: &Run) -> String {
     let mut errors = run.out.iter().filter_map(|said| match said {
         Out::Call(Call::Send(_, request)) => request.error.as_ref(),
@@ -347,7 +347,7 @@ fn complaint(run: &Run) -> String {
 }
 
 #[test]
-fn x2_a_response_with_more_than_is_read_is_rejected_what_was_read_is_used_and_nothing_is_deleted() {
+fn x2_a_response_with_too_much_is_rejected_but_used() {
     let mut run = Run::watching(&[cluster("c"), cluster("d")]);
     run.respond(Kind::Cluster, "1", "a", vec![good(&cluster("c"), 1), good(&cluster("d"), 1)]);
     let excess = Some("resources: are too many".to_owned());
@@ -376,7 +376,7 @@ fn x2_an_assignment_with_more_than_is_read_is_invalid() {
 }
 
 #[test]
-fn x2_a_nack_has_the_first_complaints_of_all_in_any_order_and_counts_the_others() {
+fn x2_a_nack_has_the_first_complaints_and_counts_the_others() {
     let names: Vec<Key> = (0..30).map(|n| endpoints(&format!("n{n:02}"))).collect();
     let words = |resources: Vec<Received>| {
         let mut run = Run::watching(&names);
