@@ -8,7 +8,7 @@ use simulator::{Fakes, PoolName, Size, World, wanted_pools, wrong_pools};
 use tokio::time::Instant;
 
 use super::stage::Prepared;
-use crate::support::{PATIENCE, eventually};
+use crate::support::{PATIENCE, eventually, limit};
 
 /// One Service on each load balancer.
 const SIZE: Size = Size { services: 50, load_balancers: 50, nodes: 6, endpoints: 2, dual_stack: false };
@@ -16,9 +16,11 @@ const SIZE: Size = Size { services: 50, load_balancers: 50, nodes: 6, endpoints:
 /// How many load balancers hang: those that are read first.
 const HANGING: usize = 20;
 
-/// How long the others may take on a slow and shared machine: a third of the time of a hanging read. On an idle
-/// machine, the start and all writes take less than five seconds.
-const WITHIN: Duration = Duration::from_secs(20);
+/// How long the others may take: on an idle machine, and while other tests run (a third of the time of a hanging read).
+const WITHIN: (Duration, Duration) = (Duration::from_secs(5), Duration::from_secs(20));
+
+/// How often each load balancer is read in these tests, where nothing else is configured.
+const INTERVAL: Duration = Duration::from_secs(5);
 
 /// From now on, no request about the first load balancers is answered.
 async fn hang(fakes: &Fakes) {
@@ -69,7 +71,7 @@ async fn d3_twenty_that_hang_at_the_start_do_not_delay_thirty_others() {
     let start = Instant::now();
     let stage = prepared.start(&json!({ "discovery": { "interval": "60s" } })).await;
     let took = restored(&stage.fakes, start).await;
-    assert!(took < WITHIN, "{took:?}");
+    assert!(took < limit(WITHIN.0, WITHIN.1), "{took:?}");
     stage.wait_until_ready().await;
 }
 
@@ -90,8 +92,9 @@ async fn d3_twenty_that_begin_to_hang_do_not_delay_thirty_others() {
             stage.shown("/api/v1/status", fail).await;
         }
         empty(&stage.fakes, pools).await;
-        // Each load balancer is read every 5 s.
         let took = restored(&stage.fakes, Instant::now()).await;
-        assert!(took < WITHIN, "{took:?}, known to hang: {known}");
+        // Each load balancer is read every 5 s here, and the pool is written after that.
+        let goal = WITHIN.0 + INTERVAL;
+        assert!(took < limit(goal, WITHIN.1), "{took:?}, known to hang: {known}");
     }
 }
