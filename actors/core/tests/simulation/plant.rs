@@ -265,7 +265,7 @@ impl Plant {
             Plant::UidIgnored => &["N1", "N4"],
             Plant::BreakerOfDownsOff => &["N5"],
             Plant::TaintsReplaced | Plant::NoticeOfFailedQuery | Plant::CreationIgnored => &["N1"],
-            Plant::GoneIsRestored => &["S1", "N5"],
+            Plant::GoneIsRestored => &["S1", "N2", "N5"],
             Plant::AmbientDrops | Plant::UnknownIsDropped | Plant::DroppedIsUnknown => &["X3"],
             Plant::DumpEmptied | Plant::DumpStale => &["H5"],
             Plant::ReadsInSeries => &["D3"],

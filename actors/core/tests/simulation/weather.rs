@@ -185,7 +185,7 @@ pub fn change_kube(
 ) -> (String, bool, Vec<Effect>) {
     let kind = Kind::ALL[random.place(4)];
     let mut effects = Vec::new();
-    let words = match random.below(15) {
+    let words = match random.below(17) {
         0 => {
             effects = port.break_stream(kube, kind);
             format!("stream of {kind:?} breaks")
@@ -233,6 +233,15 @@ pub fn change_kube(
         9 => {
             port.posts_fail = 500;
             "events are refused".to_owned()
+        }
+        12 => {
+            effects = port.cut_watches(kube, 0);
+            "watches are closed empty".to_owned()
+        }
+        13 => {
+            let after_us = random.between(5_000_000, 90_000_000);
+            effects = port.cut_watches(kube, after_us);
+            format!("watches are cut after {after_us} us")
         }
         10..12 => {
             let (kept, lasts) =

@@ -289,8 +289,11 @@ impl Watchdog {
             node.marked.set(now, true);
         }
         if !gone.is_empty() {
-            let has_rested = node.ready.steadily(now, READY_FOR_US)
-                && node.notices.iter().any(|notice| notice.passes + READY_FOR_US < now);
+            // Nobody can have seen that it was not Ready for a moment before the process saw anything.
+            let is_steady =
+                node.ready.steadily(now, READY_FOR_US) || node.ready.is() && node.ready.since < sees;
+            let has_rested =
+                is_steady && node.notices.iter().any(|notice| notice.passes + READY_FOR_US < now);
             if !has_rested || !node.was_ours {
                 return Err(format!("N1: a taint is taken from {node:?}"));
             }

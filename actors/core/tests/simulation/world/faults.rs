@@ -12,7 +12,7 @@ use super::{Happening, World};
 use crate::ccm::lease_object;
 use crate::notes;
 use crate::plant::Plant;
-use crate::process::{Life, Process};
+use crate::process::{Life, Process, used};
 use crate::replica::{Actor, Replica};
 use crate::story::Often;
 use crate::weather::{self, Spell};
@@ -27,6 +27,8 @@ const LONGEST_STOP_US: u64 = 180_000_000;
 const LONGEST_STALL_US: u64 = 8_000_000;
 /// The longest time for which nothing comes through a stream.
 const LONGEST_STREAM_STALL_US: u64 = 90_000_000;
+/// In how many of a thousand weathers of ARM reads of a load balancer are not answered.
+const HANGING: u64 = 150;
 /// The longest life of a process that crashes as soon as it has started, and the longest pause until the next one.
 const CRASHES_WITHIN_US: u64 = 6_000_000;
 
@@ -390,7 +392,12 @@ impl World {
         } else {
             (dice < either).then_some(Spell::FailingPolls)
         };
-        let words = weather::change_arm(&mut self.weather, &mut self.arm, long);
+        let mut words = weather::change_arm(&mut self.weather, &mut self.arm, long);
+        if self.weather.per_mille(HANGING) {
+            let hanging = self.weather.pick(&used(self.settings)).map(|lb| lb.to_string());
+            words.push_str(&format!(", reads of {hanging:?} hang"));
+            weather::hang(&mut self.arm, hanging);
+        }
         let (twice, late) = weather::answers(&mut self.weather);
         for number in there {
             (self.processes[number].azure.twice, self.processes[number].azure.late) = (twice, late);

@@ -1,6 +1,6 @@
 //! The ports of processes at work: what they are asked, what lands at the API server and at ARM, and when.
 
-use pool_core::arm::{ArmCall, ArmRequest};
+use pool_core::arm::{ArmAnswer, ArmCall, ArmRequest};
 use pool_core::config_map::Keeper;
 use pool_core::ids::CallId;
 use pool_core::lease::{LeaseAsk, LeaseName};
@@ -12,7 +12,7 @@ use serde_json::Value;
 use simulator_models::arm::Reply;
 
 use super::{Happening, Inner, World};
-use crate::azure::{Sent, class_of};
+use crate::azure::{CLIENT_TIMEOUT_US, Sent, class_of};
 use crate::ccm;
 use crate::kubernetes::Effect;
 use crate::leases::{LeaseStep, micro_time};
@@ -194,15 +194,16 @@ impl World {
             self.watchdog.before_put(&mut self.arm, now, put)?;
         }
         let reply: Reply = self.arm.handle(&sent.http, now);
-        if let (ArmRequest::GetLoadBalancer(lb), Reply::Answer(response)) = (&sent.request, &reply)
-            && response.status == 200
-        {
-            self.watchdog.saw(now + response.latency_us, process, &self.arm, lb.as_str());
-        }
         if let ArmRequest::GetLoadBalancer(lb) = &sent.request {
             self.watchdog.reads(now, process, lb);
         }
         let taken = self.processes[process].azure.taken(now, sent, &reply);
+        // What arrives after the client has given up is not seen.
+        if let (ArmRequest::GetLoadBalancer(lb), ArmAnswer::LoadBalancer(_)) = (&sent.request, &taken.answer)
+            && taken.arrives[0] <= sent.at + CLIENT_TIMEOUT_US
+        {
+            self.watchdog.saw(taken.arrives[0], process, &self.arm, lb.as_str());
+        }
         if let ArmRequest::GetLoadBalancer(lb) = &sent.request
             && !matches!(&reply, Reply::Answer(response) if response.status == 200 && taken.arrives[0] < now + SOON_US)
         {
