@@ -18,10 +18,10 @@ use std::time::Duration;
 
 use futures::{StreamExt, TryStreamExt};
 use http_body_util::BodyExt;
-use kube::client::Body;
 use pool_core::lease::{LeaseAnswer, LeaseAsk, LeaseFacts, LeaseName};
 use pool_core::object::{ANSWER_WITHIN, RequestFailure, ResourceVersion};
 use serde_json::Value;
+use tokio::io::AsyncRead;
 use tokio::time::Instant;
 use tokio_util::codec::{FramedRead, LinesCodec};
 use tokio_util::io::StreamReader;
@@ -97,17 +97,20 @@ impl Requests {
     async fn watch(&self, from: &ResourceVersion, span: Duration) -> Result<LeaseAnswer, RequestFailure> {
         // 0 would leave the time to the server.
         let seconds = u64::try_from(span.as_millis().div_ceil(1_000).max(1)).unwrap_or(u64::MAX);
-        let body = self.exchange.watch(seconds).await?;
+        let body = self.exchange.watch(seconds).await?.into_data_stream();
+        let bytes = StreamReader::new(body.map_err(std::io::Error::other));
         let within = Duration::from_secs(seconds).saturating_add(GRACE);
-        let heard = tokio::time::timeout(within, self.first_news(from, body)).await;
+        let heard = tokio::time::timeout(within, self.first_news(from, bytes)).await;
         heard.unwrap_or_else(|_| Err(other("the watch did not end in time")))
     }
 
     /// The first event that tells of another state than the known one.
-    async fn first_news(&self, from: &ResourceVersion, body: Body) -> Result<LeaseAnswer, RequestFailure> {
-        let bytes = body.into_data_stream().map_err(std::io::Error::other);
-        let mut lines =
-            FramedRead::new(StreamReader::new(bytes), LinesCodec::new_with_max_length(LONGEST_LINE));
+    async fn first_news(
+        &self,
+        from: &ResourceVersion,
+        bytes: impl AsyncRead + Unpin,
+    ) -> Result<LeaseAnswer, RequestFailure> {
+        let mut lines = FramedRead::new(bytes, LinesCodec::new_with_max_length(LONGEST_LINE));
         let (began, mut state) = (Instant::now(), Seen::Nothing);
         loop {
             let line = match &state {

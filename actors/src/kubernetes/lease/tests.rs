@@ -3,12 +3,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures::{StreamExt as _, stream};
 use kube::Client;
 use pool_core::lease::{GateTimes, LeaseAnswer, LeaseAsk, LeaseEdit, LeaseFacts, LeaseName, WATCH_MARGIN};
 use pool_core::object::{GIVE_UP_AFTER, RequestFailure, ResourceVersion};
 use serde_json::{Value, json};
 use simulator::models::kube::Resource;
 use simulator::{Fakes, Settings};
+use tokio_util::io::StreamReader;
 
 use super::Requests;
 use super::document::{LeaseDocument, facts};
@@ -381,4 +383,28 @@ fn w8_times_are_written_as_the_api_writes_micro_times() {
     let time = lease["spec"]["renewTime"].as_str().unwrap();
     let shape: String = time.chars().map(|c| if c.is_ascii_digit() { '0' } else { c }).collect();
     assert_eq!(shape, "0000-00-00T00:00:00.000000Z");
+}
+
+#[tokio::test(start_paused = true)]
+async fn w8_a_watch_that_is_cut_after_10_s_or_more_is_closed_and_has_not_failed() {
+    let requests = requests("http://127.0.0.1:1", Effects::Carried);
+    for (seconds, is_routine) in [(0, false), (9, false), (11, true), (60, true)] {
+        let line = json!({ "type": "ADDED", "object": {
+            "apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
+            "metadata": { "name": NAME, "namespace": "kube-system", "resourceVersion": "7" },
+            "spec": { "holderIdentity": "them", "leaseDurationSeconds": 45 },
+        } });
+        let begun = stream::iter([Ok(std::io::Cursor::new(format!("{line}\n")))]);
+        let cut = stream::once(async move {
+            tokio::time::sleep(Duration::from_secs(seconds)).await;
+            Err(std::io::Error::other("connection reset"))
+        });
+        let bytes = StreamReader::new(Box::pin(begun.chain(cut)));
+        let heard = requests.first_news(&ResourceVersion("7".into()), bytes).await;
+        match heard {
+            Ok(LeaseAnswer::Unchanged) => assert!(is_routine, "after {seconds} s"),
+            Err(RequestFailure::Other(_)) => assert!(!is_routine, "after {seconds} s"),
+            other => panic!("after {seconds} s: {other:?}"),
+        }
+    }
 }
